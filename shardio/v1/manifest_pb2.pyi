@@ -1,0 +1,226 @@
+from shardio.v1 import index_pb2 as _index_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Mapping, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class FeatureSpec(_message.Message):
+    __slots__ = ("name", "type", "shape", "optional", "default", "has_default", "default_shape")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    TYPE_FIELD_NUMBER: _ClassVar[int]
+    SHAPE_FIELD_NUMBER: _ClassVar[int]
+    OPTIONAL_FIELD_NUMBER: _ClassVar[int]
+    DEFAULT_FIELD_NUMBER: _ClassVar[int]
+    HAS_DEFAULT_FIELD_NUMBER: _ClassVar[int]
+    DEFAULT_SHAPE_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    type: str
+    shape: _containers.RepeatedScalarFieldContainer[int]
+    optional: bool
+    default: _containers.RepeatedScalarFieldContainer[bytes]
+    has_default: bool
+    default_shape: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, name: _Optional[str] = ..., type: _Optional[str] = ..., shape: _Optional[_Iterable[int]] = ..., optional: bool = ..., default: _Optional[_Iterable[bytes]] = ..., has_default: bool = ..., default_shape: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class Schema(_message.Message):
+    __slots__ = ("encoding", "features", "sequence_features")
+    ENCODING_FIELD_NUMBER: _ClassVar[int]
+    FEATURES_FIELD_NUMBER: _ClassVar[int]
+    SEQUENCE_FEATURES_FIELD_NUMBER: _ClassVar[int]
+    encoding: str
+    features: _containers.RepeatedCompositeFieldContainer[FeatureSpec]
+    sequence_features: _containers.RepeatedCompositeFieldContainer[FeatureSpec]
+    def __init__(self, encoding: _Optional[str] = ..., features: _Optional[_Iterable[_Union[FeatureSpec, _Mapping]]] = ..., sequence_features: _Optional[_Iterable[_Union[FeatureSpec, _Mapping]]] = ...) -> None: ...
+
+class MergedSession(_message.Message):
+    __slots__ = ("session", "sha256", "tasks", "version", "rows")
+    class RowsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    SHA256_FIELD_NUMBER: _ClassVar[int]
+    TASKS_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    session: str
+    sha256: bytes
+    tasks: int
+    version: int
+    rows: _containers.ScalarMap[str, int]
+    def __init__(self, session: _Optional[str] = ..., sha256: _Optional[bytes] = ..., tasks: _Optional[int] = ..., version: _Optional[int] = ..., rows: _Optional[_Mapping[str, int]] = ...) -> None: ...
+
+class DataRoot(_message.Message):
+    __slots__ = ("number", "url")
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    URL_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    url: str
+    def __init__(self, number: _Optional[int] = ..., url: _Optional[str] = ...) -> None: ...
+
+class ListRef(_message.Message):
+    __slots__ = ("key", "bytes", "sha256", "shards")
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    SHA256_FIELD_NUMBER: _ClassVar[int]
+    SHARDS_FIELD_NUMBER: _ClassVar[int]
+    key: str
+    bytes: int
+    sha256: bytes
+    shards: int
+    def __init__(self, key: _Optional[str] = ..., bytes: _Optional[int] = ..., sha256: _Optional[bytes] = ..., shards: _Optional[int] = ...) -> None: ...
+
+class SplitTotals(_message.Message):
+    __slots__ = ("name", "rows", "shards", "stored_bytes", "decoded_bytes")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    SHARDS_FIELD_NUMBER: _ClassVar[int]
+    STORED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    DECODED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    rows: int
+    shards: int
+    stored_bytes: int
+    decoded_bytes: int
+    def __init__(self, name: _Optional[str] = ..., rows: _Optional[int] = ..., shards: _Optional[int] = ..., stored_bytes: _Optional[int] = ..., decoded_bytes: _Optional[int] = ...) -> None: ...
+
+class Expiry(_message.Message):
+    __slots__ = ("expired_versions", "abandoned_sessions", "doomed_keys")
+    EXPIRED_VERSIONS_FIELD_NUMBER: _ClassVar[int]
+    ABANDONED_SESSIONS_FIELD_NUMBER: _ClassVar[int]
+    DOOMED_KEYS_FIELD_NUMBER: _ClassVar[int]
+    expired_versions: _containers.RepeatedScalarFieldContainer[int]
+    abandoned_sessions: _containers.RepeatedScalarFieldContainer[str]
+    doomed_keys: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, expired_versions: _Optional[_Iterable[int]] = ..., abandoned_sessions: _Optional[_Iterable[str]] = ..., doomed_keys: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class Manifest(_message.Message):
+    __slots__ = ("format_version", "critical_features", "dataset_uuid", "version", "parent_version", "parent_sha256", "write_id", "operation", "created_ms", "writer", "sessions", "schemas", "metadata_json", "roots", "lists", "splits", "expiry")
+    FORMAT_VERSION_FIELD_NUMBER: _ClassVar[int]
+    CRITICAL_FEATURES_FIELD_NUMBER: _ClassVar[int]
+    DATASET_UUID_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    PARENT_VERSION_FIELD_NUMBER: _ClassVar[int]
+    PARENT_SHA256_FIELD_NUMBER: _ClassVar[int]
+    WRITE_ID_FIELD_NUMBER: _ClassVar[int]
+    OPERATION_FIELD_NUMBER: _ClassVar[int]
+    CREATED_MS_FIELD_NUMBER: _ClassVar[int]
+    WRITER_FIELD_NUMBER: _ClassVar[int]
+    SESSIONS_FIELD_NUMBER: _ClassVar[int]
+    SCHEMAS_FIELD_NUMBER: _ClassVar[int]
+    METADATA_JSON_FIELD_NUMBER: _ClassVar[int]
+    ROOTS_FIELD_NUMBER: _ClassVar[int]
+    LISTS_FIELD_NUMBER: _ClassVar[int]
+    SPLITS_FIELD_NUMBER: _ClassVar[int]
+    EXPIRY_FIELD_NUMBER: _ClassVar[int]
+    format_version: int
+    critical_features: _containers.RepeatedScalarFieldContainer[str]
+    dataset_uuid: bytes
+    version: int
+    parent_version: int
+    parent_sha256: bytes
+    write_id: bytes
+    operation: str
+    created_ms: int
+    writer: str
+    sessions: _containers.RepeatedCompositeFieldContainer[MergedSession]
+    schemas: _containers.RepeatedCompositeFieldContainer[Schema]
+    metadata_json: bytes
+    roots: _containers.RepeatedCompositeFieldContainer[DataRoot]
+    lists: _containers.RepeatedCompositeFieldContainer[ListRef]
+    splits: _containers.RepeatedCompositeFieldContainer[SplitTotals]
+    expiry: Expiry
+    def __init__(self, format_version: _Optional[int] = ..., critical_features: _Optional[_Iterable[str]] = ..., dataset_uuid: _Optional[bytes] = ..., version: _Optional[int] = ..., parent_version: _Optional[int] = ..., parent_sha256: _Optional[bytes] = ..., write_id: _Optional[bytes] = ..., operation: _Optional[str] = ..., created_ms: _Optional[int] = ..., writer: _Optional[str] = ..., sessions: _Optional[_Iterable[_Union[MergedSession, _Mapping]]] = ..., schemas: _Optional[_Iterable[_Union[Schema, _Mapping]]] = ..., metadata_json: _Optional[bytes] = ..., roots: _Optional[_Iterable[_Union[DataRoot, _Mapping]]] = ..., lists: _Optional[_Iterable[_Union[ListRef, _Mapping]]] = ..., splits: _Optional[_Iterable[_Union[SplitTotals, _Mapping]]] = ..., expiry: _Optional[_Union[Expiry, _Mapping]] = ...) -> None: ...
+
+class ShardList(_message.Message):
+    __slots__ = ("format_version", "split_names", "split", "key", "root", "shard_uuid", "framing", "compression", "stored_bytes", "decoded_bytes", "rows", "blocks", "crc32c", "index_key", "index_head_bytes", "index_head_sha256", "schema", "stamp", "live_rows", "deletion_key", "deletion_bytes", "deletion_sha256")
+    FORMAT_VERSION_FIELD_NUMBER: _ClassVar[int]
+    SPLIT_NAMES_FIELD_NUMBER: _ClassVar[int]
+    SPLIT_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    ROOT_FIELD_NUMBER: _ClassVar[int]
+    SHARD_UUID_FIELD_NUMBER: _ClassVar[int]
+    FRAMING_FIELD_NUMBER: _ClassVar[int]
+    COMPRESSION_FIELD_NUMBER: _ClassVar[int]
+    STORED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    DECODED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    BLOCKS_FIELD_NUMBER: _ClassVar[int]
+    CRC32C_FIELD_NUMBER: _ClassVar[int]
+    INDEX_KEY_FIELD_NUMBER: _ClassVar[int]
+    INDEX_HEAD_BYTES_FIELD_NUMBER: _ClassVar[int]
+    INDEX_HEAD_SHA256_FIELD_NUMBER: _ClassVar[int]
+    SCHEMA_FIELD_NUMBER: _ClassVar[int]
+    STAMP_FIELD_NUMBER: _ClassVar[int]
+    LIVE_ROWS_FIELD_NUMBER: _ClassVar[int]
+    DELETION_KEY_FIELD_NUMBER: _ClassVar[int]
+    DELETION_BYTES_FIELD_NUMBER: _ClassVar[int]
+    DELETION_SHA256_FIELD_NUMBER: _ClassVar[int]
+    format_version: int
+    split_names: _containers.RepeatedScalarFieldContainer[str]
+    split: _containers.RepeatedScalarFieldContainer[int]
+    key: _containers.RepeatedScalarFieldContainer[str]
+    root: _containers.RepeatedScalarFieldContainer[int]
+    shard_uuid: bytes
+    framing: _containers.RepeatedScalarFieldContainer[_index_pb2.Framing]
+    compression: _containers.RepeatedScalarFieldContainer[_index_pb2.Compression]
+    stored_bytes: _containers.RepeatedScalarFieldContainer[int]
+    decoded_bytes: _containers.RepeatedScalarFieldContainer[int]
+    rows: _containers.RepeatedScalarFieldContainer[int]
+    blocks: _containers.RepeatedScalarFieldContainer[int]
+    crc32c: _containers.RepeatedScalarFieldContainer[int]
+    index_key: _containers.RepeatedScalarFieldContainer[str]
+    index_head_bytes: _containers.RepeatedScalarFieldContainer[int]
+    index_head_sha256: bytes
+    schema: _containers.RepeatedScalarFieldContainer[int]
+    stamp: _containers.RepeatedScalarFieldContainer[str]
+    live_rows: _containers.RepeatedScalarFieldContainer[int]
+    deletion_key: _containers.RepeatedScalarFieldContainer[str]
+    deletion_bytes: _containers.RepeatedScalarFieldContainer[int]
+    deletion_sha256: bytes
+    def __init__(self, format_version: _Optional[int] = ..., split_names: _Optional[_Iterable[str]] = ..., split: _Optional[_Iterable[int]] = ..., key: _Optional[_Iterable[str]] = ..., root: _Optional[_Iterable[int]] = ..., shard_uuid: _Optional[bytes] = ..., framing: _Optional[_Iterable[_Union[_index_pb2.Framing, str]]] = ..., compression: _Optional[_Iterable[_Union[_index_pb2.Compression, str]]] = ..., stored_bytes: _Optional[_Iterable[int]] = ..., decoded_bytes: _Optional[_Iterable[int]] = ..., rows: _Optional[_Iterable[int]] = ..., blocks: _Optional[_Iterable[int]] = ..., crc32c: _Optional[_Iterable[int]] = ..., index_key: _Optional[_Iterable[str]] = ..., index_head_bytes: _Optional[_Iterable[int]] = ..., index_head_sha256: _Optional[bytes] = ..., schema: _Optional[_Iterable[int]] = ..., stamp: _Optional[_Iterable[str]] = ..., live_rows: _Optional[_Iterable[int]] = ..., deletion_key: _Optional[_Iterable[str]] = ..., deletion_bytes: _Optional[_Iterable[int]] = ..., deletion_sha256: _Optional[bytes] = ...) -> None: ...
+
+class SplitReceipt(_message.Message):
+    __slots__ = ("name", "rows", "frames_crc32c")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    FRAMES_CRC32C_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    rows: int
+    frames_crc32c: int
+    def __init__(self, name: _Optional[str] = ..., rows: _Optional[int] = ..., frames_crc32c: _Optional[int] = ...) -> None: ...
+
+class Receipt(_message.Message):
+    __slots__ = ("format_version", "session", "task", "attempt", "complete", "shards", "splits", "schema", "metadata_json", "mode", "base_version", "sequence", "previous")
+    FORMAT_VERSION_FIELD_NUMBER: _ClassVar[int]
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    TASK_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    COMPLETE_FIELD_NUMBER: _ClassVar[int]
+    SHARDS_FIELD_NUMBER: _ClassVar[int]
+    SPLITS_FIELD_NUMBER: _ClassVar[int]
+    SCHEMA_FIELD_NUMBER: _ClassVar[int]
+    METADATA_JSON_FIELD_NUMBER: _ClassVar[int]
+    MODE_FIELD_NUMBER: _ClassVar[int]
+    BASE_VERSION_FIELD_NUMBER: _ClassVar[int]
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    PREVIOUS_FIELD_NUMBER: _ClassVar[int]
+    format_version: int
+    session: str
+    task: int
+    attempt: str
+    complete: bool
+    shards: ShardList
+    splits: _containers.RepeatedCompositeFieldContainer[SplitReceipt]
+    schema: Schema
+    metadata_json: bytes
+    mode: str
+    base_version: int
+    sequence: int
+    previous: str
+    def __init__(self, format_version: _Optional[int] = ..., session: _Optional[str] = ..., task: _Optional[int] = ..., attempt: _Optional[str] = ..., complete: bool = ..., shards: _Optional[_Union[ShardList, _Mapping]] = ..., splits: _Optional[_Iterable[_Union[SplitReceipt, _Mapping]]] = ..., schema: _Optional[_Union[Schema, _Mapping]] = ..., metadata_json: _Optional[bytes] = ..., mode: _Optional[str] = ..., base_version: _Optional[int] = ..., sequence: _Optional[int] = ..., previous: _Optional[str] = ...) -> None: ...
