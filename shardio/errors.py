@@ -1,0 +1,159 @@
+"""The error tree: what went wrong, where, what was expected, what was found, what to do.
+
+Errors are grouped by what a caller would do about them: mend the data (`FormatError`), index again
+(`StaleIndexError`), try again later (`StorageError`), decide who wins (`CommitConflictError`), correct the
+call (`SchemaError`, `ResumeError`, `UnsafeNameError`).  Plain mistakes of the caller stay `IndexError`,
+`TypeError` and `ValueError`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = [
+    "CommitConflictError",
+    "CommitOutcomeUnknownError",
+    "CorruptBlockError",
+    "CorruptRecordError",
+    "FormatError",
+    "NotFoundError",
+    "ResumeError",
+    "SchemaError",
+    "ShardioError",
+    "StaleIndexError",
+    "StorageError",
+    "UnsafeNameError",
+    "UnsupportedVersionError",
+]
+
+_PLACES = ("url", "shard", "row", "start", "stop")
+
+
+def _rebuild(cls: type[ShardioError], what: str, fields: dict[str, Any]) -> ShardioError:
+    return cls(what, **fields)
+
+
+class ShardioError(Exception):
+    """Base of every error that shardio raises about data, storage or commits.
+
+    Attributes:
+        what: one sentence that says what is wrong.
+        url: the object or dataset concerned, or None.
+        shard: key of the shard, or None.
+        row: number of the record within its shard (or within the call, where the message says so), or None.
+        start, stop: half-open byte range `[start, stop)` in the object, or None.
+        expected, found: the two sides of the disagreement, or None.
+        advice: what to do next, or None.
+    """
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        url: str | None = None,
+        shard: str | None = None,
+        row: int | None = None,
+        start: int | None = None,
+        stop: int | None = None,
+        expected: object = None,
+        found: object = None,
+        advice: str | None = None,
+    ) -> None:
+        self.what = what
+        self.url = url
+        self.shard = shard
+        self.row = row
+        self.start = start
+        self.stop = stop
+        self.expected = expected
+        self.found = found
+        self.advice = advice
+        super().__init__(what)
+
+    def __str__(self) -> str:
+        places = []
+        if self.url is not None:
+            places.append(self.url)
+        if self.shard is not None and self.shard not in (self.url or ""):
+            places.append(f"shard {self.shard}")
+        if self.row is not None:
+            places.append(f"row {self.row}")
+        if self.start is not None:
+            places.append(f"bytes [{self.start}, {'?' if self.stop is None else self.stop})")
+        text = self.what
+        if places:
+            text += f" ({', '.join(places)})"
+        if self.expected is not None:
+            text += f": expected {self.expected}"
+            if self.found is not None:
+                text += f", found {self.found}"
+        elif self.found is not None:
+            text += f": found {self.found}"
+        if self.advice:
+            text += f"; {self.advice}"
+        return text
+
+    def fields(self) -> dict[str, Any]:
+        """Return the address and the two sides as a dict, for `--json` output and for copies."""
+        names = (*_PLACES, "expected", "found", "advice")
+        return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+
+    def located(self, **places: Any) -> ShardioError:
+        """Return a copy with the missing places filled in; a pure room knows no URL, its caller does."""
+        fields = {name: value for name, value in places.items() if getattr(self, name) is None}
+        copy = type(self)(self.what, **{**self.fields(), **fields})
+        copy.__cause__ = self.__cause__
+        return copy.with_traceback(self.__traceback__)
+
+    # Workers send errors to their parents; the default reduction would lose the keyword fields.
+    def __reduce__(self) -> tuple[Any, ...]:
+        notes = {"__notes__": self.__notes__} if hasattr(self, "__notes__") else None
+        return _rebuild, (type(self), self.what, self.fields()), notes
+
+
+class FormatError(ShardioError, ValueError):
+    """Bytes break the specification; reading them again will not help."""
+
+
+class CorruptBlockError(FormatError):
+    """A block's stored bytes do not match their checksum, or do not decode to what the index says."""
+
+
+class CorruptRecordError(FormatError):
+    """A record's frame does not match its own checksums or lengths."""
+
+
+class UnsupportedVersionError(FormatError):
+    """The object was written by a newer shardio; upgrade to read it."""
+
+
+class StaleIndexError(ShardioError, ValueError):
+    """Index and shard disagree: the shard was changed after it was indexed, or the index is another's."""
+
+
+class NotFoundError(ShardioError, FileNotFoundError):
+    """There is no such object, dataset or version."""
+
+
+class StorageError(ShardioError, OSError):
+    """The environment failed (network, disk, credentials); the call may be tried again."""
+
+
+class CommitConflictError(ShardioError):
+    """Somebody else's commit stands where this one wanted to go."""
+
+
+class CommitOutcomeUnknownError(ShardioError):
+    """The commit was sent and no answer came back; nothing was deleted."""
+
+
+class UnsafeNameError(ShardioError, ValueError):
+    """A key, split or session name could leave the dataset's root or mean something to a filesystem."""
+
+
+class SchemaError(ShardioError, ValueError):
+    """A value does not fit the schema, or two schemas do not fit each other; names the feature."""
+
+
+class ResumeError(ShardioError, ValueError):
+    """The state belongs to another dataset, seed, plan or batch size, or is damaged."""

@@ -1,0 +1,74 @@
+"""The hot loops over bytes: pure functions, compiled where possible, one meaning in both implementations.
+
+Checksums and frames of TFRecord, records out of a buffer, tf.train.Example by the batch.  Nothing here does
+I/O or keeps state; everything that takes long releases the interpreter lock where it is compiled.
+
+`IMPLEMENTATION` says which one is in use: `"compiled"` (Cython) or `"reference"` (NumPy, crc32c, protobuf).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from shardio.kernels._arguments import MAX_RECORD, Check, Scan
+from shardio.kernels._checksums import crc32c, mask_crc, unmask_crc
+from shardio.kernels._features import Column, Feature, Kind, Mismatch, Parsed, Records
+from shardio.kernels._reference import encode_sequence_example
+from shardio.kernels._values import make_column
+
+if TYPE_CHECKING:  # the reference carries the types and the documentation of both
+    from shardio.kernels import _reference as _chosen
+
+    IMPLEMENTATION: str
+else:
+    try:
+        from shardio.kernels import _compiled as _chosen
+
+        IMPLEMENTATION = "compiled"
+    except ImportError:
+        from shardio.kernels import _reference as _chosen
+
+        IMPLEMENTATION = "reference"
+
+check_frames = _chosen.check_frames
+crc32c_many = _chosen.crc32c_many
+encode_example = _chosen.encode_example
+encode_examples = _chosen.encode_examples
+encode_frames = _chosen.encode_frames
+gather = _chosen.gather
+gather_fixed = _chosen.gather_fixed
+gather_from = _chosen.gather_from
+parse_examples = _chosen.parse_examples
+parse_sequence_examples = _chosen.parse_sequence_examples
+scan_frames = _chosen.scan_frames
+slice_records = _chosen.slice_records
+
+__all__ = [
+    "IMPLEMENTATION",
+    "MAX_RECORD",
+    "Check",
+    "Column",
+    "Feature",
+    "Kind",
+    "Mismatch",
+    "Parsed",
+    "Records",
+    "Scan",
+    "check_frames",
+    "crc32c",
+    "crc32c_many",
+    "encode_example",
+    "encode_examples",
+    "encode_frames",
+    "encode_sequence_example",
+    "gather",
+    "gather_fixed",
+    "gather_from",
+    "make_column",
+    "mask_crc",
+    "parse_examples",
+    "parse_sequence_examples",
+    "scan_frames",
+    "slice_records",
+    "unmask_crc",
+]

@@ -1,0 +1,158 @@
+"""What both implementations share: the types of the results, and the checks of what callers pass.
+
+Everything that enters a kernel goes through here first: a buffer becomes a flat uint8 array without a copy,
+bounds become int64 arrays that are known to lie inside it.  So the loops behind may trust both.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import ArrayLike, NDArray
+
+Check: TypeAlias = Literal["crc32c", "crc32", "none"]
+
+CHECKS: tuple[Check, ...] = ("crc32c", "crc32", "none")
+MAX_RECORD = 1 << 30  # bytes; the format's limit for one record, which a caller may raise
+MAX_BLOCK = (1 << 32) - 1  # bytes; stops of frames within a block are u32
+
+
+class Scan(NamedTuple):
+    """What `scan_frames` found.
+
+    Attributes:
+        frame_stops: int64[n], end of each whole and right frame; it starts where the one before stopped, the
+            first at 0.
+        stopped: where the frame begins that was not taken; the end of the buffer where all were taken.
+        problem: None where the buffer ends between frames or inside one (feed more bytes from `stopped` on),
+            else `"length crc"`, `"length over limit"` or `"payload crc"`.
+        expected: what the frame at `stopped` claims: its stored CRC (masked, as stored), or the limit.
+        found: what its bytes give: their CRC (masked), or the length.
+    """
+
+    frame_stops: NDArray[np.int64]
+    stopped: int
+    problem: str | None = None
+    expected: int | None = None
+    found: int | None = None
+
+
+def as_bytes(buffer: Any) -> NDArray[np.uint8]:
+    """View any C-contiguous buffer (bytes, memoryview, mmap, array) as a flat uint8 array, without a copy."""
+    try:
+        return np.frombuffer(buffer, np.uint8)
+    except (TypeError, ValueError, BufferError) as error:
+        message = f"expected bytes or another contiguous buffer, found {type(buffer).__name__}: {error}"
+        raise TypeError(message) from None
+
+
+def as_offsets(offsets: ArrayLike, what: str) -> NDArray[np.int64]:
+    """Turn a list or array of integers into a contiguous int64 array of one dimension."""
+    array = np.asarray(offsets)
+    if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
+        message = f"{what}: expected a list or array of integers, found {array.dtype} of shape {array.shape}"
+        raise TypeError(message)
+    return np.ascontiguousarray(array, np.int64)
+
+
+def as_pairs(starts: ArrayLike, stops: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Turn starts and stops into int64 arrays and check that there are as many of one as of the other."""
+    first, last = as_offsets(starts, "starts"), as_offsets(stops, "stops")
+    if first.size != last.size:
+        message = f"expected as many starts as stops, found {first.size} and {last.size}"
+        raise ValueError(message)
+    return first, last
+
+
+def as_bounds(starts: ArrayLike, stops: ArrayLike, size: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Check that every `[start, stop)` lies inside a buffer of `size` bytes.
+
+    Raises:
+        ValueError: there are not as many starts as stops.
+        IndexError: a range is turned round or leaves the buffer; names the first one.
+    """
+    first, last = as_pairs(starts, stops)
+    # Three cheap comparisons; a negative stop cannot pass, because it would be less than its start or that
+    # start would be negative.
+    if first.size and (first.min() < 0 or last.max() > size or bool((first > last).any())):
+        row = int(np.flatnonzero((first < 0) | (first > last) | (last > size))[0])
+        message = (
+            f"range {row} is [{first[row]}, {last[row]}), which does not lie in a buffer of {size} bytes"
+        )
+        raise IndexError(message)
+    return first, last
+
+
+def as_sources(
+    buffers: Sequence[Any], which: ArrayLike, starts: ArrayLike, stops: ArrayLike
+) -> tuple[list[NDArray[np.uint8]], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Check that every `[start, stop)` lies inside the buffer that `which` names for it.
+
+    Raises:
+        ValueError: `which`, `starts` and `stops` are not of one length.
+        IndexError: there is no such buffer, or a range is turned round or leaves its buffer.
+    """
+    views = [as_bytes(buffer) for buffer in buffers]
+    number = as_offsets(which, "which")
+    first, last = as_pairs(starts, stops)
+    if number.size != first.size:
+        message = f"expected as many numbers of buffers as ranges, found {number.size} and {first.size}"
+        raise ValueError(message)
+    if number.size:
+        if number.min() < 0 or number.max() >= len(views):
+            message = (
+                f"which: expected numbers from 0 to {len(views) - 1}, found {number.min()} to {number.max()}"
+            )
+            raise IndexError(message)
+        sizes = np.array([view.size for view in views], np.int64)[number]
+        wrong = (first < 0) | (first > last) | (last > sizes)
+        if bool(wrong.any()):
+            row = int(np.flatnonzero(wrong)[0])
+            where = f"[{first[row]}, {last[row]})"
+            message = f"range {row} is {where}, which does not lie in its buffer of {sizes[row]} bytes"
+            raise IndexError(message)
+    return views, number, first, last
+
+
+def as_rows(starts: ArrayLike, length: int, out: Any, size: int) -> NDArray[np.int64]:
+    """Check what `gather_fixed` is given: bounds inside the buffer, and a place for every row."""
+    first = as_offsets(starts, "starts")
+    if length < 0:
+        message = f"length: expected 0 or more bytes, found {length}"
+        raise ValueError(message)
+    wanted = (first.size, length)
+    if not isinstance(out, np.ndarray) or out.dtype != np.uint8 or out.shape != wanted:
+        found = f"{out.dtype} {out.shape}" if isinstance(out, np.ndarray) else type(out).__name__
+        message = f"out: expected a uint8 array of shape {wanted}, found {found}"
+        raise ValueError(message)
+    if not (out.flags.c_contiguous and out.flags.writeable):
+        message = "out: expected a writable array in C order"
+        raise ValueError(message)
+    if first.size and (first.min() < 0 or first.max() > size - length):
+        row = int(np.flatnonzero((first < 0) | (first > size - length))[0])
+        start = int(first[row])
+        message = (
+            f"range {row} is [{start}, {start + length}), which does not lie in a buffer of {size} bytes"
+        )
+        raise IndexError(message)
+    return first
+
+
+def check_kind(check: str) -> Check:
+    """Return `check` if it names a kind of frame checksum, else say which there are."""
+    for kind in CHECKS:
+        if check == kind:
+            return kind
+    message = f"check: expected one of {', '.join(CHECKS)}, found {check!r}"
+    raise ValueError(message)
+
+
+def too_long(total: int) -> ValueError:
+    """Say that frames do not fit into one block."""
+    limit = f"a block holds at most {MAX_BLOCK}; encode fewer records at a time"
+    return ValueError(f"these frames take {total} bytes and {limit}")

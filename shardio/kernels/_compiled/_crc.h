@@ -1,0 +1,137 @@
+/* CRC-32C by the processor's own instruction, found at run time, else by tables; CRC-32 by tables.
+ *
+ * The instruction takes eight bytes in one cycle but answers after three, so long runs are cut into three lanes
+ * whose CRCs are computed side by side and then joined: appending LANE zero bytes to a CRC is a linear map, four
+ * table look-ups.  Byte order: little-endian hosts only, which setup.py sees to.
+ */
+#ifndef SHARDIO_CRC_H
+#define SHARDIO_CRC_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#if defined(__x86_64__) || defined(_M_X64)
+#define SHARDIO_X86 1
+#include <nmmintrin.h>
+#if defined(_MSC_VER)
+#include <intrin.h>
+#define SHARDIO_TARGET
+#else
+#define SHARDIO_TARGET __attribute__((target("sse4.2")))
+#endif
+#define SHARDIO_STEP8(crc, word) ((uint32_t)_mm_crc32_u64((crc), (word)))
+#define SHARDIO_STEP1(crc, byte) _mm_crc32_u8((crc), (byte))
+#elif defined(__aarch64__) && (defined(__linux__) || defined(__APPLE__)) && (defined(__GNUC__) || defined(__clang__))
+#define SHARDIO_ARM 1
+#if defined(__clang__)
+#define SHARDIO_TARGET __attribute__((target("crc")))
+#else
+#define SHARDIO_TARGET __attribute__((target("+crc")))
+#endif
+#if defined(__linux__)
+#include <sys/auxv.h>
+#endif
+#define SHARDIO_STEP8(crc, word) shardio_step8((crc), (word))
+#define SHARDIO_STEP1(crc, byte) shardio_step1((crc), (byte))
+SHARDIO_TARGET static inline uint32_t shardio_step8(uint32_t crc, uint64_t word) {
+    __asm__("crc32cx %w0, %w0, %x1" : "+r"(crc) : "r"(word));
+    return crc;
+}
+SHARDIO_TARGET static inline uint32_t shardio_step1(uint32_t crc, uint8_t byte) {
+    __asm__("crc32cb %w0, %w0, %w1" : "+r"(crc) : "r"((uint32_t)byte));
+    return crc;
+}
+#endif
+
+enum { SHARDIO_CRC32C = 0, SHARDIO_CRC32 = 1, SHARDIO_LANE = 512 };
+
+static uint32_t shardio_tables[2][8][256]; /* [polynomial][zero bytes that follow][byte] */
+static uint32_t shardio_lane[4][256];      /* CRC-32C after LANE zero bytes, by byte of the CRC */
+static int shardio_instruction = 0;
+
+static inline uint64_t shardio_load8(const uint8_t *p) {
+    uint64_t word;
+    memcpy(&word, p, 8);
+    return word;
+}
+
+static uint32_t shardio_by_table(int kind, uint32_t crc, const uint8_t *p, size_t n) {
+    const uint32_t(*t)[256] = shardio_tables[kind];
+    for (; n >= 8; n -= 8, p += 8) {
+        uint64_t w = shardio_load8(p) ^ crc;
+        crc = t[7][w & 255] ^ t[6][w >> 8 & 255] ^ t[5][w >> 16 & 255] ^ t[4][w >> 24 & 255] ^
+              t[3][w >> 32 & 255] ^ t[2][w >> 40 & 255] ^ t[1][w >> 48 & 255] ^ t[0][w >> 56];
+    }
+    for (; n; n--, p++) crc = t[0][(crc ^ *p) & 255] ^ crc >> 8;
+    return crc;
+}
+
+#if defined(SHARDIO_TARGET)
+SHARDIO_TARGET static uint32_t shardio_by_instruction(uint32_t crc, const uint8_t *p, size_t n) {
+    for (; n >= 3 * SHARDIO_LANE; n -= 3 * SHARDIO_LANE, p += 3 * SHARDIO_LANE) {
+        uint32_t b = 0, c = 0;
+        for (size_t i = 0; i < SHARDIO_LANE; i += 8) {
+            crc = SHARDIO_STEP8(crc, shardio_load8(p + i));
+            b = SHARDIO_STEP8(b, shardio_load8(p + i + SHARDIO_LANE));
+            c = SHARDIO_STEP8(c, shardio_load8(p + i + 2 * SHARDIO_LANE));
+        }
+        for (int lane = 0; lane < 2; lane++) {
+            crc = shardio_lane[0][crc & 255] ^ shardio_lane[1][crc >> 8 & 255] ^
+                  shardio_lane[2][crc >> 16 & 255] ^ shardio_lane[3][crc >> 24];
+            crc ^= lane ? c : b;
+        }
+    }
+    for (; n >= 8; n -= 8, p += 8) crc = SHARDIO_STEP8(crc, shardio_load8(p));
+    for (; n; n--, p++) crc = SHARDIO_STEP1(crc, *p);
+    return crc;
+}
+#endif
+
+/* Masked as TFRecord stores it. */
+static inline uint32_t shardio_mask(uint32_t crc) { return (crc >> 15 | crc << 17) + 0xA282EAD8u; }
+
+static inline uint32_t shardio_crc(int kind, const uint8_t *p, size_t n) {
+#if defined(SHARDIO_TARGET)
+    if (kind == SHARDIO_CRC32C && shardio_instruction) return ~shardio_by_instruction(~0u, p, n);
+#endif
+    return ~shardio_by_table(kind, ~0u, p, n);
+}
+
+/* Fill the tables; called once while the module is loaded.  Returns whether the instruction is there. */
+static int shardio_crc_begin(void) {
+    static const uint32_t polynomials[2] = {0x82F63B78u, 0xEDB88320u};
+    for (int kind = 0; kind < 2; kind++)
+        for (uint32_t byte = 0; byte < 256; byte++) {
+            uint32_t crc = byte;
+            for (int bit = 0; bit < 8; bit++) crc = crc & 1 ? crc >> 1 ^ polynomials[kind] : crc >> 1;
+            shardio_tables[kind][0][byte] = crc;
+        }
+    for (int kind = 0; kind < 2; kind++)
+        for (int more = 1; more < 8; more++)
+            for (int byte = 0; byte < 256; byte++) {
+                uint32_t crc = shardio_tables[kind][more - 1][byte];
+                shardio_tables[kind][more][byte] = crc >> 8 ^ shardio_tables[kind][0][crc & 255];
+            }
+    static const uint8_t zeros[SHARDIO_LANE];
+    for (int part = 0; part < 4; part++)
+        for (uint32_t byte = 0; byte < 256; byte++)
+            shardio_lane[part][byte] = shardio_by_table(SHARDIO_CRC32C, byte << 8 * part, zeros, SHARDIO_LANE);
+#if defined(SHARDIO_X86) && defined(_MSC_VER)
+    int words[4];
+    __cpuid(words, 1);
+    shardio_instruction = words[2] >> 20 & 1;
+#elif defined(SHARDIO_X86)
+    shardio_instruction = __builtin_cpu_supports("sse4.2") != 0;
+#elif defined(SHARDIO_ARM) && defined(__APPLE__)
+    shardio_instruction = 1;
+#elif defined(SHARDIO_ARM)
+    shardio_instruction = getauxval(AT_HWCAP) >> 7 & 1; /* HWCAP_CRC32 */
+#endif
+    return shardio_instruction;
+}
+
+/* For tests: use the tables although the instruction is there. */
+static void shardio_crc_use(int instruction) { shardio_instruction = instruction; }
+
+#endif

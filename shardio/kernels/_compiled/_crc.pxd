@@ -1,0 +1,6 @@
+# What _crc.h offers, in the form in which Cython reads C declarations.
+cdef extern from "_crc.h" nogil:
+    unsigned int shardio_crc(int kind, const unsigned char *start, size_t size)
+    unsigned int shardio_mask(unsigned int crc)
+    int shardio_crc_begin()
+    void shardio_crc_use(int instruction)

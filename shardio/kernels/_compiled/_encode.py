@@ -1,0 +1,207 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
+"""tf.train.Example written by the batch or one by one, compiled: the same functions as in `_reference`."""
+
+from __future__ import annotations
+
+import cython
+import numpy as np
+from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from cython.cimports.libc.stdint import int64_t, uint8_t
+from cython.cimports.libc.stdlib import calloc, free
+from cython.cimports.shardio.kernels._compiled._entries import Place, Source, field_size, measure_row, put_row
+from cython.cimports.shardio.kernels._compiled._memory import address_of
+
+from shardio.kernels._arguments import as_bytes
+from shardio.kernels._features import KINDS, Records
+from shardio.kernels._values import MAX_MESSAGE, check_columns, row_bounds, too_large, wrong_name, wrong_value
+
+COMPILED = cython.compiled
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def _measure(
+    sources: cython.pointer[Source], count: cython.Py_ssize_t, offsets: int64_t[::1], bodies: int64_t[::1]
+) -> cython.void:
+    row: cython.Py_ssize_t
+    for row in range(bodies.shape[0]):
+        bodies[row] = measure_row(sources, count, row)
+        offsets[row + 1] = offsets[row] + (field_size(bodies[row]) if bodies[row] else 0)
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def _write(
+    sources: cython.pointer[Source], count: cython.Py_ssize_t, bodies: int64_t[::1], out: Place
+) -> cython.void:
+    row: cython.Py_ssize_t
+    for row in range(bodies.shape[0]):
+        out = put_row(out, sources, count, row, bodies[row])
+
+
+@cython.cfunc
+def _fill(source: cython.pointer[Source], name: bytes, column, kept: list) -> object:
+    """Aim one source at its column's arrays, which `kept` keeps alive."""
+    source.kind = 1 + KINDS.index(column.kind)
+    source.name = PyBytes_AS_STRING(name)
+    source.name_size = len(name)
+    first, last = row_bounds(column)
+    present = np.ascontiguousarray(column.present, np.bool_)
+    sizes = np.empty(len(first), np.int64)
+    kept.extend((name, first, last, present, sizes))
+    source.first = cython.cast(cython.pointer[int64_t], address_of(first))
+    source.last = cython.cast(cython.pointer[int64_t], address_of(last))
+    source.present = cython.cast(cython.pointer[uint8_t], address_of(present))
+    source.sizes = cython.cast(cython.pointer[int64_t], address_of(sizes))
+    if source.kind == 1:
+        data = as_bytes(column.source)
+        starts = np.ascontiguousarray(column.starts, np.int64)
+        stops = np.ascontiguousarray(column.stops, np.int64)
+        kept.extend((data, starts, stops))
+        source.data = cython.cast(cython.p_char, address_of(data))
+        source.starts = cython.cast(cython.pointer[int64_t], address_of(starts))
+        source.stops = cython.cast(cython.pointer[int64_t], address_of(stops))
+        return None
+    values = np.ascontiguousarray(column.values)
+    kept.append(values)
+    source.ints = cython.cast(cython.pointer[int64_t], address_of(values))
+    source.floats = cython.cast(cython.p_char, address_of(values))
+
+
+def encode_examples(columns, *, rows=None):
+    count, names = check_columns(columns, rows)
+    number: cython.Py_ssize_t
+    kept: list = []
+    ends = np.zeros(count + 1, np.int64)
+    offsets: int64_t[::1] = ends
+    bodies: int64_t[::1] = np.zeros(count, np.int64)
+    many: cython.Py_ssize_t = len(names)
+    sources: cython.pointer[Source] = cython.cast(
+        cython.pointer[Source], calloc(many + 1, cython.sizeof(Source))
+    )
+    if sources == cython.NULL:
+        raise MemoryError
+    try:
+        for number in range(many):
+            _fill(cython.address(sources[number]), names[number], columns[names[number]], kept)
+        with cython.nogil:
+            _measure(sources, many, offsets, bodies)
+        widths = np.diff(ends)
+        if widths.size and widths.max() > MAX_MESSAGE:
+            row = int(widths.argmax())
+            raise too_large(row, int(widths[row]))
+        records: bytes = PyBytes_FromStringAndSize(cython.NULL, ends[count])
+        out: Place = cython.cast(Place, PyBytes_AS_STRING(records))
+        with cython.nogil:
+            _write(sources, many, bodies, out)
+    finally:
+        free(sources)
+    return Records(records, ends[:count], ends[1:])
+
+
+# One value of one record in the form of a column of one row.
+Single = cython.struct(
+    first=int64_t,
+    last=int64_t,
+    size=int64_t,
+    start=int64_t,
+    stop=int64_t,
+    value=int64_t,
+    single=cython.float,
+    present=uint8_t,
+)
+
+
+@cython.cfunc
+def _take(source: cython.pointer[Source], single: cython.pointer[Single], value, kept: list) -> object:
+    """Aim one source at one value.  Spans of bytes objects count from address 0."""
+    count: cython.Py_ssize_t = 1
+    single.present = True
+    source.first = cython.address(single.first)
+    source.last = cython.address(single.last)
+    source.present = cython.address(single.present)
+    source.sizes = cython.address(single.size)
+    source.starts = cython.address(single.start)
+    source.stops = cython.address(single.stop)
+    if value is None:
+        source.kind = 0
+        count = 0
+    elif isinstance(value, bytes):
+        source.kind = 1
+        single.start = cython.cast(int64_t, cython.cast(cython.size_t, PyBytes_AS_STRING(value)))
+        single.stop = single.start + len(value)
+    elif isinstance(value, int):
+        source.kind = 3
+        single.value = value
+        source.ints = cython.address(single.value)
+    elif isinstance(value, float):
+        source.kind = 2
+        single.single = cython.cast(cython.float, cython.cast(cython.double, value))
+        source.floats = cython.cast(cython.p_char, cython.address(single.single))
+    elif isinstance(value, np.ndarray) and (value.dtype == np.int64 or value.dtype == np.float32):
+        source.kind = 3 if value.dtype == np.int64 else 2
+        array = np.ascontiguousarray(value)
+        kept.append(array)
+        source.floats = cython.cast(cython.p_char, address_of(array))
+        source.ints = cython.cast(cython.pointer[int64_t], source.floats)
+        count = array.size
+    elif isinstance(value, list):
+        source.kind = 1
+        count = len(value)
+        spans = _spans(value)
+        kept.append(spans)
+        source.starts = cython.cast(cython.pointer[int64_t], address_of(spans))
+        source.stops = source.starts + count
+    else:
+        raise wrong_value(value)
+    single.last = count
+
+
+@cython.cfunc
+def _spans(items: list) -> object:
+    spans = np.empty((2, len(items)), np.int64)
+    places: int64_t[:, ::1] = spans
+    k: cython.Py_ssize_t
+    for k in range(len(items)):
+        item = items[k]
+        if not isinstance(item, bytes):
+            raise wrong_value(items)
+        places[0, k] = cython.cast(int64_t, cython.cast(cython.size_t, PyBytes_AS_STRING(item)))
+        places[1, k] = places[0, k] + len(item)
+    return spans
+
+
+def encode_example(values):
+    names: list = sorted(values)
+    count: cython.Py_ssize_t = len(names)
+    kept: list = []
+    number: cython.Py_ssize_t
+    body: cython.Py_ssize_t
+    sources: cython.pointer[Source] = cython.cast(
+        cython.pointer[Source], calloc(count + 1, cython.sizeof(Source) + cython.sizeof(Single))
+    )
+    if sources == cython.NULL:
+        raise MemoryError
+    singles: cython.pointer[Single] = cython.cast(cython.pointer[Single], sources + count + 1)
+    try:
+        for number in range(count):
+            name = names[number]
+            if not isinstance(name, str):
+                raise wrong_name(name)
+            encoded: bytes = name.encode()
+            value = values[name]
+            kept.append(encoded)
+            kept.append(value)
+            sources[number].name = PyBytes_AS_STRING(encoded)
+            sources[number].name_size = len(encoded)
+            _take(cython.address(sources[number]), cython.address(singles[number]), value, kept)
+        body = measure_row(sources, count, 0)
+        if body > MAX_MESSAGE - 6:
+            raise too_large(None, body + 6)
+        record: bytes = PyBytes_FromStringAndSize(cython.NULL, field_size(body) if body else 0)
+        put_row(cython.cast(Place, PyBytes_AS_STRING(record)), sources, count, 0, body)
+    finally:
+        free(sources)
+    return record

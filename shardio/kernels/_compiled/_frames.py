@@ -1,0 +1,250 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
+"""TFRecord frames and slices, compiled: the same functions as in `_reference`, which documents them.
+
+Cython's pure-Python mode: C types are written as annotations, the statements are Python's.  The public
+functions check their arguments in Python, then hand flat buffers and bounds that are known to be right to
+loops that touch no Python object and hold no interpreter lock.
+"""
+
+from __future__ import annotations
+
+import cython
+import numpy as np
+from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from cython.cimports.libc.stdint import int64_t, uint32_t, uint64_t
+from cython.cimports.libc.string import memcpy
+from cython.cimports.shardio.kernels._compiled._crc import (
+    shardio_crc,
+    shardio_crc_begin,
+    shardio_crc_use,
+    shardio_mask,
+)
+
+from shardio.kernels._arguments import (
+    MAX_BLOCK,
+    MAX_RECORD,
+    Scan,
+    as_bytes,
+    as_pairs,
+    check_kind,
+    too_long,
+)
+from shardio.kernels._compiled._memory import checked_bounds
+
+COMPILED = cython.compiled
+INSTRUCTION = bool(shardio_crc_begin())  # whether the processor computes CRC-32C itself
+
+HEAD = cython.declare(cython.Py_ssize_t, 12)
+TAIL = cython.declare(cython.Py_ssize_t, 4)
+FRAME = cython.declare(cython.Py_ssize_t, 16)
+
+_KINDS = {"crc32c": 0, "crc32": 1, "none": -1}
+_PROBLEMS = (None, "length crc", "length over limit", "payload crc")
+
+Bytes = cython.typedef(cython.pointer(cython.const[cython.uchar]))
+State = cython.struct(
+    place=cython.Py_ssize_t,  # where the next frame begins
+    count=cython.Py_ssize_t,  # frames found
+    problem=cython.int,  # index into _PROBLEMS
+    more=cython.bint,  # the loop stopped because the array of stops is full
+    expected=uint64_t,
+    found=uint64_t,
+)
+
+
+def use_instruction(use: bool) -> None:
+    """Compute CRC-32C by tables although the processor could: for tests and measurements."""
+    shardio_crc_use(use and INSTRUCTION)
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def _crc_agrees(
+    data: Bytes, size: cython.Py_ssize_t, stored: Bytes, kind: cython.int, state: cython.pointer[State]
+) -> cython.bint:
+    """Compare the masked CRC of `size` bytes with the four at `stored`; note both where they differ."""
+    expected: uint32_t = 0
+    memcpy(cython.address(expected), stored, 4)
+    found: uint32_t = shardio_mask(shardio_crc(kind, data, size))
+    if found == expected:
+        return True
+    state.expected = expected
+    state.found = found
+    return False
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def _scan(
+    data: Bytes,
+    size: cython.Py_ssize_t,
+    kind: cython.int,
+    limit: uint64_t,
+    stops: int64_t[::1],
+    state: cython.pointer[State],
+) -> cython.void:
+    length: uint64_t = 0
+    place: cython.Py_ssize_t = state.place
+    while size - place >= HEAD and state.problem == 0:
+        if state.count == stops.shape[0]:
+            state.more = True
+            break
+        memcpy(cython.address(length), data + place, 8)
+        if kind >= 0 and not _crc_agrees(data + place, 8, data + place + 8, kind, state):
+            state.problem = 1
+        elif length > limit:
+            state.problem = 2
+            state.expected = limit
+            state.found = length
+        elif size - place < FRAME or length > cython.cast(uint64_t, size - place - FRAME):
+            break
+        elif kind >= 0 and not _crc_agrees(
+            data + place + HEAD, length, data + place + HEAD + length, kind, state
+        ):
+            state.problem = 3
+        else:
+            place += FRAME + cython.cast(cython.Py_ssize_t, length)
+            stops[state.count] = place
+            state.count += 1
+    state.place = place
+
+
+def scan_frames(buffer, *, check="crc32c", max_record=MAX_RECORD):
+    kind: cython.int = _KINDS[check_kind(check)]
+    data: cython.const[cython.uchar][::1] = as_bytes(buffer)
+    size: cython.Py_ssize_t = data.shape[0]
+    first: Bytes = cython.address(data[0]) if size else cython.NULL
+    limit: uint64_t = max_record
+    state: State = State(0, 0, 0, False, 0, 0)
+    found = np.empty(min(1024, size // 16 + 1), np.int64)
+    stops: int64_t[::1] = found
+    while True:
+        state.more = False
+        with cython.nogil:
+            _scan(first, size, kind, limit, stops, cython.address(state))
+        if not state.more:
+            break
+        found = np.concatenate([found, np.empty_like(found)])
+        stops = found
+    # A copy, so that a short answer does not keep a long array alive.
+    found = found[: state.count].copy()
+    if state.problem:
+        return Scan(found, state.place, _PROBLEMS[state.problem], state.expected, state.found)
+    return Scan(found, state.place)
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def _check(
+    data: Bytes,
+    size: int64_t,
+    starts: cython.const[int64_t][::1],
+    stops: cython.const[int64_t][::1],
+    kind: cython.int,
+) -> cython.Py_ssize_t:
+    row: cython.Py_ssize_t
+    length: uint64_t = 0
+    start: int64_t
+    stop: int64_t
+    state: State
+    for row in range(starts.shape[0]):
+        start = starts[row]
+        stop = stops[row]
+        if start < 0 or stop > size or stop < FRAME or start > stop - FRAME:
+            return row
+        memcpy(cython.address(length), data + start, 8)
+        if length != cython.cast(uint64_t, stop - start - FRAME):
+            return row
+        if kind < 0:
+            continue
+        if not _crc_agrees(data + start, 8, data + start + 8, kind, cython.address(state)):
+            return row
+        if not _crc_agrees(data + start + HEAD, length, data + stop - TAIL, kind, cython.address(state)):
+            return row
+    return -1
+
+
+def check_frames(buffer, frame_starts, frame_stops, *, check="crc32c"):
+    kind: cython.int = _KINDS[check_kind(check)]
+    data: cython.const[cython.uchar][::1] = as_bytes(buffer)
+    starts: cython.const[int64_t][::1]
+    stops: cython.const[int64_t][::1]
+    starts, stops = as_pairs(frame_starts, frame_stops)
+    bad: cython.Py_ssize_t
+    size: cython.Py_ssize_t = data.shape[0]
+    first: Bytes = cython.address(data[0]) if size else cython.NULL
+    with cython.nogil:
+        bad = _check(first, size, starts, stops, kind)
+    return bad
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def _encode(
+    parts: cython.pointer[Bytes], lengths: uint64_t[::1], stops: uint32_t[::1], out: cython.p_uchar
+) -> cython.void:
+    row: cython.Py_ssize_t
+    crc: uint32_t
+    place: cython.Py_ssize_t = 0
+    for row in range(lengths.shape[0]):
+        memcpy(out + place, cython.address(lengths[row]), 8)
+        crc = shardio_mask(shardio_crc(0, out + place, 8))
+        memcpy(out + place + 8, cython.address(crc), 4)
+        place += HEAD
+        memcpy(out + place, parts[row], lengths[row])
+        crc = shardio_mask(shardio_crc(0, parts[row], lengths[row]))
+        place += lengths[row]
+        memcpy(out + place, cython.address(crc), 4)
+        place += TAIL
+        stops[row] = place
+
+
+def encode_frames(payloads):
+    # The tuple keeps what the pointers point to alive while the lock is not held.
+    items: tuple = tuple([part if isinstance(part, bytes) else as_bytes(part) for part in payloads])
+    count: cython.Py_ssize_t = len(items)
+    places = np.empty(count, np.uintp)
+    sizes = np.empty(count, np.uint64)
+    frame_stops = np.empty(count, np.uint32)
+    parts: cython.size_t[::1] = places
+    lengths: uint64_t[::1] = sizes
+    stops: uint32_t[::1] = frame_stops
+    row: cython.Py_ssize_t
+    total: cython.Py_ssize_t = count * FRAME
+    view: cython.const[cython.uchar][::1]
+    for row in range(count):
+        item = items[row]
+        lengths[row] = len(item)
+        if isinstance(item, bytes):
+            parts[row] = cython.cast(cython.size_t, PyBytes_AS_STRING(item))
+        else:
+            view = item
+            parts[row] = cython.cast(cython.size_t, cython.address(view[0])) if view.shape[0] else 0
+        total += lengths[row]
+    if total > MAX_BLOCK:
+        raise too_long(total)
+    frames: bytes = PyBytes_FromStringAndSize(cython.NULL, total)
+    out: cython.p_uchar = cython.cast(cython.p_uchar, PyBytes_AS_STRING(frames))
+    if count:
+        with cython.nogil:
+            _encode(cython.cast(cython.pointer[Bytes], cython.address(parts[0])), lengths, stops, out)
+    return frames, frame_stops
+
+
+def crc32c_many(buffer, starts, stops):
+    data: cython.const[cython.uchar][::1] = as_bytes(buffer)
+    first: cython.const[int64_t][::1]
+    last: cython.const[int64_t][::1]
+    first, last = checked_bounds(starts, stops, data.shape[0])
+    row: cython.Py_ssize_t
+    crcs = np.empty(first.shape[0], np.uint32)
+    out: uint32_t[::1] = crcs
+    with cython.nogil:
+        for row in range(first.shape[0]):
+            out[row] = shardio_crc(0, cython.address(data[0]) + first[row], last[row] - first[row])
+    return crcs

@@ -1,0 +1,29 @@
+"""The kernels in NumPy, crc32c and protobuf: for hosts without a compiler, and the oracle in tests."""
+
+from __future__ import annotations
+
+from shardio.kernels._reference._encode import encode_example, encode_examples, encode_sequence_example
+from shardio.kernels._reference._frames import (
+    check_frames,
+    crc32c_many,
+    encode_frames,
+    scan_frames,
+)
+from shardio.kernels._reference._parse import parse_examples, parse_sequence_examples
+from shardio.kernels._reference._slices import gather, gather_fixed, gather_from, slice_records
+
+__all__ = [
+    "check_frames",
+    "crc32c_many",
+    "encode_example",
+    "encode_examples",
+    "encode_frames",
+    "encode_sequence_example",
+    "gather",
+    "gather_fixed",
+    "gather_from",
+    "parse_examples",
+    "parse_sequence_examples",
+    "scan_frames",
+    "slice_records",
+]

@@ -1,0 +1,201 @@
+"""tf.train.Example written without protobuf: what it writes in deterministic mode, byte for byte.
+
+Integers of a whole column become varints at once in NumPy; what is left per record is to put lengths before
+parts.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from shardio.kernels._arguments import as_bytes
+from shardio.kernels._features import KINDS, Column, Records
+from shardio.kernels._values import MAX_MESSAGE, check_columns, row_bounds, too_large, wrong_name, wrong_value
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+# Values from these on take one byte more; negative ones, as unsigned numbers, take ten.
+_STEPS = np.array([1 << shift for shift in range(7, 64, 7)], np.uint64)
+_MASK = (1 << 64) - 1
+_FEW = 64
+_SHORT = [bytes([size]) for size in range(128)]
+
+
+def _varint(value: int) -> bytes:
+    if value < 128:
+        return _SHORT[value]
+    parts = bytearray()
+    while value > 127:
+        parts.append(value & 127 | 128)
+        value >>= 7
+    parts.append(value)
+    return bytes(parts)
+
+
+def _few(values: list[int]) -> bytes:
+    """Encode some values one by one, which is faster than NumPy for some dozens."""
+    return b"".join([_varint(value & _MASK) for value in values])
+
+
+def _field(tag: bytes, body: bytes) -> bytes:
+    return tag + _varint(len(body)) + body
+
+
+def _varints(values: NDArray[np.int64]) -> tuple[bytes, NDArray[np.int64]]:
+    """Encode all values and return the bytes and int64[n + 1], where each one begins and ends."""
+    words = np.ascontiguousarray(values, np.int64).view(np.uint64)
+    sizes = np.searchsorted(_STEPS, words, "right") + 1
+    widest = int(sizes.max()) if sizes.size else 1
+    columns = np.empty((words.size, widest), np.uint8)
+    for place in range(widest):
+        columns[:, place] = (words >> np.uint64(7 * place)) & np.uint64(127)
+    places = np.arange(widest)
+    columns[places < (sizes - 1)[:, None]] |= 128
+    ends = np.zeros(words.size + 1, np.int64)
+    np.cumsum(sizes, out=ends[1:])
+    return columns[places < sizes[:, None]].tobytes(), ends
+
+
+def _lists(column: Column) -> list[bytes]:
+    """Encode the values of each row as the body of a BytesList, FloatList or Int64List."""
+    starts, stops = row_bounds(column)
+    bounds = list(zip(starts.tolist(), stops.tolist(), strict=True))
+    if column.kind == "bytes":
+        view = memoryview(as_bytes(column.source))
+        assert column.starts is not None  # noqa: S101 (checked by check_columns)
+        assert column.stops is not None  # noqa: S101 (the same)
+        spans = zip(column.starts.ravel().tolist(), column.stops.ravel().tolist(), strict=True)
+        fields = [b"\x0a" + _varint(stop - start) + view[start:stop] for start, stop in spans]
+        return [
+            fields[start] if stop - start == 1 else b"".join(fields[start:stop]) for start, stop in bounds
+        ]
+    assert column.values is not None  # noqa: S101 (the same)
+    flat = column.values.ravel()
+    if column.kind == "float":
+        data, places = flat.astype("<f4", copy=False).tobytes(), None
+    else:
+        data, ends = _varints(flat)
+        places = ends.tolist()
+    bodies = []
+    for start, stop in bounds:
+        body = data[4 * start : 4 * stop] if places is None else data[places[start] : places[stop]]
+        bodies.append(_field(b"\x0a", body) if body else b"")
+    return bodies
+
+
+def encode_examples(columns: Mapping[bytes, Column], *, rows: int | None = None) -> Records:
+    """Encode columns as tf.train.Example records, features in the order of their names.
+
+    Args:
+        columns: by feature name; `parse_examples` returns such, and `make_column` makes them.  Rows in
+            which a column is not present lack the feature; a row that lacks all is an empty message.
+        rows: their number; needed only where there are no columns.
+
+    Returns:
+        The records, one after another in a bytes object.
+
+    Raises:
+        ValueError: columns of different length, or arrays that do not make a column.
+        IndexError: spans leave their source.
+    """
+    count, names = check_columns(columns, rows)
+    entries = []
+    for name in names:
+        column = columns[name]
+        tag = bytes([(1 + KINDS.index(column.kind)) << 3 | 2])
+        head = _field(b"\x0a", name) + b"\x12"
+        there = column.present.tolist()
+        lists = _lists(column)
+        made = []
+        for body, present in zip(lists, there, strict=True):
+            feature = _field(tag, body)
+            made.append(_field(b"\x0a", head + _varint(len(feature)) + feature) if present else b"")
+        entries.append(made)
+    payloads = [_field(b"\x0a", body) if body else b"" for body in map(b"".join, zip(*entries, strict=True))]
+    offsets = np.zeros(count + 1, np.int64)
+    np.cumsum(np.fromiter(map(len, payloads), np.int64, len(payloads)), out=offsets[1 : len(payloads) + 1])
+    sizes = np.diff(offsets)
+    if sizes.size and sizes.max() > MAX_MESSAGE:
+        row = int(sizes.argmax())
+        raise too_large(row, int(sizes[row]))
+    return Records(b"".join(payloads), offsets[:-1], offsets[1:])
+
+
+def _feature(value: Any) -> bytes:
+    """Encode one Feature."""
+    if value is None:
+        return b""
+    if isinstance(value, bytes):
+        return _field(b"\x0a", _field(b"\x0a", value))
+    if isinstance(value, int):
+        if not -(1 << 63) <= value < 1 << 63:
+            message = f"expected an int of 64 bits, found {value}"
+            raise OverflowError(message)
+        return _field(b"\x1a", _field(b"\x0a", _few([value])))
+    if isinstance(value, float):
+        with np.errstate(over="ignore"):
+            value = np.array([value]).astype(np.float32)
+    if isinstance(value, np.ndarray) and value.dtype == np.int64:
+        body = _few(value.ravel().tolist()) if value.size <= _FEW else _varints(value.ravel())[0]
+        return _field(b"\x1a", _field(b"\x0a", body) if body else b"")
+    if isinstance(value, np.ndarray) and value.dtype == np.float32:
+        body = value.astype("<f4", copy=False).tobytes()
+        return _field(b"\x12", _field(b"\x0a", body) if body else b"")
+    if isinstance(value, list) and all(isinstance(item, bytes) for item in value):
+        return _field(b"\x0a", b"".join([_field(b"\x0a", item) for item in value]))
+    raise wrong_value(value)
+
+
+def _name(name: Any) -> bytes:
+    if not isinstance(name, str):
+        raise wrong_name(name)
+    return name.encode()
+
+
+def _entries(bodies: list[tuple[bytes, bytes]]) -> bytes:
+    entries = [
+        _field(b"\x0a", _field(b"\x0a", name) + _field(b"\x12", body)) for name, body in sorted(bodies)
+    ]
+    message = b"".join(entries)
+    return _field(b"\x0a", message) if message else b""
+
+
+def encode_example(values: Mapping[str, Any]) -> bytes:
+    """Encode one tf.train.Example, features in the order of their names.
+
+    Args:
+        values: by feature name an int, float or bytes; a list of bytes; an int64 or float32 array, all
+            of whose values are taken in C order; or None for a feature of no kind.
+
+    Raises:
+        TypeError: a value of another type.
+        OverflowError: an int does not fit into 64 bits.
+    """
+    return _sized(_entries([(_name(name), _feature(value)) for name, value in values.items()]))
+
+
+def encode_sequence_example(context: Mapping[str, Any], lists: Mapping[str, Sequence[Any]]) -> bytes:
+    """Encode one tf.train.SequenceExample; see `encode_example` for the values and the errors.
+
+    Args:
+        context: features of the record.
+        lists: by name one value per step.
+    """
+    head = _entries([(_name(name), _feature(value)) for name, value in context.items()])
+    steps = [
+        (_name(name), b"".join([_field(b"\x0a", _feature(value)) for value in values]))
+        for name, values in lists.items()
+    ]
+    tail = _entries(steps)
+    return _sized(head + (b"\x12" + tail[1:] if tail else b""))
+
+
+def _sized(message: bytes) -> bytes:
+    if len(message) > MAX_MESSAGE:  # found late here, because everything was in memory anyway
+        raise too_large(None, len(message))
+    return message

@@ -1,0 +1,111 @@
+"""Records out of one buffer: as a list of bytes, as rows of an array, as values and offsets."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from shardio.kernels._arguments import as_bounds, as_bytes, as_rows, as_sources
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import ArrayLike, NDArray
+
+
+def slice_records(buffer: Any, starts: ArrayLike, stops: ArrayLike) -> list[bytes]:
+    """Copy the ranges `[starts[i], stops[i])` of any contiguous buffer out as a list of bytes.
+
+    Ranges may overlap and come in any order.
+
+    Raises:
+        IndexError: a range leaves the buffer.
+    """
+    data = as_bytes(buffer)
+    first, last = as_bounds(starts, stops, data.size)
+    if not first.size:
+        return []
+    low, high = int(first.min()), int(last.max())
+    # A slice of bytes costs half of a slice of anything else, so copying the span first pays where the
+    # records fill most of it.
+    if isinstance(buffer, bytes):
+        source, low = buffer, 0
+    elif high - low <= 2 * int((last - first).sum()):
+        source = data[low:high].tobytes()
+    else:
+        view = memoryview(data)
+        return [bytes(view[start:stop]) for start, stop in zip(first.tolist(), last.tolist(), strict=True)]
+    if low:
+        first, last = first - low, last - low
+    return [source[start:stop] for start, stop in zip(first.tolist(), last.tolist(), strict=True)]
+
+
+def gather_fixed(buffer: Any, starts: ArrayLike, length: int, out: NDArray[np.uint8]) -> None:
+    """Copy records of equal length to the rows of `out`, which must not overlap the buffer.
+
+    Args:
+        buffer: any contiguous buffer.
+        starts: int64[n], where the records begin; in any order, with repeats.
+        length: bytes of every record.
+        out: writable uint8[n, length] in C order.
+
+    Raises:
+        IndexError: a record leaves the buffer.
+        ValueError: `out` has another shape or dtype.
+    """
+    data = as_bytes(buffer)
+    first = as_rows(starts, length, out, data.size)
+    if not out.size:
+        return
+    step = int(first[1] - first[0]) if first.size > 1 else 0
+    if step > 0 and bool((np.diff(first) == step).all()):
+        rows = np.lib.stride_tricks.as_strided(data[first[0] :], (first.size, length), (step, 1))
+        out[:] = rows
+        return
+    # Every place of the buffer as one opaque item: indexing copies whole records, without an index per byte.
+    item = np.dtype((np.void, length))
+    windows = np.ndarray((data.size - length + 1,), item, data, strides=(1,))
+    out.view(item)[:, 0] = windows[first]
+
+
+def gather(buffer: Any, starts: ArrayLike, stops: ArrayLike) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """Copy the ranges `[starts[i], stops[i])` one after another.
+
+    Returns:
+        values: uint8[total]; record i is `values[offsets[i]:offsets[i + 1]]`.
+        offsets: int64[n + 1], the first 0.
+
+    Raises:
+        IndexError: a range leaves the buffer.
+    """
+    data = as_bytes(buffer)
+    first, last = as_bounds(starts, stops, data.size)
+    offsets = np.zeros(first.size + 1, np.int64)
+    np.cumsum(last - first, out=offsets[1:])
+    view = memoryview(data)
+    parts = [view[start:stop] for start, stop in zip(first.tolist(), last.tolist(), strict=True)]
+    return np.frombuffer(bytearray().join(parts), np.uint8), offsets
+
+
+def gather_from(
+    buffers: Sequence[Any], which: ArrayLike, starts: ArrayLike, stops: ArrayLike
+) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """Copy ranges of several buffers one after another.
+
+    Range i is `[starts[i], stops[i])` of `buffers[which[i]]`.
+
+    Returns:
+        values: uint8[total]; record i is `values[offsets[i]:offsets[i + 1]]`.
+        offsets: int64[n + 1], the first 0.
+
+    Raises:
+        IndexError: there is no such buffer, or a range leaves it.
+    """
+    views, number, first, last = as_sources(buffers, which, starts, stops)
+    offsets = np.zeros(first.size + 1, np.int64)
+    np.cumsum(last - first, out=offsets[1:])
+    sources = [memoryview(view) for view in views]
+    ranges = zip(number.tolist(), first.tolist(), last.tolist(), strict=True)
+    parts = [sources[source][start:stop] for source, start, stop in ranges]
+    return np.frombuffer(bytearray().join(parts), np.uint8), offsets
