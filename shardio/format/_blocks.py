@@ -1,0 +1,141 @@
+"""Blocks: runs of whole frames, the unit of compression, checksum and I/O.
+
+Bytes in, values out: a `BlockBuilder` turns payloads into blocks, `open_block` turns the stored bytes of a
+block back into decoded bytes after their checksum was compared.  Where blocks are cut depends on the payloads
+and the target alone, so the same records give the same shard.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from shardio import kernels
+from shardio.errors import CorruptBlockError
+from shardio.format._compression import Compressor, decompress
+from shardio.format._framing import TFRECORD_HEAD, TFRECORD_TAIL
+from shardio.format._kinds import Compression
+from shardio.format._limits import DEFAULT_LIMITS
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from shardio.format._framing import Buffer
+    from shardio.format._limits import Limits
+
+__all__ = ["DEFAULT_BLOCK_BYTES", "Block", "BlockBuilder", "check_block", "open_block"]
+
+DEFAULT_BLOCK_BYTES = 64 << 10
+_FRAME_EXTRA = TFRECORD_HEAD + TFRECORD_TAIL
+
+
+class Block(NamedTuple):
+    """One finished block.
+
+    Attributes:
+        stored: the bytes that go into the shard.
+        decoded_bytes: size before compression.
+        frame_stop: uint32, end of each frame in the decoded bytes.
+        crc32c: of the stored bytes.
+        decoded: the bytes before compression (the same object as `stored` without compression).
+    """
+
+    stored: bytes
+    decoded_bytes: int
+    frame_stop: NDArray[np.uint32]
+    crc32c: int
+    decoded: bytes
+
+
+class BlockBuilder:
+    """Gather payloads and cut them into TFRecord blocks.
+
+    A block is closed before the payload that would lift it over `block_bytes` decoded bytes; a payload
+    larger than that becomes a block of its own.
+    """
+
+    def __init__(
+        self,
+        *,
+        compression: Compression = Compression.NONE,
+        level: int | None = None,
+        block_bytes: int = DEFAULT_BLOCK_BYTES,
+        limits: Limits = DEFAULT_LIMITS,
+    ) -> None:
+        # What does not compress grows by less than a thousandth, and must stay within a reader's limit.
+        most = limits.block if compression is Compression.NONE else limits.block - (limits.block >> 8)
+        if not 1 <= block_bytes <= most:
+            message = f"block_bytes={block_bytes} must be between 1 and {most}"
+            raise ValueError(message)
+        self._compressor = Compressor(compression, level)
+        self._target = block_bytes
+        # Up to here a payload needs no second look.
+        self._harmless = min(block_bytes, limits.record + _FRAME_EXTRA)
+        self._max_record = limits.record
+        self._payloads: list[bytes] = []
+        self._size = 0
+
+    @property
+    def rows(self) -> int:
+        """Number of records that are not in a block yet."""
+        return len(self._payloads)
+
+    def add(self, payload: bytes) -> Block | None:
+        """Take one payload; return the block that it closed, if any.
+
+        Raises:
+            ValueError: the payload is over the limit; nothing was taken.
+        """
+        size = len(payload) + _FRAME_EXTRA
+        total = self._size + size
+        if total <= self._harmless:
+            self._payloads.append(payload)
+            self._size = total
+            return None
+        if len(payload) > self._max_record:
+            message = f"a record of {len(payload)} bytes is over the limit of {self._max_record} bytes"
+            raise ValueError(message)
+        block = self.flush() if total > self._target else None
+        self._payloads.append(payload)
+        self._size += size
+        return block
+
+    def flush(self) -> Block | None:
+        """Close the block that is being built; None when it is empty."""
+        if not self._payloads:
+            return None
+        decoded, frame_stop = kernels.encode_frames(self._payloads)
+        self._payloads = []
+        self._size = 0
+        stored = self._compressor.compress(decoded)
+        return Block(stored, len(decoded), frame_stop, kernels.crc32c(stored), decoded)
+
+
+def check_block(stored: Buffer, crc32c: int) -> None:
+    """Raise `CorruptBlockError` unless the CRC-32C of the stored bytes is the one in the index."""
+    found = kernels.crc32c(stored)
+    if found != crc32c:
+        raise CorruptBlockError(
+            "a block does not match its checksum",
+            expected=f"CRC-32C {crc32c:#010x}",
+            found=f"{found:#010x}",
+            advice="the object was damaged or replaced after it was written: fetch it again from its source, "
+            "or salvage the rest with `shardio repair`",
+        )
+
+
+def open_block(
+    stored: Buffer,
+    compression: Compression,
+    *,
+    crc32c: int | None,
+    decoded_bytes: int,
+    limits: Limits = DEFAULT_LIMITS,
+) -> Buffer:
+    """Return the decoded bytes of a block whose stored bytes match their checksum.
+
+    `crc32c` is None where the caller has checked the block before, or was told not to (`verify=False`).
+    """
+    if crc32c is not None:
+        check_block(stored, crc32c)
+    return decompress(stored, compression, decoded_bytes, limits=limits)

@@ -1,0 +1,178 @@
+"""One block: decoded bytes <-> stored bytes, with every length checked.
+
+Promise: `decompress` returns exactly the number of bytes that the index declares, made from all of the
+stored bytes, or raises `CorruptBlockError`.  It never allocates more than was declared.
+
+python-zstandard's one-shot `decompress` ignores `max_output_size` when the frame declares a size, returns the
+first of several frames, and allocates what the frame declares; so the frame header is read first.
+"""
+
+from __future__ import annotations
+
+import threading
+import zlib
+from typing import TYPE_CHECKING
+
+from shardio.errors import CorruptBlockError, StorageError
+from shardio.format._kinds import Compression
+from shardio.format._limits import DEFAULT_LIMITS
+
+if TYPE_CHECKING:
+    import zstandard
+
+    from shardio.format._framing import Buffer
+    from shardio.format._limits import Limits
+
+__all__ = ["Compressor", "decompress"]
+
+_WINDOW_LOG = 23  # 8 MiB: levels 20 to 22 would declare more than readers accept
+_GZIP_WBITS = 31
+
+# A Zstandard context costs more to make than a small block to decode, and serves one thread at a time.
+_contexts = threading.local()
+
+
+class Compressor:
+    """Compress blocks one after another; not for several threads at once.
+
+    Args:
+        compression: `NONE`, `ZSTD` or `GZIP`.
+        level: the library's level, or None for its usual one (Zstandard 3, gzip 6).
+
+    Raises:
+        ValueError: a level that the library does not know.
+    """
+
+    def __init__(self, compression: Compression, level: int | None = None) -> None:
+        self.compression = compression
+        self._level = level
+        self._zstd: zstandard.ZstdCompressor | None = None
+        if compression is Compression.ZSTD:
+            import zstandard
+
+            level = 3 if level is None else level
+            if not -100 <= level <= zstandard.MAX_COMPRESSION_LEVEL:
+                message = (
+                    f"compression level {level} must be between -100 and {zstandard.MAX_COMPRESSION_LEVEL}"
+                )
+                raise ValueError(message)
+            parameters = zstandard.ZstdCompressionParameters.from_level(level)
+            if parameters.window_log > _WINDOW_LOG:
+                parameters = zstandard.ZstdCompressionParameters.from_level(level, window_log=_WINDOW_LOG)
+            self._zstd = zstandard.ZstdCompressor(compression_params=parameters)
+        elif compression is Compression.GZIP:
+            self._level = 6 if level is None else level
+            if not 0 <= self._level <= 9:
+                message = f"compression level {level} must be between 0 and 9 for gzip"
+                raise ValueError(message)
+        elif level is not None:
+            message = f"compression level {level} was given, but there is no compression"
+            raise ValueError(message)
+
+    def compress(self, decoded: bytes) -> bytes:
+        """Return the stored bytes of one block."""
+        if self._zstd is not None:
+            return self._zstd.compress(decoded)
+        if self.compression is Compression.GZIP:
+            member = zlib.compressobj(self._level or 0, zlib.DEFLATED, _GZIP_WBITS)
+            return member.compress(decoded) + member.flush()
+        return decoded
+
+
+def decompress(
+    stored: Buffer, compression: Compression, decoded_bytes: int, *, limits: Limits = DEFAULT_LIMITS
+) -> Buffer:
+    """Return the decoded bytes of one block.
+
+    Args:
+        stored: all stored bytes of the block.
+        compression: how they are compressed.
+        decoded_bytes: what the index declares; the result has exactly this length.
+        limits: only the Zstandard window is looked at; the caller has checked `decoded_bytes`.
+
+    Raises:
+        CorruptBlockError: the bytes do not decode to exactly what was declared.
+        StorageError: there is no memory for as much as was declared.
+    """
+    if compression is Compression.NONE:
+        if len(stored) != decoded_bytes:
+            raise CorruptBlockError(
+                "a block without compression has another size than declared",
+                expected=f"{decoded_bytes} bytes",
+                found=f"{len(stored)} bytes",
+            )
+        return stored
+    try:
+        if compression is Compression.ZSTD:
+            return _decompress_zstd(stored, decoded_bytes, limits.zstd_window)
+        wbits = _GZIP_WBITS if compression is Compression.GZIP else zlib.MAX_WBITS
+        return _decompress_zlib(stored, decoded_bytes, wbits)
+    except MemoryError as error:
+        raise StorageError(
+            "there is no memory for a block",
+            expected=f"{decoded_bytes} bytes",
+            advice="it is within the limits, so read it where there is more",
+        ) from error
+
+
+def _decompress_zstd(stored: Buffer, decoded_bytes: int, window: int) -> bytes:
+    import zstandard
+
+    try:
+        header = zstandard.get_frame_parameters(stored)
+    except zstandard.ZstdError as error:
+        raise CorruptBlockError("a block is no Zstandard frame", found=str(error)) from error
+    if header.content_size != decoded_bytes:
+        raise CorruptBlockError(
+            "a Zstandard frame declares another size than the index",
+            expected=f"{decoded_bytes} bytes",
+            found=_declared(header.content_size),
+        )
+    # A frame of one segment has no window of its own: its window is its content.
+    if header.window_size > max(window, decoded_bytes if header.window_size == header.content_size else 0):
+        raise CorruptBlockError(
+            "a Zstandard frame asks for a window over the limit",
+            expected=f"at most {window} bytes",
+            found=f"{header.window_size} bytes",
+        )
+    context: zstandard.ZstdDecompressor | None = getattr(_contexts, "zstd", None)
+    if context is None:
+        context = _contexts.zstd = zstandard.ZstdDecompressor()
+    try:
+        decoded = context.decompress(stored, allow_extra_data=False)
+    except zstandard.ZstdError as error:
+        raise CorruptBlockError("a Zstandard frame does not decode", found=str(error)) from error
+    if len(decoded) != decoded_bytes:
+        raise CorruptBlockError(
+            "a Zstandard frame decodes to another size than declared",
+            expected=f"{decoded_bytes} bytes",
+            found=f"{len(decoded)} bytes",
+        )
+    return decoded
+
+
+def _declared(size: int) -> str:
+    import zstandard
+
+    if size in (zstandard.CONTENTSIZE_UNKNOWN, zstandard.CONTENTSIZE_ERROR):
+        return "no declared size"
+    return f"{size} bytes"
+
+
+def _decompress_zlib(stored: Buffer, decoded_bytes: int, wbits: int) -> bytes:
+    decoder = zlib.decompressobj(wbits)
+    try:
+        # One byte more than declared tells "too long" from "just right" without decoding the rest.
+        decoded = decoder.decompress(stored, decoded_bytes + 1)
+    except zlib.error as error:
+        raise CorruptBlockError("a compressed block does not decode", found=str(error)) from error
+    if len(decoded) != decoded_bytes or not decoder.eof or decoder.unused_data:
+        found = f"{len(decoded)} bytes" + ("" if decoder.eof else ", end not reached")
+        if decoder.unused_data:
+            found += f", {len(decoder.unused_data)} bytes after the end"
+        raise CorruptBlockError(
+            "a compressed block decodes to something else than declared",
+            expected=f"{decoded_bytes} bytes and the end of its only member",
+            found=found,
+        )
+    return decoded

@@ -1,0 +1,68 @@
+"""Where the payload lies in a frame.
+
+A frame is one record as it lies in a shard's decoded bytes.  The index holds where frames stop; this
+module turns frame bounds into payload bounds, whole columns at a time.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+
+from shardio.format._kinds import Framing
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+__all__ = ["TFRECORD_HEAD", "TFRECORD_TAIL", "Buffer", "frame_bounds", "payload_bounds"]
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+
+# u64 length and u32 masked CRC-32C of it, before the payload; u32 masked CRC-32C of the payload, after it.
+# https://www.tensorflow.org/tutorials/load_data/tfrecord#tfrecords_format_details
+TFRECORD_HEAD = 12
+TFRECORD_TAIL = 4
+
+
+def frame_bounds(
+    frame_stop: NDArray[np.uint32], first: int, count: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return starts and stops of the frames `first .. first + count` of one block, in its decoded bytes.
+
+    `frame_stop` is the part of the index column that belongs to the block.
+    """
+    stops = frame_stop[first : first + count].astype(np.int64)
+    starts = np.empty_like(stops)
+    if count:
+        starts[0] = frame_stop[first - 1] if first else 0
+        starts[1:] = stops[:-1]
+    return starts, stops
+
+
+def payload_bounds(
+    framing: Framing,
+    starts: NDArray[np.int64],
+    stops: NDArray[np.int64],
+    tails: Sequence[bytes] | None = None,
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    r"""Return starts and stops of the payloads of frames.
+
+    Args:
+        framing: any but `TAR_SAMPLE`, whose payload is a mapping and not a run of bytes.
+        starts: int64, first byte of each frame.
+        stops: int64, one past the last byte of each frame.
+        tails: for `LINES`, the last (at most two) bytes of each frame: the line ending `\n` or `\r\n`
+            is no part of the payload, and the last line of a file may lack it.
+    """
+    if framing is Framing.TFRECORD:
+        return starts + TFRECORD_HEAD, stops - TFRECORD_TAIL
+    if framing is Framing.LINES:
+        if tails is None:
+            message = "payload bounds of lines need the last bytes of each frame"
+            raise TypeError(message)
+        cut = [2 if tail == b"\r\n" else tail.endswith(b"\n") for tail in tails]
+        return starts, stops - np.asarray(cut, np.int64)
+    return starts, stops

@@ -1,0 +1,232 @@
+"""Shards without an index: decode and cut a stream of stored bytes, in constant memory.
+
+This is how files that others wrote are read before they are adopted: plain TFRecord, and TensorFlow's
+whole-file GZIP and ZLIB streams, gzip members and Zstandard frames one after another.  A stream that ends in
+the middle of a member or of a record is `FormatError`, never a quiet end.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from shardio import kernels
+from shardio.errors import CorruptRecordError, FormatError
+from shardio.format._framing import TFRECORD_HEAD, TFRECORD_TAIL
+from shardio.format._kinds import Compression
+from shardio.format._limits import DEFAULT_LIMITS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterable, Iterator
+
+    import zstandard
+    from numpy.typing import NDArray
+
+    from shardio.format._framing import Buffer
+    from shardio.format._limits import Limits
+
+__all__ = ["decode_stream", "iterate_payloads", "sniff_compression"]
+
+_ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
+_GZIP_MAGIC = b"\x1f\x8b"
+_PIECE = 1 << 20
+_SIP = 1 << 10
+_ZLIB = type(zlib.decompressobj())
+_FRAME = struct.Struct("<Q")
+
+
+def sniff_compression(head: bytes) -> Compression:
+    """Tell from the first 12 or more bytes of a TFRecord file how it is compressed.
+
+    A plain file is recognised first, by the checksum of its first length: a ZLIB header is only two bytes
+    and too weak a witness.
+    """
+    if len(head) >= TFRECORD_HEAD:
+        (crc,) = struct.unpack_from("<I", head, 8)
+        if kernels.mask_crc(kernels.crc32c(head[:8])) == crc:
+            return Compression.NONE
+    if head.startswith(_ZSTD_MAGIC):
+        return Compression.ZSTD
+    if head.startswith(_GZIP_MAGIC):
+        return Compression.GZIP
+    # RFC 1950: method 8, window at most 32 KiB, and the two bytes are a multiple of 31.
+    if len(head) >= 2 and head[0] & 0x0F == 8 and head[0] >> 4 <= 7 and (head[0] << 8 | head[1]) % 31 == 0:
+        return Compression.ZLIB
+    return Compression.NONE
+
+
+def decode_stream(
+    pieces: Iterable[bytes], compression: Compression, *, limits: Limits = DEFAULT_LIMITS
+) -> Iterator[bytes]:
+    """Yield the decoded bytes of a whole object, piece by piece.
+
+    Args:
+        pieces: the stored bytes in order, in pieces of any size.
+        compression: of the object; several gzip members or Zstandard frames may follow one another.
+        limits: the Zstandard window.
+
+    Raises:
+        FormatError: the bytes do not decode, end in the middle, or go on after a ZLIB stream.
+    """
+    if compression is Compression.NONE:
+        yield from pieces
+        return
+    decoder: Any = None
+    offset = 0
+    for whole in pieces:
+        piece = bytes(whole)
+        while piece:
+            if decoder is None:
+                decoder = _new_decoder(compression, limits)
+            try:
+                rest = yield from _inflate(decoder, piece)
+            except (zlib.error, _zstd_error()) as error:
+                raise FormatError(
+                    f"a {compression.name} stream does not decode", start=offset, found=str(error)
+                ) from error
+            if not decoder.eof:
+                offset += len(piece)
+                break
+            offset += len(piece) - len(rest)
+            if rest and compression is Compression.ZLIB:
+                raise FormatError(
+                    "bytes follow the end of a ZLIB stream",
+                    start=offset,
+                    found=f"{len(rest)} bytes or more",
+                    advice="TensorFlow would ignore them without a word; cut the file there if that is right",
+                )
+            piece = rest
+            decoder = None
+    if decoder is not None and not decoder.eof:
+        raise FormatError(
+            f"a {compression.name} stream is cut short", start=offset, advice="fetch the file again"
+        )
+
+
+def _inflate(decoder: Any, piece: bytes) -> Generator[bytes, None, bytes]:
+    """Yield what a piece decodes to, about a mebibyte at a time; return what follows the member."""
+    if not isinstance(decoder, _ZLIB):
+        return (yield from _inflate_zstd(decoder, piece))
+    while piece and not decoder.eof:
+        data = decoder.decompress(piece, _PIECE)
+        piece = decoder.unconsumed_tail
+        if data:
+            yield data
+    return decoder.unused_data
+
+
+def _inflate_zstd(decoder: zstandard.ZstdDecompressionObj, piece: bytes) -> Generator[bytes, None, bytes]:
+    # There is no way to bound what one call returns but to give it little: 4 bytes can stand for 128 KiB.
+    pending: list[bytes] = []
+    size = 0
+    for start in range(0, len(piece), _SIP):
+        data = decoder.decompress(piece[start : start + _SIP])
+        pending.append(data)
+        size += len(data)
+        if size >= _PIECE:
+            yield b"".join(pending)
+            pending, size = [], 0
+        if decoder.eof:
+            break
+    if size:
+        yield b"".join(pending)
+    return decoder.unused_data + piece[start + _SIP :] if decoder.eof else b""
+
+
+def _zstd_error() -> type[Exception]:
+    import zstandard
+
+    return zstandard.ZstdError
+
+
+def _new_decoder(compression: Compression, limits: Limits) -> Any:
+    if compression is Compression.ZSTD:
+        import zstandard
+
+        return zstandard.ZstdDecompressor(max_window_size=limits.zstd_window).decompressobj()
+    return zlib.decompressobj(31 if compression is Compression.GZIP else zlib.MAX_WBITS)
+
+
+def iterate_payloads(
+    pieces: Iterable[bytes],
+    *,
+    limits: Limits = DEFAULT_LIMITS,
+    skip: Callable[[CorruptRecordError], None] | None = None,
+) -> Iterator[list[bytes]]:
+    """Yield the payloads of decoded TFRecord bytes, in lists of those that a piece completed.
+
+    Both checksums of every frame are compared before its payload is yielded.
+
+    Args:
+        pieces: the decoded bytes in order, in pieces of any size.
+        limits: the longest record.
+        skip: called with the error of each record whose payload does not match its checksum while its length
+            does; the record is left out and counted as a row. None: the first one is raised.
+
+    Raises:
+        CorruptRecordError: with the row and the place in the decoded bytes.
+    """
+    pending: list[bytes] = []
+    size = needed = row = offset = 0
+    for piece in pieces:
+        pending.append(piece)
+        size += len(piece)
+        # A record over many pieces is joined once, not once a piece.
+        if size < needed:
+            continue
+        data = memoryview(b"".join(pending))
+        while True:
+            scan = kernels.scan_frames(data, check="crc32c", max_record=limits.record)
+            if len(scan.frame_stops):
+                yield _payloads(data, scan.frame_stops)
+                row += len(scan.frame_stops)
+            offset += scan.stopped
+            data = data[scan.stopped :]
+            if scan.problem is None:
+                break
+            error, frame = _damaged(scan, data, row, offset)
+            if skip is None or scan.problem != "payload crc":
+                raise error
+            skip(error)
+            row += 1
+            offset += frame
+            data = data[frame:]
+        pending = [bytes(data)]
+        size = len(data)
+        needed = _frame_bytes(data) if size >= TFRECORD_HEAD else 0
+    if size:
+        raise CorruptRecordError(
+            "the file ends in the middle of a record",
+            row=row,
+            start=offset,
+            stop=offset + size,
+            advice="it was cut short when it was written or copied: fetch it again or salvage the rest",
+        )
+
+
+def _frame_bytes(data: Buffer) -> int:
+    """Return how long the frame claims to be whose head `data` begins with."""
+    return int(_FRAME.unpack_from(data)[0]) + TFRECORD_HEAD + TFRECORD_TAIL
+
+
+def _damaged(scan: kernels.Scan, data: Buffer, row: int, offset: int) -> tuple[CorruptRecordError, int]:
+    """Return the error of the frame that `data` begins with, and the length that the frame claims."""
+    frame = _frame_bytes(data)
+    error = CorruptRecordError(
+        f"a TFRECORD frame is damaged: {scan.problem}",
+        row=row,
+        start=offset,
+        stop=offset + frame if scan.problem == "payload crc" else None,
+        expected=scan.expected,
+        found=scan.found,
+        advice="if the file is no TFRecord file, name its framing; else fetch it again, or salvage the rest",
+    )
+    return error, frame
+
+
+def _payloads(data: Buffer, stops: NDArray[np.int64]) -> list[bytes]:
+    starts = np.concatenate([[0], stops[:-1]])
+    return kernels.slice_records(data, starts + TFRECORD_HEAD, stops - TFRECORD_TAIL)

@@ -1,0 +1,287 @@
+"""One feature of a schema: its type, shape and default, and the way of a value into bytes and back.
+
+Pure values; nothing here knows an encoding.  An encoding stores what `Feature.fit` returns and hands what it
+stored to `Feature.restore`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from shardio.errors import SchemaError
+from shardio.metadata._types import (
+    Kind,
+    MisfitError,
+    Shape,
+    describe,
+    dtype_of,
+    fit_numbers,
+    kind_of,
+    parse_short,
+    print_short,
+    short_form,
+)
+
+__all__ = ["Feature", "Stored", "restored"]
+
+# What an encoding stores: an array of numbers, or the bytes of each item (one item where the shape is ()).
+Stored = npt.NDArray[Any] | list[bytes]
+
+_MAX_DIMENSIONS = 32
+_MAX_FEATURE_BYTES = (1 << 32) - 17  # a record's frame fits a u32 column; see the format's limits
+_MAX_DEFAULT_BYTES = 1 << 20
+
+
+class Feature:
+    """Describe one feature: its type, shape, default, and whether it may be missing.
+
+    Args:
+        type: a short string, with its shape in brackets or without: `"int64"`, `"float32[16]"`, `"jpeg"`.
+        shape: the sizes, None for any size, instead of brackets in `type`.
+        default: the value of records that lack the feature; makes it optional.  None means no default.
+        optional: may be missing.  Without a default a missing value reads as None.
+
+    Raises:
+        ValueError: no such type, a shape that the type cannot have, or a default that does not fit.
+
+    Example:
+        >>> Feature("uint8[?,?,3]").shape
+        (None, None, 3)
+        >>> Feature("float32", shape=(16,), default=[0.0] * 16).short
+        'float32[16]'
+    """
+
+    __slots__ = ("_default", "kind", "optional", "shape", "type")
+
+    type: str
+    shape: Shape
+    optional: bool
+    kind: Kind
+    _default: Stored | None
+
+    def __init__(
+        self,
+        type: str,  # noqa: A002 - the field's name in the interface
+        *,
+        shape: Sequence[int | None] | None = None,
+        default: object = None,
+        optional: bool = False,
+    ) -> None:
+        name, bracketed = parse_short(type)
+        if shape is not None and bracketed:
+            message = f"{type!r} has a shape already; give it once, in brackets or as shape="
+            raise ValueError(message)
+        set_slot = object.__setattr__
+        set_slot(self, "type", name)
+        set_slot(self, "kind", kind_of(name))
+        set_slot(self, "shape", bracketed if shape is None else _checked_sizes(shape))
+        _check_shape(name, self.kind, self.shape)
+        set_slot(self, "optional", bool(optional) or default is not None)
+        set_slot(self, "_default", None)
+        if default is not None:
+            try:
+                stored = self._fit(default)
+            except MisfitError as error:
+                message = f"default does not fit: expected {error.expected}, found {error.found}"
+                raise ValueError(message) from error
+            set_slot(self, "_default", _frozen(stored))
+
+    def __setattr__(self, name: str, value: object) -> None:
+        message = f"a Feature cannot be changed; make a new one with another {name}"
+        raise AttributeError(message)
+
+    @property
+    def short(self) -> str:
+        """The short string, without default: `"float32[16]"`."""
+        return print_short(self.type, self.shape)
+
+    @property
+    def dtype(self) -> np.dtype[Any] | None:
+        """The NumPy dtype of the values, None where they are no numbers; bfloat16 comes as uint16."""
+        return dtype_of(self.type) if self.kind == "number" else None
+
+    @property
+    def unknown_dimensions(self) -> int:
+        """How many sizes of the shape differ from record to record."""
+        return self.shape.count(None)
+
+    @property
+    def has_default(self) -> bool:
+        """Whether a missing value has a value to take its place."""
+        return self._default is not None
+
+    @property
+    def default(self) -> Any:
+        """The default as a value (a fresh one at each call), or None."""
+        return None if self._default is None else self.restore(self._default)
+
+    @property
+    def stored_default(self) -> Stored | None:
+        """The default as `fit` returned it; arrays are read-only."""
+        return self._default
+
+    def fit(self, value: object, name: str) -> Stored:
+        """Return `value` in the form that encodings store.
+
+        Numbers become a C-contiguous little-endian array of exactly this dtype and a fitting shape;
+        everything else becomes the list of its items' bytes.
+
+        Raises:
+            SchemaError: the value does not fit; names the feature, what was expected and what was found.
+        """
+        try:
+            return self._fit(value)
+        except MisfitError as error:
+            what = f"value of feature {name!r} does not fit the schema"
+            raise SchemaError(
+                what, expected=error.expected, found=error.found, advice=error.advice
+            ) from error.__cause__
+
+    def restore(self, stored: Stored) -> Any:
+        """Return the value that was fitted.
+
+        An array with dtype and shape as written, or a NumPy scalar where the shape is (); str for text, bytes
+        for bytes and images, parsed JSON for json; a list of these where there is a dimension.
+
+        Raises:
+            UnicodeDecodeError, ValueError, RecursionError: text or JSON is damaged.
+        """
+        if isinstance(stored, np.ndarray):
+            return stored[()] if stored.ndim == 0 else stored.copy() if not stored.flags.writeable else stored
+        items = [self.restore_item(item) for item in stored]
+        return items if self.shape else items[0]
+
+    def restore_item(self, item: bytes) -> Any:
+        """Return the value of one stored item of anything but numbers; raises what `restore` does."""
+        if self.kind == "json":
+            return json.loads(item.decode(), parse_constant=_no_constant)
+        return item.decode() if self.kind == "text" else item
+
+    def _fit(self, value: object) -> Stored:
+        if self.kind == "number":
+            return fit_numbers(value, self.type, self.shape)
+        if not self.shape:
+            return [self._item_bytes(value)]
+        is_list = isinstance(value, Sequence) and not isinstance(value, str | bytes | bytearray | memoryview)
+        if not is_list and not (isinstance(value, np.ndarray) and value.ndim == 1):
+            raise MisfitError(f"{self.short}, a list", describe(value))
+        items: list[Any] = list(value)  # type: ignore[call-overload] # a sequence, as was just found
+        if self.shape[0] not in (None, len(items)):
+            raise MisfitError(self.short, f"{len(items)} items")
+        return [self._item_bytes(item) for item in items]
+
+    def _item_bytes(self, value: object) -> bytes:
+        if self.kind == "json":
+            return _json_bytes(value)
+        if self.kind == "text":
+            if not isinstance(value, str):
+                raise MisfitError(
+                    "text, a str", describe(value), "decode bytes first, or declare the feature as bytes"
+                )
+            try:
+                return value.encode()
+            except UnicodeEncodeError as error:
+                raise MisfitError("text that UTF-8 can hold", f"a lone surrogate at {error.start}") from error
+        if isinstance(value, bytes):
+            return value
+        if isinstance(value, bytearray | memoryview):
+            return bytes(value)
+        found = "an array" if isinstance(value, np.ndarray) and self.kind == "image" else describe(value)
+        advice = "an image feature stores a file's bytes; encode it first" if self.kind == "image" else None
+        raise MisfitError(f"{self.type}, bytes", found, advice)
+
+    def _key(self) -> tuple[object, ...]:
+        default = self._default
+        if isinstance(default, np.ndarray):
+            return (self.type, self.shape, self.optional, default.shape, default.tobytes())
+        return (self.type, self.shape, self.optional, None if default is None else tuple(default))
+
+    def __eq__(self, other: object) -> bool:
+        return self._key() == other._key() if isinstance(other, Feature) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def __repr__(self) -> str:
+        parts = [repr(self.short)]
+        if self.has_default:
+            parts.append(f"default={short_form(repr(self.default))}")
+        elif self.optional:
+            parts.append("optional=True")
+        return f"Feature({', '.join(parts)})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return restored, (self.type, self.shape, self._default, self.optional)
+
+
+def restored(type_name: str, shape: Shape, stored: Stored | None, optional: object) -> Feature:
+    """Make a feature whose default is in stored form already, as pickles and manifests hold it."""
+    feature = Feature(type_name, shape=shape, optional=bool(optional))
+    if stored is not None:
+        object.__setattr__(feature, "_default", _frozen(stored))
+        object.__setattr__(feature, "optional", True)
+    return feature
+
+
+def _checked_sizes(shape: Sequence[object]) -> Shape:
+    sizes: list[int | None] = []
+    for size in shape:
+        if size is None or size == "?":
+            sizes.append(None)
+        elif isinstance(size, int | np.integer) and not isinstance(size, bool) and size > 0:
+            sizes.append(int(size))
+        else:
+            message = f"shape {tuple(shape)!r}: a size is a positive int, or None for any"
+            raise ValueError(message)
+    return tuple(sizes)
+
+
+def _check_shape(name: str, kind: Kind, shape: Shape) -> None:
+    short = print_short(name, shape)
+    if len(shape) > _MAX_DIMENSIONS:
+        message = f"{name} with {len(shape)} dimensions; at most {_MAX_DIMENSIONS} are possible"
+        raise ValueError(message)
+    if kind != "number" and len(shape) > (0 if kind == "json" else 1):
+        advice = (
+            "json holds lists by itself" if kind == "json" else "at most one dimension, a list, is possible"
+        )
+        message = f"{short!r}: {advice}"
+        raise ValueError(message)
+    item = dtype_of(name).itemsize if kind == "number" else 1
+    if math.prod(size or 1 for size in shape) * item > _MAX_FEATURE_BYTES:
+        message = f"{short!r} is larger than a record can be ({_MAX_FEATURE_BYTES} bytes)"
+        raise ValueError(message)
+
+
+def _frozen(stored: Stored) -> Stored:
+    if isinstance(stored, np.ndarray):
+        size = stored.nbytes
+        stored = stored.copy()
+        stored.flags.writeable = False
+    else:
+        size = sum(map(len, stored))
+    if size > _MAX_DEFAULT_BYTES:
+        message = f"a default of {size} bytes; it is kept in every manifest and may have {_MAX_DEFAULT_BYTES}"
+        raise ValueError(message)
+    return stored
+
+
+def _json_bytes(value: object) -> bytes:
+    try:
+        return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+    except UnicodeEncodeError:
+        # A lone surrogate has no UTF-8, but JSON has an escape for it.
+        return json.dumps(value, allow_nan=False, separators=(",", ":")).encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise MisfitError("a value that JSON can hold", f"{describe(value)} ({error})") from error
+
+
+def _no_constant(name: str) -> object:
+    message = f"{name} is no JSON"
+    raise ValueError(message)

@@ -1,0 +1,238 @@
+"""The sidecar index of one shard: a protobuf header for what is small, raw columns for what is large.
+
+    "SHRDIDX1" | u32 header length | u32 CRC-32C of header | header | zeros to a multiple of 64
+    column | zeros to a multiple of 64 | column | ... | "SHRDEND1"
+
+The columns are used in place, as views of the bytes given, so that processes which map the file share its
+pages.  `parse_head` reads the *head* (header and block columns) and checks it whole; `frame_stop` is checked
+by block, when the block is used.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from shardio import kernels
+from shardio.errors import FormatError
+from shardio.format import DEFAULT_LIMITS, Compression, Framing, Limits, RecordCrc
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from shardio.format import Buffer
+    from shardio.v1.index_pb2 import ShardIndex
+
+__all__ = ["BLOCK_COLUMNS", "IndexHead", "parse_head", "read_head_bytes"]
+
+MAGIC = b"SHRDIDX1"
+END = b"SHRDEND1"
+ALIGN = 64
+PREFIX = struct.Struct("<8sII")
+BLOCK_COLUMNS = ("block_stop", "block_row_stop", "block_decoded_bytes", "block_crc32c", "block_frames_crc32c")
+COLUMNS = (*BLOCK_COLUMNS, "frame_stop")
+DTYPES: dict[str, np.dtype[np.unsignedinteger]] = {"u32": np.dtype("<u4"), "u64": np.dtype("<u8")}
+COLUMN_DTYPES = dict(zip(COLUMNS, ("u64", "u64", "u32", "u32", "u32", "u32"), strict=True))
+
+
+@dataclass(frozen=True)
+class IndexHead:
+    """What the head of an index says, checked.
+
+    Attributes:
+        uuid: 16 bytes, the shard's.
+        framing, record_crc, compression: of the shard.
+        stored_bytes, decoded_bytes, rows, blocks: totals; of a stream the decoded bytes count as stored.
+        crc32c: of all `stored_bytes`.
+        block_stop, block_row_stop: uint64[blocks], cumulative.
+        block_decoded_bytes, block_crc32c, block_frames_crc32c: uint32[blocks].
+        frame_stop_offset: where the `frame_stop` column begins in the index file.
+        head_bytes: length of the head in bytes.
+        features: critical features.
+        gaps: reason by block, for blocks without rows.
+        stream_bytes, stream_crc32c: size and CRC-32C of the object, when it is a stream; else None.
+        writer: program that made it.
+    """
+
+    uuid: bytes
+    framing: Framing
+    record_crc: RecordCrc
+    compression: Compression
+    stored_bytes: int
+    decoded_bytes: int
+    rows: int
+    crc32c: int
+    block_stop: NDArray[np.uint64]
+    block_row_stop: NDArray[np.uint64]
+    block_decoded_bytes: NDArray[np.uint32]
+    block_crc32c: NDArray[np.uint32]
+    block_frames_crc32c: NDArray[np.uint32]
+    frame_stop_offset: int
+    head_bytes: int
+    frames_crc32c: int
+    features: frozenset[str] = frozenset()
+    gaps: dict[int, str] = field(default_factory=dict)
+    stream_bytes: int | None = None
+    stream_crc32c: int | None = None
+    writer: str = ""
+
+    @property
+    def blocks(self) -> int:
+        """Number of blocks, gaps included."""
+        return len(self.block_stop)
+
+    @property
+    def object_bytes(self) -> int:
+        """Size of the stored object."""
+        return self.stored_bytes if self.stream_bytes is None else self.stream_bytes
+
+    @property
+    def index_bytes(self) -> int:
+        """Size of the whole index file."""
+        return _aligned(self.frame_stop_offset + 4 * self.rows) + len(END)
+
+    def block_bounds(self, block: int) -> tuple[int, int]:
+        """Return the half-open byte range of a block in the stored object."""
+        return int(self.block_stop[block - 1]) if block else 0, int(self.block_stop[block])
+
+    def block_rows(self, block: int) -> tuple[int, int]:
+        """Return the half-open range of rows of a block."""
+        return int(self.block_row_stop[block - 1]) if block else 0, int(self.block_row_stop[block])
+
+    def rows_of_blocks(self, blocks: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return how many rows each of some blocks has, int64."""
+        stops = self.block_row_stop[blocks].astype(np.int64)
+        return stops - np.where(blocks > 0, self.block_row_stop[blocks - 1], 0).astype(np.int64)
+
+    def starts_of_blocks(self, blocks: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return where each of some blocks begins in the stored object, int64."""
+        return np.where(blocks > 0, self.block_stop[blocks - 1], 0).astype(np.int64)
+
+    def frame_stop_bounds(self, block: int) -> tuple[int, int]:
+        """Return the half-open byte range of a block's part of `frame_stop`, in the index file."""
+        first, stop = self.block_rows(block)
+        return self.frame_stop_offset + 4 * first, self.frame_stop_offset + 4 * stop
+
+
+def _aligned(offset: int) -> int:
+    return -(-offset // ALIGN) * ALIGN
+
+
+def read_head_bytes(prefix: Buffer, *, url: str | None = None) -> int:
+    """Return how many bytes of an index hold its header (not its columns), from its first 16 bytes."""
+    if len(prefix) < PREFIX.size:
+        raise FormatError(
+            "an index is cut short", url=url, expected=f"{PREFIX.size} bytes", found=len(prefix)
+        )
+    magic, length, _ = PREFIX.unpack_from(prefix)
+    if magic != MAGIC:
+        raise FormatError(
+            "not a shardio index: wrong first bytes",
+            url=url,
+            expected=MAGIC,
+            found=magic,
+            advice="index the shard again with `shardio index`",
+        )
+    return PREFIX.size + int(length)
+
+
+def parse_head(data: Buffer, *, url: str | None = None, limits: Limits = DEFAULT_LIMITS) -> IndexHead:
+    """Parse and check the head of an index; its columns become views of `data`.
+
+    Args:
+        data: the index from its first byte; the head at least, or more of it, or all.
+        url: where it lies, for messages.
+        limits: upper bounds for blocks, records and the index.
+
+    Raises:
+        FormatError: the head is damaged or breaks a rule of the specification.
+        UnsupportedVersionError: a newer shardio wrote it.
+    """
+    from shardio.metadata._index_checks import check_head, parse_header
+
+    stop = read_head_bytes(data, url=url)
+    if stop > min(len(data), limits.index):
+        raise FormatError(
+            "an index is cut short in its header", url=url, expected=f"{stop} bytes", found=len(data)
+        )
+    header_bytes = bytes(data[PREFIX.size : stop])
+    expected = PREFIX.unpack_from(data)[2]
+    found = kernels.crc32c(header_bytes)
+    if expected != found:
+        raise FormatError(
+            "the header of an index does not match its checksum",
+            url=url,
+            expected=f"{expected:#010x}",
+            found=f"{found:#010x}",
+        )
+    header = parse_header(header_bytes, url=url)
+    columns, offset = _read_columns(data, header, stop, url)
+    index = IndexHead(
+        uuid=header.shard_uuid,
+        framing=Framing(header.framing),
+        record_crc=RecordCrc(header.record_crc),
+        compression=Compression(header.compression),
+        stored_bytes=header.stored_bytes,
+        decoded_bytes=header.decoded_bytes,
+        rows=header.rows,
+        crc32c=header.crc32c,
+        block_stop=columns["block_stop"].view(np.uint64),
+        block_row_stop=columns["block_row_stop"].view(np.uint64),
+        block_decoded_bytes=columns["block_decoded_bytes"].view(np.uint32),
+        block_crc32c=columns["block_crc32c"].view(np.uint32),
+        block_frames_crc32c=columns["block_frames_crc32c"].view(np.uint32),
+        frame_stop_offset=offset,
+        head_bytes=offset,
+        frames_crc32c=header.columns[-1].crc32c,
+        features=frozenset(header.critical_features),
+        gaps={gap.block: gap.reason for gap in header.gaps},
+        stream_bytes=header.stream.stored_bytes if header.HasField("stream") else None,
+        stream_crc32c=header.stream.crc32c if header.HasField("stream") else None,
+        writer=header.writer,
+    )
+    check_head(index, header, url=url, limits=limits)
+    return index
+
+
+def _read_columns(
+    data: Buffer, header: ShardIndex, start: int, url: str | None
+) -> tuple[dict[str, NDArray[np.unsignedinteger]], int]:
+    """Return the block columns, checked against their CRCs, and where `frame_stop` begins."""
+
+    def broken(name: str, what: str, expected: object, found: object) -> FormatError:
+        return FormatError(f"column {name} of an index {what}", url=url, expected=expected, found=found)
+
+    names = [column.name for column in header.columns]
+    if names != list(COLUMNS):
+        raise FormatError(
+            "an index has other columns than the format", url=url, expected=COLUMNS, found=names
+        )
+    offset = start
+    columns: dict[str, NDArray[np.unsignedinteger]] = {}
+    for column in header.columns:
+        name = column.name
+        rows = header.rows if name == "frame_stop" else header.blocks
+        facts = (column.dtype, column.length, column.offset)
+        wanted = (COLUMN_DTYPES[name], rows, _aligned(offset))
+        if facts != wanted:
+            raise broken(name, "has another dtype, length or offset than the format", wanted, facts)
+        if any(memoryview(data)[offset : min(column.offset, len(data))]):
+            raise broken(name, "is preceded by bytes that are not zero", "zeros", "other bytes")
+        if name == "frame_stop":
+            if len(data) < column.offset:
+                raise broken(name, "begins after the end of the head", f"{column.offset} bytes", len(data))
+            break
+        dtype = DTYPES[column.dtype]
+        offset = column.offset + rows * dtype.itemsize
+        if offset > len(data):
+            raise broken(name, "is cut short", f"{offset} bytes", f"{len(data)} bytes")
+        found = np.frombuffer(data, dtype, rows, column.offset) if rows else np.empty(0, dtype)
+        # What was read, not mapped, may lie at an odd address, and a memoryview of that would be refused.
+        columns[name] = np.require(found, requirements="A")
+        crc = kernels.crc32c(memoryview(data)[column.offset : offset])
+        if crc != column.crc32c:
+            raise broken(name, "does not match its checksum", f"{column.crc32c:#010x}", f"{crc:#010x}")
+    return columns, int(header.columns[-1].offset)

@@ -1,0 +1,198 @@
+"""Building an index: blocks in, the bytes of the sidecar out."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from shardio import kernels
+from shardio.format import Compression, Framing, RecordCrc
+from shardio.metadata._features import FORMAT_VERSION
+from shardio.metadata._index import ALIGN, COLUMN_DTYPES, COLUMNS, DTYPES, END, MAGIC, PREFIX
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    from shardio.format import Buffer
+    from shardio.v1.index_pb2 import ShardIndex
+
+__all__ = ["FinishedIndex", "IndexBuilder"]
+
+
+@dataclass(frozen=True)
+class FinishedIndex:
+    """The bytes of an index, and what the list of shards says about it.
+
+    Attributes:
+        data: the whole index file.
+        head_bytes: length of its head.
+        head_sha256: SHA-256 of its head, 32 bytes.
+    """
+
+    data: bytes
+    head_bytes: int
+    head_sha256: bytes
+
+
+class IndexBuilder:
+    """Gather blocks in order; `finish` returns the index.  Holds 4 bytes a row and 28 a block."""
+
+    def __init__(
+        self,
+        *,
+        uuid: bytes,
+        framing: Framing = Framing.TFRECORD,
+        record_crc: RecordCrc | None = None,
+        compression: Compression = Compression.NONE,
+        writer: str = "",
+    ) -> None:
+        self.uuid = uuid
+        self.framing = framing
+        if record_crc is None:
+            record_crc = RecordCrc.CRC32C if framing is Framing.TFRECORD else RecordCrc.ABSENT
+        self.record_crc = record_crc
+        self.compression = compression
+        self.writer = writer
+        self.stored_bytes = 0
+        self.decoded_bytes = 0
+        self.rows = 0
+        self.crc32c = 0
+        self._gaps: dict[int, str] = {}
+        self._stream: tuple[int, int] | None = None
+        self._stops: list[int] = []
+        self._row_stops: list[int] = []
+        self._decoded: list[int] = []
+        self._crcs: list[int] = []
+        self._frame_crcs: list[int] = []
+        # One buffer that grows: a list of arrays would be held twice when they are joined.
+        self._frames = bytearray()
+
+    @property
+    def blocks(self) -> int:
+        """Number of blocks so far."""
+        return len(self._stops)
+
+    def add_block(
+        self, *, stored_bytes: int, decoded_bytes: int, crc32c: int, frame_stop: NDArray[np.uint32]
+    ) -> None:
+        """Take the next block; `frame_stop` is uint32, ends of its frames in its decoded bytes."""
+        frames = np.ascontiguousarray(frame_stop, dtype="<u4")
+        self.stored_bytes += stored_bytes
+        self.decoded_bytes += decoded_bytes
+        self.rows += len(frames)
+        self._stops.append(self.stored_bytes)
+        self._row_stops.append(self.rows)
+        self._decoded.append(decoded_bytes)
+        self._crcs.append(crc32c)
+        self._frame_crcs.append(kernels.crc32c(frames))
+        self._frames += frames.tobytes()
+
+    def add_gap(self, *, stored_bytes: int, decoded_bytes: int, crc32c: int, reason: str) -> None:
+        """Take the next block, which holds no rows, and why."""
+        self._gaps[self.blocks] = reason
+        self.add_block(
+            stored_bytes=stored_bytes,
+            decoded_bytes=decoded_bytes,
+            crc32c=crc32c,
+            frame_stop=np.empty(0, np.uint32),
+        )
+
+    def update_crc(self, stored: bytes | memoryview) -> None:
+        """Carry the CRC-32C of the whole object on over the next stored bytes."""
+        self.crc32c = kernels.crc32c(stored, self.crc32c)
+
+    def mark_stream(self, *, stored_bytes: int, crc32c: int) -> None:
+        """Say that the blocks describe decoded bytes of an object of this size and CRC-32C."""
+        self._stream = (stored_bytes, crc32c)
+
+    def finish(self) -> FinishedIndex:
+        """Return the bytes of the index."""
+        columns = {
+            "block_stop": np.asarray(self._stops, "<u8"),
+            "block_row_stop": np.asarray(self._row_stops, "<u8"),
+            "block_decoded_bytes": np.asarray(self._decoded, "<u4"),
+            "block_crc32c": np.asarray(self._crcs, "<u4"),
+            "block_frames_crc32c": np.asarray(self._frame_crcs, "<u4"),
+            "frame_stop": np.frombuffer(self._frames, "<u4"),
+        }
+        return assemble(self._header(), columns)
+
+    def _header(self) -> ShardIndex:
+        from shardio.v1.index_pb2 import ShardIndex
+
+        features = [
+            name
+            for name, needed in (
+                ("gaps", bool(self._gaps)),
+                ("record_crc32", self.record_crc is RecordCrc.CRC32),
+                ("record_unchecked", self.record_crc is RecordCrc.UNCHECKED),
+                ("stream", self._stream is not None),
+            )
+            if needed
+        ]
+        header = ShardIndex(
+            format_version=FORMAT_VERSION,
+            critical_features=features,
+            framing=int(self.framing),  # type: ignore[arg-type]
+            record_crc=int(self.record_crc),  # type: ignore[arg-type]
+            compression=int(self.compression),  # type: ignore[arg-type]
+            shard_uuid=self.uuid,
+            stored_bytes=self.stored_bytes,
+            decoded_bytes=self.decoded_bytes,
+            rows=self.rows,
+            blocks=self.blocks,
+            crc32c=self.crc32c,
+            writer=self.writer,
+        )
+        for block, reason in self._gaps.items():
+            header.gaps.add(block=block, reason=reason)
+        if self._stream is not None:
+            header.stream.stored_bytes, header.stream.crc32c = self._stream
+        return header
+
+
+def assemble(header: ShardIndex, columns: dict[str, NDArray[np.unsignedinteger]]) -> FinishedIndex:
+    """Lay header and columns out; the header's list of columns is written here."""
+    for name in COLUMNS:
+        column = columns[name]
+        header.columns.add(
+            name=name,
+            dtype=COLUMN_DTYPES[name],
+            length=len(column),
+            crc32c=kernels.crc32c(column),
+            # Offsets are varints whose length depends on the header's own length: reserve, then settle.
+            offset=1,
+        )
+    _settle(header, lambda: _offsets(header, columns))
+    body = header.SerializeToString(deterministic=True)
+    parts: list[Buffer] = [PREFIX.pack(MAGIC, len(body), kernels.crc32c(body)), body]
+    size, head_bytes = PREFIX.size + len(body), 0
+    for entry in header.columns:
+        column = columns[entry.name].astype(DTYPES[entry.dtype], copy=False)
+        parts += [bytes(entry.offset - size), column.data]
+        size, head_bytes = entry.offset + column.nbytes, entry.offset
+    # Joined once: the column of frames may be most of the memory there is.
+    data = b"".join([*parts, bytes(-size % ALIGN), END])
+    return FinishedIndex(data, head_bytes, hashlib.sha256(memoryview(data)[:head_bytes]).digest())
+
+
+def _offsets(header: ShardIndex, columns: dict[str, NDArray[np.unsignedinteger]]) -> list[int]:
+    offset = PREFIX.size + header.ByteSize()
+    offsets = []
+    for entry in header.columns:
+        offset += -offset % ALIGN
+        offsets.append(offset)
+        offset += columns[entry.name].nbytes
+    return offsets
+
+
+def _settle(header: ShardIndex, offsets: Callable[[], list[int]]) -> None:
+    """Write the offsets until the header no longer changes its own length."""
+    while (wanted := offsets()) != [entry.offset for entry in header.columns]:
+        for entry, offset in zip(header.columns, wanted, strict=True):
+            entry.offset = offset

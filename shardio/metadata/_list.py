@@ -1,0 +1,198 @@
+"""A list of shards: the sealed object that holds a `ShardTable`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from google.protobuf.message import DecodeError
+
+from shardio.errors import FormatError, ShardioError
+from shardio.format import DEFAULT_LIMITS, Compression, Framing, Limits
+from shardio.metadata._features import FORMAT_VERSION, MANIFEST_FEATURES, check_version
+from shardio.metadata._names import check_foreign_key, check_key, check_split
+from shardio.metadata._sealed import seal, unseal
+from shardio.metadata._table import ShardTable
+from shardio.v1.manifest_pb2 import ShardList
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["parse_list", "seal_list", "table_from_message", "table_to_message"]
+
+_WHAT = "list of shards"
+
+
+def seal_list(table: ShardTable) -> tuple[bytes, bytes]:
+    """Return the sealed bytes of a list of shards, and their SHA-256."""
+    return seal(table_to_message(table).SerializeToString(deterministic=True))
+
+
+def parse_list(
+    data: bytes, *, url: str | None = None, limits: Limits = DEFAULT_LIMITS
+) -> tuple[ShardTable, bytes]:
+    """Return the shards of a sealed list, checked, and the list's SHA-256.
+
+    Raises:
+        FormatError, UnsupportedVersionError, UnsafeNameError: the list is damaged, newer or hostile.
+    """
+    payload, digest = unseal(data, what=_WHAT, url=url)
+    try:
+        message = ShardList.FromString(payload)
+    except DecodeError as error:
+        raise FormatError(f"a {_WHAT} does not parse", url=url, found=str(error)) from error
+    try:
+        return table_from_message(message, limits=limits), digest
+    except ShardioError as error:
+        raise error.located(url=url) from error
+
+
+def table_to_message(table: ShardTable) -> ShardList:
+    """Return a table as the message that lists and receipts hold."""
+    names = sorted(set(table.split))
+    numbers = {name: number for number, name in enumerate(names)}
+    message = ShardList(
+        format_version=FORMAT_VERSION,
+        split_names=names,
+        split=[numbers[name] for name in table.split],
+        key=table.key,
+        shard_uuid=table.uuid.tobytes(),
+        index_head_sha256=table.index_head_sha256.tobytes(),
+    )
+    for name in ("framing", "compression", "stored_bytes", "decoded_bytes", "rows", "blocks", "crc32c"):
+        getattr(message, name).extend(getattr(table, name).tolist())
+    message.index_head_bytes.extend(table.index_head_bytes.tolist())
+    message.schema.extend(table.schema.tolist())
+    if table.root.any():
+        message.root.extend(table.root.tolist())
+    if any(table.index_key):
+        message.index_key.extend(table.index_key)
+    if any(table.stamp):
+        message.stamp.extend(table.stamp)
+    if any(table.deletion_key):
+        message.live_rows.extend(table.live_rows.tolist())
+        message.deletion_key.extend(table.deletion_key)
+        message.deletion_bytes.extend(table.deletion_bytes.tolist())
+        message.deletion_sha256 = table.deletion_sha256.tobytes()
+    return message
+
+
+def table_from_message(message: ShardList, *, limits: Limits = DEFAULT_LIMITS) -> ShardTable:
+    """Return the table that a message holds, checked.
+
+    Raises:
+        FormatError, UnsupportedVersionError, UnsafeNameError: see `parse_list`.
+    """
+    check_version(message.format_version, (), MANIFEST_FEATURES, what=_WHAT, url=None)
+    count = len(message.key)
+    if count > limits.shards:
+        raise FormatError(f"a {_WHAT} is over the limit", expected=f"{limits.shards} shards", found=count)
+    names = list(message.split_names)
+    if len(set(names)) != len(names):
+        raise FormatError(f"a {_WHAT} names a split twice", found=names)
+    for name in names:
+        check_split(name)
+    split = _column(message, "split", count)
+    if any(number >= len(names) for number in split):
+        raise FormatError(
+            f"a {_WHAT} points past its split names", expected=f"< {len(names)}", found=max(split)
+        )
+    rows = _integers(message, "rows", count)
+    table = ShardTable(
+        split=[names[number] for number in split],
+        key=list(message.key),
+        index_key=list(_column(message, "index_key", count, absent="")),
+        stamp=list(_column(message, "stamp", count, absent="")),
+        deletion_key=list(_column(message, "deletion_key", count, absent="")),
+        root=_integers(message, "root", count, np.uint32, absent=0),
+        framing=_integers(message, "framing", count, np.uint8),
+        compression=_integers(message, "compression", count, np.uint8),
+        stored_bytes=_integers(message, "stored_bytes", count),
+        decoded_bytes=_integers(message, "decoded_bytes", count),
+        rows=rows,
+        live_rows=_integers(message, "live_rows", count) if message.live_rows else rows,
+        blocks=_integers(message, "blocks", count),
+        crc32c=_integers(message, "crc32c", count, np.uint32),
+        index_head_bytes=_integers(message, "index_head_bytes", count),
+        schema=_integers(message, "schema", count, np.uint32),
+        deletion_bytes=_integers(message, "deletion_bytes", count, absent=0),
+        uuid=_digests(message, "shard_uuid", count, 16),
+        index_head_sha256=_digests(message, "index_head_sha256", count, 32),
+        deletion_sha256=_digests(message, "deletion_sha256", count, 32, absent=True),
+    )
+    _check(table, limits)
+    return table
+
+
+def _column(message: ShardList, name: str, count: int, absent: Any = None) -> Any:
+    values = getattr(message, name)
+    if not len(values) and absent is not None:
+        return [absent] * count
+    if len(values) != count:
+        raise FormatError(f"column {name} of a {_WHAT} has another length", expected=count, found=len(values))
+    return values
+
+
+def _integers(
+    message: ShardList, name: str, count: int, dtype: Any = np.int64, absent: int | None = None
+) -> NDArray[Any]:
+    values = np.array(_column(message, name, count, absent), np.uint64)
+    if len(values) and int(values.max()) > np.iinfo(dtype).max:
+        raise FormatError(
+            f"column {name} of a {_WHAT} is out of range", expected=np.dtype(dtype), found=values.max()
+        )
+    return values.astype(dtype)
+
+
+def _digests(
+    message: ShardList, name: str, count: int, size: int, *, absent: bool = False
+) -> NDArray[np.uint8]:
+    data = getattr(message, name)
+    if absent and not data:
+        data = bytes(size * count)
+    if len(data) != size * count:
+        raise FormatError(
+            f"column {name} of a {_WHAT} has another length", expected=size * count, found=len(data)
+        )
+    return np.frombuffer(data, np.uint8).reshape(count, size)
+
+
+def _check(table: ShardTable, limits: Limits) -> None:
+    """Check what holds within a list; what spans lists is the manifest's."""
+    own = table.root == 0
+    for key, is_own, stamp in zip(table.key, own, table.stamp, strict=True):
+        # Shards that were adopted in place lie under root 0 and keep the names that others gave them.
+        check_key(key) if is_own and not stamp else check_foreign_key(key)
+    for index_key in table.index_key:
+        if index_key:
+            check_foreign_key(index_key)
+    for deletion_key in table.deletion_key:
+        if deletion_key:
+            check_key(deletion_key)
+    for name, kind in (("framing", Framing), ("compression", Compression)):
+        unknown = set(getattr(table, name).tolist()) - {int(member) for member in kind}
+        if unknown:
+            raise FormatError(f"a {_WHAT} names no known {name}", expected=list(kind), found=sorted(unknown))
+    places = set(zip(table.root.tolist(), table.key, strict=True))
+    if len(places) != len(table):
+        raise FormatError(f"a {_WHAT} names a shard twice", expected=len(table), found=len(places))
+    if len(table) and int(table.rows.max()) >= 1 << 32:
+        raise FormatError(
+            "a shard has too many rows", expected="fewer than 2^32", found=int(table.rows.max())
+        )
+    if int(table.rows.sum()) > limits.rows:
+        raise FormatError(
+            f"a {_WHAT} is over the limit", expected=f"{limits.rows} rows", found=int(table.rows.sum())
+        )
+    if (table.live_rows > table.rows).any():
+        raise FormatError(f"a {_WHAT} counts more live rows than rows")
+    if len(table) and int(table.index_head_bytes.max()) > limits.index:
+        raise FormatError(
+            f"a {_WHAT} names an index over the limit",
+            expected=f"{limits.index} bytes",
+            found=int(table.index_head_bytes.max()),
+        )
+    deleted = table.rows - table.live_rows
+    named = np.array([bool(key) for key in table.deletion_key], bool)
+    if ((deleted > 0) != named).any() or (table.deletion_bytes != 4 * deleted).any():
+        raise FormatError(f"a {_WHAT} counts other deleted rows than its deletion sidecars hold")

@@ -1,0 +1,274 @@
+"""The manifest: one immutable version of a dataset, as a value.
+
+Creating its object is the commit; this module only turns values into sealed bytes and back, and checks them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from google.protobuf.message import DecodeError
+
+from shardio.errors import FormatError, UnsafeNameError
+from shardio.format import DEFAULT_LIMITS, Limits
+from shardio.metadata._features import FORMAT_VERSION, MANIFEST_FEATURES, check_version
+from shardio.metadata._free import decode_metadata, encode_metadata
+from shardio.metadata._names import check_key, check_session, check_split
+from shardio.metadata._schema import Schema
+from shardio.metadata._sealed import seal, unseal
+from shardio.metadata._table import SplitTotals
+from shardio.v1 import manifest_pb2 as pb
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = [
+    "Expiry",
+    "ListRef",
+    "Manifest",
+    "MergedSession",
+    "parse_manifest",
+    "seal_manifest",
+]
+
+_WHAT = "manifest"
+
+
+@dataclass(frozen=True)
+class ListRef:
+    """A list of shards, by key, size in bytes, SHA-256 (32 bytes) and number of shards."""
+
+    key: str
+    size: int
+    sha256: bytes
+    shards: int
+
+
+@dataclass(frozen=True)
+class MergedSession:
+    """A session that became part of the dataset in a version; rows by split."""
+
+    session: str
+    sha256: bytes
+    tasks: int
+    version: int
+    rows: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Expiry:
+    """What garbage collection took away: versions and sessions for good, keys in this version."""
+
+    expired_versions: tuple[int, ...] = ()
+    abandoned_sessions: tuple[str, ...] = ()
+    doomed_keys: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Manifest:
+    """One version of a dataset; see protos/shardio/v1/manifest.proto for each field."""
+
+    dataset_uuid: bytes
+    version: int
+    parent_version: int
+    parent_sha256: bytes
+    write_id: bytes
+    operation: str = ""
+    created_ms: int = 0
+    writer: str = ""
+    sessions: tuple[MergedSession, ...] = ()
+    schemas: tuple[Schema, ...] = ()
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    roots: Mapping[int, str] = field(default_factory=dict)
+    lists: tuple[ListRef, ...] = ()
+    splits: tuple[SplitTotals, ...] = ()
+    expiry: Expiry = Expiry()
+    deletions: bool = False
+
+    @property
+    def schema(self) -> Schema | None:
+        """The newest schema, through which all records are read."""
+        return self.schemas[-1] if self.schemas else None
+
+    def session(self, name: str) -> MergedSession | None:
+        """Return the merged session of a name, if there is one."""
+        return next((session for session in self.sessions if session.session == name), None)
+
+
+def seal_manifest(manifest: Manifest) -> tuple[bytes, bytes]:
+    """Return the sealed bytes of a manifest, and their SHA-256."""
+    features = [
+        name for name, used in (("deletions", manifest.deletions), ("foreign_roots", manifest.roots)) if used
+    ]
+    message = pb.Manifest(
+        format_version=FORMAT_VERSION,
+        critical_features=features,
+        dataset_uuid=manifest.dataset_uuid,
+        version=manifest.version,
+        parent_version=manifest.parent_version,
+        parent_sha256=manifest.parent_sha256,
+        write_id=manifest.write_id,
+        operation=manifest.operation,
+        created_ms=manifest.created_ms,
+        writer=manifest.writer,
+        schemas=[schema.to_message() for schema in manifest.schemas],
+        metadata_json=encode_metadata(manifest.metadata) if manifest.metadata else b"",
+        roots=[pb.DataRoot(number=number, url=url) for number, url in sorted(manifest.roots.items())],
+        lists=[pb.ListRef(key=i.key, bytes=i.size, sha256=i.sha256, shards=i.shards) for i in manifest.lists],
+        splits=[
+            pb.SplitTotals(
+                name=i.name,
+                rows=i.rows,
+                shards=i.shards,
+                stored_bytes=i.stored_bytes,
+                decoded_bytes=i.decoded_bytes,
+            )
+            for i in manifest.splits
+        ],
+        sessions=[
+            pb.MergedSession(
+                session=i.session, sha256=i.sha256, tasks=i.tasks, version=i.version, rows=dict(i.rows)
+            )
+            for i in manifest.sessions
+        ],
+    )
+    if manifest.expiry != Expiry():
+        message.expiry.expired_versions.extend(manifest.expiry.expired_versions)
+        message.expiry.abandoned_sessions.extend(manifest.expiry.abandoned_sessions)
+        message.expiry.doomed_keys.extend(manifest.expiry.doomed_keys)
+    return seal(message.SerializeToString(deterministic=True))
+
+
+def parse_manifest(
+    data: bytes, *, version: int, url: str | None = None, limits: Limits = DEFAULT_LIMITS
+) -> tuple[Manifest, bytes]:
+    """Return the manifest that sealed bytes hold, checked, and its SHA-256.
+
+    Args:
+        data: the whole object.
+        version: the number in its name; a manifest of another version was moved there and is refused.
+        url: where it lies, for messages.
+        limits: number of rows and shards.
+
+    Raises:
+        FormatError, UnsupportedVersionError, UnsafeNameError: damaged, newer or hostile.
+    """
+    payload, digest = unseal(data, what=_WHAT, url=url)
+    try:
+        message = pb.Manifest.FromString(payload)
+    except DecodeError as error:
+        raise FormatError("a manifest does not parse", url=url, found=str(error)) from error
+    check_version(message.format_version, message.critical_features, MANIFEST_FEATURES, what=_WHAT, url=url)
+    if message.version != version:
+        raise FormatError(
+            "a manifest stands under another's name", url=url, expected=version, found=message.version
+        )
+    try:
+        manifest = _from_message(message, limits)
+    except (FormatError, UnsafeNameError) as error:
+        raise error.located(url=url) from error
+    except ValueError as error:
+        raise FormatError(
+            "a manifest holds what the format does not know", url=url, found=str(error)
+        ) from error
+    _check(manifest, message, url, limits)
+    return manifest, digest
+
+
+def _from_message(message: pb.Manifest, limits: Limits) -> Manifest:
+    return Manifest(
+        dataset_uuid=message.dataset_uuid,
+        version=message.version,
+        parent_version=message.parent_version,
+        parent_sha256=message.parent_sha256,
+        write_id=message.write_id,
+        operation=message.operation,
+        created_ms=message.created_ms,
+        writer=message.writer,
+        sessions=tuple(
+            MergedSession(check_session(i.session), i.sha256, i.tasks, i.version, dict(i.rows))
+            for i in message.sessions
+        ),
+        schemas=tuple(Schema.from_message(schema) for schema in message.schemas),
+        metadata=decode_metadata(message.metadata_json, limits=limits),
+        roots={root.number: root.url for root in message.roots},
+        lists=tuple(ListRef(check_key(i.key), i.bytes, i.sha256, i.shards) for i in message.lists),
+        splits=tuple(
+            SplitTotals(check_split(i.name), i.rows, i.shards, i.stored_bytes, i.decoded_bytes)
+            for i in message.splits
+        ),
+        expiry=Expiry(
+            tuple(message.expiry.expired_versions),
+            tuple(message.expiry.abandoned_sessions),
+            tuple(message.expiry.doomed_keys),
+        ),
+        deletions="deletions" in message.critical_features,
+    )
+
+
+_Rule = tuple[str, bool, object]
+
+
+def _check(manifest: Manifest, message: pb.Manifest, url: str | None, limits: Limits) -> None:
+    for rule, holds, found in (*_identity_rules(manifest), *_content_rules(manifest, message, limits)):
+        if not holds:
+            raise FormatError(f"a manifest breaks a rule of the format: {rule}", url=url, found=found)
+
+
+def _identity_rules(manifest: Manifest) -> list[_Rule]:
+    return [
+        ("a dataset's UUID has 16 bytes", len(manifest.dataset_uuid) == 16, len(manifest.dataset_uuid)),
+        ("a write id has 16 bytes", len(manifest.write_id) == 16, len(manifest.write_id)),
+        ("versions count from 1", manifest.version >= 1, manifest.version),
+        (
+            "the parent is the version before",
+            manifest.parent_version == manifest.version - 1,
+            manifest.parent_version,
+        ),
+        (
+            "a parent has a SHA-256 of 32 bytes",
+            len(manifest.parent_sha256) == (32 if manifest.parent_version else 0),
+            len(manifest.parent_sha256),
+        ),
+    ]
+
+
+def _content_rules(manifest: Manifest, message: pb.Manifest, limits: Limits) -> list[_Rule]:
+    return [
+        ("list digests have 32 bytes", all(len(ref.sha256) == 32 for ref in manifest.lists), "others"),
+        (
+            "shards are within the limit",
+            sum(ref.shards for ref in manifest.lists) <= limits.shards,
+            sum(ref.shards for ref in manifest.lists),
+        ),
+        ("rows are within the limit", sum(i.rows for i in manifest.splits) <= limits.rows, "more"),
+        (
+            "splits stand by name, each once",
+            [i.name for i in manifest.splits] == sorted({i.name for i in manifest.splits}),
+            [i.name for i in manifest.splits],
+        ),
+        (
+            "critical features are sorted, each once",
+            list(message.critical_features) == sorted(set(message.critical_features)),
+            list(message.critical_features),
+        ),
+        ("roots have one URL each", len(manifest.roots) == len(message.roots), "a number twice"),
+        (
+            "a session stands there once, with a SHA-256 of 32 bytes",
+            len({i.session for i in manifest.sessions}) == len(manifest.sessions)
+            and all(len(i.sha256) == 32 for i in manifest.sessions),
+            "others",
+        ),
+        (
+            "only earlier versions expire",
+            all(0 < number < manifest.version for number in manifest.expiry.expired_versions),
+            manifest.expiry.expired_versions,
+        ),
+        ("root 0 is the dataset's own and is not listed", 0 not in manifest.roots, "root 0"),
+        (
+            "foreign roots are a critical feature",
+            ("foreign_roots" in message.critical_features) == bool(manifest.roots),
+            "",
+        ),
+    ]

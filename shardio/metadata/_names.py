@@ -1,0 +1,186 @@
+"""Names that are safe: keys, splits, sessions, and the keys of adopted shards.
+
+Keys are not URLs.  They are joined to a root that the reader already has, and none of them can leave that
+root, hide in a listing, or mean something to a filesystem.  See "keys are not URLs" in docs/format.md.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from typing import NamedTuple
+
+from shardio.errors import UnsafeNameError
+
+__all__ = [
+    "INDEX_SUFFIX",
+    "DataKey",
+    "check_foreign_key",
+    "check_key",
+    "check_session",
+    "check_split",
+    "data_key",
+    "list_key",
+    "manifest_key",
+    "manifest_version",
+    "parse_data_key",
+    "receipt_key",
+    "usual_index_key",
+]
+
+INDEX_SUFFIX = ".shardidx"
+HINT_KEY = "_shardio/latest"
+MANIFESTS = "_shardio/manifests/"
+LISTS = "_shardio/lists/"
+SESSIONS = "_shardio/sessions/"
+DATA = "data/"
+
+_COMPONENT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._=-]{0,254}\Z")
+_SPLIT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._=-]{0,63}\Z")
+_SESSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z")
+_MANIFEST = re.compile(r"_shardio/manifests/([0-9]{20})\.manifest\Z")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f\\]")
+_MAX_COMPONENTS = 8
+_RANDOM_SESSION = "auto."
+_RECEIPT = re.compile(r"_shardio/sessions/([^/]+)/([0-9]+)-([0-9a-f]+)(?:-([0-9]+))?\.receipt\Z")
+
+
+def check_key(key: str) -> str:
+    """Return a key of shardio's own, or raise `UnsafeNameError`."""
+    parts = key.split("/")
+    if len(parts) > _MAX_COMPONENTS or not all(_COMPONENT.match(part) for part in parts):
+        raise UnsafeNameError(
+            "a key could leave the dataset or be misread",
+            found=repr(key[:200]),
+            expected=f"at most {_MAX_COMPONENTS} components of letters, digits and ._=-, none beginning with "
+            "one of .=-",
+        )
+    return key
+
+
+def check_foreign_key(key: str) -> str:
+    """Return the key of an adopted shard (a UTF-8 path under a data root), or raise `UnsafeNameError`."""
+    parts = key.split("/")
+    if any(part in ("", ".", "..") for part in parts) or _CONTROL.search(key):
+        raise UnsafeNameError(
+            "the key of an adopted shard could leave its root",
+            found=repr(key[:200]),
+            expected="a relative path without empty, . and .. components, control characters and backslashes",
+        )
+    return key
+
+
+def check_split(name: str) -> str:
+    """Return a split's name, or raise `UnsafeNameError`; "all" is what `open` calls all of them."""
+    if not isinstance(name, str) or not _SPLIT.match(name) or name == "all":
+        raise UnsafeNameError(
+            "not a name for a split",
+            found=repr(name),
+            expected='letters, digits and ._=-, at most 64, beginning with a letter or digit, and not "all"',
+        )
+    return name
+
+
+def check_session(name: str) -> str:
+    """Return a session's id, or raise `UnsafeNameError`."""
+    if not isinstance(name, str) or not _SESSION.match(name):
+        raise UnsafeNameError(
+            "not a name for a session",
+            found=repr(name),
+            expected="letters, digits and ._-, at most 64, beginning with a letter or digit",
+        )
+    return name
+
+
+def random_id() -> str:
+    """Return 16 random hexadecimal digits, for attempts and lists."""
+    return secrets.token_hex(8)
+
+
+def random_session() -> str:
+    """Return the id of a session that nobody named."""
+    return _RANDOM_SESSION + random_id()
+
+
+def is_random_session(name: str) -> bool:
+    """Tell whether nobody named this session, so that nobody can run it again."""
+    return name.startswith(_RANDOM_SESSION)
+
+
+class DataKey(NamedTuple):
+    """The parts of the key of a shard that shardio wrote."""
+
+    split: str
+    session: str
+    task: int
+    attempt: str
+    sequence: int
+
+
+def data_key(name: DataKey, suffix: str = "") -> str:
+    """Return `data/<split>-<session>-<task>-<attempt>-<sequence>.tfrecord<suffix>`.
+
+    Splits may hold hyphens, so sessions must not when a key is taken apart again: theirs become `=`, which
+    no session's name holds.
+    """
+    session = name.session.replace("-", "=")
+    return f"{DATA}{name.split}-{session}-{name.task:05d}-{name.attempt}-{name.sequence:05d}.tfrecord{suffix}"
+
+
+def parse_data_key(key: str) -> DataKey | None:
+    """Return the parts of a data key (of a shard or of its index), or None for anything else."""
+    stem, dot, _ = key.removeprefix(DATA).rpartition(".tfrecord")
+    parts = stem.rsplit("-", 4)
+    if (
+        not key.startswith(DATA)
+        or not dot
+        or len(parts) != 5
+        or not (parts[2].isdecimal() and parts[4].isdecimal())
+    ):
+        return None
+    split, session, task, attempt, sequence = parts
+    return DataKey(split, session.replace("=", "-"), int(task), attempt, int(sequence))
+
+
+def usual_index_key(key: str) -> str:
+    """Return the key of a shard's index where the list of shards names no other."""
+    return key + INDEX_SUFFIX
+
+
+def manifest_key(version: int) -> str:
+    """Return the key of the manifest of a version."""
+    return f"{MANIFESTS}{version:020d}.manifest"
+
+
+def manifest_version(key: str) -> int | None:
+    """Return the version of a manifest's key, or None for any other key."""
+    match = _MANIFEST.match(key)
+    return int(match[1]) if match else None
+
+
+def list_key(identifier: str) -> str:
+    """Return the key of a list of shards."""
+    return f"{LISTS}{identifier}.list"
+
+
+def receipt_key(session: str, task: int, attempt: str, sequence: int | None = None) -> str:
+    """Return the key of a task's receipt; with a sequence, of one that a running attempt leaves."""
+    middle = "" if sequence is None else f"-{sequence:05d}"
+    return f"{SESSIONS}{session}/{task:05d}-{attempt}{middle}.receipt"
+
+
+class ReceiptKey(NamedTuple):
+    """The parts of a receipt's key; `sequence` is None for a complete one."""
+
+    session: str
+    task: int
+    attempt: str
+    sequence: int | None
+
+
+def parse_receipt_key(key: str) -> ReceiptKey | None:
+    """Return the parts of a receipt's key, or None for any other key."""
+    match = _RECEIPT.match(key)
+    if match is None:
+        return None
+    return ReceiptKey(match[1], int(match[2]), match[3], None if match[4] is None else int(match[4]))

@@ -1,0 +1,154 @@
+"""Receipts of tasks, and the digest by which a merged session is recognised.
+
+A receipt says that the shards of one attempt of one task are safely stored.  Attempts never share a name, so
+a rerun replaces nothing; a commit takes one complete attempt of every task.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from google.protobuf.message import DecodeError
+
+from shardio.errors import FormatError, UnsafeNameError
+from shardio.format import DEFAULT_LIMITS, Limits
+from shardio.metadata._features import FORMAT_VERSION, MANIFEST_FEATURES, check_version
+from shardio.metadata._free import decode_metadata, encode_metadata
+from shardio.metadata._list import table_from_message, table_to_message
+from shardio.metadata._names import check_session, check_split
+from shardio.metadata._schema import Schema
+from shardio.metadata._sealed import seal, unseal
+from shardio.v1 import manifest_pb2 as pb
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from shardio.metadata._table import ShardTable
+
+__all__ = ["Receipt", "SplitReceipt", "parse_receipt", "seal_receipt", "session_digest"]
+
+_WHAT = "receipt"
+
+
+@dataclass(frozen=True)
+class SplitReceipt:
+    """Rows of one split, and the CRC-32C over the decoded bytes of its shards one after another."""
+
+    rows: int
+    frames_crc32c: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Receipt:
+    """What one attempt of one task has stored.
+
+    Attributes:
+        session, task, attempt: whose receipt it is.
+        complete: whether the task ended; False for receipts left shard by shard.
+        table: its shards, in order.
+        splits: by name; a split without rows is absent.
+        schema, metadata: what the writer was given.
+        mode: "create", "append" or "overwrite".
+        base_version: the latest version when the task began; 0 for none.
+        sequence, previous: of an incomplete receipt, the number of its one shard and the attempt that stored
+            the shard before; its `splits` count all shards up to this one.
+    """
+
+    session: str
+    task: int
+    attempt: str
+    complete: bool
+    table: ShardTable
+    splits: Mapping[str, SplitReceipt]
+    schema: Schema | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    mode: str = "create"
+    base_version: int = 0
+    sequence: int = 0
+    previous: str = ""
+
+
+def seal_receipt(receipt: Receipt) -> bytes:
+    """Return the sealed bytes of a receipt."""
+    message = pb.Receipt(
+        format_version=FORMAT_VERSION,
+        session=receipt.session,
+        task=receipt.task,
+        attempt=receipt.attempt,
+        complete=receipt.complete,
+        shards=table_to_message(receipt.table),
+        splits=[
+            pb.SplitReceipt(name=name, rows=part.rows, frames_crc32c=part.frames_crc32c)
+            for name, part in sorted(receipt.splits.items())
+        ],
+        metadata_json=encode_metadata(receipt.metadata) if receipt.metadata else b"",
+        mode=receipt.mode,
+        base_version=receipt.base_version,
+        sequence=receipt.sequence,
+        previous=receipt.previous,
+    )
+    if receipt.schema is not None:
+        message.schema.CopyFrom(receipt.schema.to_message())
+    return seal(message.SerializeToString(deterministic=True))[0]
+
+
+def parse_receipt(data: bytes, *, url: str | None = None, limits: Limits = DEFAULT_LIMITS) -> Receipt:
+    """Return the receipt that sealed bytes hold, checked.
+
+    Raises:
+        FormatError, UnsupportedVersionError, UnsafeNameError: damaged, newer or hostile.
+    """
+    payload, _ = unseal(data, what=_WHAT, url=url)
+    try:
+        message = pb.Receipt.FromString(payload)
+    except DecodeError as error:
+        raise FormatError("a receipt does not parse", url=url, found=str(error)) from error
+    check_version(message.format_version, (), MANIFEST_FEATURES, what=_WHAT, url=url)
+    try:
+        table = table_from_message(message.shards, limits=limits)
+        receipt = Receipt(
+            session=check_session(message.session),
+            task=message.task,
+            attempt=message.attempt,
+            complete=message.complete,
+            table=table,
+            splits={
+                check_split(part.name): SplitReceipt(part.rows, part.frames_crc32c) for part in message.splits
+            },
+            schema=Schema.from_message(message.schema) if message.HasField("schema") else None,
+            metadata=decode_metadata(message.metadata_json, limits=limits),
+            mode=message.mode,
+            base_version=message.base_version,
+            sequence=message.sequence,
+            previous=message.previous,
+        )
+    except (FormatError, UnsafeNameError) as error:
+        raise error.located(url=url) from error
+    except ValueError as error:
+        raise FormatError(
+            "a receipt holds what the format does not know", url=url, found=str(error)
+        ) from error
+    rows: dict[str, int] = {}
+    for split, count in zip(table.split, table.rows.tolist(), strict=True):
+        rows[split] = rows.get(split, 0) + count
+    if receipt.complete and rows != {name: part.rows for name, part in receipt.splits.items()}:
+        raise FormatError("a receipt counts other rows than its shards hold", url=url, expected=rows)
+    return receipt
+
+
+def session_digest(tasks: Iterable[tuple[int, Mapping[str, SplitReceipt]]]) -> bytes:
+    """Return the SHA-256 (32 bytes) over the content of a session, whatever its shards are called.
+
+    Of each task in ascending order, of each split with rows by name: u64 task, u16 length of the name, the
+    name, u64 rows, u32 CRC-32C over the decoded bytes.
+    """
+    digest = hashlib.sha256()
+    for task, splits in sorted(tasks, key=lambda item: item[0]):
+        for name, part in sorted(splits.items()):
+            encoded = name.encode()
+            digest.update(struct.pack("<QH", task, len(encoded)) + encoded)
+            digest.update(struct.pack("<QI", part.rows, part.frames_crc32c))
+    return digest.digest()

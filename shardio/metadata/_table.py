@@ -1,0 +1,242 @@
+"""The shards of a dataset as columns: what a list of shards holds, and what plans and readers use.
+
+One row of a `ShardTable` is a shard; columns are NumPy arrays or lists of strings, so that 10^6 shards cost
+some hundred bytes each and no Python object per number.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from shardio.format import Compression, Framing
+from shardio.metadata._names import usual_index_key
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+__all__ = ["ShardEntry", "ShardTable", "SplitTotals"]
+
+
+@dataclass(frozen=True)
+class SplitTotals:
+    """What one split holds: live rows, shards, and bytes before and after decoding."""
+
+    name: str
+    rows: int
+    shards: int
+    stored_bytes: int
+    decoded_bytes: int
+
+    def __add__(self, other: SplitTotals) -> SplitTotals:
+        """Return the totals of both."""
+        return SplitTotals(
+            self.name,
+            self.rows + other.rows,
+            self.shards + other.shards,
+            self.stored_bytes + other.stored_bytes,
+            self.decoded_bytes + other.decoded_bytes,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShardEntry:
+    """One shard, as the list of shards describes it.
+
+    Attributes:
+        split: name of its split.
+        key: its object, under data root number `root` (0: the dataset's own).
+        uuid: 16 bytes.
+        framing, compression: of its bytes.
+        stored_bytes, decoded_bytes: its sizes; of a stream the decoded size stands in both.
+        rows: physical rows; `live_rows` are those not deleted.
+        blocks: number of blocks.
+        crc32c: CRC-32C of the whole stored object (of a stream: of the decoded bytes).
+        index_key: of its index, under root 0; "" where it is the usual one.
+        index_head_bytes, index_head_sha256: length and SHA-256 of the head of its index.
+        schema: number in the manifest's schemas plus 1; 0 for none.
+        stamp: ETag, generation or mtime of an adopted shard; "" for shardio's own.
+        deletion_key, deletion_bytes, deletion_sha256: the sidecar of its deleted rows; "" for none.
+    """
+
+    split: str
+    key: str
+    uuid: bytes
+    stored_bytes: int
+    decoded_bytes: int
+    rows: int
+    blocks: int
+    crc32c: int
+    index_head_bytes: int
+    index_head_sha256: bytes
+    framing: Framing = Framing.TFRECORD
+    compression: Compression = Compression.NONE
+    root: int = 0
+    index_key: str = ""
+    schema: int = 0
+    stamp: str = ""
+    live_rows: int = -1
+    deletion_key: str = ""
+    deletion_bytes: int = 0
+    deletion_sha256: bytes = bytes(32)
+
+    def __post_init__(self) -> None:
+        """Count all rows as live unless told otherwise."""
+        if self.live_rows < 0:
+            object.__setattr__(self, "live_rows", self.rows)
+
+    @property
+    def usual_index_key(self) -> str:
+        """Key of the index, spelled out."""
+        return self.index_key or usual_index_key(self.key)
+
+    @property
+    def adopted(self) -> bool:
+        """Whether somebody else wrote the shard, and may change it."""
+        return bool(self.stamp) or self.root != 0
+
+
+_INTEGERS: dict[str, Any] = {
+    "root": np.uint32,
+    "framing": np.uint8,
+    "compression": np.uint8,
+    "stored_bytes": np.int64,
+    "decoded_bytes": np.int64,
+    "rows": np.int64,
+    "live_rows": np.int64,
+    "blocks": np.int64,
+    "crc32c": np.uint32,
+    "index_head_bytes": np.int64,
+    "schema": np.uint32,
+    "deletion_bytes": np.int64,
+}
+_STRINGS = ("split", "key", "index_key", "stamp", "deletion_key")
+_DIGESTS = {"uuid": 16, "index_head_sha256": 32, "deletion_sha256": 32}
+
+
+@dataclass(frozen=True, eq=False)
+class ShardTable:
+    """Shards in order; see `ShardEntry` for the columns.
+
+    Attributes:
+        split ... deletion_key: lists of str, an item a shard.
+        root ... deletion_bytes: integer arrays [shards].
+        uuid, index_head_sha256, deletion_sha256: uint8 arrays [shards, 16 or 32].
+    """
+
+    split: list[str]
+    key: list[str]
+    index_key: list[str]
+    stamp: list[str]
+    deletion_key: list[str]
+    root: NDArray[np.uint32]
+    framing: NDArray[np.uint8]
+    compression: NDArray[np.uint8]
+    stored_bytes: NDArray[np.int64]
+    decoded_bytes: NDArray[np.int64]
+    rows: NDArray[np.int64]
+    live_rows: NDArray[np.int64]
+    blocks: NDArray[np.int64]
+    crc32c: NDArray[np.uint32]
+    index_head_bytes: NDArray[np.int64]
+    schema: NDArray[np.uint32]
+    deletion_bytes: NDArray[np.int64]
+    uuid: NDArray[np.uint8]
+    index_head_sha256: NDArray[np.uint8]
+    deletion_sha256: NDArray[np.uint8]
+
+    @classmethod
+    def of(cls, entries: Iterable[ShardEntry]) -> ShardTable:
+        """Return the table of some entries, in their order."""
+        rows = list(entries)
+        columns: dict[str, Any] = {name: [getattr(row, name) for row in rows] for name in _STRINGS}
+        for name, dtype in _INTEGERS.items():
+            columns[name] = np.array([int(getattr(row, name)) for row in rows], dtype)
+        for name, size in _DIGESTS.items():
+            joined = b"".join(getattr(row, name) for row in rows)
+            columns[name] = np.frombuffer(joined, np.uint8).reshape(len(rows), size)
+        return cls(**columns)
+
+    def __len__(self) -> int:
+        """Return the number of shards."""
+        return len(self.key)
+
+    def __getitem__(self, item: int) -> ShardEntry:
+        """Return one shard."""
+        values: dict[str, Any] = {name: getattr(self, name)[item] for name in _STRINGS}
+        values |= {name: int(getattr(self, name)[item]) for name in _INTEGERS}
+        values |= {name: getattr(self, name)[item].tobytes() for name in _DIGESTS}
+        values["framing"] = Framing(values["framing"])
+        values["compression"] = Compression(values["compression"])
+        return ShardEntry(**values)
+
+    def __iter__(self) -> Iterator[ShardEntry]:
+        """Yield the shards in order."""
+        return (self[item] for item in range(len(self)))
+
+    def take(self, items: Sequence[int] | NDArray[np.int64]) -> ShardTable:
+        """Return the shards with these numbers, in this order."""
+        index = np.asarray(items, np.int64)
+        columns: dict[str, Any] = {}
+        for entry in fields(self):
+            column = getattr(self, entry.name)
+            columns[entry.name] = [column[i] for i in index] if isinstance(column, list) else column[index]
+        return ShardTable(**columns)
+
+    def of_split(self, split: str) -> ShardTable:
+        """Return the shards of one split, in order."""
+        if all(name == split for name in self.split):
+            return self
+        return self.take(np.array([i for i, name in enumerate(self.split) if name == split], np.int64))
+
+    def totals(self) -> dict[str, SplitTotals]:
+        """Return the totals of each split that has a shard, by name."""
+        names = sorted(set(self.split))
+        numbers = {name: number for number, name in enumerate(names)}
+        number = np.array([numbers[name] for name in self.split], np.int64)
+        sums = [
+            np.bincount(number, weights=None, minlength=len(names)),
+            *(
+                _sums(number, column, len(names))
+                for column in (self.live_rows, self.stored_bytes, self.decoded_bytes)
+            ),
+        ]
+        return {
+            str(name): SplitTotals(
+                str(name), int(sums[1][i]), int(sums[0][i]), int(sums[2][i]), int(sums[3][i])
+            )
+            for i, name in enumerate(names)
+        }
+
+    def with_schema(self, schema: int) -> ShardTable:
+        """Return the same shards under another schema number."""
+        return replace(self, schema=np.full(len(self), schema, np.uint32))
+
+    @staticmethod
+    def concatenate(tables: Sequence[ShardTable]) -> ShardTable:
+        """Return the shards of all tables, one table after another."""
+        if len(tables) == 1:
+            return tables[0]
+        columns: dict[str, Any] = {}
+        for entry in fields(ShardTable):
+            parts = [getattr(table, entry.name) for table in tables] or [getattr(_EMPTY, entry.name)]
+            columns[entry.name] = (
+                [item for part in parts for item in part]
+                if isinstance(parts[0], list)
+                else np.concatenate(parts)
+            )
+        return ShardTable(**columns)
+
+
+def _sums(number: NDArray[np.int64], column: NDArray[np.int64], groups: int) -> NDArray[np.int64]:
+    # np.bincount adds weights as float64, which is inexact above 2^53.
+    out = np.zeros(groups, np.int64)
+    np.add.at(out, number, column)
+    return out
+
+
+_EMPTY = ShardTable.of([])

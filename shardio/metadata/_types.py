@@ -1,0 +1,268 @@
+"""The types a feature may have, their short strings, and the fitting of values to number types.
+
+A number value fits when nothing is lost that the caller did not ask to lose: integers and booleans must keep
+their value, floats may be rounded to the feature's precision but may not overflow to infinity.  Byte order,
+strides and memory order of the input never matter.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Literal, TypeGuard
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = [
+    "BFLOAT16",
+    "IMAGE_TYPES",
+    "Kind",
+    "MisfitError",
+    "Shape",
+    "describe",
+    "dtype_of",
+    "fit_numbers",
+    "kind_of",
+    "parse_short",
+    "print_short",
+    "short_form",
+]
+
+Kind = Literal["number", "bytes", "text", "image", "json"]
+Shape = tuple[int | None, ...]
+
+BFLOAT16 = "bfloat16"
+
+# Little-endian is the byte order of the format, and of nearly every machine.
+_DTYPES: dict[str, np.dtype[Any]] = {
+    "bool": np.dtype("?"),
+    **{
+        f"{sign}int{bits}": np.dtype(f"<{sign or 'i'}{bits // 8}")
+        for sign in ("", "u")
+        for bits in (8, 16, 32, 64)
+    },
+    **{f"float{bits}": np.dtype(f"<f{bits // 8}") for bits in (16, 32, 64)},
+    **{f"complex{bits}": np.dtype(f"<c{bits // 8}") for bits in (64, 128)},
+    # NumPy knows no bfloat16; its 16 bits travel as uint16 and an adapter views them as what it likes.
+    BFLOAT16: np.dtype("<u2"),
+}
+IMAGE_TYPES = ("image", "jpeg", "png", "webp", "tiff")
+_KINDS: dict[str, Kind] = {
+    **dict.fromkeys(_DTYPES, "number"),
+    **dict.fromkeys(IMAGE_TYPES, "image"),
+    "bytes": "bytes",
+    "text": "text",
+    "json": "json",
+}
+_SHORT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?:\[([^\[\]]*)\])?", re.ASCII)
+_DIMENSION = re.compile(r" *(\?|[1-9][0-9]{0,9}) *", re.ASCII)
+_LONGEST_SHORT = 300
+_LONGEST_SHOWN = 60
+# bfloat16 is the upper half of a float32: where its quiet bit and its infinity stand.
+_QUIET = 0x40
+_INFINITY = 0x7F80
+_NEAR = {
+    "float": "float32 or float64",
+    "int": "int64 or int32",
+    "str": "text",
+    "string": "text",
+    "double": "float64",
+}
+
+
+class MisfitError(Exception):
+    """A value does not fit a type; `Feature.fit` turns it into a `SchemaError` that names the feature."""
+
+    def __init__(self, expected: str, found: str, advice: str | None = None) -> None:
+        super().__init__(expected, found)
+        self.expected = expected
+        self.found = found
+        self.advice = advice
+
+
+def short_form(text: str) -> str:
+    """Return `text`, cut where it would make a message unreadable."""
+    return text if len(text) <= _LONGEST_SHOWN else text[:_LONGEST_SHOWN] + "..."
+
+
+def kind_of(type_name: str) -> Kind:
+    """Return what family `type_name` belongs to; ValueError lists the types when there is no such type."""
+    kind = _KINDS.get(type_name)
+    if kind is None:
+        hint = f"; did you mean {_NEAR[type_name]}?" if type_name in _NEAR else ""
+        message = f"unknown type {type_name!r}{hint}; the types are {', '.join(_KINDS)}"
+        raise ValueError(message)
+    return kind
+
+
+def dtype_of(type_name: str) -> np.dtype[Any]:
+    """Return the NumPy dtype of a number type's values; bfloat16 comes as the uint16 of its bits."""
+    return _DTYPES[type_name]
+
+
+def parse_short(text: object) -> tuple[str, Shape]:
+    """Split a short string such as `"uint8[?,?,3]"` into type name and shape; `?` becomes None.
+
+    Raises:
+        ValueError: the string is not of this form.  Whether the type exists is for `kind_of` to say.
+    """
+    if not isinstance(text, str):
+        raise TypeError(f'a type is a short string such as "int64", not {describe(text)}')
+    match = _SHORT.fullmatch(text) if len(text) <= _LONGEST_SHORT else None
+    if match is None:
+        message = (
+            f'{short_form(text)!r} is not a type; write one like "int64", "float32[16]" or "uint8[?,?,3]"'
+        )
+        raise ValueError(message)
+    name, inside = match.groups()
+    if inside is None:
+        return name, ()
+    sizes: list[int | None] = []
+    for part in inside.split(","):
+        dimension = _DIMENSION.fullmatch(part)
+        if dimension is None:
+            message = f"{text!r}: dimension {part.strip()!r} is neither a positive number nor '?'"
+            raise ValueError(message)
+        sizes.append(None if dimension[1] == "?" else int(dimension[1]))
+    return name, tuple(sizes)
+
+
+def print_short(type_name: str, shape: tuple[int | None, ...]) -> str:
+    """Return the short string; the inverse of `parse_short`."""
+    if not shape:
+        return type_name
+    return f"{type_name}[{','.join('?' if size is None else str(size) for size in shape)}]"
+
+
+def fit_numbers(value: object, type_name: str, shape: Shape) -> npt.NDArray[Any]:
+    """Return `value` as a C-contiguous little-endian array of the type and a shape that fits `shape`.
+
+    Raises:
+        MisfitError: the value has another kind or shape, or would lose its value.
+    """
+    expected = print_short(type_name, shape)
+    array = _as_array(value, expected)
+    fitted = (
+        _fit_bfloat16(array, expected) if type_name == BFLOAT16 else _fit_dtype(array, type_name, expected)
+    )
+    empty_list = not isinstance(value, np.ndarray) and fitted.shape == (0,)
+    if empty_list and shape and shape[0] is None:
+        # An empty list says nothing about the inner dimensions.
+        fitted = fitted.reshape((0, *(size or 0 for size in shape[1:])))
+    if len(fitted.shape) != len(shape) or any(
+        want not in (None, have) for want, have in zip(shape, fitted.shape, strict=True)
+    ):
+        raise MisfitError(expected, _found(array))
+    # ascontiguousarray would turn 0-d into 1-d.
+    return np.asarray(fitted, order="C")
+
+
+def _as_array(value: object, expected: str) -> npt.NDArray[Any]:
+    if isinstance(value, np.ma.MaskedArray):
+        raise MisfitError(expected, "a masked array", "fill it first; a record has no mask")
+    if isinstance(value, str | bytes | bytearray | memoryview) or value is None:
+        raise MisfitError(expected, describe(value))
+    try:
+        array = np.asarray(value)
+    except (ValueError, TypeError, OverflowError, RuntimeError) as error:
+        raise MisfitError(expected, f"{describe(value)} that NumPy takes for no array ({error})") from error
+    if array.dtype.kind not in "biufc" and array.dtype.name != BFLOAT16:
+        raise MisfitError(expected, describe(value))
+    return array
+
+
+def _fit_dtype(array: npt.NDArray[Any], type_name: str, expected: str) -> npt.NDArray[Any]:
+    target = _DTYPES[type_name]
+    if array.dtype == target:
+        return array
+    if array.dtype.name == BFLOAT16:
+        raise MisfitError(expected, "bfloat16", "declare the feature as bfloat16, or convert the array")
+    if array.size == 0 or (
+        np.can_cast(array.dtype, target, "safe") and not _int_to_float(array.dtype, target)
+    ):
+        return array.astype(target)
+    if target.kind in "iu" and array.dtype.kind in "iu":
+        low, high = int(array.min()), int(array.max())
+        bounds = np.iinfo(target)
+        if low < bounds.min or high > bounds.max:
+            raise MisfitError(expected, f"the value {low if low < bounds.min else high}")
+        return array.astype(target)
+    if target.kind in "fc" and array.dtype.kind in "biu":
+        with np.errstate(over="ignore"):
+            cast = array.astype(target)
+        if not _holds_exactly(cast, array):
+            raise MisfitError(expected, f"{array.dtype} values that {type_name} cannot hold exactly")
+        return cast
+    if target.kind == array.dtype.kind or (target.kind == "c" and array.dtype.kind == "f"):
+        return _round(array, target, expected)
+    raise MisfitError(expected, _found(array))
+
+
+def _found(array: npt.NDArray[Any]) -> str:
+    return print_short(str(array.dtype), array.shape) if array.ndim else describe(array[()])
+
+
+def _int_to_float(source: np.dtype[Any], target: np.dtype[Any]) -> bool:
+    # NumPy calls int64 -> float64 safe, though 2**53 + 1 has no float64.
+    return source.kind in "iu" and target.kind in "fc"
+
+
+def _holds_exactly(cast: npt.NDArray[Any], array: npt.NDArray[Any]) -> bool:
+    real = cast.real.astype(np.float64)
+    if not bool(np.isfinite(real).all()):
+        return False
+    # Up to 2**53 float64 itself is exact, so arrays can be compared; beyond it Python's integers decide.
+    if max(abs(int(array.min())), abs(int(array.max()))) <= 1 << 53:
+        return bool(np.all(real == array.astype(np.float64)))
+    return all(int(a) == b for a, b in zip(real.ravel().tolist(), array.ravel().tolist(), strict=True))
+
+
+def _round(array: npt.NDArray[Any], target: np.dtype[Any], expected: str) -> npt.NDArray[Any]:
+    with np.errstate(over="ignore", invalid="ignore"):
+        cast = array.astype(target)
+    overflow = np.isinf(cast) & np.isfinite(array)
+    if bool(overflow.any()):
+        raise MisfitError(expected, f"the value {array[overflow].flat[0]}, which would become infinity")
+    return cast
+
+
+def _fit_bfloat16(array: npt.NDArray[Any], expected: str) -> npt.NDArray[Any]:
+    """Take uint16 (and ml_dtypes.bfloat16) as bits, round floats to nearest even, refuse everything else."""
+    if array.dtype.name == BFLOAT16:
+        return array.view(np.uint16) if array.dtype.isnative else array.byteswap().view(np.uint16)
+    if array.dtype.newbyteorder("<") == _DTYPES["uint16"]:
+        return array.astype("<u2", copy=False)
+    if array.size == 0:
+        return array.astype("<u2")
+    if array.dtype.kind != "f":
+        raise MisfitError(expected, _found(array), "give floats, or the bits as uint16")
+    bits = np.asarray(_round(array, np.dtype("<f4"), expected), order="C").view("<u4").astype(np.uint64)
+    # Round to nearest, ties to even, on the 16 bits that go; a NaN keeps its sign and becomes quiet.
+    rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
+    quiet = (bits >> 16) | _QUIET
+    is_nan = (bits & 0x7FFFFFFF) > _INFINITY << 16
+    result = np.where(is_nan, quiet, rounded).astype("<u2")
+    overflow = ((result & 0x7FFF) == _INFINITY) & np.isfinite(array)
+    if bool(overflow.any()):
+        raise MisfitError(expected, f"the value {array[overflow].flat[0]}, which would become infinity")
+    return result
+
+
+def describe(value: object) -> str:
+    """Return a few words that say what `value` is, for messages; never the whole of a large value."""
+    if isinstance(value, np.ndarray):
+        return print_short(str(value.dtype), value.shape)
+    if value is None:
+        return "None"
+    name = type(value).__name__
+    if isinstance(value, bool | int | float | complex | np.generic):
+        plain = value.item() if isinstance(value, np.generic) else value
+        return f"{name} {short_form(repr(plain))}"
+    if is_sized(value):
+        return f"{name} of length {len(value)}"
+    return name
+
+
+def is_sized(value: object) -> TypeGuard[str | bytes | list[Any] | tuple[Any, ...]]:
+    """Tell whether `value` is a str, bytes, list or tuple, whose length helps a message."""
+    return isinstance(value, str | bytes | list | tuple)
