@@ -1,0 +1,44 @@
+"""Where bytes live: local folders, memory, object stores; retries, ranges and the cache.
+
+`connect(url)` gives a `Store`: six primitives whose laws hold on every backend.  This is the only room that
+imports fsspec and obstore, and it knows nothing of shards or manifests: keys in, bytes out.
+"""
+
+from __future__ import annotations
+
+from shardio.storage._cache import BlockCache, CacheOptions, CacheUsage
+from shardio.storage._connect import connect, connect_folder
+from shardio.storage._face import (
+    ChangedObjectError,
+    DataFile,
+    ObjectInfo,
+    ShortReadError,
+    Store,
+    UnknownOutcomeError,
+)
+from shardio.storage._keys import TEMPORARY
+from shardio.storage._local import LocalStore
+from shardio.storage._memory import MemoryStore
+from shardio.storage._remote import RemoteStore
+from shardio.storage._tuning import Tuning
+from shardio.storage._uploads import Uploads
+
+__all__ = [
+    "TEMPORARY",
+    "BlockCache",
+    "CacheOptions",
+    "CacheUsage",
+    "ChangedObjectError",
+    "DataFile",
+    "LocalStore",
+    "MemoryStore",
+    "ObjectInfo",
+    "RemoteStore",
+    "ShortReadError",
+    "Store",
+    "Tuning",
+    "UnknownOutcomeError",
+    "Uploads",
+    "connect",
+    "connect_folder",
+]

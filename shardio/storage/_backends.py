@@ -1,0 +1,163 @@
+"""Which client serves which URL, and what each kind of store can do; values that pickle, nothing opened."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import importlib.util
+import re
+from typing import TYPE_CHECKING, Any
+
+from shardio.storage._clients import SharedClients
+from shardio.storage._loop import current_loop
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from shardio.storage._client import Client
+    from shardio.storage._keys import Root
+    from shardio.storage._tuning import Tuning
+
+__all__ = ["Backend", "backend_of"]
+
+_KINDS = {
+    "s3": "s3",
+    "s3a": "s3",
+    "gs": "gcs",
+    "gcs": "gcs",
+    "az": "azure",
+    "abfs": "azure",
+    "abfss": "azure",
+    "adl": "azure",
+    "http": "http",
+    "https": "http",
+}
+_PACKAGES = {"s3": "s3fs", "gcs": "gcsfs", "azure": "adlfs", "http": "aiohttp"}
+_EXTRAS = {"s3": "shardio[s3]", "gcs": "shardio[gcs]", "azure": "shardio[azure]", "http": "aiohttp"}
+_clients = SharedClients()
+_ACCOUNT = re.compile(r"([^/@]+)@([^/.]+)\.(?:dfs|blob)\.core\.windows\.net(/.*|)")
+
+
+@dataclasses.dataclass(frozen=True)
+class Backend:
+    """A remote root, and how to reach it.
+
+    Attributes:
+        kind: "s3", "gcs", "azure", "http" or "other".
+        url: the normalised root.
+        path: what its client calls the root: bucket and prefix, or the URL itself.
+        options: storage_options in fsspec's terms.
+        engine: None, "fsspec" or "obstore".
+        single_writer: the caller vouches for being alone.
+    """
+
+    kind: str
+    url: str
+    path: str
+    options: Mapping[str, Any]
+    engine: str | None
+    single_writer: bool
+
+    @property
+    def read_only_reason(self) -> str | None:
+        """Why nothing may be written here, or None."""
+        if self.kind == "http":
+            return "a web server takes no objects"
+        if self.kind == "other" and not self.single_writer:
+            return "nobody knows whether this kind of storage can create an object only if it is absent"
+        return None
+
+    @property
+    def can_list(self) -> bool:
+        """Whether objects can be listed."""
+        return self.kind != "http"
+
+    def path_of(self, key: str) -> str:
+        """Return the client's name for an object."""
+        return f"{self.path}/{key}"
+
+    def url_of(self, key: str) -> str:
+        """Return the URL of an object, for messages."""
+        if self.kind == "other" and "::" in self.url:
+            inner, _, outer = self.url.partition("::")
+            first, _, rest = outer.partition("::")
+            head = inner if "://" in inner else f"{inner}://"
+            return f"{head.rstrip('/')}/{key}::{first}{'::' + rest if rest else ''}"
+        return f"{self.url}/{key}"
+
+    def connect(self, tuning: Tuning, instead_of: Client | None = None) -> Client:
+        """Return this process's client, shared with other stores where it is not bound to the root.
+
+        Args:
+            tuning: its limits.
+            instead_of: a client whose credentials have expired.
+        """
+        if self.kind not in {"s3", "gcs", "azure"}:
+            return self._build(tuning)
+        build = functools.partial(self._build, tuning)
+        kind = f"{self.kind} {tuning}"
+        return _clients.get(kind, self.options, build, loop=current_loop(), instead_of=instead_of)
+
+    def _build(self, tuning: Tuning) -> Client:
+        if self.kind == "s3":
+            from shardio.storage._s3 import S3Client, connect_s3
+
+            return S3Client(connect_s3(self.options, tuning), tuning)
+        if self.kind == "gcs":
+            from shardio.storage._gcs import GCSClient, connect_gcs
+
+            return GCSClient(connect_gcs(self.options, tuning), tuning)
+        if self.kind == "azure":
+            from shardio.storage._azure import AzureClient, connect_azure
+
+            return AzureClient(connect_azure(self.options, tuning), tuning)
+        if self.kind == "http":
+            from shardio.storage._http import HTTPClient, connect_http
+
+            return HTTPClient(connect_http(self.options, tuning), self.path)
+        from shardio.storage._generic import GenericClient, connect_generic
+
+        fs, root = connect_generic(self.url, self.options, tuning)
+        return GenericClient(fs, root, self.path)
+
+    async def refusal(self, client: Client) -> str | None:
+        """Return why this bucket cannot create exclusively, if the service says so beforehand."""
+        from shardio.storage._gcs import GCSClient
+
+        if isinstance(client, GCSClient) and await client.zonal(self.path):
+            return "zonal buckets cannot create an object only if it is absent"
+        return None
+
+
+def backend_of(
+    root: Root, options: Mapping[str, Any] | None, *, engine: str | None, single_writer: bool
+) -> Backend:
+    """Return the backend for a remote root.
+
+    Raises:
+        ModuleNotFoundError: the package for it, or for the engine insisted on, is not installed.
+        ValueError: the URL names no bucket, or the engine cannot serve it.
+    """
+    chained = root.path.startswith((f"{root.protocol}://", f"{root.protocol}::"))
+    kind = "other" if chained else _KINDS.get(root.protocol, "other")
+    package = _PACKAGES.get(kind)
+    if package is not None and importlib.util.find_spec(package) is None:
+        raise ModuleNotFoundError(f"{root.protocol}:// needs {package}: pip install '{_EXTRAS[kind]}'")
+    if engine == "obstore":
+        if kind == "other":
+            raise ValueError(f"engine='obstore' serves S3, GCS, Azure and HTTP, not {root.protocol}://")
+        if importlib.util.find_spec("obstore") is None:
+            raise ModuleNotFoundError("engine='obstore' needs obstore: pip install 'shardio[obstore]'")
+    merged = dict(options or {})
+    path = root.path
+    if kind == "azure":
+        match = _ACCOUNT.fullmatch(path)
+        if match is not None:
+            path = match[1] + match[3]
+            merged.setdefault("account_name", match[2])
+    url = root.path if chained else f"{root.protocol}://{root.path}"
+    if kind in {"s3", "gcs", "azure"} and not path.strip("/"):
+        raise ValueError(f"{url} names no bucket")
+    if kind in {"http", "other"}:
+        path = url
+    return Backend(kind, url, path, merged, engine, single_writer)

@@ -1,0 +1,133 @@
+"""What the store asks of a backend's client: one request each, no retries, and the reply with its claims.
+
+A client raises whatever its library raises; `_verdict` explains it.  It must not cache, expand globs, follow
+listings or split requests behind our back, because the layers above count on one call being one request.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from shardio.storage._verdict import BadReplyError, StatusError
+
+if TYPE_CHECKING:
+    import pathlib
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+
+    from shardio.storage._face import Buffer, ObjectInfo
+
+    FetchMany = Callable[[str, list[int], list[int]], Awaitable[list[memoryview]]]
+
+# The name of the token among an object's metadata.
+TOKEN = "shardio-put"  # noqa: S105 - a name, no secret
+
+__all__ = ["TOKEN", "Client", "Reader", "Reply", "claim", "none_listed", "once"]
+
+_CONTENT_RANGE = re.compile(r"bytes (?:(\d+)-(\d+)|\*)/(\d+|\*)")
+
+
+class Reply(NamedTuple):
+    """Bytes of one object, and what the reply says about the whole.
+
+    Attributes:
+        data: the bytes; fewer than asked for where the object ends before.
+        total: size of the whole object, or None where the reply does not tell.
+        stamp: ETag or generation, or "".
+    """
+
+    data: Buffer
+    total: int | None
+    stamp: str
+
+
+class Reader(Protocol):
+    """The part of a client that reads data; paths are bucket and key, joined by a slash.
+
+    Attributes:
+        fetch_many: sends several range requests for one object, given their starts and stops, at the price
+            of one; returns their bytes, whose lengths the caller checks. None where a reader has no such
+            way. Ranges that touch may become one request.
+    """
+
+    fetch_many: FetchMany | None
+
+    async def fetch(self, path: str, start: int, stop: int) -> Reply:
+        """Request `[start, stop)`, not empty; the reply starts at `start` for certain."""
+        ...
+
+
+class Client(Protocol):
+    """The requests of one backend."""
+
+    async def fetch(self, path: str, start: int, stop: int) -> Reply:
+        """Send the request that `Reader.fetch` describes."""
+        ...
+
+    async def head(self, path: str) -> ObjectInfo | None:
+        """Return size and stamp, with `path` as the key; None where there is no such object."""
+        ...
+
+    def list(self, prefix: str) -> AsyncIterator[ObjectInfo]:
+        """Yield the objects under a path prefix, with whole paths as keys, in any order."""
+        ...
+
+    async def put(self, path: str, data: bytes | pathlib.Path, *, exclusive: bool, token: str = "") -> None:
+        """Upload in one go; `exclusive` makes it fail where an object exists.
+
+        The token is kept with the object where the service can: the HTTP library below may repeat a request
+        whose connection broke, without telling, so a refusal may be caused by our own first sending.
+        """
+        ...
+
+    async def token(self, path: str) -> str | None:
+        """Return the token an object was put with, or None where none was kept."""
+        ...
+
+    async def delete(self, path: str) -> None:
+        """Remove one object."""
+        ...
+
+    def uploads(self, prefix: str) -> AsyncIterator[ObjectInfo]:
+        """Yield unfinished multipart uploads under a path prefix; the stamp is the upload's id."""
+        ...
+
+    async def abort(self, path: str, upload: str) -> None:
+        """Remove one unfinished multipart upload."""
+        ...
+
+
+def once(session: Any) -> Any:
+    """Make an aiohttp session not repeat requests whose connection broke; it has no option for that."""
+    if getattr(session, "_retry_connection", False):
+        session._retry_connection = False  # noqa: SLF001 - where it is missing, nothing is lost but a request
+    return session
+
+
+async def none_listed() -> AsyncIterator[ObjectInfo]:
+    """Yield nothing, for backends that cannot list such things or have none."""
+    nothing: list[ObjectInfo] = []
+    for info in nothing:
+        yield info
+
+
+def claim(status: int, headers: Mapping[str, str], start: int, stop: int) -> int | None:
+    """Check what a reply to a range request claims, before its body is read; return the object's size.
+
+    Raises:
+        StatusError: the status is an error.
+        BadReplyError: the server ignored the range or sent another.
+    """
+    if status == 206:
+        match = _CONTENT_RANGE.fullmatch(headers.get("Content-Range", "").strip())
+        if match is None or match[1] is None:
+            raise BadReplyError("the reply to a range request does not say which bytes it holds")
+        total = None if match[3] == "*" else int(match[3])
+        if int(match[1]) != start or int(match[2]) + 1 != min(stop, total if total is not None else stop):
+            found = f"[{match[1]}, {int(match[2]) + 1})"
+            raise BadReplyError(f"the server sent bytes {found} where [{start}, {stop}) were asked for")
+        return total
+    if status == 200:
+        # Also where the object is no longer than the range: a login page is not, either.
+        raise BadReplyError("the server ignores range requests and sends what it calls the whole object")
+    raise StatusError(status, "unexpected status", headers)

@@ -1,0 +1,300 @@
+"""What every store promises, whatever lies below it: six primitives, exact lengths, exclusive creation.
+
+The laws, run on every backend by `tests/suites/store.py`:
+
+- An object appears whole or not at all, and `put_new` never replaces one.
+- A range read returns exactly the bytes asked for, or an error; never fewer, never others.
+- Keys are joined to the root as text and name one object each: no globbing, no chaining, no `~`, no `..`.
+- A store touches nothing until it is used, may be shared by threads, pickles to its URL and options, and
+  works in a forked child.
+"""
+
+from __future__ import annotations
+
+import abc
+import functools
+from typing import TYPE_CHECKING, Self
+
+from shardio.errors import StorageError
+from shardio.storage._keys import check_key, check_prefix
+from shardio.storage._values import (
+    Buffer,
+    ChangedObjectError,
+    ObjectInfo,
+    Offsets,
+    ShortReadError,
+    UnknownOutcomeError,
+)
+
+if TYPE_CHECKING:
+    import pathlib
+    from collections.abc import Callable, Iterator, Sequence
+
+__all__ = [
+    "Buffer",
+    "ChangedObjectError",
+    "DataFile",
+    "ObjectInfo",
+    "Offsets",
+    "ShortReadError",
+    "Store",
+    "UnknownOutcomeError",
+]
+
+
+class DataFile(abc.ABC):
+    """Random reads of one data object; safe to share among threads, closed by `close` or `with`."""
+
+    url: str
+
+    @property
+    @abc.abstractmethod
+    def size(self) -> int:
+        """Size of the object in bytes."""
+
+    @abc.abstractmethod
+    def read(self, start: int, stop: int) -> memoryview:
+        """Return exactly the bytes `[start, stop)`.
+
+        Raises:
+            ShortReadError: the object ends before `stop`.
+            StorageError: the environment failed.
+        """
+
+    @abc.abstractmethod
+    def read_many(self, starts: Offsets, stops: Offsets) -> list[memoryview]:
+        """Return the bytes of many ranges, in the order asked; near ones share a request.
+
+        Raises:
+            ShortReadError: the object ends before a range does.
+            StorageError: the environment failed.
+        """
+
+    def begin_read(
+        self, starts: Offsets, stops: Offsets, *, checksummed: bool = False
+    ) -> Callable[[], list[memoryview]]:
+        """Begin what `read_many` does and return what waits for the bytes.
+
+        What was begun for several files is under way together; on a local disk, reading happens at the end.
+
+        Args:
+            starts, stops: of the ranges.
+            checksummed: the caller compares the bytes with checksums of its own, so a reply need not prove
+                of which version of the object it is; lengths are exact all the same.
+        """
+        del checksummed
+        return functools.partial(self.read_many, starts, stops)
+
+    def doubt(self) -> None:  # noqa: B027 - most have learned nothing
+        """Forget what replies have told about the object: one of them was found to be wrong."""
+
+    def map(self) -> memoryview | None:
+        """Return the whole object as a read-only map, or None where only `read` is safe or possible."""
+        return None
+
+    @abc.abstractmethod
+    def close(self) -> None:
+        """Release the handle; calling it twice is allowed. Maps and views handed out stay valid."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class Store(abc.ABC):
+    """Objects under one root URL.
+
+    Attributes:
+        url: normalised root, without a trailing slash; a plain absolute path for local folders.
+        is_local: objects are local files.
+    """
+
+    url: str
+    is_local: bool = False
+
+    @property
+    def read_only(self) -> bool:
+        """Whether writing is refused; `read_only_reason` says why."""
+        return self.read_only_reason is not None
+
+    @property
+    def read_only_reason(self) -> str | None:
+        """Why writing is refused, or None where it is not (as far as is known before the first write)."""
+        return None
+
+    @property
+    def can_list(self) -> bool:
+        """Whether `list` works; web servers cannot."""
+        return True
+
+    def url_of(self, key: str) -> str:
+        """Return the URL of an object, for messages."""
+        return f"{self.url}/{key}"
+
+    def put_new(self, key: str, data: Buffer | pathlib.Path, *, move: bool = False) -> bool:
+        """Create an object whole, unless one of that name exists.
+
+        Args:
+            key: its name, relative to the root.
+            data: its bytes, or the path of a local file that holds them.
+            move: the file is gone afterwards if the object was created; where possible it is not copied.
+
+        Returns:
+            True if this call created the object, False if there already was one of that name.
+
+        Raises:
+            UnknownOutcomeError: no answer came back; the object may exist, or appear yet.
+            StorageError: it was not created, or the store is read-only.
+        """
+        check_key(key)
+        self._refuse_if_read_only(key)
+        return self._put_new(key, data, move=move)
+
+    def put_hint(self, key: str, data: Buffer) -> None:
+        """Write an object over whatever stood there; for hints that nobody trusts.
+
+        Raises:
+            StorageError: it was not written.
+        """
+        check_key(key)
+        self._refuse_if_read_only(key)
+        self._put_hint(key, data)
+
+    def get(self, key: str, *, max_bytes: int) -> bytes:
+        """Return a whole object.
+
+        Raises:
+            NotFoundError: there is none.
+            FormatError: it is larger than `max_bytes`; found out before anything of that size is allocated.
+            StorageError: the environment failed.
+        """
+        check_key(key)
+        return self._get(key, max_bytes)
+
+    def get_sized(self, wanted: Sequence[tuple[str, int]]) -> list[bytes]:
+        """Return whole objects, each given with the size it should have; together, where that saves waiting.
+
+        Raises:
+            NotFoundError: one of them is not there.
+            FormatError: one of them is larger.
+            StorageError: the environment failed.
+        """
+        return [self.get(key, max_bytes=size) for key, size in wanted]
+
+    def get_range(self, key: str, start: int, stop: int) -> bytes:
+        """Return exactly the bytes `[start, stop)` of an object.
+
+        Raises:
+            NotFoundError: there is no such object.
+            ShortReadError: it ends before `stop`.
+            StorageError: the environment failed.
+        """
+        return bytes(self.get_ranges(key, [start], [stop])[0])
+
+    def get_ranges(self, key: str, starts: Offsets, stops: Offsets) -> list[memoryview]:
+        """Return the bytes of many ranges of an object, in the order asked; near ones share a request.
+
+        Raises:
+            NotFoundError: there is no such object.
+            ShortReadError: it ends before a range does.
+            StorageError: the environment failed.
+        """
+        check_key(key)
+        with self.open(key) as file:
+            return file.read_many(starts, stops)
+
+    def head(self, key: str) -> ObjectInfo | None:
+        """Return size and stamp of an object, or None if there is none.
+
+        Raises:
+            StorageError: the environment failed.
+        """
+        check_key(key)
+        return self._head(key)
+
+    def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
+        """Yield the objects whose key starts with `prefix`, however deep, by rising key.
+
+        A missing folder is an empty one. Temporaries are left out.
+
+        Raises:
+            StorageError: the environment failed.
+        """
+        check_prefix(prefix)
+        return self._list(prefix)
+
+    def delete(self, key: str) -> bool:
+        """Remove one object; return False if there was none.
+
+        Raises:
+            StorageError: the environment failed.
+        """
+        check_key(key)
+        self._refuse_if_read_only(key)
+        return self._delete(key)
+
+    @abc.abstractmethod
+    def open(self, key: str, *, size: int | None = None, stable: bool = False, stamp: str = "") -> DataFile:
+        """Return a reader of one data object.
+
+        Args:
+            key: name of the object, relative to the root.
+            size: its size if known, which saves a request; local files are measured all the same.
+            stable: shardio wrote it, so it is never truncated and may be mapped.
+            stamp: its stamp if known; remote replies with another are refused (`ChangedObjectError`), as are
+                those with another size than the one given, and those that differ from earlier replies.
+
+        Raises:
+            NotFoundError: there is no such object; a remote store may find out at the first read instead.
+            StorageError: the environment failed.
+        """
+
+    def list_temporaries(self) -> Iterator[ObjectInfo]:
+        """Yield what interrupted writes left behind; `delete_temporary` removes it.
+
+        A temporary may belong to a writer that is still at work; whether it does, the caller has to know.
+
+        Raises:
+            StorageError: the environment failed.
+        """
+        return iter(())
+
+    def delete_temporary(self, temporary: ObjectInfo) -> bool:
+        """Remove one entry of `list_temporaries`; return False if it was gone already.
+
+        Raises:
+            StorageError: the environment failed.
+        """
+        del temporary
+        return False
+
+    def _refuse_if_read_only(self, key: str) -> None:
+        reason = self.read_only_reason
+        if reason is not None:
+            what = f"this store is read-only: {reason}"
+            raise StorageError(what, url=self.url_of(key), advice="write to a local folder or a bucket")
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.url!r})"
+
+    # The primitives of a backend; keys are checked, and writing is allowed, when these are called.
+
+    @abc.abstractmethod
+    def _put_new(self, key: str, data: Buffer | pathlib.Path, *, move: bool) -> bool: ...
+
+    @abc.abstractmethod
+    def _put_hint(self, key: str, data: Buffer) -> None: ...
+
+    @abc.abstractmethod
+    def _get(self, key: str, max_bytes: int) -> bytes: ...
+
+    @abc.abstractmethod
+    def _head(self, key: str) -> ObjectInfo | None: ...
+
+    @abc.abstractmethod
+    def _list(self, prefix: str) -> Iterator[ObjectInfo]: ...
+
+    @abc.abstractmethod
+    def _delete(self, key: str) -> bool: ...

@@ -1,0 +1,171 @@
+"""Google Cloud Storage through gcsfs's session and credentials: one request per call, no hidden retries."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import io
+import json
+import os
+import urllib.parse
+from typing import TYPE_CHECKING, Any
+
+from shardio.storage._client import Reply, claim, none_listed, once
+from shardio.storage._face import ObjectInfo
+from shardio.storage._verdict import StatusError
+
+if TYPE_CHECKING:
+    import pathlib
+    from collections.abc import AsyncIterator, Mapping
+
+    from shardio.storage._tuning import Tuning
+
+__all__ = ["GCSClient", "connect_gcs"]
+
+_OCTETS = "application/octet-stream"
+_STEP = 256 << 10  # parts of a resumable upload are multiples of this
+
+
+def connect_gcs(options: Mapping[str, Any], tuning: Tuning) -> Any:
+    """Return a gcsfs filesystem of our own, without its retries.
+
+    The plain class is taken, because the one for zonal and hierarchical buckets asks a second service about
+    each bucket; zonal buckets cannot create an object only if it is absent, and the probe refuses them.
+    """
+    del tuning
+    from gcsfs.core import GCSFileSystem
+
+    fs = GCSFileSystem(**{**options, "skip_instance_cache": True})
+    # Its retries are a decorator; underneath is the single attempt.
+    once = getattr(GCSFileSystem._request, "__wrapped__", None)  # noqa: SLF001 - there is no option for it
+    if once is not None:
+        fs._request = functools.partial(once, fs)  # noqa: SLF001 - as above
+    return fs
+
+
+class GCSClient:
+    """Requests on buckets of Google Cloud Storage, by its JSON API."""
+
+    def __init__(self, fs: Any, tuning: Tuning) -> None:
+        self._fs = fs
+        self._tuning = tuning
+
+    async def _send(
+        self,
+        method: str,
+        url: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        data: bytes | None = None,
+        **params: Any,
+    ) -> Any:
+        """Return an open reply; the caller reads and closes it."""
+        fs = self._fs
+        await fs._set_session()  # noqa: SLF001 - gcsfs has no public face for a reply with its headers
+        query = fs._get_params(params)  # noqa: SLF001 - as above
+        sent = fs._get_headers(dict(headers or {}))  # noqa: SLF001 - as above
+        reply = await once(fs.session).request(method, url, params=query, headers=sent, data=data)
+        if reply.status >= 300:
+            async with reply:
+                text = (await reply.read())[:500].decode("utf-8", "replace")
+            raise StatusError(reply.status, text, reply.headers)
+        return reply
+
+    def _object(self, path: str, service: str = "storage") -> Any:
+        import yarl
+
+        bucket, _, key = path.partition("/")
+        text = f"{self._fs._location}/{service}/v1/b/{_quote(bucket)}/o/{_quote(key)}"  # noqa: SLF001 - as above
+        return yarl.URL(text, encoded=True)
+
+    async def fetch(self, path: str, start: int, stop: int) -> Reply:
+        url = self._object(path, "download/storage").with_query(alt="media")
+        headers = {"Range": f"bytes={start}-{stop - 1}"}
+        async with await self._send("GET", url, headers=headers) as reply:
+            total = claim(reply.status, reply.headers, start, stop)
+            data = await reply.read()
+        return Reply(data, total, _stamp(reply.headers.get("x-goog-generation") or reply.headers.get("ETag")))
+
+    async def head(self, path: str) -> ObjectInfo | None:
+        try:
+            async with await self._send("GET", self._object(path)) as reply:
+                return _describe(path, json.loads(await reply.read()))
+        except StatusError as error:
+            if error.status == 404:
+                return None
+            raise
+
+    async def list(self, prefix: str) -> AsyncIterator[ObjectInfo]:
+        bucket, _, start = prefix.partition("/")
+        url = f"{self._fs._location}/storage/v1/b/{_quote(bucket)}/o"  # noqa: SLF001 - as above
+        token = None
+        while True:
+            async with await self._send("GET", url, prefix=start, pageToken=token) as reply:
+                page = json.loads(await reply.read())
+            for entry in page.get("items", ()):
+                yield _describe(f"{bucket}/{entry['name']}", entry)
+            token = page.get("nextPageToken")
+            if not token:
+                return
+
+    async def put(self, path: str, data: bytes | pathlib.Path, *, exclusive: bool, token: str = "") -> None:
+        from gcsfs import core
+
+        del token
+        bucket, _, key = path.partition("/")
+        part = max(_STEP, self._tuning.part_bytes // _STEP * _STEP)
+        size = len(data) if isinstance(data, bytes) else os.stat(data).st_size
+        if size < 2 * part:
+            content = data if isinstance(data, bytes) else await asyncio.to_thread(data.read_bytes)
+            # Not gcsfs's upload in two MIME parts, whose fixed boundary an object might contain.
+            url = f"{self._fs._location}/upload/storage/v1/b/{_quote(bucket)}/o"  # noqa: SLF001 - as above
+            condition = {"ifGenerationMatch": "0"} if exclusive else {}
+            params = {"uploadType": "media", "name": key, **condition}
+            headers = {"Content-Type": _OCTETS}
+            async with await self._send("POST", url, headers=headers, data=content, **params):
+                return
+        mode = "create" if exclusive else "overwrite"
+        location = await core.initiate_upload(self._fs, bucket, key, _OCTETS, mode=mode)
+        with io.BytesIO(data) if isinstance(data, bytes) else open(data, "rb") as file:  # noqa: ASYNC230 - local disk, part by part
+            for start in range(0, size, part):
+                await core.upload_chunk(self._fs, location, file.read(part), start, size, _OCTETS)
+
+    async def token(self, path: str) -> str | None:
+        """Return None: uploads are POST requests, which no library repeats by itself."""
+        del path
+        return None
+
+    async def delete(self, path: str) -> None:
+        async with await self._send("DELETE", self._object(path)):
+            pass
+
+    async def zonal(self, path: str) -> bool:
+        """Tell whether the bucket is a zonal one; False where one may not ask."""
+        bucket = path.partition("/")[0]
+        url = f"{self._fs._location}/storage/v1/b/{_quote(bucket)}"  # noqa: SLF001 - as above
+        try:
+            async with await self._send("GET", url) as reply:
+                facts = json.loads(await reply.read())
+        except StatusError:
+            return False
+        return bool(facts.get("locationType") == "zone" or facts.get("storageClass") == "RAPID")
+
+    def uploads(self, prefix: str) -> AsyncIterator[ObjectInfo]:
+        """Return an empty listing: resumable uploads cannot be listed, and vanish after a week."""
+        del prefix
+        return none_listed()
+
+    async def abort(self, path: str, upload: str) -> None:
+        """Do nothing; see `uploads`."""
+
+
+def _quote(text: str) -> str:
+    return urllib.parse.quote(text, safe="")
+
+
+def _stamp(value: str | None) -> str:
+    return value or ""
+
+
+def _describe(path: str, entry: Mapping[str, Any]) -> ObjectInfo:
+    return ObjectInfo(path, int(entry.get("size", 0)), _stamp(entry.get("generation") or entry.get("etag")))

@@ -1,0 +1,110 @@
+"""HTTP servers, read-only, through the session of fsspec's HTTP filesystem."""
+
+from __future__ import annotations
+
+import urllib.parse
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from shardio.storage._client import Reply, claim, none_listed, once
+from shardio.storage._face import ObjectInfo
+from shardio.storage._verdict import StatusError
+
+if TYPE_CHECKING:
+    import pathlib
+    from collections.abc import AsyncIterator, Mapping
+
+    from shardio.storage._tuning import Tuning
+
+__all__ = ["HTTPClient", "connect_http"]
+
+# A compressed reply has other lengths than the object.
+_PLAIN = {"Accept-Encoding": "identity"}
+
+
+def connect_http(options: Mapping[str, Any], tuning: Tuning) -> Any:
+    """Return an HTTP filesystem of our own; fsspec's has no retries."""
+    del tuning
+    from fsspec.implementations.http import HTTPFileSystem
+
+    return HTTPFileSystem(**{**options, "skip_instance_cache": True})
+
+
+class HTTPClient:
+    """Range requests on a web server; paths are whole URLs, of which the root may be percent-encoded."""
+
+    def __init__(self, fs: Any, root: str) -> None:
+        self._fs = fs
+        self._root = root
+
+    async def _send(self, method: str, path: str, headers: Mapping[str, str]) -> Any:
+        import yarl
+
+        # The root is a URL as its owner wrote it; what follows is a key, whose characters mean themselves.
+        root, query, _ = self._root.partition("?")
+        key = urllib.parse.quote(path[len(self._root) :])
+        url = yarl.URL(f"{root}{key}{query}{self._root[len(root) + len(query) :]}", encoded=True)
+        options = dict(self._fs.kwargs)
+        options["headers"] = {**(options.get("headers") or {}), **_PLAIN, **headers}
+        session = once(await self._fs.set_session())
+        reply = await session.request(method, url, **options)
+        if reply.status >= 300:
+            async with reply:
+                words = (await reply.content.read(500)).decode("utf-8", "replace")
+                raise StatusError(reply.status, words or reply.reason or "", reply.headers)
+        return reply
+
+    async def fetch(self, path: str, start: int, stop: int) -> Reply:
+        async with await self._send("GET", path, {"Range": f"bytes={start}-{stop - 1}"}) as reply:
+            total = claim(reply.status, reply.headers, start, stop)
+            data = await reply.read()
+        return Reply(data, total, _stamp(reply.headers))
+
+    async def head(self, path: str) -> ObjectInfo | None:
+        try:
+            async with await self._send("HEAD", path, {}) as reply:
+                length = reply.headers.get("Content-Length", "")
+                if not length.isdigit():
+                    _refuse(path, "the server does not tell the size of objects")
+                return ObjectInfo(path, int(length), _stamp(reply.headers))
+        except StatusError as error:
+            if error.status in {404, 410}:
+                return None
+            raise
+
+    def list(self, prefix: str) -> AsyncIterator[ObjectInfo]:
+        """Refuse: HTTP has no listing."""
+        _refuse(prefix, "web servers cannot be listed")
+
+    async def put(self, path: str, data: bytes | pathlib.Path, *, exclusive: bool, token: str = "") -> None:
+        """Refuse; the store is read-only."""
+        del data, exclusive, token
+        _refuse(path, "a web server takes no objects")
+
+    async def token(self, path: str) -> str | None:
+        """Return None; the store is read-only."""
+        del path
+        return None
+
+    async def delete(self, path: str) -> None:
+        """Refuse; the store is read-only."""
+        _refuse(path, "a web server takes no objects")
+
+    def uploads(self, prefix: str) -> AsyncIterator[ObjectInfo]:
+        """Return an empty listing; the store is read-only."""
+        del prefix
+        return none_listed()
+
+    async def abort(self, path: str, upload: str) -> None:
+        """Refuse; the store is read-only."""
+        del upload
+        _refuse(path, "a web server takes no objects")
+
+
+def _refuse(path: str, text: str) -> NoReturn:
+    raise StatusError(501, f"{text} ({path})")
+
+
+def _stamp(headers: Mapping[str, str]) -> str:
+    etag = headers.get("ETag", "")
+    # A weak ETag may differ among the machines behind one name.
+    return etag if etag and not etag.startswith("W/") else headers.get("Last-Modified", "")

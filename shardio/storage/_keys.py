@@ -1,0 +1,96 @@
+"""Keys and roots as text: what may name an object, and where a root URL leads.
+
+Callers validate keys by the rules of their format; this is the last fence, and it holds whatever they do.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+from shardio.errors import UnsafeNameError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = ["TEMPORARY", "Root", "check_key", "check_prefix", "is_temporary", "split_url"]
+
+# Names of our own half-written files on local disks. Keys may not use it.
+TEMPORARY = ".shardio-tmp-"
+
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
+_CHAIN = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)(?:://[^:]*)?::[A-Za-z][A-Za-z0-9+.-]+(?:://|::)")
+
+
+class Root(NamedTuple):
+    """A root URL taken apart: lower-case protocol, and what follows it without a trailing slash."""
+
+    protocol: str
+    path: str
+
+
+def check_key(key: str) -> None:
+    """Refuse a key that is not a plain relative path of UTF-8 text.
+
+    Raises:
+        UnsafeNameError: a component is empty, `.`, `..` or the name of a temporary, or the key holds a
+            backslash, a control character or what UTF-8 cannot express.
+    """
+    _check(key, key.split("/"))
+
+
+def check_prefix(prefix: str) -> None:
+    """Refuse a prefix under which no key could lie; its last component may be cut short, or empty.
+
+    Raises:
+        UnsafeNameError: as in `check_key`.
+    """
+    *folders, last = prefix.split("/")
+    _check(prefix, [*folders, last] if last not in {"", ".", ".."} else folders)
+
+
+def _check(key: str, parts: Iterable[str]) -> None:
+    bad = next((part for part in parts if part in {"", ".", ".."} or part.startswith(TEMPORARY)), None)
+    if bad is not None:
+        what = f"a key may not have the component {bad!r}"
+    elif "\\" in key or any(c < " " or c == "\x7f" for c in key):
+        what = "a key may not hold a backslash or a control character"
+    elif any("\ud800" <= c <= "\udfff" for c in key):
+        what = "a key must be text that UTF-8 can express"
+    else:
+        return
+    raise UnsafeNameError(what, found=repr(key))
+
+
+def is_temporary(key: str) -> bool:
+    """Tell whether a listed file is one of our half-written ones."""
+    return key.rpartition("/")[2].startswith(TEMPORARY)
+
+
+def split_url(url: str | os.PathLike[str]) -> Root:
+    """Take a root URL apart; a path without a scheme, and `file://`, become an absolute local path.
+
+    `~` is expanded in paths, as fsspec does: a root is the caller's own word. Percent signs stay as they are.
+
+    Raises:
+        ValueError: the URL is empty.
+    """
+    text = os.fspath(url)
+    if not text:
+        msg = "a dataset's URL must not be empty; '.' is the current folder"
+        raise ValueError(msg)
+    chain = _CHAIN.match(text)
+    if chain is not None:
+        return Root(chain[1].lower(), text.rstrip("/"))
+    scheme = _SCHEME.match(text)
+    if scheme is None:
+        return Root("file", _absolute(text))
+    protocol, rest = scheme[1].lower(), text[scheme.end() :]
+    if protocol in {"file", "local"}:
+        return Root("file", _absolute(rest))
+    return Root(protocol, rest.rstrip("/"))
+
+
+def _absolute(path: str) -> str:
+    return os.path.abspath(os.path.expanduser(path)).rstrip(os.sep) or os.sep

@@ -1,0 +1,271 @@
+"""Range requests through obstore, with options and credentials translated from fsspec's terms.
+
+Credentials come from the fsspec client wherever it has them, so both see the same profiles, files and
+services, and rotating ones keep rotating.
+"""
+
+from __future__ import annotations
+
+import datetime
+import email.utils
+import functools
+import inspect
+from typing import TYPE_CHECKING, Any, cast
+
+from shardio.storage._client import Reply
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from shardio.storage._backends import Backend
+    from shardio.storage._client import Client, FetchMany, Reader
+    from shardio.storage._tuning import Tuning
+
+__all__ = ["ObstoreReader", "UntranslatableError", "open_reader"]
+
+
+class UntranslatableError(Exception):
+    """An option has no counterpart in obstore."""
+
+
+class ObstoreReader:
+    """Reads ranges of objects of one bucket."""
+
+    def __init__(self, store: Any, prefix: str, stamp: Callable[[Any], str]) -> None:
+        self._store = store
+        self._prefix = prefix
+        self._stamp = stamp
+        self.fetch_many: FetchMany | None = self._fetch_many if _can_fetch_many() else None
+
+    async def fetch(self, path: str, start: int, stop: int) -> Reply:
+        import obstore
+
+        key = path[len(self._prefix) :]
+        result = await obstore.get_async(self._store, key, options={"range": (start, stop)})
+        meta = result.meta
+        data = memoryview(await result.bytes_async())
+        return Reply(data, meta["size"], self._stamp(meta))
+
+    async def _fetch_many(self, path: str, starts: list[int], stops: list[int]) -> list[memoryview]:
+        import obstore
+
+        key = path[len(self._prefix) :]
+        found = await obstore.get_ranges_async(self._store, key, starts=starts, ends=stops, coalesce=0)
+        return [memoryview(data) for data in found]
+
+
+@functools.cache
+def _can_fetch_many() -> bool:
+    # Before it knew this option, obstore fetched also what lies between ranges.
+    import obstore
+
+    return "coalesce" in inspect.signature(obstore.get_ranges_async).parameters
+
+
+async def open_reader(backend: Backend, client: Client, tuning: Tuning) -> Reader:
+    """Return a reader for a backend, configured like its fsspec client.
+
+    Raises:
+        UntranslatableError: it cannot be configured so.
+    """
+    fs = client._fs  # type: ignore[attr-defined] # noqa: SLF001 - the clients of the four kinds keep it there
+    common = {"retry_config": _once(tuning), "client_options": _network(tuning)}
+    bucket = backend.path.partition("/")[0]
+    if backend.kind == "s3":
+        return ObstoreReader(await _s3(fs, bucket, common), f"{bucket}/", _etag)
+    if backend.kind == "gcs":
+        return ObstoreReader(_gcs(fs, bucket, common), f"{bucket}/", _generation)
+    if backend.kind == "azure":
+        return ObstoreReader(_azure(fs, bucket, common), f"{bucket}/", _bare_etag)
+    return ObstoreReader(_http(fs, backend.path, common), f"{backend.path}/", _http_stamp)
+
+
+def _once(tuning: Tuning) -> dict[str, Any]:
+    # One attempt: the retry layer is ours.
+    return {"max_retries": 0, "retry_timeout": datetime.timedelta(seconds=tuning.deadline)}
+
+
+def _network(tuning: Tuning) -> dict[str, Any]:
+    # Time limits are ours too, but a socket that nobody cancels should not live for ever.
+    limit = datetime.timedelta(seconds=tuning.patience(tuning.max_request_bytes) * 2)
+    return {"timeout": limit, "connect_timeout": datetime.timedelta(seconds=tuning.stall)}
+
+
+def _refuse_unknown(options: dict[str, Any], known: set[str], where: str) -> None:
+    unknown = sorted(name for name, value in options.items() if name not in known and value)
+    if unknown:
+        raise UntranslatableError(f"obstore has no counterpart for {', '.join(unknown)} in {where}")
+
+
+async def _s3(fs: Any, bucket: str, common: dict[str, Any]) -> Any:
+    from obstore.store import S3Store
+
+    client_known = {"endpoint_url", "region_name", "verify", "use_ssl"} | {
+        f"aws_{name}" for name in ("access_key_id", "secret_access_key", "session_token")
+    }
+    _refuse_unknown(fs.client_kwargs, client_known, "client_kwargs")
+    config_known = {"retries", "max_pool_connections", "s3", "signature_version", "connect_timeout"}
+    _refuse_unknown(fs.config_kwargs, config_known | {"read_timeout", "tcp_keepalive"}, "config_kwargs")
+    _refuse_unknown(fs.config_kwargs.get("s3") or {}, {"addressing_style"}, "config_kwargs['s3']")
+    # Encryption by the service's own keys needs nothing when reading.
+    write_only = {
+        "ServerSideEncryption",
+        "SSEKMSKeyId",
+        "BucketKeyEnabled",
+        "StorageClass",
+        "ACL",
+        "ContentType",
+    }
+    _refuse_unknown(fs.s3_additional_kwargs, write_only, "s3_additional_kwargs")
+    await fs.set_session()
+    meta = fs._s3.meta  # noqa: SLF001 - what botocore made of options, environment and profile
+    endpoint = str(meta.endpoint_url)
+    custom = ".amazonaws.com" not in endpoint
+    network = common["client_options"]
+    config: dict[str, Any] = {"region": meta.region_name or "us-east-1"}
+    if custom:
+        config["endpoint"] = endpoint
+        network["allow_http"] = endpoint.startswith("http://")
+    elif not fs.client_kwargs.get("region_name"):
+        config["region"] = await _bucket_region(fs, bucket) or config["region"]
+    style = (fs.config_kwargs.get("s3") or {}).get("addressing_style")
+    if style in {"virtual", "path"}:
+        config["virtual_hosted_style_request"] = style == "virtual"
+    elif not custom:
+        config["virtual_hosted_style_request"] = "." not in bucket
+    verify = fs.client_kwargs.get("verify")
+    if verify is False:
+        network["allow_invalid_certificates"] = True
+    elif isinstance(verify, str):
+        with open(verify, "rb") as file:  # noqa: ASYNC230 - a small local file, once
+            network["root_certificate"] = file.read()
+    if fs.req_kw:
+        config["request_payer"] = True
+    credentials = None if fs.anon else await fs.session.get_credentials()
+    explicit = getattr(fs._s3._request_signer, "_credentials", None)  # noqa: SLF001 - those given as options
+    if fs.anon or (explicit is None and credentials is None):
+        return S3Store(bucket, skip_signature=True, **config, **common)
+    return S3Store(bucket, credential_provider=_aws_provider(explicit or credentials), **config, **common)
+
+
+async def _bucket_region(fs: Any, bucket: str) -> str | None:
+    try:
+        reply = await fs._call_s3("head_bucket", Bucket=bucket)  # noqa: SLF001 - `call_s3` is its blocking twin
+    except Exception:  # noqa: BLE001 - who may read objects may not ask about the bucket; the default stays
+        return None
+    region: str | None = reply["ResponseMetadata"]["HTTPHeaders"].get("x-amz-bucket-region")
+    return region
+
+
+def _aws_provider(credentials: Any) -> Any:
+    async def provide() -> dict[str, Any]:
+        frozen = credentials.get_frozen_credentials()
+        if hasattr(frozen, "__await__"):
+            frozen = await frozen
+        return {
+            "access_key_id": frozen.access_key,
+            "secret_access_key": frozen.secret_key,
+            "token": frozen.token,
+            # Asked again after a while: botocore renews by itself, and does not say when.
+            "expires_at": _soon(),
+        }
+
+    return provide
+
+
+def _soon() -> datetime.datetime:
+    return datetime.datetime.now(datetime.UTC) + datetime.timedelta(minutes=6)
+
+
+def _gcs(fs: Any, bucket: str, common: dict[str, Any]) -> Any:
+    from obstore.store import GCSStore
+
+    if "googleapis.com" not in fs._location:  # noqa: SLF001 - where gcsfs keeps its endpoint
+        raise UntranslatableError("obstore cannot use another endpoint for GCS")
+    if fs.session_kwargs:
+        raise UntranslatableError("obstore has no counterpart for session_kwargs")
+    if fs.requester_pays:
+        project = fs.requester_pays if isinstance(fs.requester_pays, str) else fs.project
+        common["client_options"]["default_headers"] = {"x-goog-user-project": str(project)}
+    holder = fs.credentials
+    if getattr(holder, "credentials", None) is None:
+        return GCSStore(bucket, skip_signature=True, **common)
+
+    async def provide() -> dict[str, Any]:
+        import asyncio
+
+        await asyncio.to_thread(holder.maybe_refresh)
+        expiry = getattr(holder.credentials, "expiry", None)
+        moment = _soon() if expiry is None else expiry.replace(tzinfo=datetime.UTC)
+        return {"token": holder.credentials.token, "expires_at": moment}
+
+    return GCSStore(bucket, credential_provider=cast("Any", provide), **common)
+
+
+def _azure(fs: Any, container: str, common: dict[str, Any]) -> Any:
+    from obstore.store import AzureStore
+
+    endpoint = str(fs.service_client.primary_endpoint).partition("?")[0].rstrip("/")
+    config: dict[str, Any] = {"account_name": fs.service_client.account_name, "endpoint": endpoint}
+    common["client_options"]["allow_http"] = endpoint.startswith("http://")
+    key = getattr(fs.service_client.credential, "account_key", None)
+    connection = dict(part.split("=", 1) for part in (fs.connection_string or "").split(";") if "=" in part)
+    token = fs.sas_token or connection.get("SharedAccessSignature")
+    if key is not None:
+        config["account_key"] = key
+    elif token is not None:
+        config["sas_key"] = token.lstrip("?")
+    elif fs.credential is not None and hasattr(fs.credential, "get_token"):
+        return AzureStore(container, credential_provider=_azure_provider(fs.credential), **config, **common)
+    elif fs.credential is not None:
+        raise UntranslatableError("obstore has no counterpart for this kind of credential")
+    else:
+        config["skip_signature"] = True
+    return AzureStore(container, **config, **common)
+
+
+def _azure_provider(credential: Any) -> Any:
+    async def provide() -> dict[str, Any]:
+        token = await credential.get_token("https://storage.azure.com/.default")
+        moment = datetime.datetime.fromtimestamp(token.expires_on, datetime.UTC)
+        return {"token": token.token, "expires_at": moment}
+
+    return provide
+
+
+def _http(fs: Any, root: str, common: dict[str, Any]) -> Any:
+    from obstore.store import HTTPStore
+
+    if "%" in root or "?" in root or "#" in root:
+        raise UntranslatableError("obstore would encode the root's URL once more")
+    _refuse_unknown(fs.client_kwargs, {"headers", "trust_env"}, "client_kwargs")
+    _refuse_unknown(fs.kwargs, {"headers", "allow_redirects"}, "storage_options")
+    headers = {**(fs.client_kwargs.get("headers") or {}), **(fs.kwargs.get("headers") or {})}
+    network = common["client_options"]
+    network["allow_http"] = root.startswith("http://")
+    if headers:
+        network["default_headers"] = {str(name): str(value) for name, value in headers.items()}
+    return HTTPStore(root, **common)
+
+
+# Stamps as the fsspec clients write them, so that either may continue what the other began.
+
+
+def _etag(meta: Any) -> str:
+    return meta["e_tag"] or ""
+
+
+def _bare_etag(meta: Any) -> str:
+    return (meta["e_tag"] or "").strip('"')
+
+
+def _generation(meta: Any) -> str:
+    return meta["version"] or meta["e_tag"] or ""
+
+
+def _http_stamp(meta: Any) -> str:
+    etag = meta["e_tag"] or ""
+    if etag and not etag.startswith("W/"):
+        return str(etag)
+    moment = meta["last_modified"]
+    return email.utils.format_datetime(moment, usegmt=True) if moment.timestamp() else ""

@@ -1,0 +1,134 @@
+"""The one retry layer: full jitter, a budget, a deadline; those of the libraries below are turned off.
+
+Backoff with full jitter after M. Brooker, "Exponential Backoff and Jitter" (AWS Architecture Blog, 2015); the
+budget follows "Addressing Cascading Failures" in Site Reliability Engineering (O'Reilly, 2016).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import TYPE_CHECKING, TypeVar
+
+from shardio.storage._verdict import Diagnosis, Verdict, diagnose
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from shardio.storage._tuning import Clock, Tuning
+
+__all__ = ["Budget", "GaveUpError", "Retrier"]
+
+T = TypeVar("T")
+
+# A wrong reply that comes again is the server's habit, not an accident.
+_BAD_REPLIES = 4
+
+
+class GaveUpError(Exception):
+    """A request failed for good.
+
+    Attributes:
+        last: diagnosis of the last failure.
+        attempts: requests sent.
+        seconds: time spent.
+        applied: some attempt of a write may have taken effect.
+    """
+
+    def __init__(self, last: Diagnosis, *, attempts: int, seconds: float, applied: bool) -> None:
+        super().__init__(last.text)
+        self.last = last
+        self.attempts = attempts
+        self.seconds = seconds
+        self.applied = applied
+
+
+class Budget:
+    """A stock of retries, refilled by time and by success; who finds it empty is told how long to wait."""
+
+    def __init__(self, tuning: Tuning, clock: Clock) -> None:
+        self._tuning = tuning
+        self._clock = clock
+        self._stock = tuning.retry_burst
+        self._filled = clock.now()
+
+    def succeeded(self) -> None:
+        """Count a successful request."""
+        self._stock = min(self._tuning.retry_burst, self._stock + self._tuning.retry_share)
+
+    def take(self) -> float:
+        """Take one retry and return the seconds until it may be used."""
+        now = self._clock.now()
+        refill = (now - self._filled) * self._tuning.retries_per_second
+        self._stock = min(self._tuning.retry_burst, self._stock + refill) - 1
+        self._filled = now
+        return max(0.0, -self._stock / self._tuning.retries_per_second)
+
+    def give_back(self) -> None:
+        """Return a retry that was taken and not used."""
+        self._stock += 1
+
+
+class Retrier:
+    """Runs requests of one store until they succeed, cannot succeed, or time is up; used from one loop."""
+
+    def __init__(self, tuning: Tuning, clock: Clock) -> None:
+        self._tuning = tuning
+        self._clock = clock
+        self._budget = Budget(tuning, clock)
+        self._answered = False
+
+    async def run(
+        self, request: Callable[[], Awaitable[T]], *, size: int = 0, renew: Callable[[], bool] = lambda: False
+    ) -> T:
+        """Send a request until it succeeds.
+
+        Args:
+            request: sends it once; called anew for each attempt.
+            size: bytes it moves, for its time limit.
+            renew: called when credentials have expired; True if there is a fresh client to try at once.
+
+        Raises:
+            GaveUpError: it failed for good.
+        """
+        begun = self._clock.now()
+        attempts = bad = 0
+        applied = False
+        while True:
+            attempts += 1
+            try:
+                # Not `wait_for`, which makes a task of each request.
+                async with asyncio.timeout(self._tuning.patience(size)):
+                    reply = await request()
+            except Exception as error:  # noqa: BLE001 - five libraries, each with its own; diagnosed below
+                last, cause = diagnose(error), error
+            else:
+                self._answered = True
+                self._budget.succeeded()
+                return reply
+            applied |= last.applied
+            bad += last.verdict is Verdict.BAD_REPLY
+            if last.status is not None:
+                self._answered = True
+            pause = self._pause(last, attempts, begun)
+            if last.verdict is Verdict.EXPIRED and renew():
+                pause = 0.0
+            if pause is None or bad >= _BAD_REPLIES:
+                spent = self._clock.now() - begun
+                raise GaveUpError(last, attempts=attempts, seconds=spent, applied=applied) from cause
+            await self._clock.sleep(pause)
+
+    def _pause(self, last: Diagnosis, attempts: int, begun: float) -> float | None:
+        """Return the seconds until the next attempt, or None if there shall be none."""
+        if not last.verdict.worth_retrying:
+            return None
+        tuning = self._tuning
+        # Full jitter: uniform from nothing to the bound.
+        bound = min(tuning.max_backoff, tuning.backoff * 2.0 ** min(attempts, 30))
+        pause = last.retry_after + random.uniform(0.0, bound)  # noqa: S311 - spreads load, guards nothing
+        pause = max(pause, self._budget.take())
+        deadline = tuning.deadline if self._answered else min(tuning.first_deadline, tuning.deadline)
+        if self._clock.now() + pause > begun + deadline:
+            self._budget.give_back()
+            return None
+        return pause

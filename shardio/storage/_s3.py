@@ -1,0 +1,116 @@
+"""S3 and what speaks its protocol, through s3fs's connection: one request per call, no hidden retries."""
+
+from __future__ import annotations
+
+import pathlib
+from typing import TYPE_CHECKING, Any
+
+from shardio.storage._client import TOKEN, Reply, claim, once
+from shardio.storage._face import ObjectInfo
+from shardio.storage._verdict import Verdict, diagnose
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping
+
+    from shardio.storage._tuning import Tuning
+
+__all__ = ["S3Client", "connect_s3"]
+
+
+def connect_s3(options: Mapping[str, Any], tuning: Tuning) -> Any:
+    """Return an s3fs filesystem of our own, whose retries and those of botocore below it are off."""
+    import s3fs
+
+    config = dict(options.get("config_kwargs") or {})
+    config["retries"] = {"total_max_attempts": 1, "mode": "standard"}
+    config.setdefault("max_pool_connections", tuning.concurrency + tuning.uploads)
+    fs = s3fs.S3FileSystem(**{**options, "config_kwargs": config, "skip_instance_cache": True})
+    # An attribute of the class, not an option: 1 means one attempt.
+    fs.retries = 1
+    return fs
+
+
+class S3Client:
+    """Requests on buckets of S3."""
+
+    def __init__(self, fs: Any, tuning: Tuning) -> None:
+        self._fs = fs
+        self._tuning = tuning
+
+    async def _call(self, method: str, path: str, **arguments: Any) -> Any:
+        bucket, _, key = path.partition("/")
+        await self._once()
+        return await self._fs._call_s3(method, Bucket=bucket, Key=key, **arguments)  # noqa: SLF001 - `call_s3` is its blocking twin
+
+    async def _once(self) -> None:
+        """Tell the HTTP sessions that botocore has opened so far not to repeat requests."""
+        client = await self._fs.set_session()
+        http = getattr(getattr(client, "_endpoint", None), "http_session", None)
+        for session in (getattr(http, "_sessions", None) or {}).values():
+            once(session)
+
+    async def fetch(self, path: str, start: int, stop: int) -> Reply:
+        reply = await self._call("get_object", path, Range=f"bytes={start}-{stop - 1}")
+        body = reply["Body"]
+        try:
+            headers = {
+                "Content-Range": reply.get("ContentRange", ""),
+                "Content-Length": str(reply.get("ContentLength", "")),
+            }
+            total = claim(reply["ResponseMetadata"]["HTTPStatusCode"], headers, start, stop)
+            data = await body.read()
+        finally:
+            body.close()
+        return Reply(data, total, reply.get("ETag", ""))
+
+    async def head(self, path: str) -> ObjectInfo | None:
+        try:
+            reply = await self._call("head_object", path)
+        except Exception as error:
+            if diagnose(error).verdict is Verdict.ABSENT:
+                return None
+            raise
+        return ObjectInfo(path, reply["ContentLength"], reply.get("ETag", ""))
+
+    async def list(self, prefix: str) -> AsyncIterator[ObjectInfo]:
+        bucket, _, start = prefix.partition("/")
+        token: dict[str, str] = {}
+        while True:
+            page = await self._fs._call_s3("list_objects_v2", Bucket=bucket, Prefix=start, **token)  # noqa: SLF001 - as above
+            for entry in page.get("Contents", ()):
+                yield ObjectInfo(f"{bucket}/{entry['Key']}", entry["Size"], entry.get("ETag", ""))
+            if not page.get("IsTruncated"):
+                return
+            token = {"ContinuationToken": page["NextContinuationToken"]}
+
+    async def put(self, path: str, data: bytes | pathlib.Path, *, exclusive: bool, token: str = "") -> None:
+        mark = {"Metadata": {TOKEN: token}} if token else {}
+        mode = "create" if exclusive else "overwrite"
+        part = self._tuning.part_bytes
+        if isinstance(data, pathlib.Path):
+            await self._fs._put_file(str(data), path, mode=mode, chunksize=part, max_concurrency=2, **mark)  # noqa: SLF001 - `put_file` is its blocking twin
+            return
+        condition = {"IfNoneMatch": "*"} if exclusive else {}
+        await self._call("put_object", path, Body=data, **condition, **mark)
+
+    async def token(self, path: str) -> str | None:
+        reply = await self._call("head_object", path)
+        found: str | None = reply.get("Metadata", {}).get(TOKEN)
+        return found
+
+    async def delete(self, path: str) -> None:
+        await self._call("delete_object", path)
+
+    async def uploads(self, prefix: str) -> AsyncIterator[ObjectInfo]:
+        bucket, _, start = prefix.partition("/")
+        token: dict[str, str] = {}
+        while True:
+            page = await self._fs._call_s3("list_multipart_uploads", Bucket=bucket, Prefix=start, **token)  # noqa: SLF001 - as above
+            for entry in page.get("Uploads", ()):
+                yield ObjectInfo(f"{bucket}/{entry['Key']}", 0, entry["UploadId"])
+            if not page.get("IsTruncated"):
+                return
+            token = {"KeyMarker": page["NextKeyMarker"], "UploadIdMarker": page["NextUploadIdMarker"]}
+
+    async def abort(self, path: str, upload: str) -> None:
+        await self._call("abort_multipart_upload", path, UploadId=upload)

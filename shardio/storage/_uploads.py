@@ -1,0 +1,144 @@
+"""Uploads in the background: a bounded number under way, vouched for in the order in which they were begun.
+
+What is stored may end in any order, but a receipt vouches for everything before it; so each upload has two
+parts: one that runs beside others, and one that runs after those of all uploads begun before, and only if
+they succeeded.  Each upload has a thread of its own; none is left once `finish` or `cancel` returns.
+"""
+
+from __future__ import annotations
+
+import collections
+import threading
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["Uploads"]
+
+# Seconds to wait for a thread of which nobody knows whether it was started.
+_PATIENCE = 5.0
+
+
+class Uploads:
+    """Uploads of one writer; begun and awaited by one thread.
+
+    Args:
+        at_once: how many may be under way; what they need (spool files, indexes) is bounded by it.
+    """
+
+    def __init__(self, at_once: int = 3) -> None:
+        if at_once < 1:
+            message = f"at_once={at_once} must be at least 1"
+            raise ValueError(message)
+        self._at_once = at_once
+        self._under_way: collections.deque[_Upload] = collections.deque()
+        self._last: _Upload | None = None
+        self.cancelled = False
+
+    def begin(self, store: Callable[[], None], vouch: Callable[[], None]) -> None:
+        """Start an upload; waits while too many are under way.
+
+        Args:
+            store: runs at once, beside others.
+            vouch: runs after `store`, once the `vouch` of every upload begun before has succeeded.
+
+        Raises:
+            Exception: what an earlier upload failed with; this one was not begun.
+        """
+        while len(self._under_way) >= self._at_once:
+            self._await_first()
+        self.check()
+        upload = _Upload(store, vouch, self._last, self)
+        self._last = upload
+        self._under_way.append(upload)
+        upload.start()
+
+    def check(self) -> None:
+        """Raise what an upload has failed with, if one has.
+
+        Raises:
+            Exception: of the first upload, in the order in which they were begun, that has failed by now.
+        """
+        for upload in self._under_way:
+            if upload.failure is not None:
+                raise upload.failure
+
+    def finish(self) -> None:
+        """Wait for all uploads.
+
+        Raises:
+            Exception: of the first one that failed; nobody vouches for those after it, stored or not.
+        """
+        while self._under_way:
+            self._await_first()
+
+    def cancel(self) -> None:
+        """Wait until no upload is under way any more; those that nobody has vouched for yet stay so."""
+        self.cancelled = True
+        while self._under_way:
+            self._under_way[0].join()
+            self._under_way.popleft()
+
+    def _await_first(self) -> None:
+        first = self._under_way[0]
+        first.join()
+        if first.failure is not None:
+            # It stays the first, so that whoever asks again hears the same.
+            raise first.failure
+        self._under_way.popleft()
+
+
+class _Upload:
+    """One upload and its thread."""
+
+    def __init__(
+        self, store: Callable[[], None], vouch: Callable[[], None], before: _Upload | None, group: Uploads
+    ) -> None:
+        self.failure: BaseException | None = None
+        self._work: tuple[Callable[[], None], Callable[[], None]] | None = (store, vouch)
+        self._before = before
+        self._group = group
+        self._ended = threading.Event()
+        self._patience: float | None = None
+        # Daemonic, so that a second Ctrl-C need not wait for a slow network.
+        self._thread = threading.Thread(target=self._run, name="shardio-upload", daemon=True)
+
+    def start(self) -> None:
+        try:
+            self._thread.start()
+        except RuntimeError as error:
+            # No thread could be had.
+            self.failure = error
+            self._ended.set()
+            raise
+        except BaseException as error:
+            # An interrupt; the thread may have started, or not.
+            self.failure = error
+            self._patience = _PATIENCE
+            raise
+
+    def join(self) -> None:
+        # Not `Thread.join` first: when a signal interrupts that one, CPython 3.11 takes the thread for ended.
+        if self._ended.wait(self._patience) and self._thread.ident is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        work, self._work = self._work, None
+        before, self._before = self._before, None
+        try:
+            if work is None:
+                return
+            store, vouch = work
+            store()
+            if before is not None:
+                before.join()
+                self.failure = before.failure
+            # A chain of references to all uploads before would keep their indexes in memory.
+            before = None
+            if self.failure is None and not self._group.cancelled:
+                vouch()
+        except BaseException as error:  # noqa: BLE001 - handed to the thread that asks
+            self.failure = error
+        finally:
+            self._ended.set()
