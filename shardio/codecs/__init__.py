@@ -1,0 +1,53 @@
+"""Records to values and back: tf.train.Example, TensorProtos, arrays, and anybody's own messages.
+
+`record_codec` makes the codec of a schema, which writer, reader and streams use; the functions beside it work
+without a schema.  Pure: bytes in, values out.  protobuf and Pillow load when they are first needed.
+"""
+
+from __future__ import annotations
+
+from shardio.codecs._codec import RecordCodec
+from shardio.codecs._collate import collate
+from shardio.codecs._columns import Column, RaggedColumn, VarLenColumn
+from shardio.codecs._example import (
+    decode_example,
+    decode_sequence_example,
+    encode_example,
+    encode_sequence_example,
+)
+from shardio.codecs._images import MAX_PIXELS, decode_image
+from shardio.codecs._infer import FeatureReport, InferenceReport, infer_schema
+from shardio.codecs._make import record_codec
+from shardio.codecs._message import Message
+from shardio.codecs._parse import FixedLen, Ragged, VarLen, parse_examples, parse_sequence_examples
+from shardio.codecs._payloads import Payloads
+from shardio.codecs._tensors import Tensor, decode_tensors, encode_tensors, read_tensors
+
+__all__ = [
+    "MAX_PIXELS",
+    "Column",
+    "FeatureReport",
+    "FixedLen",
+    "InferenceReport",
+    "Message",
+    "Payloads",
+    "Ragged",
+    "RaggedColumn",
+    "RecordCodec",
+    "Tensor",
+    "VarLen",
+    "VarLenColumn",
+    "collate",
+    "decode_example",
+    "decode_image",
+    "decode_sequence_example",
+    "decode_tensors",
+    "encode_example",
+    "encode_sequence_example",
+    "encode_tensors",
+    "infer_schema",
+    "parse_examples",
+    "parse_sequence_examples",
+    "read_tensors",
+    "record_codec",
+]

@@ -1,0 +1,117 @@
+"""What writer, reader and streams know of a codec: values to payloads, payloads to values and columns."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from shardio.errors import SchemaError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from shardio.codecs._payloads import Payloads
+    from shardio.metadata import Schema
+
+__all__ = ["RecordCodec", "fitting_parts", "selected"]
+
+
+class RecordCodec(ABC):
+    """Turn values into records and back.  Without state that changes: one codec serves all threads.
+
+    Attributes:
+        schema: what the records hold, or None where they are opaque bytes or somebody's own messages.
+        features: what is decoded where a call does not say; None means all.
+    """
+
+    schema: Schema | None = None
+    features: tuple[str, ...] | None = None
+
+    @abstractmethod
+    def encode(self, value: Any) -> bytes:
+        """Return the payload of a record.
+
+        Raises:
+            SchemaError: the value does not fit; names the feature.  The caller adds the record's number.
+        """
+
+    @abstractmethod
+    def decode_many(self, payloads: Payloads, *, features: Sequence[str] | None = None) -> list[Any]:
+        """Return the values of n records, each independent of the others and of the payloads.
+
+        Args:
+            payloads: a sequence of bytes, or `(buffer, starts, stops)`.
+            features: the only ones to decode; None means those of the codec.
+
+        Raises:
+            SchemaError: a record does not fit the schema; names the feature.
+            CorruptRecordError: bytes are not what they should be.  Of both, `row` is the record's number
+                within this call.
+            ValueError: no such feature.
+        """
+
+    @abstractmethod
+    def decode_batch(self, payloads: Payloads, *, features: Sequence[str] | None = None) -> dict[str, Any]:
+        """Return n records as columns by feature; arguments and errors are those of `decode_many`.
+
+        Numbers of fixed shape are one array [n, ...], numbers of varying shape a `RaggedColumn`, everything
+        else is a list; decoded images of one size are one array.
+        """
+
+    def decode(self, payload: bytes | memoryview, *, features: Sequence[str] | None = None) -> Any:
+        """Return the value of one record; errors as of `decode_many`, without a row."""
+        try:
+            return self._decode_one(bytes(payload), features)
+        except ValueError as error:
+            if getattr(error, "row", None) is not None:
+                error.row = None  # type: ignore[attr-defined] # an error of the tree has it
+            raise
+
+    def _decode_one(self, payload: bytes, features: Sequence[str] | None) -> Any:
+        return self.decode_many([payload], features=features)[0]
+
+    def _selected(self, known: Iterable[str], features: Sequence[str] | None) -> frozenset[str] | None:
+        """Return the names to decode, None for all."""
+        asked = self.features if features is None else features
+        return None if asked is None else selected(known, asked)
+
+
+def selected(known: Iterable[str], features: Sequence[str]) -> frozenset[str]:
+    """Return the names to decode.
+
+    Raises:
+        TypeError: `features` is one string.
+        ValueError: a name is unknown; says which there are.
+    """
+    names = frozenset(known)
+    if isinstance(features, str):
+        message = f"features is a list of names; write features=[{features!r}]"
+        raise TypeError(message)
+    unknown = [name for name in features if name not in names]
+    if unknown:
+        message = f"there is no feature {unknown[0]!r}; the features are {', '.join(sorted(names)) or 'none'}"
+        raise ValueError(message)
+    return frozenset(features)
+
+
+def fitting_parts(value: object, schema: Mapping[str, Any], what: str) -> Mapping[str, Any]:
+    """Check that a value is a mapping of features of the schema, with every required one.
+
+    Raises:
+        SchemaError: it is not; names the feature.
+    """
+    if not isinstance(value, Mapping):
+        advice = "write dicts by the schema, or open the writer without one to write bytes"
+        message = f"{what} is a mapping of feature names to values"
+        raise SchemaError(message, found=type(value).__name__, advice=advice)
+    for name, feature in schema.items():
+        if name not in value and not feature.optional:
+            advice = "give it a value, or make it optional in the schema"
+            message = f"{what} lacks feature {name!r}"
+            raise SchemaError(message, expected=feature.short, advice=advice)
+    unknown = [name for name in value if name not in schema]
+    if unknown:
+        message = f"{what} has a feature {unknown[0]!r} that the schema does not have"
+        raise SchemaError(message, expected=f"one of {', '.join(schema)}", advice="add it to the schema")
+    return value

@@ -1,0 +1,147 @@
+"""Codecs without an envelope: "array", one array of fixed shape, and "bytes", the payload as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from shardio import kernels
+from shardio.codecs._codec import RecordCodec, fitting_parts
+from shardio.codecs._collate import collate, each, item_decoder
+from shardio.codecs._payloads import as_list, in_one_buffer
+from shardio.errors import SchemaError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy.typing as npt
+
+    from shardio.codecs._payloads import Payloads
+    from shardio.metadata import Schema
+
+__all__ = ["ArrayCodec", "BytesCodec"]
+
+_PAYLOAD = "payload"
+
+
+class ArrayCodec(RecordCodec):
+    """Records that are the elements of one array, little-endian in C order; a batch is one gather.
+
+    Values are `{name: array}`; a bare array may be written as well.
+    """
+
+    def __init__(self, schema: Schema) -> None:
+        self.schema: Schema = schema
+        ((self._name, self._feature),) = schema.items()
+
+    def encode(self, value: Any) -> bytes:
+        """Encode `{name: array}`, or the array."""
+        if isinstance(value, Mapping):
+            value = fitting_parts(value, self.schema, "the record")[self._name]
+        stored = self._feature.fit(value, self._name)
+        return b"".join(stored) if isinstance(stored, list) else stored.tobytes()
+
+    def decode_many(self, payloads: Payloads, *, features: Sequence[str] | None = None) -> list[Any]:
+        """Decode to `{name: array}` each."""
+        if self._selected(self.schema, features) == frozenset():
+            return [{} for _ in as_list(payloads)]
+        rows = self._stack(payloads)
+        return [{self._name: row.copy() if self._feature.shape else row} for row in rows]
+
+    def decode_batch(self, payloads: Payloads, *, features: Sequence[str] | None = None) -> dict[str, Any]:
+        """Decode to `{name: array [n, ...]}`.
+
+        Records that lie one after another in a writable uint8 array of the caller's are not copied again: the
+        column is a view of it.
+        """
+        nothing = self._selected(self.schema, features) == frozenset()
+        return {} if nothing else {self._name: self._stack(payloads)}
+
+    def _stack(self, payloads: Payloads) -> npt.NDArray[Any]:
+        dtype = self._feature.dtype
+        assert dtype is not None  # noqa: S101 - the schema of an array has numbers
+        shape = tuple(size or 0 for size in self._feature.shape)
+        size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+        buffer, starts, stops = in_one_buffer(payloads)
+        wrong = np.flatnonzero(stops - starts != size)
+        if wrong.size:
+            row = int(wrong[0])
+            what = f"feature {self._name!r}: the record has another size than the array"
+            expected = f"{self._feature.short}, {size} bytes"
+            raise SchemaError(what, row=row, expected=expected, found=int(stops[row] - starts[row]))
+        out = _rows_in_place(buffer, starts, size)
+        if out is None:
+            out = np.empty((starts.size, size), np.uint8)
+            kernels.gather_fixed(buffer, starts, size, out)
+        if dtype.kind == "b" and out.size and int(out.max()) > 1:
+            what = f"feature {self._name!r} holds a byte that is no bool"
+            raise SchemaError(
+                what, row=int(np.argmax((out > 1).any(axis=1))), expected="0 or 1", found=int(out.max())
+            )
+        return out.view(dtype).reshape(starts.size, *shape)
+
+
+def _rows_in_place(buffer: Any, starts: npt.NDArray[np.int64], size: int) -> npt.NDArray[np.uint8] | None:
+    """Return rows that lie one after another in a writable array of the caller's own as a view, else None."""
+    own = isinstance(buffer, np.ndarray) and buffer.flags.writeable and buffer.dtype == np.uint8
+    if not own or not starts.size or not size or int(starts[0]) or bool((np.diff(starts) != size).any()):
+        return None
+    rows: npt.NDArray[np.uint8] = buffer[: starts.size * size].reshape(starts.size, size)
+    return rows
+
+
+class BytesCodec(RecordCodec):
+    """Records that are the value itself.
+
+    Without features values are bytes, and a batch is `{"payload": [bytes, ...]}`; with one feature of bytes,
+    text, json or an image, values are `{name: value}`, and what is written may be the bare value.
+    """
+
+    def __init__(self, schema: Schema | None, *, images: bool) -> None:
+        self.schema = schema
+        self._images = images
+        # None where records are opaque.
+        self._name: str | None = next(iter(schema), None) if schema is not None else None
+        self._feature = schema[self._name] if schema is not None and self._name is not None else None
+
+    def encode(self, value: Any) -> bytes:
+        """Encode bytes, or what the one feature holds."""
+        if self._feature is None or self._name is None:
+            if not isinstance(value, bytes | bytearray | memoryview):
+                advice = "give the writer a schema to write anything but bytes"
+                raise SchemaError(
+                    "without a schema a record is bytes", found=type(value).__name__, advice=advice
+                )
+            return bytes(value)
+        # A JSON value may be a dict itself; it is taken for the record only if it is exactly that.
+        if isinstance(value, Mapping) and (set(value) == {self._name} or self._feature.kind != "json"):
+            value = fitting_parts(value, {self._name: self._feature}, "the record")[self._name]
+        return b"".join(self._feature.fit(value, self._name))
+
+    def decode_many(self, payloads: Payloads, *, features: Sequence[str] | None = None) -> list[Any]:
+        """Decode to bytes, or to `{name: value}` each."""
+        nothing = self._selected(self.schema or (), features) == frozenset()
+        items = as_list(payloads)
+        if self._name is None:
+            return items
+        if nothing:
+            return [{} for _ in items]
+        return [{self._name: value} for value in self._values(items)]
+
+    def decode_batch(self, payloads: Payloads, *, features: Sequence[str] | None = None) -> dict[str, Any]:
+        """Decode to one column, named as the feature, or "payload"."""
+        nothing = self._selected(self.schema or (), features) == frozenset()
+        items = as_list(payloads)
+        if self._name is None or self._feature is None:
+            return {_PAYLOAD: items}
+        if nothing:
+            return {}
+        return {self._name: collate(self._name, self._feature, self._values(items), images=self._images)}
+
+    def _values(self, items: list[bytes]) -> list[Any]:
+        assert self._feature is not None  # noqa: S101 - asked only where there is one
+        assert self._name is not None  # noqa: S101
+        decode = item_decoder(self._feature, images=self._images)
+        return items if decode is None else each(self._name, decode, items, range(len(items)))

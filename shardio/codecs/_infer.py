@@ -1,0 +1,230 @@
+"""Infer the schema of Examples that somebody else wrote from some of their records.
+
+What a sample shows need not hold for the rest: the report says how many records were seen, and where kinds or
+lengths differed.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from shardio.codecs._example import parsed_message
+from shardio.errors import CorruptRecordError
+from shardio.metadata import Feature, Schema
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+__all__ = ["FeatureReport", "InferenceReport", "infer_schema"]
+
+_TYPES = {"int64_list": "int64", "float_list": "float32", "bytes_list": "bytes"}
+_ITEMS_LOOKED_AT = 1000
+
+
+@dataclass(frozen=True, kw_only=True)
+class FeatureReport:
+    """What the records showed of one feature.
+
+    Attributes:
+        name: of the feature.
+        type: short string in the inferred schema; None where the feature was left out.
+        present: records (of a feature list: steps) that have it with a kind.
+        missing: records that lack it, or have it without a kind.
+        kinds: how often each kind was seen.
+        shortest, longest: numbers of values.
+        notes: what a reader of the schema should know, in sentences.
+    """
+
+    name: str
+    type: str | None
+    present: int
+    missing: int
+    kinds: Mapping[str, int]
+    shortest: int
+    longest: int
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class InferenceReport:
+    """What the records showed, feature by feature.
+
+    Attributes:
+        records: how many were looked at.
+        features: by name; of a sequence example the context.
+        feature_lists: of a sequence example, a step each.
+    """
+
+    records: int
+    features: Mapping[str, FeatureReport] = field(default_factory=dict)
+    feature_lists: Mapping[str, FeatureReport] = field(default_factory=dict)
+
+    def notes(self) -> list[str]:
+        """Return what deserves attention, a line each, with the feature's name."""
+        both = [*self.features.values(), *self.feature_lists.values()]
+        return [f"{feature.name}: {note}" for feature in both for note in feature.notes]
+
+    def __str__(self) -> str:
+        both = [*self.features.values(), *self.feature_lists.values()]
+        lines = [f"{feature.name}: {feature.type or 'left out'}" for feature in both]
+        return "\n".join([f"from {self.records} records", *lines, *self.notes()])
+
+
+@dataclass
+class _Seen:
+    present: int = 0
+    kinds: Counter[str] = field(default_factory=Counter)
+    counts: Counter[int] = field(default_factory=Counter)
+    formats: Counter[str | None] = field(default_factory=Counter)
+    text: bool = True
+
+    def add(self, feature: Any) -> None:
+        kind = feature.WhichOneof("kind")
+        if kind is None:
+            return
+        values = getattr(feature, kind).value
+        self.present += 1
+        self.kinds[_TYPES[kind]] += 1
+        self.counts[len(values)] += 1
+        if kind == "bytes_list" and self.formats.total() < _ITEMS_LOOKED_AT:
+            for value in values:
+                self.formats[_image_format(value)] += 1
+                self.text = self.text and _is_text(value)
+
+
+def infer_schema(payloads: Iterable[bytes]) -> tuple[Schema, InferenceReport]:
+    """Infer the schema of tf.train.Example (or SequenceExample) records.
+
+    Constant numbers of values become fixed shapes, differing ones `?`; a feature that some records lack
+    becomes optional.  Bytes that all begin as image files become that image type.  A feature whose kind
+    differs between records, or that never has one, cannot be described and is left out.
+
+    Args:
+        payloads: some records, the more the better; all are looked at.
+
+    Raises:
+        CorruptRecordError: a record is no Example; `row` is its number within this call.
+        ValueError: there is no record.
+    """
+    context: dict[str, _Seen] = {}
+    lists: dict[str, _Seen] = {}
+    holders: Counter[str] = Counter()
+    records = 0
+    for message in _messages(payloads):
+        records += 1
+        for name, feature in message.context.feature.items():
+            context.setdefault(name, _Seen()).add(feature)
+        for name, steps in message.feature_lists.feature_list.items():
+            holders[name] += 1
+            seen = lists.setdefault(name, _Seen())
+            for step in steps.feature:
+                seen.add(step)
+    if not records:
+        raise ValueError("a schema cannot be inferred from no records")
+    features = [_conclude(name, context[name], records, records) for name in sorted(context)]
+    sequences = [_conclude(name, lists[name], holders[name], records, listed=True) for name in sorted(lists)]
+    schema = Schema(
+        _usable(features),
+        encoding="sequence_example" if lists else "example",
+        sequence_features=_usable(sequences),
+    )
+    report = InferenceReport(
+        records=records,
+        features={report.name: report for report, _ in features},
+        feature_lists={report.name: report for report, _ in sequences},
+    )
+    return schema, report
+
+
+def _messages(payloads: Iterable[bytes]) -> Iterator[Any]:
+    """Parse records as SequenceExamples, of which an Example is one without feature lists."""
+    from shardio.v1 import example_pb2
+
+    for row, payload in enumerate(payloads):
+        try:
+            yield parsed_message(example_pb2.SequenceExample, payload, "tf.train.Example")
+        except CorruptRecordError as error:
+            raise error.located(row=row) from None
+
+
+def _conclude(
+    name: str, seen: _Seen, holders: int, records: int, *, listed: bool = False
+) -> tuple[FeatureReport, Feature | None]:
+    notes: list[str] = []
+    missing = records - (holders if listed else seen.present)
+    feature = _described(seen, notes, optional=missing > 0)
+    if feature is not None:
+        try:
+            Schema({name: feature})
+        except ValueError as error:
+            notes.append(f"left out: {error}")
+            feature = None
+    if missing and seen.present:
+        notes.append(f"missing in {missing} of {records} records, so it is optional")
+    report = FeatureReport(
+        name=name,
+        type=None if feature is None else feature.short,
+        present=seen.present,
+        missing=missing,
+        kinds=dict(seen.kinds),
+        shortest=min(seen.counts, default=0),
+        longest=max(seen.counts, default=0),
+        notes=tuple(notes),
+    )
+    return report, feature
+
+
+def _described(seen: _Seen, notes: list[str], *, optional: bool) -> Feature | None:
+    if not seen.kinds:
+        notes.append("left out: no record gives it a kind")
+        return None
+    if len(seen.kinds) > 1:
+        shown = ", ".join(f"{kind} in {count}" for kind, count in sorted(seen.kinds.items()))
+        notes.append(f"left out: its kind differs ({shown})")
+        return None
+    (kind,) = seen.kinds
+    shape: tuple[int | None, ...] = ()
+    if len(seen.counts) > 1:
+        shape = (None,)
+        notes.append(f"its length differs, from {min(seen.counts)} to {max(seen.counts)} values")
+    else:
+        (count,) = seen.counts
+        if count != 1:
+            # An empty list says only that it may be empty.
+            shape = (count or None,)
+    if kind == "bytes":
+        kind = _file_type(seen, notes)
+    return Feature(kind, shape=shape, optional=optional)
+
+
+def _file_type(seen: _Seen, notes: list[str]) -> str:
+    formats = {name for name in seen.formats if name}
+    if formats and None not in seen.formats:
+        return formats.pop() if len(formats) == 1 else "image"
+    if seen.text and seen.formats:
+        notes.append("its bytes are UTF-8 so far; declare it as text if all of them are")
+    return "bytes"
+
+
+def _usable(concluded: list[tuple[FeatureReport, Feature | None]]) -> dict[str, Feature]:
+    return {report.name: feature for report, feature in concluded if feature is not None}
+
+
+def _image_format(data: bytes) -> str | None:
+    if data.startswith(b"\xff\xd8\xff"):
+        return "jpeg"
+    if data.startswith(b"\x89PNG\r\n\x1a\n"):
+        return "png"
+    if data.startswith((b"II*\x00", b"MM\x00*")):
+        return "tiff"
+    return "webp" if data[:4] == b"RIFF" and data[8:12] == b"WEBP" else None
+
+
+def _is_text(data: bytes) -> bool:
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True

@@ -1,0 +1,203 @@
+"""How the values of a schema lie in an Example: the rules of docs/schema.md, both ways.
+
+int64, float32, bytes and text use the lists that Examples have; every other dtype is one bytes value, its
+elements little-endian in C order; where more than one size of the shape is unknown the int64 feature
+`<name>/shape` stands beside it.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from shardio import kernels
+from shardio.codecs._collate import each, item_decoder
+from shardio.codecs._images import decode_image
+from shardio.errors import SchemaError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import numpy.typing as npt
+
+    from shardio.metadata import Feature
+
+__all__ = ["MOST_ELEMENTS", "Layout"]
+
+# Beyond this NumPy refuses even an empty array.
+MOST_ELEMENTS = 1 << 40
+_INT64_MIN, _INT64_MAX = -(1 << 63), (1 << 63) - 1
+
+
+class Layout:
+    """One feature of a schema, or one step of a feature list, in an Example.
+
+    Args:
+        name: of the feature.
+        feature: its type, shape and default.
+        images: whether images come decoded.
+        listed: whether this is a step of a feature list.
+    """
+
+    def __init__(self, name: str, feature: Feature, *, images: bool, listed: bool = False) -> None:
+        self.name = name
+        self.feature = feature
+        self.key = name.encode()
+        self.shape_key = f"{name}/shape".encode() if feature.unknown_dimensions > 1 else None
+        self._images = images
+        self._listed = listed
+        self._own = feature.type in ("int64", "float32")
+        self._decode = item_decoder(feature, images=images)
+        self._fixed = not feature.unknown_dimensions
+        self._elements = math.prod(size or 1 for size in feature.shape)
+        # The scalars that most records are made of are written without a detour through NumPy.
+        self._plain: type | None = None
+        if not feature.shape:
+            self._plain = (
+                int if feature.type == "int64" else bytes if feature.kind in ("bytes", "image") else None
+            )
+
+        # Arrays of this dtype and the fixed shape need no fitting; the kernel takes them in C order.
+        self._exact = frozenset((feature.dtype,) if self._fixed and feature.dtype is not None else ())
+        self._sizes = feature.shape
+        self._wanted = self._describe()
+        self.names = tuple(wanted.name.decode() for wanted in self._wanted)
+
+    def encode(self, value: Any, entries: dict[str, Any]) -> None:
+        """Add the value to the entries of an Example as they are stored; SchemaError when it does not fit."""
+        plain = type(value) is self._plain
+        if plain and (self._plain is bytes or _INT64_MIN <= value <= _INT64_MAX):
+            entries[self.name] = value
+            return
+        # In a set, because comparing dtypes costs more than hashing one.
+        exact = type(value) is np.ndarray and value.dtype in self._exact and value.shape == self._sizes
+        if exact and self._own:
+            entries[self.name] = value
+            return
+        stored = value if exact else self.feature.fit(value, self.name)
+        entries[self.name] = stored if self._own or isinstance(stored, list) else stored.tobytes()
+        if self.shape_key is not None:
+            entries[f"{self.name}/shape"] = np.array(np.shape(stored), np.int64)
+
+    def wanted(self) -> list[kernels.Feature]:
+        """Return what a kernel must look for."""
+        return self._wanted
+
+    def _describe(self) -> list[kernels.Feature]:
+        feature = self.feature
+        kind: kernels.Kind = "bytes"
+        count: int | None = 1
+        if self._own:
+            kind = "int64" if feature.type == "int64" else "float"
+        if self._own or feature.dtype is None:
+            count = self._elements if self._fixed else None
+        required = not feature.optional
+        stored = feature.stored_default
+        default: Any = None
+        if stored is not None and count is not None and not self._listed:
+            default = (
+                stored if isinstance(stored, list) else stored.ravel() if self._own else [stored.tobytes()]
+            )
+        elif not (required or self._listed or self._own) and self._fixed and feature.dtype is not None:
+            # A row of nothing is as long as the others, so that the column is one gather.
+            default = [bytes(self._elements * self._dtype().itemsize)]
+        asked = [kernels.Feature(self.key, kind, count, required, default)]
+        if self.shape_key is not None:
+            # A list of varying length has no default in a kernel: such a row is empty until it is filled.
+            there = isinstance(stored, np.ndarray) and not self._own
+            sizes = np.shape(np.asarray(stored)) if there else [size or 0 for size in feature.shape]
+            default = None if required or self._listed else np.array(sizes, np.int64)
+            asked.append(kernels.Feature(self.shape_key, "int64", len(feature.shape), required, default))
+        return asked
+
+    def value(self, found: Mapping[str, Any]) -> Any:
+        """Return the value of one record from its raw values by name, None where a feature has no kind.
+
+        Raises:
+            SchemaError: the record does not fit.
+            FormatError: an item is damaged.
+        """
+        raw: Any = found.get(self.name)
+        if raw is None:
+            if self.feature.optional and not self._listed:
+                return self._default()
+            if not self._listed:
+                raise kernels.Mismatch(0, self.key, "missing").error()
+            # A step without a kind has no values; it is there.
+            raw = [] if not self._own else np.empty(0, self._dtype())
+        self._check_raw(self._wanted[0], raw)
+        if self.feature.dtype is None:
+            items = raw if self._decode is None else each(self.name, self._decode, raw, [0] * len(raw))
+            return items if self.feature.shape else items[0]
+        if not self._own:
+            raw = self._from_bytes(raw[0])
+        shape = self._shape(raw.size, found)
+        return raw.reshape(shape) if shape else raw[0]
+
+    def _check_raw(self, wanted: kernels.Feature, raw: Any) -> None:
+        kind = "bytes" if isinstance(raw, list) else "int64" if raw.dtype == np.int64 else "float"
+        if kind != wanted.kind:
+            raise kernels.Mismatch(0, wanted.name, "kind", wanted.kind, kind).error()
+        if wanted.count is not None and len(raw) != wanted.count:
+            raise kernels.Mismatch(0, wanted.name, "length", wanted.count, len(raw)).error()
+
+    def _from_bytes(self, raw: bytes) -> npt.NDArray[Any]:
+        dtype = self._dtype()
+        size = self._elements * dtype.itemsize
+        if len(raw) != size if self._fixed else len(raw) % dtype.itemsize:
+            raise self.wrong_size(len(raw))
+        if self.feature.type == "bool" and raw.translate(None, b"\x00\x01"):
+            raise self.no_bool(max(raw))
+        return np.frombuffer(bytearray(raw), dtype)
+
+    def _shape(self, size: int, found: Mapping[str, Any]) -> tuple[int, ...]:
+        """Return the array's shape: the fixed one, the stored one, or one worked out from its size."""
+        if self._fixed:
+            return tuple(size or 0 for size in self.feature.shape)
+        if self.shape_key is None:
+            if size % self._elements:
+                raise self.wrong_size(size * self._dtype().itemsize if not self._own else size)
+            return tuple(size // self._elements if known is None else known for known in self.feature.shape)
+        sizes = found.get(self.shape_key.decode())
+        if sizes is None:
+            raise kernels.Mismatch(0, self.shape_key, "missing").error()
+        self._check_raw(self._wanted[1], sizes)
+        shape = tuple(sizes.tolist())
+        right = all(known in (None, have) for known, have in zip(self.feature.shape, shape, strict=True))
+        huge = math.prod(max(1, have) for have in shape) > MOST_ELEMENTS
+        if not right or min(shape) < 0 or math.prod(shape) != size or huge:
+            raise self.wrong_shape(size, list(shape))
+        return shape
+
+    def wrong_size(self, found: int) -> SchemaError:
+        """Return the error for a value of so many bytes (numbers, where they have a list of their own)."""
+        expected = self.feature.short
+        if not self._own:
+            size = self._elements * self._dtype().itemsize
+            expected += f", {size} bytes" if self._fixed else f", a multiple of {size} bytes"
+        return SchemaError(f"feature {self.name!r} has the wrong size", expected=expected, found=found)
+
+    def wrong_shape(self, size: int, found: list[int]) -> SchemaError:
+        """Return the error for a stored shape that does not fit the feature or the number of elements."""
+        what = f"feature {self.name!r} does not fit the shape stored beside it"
+        return SchemaError(what, expected=f"{self.feature.short}, {size} elements", found=f"shape {found}")
+
+    def no_bool(self, found: int) -> SchemaError:
+        """Return the error for a byte of a bool that is neither 0 nor 1."""
+        return SchemaError(
+            f"feature {self.name!r} holds a byte that is no bool", expected="0 or 1", found=found
+        )
+
+    def _default(self) -> Any:
+        stored = self.feature.stored_default
+        if not (self._images and self.feature.kind == "image" and isinstance(stored, list)):
+            return self.feature.default
+        decoded = [decode_image(item) for item in stored]
+        return decoded if self.feature.shape else decoded[0]
+
+    def _dtype(self) -> np.dtype[Any]:
+        dtype = self.feature.dtype
+        assert dtype is not None  # noqa: S101 - only asked of numbers
+        return dtype

@@ -1,0 +1,68 @@
+"""The one place that knows which encoding has which codec."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from shardio.codecs._codec import RecordCodec
+from shardio.codecs._codec_example import ExampleCodec, SequenceExampleCodec
+from shardio.codecs._codec_plain import ArrayCodec, BytesCodec
+from shardio.codecs._codec_tensors import TensorsCodec
+from shardio.metadata import Schema
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["record_codec"]
+
+
+def record_codec(
+    schema: Any = None,
+    *,
+    encoding: str | None = None,
+    features: Sequence[str] | None = None,
+    decode_images: bool = False,
+) -> RecordCodec:
+    """Return the codec for the records of a schema.
+
+    Args:
+        schema: a Schema, a mapping that `Schema.parse` takes, a codec (such as `Message(cls)`, returned as it
+            is), or None: records are bytes.
+        encoding: how values lie in a record; None is the schema's own, or "example".
+        features: the only ones to decode; None means all.
+        decode_images: images come as uint8 [height, width, channels] instead of the files' bytes.
+
+    Raises:
+        ValueError, TypeError: no schema, or no such feature; names it.
+
+    Example:
+        >>> codec = record_codec({"label": "int64", "box": "float32[2]"})
+        >>> codec.decode(codec.encode({"label": 3, "box": [0.5, 1]}))["box"]
+        array([0.5, 1. ], dtype=float32)
+    """
+    if isinstance(schema, RecordCodec):
+        return schema
+    codec = _codec(schema, encoding, images=decode_images)
+    if features is not None:
+        codec.decode_batch([], features=features)  # names the feature that does not exist
+        codec.features = tuple(features)
+    return codec
+
+
+def _codec(schema: Any, encoding: str | None, *, images: bool) -> RecordCodec:
+    if schema is None:
+        if encoding not in (None, "bytes"):
+            message = f"the encoding {encoding!r} needs a schema"
+            raise ValueError(message)
+        return BytesCodec(None, images=images)
+    parsed = Schema.parse(schema, encoding=encoding)
+    if parsed.encoding == "array":
+        return ArrayCodec(parsed)
+    makers: dict[str, Any] = {
+        "example": ExampleCodec,
+        "sequence_example": SequenceExampleCodec,
+        "tensors": TensorsCodec,
+        "bytes": BytesCodec,
+    }
+    codec: RecordCodec = makers[parsed.encoding](parsed, images=images)
+    return codec
