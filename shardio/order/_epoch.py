@@ -1,0 +1,285 @@
+"""The lanes of one dataset in one epoch: chunks in a random order, cut into lanes, shuffled again in windows.
+
+`Epoch` answers which record stands at which place of which lane, and which rows of which shards a window
+needs.  It holds two int64 per chunk and the permutation of the window in use of each lane; every question
+costs O(log chunks), wherever in the epoch it is asked.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from shardio.order._keys import Array, permutation
+from shardio.order._sizes import ShardSizes, chunk_counts, chunk_edges
+
+if TYPE_CHECKING:
+    from shardio.order._plan import Plan
+
+__all__ = ["Draw", "Epoch", "Pieces", "Rows", "Window", "lane_edges"]
+
+
+class Rows(NamedTuple):
+    """Records in the order they are delivered; three int64 arrays of one length.
+
+    Attributes:
+        positions: position of each record within its source.
+        sources: number of the source it comes from; 0 without a mixture.
+        cycles: how often its source had ended before, in this epoch of a mixture; 0 without one.
+    """
+
+    positions: Array
+    sources: Array
+    cycles: Array
+
+
+class Window(NamedTuple):
+    """Name one window: the unit of the second shuffle, and of what must be in memory at a time."""
+
+    source: int
+    cycle: int
+    lane: int
+    number: int
+
+
+class Draw(NamedTuple):
+    """Say where records lie in the windows that hold them, in the order they are delivered.
+
+    Attributes:
+        windows: the windows, each once a run of records.
+        which: int64 [n], number of each record's window in `windows`.
+        local: int64 [n], place of each record in its window's rows as `pieces` gives them.
+    """
+
+    windows: list[Window]
+    which: Array
+    local: Array
+
+
+class Pieces(NamedTuple):
+    """Runs of live rows `[start, stop)` of shards, in the order of the places they fill; int64 arrays."""
+
+    shards: Array
+    starts: Array
+    stops: Array
+
+
+def lane_edges(rows: int, lanes: int) -> Array:
+    """Return the first place of each lane and, last, `rows`: they differ by one at most, longer first."""
+    q, r = divmod(rows, lanes)
+    number = np.arange(lanes + 1, dtype=np.int64)
+    return number * q + np.minimum(number, r)
+
+
+def first_windows(lengths: Array, window: int) -> Array:
+    """Return where the second window of each lane begins: 1 to `window`, spread evenly over any run of lanes.
+
+    Were all first windows full, all lanes of a class would come to their next window at the same step, and a
+    process would have to hold two windows of each.  A lane that fits into one window is not cut.  2654435769
+    is 2**32 divided by the golden ratio.
+    """
+    lag = np.arange(lengths.size, dtype=np.int64) * 2654435769 % (1 << 32)
+    # The product may pass 2**63 for windows above 2**31 rows, but not 2**64.
+    cut = (lag.astype(np.uint64) * np.uint64(window) >> np.uint64(32)).astype(np.int64)
+    return np.where(lengths <= window, window, window - cut)
+
+
+class Epoch:
+    """Hold the order of one dataset in one epoch.
+
+    Args:
+        sizes: the shards.
+        plan: its shape.
+        seed, epoch: any integers in [0, 2**64).
+        shuffle: False makes both permutations the identity.
+        source, cycle: which source of a mixture this is, and how often it had ended before.
+
+    Attributes:
+        ranks, workers: C and T of the plan.
+        lane_lengths: rows of each lane, int64 [C * T]; lane (t, c) has number t * C + c.
+
+    Threads may share one: a race costs a permutation made twice, never another order.
+    """
+
+    def __init__(
+        self,
+        sizes: ShardSizes,
+        plan: Plan,
+        *,
+        seed: int = 0,
+        epoch: int = 0,
+        shuffle: bool = True,
+        source: int = 0,
+        cycle: int = 0,
+    ) -> None:
+        self.sizes = sizes
+        self.plan = plan
+        self.ranks = plan.ranks
+        self.workers = plan.workers
+        self.window = plan.window
+        self._shuffle = shuffle
+        self._fields = (seed, epoch, source, cycle)
+        self._source, self._cycle = source, cycle
+        self._lane_edges = lane_edges(sizes.total_rows, plan.ranks * plan.workers)
+        self.lane_lengths: Array = np.diff(self._lane_edges)
+        self._first = first_windows(self.lane_lengths, plan.window)
+        # The same as lists: one number at a time is what the loop over the lanes of a step wants.
+        self._starts, self._lengths, self._firsts = (
+            each.tolist() for each in (self._lane_edges, self.lane_lengths, self._first)
+        )
+        self._permutations: dict[int, tuple[int, int, npt.NDArray[np.uint32]]] = {}
+        self._lay_chunks()
+
+    def _lay_chunks(self) -> None:
+        """Find the first place of each shuffled chunk, and what to add to its places to get positions."""
+        edges = self.chunk_edges()
+        if not self._shuffle:
+            self._place_edges, self._shift = edges, np.zeros(edges.size - 1, np.int64)
+            return
+        turn = permutation(edges.size - 1, "chunks", *self._fields)
+        places = np.zeros(edges.size, np.int64)
+        np.cumsum(np.diff(edges)[turn], out=places[1:])
+        shift = edges[:-1][turn]
+        shift -= places[:-1]
+        self._place_edges, self._shift = places, shift
+
+    @property
+    def chunks(self) -> int:
+        """Number of chunks."""
+        return int(self._shift.size)
+
+    def chunk_edges(self) -> Array:
+        """Return the first position of each chunk in storage order and, last, the rows; int64."""
+        return chunk_edges(self.sizes, chunk_counts(self.sizes, self.plan.chunk_bytes))
+
+    def window_edges(self) -> Array:
+        """Return the first place, counted over all lanes, of each window, and last the rows; int64."""
+        cuts = [self._lane_edges]
+        cuts.extend(
+            np.arange(start + first, start + length, self.window)
+            for start, first, length in zip(self._starts, self._firsts, self._lengths, strict=False)
+        )
+        return np.unique(np.concatenate(cuts))
+
+    def piece_count(self) -> int:
+        """Return how many pieces all windows have: what an epoch asks for, one request each."""
+        return int(np.unique(np.concatenate([self._place_edges, self.window_edges()])).size) - 1
+
+    def window_range(self, lane: int, number: int) -> tuple[int, int]:
+        """Return the places [start, stop) of a window in its lane; the first and the last may be short."""
+        stop = self._firsts[lane] + number * self.window
+        return (stop - self.window if number else 0), min(stop, self._lengths[lane])
+
+    def window_number(self, lane: int, place: int) -> int:
+        """Return the number of the window that holds a place of a lane."""
+        return int((place - self._firsts[lane]) // self.window + 1)
+
+    def _window_at(self, lane: int, place: int) -> tuple[int, int, npt.NDArray[np.uint32]]:
+        """Return the places [start, stop) of the window that holds a place, and its permutation."""
+        # A lane is read forward, so its latest window is the only one worth keeping: 4 bytes per row in use.
+        held = self._permutations.get(lane)
+        if held is not None and held[0] <= place < held[1]:
+            return held
+        number = self.window_number(lane, place)
+        start, stop = self.window_range(lane, number)
+        turn = permutation(stop - start, "window", *self._fields, lane, number).astype(np.uint32)
+        self._permutations[lane] = (start, stop, turn)
+        return start, stop, turn
+
+    def _places(self, parts: Array) -> Array:
+        """Return the places of the parts over all lanes, as they were before the second shuffle."""
+        if not self._shuffle:
+            runs = [np.arange(start, stop) + self._starts[lane] for lane, start, stop in parts.tolist()]
+            return np.concatenate(runs) if runs else np.zeros(0, np.int64)
+        found: list[npt.NDArray[np.uint32]] = []
+        bases: list[int] = []
+        counts: list[int] = []
+        for lane, start, stop in parts.tolist():
+            at = start
+            while at < stop:
+                low, high, turn = self._window_at(lane, at)
+                end = min(high, stop)
+                found.append(turn[at - low : end - low])
+                bases.append(self._starts[lane] + low)
+                counts.append(end - at)
+                at = end
+        if not found:
+            return np.zeros(0, np.int64)
+        places: Array = np.repeat(np.array(bases, np.int64), counts)
+        places += np.concatenate(found)
+        return places
+
+    def positions(self, parts: Array) -> Array:
+        """Return the positions of the records in `parts`, one part after another.
+
+        Args:
+            parts: int64 [n, 3] of (lane, start, stop): places [start, stop) of a lane.
+        """
+        places = self._places(parts)
+        chunk = np.searchsorted(self._place_edges, places, side="right") - 1
+        places += self._shift[chunk]
+        return places
+
+    def rows(self, parts: Array) -> Rows:
+        """Return the records of `parts` (as in `positions`) with their source and cycle."""
+        positions = self.positions(parts)
+        return Rows(positions, np.full_like(positions, self._source), np.full_like(positions, self._cycle))
+
+    def draw(self, parts: Array) -> Draw:
+        """Return where the records of `parts` lie in the windows that hold them."""
+        windows: list[Window] = []
+        local: list[npt.NDArray[np.integer]] = []
+        for lane, start, stop in parts.tolist():
+            at = start
+            while at < stop:
+                number = self.window_number(lane, at)
+                low, high = self.window_range(lane, number)
+                end = min(high, stop)
+                turn = self._window_at(lane, at)[2] if self._shuffle else np.arange(high - low)
+                windows.append(Window(self._source, self._cycle, lane, number))
+                local.append(turn[at - low : end - low])
+                at = end
+        which = np.repeat(np.arange(len(windows)), [each.size for each in local])
+        return Draw(windows, which, np.concatenate([np.zeros(0, np.int64), *local]).astype(np.int64))
+
+    def windows(self, parts: Array) -> Array:
+        """Return the windows that hold the records of `parts`, in the order of use.
+
+        Returns:
+            int64 [n, 4], the fields of a `Window` each.
+        """
+        lanes, starts, stops = parts.T
+        first = (starts - self._first[lanes]) // self.window + 1
+        last = (stops - 1 - self._first[lanes]) // self.window + 1
+        counts = np.where(stops > starts, last - first + 1, 0)
+        found = np.empty((int(counts.sum()), 4), np.int64)
+        found[:, 0], found[:, 1] = self._source, self._cycle
+        found[:, 2] = np.repeat(lanes, counts)
+        found[:, 3] = np.repeat(first - np.cumsum(counts) + counts, counts) + np.arange(found.shape[0])
+        return found
+
+    def pieces(self, window: Window) -> Pieces:
+        """Return which rows of which shards a window holds, in storage order within each chunk."""
+        start, stop = self.window_range(window.lane, window.number)
+        return self.lane_pieces(window.lane, start, stop)
+
+    def lane_pieces(self, lane: int, start: int, stop: int) -> Pieces:
+        """Return the rows that the places [start, stop) of a lane hold before the second shuffle.
+
+        Whole windows only make sense: inside a window the second shuffle moves rows from piece to piece.
+        """
+        base = int(self._lane_edges[lane])
+        low, high = base + start, base + stop
+        if low >= high:
+            nothing = np.zeros(0, np.int64)
+            return Pieces(nothing, nothing, nothing)
+        first = int(np.searchsorted(self._place_edges, low, side="right")) - 1
+        last = int(np.searchsorted(self._place_edges, high, side="left"))
+        shift = self._shift[first:last]
+        starts = np.maximum(self._place_edges[first:last], low) + shift
+        stops = np.minimum(self._place_edges[first + 1 : last + 1], high) + shift
+        shards = np.searchsorted(self.sizes.edges, starts, side="right") - 1
+        before = self.sizes.edges[shards]
+        return Pieces(shards, starts - before, stops - before)

@@ -1,0 +1,263 @@
+"""Several datasets as one: each lane interleaves the same lane of the sources by an exact schedule.
+
+Weights become integers over a period, every period of every lane holds exactly those proportions, and the
+stream of words that shuffles a period can be entered anywhere; so how much of a source comes before any place
+is arithmetic, and everything built on lanes (steps, ranks, state, resume) is the same as for one dataset.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import operator
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from shardio.order._epoch import Draw, Epoch, Pieces, Rows, Window
+from shardio.order._keys import Array, argsort_words, key, raw_words
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+__all__ = ["MixedEpoch", "Mixture"]
+
+_EXACT_PERIOD = 1000
+_SPAN = 1024  # places of a lane whose schedule is made at a time
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """Say how sources are mixed.
+
+    Attributes:
+        counts: places of each source in one period, each at least 1.
+        stop: "first": until a source ends; "all": until every source has ended once, ended ones beginning
+            again;
+            or a number of steps of the first global batch, ended sources beginning again.
+    """
+
+    counts: tuple[int, ...]
+    stop: str | int = "first"
+
+    def __post_init__(self) -> None:
+        if not self.counts or min(operator.index(count) for count in self.counts) < 1:
+            msg = f"a mixture needs a count of at least 1 for each source, found {list(self.counts)}"
+            raise ValueError(msg)
+        if sum(self.counts) > 1 << 20:
+            msg = f"a mixture's period holds at most 2**20 places, found {sum(self.counts)}"
+            raise ValueError(msg)
+        number = type(self.stop) is int and self.stop >= 1
+        if self.stop not in ("first", "all") and not number:
+            msg = f'stop must be "first", "all" or a number of steps, found {self.stop!r}'
+            raise ValueError(msg)
+
+    @classmethod
+    def from_weights(
+        cls, weights: Sequence[float], *, stop: str | int = "first", period: int | None = None
+    ) -> Mixture:
+        """Turn weights into counts over a period by largest remainder, the first of equal ones first.
+
+        Args:
+            weights: finite and positive; only their proportions matter.
+            stop: as in the class.
+            period: places of a period; by default the smallest up to 1,000 in which the counts are exact to
+                one
+                part in 10**9, else 1,000, or more where a source would get no place.
+        """
+        if not weights or any(not math.isfinite(w) or w <= 0 for w in weights):
+            msg = f"weights must be finite and above 0, found {list(weights)}; leave a source of weight 0 out"
+            raise ValueError(msg)
+        exact = [Fraction(w) for w in weights]
+        shares = [w / sum(exact) for w in exact]
+        if period is None:
+            fitting = (p for p in range(len(weights), _EXACT_PERIOD + 1) if _fits(shares, p))
+            period = next(fitting, max(_EXACT_PERIOD, math.ceil(1 / min(shares))))
+        counts = [math.floor(share * period) for share in shares]
+        remainders = [share * period - count for share, count in zip(shares, counts, strict=True)]
+        for i in sorted(range(len(counts)), key=lambda i: (-remainders[i], i))[: period - sum(counts)]:
+            counts[i] += 1
+        if 0 in counts:
+            msg = f"source {counts.index(0)} gets no place in a period of {period}; give a longer period"
+            raise ValueError(msg)
+        return cls(tuple(counts), stop)
+
+    @property
+    def period(self) -> int:
+        """Places of one period."""
+        return sum(self.counts)
+
+    def pattern(self) -> Array:
+        """Return the source of each place of an unshuffled period, spread evenly, int64 [period].
+
+        Visit j of a source with k visits stands at (2 j + 1) / (2 k) of the period; of equal ones the first
+        source.
+        """
+        stands = [(Fraction(2 * j + 1, 2 * k), i) for i, k in enumerate(self.counts) for j in range(k)]
+        return np.array([i for _, i in sorted(stands)], np.int64)
+
+
+def _fits(shares: Sequence[Fraction], period: int) -> bool:
+    slack = Fraction(period, 10**9)
+    return all(
+        round(share * period) >= 1 and abs(share * period - round(share * period)) <= slack
+        for share in shares
+    )
+
+
+class MixedEpoch:
+    """Hold the order of a mixture in one epoch; the same questions as `Epoch`, answered from its sources.
+
+    Args:
+        sources: sources[i](cycle) is the `Epoch` of source i after it has ended `cycle` times.
+        mixture: how they are mixed.
+        seed, epoch, shuffle: as for `Epoch`.
+        global_batch: the batch with which the epoch began; `stop=N` counts steps of it.
+    """
+
+    def __init__(
+        self,
+        sources: Sequence[Callable[[int], Epoch]],
+        mixture: Mixture,
+        *,
+        seed: int = 0,
+        epoch: int = 0,
+        shuffle: bool = True,
+        global_batch: int,
+    ) -> None:
+        self._make = sources
+        self._epochs: list[dict[int, Epoch]] = [{0: make(0)} for make in sources]
+        self.mixture = mixture
+        first = self._epochs[0][0]
+        self.ranks, self.workers = first.ranks, first.workers
+        self._fields = (seed, epoch)
+        self._shuffle = shuffle
+        self._pattern = mixture.pattern()
+        self._lengths = np.stack([each[0].lane_lengths for each in self._epochs])
+        self.lane_lengths = self._lane_lengths(global_batch)
+        self._spans: dict[int, tuple[int, Array, Array]] = {}
+
+    def _lane_lengths(self, global_batch: int) -> Array:
+        counts = np.array(self.mixture.counts, np.int64)[:, None]
+        if self.mixture.stop == "first":
+            whole: Array = (self._lengths // counts).min(axis=0) * self.mixture.period
+            return whole
+        if not self._lengths.all():
+            source, lane = (int(i) for i in np.argwhere(self._lengths == 0)[0])
+            msg = (
+                f"source {source} has {int(self._lengths[source].sum())} rows for "
+                f"{self._lengths.shape[1]} lanes and none for lane {lane}, so it "
+                "cannot begin again there; use a plan with fewer ranks or workers"
+            )
+            raise ValueError(msg)
+        if self.mixture.stop == "all":
+            cover: Array = (-(-self._lengths // counts)).max(axis=0) * self.mixture.period
+            return cover
+        steps = int(self.mixture.stop)
+        classes = np.arange(self.workers, dtype=np.int64)
+        visits = steps // self.workers + (classes < steps % self.workers)
+        return np.repeat(visits * (global_batch // self.ranks), self.ranks)
+
+    def _epoch(self, source: int, cycle: int) -> Epoch:
+        held = self._epochs[source]
+        if cycle not in held:
+            # Lanes advance together, so two passes over a source are in use at a time; the tail may look
+            # back.
+            for old in sorted(held)[1 : max(1, len(held) - 2)]:
+                held.pop(old, None)
+            held[cycle] = self._make[source](cycle)
+        return held[cycle]
+
+    def _schedule(self, lane: int, span: int) -> tuple[Array, Array]:
+        """Return the source of each place of a span of periods, and its place within the source's lane."""
+        held = self._spans.get(lane)
+        if held is not None and held[0] == span:
+            return held[1], held[2]
+        period = self.mixture.period
+        periods = max(1, _SPAN // period)
+        first = span * periods
+        sources = np.tile(self._pattern, (periods, 1))
+        if self._shuffle:
+            raw = raw_words(key("schedule", *self._fields, lane), first * period, periods * period)
+            sources = self._pattern[argsort_words(raw.reshape(periods, period))]
+        sources = sources.reshape(-1)
+        places = np.empty_like(sources)
+        for i, count in enumerate(self.mixture.counts):
+            at = np.flatnonzero(sources == i)
+            places[at] = np.arange(first * count, first * count + at.size)
+        self._spans[lane] = (span, sources, places)
+        return sources, places
+
+    def _scheduled(self, parts: Array) -> tuple[Array, Array, Array]:
+        """Return for each place of the parts its source, its place in the source's lane, and its lane."""
+        size = max(1, _SPAN // self.mixture.period) * self.mixture.period
+        sources, places, lanes = [], [], []
+        for lane, start, stop in parts.tolist():
+            at = start
+            while at < stop:
+                span, low = divmod(at, size)
+                high = min(low + stop - at, size)
+                source, place = self._schedule(lane, span)
+                sources.append(source[low:high])
+                places.append(place[low:high])
+                lanes.append(np.full(high - low, lane, np.int64))
+                at += high - low
+        if not sources:
+            nothing = np.zeros(0, np.int64)
+            return nothing, nothing, nothing
+        return np.concatenate(sources), np.concatenate(places), np.concatenate(lanes)
+
+    def _source_parts(self, source: int, places: Array, lanes: Array) -> Iterator[tuple[int, Array, slice]]:
+        """Yield (cycle, parts, where): runs of consecutive places in one lane and cycle of a source."""
+        if not places.size:
+            return
+        cycles, within = np.divmod(places, self._lengths[source][lanes])
+        new = np.flatnonzero((np.diff(lanes) != 0) | (np.diff(within) != 1) | (np.diff(cycles) != 0)) + 1
+        starts = np.concatenate([np.zeros(1, np.int64), new])
+        stops = np.concatenate([new, np.array([places.size], np.int64)])
+        parts = np.stack([lanes[starts], within[starts], within[stops - 1] + 1], axis=1)
+        run_cycles = cycles[starts]
+        cuts = np.concatenate([[0], np.flatnonzero(np.diff(run_cycles)) + 1, [starts.size]]).tolist()
+        for low, high in itertools.pairwise(cuts):
+            yield int(run_cycles[low]), parts[low:high], slice(int(starts[low]), int(stops[high - 1]))
+
+    def rows(self, parts: Array) -> Rows:
+        """Return the records of `parts`, int64 [n, 3] of (lane, start, stop), one part after another."""
+        sources, places, lanes = self._scheduled(parts)
+        positions, cycles = np.empty_like(places), np.empty_like(places)
+        for source in range(len(self._make)):
+            at = np.flatnonzero(sources == source)
+            for cycle, own, where in self._source_parts(source, places[at], lanes[at]):
+                positions[at[where]] = self._epoch(source, cycle).positions(own)
+                cycles[at[where]] = cycle
+        return Rows(positions, sources, cycles)
+
+    def draw(self, parts: Array) -> Draw:
+        """Return where the records of `parts` lie in the windows of the sources."""
+        sources, places, lanes = self._scheduled(parts)
+        which, local = np.empty_like(places), np.empty_like(places)
+        windows: list[Window] = []
+        for source in range(len(self._make)):
+            at = np.flatnonzero(sources == source)
+            for cycle, own, where in self._source_parts(source, places[at], lanes[at]):
+                drawn = self._epoch(source, cycle).draw(own)
+                which[at[where]] = drawn.which + len(windows)
+                local[at[where]] = drawn.local
+                windows += drawn.windows
+        return Draw(windows, which, local)
+
+    def windows(self, parts: Array) -> Array:
+        """Return the windows of the sources that hold the records, int64 [n, 4], by source."""
+        sources, places, lanes = self._scheduled(parts)
+        found = [np.zeros((0, 4), np.int64)]
+        for source in range(len(self._make)):
+            at = np.flatnonzero(sources == source)
+            for cycle, own, _ in self._source_parts(source, places[at], lanes[at]):
+                found.append(self._epoch(source, cycle).windows(own))
+        return np.concatenate(found)
+
+    def pieces(self, window: Window) -> Pieces:
+        """Return which rows of which shards of its source a window holds."""
+        return self._epoch(window.source, window.cycle).pieces(window)

@@ -1,0 +1,231 @@
+"""The order of a run: datasets, plan, seed and mixture together, for every epoch and through every resume."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from shardio.errors import ResumeError
+from shardio.order._course import Batch, Course, Lanes
+from shardio.order._epoch import Epoch
+from shardio.order._keys import seed_field
+from shardio.order._mixture import MixedEpoch, Mixture
+from shardio.order._plan import Plan, check_batch, default_plans, nearest_multiples
+from shardio.order._state import Identity, State, check_identities, parse_state, replay
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from shardio.order._sizes import ShardSizes
+
+__all__ = ["Order", "Source", "audit", "make_order"]
+
+
+@dataclass(frozen=True)
+class Source:
+    """Give one dataset: the sizes of its shards, and who it is."""
+
+    sizes: ShardSizes
+    identity: Identity
+
+
+@dataclass(frozen=True)
+class Order:
+    """Hold everything that decides which record comes next, but for where the run stands; see `make_order`.
+
+    Attributes:
+        sources: one dataset, or those of the mixture.
+        plans: one for each source, sharing `ranks` and `workers`.
+        mixture: how the sources are mixed; None for one dataset.
+        seed: the only seed.
+        shuffle: False is storage order.
+        remainder: what becomes of a short last step.
+        plan_given: whether the caller chose the plan, so that a state with another one must not replace it.
+    """
+
+    sources: tuple[Source, ...]
+    plans: tuple[Plan, ...]
+    mixture: Mixture | None
+    seed: int
+    shuffle: bool
+    remainder: str
+    plan_given: bool = False
+
+    @property
+    def ranks(self) -> int:
+        """C of the plan."""
+        return self.plans[0].ranks
+
+    @property
+    def workers(self) -> int:
+        """T of the plan."""
+        return self.plans[0].workers
+
+    def source_epoch(self, epoch: int, source: int, cycle: int) -> Epoch:
+        """Return the lanes of one source after it has ended `cycle` times in an epoch."""
+        return Epoch(
+            self.sources[source].sizes,
+            self.plans[source],
+            seed=self.seed,
+            epoch=epoch,
+            shuffle=self.shuffle,
+            source=source,
+            cycle=cycle,
+        )
+
+    def lanes(self, epoch: int, global_batch: int) -> Lanes:
+        """Return the lanes of an epoch that began with a global batch."""
+        if self.mixture is None:
+            return self.source_epoch(epoch, 0, 0)
+        makers = [partial(self.source_epoch, epoch, number) for number in range(len(self.sources))]
+        return MixedEpoch(
+            makers, self.mixture, seed=self.seed, epoch=epoch, shuffle=self.shuffle, global_batch=global_batch
+        )
+
+    def course(self, epoch: int, global_batch: int) -> Course:
+        """Return the steps of an epoch that begins with a global batch.
+
+        Raises ValueError if the batch is not a multiple of the plan's ranks, or if no whole step can be made
+        of the epoch and `remainder` is "drop".
+        """
+        seed_field(epoch, "epoch")
+        check_batch(global_batch, self.ranks)
+        course = Course(self.lanes(epoch, global_batch), global_batch, remainder=self.remainder)
+        if self.remainder == "drop" and course.rows < global_batch:
+            msg = (
+                f"global_batch {global_batch} is larger than the {course.rows} rows of the epoch, "
+                'so that remainder="drop" leaves nothing; use a smaller batch, or "pad" or "keep"'
+            )
+            raise ValueError(msg)
+        return course
+
+    def state(self, course: Course, epoch: int, step: int) -> dict[str, Any]:
+        """Return the state before a step: small, readable, and fit for JSON."""
+        return State(
+            datasets=tuple(source.identity for source in self.sources),
+            plans=self.plans,
+            mixture=self.mixture,
+            seed=self.seed,
+            epoch=epoch,
+            shuffle=self.shuffle,
+            remainder=self.remainder,
+            step=step,
+            changes=tuple(change for change in course.changes if change.step <= step),
+        ).to_dict()
+
+    def resume(
+        self, state: Mapping[str, Any], *, global_batch: int | None = None
+    ) -> tuple[Order, Course, int]:
+        """Return the order, the course and the epoch of a state, going on with another batch if one is given.
+
+        The order returned has the state's plan.  An epoch that had ended stays ended, whatever the batch.
+        Raises ResumeError, naming what differs, if the state is damaged or belongs to another dataset, seed,
+        mixture, `shuffle` or `remainder`, or if the batch does not fit the state's plan.
+        """
+        parsed = parse_state(state)
+        check_identities(parsed.datasets, [source.identity for source in self.sources])
+        for name in ("seed", "shuffle", "remainder", "mixture", *(("plans",) if self.plan_given else ())):
+            if getattr(parsed, name) != getattr(self, name):
+                what = f"{name} differs from the state's"
+                advice = "give what the run began with, or begin a new run"
+                raise ResumeError(
+                    what, expected=getattr(parsed, name), found=getattr(self, name), advice=advice
+                )
+        return _restore(parsed, self.sources, global_batch)
+
+
+def make_order(
+    sources: Sequence[Source],
+    *,
+    global_batch: int,
+    shuffle: bool = True,
+    seed: int = 0,
+    remainder: str = "drop",
+    plan: Plan | Sequence[Plan] | None = None,
+    mixture: Mixture | None = None,
+) -> Order:
+    """Lay down the order of a run; what is left to the defaults depends on the datasets and the batch alone.
+
+    Args:
+        sources: one dataset, or as many as the mixture has counts.
+        global_batch: rows of the first global batch, from which the default plan is made.
+        shuffle: False is storage order (with the default plan, of one lane).
+        seed: an integer in [0, 2**64).
+        remainder: "drop" leaves a short last step out, "pad" fills it up, "keep" delivers it short.
+        plan: one for all sources, or one for each, sharing `ranks` and `workers`.
+        mixture: how several sources are mixed; None for one.
+    """
+    seed_field(seed, "seed")
+    if remainder not in ("drop", "pad", "keep"):
+        msg = f'remainder must be "drop", "pad" or "keep", found {remainder!r}'
+        raise ValueError(msg)
+    count = 1 if mixture is None else len(mixture.counts)
+    if len(sources) != count:
+        msg = (
+            f"{len(sources)} sources given for a mixture of {count}"
+            if mixture
+            else "one source, or a mixture of them"
+        )
+        raise ValueError(msg)
+    if plan is None:
+        shares = None if mixture is None else mixture.counts
+        sizes = [source.sizes for source in sources]
+        plans = default_plans(sizes, global_batch=global_batch, shuffle=shuffle, shares=shares)
+    else:
+        plans = [plan] * count if isinstance(plan, Plan) else list(plan)
+    if len(plans) != count or len({(each.ranks, each.workers) for each in plans}) != 1:
+        msg = f"{count} plans are needed that share ranks and workers, found {plans}"
+        raise ValueError(msg)
+    check_batch(global_batch, plans[0].ranks)
+    return Order(tuple(sources), tuple(plans), mixture, seed, shuffle, remainder, plan is not None)
+
+
+def _restore(
+    state: State, sources: tuple[Source, ...], global_batch: int | None
+) -> tuple[Order, Course, int]:
+    order = Order(
+        sources, state.plans, state.mixture, state.seed, state.shuffle, state.remainder, plan_given=True
+    )
+    if not state.changes:
+        raise ResumeError("the state names no batch", advice="it was cut or edited")
+    first = state.changes[0].global_batch
+    try:
+        course = Course(order.lanes(state.epoch, first), first, remainder=state.remainder)
+    except ValueError as error:
+        what = f"the state's plan or mixture does not fit its dataset: {error}"
+        raise ResumeError(what) from error
+    course = replay(course, state)
+    if global_batch is not None and global_batch != course.global_batch:
+        try:
+            check_batch(global_batch, order.ranks)
+        except ValueError as error:
+            near = " or ".join(str(m) for m in nearest_multiples(global_batch, order.ranks))
+            what = "global_batch does not fit the plan of the state"
+            expected = f"a multiple of {order.ranks}"
+            raise ResumeError(
+                what, expected=expected, found=global_batch, advice=f"use {near or order.ranks}"
+            ) from error
+        if state.step == 0:
+            try:
+                course = order.course(state.epoch, global_batch)
+            except ValueError as error:
+                raise ResumeError(str(error)) from error
+        elif len(course):
+            course = course.changed(state.step, global_batch)
+    return order, course, state.epoch
+
+
+def audit(
+    state: Mapping[str, Any], sources: Sequence[Source], step: int, *, rank: int = 0, world_size: int = 1
+) -> Batch:
+    """Return which records were, or will be, in the batch of a step, from a state of the same epoch alone.
+
+    Steps before the state's went through its changes of the batch; later ones go on with its last batch.
+    Raises ResumeError if the state is damaged or the datasets are others, IndexError if the epoch has no such
+    step.
+    """
+    parsed = parse_state(state)
+    check_identities(parsed.datasets, [source.identity for source in sources])
+    _, course, _ = _restore(parsed, tuple(sources), None)
+    return course.batch(step, rank=rank, world_size=world_size)

@@ -1,0 +1,210 @@
+"""Where a run stands, in clear and JSON: written, read back, and checked entry by entry.
+
+The places in a state follow from its steps and batches; they are written down so that a person can read them,
+and recomputed when the state is read, so that a state that was cut or edited is noticed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from shardio.errors import ResumeError
+from shardio.order._course import Change, Course
+from shardio.order._mixture import Mixture
+from shardio.order._plan import Plan
+
+__all__ = ["Identity", "State", "check_identities", "parse_state"]
+
+_FORMAT = 1
+_REMAINDERS = ("drop", "pad", "keep")
+
+
+@dataclass(frozen=True)
+class Identity:
+    """Say which dataset an order belongs to.
+
+    Attributes:
+        uuid: of the dataset.
+        version: the version that was opened; another one will do as long as the fingerprint is the same.
+        fingerprint: of the split's shards (UUID, rows, blocks, deletions), in order.
+        split: its name.
+    """
+
+    uuid: str
+    version: int
+    fingerprint: str
+    split: str
+
+
+@dataclass(frozen=True)
+class State:
+    """Hold what a state dict says, each field of the right type; it may not fit the dataset yet."""
+
+    datasets: tuple[Identity, ...]
+    plans: tuple[Plan, ...]
+    mixture: Mixture | None
+    seed: int
+    epoch: int
+    shuffle: bool
+    remainder: str
+    step: int
+    changes: tuple[Change, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the state as a dict of strings, integers, booleans, lists and None."""
+        mixture = self.mixture
+        return {
+            "order": _FORMAT,
+            "datasets": [asdict(identity) for identity in self.datasets],
+            "plans": [plan.to_dict() for plan in self.plans],
+            "mixture": None if mixture is None else {"counts": list(mixture.counts), "stop": mixture.stop},
+            "seed": self.seed,
+            "epoch": self.epoch,
+            "shuffle": self.shuffle,
+            "remainder": self.remainder,
+            "step": self.step,
+            "batches": [{**change._asdict(), "places": list(change.places)} for change in self.changes],
+        }
+
+
+def _field(state: object, name: str, kind: type | tuple[type, ...], where: str = "the state") -> Any:
+    if not isinstance(state, Mapping):
+        what = f"{where} is not a dict"
+        raise ResumeError(what, found=type(state).__name__, advice="pass what state_dict() returned")
+    if name not in state:
+        what = f"{where} has no field {name!r}"
+        raise ResumeError(what, advice="it was cut or is not a state of this program")
+    value = state[name]
+    kinds = kind if isinstance(kind, tuple) else (kind,)
+    if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
+        what = f"field {name!r} of {where} has the wrong type"
+        raise ResumeError(what, expected=" or ".join(k.__name__ for k in kinds), found=repr(value)[:80])
+    return value
+
+
+def _whole(
+    state: object, name: str, where: str = "the state", *, least: int = 0, most: int = 2**64 - 1
+) -> int:
+    value: int = _field(state, name, int, where)
+    if not least <= value <= most:
+        what = f"field {name!r} of {where} is out of range"
+        raise ResumeError(what, expected=f"{least} to {most}", found=value)
+    return value
+
+
+def _change(entry: object, plan: Plan, where: str) -> Change:
+    places = tuple(_field(entry, "places", (list, tuple), where))
+    if len(places) != plan.workers or any(isinstance(p, bool) or not isinstance(p, int) for p in places):
+        what = f"field 'places' of {where} is damaged"
+        raise ResumeError(what, expected=f"{plan.workers} integers", found=repr(places)[:80])
+    batch = _whole(entry, "global_batch", where, least=1)
+    if batch % plan.ranks:
+        what = f"field 'global_batch' of {where} does not fit the plan"
+        raise ResumeError(what, expected=f"a multiple of {plan.ranks}", found=batch)
+    tail = _field(entry, "tail", (int, type(None)), where)
+    return Change(_whole(entry, "step", where), batch, places, tail)
+
+
+def _shapes(state: object) -> tuple[tuple[Plan, ...], Mixture | None]:
+    """Read the plans and the mixture of a state, which refuse wrong values themselves."""
+    given, mixed = _field(state, "plans", list), _field(state, "mixture", (Mapping, type(None)))
+    names = ("ranks", "workers", "chunk_bytes", "window")
+    fields = [{name: _field(each, name, int, "a plan of the state") for name in names} for each in given]
+    try:
+        plans = tuple(Plan(**each) for each in fields)
+        mixture = None
+        if mixed is not None:
+            counts = tuple(_field(mixed, "counts", (list, tuple), "the state's mixture"))
+            mixture = Mixture(counts, _field(mixed, "stop", (str, int), "the state's mixture"))
+    except (ValueError, TypeError) as error:
+        if isinstance(error, ResumeError):
+            raise
+        what = f"the state's plan or mixture is damaged: {error}"
+        raise ResumeError(what) from error
+    return plans, mixture
+
+
+def parse_state(state: object) -> State:
+    """Read a state dict, or raise ResumeError that names the field that is missing or wrong."""
+    version = _whole(state, "order", least=1)
+    if version > _FORMAT:
+        raise ResumeError(
+            "a newer shardio wrote this state", expected=_FORMAT, found=version, advice="upgrade"
+        )
+    datasets = tuple(
+        Identity(
+            uuid=_field(each, "uuid", str, "a dataset of the state"),
+            version=_field(each, "version", int, "a dataset of the state"),
+            fingerprint=_field(each, "fingerprint", str, "a dataset of the state"),
+            split=_field(each, "split", str, "a dataset of the state"),
+        )
+        for each in _field(state, "datasets", list)
+    )
+    plans, mixture = _shapes(state)
+    sources = 1 if mixture is None else len(mixture.counts)
+    if not len(datasets) == len(plans) == sources or len({(p.ranks, p.workers) for p in plans}) != 1:
+        what = "the state's datasets, plans and mixture do not fit each other"
+        raise ResumeError(
+            what, expected=f"{sources} of each, of one shape", found=f"{len(datasets)} and {len(plans)}"
+        )
+    if _field(state, "remainder", str) not in _REMAINDERS:
+        raise ResumeError(
+            "field 'remainder' of the state", expected=_REMAINDERS, found=_field(state, "remainder", str)
+        )
+    entries = _field(state, "batches", list)
+    return State(
+        datasets,
+        plans,
+        mixture,
+        seed=_whole(state, "seed"),
+        epoch=_whole(state, "epoch"),
+        shuffle=_field(state, "shuffle", bool),
+        remainder=_field(state, "remainder", str),
+        step=_whole(state, "step"),
+        changes=tuple(
+            _change(each, plans[0], f"batches[{i}] of the state") for i, each in enumerate(entries)
+        ),
+    )
+
+
+def check_identities(expected: Sequence[Identity], found: Sequence[Identity]) -> None:
+    """Raise ResumeError, naming what differs, unless the datasets at hand are those of the state."""
+    if len(expected) != len(found):
+        what = "the state belongs to another number of datasets"
+        raise ResumeError(what, expected=len(expected), found=len(found))
+    for number, (theirs, ours) in enumerate(zip(expected, found, strict=True)):
+        which = "the dataset" if len(expected) == 1 else f"source {number} of the mixture"
+        for name in ("uuid", "split", "fingerprint"):
+            if getattr(theirs, name) == getattr(ours, name):
+                continue
+            advice = f"open version {theirs.version} of dataset {theirs.uuid}, split {theirs.split!r}"
+            what = f"the {name} of {which} differs from the state's"
+            if name == "fingerprint":
+                what += f" (the shards of split {theirs.split!r} have changed since version {theirs.version})"
+            raise ResumeError(what, expected=getattr(theirs, name), found=getattr(ours, name), advice=advice)
+
+
+def replay(course: Course, state: State) -> Course:
+    """Lead a fresh course through the changes of a state; ResumeError where they cannot have happened."""
+    if not state.changes or state.changes[0] != course.changes[0]:
+        what = "batches[0] of the state is not the beginning of an epoch"
+        raise ResumeError(
+            what, expected=course.changes[0], found=state.changes[0] if state.changes else "nothing"
+        )
+    for number, change in enumerate(state.changes[1:], 1):
+        before = state.changes[number - 1]
+        if not before.step < change.step <= course.stop or change.global_batch == before.global_batch:
+            what = f"batches[{number}] of the state cannot follow batches[{number - 1}]"
+            raise ResumeError(
+                what, expected=f"a new batch at a step in [{before.step + 1}, {course.stop}]", found=change
+            )
+        course = course.changed(change.step, change.global_batch)
+        if course.changes[-1] != change:
+            what = f"batches[{number}] of the state does not follow from the entries before it"
+            raise ResumeError(what, expected=course.changes[-1], found=change, advice="the state was edited")
+    if not state.changes[-1].step <= state.step <= course.stop:
+        what = "the step of the state lies outside its epoch"
+        raise ResumeError(what, expected=f"{state.changes[-1].step} to {course.stop}", found=state.step)
+    return Course(course.lanes, course.changes, remainder=course.remainder, step=state.step)
