@@ -1,0 +1,86 @@
+"""What users call with a URL: commit a job array, look at the versions, collect garbage."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from shardio.catalog._catalog import Catalog, Version
+from shardio.catalog._gc import GcReport, collect_garbage
+from shardio.catalog._sessions import commit_session
+from shardio.errors import NotFoundError
+from shardio.storage import connect
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+    from pathlib import Path
+
+__all__ = ["commit", "gc", "log"]
+
+
+def commit(
+    url: str | Path,
+    *,
+    session: str,
+    tasks: int,
+    mode: str | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> Version:
+    """Make the tasks `0 .. tasks - 1` of a session one new version: the last step of a job array.
+
+    Calling it again is harmless: a session that was merged with the same content is a success.
+
+    Args:
+        url: of the dataset.
+        session: the id that every `DatasetWriter(session=, task=, commit=False)` was given.
+        tasks: how many tasks there are.
+        mode: "create", "append" or "overwrite"; None for what the writers were given.
+        storage_options: as in fsspec.
+
+    Raises:
+        NotFoundError: names the tasks that have not ended.
+        CommitConflictError: merged before with other content, or another commit stands in the way.
+        CommitOutcomeUnknownError: no answer came back; nothing was deleted, call it again.
+    """
+    return commit_session(
+        Catalog(connect(str(url), storage_options=storage_options)), session, tasks, mode=mode
+    )
+
+
+def log(url: str | Path, *, storage_options: Mapping[str, Any] | None = None) -> list[Version]:
+    """Return all versions of a dataset, the first one first, expired ones too.
+
+    Raises:
+        NotFoundError: there is no dataset.
+    """
+    catalog = Catalog(connect(str(url), storage_options=storage_options))
+    versions = list(catalog.versions())
+    if not versions:
+        raise NotFoundError("there is no shardio dataset here", url=catalog.store.url)
+    return versions
+
+
+def gc(
+    url: str | Path,
+    *,
+    expire: Collection[int] = (),
+    keep: int | None = None,
+    abandon: Collection[str] = (),
+    dry_run: bool = True,
+    storage_options: Mapping[str, Any] | None = None,
+) -> GcReport:
+    """Remove what only expired versions and abandoned sessions hold; says what it would do unless told.
+
+    Args:
+        url: of the dataset.
+        expire: versions that nobody will open again; never the latest.
+        keep: expire all but the latest so many.
+        abandon: sessions whose writers will not come back; see `GcReport.unclaimed`.
+        dry_run: change nothing.
+        storage_options: as in fsspec.
+
+    Raises:
+        ValueError: a version or session that cannot be given up.
+        CommitConflictError: somebody committed meanwhile; nothing was removed, call it again.
+    """
+    catalog = Catalog(connect(str(url), storage_options=storage_options))
+    return collect_garbage(catalog, expire=expire, keep=keep, abandon=abandon, dry_run=dry_run)

@@ -1,0 +1,238 @@
+"""Finding and reading versions.
+
+The latest version is found from the hint, else from the highest manifest listed, then upward until the next
+one is absent.  The hint is never trusted: one that points to nothing is ignored.  A manifest that cannot be
+read is an error and never skipped, for the version below it is not the latest.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from shardio.errors import FormatError, NotFoundError, ShardioError, StorageError
+from shardio.format import DEFAULT_LIMITS, Limits
+from shardio.metadata import (
+    HINT_KEY,
+    MANIFESTS,
+    Manifest,
+    ShardTable,
+    manifest_key,
+    manifest_version,
+    parse_list,
+    parse_manifest,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from shardio.metadata import ListRef
+    from shardio.storage import Store
+
+__all__ = ["Catalog", "Version"]
+
+
+@dataclass(frozen=True)
+class Version:
+    """One version of a dataset: its manifest, and the SHA-256 (32 bytes) of the manifest's object."""
+
+    manifest: Manifest
+    sha256: bytes
+
+    @property
+    def number(self) -> int:
+        """The version number, from 1."""
+        return self.manifest.version
+
+    @property
+    def digest(self) -> str:
+        """What `open(url, digest=...)` pins."""
+        return f"sha256:{self.sha256.hex()}"
+
+
+class Catalog:
+    """The versions under one root."""
+
+    def __init__(self, store: Store, *, limits: Limits = DEFAULT_LIMITS) -> None:
+        self.store = store
+        self.limits = limits
+
+    def latest(self) -> Version | None:
+        """Return the latest version, or None where there is no dataset.
+
+        Raises:
+            FormatError, UnsupportedVersionError: the latest manifest cannot be read.
+            StorageError: the environment failed.
+        """
+        number = self._hinted()
+        version = self._read(number) if number else None
+        if version is None:
+            listed = [manifest_version(info.key) for info in self.store.list(MANIFESTS)]
+            number = max((found for found in listed if found is not None), default=0)
+            if number == 0:
+                return None
+            version = self._read(number)
+            if version is None:
+                what = "a manifest was listed and is not there"
+                raise StorageError(what, url=self.store.url_of(manifest_key(number)), advice="try again")
+        while (following := self._read(version.number + 1)) is not None:
+            version = following
+        return version
+
+    def load(
+        self, number: int | None = None, *, digest: str | None = None, known_live: bool = False
+    ) -> Version:
+        """Return a version to read from.
+
+        Args:
+            number: of the version; None for the latest.
+            digest: `"sha256:<hex>"` that the manifest must have, or None.
+            known_live: the caller has resolved this very version before (a worker of a process that opened
+                the dataset), so whether it expired is not looked up again.
+
+        Raises:
+            NotFoundError: there is no dataset, no such version, or it expired.
+            FormatError: it is damaged, or not the one that `digest` pins.
+        """
+        latest = None if known_live and number is not None else self._latest_for(number)
+        version = latest if number is None else self._read(number) if number >= 1 else None
+        if version is None or (
+            latest is not None and version.number in latest.manifest.expiry.expired_versions
+        ):
+            raise self._missing(number, latest)
+        if digest is not None and digest.lower() != version.digest:
+            raise FormatError(
+                f"version {version.number} is not the one that digest= pins",
+                url=self.store.url,
+                expected=digest,
+                found=version.digest,
+                advice="the dataset was replaced, or the pin is of another version",
+            )
+        return version
+
+    def _latest_for(self, number: int | None) -> Version | None:
+        """Return the latest version; without list and hint, the highest that follows `number`."""
+        if number is None or self.store.can_list or self._hinted():
+            return self.latest()
+        version = following = self._read(number)
+        while following is not None:
+            version, following = following, self._read(following.number + 1)
+        return version
+
+    def versions(self) -> Iterator[Version]:
+        """Yield all versions from the first, expired ones too."""
+        latest = self.latest()
+        for number in range(1, (latest.number if latest else 0) + 1):
+            version = self._read(number)
+            if version is None:
+                raise FormatError(
+                    "a version has no manifest, and manifests are never deleted",
+                    url=self.store.url_of(manifest_key(number)),
+                    advice="restore the object from a copy",
+                )
+            yield version
+
+    def table(self, version: Version) -> ShardTable:
+        """Return all shards of a version, in order; one request a list.
+
+        Raises:
+            FormatError: a list is damaged, missing or not the one that the manifest names.
+        """
+        refs = version.manifest.lists
+        try:
+            found = self.store.get_sized([(ref.key, ref.size) for ref in refs])
+        except (NotFoundError, FormatError):
+            # One by one, to say which of them it is.
+            table = ShardTable.concatenate([self.shards_of(ref) for ref in refs])
+        else:
+            table = ShardTable.concatenate(
+                [self._parse_list(ref, data) for ref, data in zip(refs, found, strict=True)]
+            )
+        self._check_table(version.manifest, table)
+        return table
+
+    def _hinted(self) -> int:
+        """Return the version that the hint names, or 0."""
+        with contextlib.suppress(ShardioError):
+            text = self.store.get(HINT_KEY, max_bytes=64)
+            if text.strip().isdigit():
+                return int(text)
+        return 0
+
+    def _read(self, number: int) -> Version | None:
+        """Return a version by its number, or None if its manifest is absent."""
+        if number >= 10**20:
+            return None
+        key = manifest_key(number)
+        try:
+            data = self.store.get(key, max_bytes=self.limits.manifest)
+        except NotFoundError:
+            return None
+        manifest, sha256 = parse_manifest(
+            data, version=number, url=self.store.url_of(key), limits=self.limits
+        )
+        return Version(manifest, sha256)
+
+    def shards_of(self, ref: ListRef) -> ShardTable:
+        """Return the shards of one list, checked against its reference."""
+        url = self.store.url_of(ref.key)
+        try:
+            data = self.store.get(ref.key, max_bytes=self.limits.manifest)
+        except NotFoundError as error:
+            raise FormatError("the manifest names a list of shards that is not there", url=url) from error
+        return self._parse_list(ref, data)
+
+    def _parse_list(self, ref: ListRef, data: bytes) -> ShardTable:
+        url = self.store.url_of(ref.key)
+        table, sha256 = parse_list(data, url=url, limits=self.limits)
+        if (sha256, len(data), len(table)) != (ref.sha256, ref.size, ref.shards):
+            raise FormatError(
+                "a list of shards is not the one that the manifest names",
+                url=url,
+                expected=f"SHA-256 {ref.sha256.hex()}, {ref.size} bytes, {ref.shards} shards",
+                found=f"SHA-256 {sha256.hex()}, {len(data)} bytes, {len(table)} shards",
+            )
+        return table
+
+    def _check_table(self, manifest: Manifest, table: ShardTable) -> None:
+        """Check what spans lists: totals, roots, schema numbers, names."""
+        url = self.store.url_of(manifest_key(manifest.version))
+        found = table.totals()
+        expected = {total.name: total for total in manifest.splits}
+        if found != expected:
+            raise FormatError(
+                "the lists of shards do not add up to the manifest", url=url, expected=expected, found=found
+            )
+        unknown = set(table.root.tolist()) - {0, *manifest.roots}
+        if unknown:
+            raise FormatError(
+                "a shard lies under a root that the manifest does not name", url=url, found=unknown
+            )
+        if len(table) and int(table.schema.max()) > len(manifest.schemas):
+            raise FormatError("a shard names a schema that the manifest does not hold", url=url)
+        if any(table.deletion_key) and not manifest.deletions:
+            raise FormatError("rows are deleted and the manifest does not say so", url=url)
+        places = set(zip(table.root.tolist(), table.key, strict=True))
+        if len(places) != len(table):
+            raise FormatError("a shard stands in the dataset twice", url=url)
+
+    def _missing(self, number: int | None, latest: Version | None) -> NotFoundError:
+        if latest is None:
+            return NotFoundError(
+                "there is no shardio dataset here",
+                url=self.store.url,
+                advice="check the address; TFRecord files without a dataset around them are adopted with "
+                "`shardio index`",
+            )
+        if number in latest.manifest.expiry.expired_versions:
+            return NotFoundError(
+                f"version {number} expired",
+                url=self.store.url,
+                advice=f"the latest is version {latest.number}",
+            )
+        return NotFoundError(
+            f"there is no version {number}",
+            url=self.store.url,
+            advice=f"the latest is version {latest.number}",
+        )

@@ -1,0 +1,211 @@
+"""From the receipts of a session's tasks to the manifest of the next version.
+
+An append keeps the lists of the version that it follows and adds one; an overwrite drops them.  The manifest
+is built again after each lost race, the list of the new shards is stored once.
+"""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from shardio.catalog._commit import publish
+from shardio.errors import CommitConflictError, SchemaError, StorageError
+from shardio.metadata import (
+    ListRef,
+    Manifest,
+    MergedSession,
+    Receipt,
+    ShardTable,
+    SplitTotals,
+    is_random_session,
+    list_key,
+    random_id,
+    seal_list,
+    session_digest,
+)
+from shardio.storage import UnknownOutcomeError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from shardio.catalog._catalog import Catalog, Version
+    from shardio.metadata import Schema
+
+__all__ = ["MODES", "commit_receipts"]
+
+MODES = ("create", "append", "overwrite")
+_MAX_PUTS = 5
+
+
+@dataclass
+class _Merge:
+    """Receipts on their way into a version; builds the manifest again after each lost race."""
+
+    catalog: Catalog
+    receipts: Sequence[Receipt]
+    mode: str
+    base_version: int
+
+    def __post_init__(self) -> None:
+        self.table = ShardTable.concatenate([receipt.table for receipt in self.receipts])
+        self.sha256 = session_digest((receipt.task, receipt.splits) for receipt in self.receipts)
+        self.session = self.receipts[0].session
+        self.schema = _one_schema(self.receipts, self.catalog.store.url)
+        self.metadata = {key: value for receipt in self.receipts for key, value in receipt.metadata.items()}
+        self._stored: dict[int, ListRef] = {}
+
+    def __call__(self, base: Version | None) -> Manifest | Version:
+        merged = base.manifest.session(self.session) if base else None
+        if base is not None and merged is not None:
+            if merged.sha256 == self.sha256:
+                return base
+            raise CommitConflictError(
+                f"session {self.session!r} is already part of version {merged.version}, with other records",
+                url=self.catalog.store.url,
+                expected=f"SHA-256 {merged.sha256.hex()}",
+                found=f"SHA-256 {self.sha256.hex()}",
+                advice="a session's id names one write: choose a new one",
+            )
+        self._check_base(base)
+        old = base.manifest if base else None
+        keep = old is not None and self.mode == "append"
+        schemas, number = self._schemas(old if keep else None)
+        lists = old.lists if old is not None and keep else ()
+        rows = {name: total.rows for name, total in self.table.totals().items()}
+        session = MergedSession(
+            self.session, self.sha256, len(self.receipts), (base.number if base else 0) + 1, rows
+        )
+        metadata = {**(old.metadata if old is not None and keep else {}), **self.metadata}
+        return Manifest(
+            dataset_uuid=old.dataset_uuid if old is not None else uuid.uuid4().bytes,
+            version=0,
+            parent_version=0,
+            parent_sha256=b"",
+            write_id=b"",
+            operation=self.mode,
+            # Random ids are never committed again, so only the last of them is kept, for people.
+            sessions=(
+                *(i for i in (old.sessions if old is not None else ()) if not is_random_session(i.session)),
+                session,
+            ),
+            schemas=schemas,
+            metadata=metadata,
+            roots=old.roots if old is not None and keep else {},
+            lists=(*lists, *self._list(number)),
+            splits=tuple(_add_totals(old if keep else None, self.table)),
+            expiry=replace(old.expiry, doomed_keys=()) if old is not None else Manifest.expiry,
+            deletions=old is not None and keep and old.deletions,
+        )
+
+    def _check_base(self, base: Version | None) -> None:
+        url = self.catalog.store.url
+        if base is not None and self.session in base.manifest.expiry.abandoned_sessions:
+            raise CommitConflictError(
+                f"session {self.session!r} was abandoned by garbage collection",
+                url=url,
+                advice="write its records again under a new session",
+            )
+        if self.mode == "create" and base is not None:
+            raise CommitConflictError(
+                "there is a dataset already",
+                url=url,
+                found=f"version {base.number}",
+                advice='use mode="append" or "overwrite"',
+            )
+        if self.mode == "overwrite" and (base.number if base else 0) != self.base_version:
+            raise CommitConflictError(
+                "somebody committed while this overwrite was being written",
+                url=url,
+                expected=f"version {self.base_version} to be the latest",
+                found=f"version {base.number if base else 0}",
+                advice="look at what came in between (`shardio log`), then write again",
+            )
+
+    def _schemas(self, kept: Manifest | None) -> tuple[tuple[Schema, ...], int]:
+        """Return the schemas of the new version, and the number of the receipts' one (0: none)."""
+        old = kept.schemas if kept is not None else ()
+        if self.schema is None:
+            if old and len(self.table):
+                raise SchemaError(
+                    "the dataset has a schema and the new records have none", url=self.catalog.store.url
+                )
+            return old, 0
+        if self.schema in old:
+            number = old.index(self.schema) + 1
+            if number == len(old):
+                return old, number
+        if old:
+            for schema in old:
+                self.schema.check_reads(schema)
+        elif kept is not None and any(total.rows for total in kept.splits):
+            raise SchemaError(
+                "the dataset has no schema and the new records have one", url=self.catalog.store.url
+            )
+        return (*old, self.schema), len(old) + 1
+
+    def _list(self, schema: int) -> tuple[ListRef, ...]:
+        """Store the list of the new shards, once for each number that their schema may get."""
+        if not len(self.table):
+            return ()
+        if schema not in self._stored:
+            data, sha256 = seal_list(self.table.with_schema(schema))
+            key = list_key(random_id() + random_id())
+            _put_once(self.catalog, key, data)
+            self._stored[schema] = ListRef(key, len(data), sha256, len(self.table))
+        return (self._stored[schema],)
+
+
+def _put_once(catalog: Catalog, key: str, data: bytes) -> None:
+    """Create an object under a random name; a lost reply is settled by putting it again."""
+    for _ in range(_MAX_PUTS):
+        try:
+            catalog.store.put_new(key, data)
+        except UnknownOutcomeError:
+            continue
+        return
+    raise StorageError("an object could not be stored: no answer came back", url=catalog.store.url_of(key))
+
+
+def _one_schema(receipts: Sequence[Receipt], url: str) -> Schema | None:
+    schema = receipts[0].schema
+    for receipt in receipts:
+        if receipt.schema != schema:
+            raise SchemaError(
+                f"task {receipt.task} was written with another schema than task {receipts[0].task}",
+                url=url,
+                expected=schema,
+                found=receipt.schema,
+            )
+    return schema
+
+
+def _add_totals(old: Manifest | None, table: ShardTable) -> list[SplitTotals]:
+    totals = {total.name: total for total in (old.splits if old else ())}
+    for name, total in table.totals().items():
+        before = totals.get(name)
+        totals[name] = total if before is None else before + total
+    return [totals[name] for name in sorted(totals)]
+
+
+def commit_receipts(
+    catalog: Catalog, receipts: Sequence[Receipt], *, mode: str, base_version: int
+) -> Version:
+    """Make the shards of complete receipts, one per task, a new version.
+
+    Args:
+        catalog: of the dataset.
+        receipts: of one session, complete, one per task, in order of their tasks.
+        mode: "create", "append" or "overwrite".
+        base_version: the latest version when writing began; 0 for none.
+
+    Returns:
+        The new version; or the latest one, where the session with the same content was merged before.
+
+    Raises:
+        CommitConflictError, CommitOutcomeUnknownError, SchemaError: see the classes.
+    """
+    merge = _Merge(catalog, receipts, mode, base_version)
+    seen = base_version if mode != "create" else 0
+    return publish(catalog, merge, seen=seen, keys=merge.table.key)

@@ -1,0 +1,177 @@
+"""Sessions: writes that span tasks, processes and reruns.
+
+Receipts are created per task and attempt and never replaced.  A commit takes one complete attempt of every
+task; a rerun of a killed task finds what its earlier attempts have stored safely and goes on from there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from shardio.catalog._merge import MODES, commit_receipts
+from shardio.errors import FormatError, NotFoundError
+from shardio.metadata import (
+    DATA,
+    SESSIONS,
+    Receipt,
+    ReceiptKey,
+    ShardTable,
+    check_session,
+    parse_data_key,
+    parse_receipt,
+    parse_receipt_key,
+    receipt_key,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from shardio.catalog._catalog import Catalog, Version
+
+__all__ = ["SafeWork", "commit_session", "complete_tasks", "find_safe_work", "forget_session"]
+
+
+@dataclass(frozen=True)
+class SafeWork:
+    """What earlier attempts of a task have stored.
+
+    Attributes:
+        receipt: counts and checksums up to the last safe shard.
+        table: all safe shards, in order.
+        attempt: the attempt that stored the last of them.
+    """
+
+    receipt: Receipt
+    table: ShardTable
+    attempt: str
+
+
+def find_safe_work(catalog: Catalog, session: str, task: int) -> SafeWork | None:
+    """Return what a task's earlier attempts have stored, or None if that is nothing.
+
+    A complete attempt counts before incomplete ones; of several, the one with the most rows.
+    """
+    keys = [key for key in _receipt_keys(catalog, session) if key.task == task]
+    complete = _best(catalog, [key for key in keys if key.sequence is None])
+    if complete is not None:
+        return SafeWork(complete, complete.table, complete.attempt)
+    partial = [key for key in keys if key.sequence is not None]
+    if not partial:
+        return None
+    last = max(partial, key=lambda key: (key.sequence or 0, key.attempt))
+    # Each receipt was created after the one before it, so the chain to the first is whole.
+    chain = [_read(catalog, last)]
+    while chain[-1].sequence > 0:
+        previous = chain[-1]
+        chain.append(_read(catalog, ReceiptKey(session, task, previous.previous, previous.sequence - 1)))
+    chain.reverse()
+    return SafeWork(chain[-1], ShardTable.concatenate([receipt.table for receipt in chain]), last.attempt)
+
+
+def complete_tasks(catalog: Catalog, session: str) -> set[int]:
+    """Return the tasks of a session that have ended at least once."""
+    return {key.task for key in _receipt_keys(catalog, session) if key.sequence is None}
+
+
+def forget_session(catalog: Catalog, session: str, *, shards: bool) -> None:
+    """Remove the receipts of a session whose name nobody else knows, and its shards where it was not merged.
+
+    What a worker stores after this is left to `collect_garbage`.
+    """
+    for key in list(_receipt_keys(catalog, session)):
+        catalog.store.delete(receipt_key(key.session, key.task, key.attempt, key.sequence))
+    if shards:
+        for info in list(catalog.store.list(DATA)):
+            name = parse_data_key(info.key)
+            if name is not None and name.session == session:
+                catalog.store.delete(info.key)
+
+
+def commit_session(catalog: Catalog, session: str, tasks: int, *, mode: str | None = None) -> Version:
+    """Commit the tasks `0 .. tasks - 1` of a session as one new version.
+
+    Args:
+        catalog: of the dataset.
+        session: the id that the tasks were written under.
+        tasks: how many there are; each must have ended at least once.
+        mode: "create", "append" or "overwrite"; None for what the tasks were opened with.
+
+    Returns:
+        The new version, or the latest one where the session was merged before with the same content.
+
+    Raises:
+        NotFoundError: names the tasks that have not ended.
+        CommitConflictError: the session was merged with other content, or another commit stands in the way.
+    """
+    check_session(session)
+    if tasks < 1:
+        message = f"tasks={tasks} must be at least 1"
+        raise ValueError(message)
+    if mode is not None and mode not in MODES:
+        message = f"mode={mode!r} must be one of {', '.join(MODES)}"
+        raise ValueError(message)
+    attempts: dict[int, list[ReceiptKey]] = {}
+    for key in _receipt_keys(catalog, session):
+        if key.sequence is None:
+            attempts.setdefault(key.task, []).append(key)
+    missing = [task for task in range(tasks) if task not in attempts]
+    if missing:
+        raise NotFoundError(
+            f"session {session!r} is not complete: {len(missing)} of {tasks} tasks have not ended",
+            url=catalog.store.url,
+            found=f"missing {_ranges(missing)}",
+            advice="run these tasks (again), then commit",
+        )
+    beyond = sorted(task for task in attempts if task >= tasks)
+    if beyond:
+        message = (
+            f"tasks={tasks}, but session {session!r} also holds {_ranges(beyond)}; give their true number"
+        )
+        raise ValueError(message)
+    receipts = [receipt for task in range(tasks) if (receipt := _best(catalog, attempts[task])) is not None]
+    modes = {receipt.mode for receipt in receipts}
+    if mode is None and len(modes) > 1:
+        message = (
+            f"the tasks of session {session!r} were opened with different modes {sorted(modes)}; give mode="
+        )
+        raise ValueError(message)
+    base = min(receipt.base_version for receipt in receipts)
+    return commit_receipts(catalog, receipts, mode=mode or modes.pop(), base_version=base)
+
+
+def _receipt_keys(catalog: Catalog, session: str) -> Iterator[ReceiptKey]:
+    for info in catalog.store.list(f"{SESSIONS}{session}/"):
+        key = parse_receipt_key(info.key)
+        if key is not None:
+            yield key
+
+
+def _read(catalog: Catalog, key: ReceiptKey) -> Receipt:
+    name = receipt_key(key.session, key.task, key.attempt, key.sequence)
+    url = catalog.store.url_of(name)
+    receipt = parse_receipt(
+        catalog.store.get(name, max_bytes=catalog.limits.manifest), url=url, limits=catalog.limits
+    )
+    facts = (receipt.session, receipt.task, receipt.attempt, receipt.complete)
+    if facts != (key.session, key.task, key.attempt, key.sequence is None):
+        raise FormatError("a receipt stands under another's name", url=url, expected=key, found=facts)
+    return receipt
+
+
+def _best(catalog: Catalog, keys: list[ReceiptKey]) -> Receipt | None:
+    """Return the complete attempt with the most rows; a rerun that continued holds what the first held."""
+    receipts = [_read(catalog, key) for key in sorted(keys)]
+    return max(receipts, key=lambda receipt: int(receipt.table.rows.sum()), default=None)
+
+
+def _ranges(tasks: list[int], most: int = 20) -> str:
+    """Return numbers as text, runs shortened: "task 3, 7-9"."""
+    runs: list[list[int]] = []
+    for task in tasks:
+        if runs and runs[-1][1] == task - 1:
+            runs[-1][1] = task
+        else:
+            runs.append([task, task])
+    text = ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in runs[:most])
+    return f"task{'s' if len(tasks) > 1 else ''} {text}" + (" ..." if len(runs) > most else "")

@@ -1,0 +1,34 @@
+"""Reading: a dataset or a shard as a `Sequence` of records, verified, decoded, looked up by the batch."""
+
+from __future__ import annotations
+
+from shardio.reader._dataset import DatasetReader
+from shardio.reader._foreign import value_codec
+from shardio.reader._kind import is_shard
+from shardio.reader._open import open  # noqa: A004 - `shardio.open` is the public name
+from shardio.reader._options import ReadOptions
+from shardio.reader._records import Records
+from shardio.reader._shard import OpenShard
+from shardio.reader._source import DatasetSource, Location, Source, root_stores
+from shardio.reader._spans import Span
+from shardio.reader._standalone import SequentialShard, ShardReader, open_shard
+from shardio.reader._stats import ReadStats
+
+__all__ = [
+    "DatasetReader",
+    "DatasetSource",
+    "Location",
+    "OpenShard",
+    "ReadOptions",
+    "ReadStats",
+    "Records",
+    "SequentialShard",
+    "ShardReader",
+    "Source",
+    "Span",
+    "is_shard",
+    "open",
+    "open_shard",
+    "root_stores",
+    "value_codec",
+]

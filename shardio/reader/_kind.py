@@ -1,0 +1,60 @@
+"""What a URL leads to: a dataset, or one shard by itself."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from shardio.catalog import Catalog
+from shardio.errors import NotFoundError, StorageError, UnsafeNameError
+from shardio.storage import connect, connect_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+__all__ = ["is_shard"]
+
+
+def is_shard(
+    url: str | Path, *, storage_options: Mapping[str, Any] | None = None, engine: str | None = None
+) -> bool:
+    """Tell whether a URL leads to one shard and not to a dataset.
+
+    Raises:
+        NotFoundError: it leads to neither.
+        FormatError: it leads to a dataset whose latest manifest is damaged.
+        StorageError: the environment failed.
+    """
+    name = os.fspath(url)
+    # A web server may answer for a folder as if it were a file, so a dataset is looked for first,
+    # except where the name leaves no doubt.
+    if ".tfrecord" in name and _is_object(name, storage_options, engine):
+        return True
+    store = connect(name, storage_options=storage_options, engine=engine)
+    try:
+        if Catalog(store).latest() is not None:
+            return False
+    except StorageError:
+        if store.can_list or not _is_object(name, storage_options, engine):
+            raise
+        return True
+    if _is_object(name, storage_options, engine):
+        return True
+    raise NotFoundError(
+        "there is neither a shardio dataset nor a shard here",
+        url=store.url,
+        advice="check the address; a folder of TFRecord files becomes a dataset with `shardio index`",
+    )
+
+
+def _is_object(url: str, storage_options: Mapping[str, Any] | None, engine: str | None) -> bool:
+    folder, _, name = url.rpartition("/")
+    # The bucket itself, as in "s3://bucket", lies in no folder.
+    if not name or folder.endswith((":/", "::")):
+        return False
+    store, key = connect_folder(url, storage_options=storage_options, engine=engine)
+    try:
+        return store.head(key) is not None
+    except UnsafeNameError:
+        return False

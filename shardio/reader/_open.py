@@ -1,0 +1,80 @@
+"""The two ways in: a dataset, and one shard by itself."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from shardio.reader._dataset import DatasetReader
+from shardio.reader._options import ReadOptions
+from shardio.reader._source import DatasetSource
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from shardio.codecs import RecordCodec
+    from shardio.storage import CacheOptions
+
+__all__ = ["open"]
+
+
+def open(  # noqa: A001, PLR0913 - the name and the options are the public contract
+    url: str | Path,
+    split: str | None = None,
+    *,
+    version: int | None = None,
+    digest: str | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+    engine: str | None = None,
+    decode: bool | str | RecordCodec = True,
+    features: Sequence[str] | None = None,
+    cache: CacheOptions | None = None,
+    verify: bool = True,
+    on_error: str = "raise",
+    allow_roots: Mapping[str, Mapping[str, Any]] | None = None,
+) -> DatasetReader:
+    """Open a split of a dataset; reads its manifest and its lists of shards, nothing else.
+
+    Args:
+        url: of the dataset; any fsspec URL or local path.
+        split: its name; None for the only one; "all" for all of them, joined in the order of their names.
+        version: a number, or None for the latest. The reader stays with the version that it found.
+        digest: `"sha256:..."` that the version must have; see `DatasetReader.digest`.
+        storage_options: as in fsspec.
+        engine: None for the best at hand, "fsspec" or "obstore".
+        decode: True for values by the schema, False for payload bytes, "image" to decode images too, to
+            uint8 [height, width, channels]; or a codec, such as `codecs.Message(cls)`.
+        features: names of the features wanted; others are not parsed.
+        cache: where blocks of a remote dataset are kept on local disk, or None.
+        verify: compare the checksum of every block before anything of it is returned.
+        on_error: what iteration and streams do about damage: "raise", "skip" (counted in `stats`), or
+            "quarantine" (skip, and write what, where and why to a file). Lookups always raise.
+        allow_roots: roots of adopted shards that may be read, each with its storage options.
+
+    Raises:
+        NotFoundError: there is no dataset, or no such version.
+        ValueError: there is no such split, or several and none was named.
+        FormatError, UnsupportedVersionError: the metadata is damaged or newer.
+        StorageError: the environment failed, or a data root is not allowed.
+
+    Example:
+        >>> import shardio, tempfile
+        >>> url = tempfile.mkdtemp() + "/numbers"
+        >>> with shardio.DatasetWriter(url, schema={"n": "int64"}) as out:
+        ...     for n in range(100):
+        ...         out.write({"n": n})
+        >>> ds = shardio.open(url)
+        >>> len(ds), int(ds[-1]["n"]), ds[10:12].read_batch([1])
+        (100, 99, {'n': array([11])})
+    """
+    options = ReadOptions(
+        storage_options=dict(storage_options) if storage_options else None,
+        engine=engine,
+        decode=decode,
+        features=None if features is None else tuple(features),
+        cache=cache,
+        verify=verify,
+        on_error=on_error,
+        allow_roots={root: dict(given or {}) for root, given in (allow_roots or {}).items()},
+    )
+    return DatasetReader(DatasetSource.resolve(str(url), split, options, version=version, digest=digest))

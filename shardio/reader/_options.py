@@ -1,0 +1,57 @@
+"""What a caller may choose about reading; travels to workers as it is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from shardio.codecs import RecordCodec
+    from shardio.format import Limits
+    from shardio.storage import CacheOptions
+
+__all__ = ["ReadOptions"]
+
+_ON_ERROR = ("raise", "skip", "quarantine")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadOptions:
+    """Options of `shardio.open`, gathered; see there.
+
+    Attributes:
+        storage_options: as in fsspec, of the dataset's own root.
+        engine: None, "fsspec" or "obstore".
+        decode: True, False, "image", or a codec of the caller's own.
+        features: names to decode, or None for all.
+        cache: where blocks are kept, or None.
+        verify: compare block checksums.
+        on_error: "raise", "skip" or "quarantine".
+        allow_roots: storage options by URL of the roots of adopted shards that may be read.
+        limits: upper bounds; None for the format's.
+        max_open_shards: how many shards are kept open.
+    """
+
+    storage_options: Mapping[str, Any] | None = None
+    engine: str | None = None
+    decode: bool | str | RecordCodec = True
+    features: tuple[str, ...] | None = None
+    cache: CacheOptions | None = None
+    verify: bool = True
+    on_error: str = "raise"
+    allow_roots: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    limits: Limits | None = None
+    max_open_shards: int = 256
+
+    def __post_init__(self) -> None:
+        """Refuse what makes no sense, by name."""
+        if isinstance(self.decode, str) and self.decode != "image":
+            message = f'decode={self.decode!r} must be True, False or "image"'
+            raise ValueError(message)
+        if self.on_error not in _ON_ERROR:
+            message = f"on_error={self.on_error!r} must be one of {', '.join(_ON_ERROR)}"
+            raise ValueError(message)
+        if self.features is not None and self.decode is False:
+            raise ValueError("features= names what is decoded, and decode=False decodes nothing")

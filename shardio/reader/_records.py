@@ -1,0 +1,210 @@
+"""Records as a `Sequence`, whatever the shards look like; what datasets and single shards have in common."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, overload
+
+import numpy as np
+
+from shardio.errors import ShardioError
+from shardio.reader._iterate import iterate_payloads
+from shardio.reader._lookup import lookup
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from typing import Self
+
+    from numpy.typing import ArrayLike, NDArray
+
+    from shardio.metadata import Schema
+    from shardio.reader._source import Location, Source
+
+__all__ = ["Records"]
+
+
+class Records(Sequence[Any]):
+    """Records of a source, or some of them, in an order.
+
+    Safe to share among threads, usable in forked and spawned workers, and pickled in a few hundred bytes.
+
+    Attributes:
+        source: what slices and streams share.
+        selection: which positions of the source it holds, a `range` or an int64 array.
+    """
+
+    def __init__(self, source: Source, selection: range | NDArray[np.int64] | None = None) -> None:
+        self.source = source
+        self.selection = range(len(source)) if selection is None else selection
+        codec = source.codec
+        self._decode: Callable[[bytes], Any] | None = None if codec is None else codec.decode
+        self._whole = selection is None
+        self._stops: list[int] = source.stops.tolist()
+        self._direct = len(source) if self._whole and not any(source.table.deletion_key) else 0
+        self._shard = source.pool.get
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.source, None if self._whole else self.selection)
+
+    def __len__(self) -> int:
+        return len(self.selection)
+
+    @overload
+    def __getitem__(self, item: int) -> Any: ...
+    @overload
+    def __getitem__(self, item: slice) -> Self: ...
+    def __getitem__(self, item: int | slice) -> Any:
+        """Return one record, or a reader of a slice (nothing is read then).
+
+        Raises:
+            IndexError: out of range.
+            TypeError: a list or array, which `read`, `read_batch` and `select` take.
+            CorruptBlockError, FormatError, StaleIndexError, StorageError: with the record's address.
+        """
+        if isinstance(item, slice):
+            return type(self)(self.source, self.selection[item])
+        # The short way: a whole reader without deletions, and a position that needs no turning.
+        if type(item) is not int or not 0 <= item < self._direct:
+            payload = self._payload(item)
+        else:
+            stops = self._stops
+            number = bisect_right(stops, item)
+            payload = self._shard(number).record(item - stops[number - 1] if number else item)
+        if self._decode is None:
+            return payload
+        try:
+            return self._decode(payload)
+        except ShardioError as error:
+            error.row = 0
+            raise self._located(error, [self._position(item)]) from error
+
+    def __iter__(self) -> Iterator[Any]:
+        """Yield the records in order, with read-ahead."""
+        done = 0
+        for payloads in iterate_payloads(self.source, self.selection):
+            first, done = done, done + len(payloads)
+            yield from self._values(payloads, self.selection[first:done])
+
+    def read(self, positions: ArrayLike) -> list[Any]:
+        """Return records by their positions, in the order asked, repeats as asked.
+
+        Inside, positions are sorted, near ones read together, and each block is read once.
+
+        Args:
+            positions: integers, each within `[-len(self), len(self))`.
+        """
+        wanted = self._positions(positions)
+        return self._values(lookup(self.source.pool, self.source.stops, wanted), wanted)
+
+    def read_batch(self, positions: ArrayLike) -> dict[str, Any]:
+        """Return records as columns.
+
+        Args:
+            positions: integers, as in `read`.
+
+        Returns:
+            By feature: one array [n, ...] for fixed shapes, a list for text, bytes and images, values and
+            offsets for ragged features. Without a schema the one column `"payload"`, a list of bytes.
+        """
+        wanted = self._positions(positions)
+        payloads = lookup(self.source.pool, self.source.stops, wanted)
+        codec = self.source.codec
+        if codec is None:
+            return {"payload": payloads}
+        try:
+            columns: dict[str, Any] = codec.decode_batch(payloads)
+        except ShardioError as error:
+            raise self._located(error, wanted) from error
+        return columns
+
+    def select(self, positions: ArrayLike) -> Self:
+        """Return a reader of these positions, in this order; for lookup and `MapDataset`."""
+        return type(self)(self.source, self._positions(positions))
+
+    def locate(self, item: int) -> Location:
+        """Return where a record lies; reads the shard's index and not the record.
+
+        Raises:
+            IndexError: out of range.
+        """
+        return self.source.locate(self._position(item))
+
+    @property
+    def schema(self) -> Schema | None:
+        """What a record holds, or None where records are bytes."""
+        return self.source.schema
+
+    @property
+    def num_bytes(self) -> int:
+        """Stored bytes of the shards."""
+        return int(self.source.table.stored_bytes.sum())
+
+    @property
+    def num_shards(self) -> int:
+        """Number of shards."""
+        return len(self.source.table)
+
+    @property
+    def stats(self) -> dict[str, int]:
+        """What reading has done so far in this process: see `ReadStats`."""
+        return self.source.stats.as_dict()
+
+    def _values(self, payloads: list[bytes], positions: range | NDArray[np.int64]) -> list[Any]:
+        codec = self.source.codec
+        if codec is None:
+            return payloads
+        try:
+            values: list[Any] = codec.decode_many(payloads)
+        except ShardioError as error:
+            raise self._located(error, positions) from error
+        return values
+
+    def _located(self, error: ShardioError, positions: Sequence[int] | NDArray[np.int64]) -> ShardioError:
+        """Return a decoding error with the address of its record; the codec knows only a row of its call."""
+        if error.row is None or error.url is not None:
+            return error
+        number, row = self.source.shard_of(int(positions[error.row]))
+        error.row = None
+        return error.located(
+            url=self.source.pool.url_of(number), shard=self.source.table.key[number], row=row
+        )
+
+    def _payload(self, item: Any) -> bytes:
+        try:
+            position = self._position(item)
+        except TypeError:
+            raise _not_an_index(item) from None
+        number, row = self.source.shard_of(position)
+        return self._shard(number).record(row)
+
+    def _position(self, item: int) -> int:
+        """Return the position in the split of one item of this reader."""
+        try:
+            return int(self.selection[item])
+        except IndexError:
+            message = f"record {item} is out of range: there are {len(self)}"
+            raise IndexError(message) from None
+
+    def _positions(self, items: ArrayLike | Iterable[int]) -> NDArray[np.int64]:
+        given = np.asarray(items if hasattr(items, "__array__") else list(items))  # type: ignore[arg-type]
+        if given.ndim != 1 or (given.size and given.dtype.kind not in "iu"):
+            message = f"positions must be a sequence of integers, not {given.dtype} of shape {given.shape}"
+            raise TypeError(message)
+        # Compared as given: a huge unsigned number must not wrap round to a negative one.
+        wrong = given[(given < -len(self)) | (given >= len(self))]
+        if len(wrong):
+            message = f"record {wrong[0]} is out of range: there are {len(self)}"
+            raise IndexError(message)
+        places: NDArray[np.int64] = given.astype(np.int64)
+        places[places < 0] += len(self)
+        if isinstance(self.selection, range):
+            return places * self.selection.step + self.selection.start
+        return self.selection[places]
+
+
+def _not_an_index(item: object) -> TypeError:
+    return TypeError(
+        f"a record is looked up by an integer or a slice, not by {type(item).__name__}; "
+        "ds.read(positions) returns a list, ds.read_batch(positions) columns, ds.select(positions) a reader"
+    )

@@ -1,0 +1,218 @@
+"""Shards as one sequence, as this process sees them: where they lie, and how records are decoded.
+
+A source is what a reader, its slices and the streams over it share.  It pickles to an address of constant
+size (URL, version, digest, split, options) and is built again from the manifest where it arrives; the version
+is passed on, never looked up again.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from shardio.catalog import Catalog, Version
+from shardio.errors import StorageError
+from shardio.format import DEFAULT_LIMITS
+from shardio.metadata import Schema, ShardTable, live_to_physical
+from shardio.reader._pool import ShardPool
+from shardio.reader._stats import ReadStats
+from shardio.storage import connect
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+    from shardio.reader._options import ReadOptions
+    from shardio.storage import Store
+
+__all__ = ["DatasetSource", "Location", "Source", "root_stores"]
+
+
+class Location(NamedTuple):
+    """Where a record lies.
+
+    Attributes:
+        url: of the shard's object.
+        shard: key of the shard.
+        row: number of the record within the shard.
+        start, stop: half-open byte range of its frame: in the stored object where the shard is not
+            compressed, else in the decoded bytes of its block.
+    """
+
+    url: str
+    shard: str
+    row: int
+    start: int
+    stop: int
+
+
+class Source:
+    """Shards that are read as one sequence; what readers, slices and streams share.
+
+    Attributes:
+        url: of the dataset or shard.
+        table: the shards, in order.
+        stops: int64[shards], live rows in this and all earlier shards.
+        pool: the shards, opened when needed.
+        options: of the reader.
+        stats: what reading has done so far in this process.
+        schema: what a record holds, or None where records are bytes.
+        is_local: all bytes lie in local files.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        table: ShardTable,
+        stores: Mapping[int, Store],
+        options: ReadOptions,
+        schema: Schema | None,
+    ) -> None:
+        self.url = url
+        self.table = table
+        self.options = options
+        self.schema = schema
+        self.stats = ReadStats()
+        self.is_local = all(store.is_local for store in stores.values())
+        self.stops: NDArray[np.int64] = np.cumsum(table.live_rows)
+        self.pool = ShardPool(stores, table, options, self.stats)
+
+    def __len__(self) -> int:
+        """Return the number of live records."""
+        return int(self.stops[-1]) if len(self.stops) else 0
+
+    @cached_property
+    def codec(self) -> Any:
+        """What turns payloads into values; None where records stay bytes."""
+        options = self.options
+        if not isinstance(options.decode, bool | str):
+            return options.decode
+        if options.decode is not False:
+            from shardio.reader._foreign import foreign_codec
+
+            framings, images = set(self.table.framing.tolist()), options.decode == "image"
+            found = foreign_codec(framings, self.schema, features=options.features, images=images)
+            if found is not None:
+                return found
+        if self.schema is None and options.features is not None:
+            raise ValueError("features= needs a schema, and this dataset has none")
+        if self.schema is None or options.decode is False:
+            return None
+        from shardio.codecs import record_codec
+
+        return record_codec(self.schema, features=options.features, decode_images=options.decode == "image")
+
+    def shard_of(self, position: int) -> tuple[int, int]:
+        """Return the shard's number in the table and the physical row of a position."""
+        number = int(np.searchsorted(self.stops, position, side="right"))
+        live = position - (int(self.stops[number - 1]) if number else 0)
+        deleted = self.pool.deleted(number)
+        if deleted is None:
+            return number, live
+        return number, int(live_to_physical(np.array([live]), deleted)[0])
+
+    def locate(self, position: int) -> Location:
+        """Return where a position lies; reads the shard's index and not the record."""
+        number, row = self.shard_of(position)
+        start, stop = self.pool.get(number).locate(row)
+        return Location(self.pool.url_of(number), self.table.key[number], row, start, stop)
+
+
+class DatasetSource(Source):
+    """A split of a version of a dataset.
+
+    Attributes:
+        version: the version, resolved once and kept.
+        split: name of the split, or "all".
+        pinned: the version was named, or told by the process that resolved it; not looked up here.
+    """
+
+    def __init__(
+        self, store: Store, version: Version, split: str | None, options: ReadOptions, *, pinned: bool
+    ) -> None:
+        self.pinned = pinned
+        names = [total.name for total in version.manifest.splits]
+        self.version = version
+        self.split = choose_split(names, split, store.url)
+        everything = Catalog(store, limits=options.limits or DEFAULT_LIMITS).table(version)
+        chosen = names if self.split == "all" else [name for name in names if name == self.split]
+        table = ShardTable.concatenate([everything.of_split(name) for name in chosen])
+        stores = root_stores(store, version, table, options)
+        super().__init__(store.url, table, stores, options, version.manifest.schema)
+
+    @classmethod
+    def resolve(
+        cls,
+        url: str,
+        split: str | None,
+        options: ReadOptions,
+        *,
+        version: int | None = None,
+        digest: str | None = None,
+    ) -> DatasetSource:
+        """Open a split of the version asked for, or of the latest."""
+        store = _connect(url, options)
+        catalog = Catalog(store, limits=options.limits or DEFAULT_LIMITS)
+        found = catalog.load(version, digest=digest)
+        return cls(store, found, split, options, pinned=version is not None or digest is not None)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle to an address; the other side reads the manifest again and compares its digest."""
+        return _reopen, (self.url, self.version.number, self.version.digest, self.split, self.options)
+
+
+def reopen(source: DatasetSource, number: int, digest: str) -> DatasetSource:
+    """Return the same split at a version that another process has resolved."""
+    return _reopen(source.url, number, digest, source.split, source.options)
+
+
+def _reopen(url: str, number: int, digest: str, split: str, options: ReadOptions) -> DatasetSource:
+    store = _connect(url, options)
+    version = Catalog(store, limits=options.limits or DEFAULT_LIMITS).load(
+        number, digest=digest, known_live=True
+    )
+    return DatasetSource(store, version, split, options, pinned=True)
+
+
+def _connect(url: str, options: ReadOptions) -> Store:
+    return connect(url, storage_options=options.storage_options, engine=options.engine)
+
+
+def choose_split(names: list[str], wanted: str | None, url: str) -> str:
+    """Return the split that a caller means; "all" stands for all of them.
+
+    Raises:
+        ValueError: names the splits there are.
+    """
+    if wanted is None:
+        if len(names) > 1:
+            message = f'{url} has several splits, choose one with split=: {", ".join(names)}, or "all"'
+            raise ValueError(message)
+        return names[0] if names else "all"
+    if wanted != "all" and wanted not in names:
+        message = f"{url} has no split {wanted!r}; it has {', '.join(map(repr, names)) or 'none'}"
+        raise ValueError(message)
+    return wanted
+
+
+def root_stores(
+    store: Store, version: Version, table: ShardTable, options: ReadOptions
+) -> Mapping[int, Store]:
+    """Return the stores of the data roots that the shards lie under; foreign ones must be allowed."""
+    stores = {0: store}
+    allowed = {url.rstrip("/"): (url, given) for url, given in options.allow_roots.items()}
+    for number in sorted(set(table.root.tolist()) - {0}):
+        root = version.manifest.roots[number]
+        if root.rstrip("/") not in allowed:
+            raise StorageError(
+                "the shards of this dataset lie elsewhere, and that place is not allowed",
+                url=store.url,
+                found=root,
+                advice=f"if you trust it, open with allow_roots={{{root!r}: {{}}}}, storage_options as value",
+            )
+        url, given = allowed[root.rstrip("/")]
+        stores[number] = connect(url, storage_options=dict(given or {}), engine=options.engine)
+    return stores

@@ -1,0 +1,23 @@
+"""Writing: one shard with its index, or a dataset of many shards in one commit.
+
+Memory stays within a few blocks a split, whatever the size of a shard: blocks go to a local spool file, and a
+finished shard is uploaded whole under a name never used before.
+"""
+
+from __future__ import annotations
+
+from shardio.writer._dataset import DatasetWriter
+from shardio.writer._encoding import encoder
+from shardio.writer._settings import catalog_to_write, check_mode, check_options, is_codec, settle_schema
+from shardio.writer._shard import ShardWriter
+
+__all__ = [
+    "DatasetWriter",
+    "ShardWriter",
+    "catalog_to_write",
+    "check_mode",
+    "check_options",
+    "encoder",
+    "is_codec",
+    "settle_schema",
+]

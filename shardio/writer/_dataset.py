@@ -1,0 +1,293 @@
+"""Write a dataset: values in, one new version out, or nothing.
+
+An exception, Ctrl-C, `del` or the death of the process inside the `with` block publishes nothing: shards are
+stored under names that no version mentions, and only `close` commits.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from shardio.catalog import Version, commit_receipts, find_safe_work, writer_name
+from shardio.errors import CommitConflictError, SchemaError, ShardioError, StorageError
+from shardio.format import DEFAULT_BLOCK_BYTES, BlockBuilder, Compression
+from shardio.metadata import (
+    check_split,
+    is_random_session,
+    random_session,
+)
+from shardio.writer._encoding import encoder
+from shardio.writer._settings import catalog_to_write, check_mode, check_options, is_codec, settle_schema
+from shardio.writer._split import OpenSplit
+from shardio.writer._spool import ShardOptions, ShardSpool, spool_folder
+from shardio.writer._task import Task
+
+if TYPE_CHECKING:
+    from collections import Counter
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+    from typing import Self
+
+    from shardio.codecs import RecordCodec
+    from shardio.format import Block
+    from shardio.metadata import Schema
+
+__all__ = ["DatasetWriter"]
+
+
+class DatasetWriter:
+    """Write records into a new version of a dataset.
+
+    Args:
+        url: of the dataset; a local folder or any URL that can be written.
+        schema: mapping of feature names to types, a `Schema`, or None: records are bytes then. Appending
+            without one takes the dataset's. A codec, as `codecs.Message(cls)`, encodes values of its own.
+        compression: of the blocks: None, "zstd" or "gzip".
+        mode: "create" (there must be no dataset yet), "append", or "overwrite" (the new version holds the new
+            records only; older versions stay until `shardio gc`).
+        level: the compression library's level, or None for its usual one.
+        shard_bytes: stored bytes after which a shard is closed.
+        block_bytes: target size of a block in decoded bytes; the unit of compression and checksum.
+        encoding: of the records: "example" (default with a schema), "sequence_example", "tensors", "array",
+            "bytes".
+        metadata: free metadata, a mapping that JSON can hold.
+        session: the caller's own id of this write; a rerun under the same id can continue, see `written`,
+            and never doubles anything. An id names one write, not a habit.
+        task: number of this process among those that write the session.
+        commit: False leaves the commit to `shardio.commit(url, session=, tasks=)`.
+        spool_dir: folder for shards under construction; by default beside the data where that is local, else
+            the system's temporary folder. Needs room for one shard a split, and three on their way.
+        storage_options: as in fsspec.
+        single_writer: vouch that nobody else writes here, for places that cannot create exclusively.
+
+    Raises:
+        CommitConflictError: mode "create" and there is a dataset already.
+        StorageError: the place cannot be written.
+        ValueError: an option that makes no sense, by name.
+
+    Not for use by several threads at once.
+
+    Example:
+        >>> import shardio, tempfile
+        >>> url = tempfile.mkdtemp() + "/birds"
+        >>> with shardio.DatasetWriter(url, schema={"name": "text", "legs": "int64"}) as out:
+        ...     out.write({"name": "wren", "legs": 2})
+        >>> shardio.open(url)[0]["name"]
+        'wren'
+    """
+
+    _closed = True  # until everything stands, so that a failure before leaves nothing to abort
+    _version: Version | None = None
+    _failure: BaseException | None = None
+
+    def __init__(  # noqa: PLR0913 - the options are the public contract
+        self,
+        url: str | Path,
+        schema: Mapping[str, Any] | Schema | RecordCodec | None = None,
+        compression: str | None = None,
+        mode: str = "create",
+        *,
+        level: int | None = None,
+        shard_bytes: int = 256 << 20,
+        block_bytes: int = DEFAULT_BLOCK_BYTES,
+        encoding: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        session: str | None = None,
+        task: int = 0,
+        commit: bool = True,
+        spool_dir: str | Path | None = None,
+        storage_options: Mapping[str, Any] | None = None,
+        single_writer: bool = False,
+    ) -> None:
+        check_options(mode, session, task, commit=commit, shard_bytes=shard_bytes)
+        kind = Compression.parse(compression)
+        BlockBuilder(compression=kind, level=level, block_bytes=block_bytes)  # refuses what makes no sense
+        self.url = str(url)
+        self.mode = mode
+        self.session = session if session is not None else random_session()
+        self._catalog = catalog_to_write(self.url, storage_options, single_writer=single_writer)
+        base = self._catalog.latest()
+        check_mode(base, mode, self.session, self._catalog.store.url)
+        self.schema = settle_schema(schema, encoding, base if mode == "append" else None)
+        self._encode: Callable[[Any], bytes] = encoder(schema if is_codec(schema) else self.schema)  # type: ignore[arg-type] # then it is a codec
+        self._commit = commit
+        self._splits: dict[str, OpenSplit] = {}
+        self._base_version = base.number if base else 0
+        self._task = Task(
+            self._catalog, session=self.session, task=task, schema=self.schema, metadata=dict(metadata or {}),
+            mode=mode, base_version=self._base_version,
+        )  # fmt: skip
+        # Made last, for it makes a folder, and nothing shall be touched where an option makes no sense.
+        self._options = ShardOptions(
+            compression=kind,
+            level=level,
+            block_bytes=block_bytes,
+            shard_bytes=shard_bytes,
+            spool=spool_folder(self._catalog.store, spool_dir),
+            writer=writer_name(),
+        )
+        self._pid = os.getpid()
+        self._closed = False
+
+    @property
+    def written(self) -> Counter[str]:
+        """How many records of each split are safely stored; a split without any counts 0.
+
+        Under a session's own id, reading this before the first `write` takes over what earlier runs of the
+        task have stored: skip that many records of each split and write the rest. A rerun that does not read
+        it starts again from its first record, and what the earlier run stored is left to `shardio gc`.
+        """
+        if not self._splits and not self._closed and not is_random_session(self.session):
+            self._task.take_over(find_safe_work(self._catalog, self.session, self._task.number))
+        return self._task.written
+
+    @property
+    def stored_bytes(self) -> int:
+        """Stored bytes of the shards that are safely stored."""
+        return self._task.stored_bytes
+
+    @property
+    def version(self) -> int | None:
+        """The version that `close` committed, or None before that and with `commit=False`."""
+        return self._version.number if self._version else None
+
+    @property
+    def digest(self) -> str | None:
+        """What `open(url, digest=...)` pins, of the committed version."""
+        return self._version.digest if self._version else None
+
+    def write(self, value: Any, split: str = "train") -> None:
+        """Append one record to a split.
+
+        Args:
+            value: a mapping by the schema, or bytes where there is none.
+            split: its name; splits appear with their first record.
+
+        Raises:
+            SchemaError: the value does not fit; names feature and record number. Nothing was taken, and
+                writing may go on.
+            StorageError: the spool or the store failed.
+        """
+        # One record costs few calls, so this is `write_encoded` once more, with the encoding in the middle.
+        part = self._splits.get(split)
+        if part is None:
+            part = self._open_split(split)
+        try:
+            block = part.add(self._encode(value))
+        except ShardioError as error:
+            raise error.located(row=part.rows, url=self.url) from error
+        except ValueError as error:
+            raise SchemaError(str(error), url=self.url, row=part.rows) from error
+        if block is not None:
+            self._take_block(split, part, block)
+
+    def encode(self, value: Any) -> bytes:
+        """Return the payload that `write` would store for a value, and store nothing.
+
+        Raises:
+            SchemaError: the value does not fit; names the feature.
+        """
+        return self._encode(value)
+
+    def write_encoded(self, payload: bytes, split: str = "train") -> None:
+        """Append one record that `encode`, or another dataset of the same schema, has made, as it is."""
+        part = self._splits.get(split)
+        if part is None:
+            part = self._open_split(split)
+        try:
+            block = part.add(payload)
+        except ValueError as error:
+            raise SchemaError(str(error), url=self.url, row=part.rows) from error
+        if block is not None:
+            self._take_block(split, part, block)
+
+    def close(self) -> None:
+        """Store what is left and commit; with `commit=False`, leave the task's receipt.
+
+        Raises:
+            CommitConflictError, CommitOutcomeUnknownError, SchemaError, StorageError: nothing of this write
+                is visible (of an unknown outcome: nothing else is).
+        """
+        if self._failure is not None:
+            raise StorageError(
+                "writing failed earlier and nothing was published",
+                url=self.url,
+                found=str(self._failure),
+                advice="leave the block with that error, and write again",
+            ) from self._failure
+        if self._closed:
+            return
+        if os.getpid() != self._pid:
+            raise ValueError("a writer is closed by the process that opened it, not by a forked child")
+        try:
+            for split, part in self._splits.items():
+                self._task.store(split, part.spool, last=True)
+            receipt = self._task.complete()
+            if self._commit:
+                self._version = commit_receipts(
+                    self._catalog, [receipt], mode=self.mode, base_version=self._base_version
+                )
+        except BaseException as error:
+            # A commit whose outcome is unknown may have happened: its shards must stay.
+            self._abandon(error, keep_shards=not isinstance(error, CommitConflictError))
+            raise
+        self._closed = True
+
+    def abort(self) -> None:
+        """Drop what was written; nothing becomes visible. Safe shards of a named session stay for a rerun."""
+        if not self._closed:
+            self._abandon(None, keep_shards=False)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self.abort()
+
+    def __del__(self) -> None:
+        if not self._closed:
+            self.abort()
+
+    def _take_block(self, split: str, part: OpenSplit, block: Block) -> None:
+        """Spool a block; store the shard once it is large enough.
+
+        The record that closed the block has been taken, so a failure ends the write: going on would lose it.
+        """
+        try:
+            self._task.check()
+            part.spool.store(block)
+            if part.spool.stored_bytes >= self._options.shard_bytes:
+                rows = part.rows
+                self._task.store(split, part.spool)
+                part.renew(rows, self._new_spool(split))
+        except BaseException as error:
+            self._abandon(error, keep_shards=False)
+            raise
+
+    def _open_split(self, split: str) -> OpenSplit:
+        if self._closed:
+            raise ValueError("the writer is closed")
+        check_split(split)
+        part = OpenSplit(self._task.rows(split), self._new_spool(split))
+        self._splits[split] = part
+        return part
+
+    def _new_spool(self, split: str) -> ShardSpool:
+        return ShardSpool(self._options, frames_crc32c=self._task.frames_crc32c(split))
+
+    def _abandon(self, failure: BaseException | None, *, keep_shards: bool) -> None:
+        self._closed = True
+        self._failure = failure
+        if os.getpid() != self._pid:
+            # A forked child that leaves the block: the files are its parent's.
+            return
+        for part in self._splits.values():
+            part.spool.discard()
+        self._splits = {}
+        self._task.cancel()
+        if not keep_shards and is_random_session(self.session):
+            self._task.remove_shards()

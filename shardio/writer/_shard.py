@@ -1,0 +1,124 @@
+"""One shard with its index, as two files or objects side by side; no dataset around them."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+from shardio.catalog import writer_name
+from shardio.errors import CommitConflictError, StorageError
+from shardio.format import DEFAULT_BLOCK_BYTES, Compression
+from shardio.metadata import usual_index_key
+from shardio.storage import UnknownOutcomeError, connect_folder
+from shardio.writer._spool import FinishedShard, ShardOptions, ShardSpool, spool_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+    from typing import Self
+
+__all__ = ["ShardWriter"]
+
+
+class ShardWriter:
+    """Write one TFRecord shard and its index; both appear when the block is left normally, or neither.
+
+    Args:
+        url: of the shard; a local path or any URL that can be written. The index gets `.shardidx` behind it.
+        compression: None, "zstd" or "gzip".
+        level: the library's compression level.
+        block_bytes: target size of a block in decoded bytes.
+        spool_dir: folder for the file under construction.
+        storage_options: as in fsspec.
+
+    Raises:
+        CommitConflictError: there is an object of that name already (at the end of the block).
+        StorageError: the place cannot be written.
+
+    Example:
+        >>> import shardio, tempfile
+        >>> path = tempfile.mkdtemp() + "/birds.tfrecord"
+        >>> with shardio.ShardWriter(path) as out:
+        ...     out.write(b"wren")
+        >>> shardio.open_shard(path)[0]
+        b'wren'
+    """
+
+    def __init__(
+        self,
+        url: str | Path,
+        *,
+        compression: str | None = None,
+        level: int | None = None,
+        block_bytes: int = DEFAULT_BLOCK_BYTES,
+        spool_dir: str | Path | None = None,
+        storage_options: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._store, self._name = connect_folder(str(url), storage_options=storage_options)
+        spool = spool_dir if spool_dir is not None or not self._store.is_local else self._store.url
+        self._spool: ShardSpool | None = ShardSpool(
+            ShardOptions(
+                compression=Compression.parse(compression),
+                level=level,
+                block_bytes=block_bytes,
+                spool=spool_folder(self._store, spool),
+                writer=writer_name(),
+            )
+        )
+
+    def write(self, payload: bytes) -> None:
+        """Append one record."""
+        if self._spool is None:
+            raise ValueError("the shard is closed")
+        self._spool.add(payload)
+
+    def close(self) -> None:
+        """Store the shard, then its index."""
+        if self._spool is None:
+            return
+        spool, self._spool = self._spool, None
+        try:
+            self._store_both(spool.finish())
+        finally:
+            spool.discard()
+
+    def abort(self) -> None:
+        """Drop everything; nothing appears."""
+        if self._spool is not None:
+            self._spool.discard()
+            self._spool = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self.abort()
+
+    def __del__(self) -> None:
+        if getattr(self, "_spool", None) is not None:
+            self.abort()
+
+    def _store_both(self, shard: FinishedShard) -> None:
+        # The index goes first: whoever sees the shard finds its index, and an index alone harms nobody.
+        index_key = usual_index_key(self._name)
+        self._put(index_key, shard.index.data)
+        try:
+            self._put(self._name, shard.path)
+        except UnknownOutcomeError:
+            raise  # the shard may be there, or come yet: it needs its index
+        except BaseException:
+            # What this call created is nobody else's; left there, it would stand in the way of the next try.
+            with contextlib.suppress(StorageError):
+                self._store.delete(index_key)
+            raise
+
+    def _put(self, key: str, data: bytes | Path) -> None:
+        if not self._store.put_new(key, data, move=not isinstance(data, bytes)):
+            raise CommitConflictError(
+                "there is an object of that name already",
+                url=self._store.url_of(key),
+                advice="shards are never overwritten: choose a new name, or remove both objects first",
+            )

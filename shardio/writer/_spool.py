@@ -1,0 +1,208 @@
+"""A shard under construction: blocks in a local spool file, its index in memory (4 bytes a record).
+
+An object store must never see half a shard, and fsspec publishes half-written files when an exception leaves
+their `with` block; so shards are built here and handed to the store whole.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import tempfile
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from shardio import kernels
+from shardio.errors import StorageError
+from shardio.format import (
+    DEFAULT_BLOCK_BYTES,
+    DEFAULT_LIMITS,
+    Block,
+    BlockBuilder,
+    Compression,
+    Framing,
+    Limits,
+)
+from shardio.metadata import IndexBuilder, ShardEntry
+from shardio.storage import TEMPORARY, Store
+
+if TYPE_CHECKING:
+    from shardio.metadata import FinishedIndex
+
+__all__ = ["FinishedShard", "ShardOptions", "ShardSpool", "spool_folder"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShardOptions:
+    """How shards are made.
+
+    Attributes:
+        compression: of their blocks.
+        level: the library's level, or None for its usual one.
+        block_bytes: target size of a block, decoded.
+        shard_bytes: a shard is closed once it has this many stored bytes.
+        spool: folder of the spool files.
+        limits: size of a record.
+        writer: program and version, for people.
+    """
+
+    compression: Compression = Compression.NONE
+    level: int | None = None
+    block_bytes: int = DEFAULT_BLOCK_BYTES
+    shard_bytes: int = 256 << 20
+    spool: Path
+    limits: Limits = DEFAULT_LIMITS
+    writer: str = ""
+
+
+@dataclass(frozen=True)
+class FinishedShard:
+    """A shard ready to be stored: its spool file, its index, and its facts for the list of shards."""
+
+    path: Path
+    index: FinishedIndex
+    uuid: bytes
+    compression: Compression
+    stored_bytes: int
+    decoded_bytes: int
+    rows: int
+    blocks: int
+    crc32c: int
+
+    def entry(self, split: str, key: str) -> ShardEntry:
+        """Return the shard as a list of shards describes it."""
+        return ShardEntry(
+            split=split,
+            key=key,
+            uuid=self.uuid,
+            framing=Framing.TFRECORD,
+            compression=self.compression,
+            stored_bytes=self.stored_bytes,
+            decoded_bytes=self.decoded_bytes,
+            rows=self.rows,
+            blocks=self.blocks,
+            crc32c=self.crc32c,
+            index_head_bytes=self.index.head_bytes,
+            index_head_sha256=self.index.head_sha256,
+        )
+
+
+def spool_folder(store: Store, wanted: str | Path | None) -> Path:
+    """Return where spool files go: beside the data of a local dataset, where a finished shard need not be
+    copied to get its name; else the system's temporary folder, or the one the caller wants.
+    """  # noqa: D205 - one thought
+    if wanted is not None:
+        folder = Path(wanted)
+    elif store.is_local:
+        folder = Path(store.url) / "data"
+    else:
+        folder = Path(tempfile.gettempdir())
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StorageError(
+            "the spool folder cannot be made", url=str(folder), found=error.strerror
+        ) from error
+    return folder
+
+
+class ShardSpool:
+    """Take payloads, write blocks; `finish` or `discard` ends it.
+
+    Attributes:
+        blocks: the builder that payloads go to; whoever feeds it hands closed blocks to `store`.
+        frames_crc32c: CRC-32C over all decoded bytes so far, from the one given on.
+    """
+
+    def __init__(self, options: ShardOptions, *, frames_crc32c: int = 0) -> None:
+        self.frames_crc32c = frames_crc32c
+        self._compressed = options.compression is not Compression.NONE
+        self.blocks = BlockBuilder(
+            compression=options.compression,
+            level=options.level,
+            block_bytes=options.block_bytes,
+            limits=options.limits,
+        )
+        self._index = IndexBuilder(
+            uuid=uuid.uuid4().bytes, compression=options.compression, writer=options.writer
+        )
+        self._path = options.spool / f"{TEMPORARY}{secrets.token_hex(12)}"
+        try:
+            self._file = self._path.open("xb", buffering=1 << 20)
+        except OSError as error:
+            raise self._failed(error) from error
+        except BaseException:
+            # A signal that came while the file was made: nobody else knows its name.
+            self._path.unlink(missing_ok=True)
+            raise
+
+    @property
+    def stored_bytes(self) -> int:
+        """Stored bytes so far, without the block that is being built."""
+        return self._index.stored_bytes
+
+    @property
+    def rows(self) -> int:
+        """Number of records so far, with those of the block that is being built."""
+        return self._index.rows + self.blocks.rows
+
+    def add(self, payload: bytes) -> None:
+        """Take one payload."""
+        block = self.blocks.add(payload)
+        if block is not None:
+            self.store(block)
+
+    def finish(self) -> FinishedShard:
+        """Close the last block and return the shard; its spool file is the caller's from now on."""
+        block = self.blocks.flush()
+        if block is not None:
+            self.store(block)
+        try:
+            self._file.close()
+        except OSError as error:
+            raise self._failed(error) from error
+        index = self._index
+        return FinishedShard(
+            self._path,
+            index.finish(),
+            index.uuid,
+            index.compression,
+            index.stored_bytes,
+            index.decoded_bytes,
+            index.rows,
+            index.blocks,
+            index.crc32c,
+        )
+
+    def discard(self) -> None:
+        """Remove the spool file."""
+        with contextlib.suppress(OSError):
+            self._file.close()
+        self._path.unlink(missing_ok=True)
+
+    def store(self, block: Block) -> None:
+        """Take a block that `blocks` has closed."""
+        try:
+            self._file.write(block.stored)
+        except OSError as error:
+            raise self._failed(error) from error
+        index = self._index
+        index.update_crc(block.stored)
+        # Without compression one pass serves both: the frames are what is stored.
+        self.frames_crc32c = kernels.crc32c(block.decoded, self.frames_crc32c)
+        index.add_block(
+            stored_bytes=len(block.stored),
+            decoded_bytes=block.decoded_bytes,
+            crc32c=block.crc32c,
+            frame_stop=block.frame_stop,
+        )
+
+    def _failed(self, error: OSError) -> StorageError:
+        return StorageError(
+            "a spool file cannot be written",
+            url=str(self._path.parent),
+            found=error.strerror or str(error),
+            advice="nothing was published; make room or name another folder with spool_dir=",
+        )

@@ -1,0 +1,234 @@
+"""One task of a session: stores shards, keeps count, leaves receipts.
+
+Under a caller's own session id each stored shard is followed by a receipt, so that a rerun finds it; receipts
+are created in the order of the shards, so a receipt vouches for all before it.  Shards are stored in the
+background, several at once, and may end in any order; receipts do not.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from shardio.errors import CommitConflictError, StorageError
+from shardio.metadata import (
+    DataKey,
+    Receipt,
+    ShardEntry,
+    ShardTable,
+    SplitReceipt,
+    data_key,
+    encode_metadata,
+    is_random_session,
+    random_id,
+    receipt_key,
+    seal_receipt,
+    usual_index_key,
+)
+from shardio.storage import UnknownOutcomeError, Uploads
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from shardio.catalog import Catalog, SafeWork
+    from shardio.metadata import Schema
+    from shardio.writer._spool import FinishedShard, ShardSpool
+
+__all__ = ["Task"]
+
+_MAX_PUTS = 5
+
+
+class Task:
+    """The shards that one attempt of one task has stored.
+
+    Args:
+        catalog: of the dataset.
+        session, task: whose shards they are.
+        schema, metadata, mode, base_version: what its receipts say beside them; see `Receipt`.
+    """
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        *,
+        session: str,
+        task: int,
+        schema: Schema | None,
+        metadata: Mapping[str, Any],
+        mode: str,
+        base_version: int,
+    ) -> None:
+        encode_metadata(metadata)
+        self._store = catalog.store
+        self._template = Receipt(
+            session=session,
+            task=task,
+            attempt=random_id(),
+            complete=False,
+            table=ShardTable.of([]),
+            splits={},
+            schema=schema,
+            metadata=metadata,
+            mode=mode,
+            base_version=base_version,
+        )
+        self._uploads = Uploads()
+        # Begun are all shards handed over; safe are those that are stored, and all before them too.
+        self._begun: list[ShardEntry] = []
+        self._safe: list[ShardEntry] = []
+        self._splits: dict[str, SplitReceipt] = {}
+        self._safe_splits: dict[str, SplitReceipt] = {}
+        self._taken_over = ShardTable.of([])
+        self._previous = ""
+        self._named = not is_random_session(session)
+
+    @property
+    def number(self) -> int:
+        """The task's number."""
+        return self._template.task
+
+    @property
+    def written(self) -> Counter[str]:
+        """Records of each split that are safely stored."""
+        return Counter({name: part.rows for name, part in self._safe_splits.items()})
+
+    @property
+    def stored_bytes(self) -> int:
+        """Bytes of all shards that are safely stored."""
+        return int(self._taken_over.stored_bytes.sum()) + sum(entry.stored_bytes for entry in self._safe)
+
+    def rows(self, split: str) -> int:
+        """Records of a split in the shards so far, those on their way too."""
+        part = self._splits.get(split)
+        return part.rows if part else 0
+
+    def frames_crc32c(self, split: str) -> int:
+        """CRC-32C over the decoded bytes of a split's shards so far, those on their way too."""
+        part = self._splits.get(split)
+        return part.frames_crc32c if part else 0
+
+    def take_over(self, work: SafeWork | None) -> None:
+        """Go on from what earlier attempts have stored."""
+        if work is None:
+            return
+        self._taken_over = work.table
+        self._splits = dict(work.receipt.splits)
+        self._safe_splits = self._splits.copy()
+        # A complete attempt leaves no chain of its own behind its last shard.
+        self._previous = "" if work.receipt.complete else work.attempt
+
+    def store(self, split: str, spool: ShardSpool, *, last: bool = False) -> None:
+        """Finish a shard and begin to store it, its index, and a receipt where a rerun could find it.
+
+        The spool file is removed when it is no longer needed, also if this raises.
+
+        Args:
+            split: name of its split.
+            spool: the shard.
+            last: `complete` follows, so the receipt of the whole task will vouch for this shard too.
+
+        Raises:
+            StorageError: this shard could not be finished, or an earlier one not be stored.
+        """
+        try:
+            shard = spool.finish()
+            if shard.rows:
+                self._begin(split, shard, spool, last=last)
+                return
+        except BaseException:
+            spool.discard()
+            raise
+        spool.discard()
+
+    def _begin(self, split: str, shard: FinishedShard, spool: ShardSpool, *, last: bool) -> None:
+        sequence = len(self._taken_over) + len(self._begun)
+        template = self._template
+        name = DataKey(split, template.session, template.task, template.attempt, sequence)
+        entry = shard.entry(split, data_key(name, shard.compression.suffix))
+        rows = self.rows(split) + shard.rows
+        splits = {**self._splits, split: SplitReceipt(rows, spool.frames_crc32c)}
+
+        def put() -> None:
+            try:
+                self._put(entry.key, shard.path)
+                self._put(usual_index_key(entry.key), shard.index.data)
+            finally:
+                spool.discard()
+
+        self._begun.append(entry)
+        self._uploads.begin(put, lambda: self._vouch(entry, sequence, splits, last=last))
+        self._splits = splits
+
+    def check(self) -> None:
+        """Raise what storing a shard has failed with, if it has."""
+        self._uploads.check()
+
+    def _vouch(
+        self, entry: ShardEntry, sequence: int, splits: dict[str, SplitReceipt], *, last: bool
+    ) -> None:
+        self._safe.append(entry)
+        if last:
+            return
+        template = self._template
+        if self._named and (sequence == len(self._safe) - 1 or self._previous):
+            receipt = replace(
+                template,
+                table=ShardTable.of([entry]),
+                splits=splits,
+                sequence=sequence,
+                previous=self._previous,
+            )
+            self._put(
+                receipt_key(template.session, template.task, template.attempt, sequence),
+                seal_receipt(receipt),
+            )
+            self._previous = template.attempt
+        self._safe_splits = splits
+
+    def complete(self) -> Receipt:
+        """Return the receipt of the whole task; stored too, where somebody else may commit or rerun it."""
+        self._uploads.finish()
+        table = ShardTable.concatenate([self._taken_over, ShardTable.of(self._safe)])
+        receipt = replace(self._template, complete=True, table=table, splits=dict(self._splits))
+        if self._named:
+            key = receipt_key(receipt.session, receipt.task, receipt.attempt)
+            self._put(key, seal_receipt(receipt))
+        self._safe_splits = self._splits
+        return receipt
+
+    def cancel(self) -> None:
+        """Wait until nothing is on its way any more; what is safe stays so."""
+        self._uploads.cancel()
+
+    def remove_shards(self) -> None:
+        """Remove the shards of an attempt that nobody can continue; what stays is left to `shardio gc`."""
+        for entry in self._begun:
+            for key in (entry.key, entry.usual_index_key):
+                with contextlib.suppress(StorageError):
+                    self._store.delete(key)
+
+    def _put(self, key: str, data: bytes | Path) -> None:
+        """Create an object under a name of this attempt's own; a lost reply is settled by asking again."""
+        sent = False
+        for _ in range(_MAX_PUTS):
+            try:
+                if self._store.put_new(key, data, move=not isinstance(data, bytes)) or sent:
+                    return
+            except UnknownOutcomeError:
+                sent = True
+                if not isinstance(data, bytes) and not data.exists():
+                    # The spool file is gone only where the object was made of it.
+                    if self._store.head(key) is not None:
+                        return
+                    break
+                continue
+            raise CommitConflictError(
+                "an object of this attempt exists already",
+                url=self._store.url_of(key),
+                advice="another process writes under the same attempt, which chance forbids; write again",
+            )
+        raise StorageError("an object could not be stored: no answer came back", url=self._store.url_of(key))
