@@ -1,0 +1,62 @@
+"""Worker processes that do not outlive the process that they work for, and leave no file behind.
+
+A parent that is killed cannot end its workers. They find out by themselves, but late, and under some start
+methods never: a worker of a fork server waits for the server, and the server for its workers.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+from multiprocessing import connection, parent_process, util
+
+__all__ = ["end_with_parent", "worker_folder"]
+
+_CLEANING_SECONDS = 5.0
+_watching: int | None = None
+
+
+def worker_folder() -> str | None:
+    """Return where multiprocessing keeps the sockets of this process and its workers, if that is its own.
+
+    It must exist before workers start: they use it instead of folders of their own, which would stay where a
+    worker is killed; this one goes with this process. A process that is a worker itself may share its
+    parent's.
+    """
+    folder: str = util.get_temp_dir()
+    return folder if parent_process() is None else None
+
+
+def end_with_parent(folder: str | None = None) -> None:
+    """End this process as soon as the one that started it is gone; does nothing outside of multiprocessing.
+
+    Args:
+        folder: is then removed; what `worker_folder` returned in the parent.
+    """
+    global _watching  # noqa: PLW0603 - one thread a process is enough
+    parent = parent_process()
+    if parent is None or _watching == os.getpid():
+        return
+    _watching = os.getpid()
+    threading.Thread(
+        target=_watch, args=(parent.sentinel, folder), name="shardio-parent", daemon=True
+    ).start()
+
+
+def _watch(sentinel: int, folder: str | None) -> None:
+    connection.wait([sentinel])
+    # Finalisers may wait for the dead, so they are given a thread and some seconds. What they do is what
+    # multiprocessing does when a worker ends: remove its sockets.
+    cleaning = threading.Thread(target=_clean, args=(folder,), daemon=True)
+    cleaning.start()
+    cleaning.join(_CLEANING_SECONDS)
+    os._exit(1)
+
+
+def _clean(folder: str | None) -> None:
+    run = getattr(util, "_run_finalizers", None)
+    if run is not None:
+        run()
+    if folder is not None:
+        shutil.rmtree(folder, ignore_errors=True)

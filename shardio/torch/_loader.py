@@ -1,0 +1,187 @@
+"""A loader that knows what was delivered: threads by default, processes for pure Python.
+
+Everything heavy (reading, checking, decompressing, parsing, decoding images) releases the interpreter lock,
+so threads of the training process do it without the cost of sending batches between processes.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils.data import DataLoader
+
+from shardio.torch._streaming import StreamingDataset
+from shardio.torch._tensors import pin, tensors
+from shardio.torch._workers import WorkerView, as_made, deliver, stop_workers
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterator, Mapping
+    from types import TracebackType
+    from typing import Self
+
+    from shardio.order import Order
+    from shardio.streaming import Stream
+
+__all__ = ["StreamingDataLoader"]
+
+
+class StreamingDataLoader:
+    """Load a `StreamingDataset`, ahead and in order, and resume exactly.
+
+    `state_dict` counts the batches that were delivered, not those that were prefetched. A pass ends, with its
+    threads or processes, when its iterator does: at the end of the epoch, on `break`, or on an error.
+
+    Args:
+        dataset: what to load.
+        num_threads: threads of this process that fetch, check, decode, transform and collate; 0 for none.
+        num_workers: processes instead, for transforms in pure Python; `num_threads` is not used then.
+        prefetch_factor: batches that each worker process makes ahead.
+        pin_memory: return tensors in page-locked memory.
+        persistent_workers: keep the worker processes from epoch to epoch, until `close`.
+        multiprocessing_context: "fork", "forkserver" or "spawn"; None for the platform's.
+
+    Example:
+        >>> import shardio, tempfile
+        >>> from shardio.torch import StreamingDataset, StreamingDataLoader
+        >>> url = tempfile.mkdtemp() + "/numbers"
+        >>> with shardio.DatasetWriter(url, schema={"n": "int64"}) as out:
+        ...     for n in range(100):
+        ...         out.write({"n": n})
+        >>> loader = StreamingDataLoader(StreamingDataset(shardio.open(url), global_batch=10))
+        >>> len(loader), next(iter(loader))["n"].shape
+        (10, torch.Size([10]))
+    """
+
+    def __init__(
+        self,
+        dataset: StreamingDataset,
+        *,
+        num_threads: int = 2,
+        num_workers: int = 0,
+        prefetch_factor: int = 2,
+        pin_memory: bool = False,
+        persistent_workers: bool = False,
+        multiprocessing_context: Any = None,
+    ) -> None:
+        if not isinstance(dataset, StreamingDataset):
+            message = (
+                f"StreamingDataLoader loads a StreamingDataset, found {type(dataset).__name__}; "
+                "for MapDataset use torch.utils.data.DataLoader"
+            )
+            raise TypeError(message)
+        for name, value, least in (
+            ("num_threads", num_threads, 0),
+            ("num_workers", num_workers, 0),
+            ("prefetch_factor", prefetch_factor, 1),
+        ):
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                message = f"{name}={value!r} must be an integer of at least {least}"
+                raise ValueError(message)
+        if persistent_workers and not num_workers:
+            raise ValueError("persistent_workers=True needs num_workers of at least 1")
+        self.dataset = dataset
+        self.num_threads = num_threads
+        self.num_workers = num_workers
+        self._pin = pin_memory and _can_pin()
+        self._loader_options = {
+            "num_workers": num_workers,
+            "prefetch_factor": prefetch_factor,
+            "persistent_workers": persistent_workers,
+            "multiprocessing_context": multiprocessing_context,
+        }
+        self._persistent = persistent_workers
+        self._kept: tuple[tuple[Order, int, int], DataLoader[Any], Iterator[Any]] | None = None
+
+    def __len__(self) -> int:
+        """Return the steps of this epoch that remain."""
+        return len(self.dataset)
+
+    def __iter__(self) -> Generator[Any, None, None]:
+        """Yield the batches that remain; after an epoch that came to its end, those of the next one."""
+        stream = self.dataset.stream
+        number = stream.begin(workers=self.num_workers)
+        # Of an epoch that had ended nothing is left to start processes for.
+        processes = self.num_workers and len(stream)
+        source = self._from_processes(stream) if processes else self._from_threads(stream)
+        for step, batch in source:
+            stream.delivered(number, step)
+            yield batch
+        stream.end(number)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the worker processes that were kept for the next epoch; the loader can be used again."""
+        if self._kept is not None:
+            stop_workers(self._kept[2])
+            self._kept = None
+
+    def set_epoch(self, epoch: int) -> None:
+        """Go to the beginning of an epoch; a state of that very epoch that was loaded stays loaded."""
+        self.dataset.set_epoch(epoch)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return where the consumer stands: small, in clear, fit for JSON."""
+        return self.dataset.stream.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from a state, on any number of ranks, workers and threads.
+
+        Raises:
+            ResumeError: it is damaged or does not belong here; names what differs.
+        """
+        self.dataset.load_state_dict(state)
+
+    def _finish(self, batch: Any) -> Any:
+        made = tensors(batch)
+        return pin(made) if self._pin else made
+
+    def _from_threads(self, stream: Stream) -> Iterator[tuple[int, Any]]:
+        for batch in stream.batches(threads=self.num_threads, finish=self._finish):
+            yield batch.step, batch.columns
+
+    def _from_processes(self, stream: Stream) -> Iterator[tuple[int, Any]]:
+        # Workers that were kept stand where they left off: at the beginning of the epoch after theirs.
+        kept, self._kept = self._kept, None
+        if kept is not None and kept[0] == (stream.order, stream.epoch, stream.step):
+            loader = kept[1]
+        else:
+            if kept is not None:
+                stop_workers(kept[2])
+            # A generator of its own: torch's is the caller's, and must not depend on how batches are made.
+            generator = torch.Generator().manual_seed((stream.options.seed + stream.epoch) % 2**63)
+            loader = DataLoader(
+                WorkerView(stream),
+                batch_size=None,
+                collate_fn=as_made,
+                generator=generator,
+                **self._loader_options,
+            )
+        iterator = iter(loader)
+        whole = False
+        try:
+            for step, batch in deliver(iterator, stream):
+                yield step, pin(batch) if self._pin else batch
+            whole = True
+        finally:
+            if whole and self._persistent:
+                self._kept = ((stream.order, stream.epoch + 1, 0), loader, iterator)
+            else:
+                stop_workers(iterator)
+
+
+def _can_pin() -> bool:
+    # torch.accelerator came with torch 2.6.
+    accelerator = getattr(torch, "accelerator", torch.cuda)
+    if accelerator.is_available():
+        return True
+    warnings.warn("pin_memory=True, but there is no accelerator: batches are not pinned", stacklevel=3)
+    return False

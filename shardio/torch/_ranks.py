@@ -1,0 +1,97 @@
+"""Who this process is, and that all ranks read the same version.
+
+Rank and world size are what the caller gives (data-parallel coordinates of a mesh), else those of
+`torch.distributed`, else of the launcher's environment, else 0 of 1; resolved once.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import torch.distributed as dist
+
+from shardio.errors import ShardioError
+from shardio.streaming import Mix
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from shardio.reader import DatasetReader
+
+__all__ = ["agree", "resolve_rank"]
+
+
+def resolve_rank(rank: int | None, world_size: int | None) -> tuple[int, int]:
+    """Return rank and world size.
+
+    Raises:
+        ValueError: only one of the two was given, or the environment holds no numbers.
+    """
+    if (rank is None) != (world_size is None):
+        raise ValueError("give both rank= and world_size=, or neither")
+    if rank is not None and world_size is not None:
+        return rank, world_size
+    if _running():
+        return dist.get_rank(), dist.get_world_size()
+    # What torchrun and its like set.
+    given = {name: os.environ[name] for name in ("RANK", "WORLD_SIZE") if name in os.environ}
+    if len(given) == 1 and given != {"WORLD_SIZE": "1"}:
+        message = (
+            f"the environment has {given} but not both of RANK and WORLD_SIZE: give rank= and world_size="
+        )
+        raise ValueError(message)
+    try:
+        return int(given.get("RANK", "0")), int(given.get("WORLD_SIZE", "1"))
+    except ValueError as error:
+        message = f"RANK and WORLD_SIZE in the environment must be integers: {error}"
+        raise ValueError(message) from error
+
+
+def agree(data: DatasetReader | Mix, world_size: int) -> DatasetReader | Mix:
+    """Return the data at the version that rank 0 has found, so that every rank reads the same.
+
+    Ranks that open the latest version at different moments may find different ones. Where `torch.distributed`
+    runs, rank 0 tells the others; where it does not, nobody could, so the version must have been named.
+
+    Raises:
+        ValueError: there are several ranks, no channel between them, and no `version=` or `digest=`.
+    """
+    readers = data.readers if isinstance(data, Mix) else (data,)
+    if world_size == 1:
+        return data
+    if _running():
+        return _agree_with_all(data, readers)
+    loose = [reader.source.url for reader in readers if not reader.source.pinned]
+    if loose and "WORLD_SIZE" in os.environ:
+        message = (
+            f"{world_size} ranks would each look up the latest version of {loose[0]} and may find different "
+            "ones: open it with version= or digest=, or initialise torch.distributed first"
+        )
+        raise ValueError(message)
+    return data
+
+
+def _agree_with_all(data: DatasetReader | Mix, readers: Sequence[DatasetReader]) -> DatasetReader | Mix:
+    told = [[(reader.version, reader.digest) for reader in readers]]
+    dist.broadcast_object_list(told, src=0)
+    agreed: list[DatasetReader] = []
+    failure: Exception | None = None
+    try:
+        agreed += [reader.at(*version) for reader, version in zip(readers, told[0], strict=True)]
+    except (ValueError, ShardioError) as error:
+        failure = error
+    # Were only one rank to raise, the others would wait for it in their next collective call.
+    outcomes: list[str | None] = [None] * dist.get_world_size()
+    dist.all_gather_object(outcomes, None if failure is None else str(failure))
+    if failure is not None:
+        raise failure
+    wrong = [f"rank {rank}: {text}" for rank, text in enumerate(outcomes) if text is not None]
+    if wrong:
+        message = f"the ranks do not read the same version: {'; '.join(wrong)}"
+        raise ValueError(message)
+    return Mix(agreed, data.mixture) if isinstance(data, Mix) else agreed[0]
+
+
+def _running() -> bool:
+    return dist.is_available() and dist.is_initialized()
