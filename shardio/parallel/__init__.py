@@ -1,0 +1,28 @@
+"""Writing from many processes: items in, one new version out, whatever dies in between.
+
+Items are cut into tasks; each task writes its own shards under one session and leaves a receipt; the driver
+commits once.  Works on any `concurrent.futures.Executor` (processes, Dask, MPI), on Ray by `RayExecutor`.
+"""
+
+from __future__ import annotations
+
+from shardio.parallel._inline import InlineExecutor, local_executor
+from shardio.parallel._marks import Encoded, LeftOut
+from shardio.parallel._progress import Progress, ProgressPrinter
+from shardio.parallel._ray import RayExecutor
+from shardio.parallel._session import WriteReport
+from shardio.parallel._task import FailedItem
+from shardio.parallel._write import write_dataset
+
+__all__ = [
+    "Encoded",
+    "FailedItem",
+    "InlineExecutor",
+    "LeftOut",
+    "Progress",
+    "ProgressPrinter",
+    "RayExecutor",
+    "WriteReport",
+    "local_executor",
+    "write_dataset",
+]

@@ -1,0 +1,110 @@
+"""A process pool of our own: its workers end with it, and with the process that made it, however that ends.
+
+Left alone, the workers of a forked `ProcessPoolExecutor` outlive a parent that was killed, hold each
+other's pipes open for ever, and print a traceback each at Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import pickle
+import signal
+import sys
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import connection, get_start_method
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import FrameType
+
+__all__ = ["check_travels", "make_pool", "run_in_worker", "stop_pool"]
+
+_GRACE = 10.0  # seconds in which a worker told to stop may clean up
+_PR_SET_PDEATHSIG = 1
+
+_busy = False
+_stopping = False
+
+
+class _StoppedError(BaseException):
+    """The driver wants no more of this task; not an `Exception`, which callers' functions may catch."""
+
+
+def make_pool() -> ProcessPoolExecutor:
+    """Return a pool of one worker per processor, of the kind that this Python makes by default."""
+    parent = os.getpid() if get_start_method() == "fork" else 0
+    return ProcessPoolExecutor(initializer=_begin_worker, initargs=(parent,))
+
+
+def stop_pool(pool: ProcessPoolExecutor) -> None:
+    """End a pool now: tasks under way clean up, workers that take too long are killed, none is left."""
+    # `terminate_workers` came with Python 3.14; before it there is no public way to the processes.
+    workers = list((getattr(pool, "_processes", None) or {}).values())
+    for worker in workers:
+        with contextlib.suppress(OSError, ValueError):
+            worker.terminate()
+    alive = {worker.sentinel: worker for worker in workers}
+    while alive:
+        ended = connection.wait(list(alive), timeout=_GRACE)
+        if not ended:
+            break
+        for sentinel in ended:
+            del alive[sentinel]
+    for worker in alive.values():
+        with contextlib.suppress(OSError, ValueError):
+            worker.kill()
+    # Its futures are left as they are: a pool that finds its workers dead stumbles over cancelled ones.
+    pool.shutdown(wait=True)
+
+
+def check_travels(function: Callable[..., Any]) -> None:
+    """Refuse a function that cannot be sent to another process, before anything is begun.
+
+    Raises:
+        TypeError: it is a lambda, or defined within another function.
+    """
+    try:
+        pickle.dumps(function)
+    except Exception as error:
+        name = getattr(function, "__qualname__", repr(function))
+        message = (
+            f"fn={name} cannot be sent to worker processes ({error}); define it at the top of a module, "
+            "or give another executor="
+        )
+        raise TypeError(message) from error
+
+
+def run_in_worker(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Call a function in a worker so that SIGTERM ends it in good order."""
+    global _busy  # noqa: PLW0603 - the state of this process
+    try:
+        _busy = True
+        return function(*arguments)
+    finally:
+        _busy = False
+        if _stopping:
+            os._exit(1)
+
+
+def _begin_worker(parent: int) -> None:
+    # Ctrl-C on a terminal reaches all processes; the driver hears it and says what to do.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, _stop)
+    if parent and sys.platform == "linux":
+        # A forked worker holds the pipes that it reads from, so it would never see its parent's end.
+        with contextlib.suppress(OSError, AttributeError):
+            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0)
+        if os.getppid() != parent:
+            os._exit(1)
+
+
+def _stop(_number: int, _frame: FrameType | None) -> None:
+    global _stopping  # noqa: PLW0603 - the state of this process
+    if not _busy:
+        os._exit(1)
+    if not _stopping:
+        _stopping = True
+        raise _StoppedError

@@ -1,0 +1,155 @@
+"""One session from its items to its commit: what is done is kept, what is missing is run, then one commit."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from shardio.catalog import commit_session, complete_tasks, forget_session
+from shardio.errors import CommitConflictError, SchemaError, StorageError
+from shardio.metadata import random_id
+from shardio.parallel._cut import cut_items
+from shardio.parallel._driver import Driver
+from shardio.parallel._progress import Progress, ProgressPrinter
+from shardio.parallel._task import FailedItem, TaskSpec
+from shardio.writer import catalog_to_write, check_mode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+    from concurrent.futures import Executor
+
+    from shardio.catalog import Catalog, Version
+
+__all__ = ["HowToRun", "WriteReport", "catalog_of", "merged_before", "write_session"]
+
+
+@dataclass(frozen=True)
+class WriteReport:
+    """What a parallel write did.
+
+    Attributes:
+        version, digest: of the new version.
+        session: id of the write.
+        tasks: how many there were; `reused` of them were found complete from an earlier run.
+        records: of the write, by split, those of reused tasks too.
+        failed: items that the tasks of this run left out, with `on_error="skip"`.
+    """
+
+    version: int
+    digest: str
+    session: str
+    tasks: int
+    reused: int
+    records: dict[str, int]
+    failed: list[FailedItem]
+
+
+@dataclass(frozen=True, kw_only=True)
+class HowToRun:
+    """How the tasks of a write are run, whatever they write.
+
+    Attributes:
+        executor: where; None for a process pool.
+        tasks: how many; None for as many as suit.
+        on_error: "raise" or "skip".
+        progress: True to print it, or a function of a `Progress`.
+    """
+
+    executor: Executor | None = None
+    tasks: int | None = None
+    on_error: str = "raise"
+    progress: bool | Callable[[Progress], None] = False
+
+
+def catalog_of(url: str, writer: Mapping[str, Any]) -> Catalog:
+    """Return the catalog that `DatasetWriter` with these options writes to."""
+    return catalog_to_write(
+        url, writer.get("storage_options"), single_writer=writer.get("single_writer", False)
+    )
+
+
+def merged_before(url: str, session: str | None, writer: Mapping[str, Any]) -> WriteReport | None:
+    """Return the report of a session that is part of the dataset already, or None."""
+    version = catalog_of(url, writer).latest() if session is not None else None
+    merged = version.manifest.session(session) if version is not None and session is not None else None
+    if version is None or merged is None:
+        return None
+    return WriteReport(
+        version.number, version.digest, merged.session, merged.tasks, merged.tasks, dict(merged.rows), []
+    )
+
+
+def write_session(
+    url: str,
+    items: Iterable[Any],
+    function: Callable[[Any], Any],
+    *,
+    session: str | None,
+    how: HowToRun,
+    writer: Mapping[str, Any],
+    encoded: bool = False,
+) -> WriteReport:
+    """Write items as the tasks of a session and commit them; a rerun runs only the tasks that have not ended.
+
+    Args:
+        url: of the dataset.
+        items, function: as for `write_dataset`.
+        session: the caller's id of it, or None for one that nobody will run again.
+        how: the tasks are run.
+        writer: options of `DatasetWriter`.
+        encoded: the function yields payloads, which are stored as they are.
+
+    Raises:
+        CommitConflictError, CommitOutcomeUnknownError, StorageError: as `DatasetWriter`.
+        Exception: what the function raised.
+    """
+    catalog = catalog_of(url, writer)
+    # A task that is run again is recognised by its session, also where nobody else knows its name.
+    name = session if session is not None else f"write.{random_id()}"
+    check_mode(catalog.latest(), writer["mode"], name, catalog.store.url)
+    cut = cut_items(items, how.tasks)
+    done = complete_tasks(catalog, name) if session is not None else set()
+    printer = ProgressPrinter() if how.progress is True else None
+    show = printer if how.progress is True else how.progress or None
+    driver = Driver(TaskSpec(url, name, function, writer, how.on_error, encoded), how.executor, show)
+    committing = False
+    try:
+        driver.run(cut, done)
+        committing = True
+        version = commit_session(catalog, name, driver.tasks, mode=writer["mode"])
+    except BaseException as error:
+        if session is None:
+            _give_up(catalog, name, driver.tasks, error, committing=committing)
+        raise
+    finally:
+        if printer is not None:
+            printer.close()
+    if session is None:
+        _forget(catalog, name, shards=False)
+    return _report(version, name, driver, reused=len(done))
+
+
+def _give_up(catalog: Catalog, session: str, tasks: int, error: BaseException, *, committing: bool) -> None:
+    """Remove what a write that nobody can run again has stored, unless it may have been committed."""
+    if not committing or isinstance(error, CommitConflictError | SchemaError):
+        _forget(catalog, session, shards=True)
+        return
+    error.add_note(
+        "shardio: all records are stored, and nothing was removed; to finish this write: "
+        f"shardio commit {catalog.store.url} --session {session} --tasks {tasks}"
+    )
+
+
+def _forget(catalog: Catalog, session: str, *, shards: bool) -> None:
+    # What stays is left to `shardio gc`.
+    with contextlib.suppress(StorageError):
+        forget_session(catalog, session, shards=shards)
+
+
+def _report(version: Version, session: str, driver: Driver, *, reused: int) -> WriteReport:
+    merged = version.manifest.session(session)
+    records = dict(merged.rows) if merged is not None else {}
+    return WriteReport(
+        version.number, version.digest, session, driver.tasks, reused, records, sorted(driver.failed)
+    )

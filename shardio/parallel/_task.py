@@ -1,0 +1,187 @@
+"""One task: run the caller's function over some items and write what it yields.
+
+Runs in a worker, which may die at any moment: what it stored is under names of its own attempt, and counts
+only once its receipt is complete.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from shardio.errors import SchemaError, ShardioError
+from shardio.parallel._marks import Encoded, LeftOut
+from shardio.writer import DatasetWriter
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from shardio.parallel._cut import Part
+
+__all__ = ["FailedItem", "TaskResult", "TaskSpec", "run_task", "values_of"]
+
+_MOST_FAILURES = 1000
+_MOST_SHOWN = 200
+
+
+class FailedItem(NamedTuple):
+    """An item that was left out.
+
+    Attributes:
+        item: its number among all items.
+        shown: its repr, cut.
+        error: what the function, or the schema, said.
+    """
+
+    item: int
+    shown: str
+    error: str
+
+
+@dataclass(frozen=True)
+class TaskSpec:
+    """What all tasks of a write share; travels to the workers.
+
+    Attributes:
+        url, session: where to.
+        function: of the caller.
+        writer: options of `DatasetWriter`.
+        on_error: "raise" or "skip".
+        encoded: the function yields payloads of the schema, which are stored as they are.
+    """
+
+    url: str
+    session: str
+    function: Callable[[Any], Any]
+    writer: Mapping[str, Any] = field(default_factory=dict)
+    on_error: str = "raise"
+    encoded: bool = False
+
+
+class TaskResult(NamedTuple):
+    """What a task did: records written, bytes stored, items left out."""
+
+    records: int
+    stored_bytes: int
+    failed: list[FailedItem]
+
+
+def run_task(spec: TaskSpec, part: Part) -> TaskResult:
+    """Write the records of some items as one task.
+
+    Raises:
+        ShardioError: the store or the schema refused, naming the item where one is to blame.
+        Exception: whatever the function raised, with a note that names the item.
+    """
+    failed: list[FailedItem] = []
+    try:
+        with DatasetWriter(
+            spec.url, session=spec.session, task=part.task, commit=False, **spec.writer
+        ) as out:
+            for number, item in enumerate(part.items, part.first):
+                try:
+                    failed += _write_item(spec, out, item, number)
+                except Exception as error:
+                    error.add_note(f"shardio: at item {number}, {_show(item)}")
+                    if spec.on_error == "raise" or not _is_data(error):
+                        raise
+                    failed.append(FailedItem(number, _show(item), f"{type(error).__name__}: {error}"))
+                _check_failures(failed, part)
+    except Exception as error:
+        portable = _portable(error)
+        if portable is error:
+            raise
+        raise portable from None
+    return TaskResult(sum(out.written.values()), out.stored_bytes, failed)
+
+
+def _check_failures(failed: list[FailedItem], part: Part) -> None:
+    if len(failed) > _MOST_FAILURES:
+        last = failed[-1]
+        message = (
+            f"more than {_MOST_FAILURES} records of task {part.task} were left out; the last one, at item "
+            f"{last.item} ({last.shown}): {last.error}"
+        )
+        raise ValueError(message)
+
+
+def _write_item(spec: TaskSpec, out: DatasetWriter, item: Any, number: int) -> list[FailedItem]:
+    """Write what the function yields for an item; return what it left out itself."""
+    values = values_of(spec.function(item))
+    left_out: list[FailedItem] = []
+    if spec.on_error == "raise":
+        for split, value in values:
+            if isinstance(value, LeftOut):
+                left_out.append(FailedItem(number, value.shown, value.error))
+            elif spec.encoded or isinstance(value, Encoded):
+                out.write_encoded(value, split)
+            else:
+                out.write(value, split)
+        return left_out
+    # All or nothing of an item: a function that fails half-way must not leave its first records.
+    payloads = []
+    for split, value in values:
+        if isinstance(value, LeftOut):
+            left_out.append(FailedItem(number, value.shown, value.error))
+        else:
+            ready = spec.encoded or isinstance(value, Encoded)
+            payloads.append((split, value if ready else out.encode(value)))
+    for taken, (split, payload) in enumerate(payloads):
+        try:
+            out.write_encoded(payload, split)
+        except SchemaError as error:
+            # A record that is too long, say.
+            if not taken:
+                raise
+            raise _TakenError(str(error)) from error
+    return left_out
+
+
+class _TakenError(ValueError):
+    """An item failed after some of its records were taken, so it cannot be left out."""
+
+
+def values_of(result: Any) -> Iterator[tuple[str, Any]]:
+    """Yield (split, value) for what a function gave: an iterable of values, one value, or None for none.
+
+    A value may come as `(split, value)`, else its split is "train". A mapping, bytes or text is one value.
+    """
+    if result is None:
+        return
+    single = isinstance(result, Mapping | bytes | bytearray | memoryview | str) or not isinstance(
+        result, Iterable
+    )
+    for value in [result] if single or _names_split(result) else result:
+        yield (value[0], value[1]) if _names_split(value) else ("train", value)
+
+
+def _names_split(value: Any) -> bool:
+    return isinstance(value, tuple) and len(value) == 2 and isinstance(value[0], str)
+
+
+def _is_data(error: Exception) -> bool:
+    """Tell whether the item is to blame, and not the store that could not take it."""
+    return not isinstance(error, ShardioError | _TakenError) or isinstance(error, SchemaError)
+
+
+def _portable(error: Exception) -> Exception:
+    """Return an error that arrives in another process: the same, or one that says its words."""
+    try:
+        if type(pickle.loads(pickle.dumps(error))) is type(error):  # noqa: S301 - our own bytes, a moment old
+            return error
+    except Exception:  # noqa: BLE001, S110 - whatever pickling says, the words below are what is left
+        pass
+    words = RuntimeError(f"{type(error).__name__}: {error}")
+    for note in getattr(error, "__notes__", ()):
+        words.add_note(note)
+    return words
+
+
+def _show(item: Any) -> str:
+    try:
+        shown = repr(item)
+    except Exception:  # noqa: BLE001 - the error to be told is another one
+        shown = f"<{type(item).__name__} whose repr fails>"
+    return shown if len(shown) <= _MOST_SHOWN else shown[:_MOST_SHOWN] + "..."

@@ -1,0 +1,127 @@
+"""`write_dataset`: a dataset from many processes, in one commit."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from shardio.parallel._session import HowToRun, WriteReport, write_session
+from shardio.parallel._shuffle import write_shuffled
+from shardio.writer import check_options
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+    from concurrent.futures import Executor
+    from pathlib import Path
+
+    from shardio.codecs import RecordCodec
+    from shardio.metadata import Schema
+    from shardio.parallel._progress import Progress
+
+__all__ = ["write_dataset"]
+
+
+def write_dataset(  # noqa: PLR0913 - the options are the public contract
+    url: str | Path,
+    items: Iterable[Any],
+    fn: Callable[[Any], Any],
+    *,
+    schema: Mapping[str, Any] | Schema | RecordCodec | None = None,
+    executor: Executor | None = None,
+    session: str | None = None,
+    ordered: bool = False,
+    mode: str = "create",
+    tasks: int | None = None,
+    shuffle: int | None = None,
+    on_error: str = "raise",
+    progress: bool | Callable[[Progress], None] = False,
+    spool_dir: str | Path | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+    **writer: Any,
+) -> WriteReport:
+    """Write a dataset from many processes, in one commit.
+
+    Each task writes its own shards under one session; the caller's process commits once, at the end. Tasks
+    whose worker died are run again; a driver that died is started again with the same `session` and goes on,
+    running only the tasks that had not ended. Until the commit nothing is visible.
+
+    Args:
+        url: of the dataset.
+        items: what `fn` is called with; a sequence, or any iterable.
+        fn: called with each item, in a worker, and importable there; returns a value, an iterable of values
+            (it may be a generator), or None for none. A value may come as `(split, value)`, with a tuple.
+        schema: as for `DatasetWriter`.
+        executor: any `concurrent.futures.Executor`: a process pool (default), `dask.distributed`'s
+            `Client.get_executor()`, `mpi4py.futures.MPIPoolExecutor`, `shardio.parallel.RayExecutor`.
+        session: the caller's own id of this write, by which a rerun continues; items, `fn` and `tasks` must
+            be the same then.
+        ordered: promise that records stand in the order of their items; they do in any case, unless
+            `shuffle` is given, which this refuses.
+        mode: "create", "append" or "overwrite".
+        tasks: how many tasks to cut the items into, each with shards of its own; by default 32 to 512, or one
+            per 256 items where their number is not known.
+        shuffle: seed of a global shuffle while writing, in bounded memory: a first pass through a spool
+            dataset in `spool_dir`, a second one in random order. On several machines `spool_dir` must be
+            shared.
+        on_error: what happens to an item for which `fn` raises, or whose value does not fit the schema:
+            "raise" ends the write, "skip" leaves the item out and lists it in the report.
+        progress: True for a bar on a terminal and lines in a log, or a function of a `Progress`.
+        spool_dir: as for `DatasetWriter`, in each worker.
+        storage_options: as in fsspec.
+        writer: further options of `DatasetWriter`: `compression`, `level`, `shard_bytes`, `block_bytes`,
+            `encoding`, `metadata`, `single_writer`.
+
+    Raises:
+        Exception: the first error of `fn`, with a note that names the item; nothing was published, and a
+            rerun with the same `session` continues.
+        TypeError: `fn` cannot be sent to another process.
+        ValueError: an option that makes no sense, by name.
+        CommitConflictError, CommitOutcomeUnknownError, StorageError: as `DatasetWriter`.
+
+    Example:
+        >>> import shardio, tempfile
+        >>> from concurrent.futures import ThreadPoolExecutor
+        >>> def squares(start):
+        ...     for n in range(start, start + 3):
+        ...         yield {"n": n, "square": n * n}
+        >>> url = tempfile.mkdtemp() + "/squares"
+        >>> schema = {"n": "int64", "square": "int64"}
+        >>> with ThreadPoolExecutor(2) as executor:
+        ...     report = shardio.write_dataset(url, [0, 3, 6], squares, schema=schema, executor=executor)
+        >>> report.records
+        {'train': 9}
+        >>> int(shardio.open(url)[7]["square"])
+        49
+    """
+    options = {"schema": schema, "mode": mode, "storage_options": storage_options, **writer}
+    _check(ordered=ordered, tasks=tasks, shuffle=shuffle, on_error=on_error, session=session, writer=options)
+    if spool_dir is not None:
+        options["spool_dir"] = spool_dir
+    how = HowToRun(executor=executor, tasks=tasks, on_error=on_error, progress=progress)
+    if shuffle is not None:
+        return write_shuffled(str(url), items, fn, seed=shuffle, session=session, how=how, writer=options)
+    return write_session(str(url), items, fn, session=session, how=how, writer=options)
+
+
+def _check(
+    *,
+    ordered: bool,
+    tasks: int | None,
+    shuffle: int | None,
+    on_error: str,
+    session: str | None,
+    writer: Mapping[str, Any],
+) -> None:
+    """Refuse options that make no sense, by name, before any process is started."""
+    if on_error not in ("raise", "skip"):
+        message = f'on_error={on_error!r} must be "raise" or "skip"'
+        raise ValueError(message)
+    if ordered and shuffle is not None:
+        raise ValueError("ordered=True keeps the order of the items and shuffle= breaks it: give one of them")
+    if tasks is not None and tasks < 1:
+        message = f"tasks={tasks} must be at least 1"
+        raise ValueError(message)
+    taken = sorted({"task", "commit"} & set(writer))
+    if taken:
+        message = f"{taken[0]}= is what write_dataset gives each task itself; leave it out"
+        raise TypeError(message)
+    check_options(writer["mode"], session, 0, commit=True, shard_bytes=writer.get("shard_bytes", 1))
