@@ -1,0 +1,23 @@
+"""From what people have, and back: converters of foreign data sets, and exports.
+
+`convert_dataset` reads image folders, lists, JSON lines, text, Parquet and Arrow, WebDataset, MDS,
+TorchRecord, codewithgpu and TFRecord; `export_dataset` writes TFRecord, WebDataset, JSON lines, Parquet and
+image folders.  One file per source and target; pyarrow and lmdb load when they are first needed.
+"""
+
+from __future__ import annotations
+
+from shardio.convert._convert import ConvertReport, convert_dataset
+from shardio.convert._export import TARGET_KINDS, ExportReport, export_dataset
+from shardio.convert._kinds import SOURCE_KINDS
+from shardio.convert._left_out import SkippedRecord
+
+__all__ = [
+    "SOURCE_KINDS",
+    "TARGET_KINDS",
+    "ConvertReport",
+    "ExportReport",
+    "SkippedRecord",
+    "convert_dataset",
+    "export_dataset",
+]

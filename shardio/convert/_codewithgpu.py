@@ -1,0 +1,187 @@
+"""codewithgpu records: `METADATA`, and pairs of `.data` and `.index` files; `start length` a line and record.
+
+A record is a `FeatureMap`, a protobuf message: `map<string, Feature> = 1`, and a Feature one of bytes (1),
+float (2), int64 (3), a list of Features (4), a FeatureMap (5).  METADATA says the types; maps become
+features called `outer.inner`.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from shardio.convert._files import find_files, read_whole, split_of
+from shardio.convert._source import Odd, Piece, Sample, Source, SourceOptions
+from shardio.convert._wire import read_fields
+from shardio.errors import FormatError
+from shardio.metadata import Feature
+from shardio.storage import connect
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+__all__ = ["CodeWithGpu"]
+
+_RUN = 8 << 20
+_MOST_LEVELS = 32
+_TYPES = {
+    "BYTES": "bytes", "STRING": "text", "INT64": "int64", "FLOAT64": "float32", "FLOAT32": "float32",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class CodeWithGpu(Source):
+    """A folder of codewithgpu records."""
+
+    kind: ClassVar[str] = "codewithgpu"
+    place: Any
+    options: SourceOptions
+
+    @cached_property
+    def _metadata(self) -> dict[str, Any]:
+        for file in find_files(self.place, self.options.storage_options).files:
+            if file.key.rpartition("/")[2] == "METADATA":
+                data = read_whole(file.root, file.key, self.options.storage_options, max_bytes=16 << 20)
+                try:
+                    metadata = json.loads(data)
+                    metadata["features"].items()
+                except (ValueError, KeyError, TypeError, AttributeError) as error:
+                    raise FormatError(f"METADATA is damaged ({error!r})", url=file.url) from None
+                return dict(metadata)
+        raise FormatError("there is no METADATA here", url=str(self.place))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"place": self.place, "options": self.options, "_metadata": self._metadata}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+
+    def pieces(self) -> list[Piece]:
+        """Return runs of records."""
+        files = find_files(self.place, self.options.storage_options).files
+        sizes = {file.key: file for file in files if file.key.endswith(".data")}
+        indexes = [file for file in files if file.key.endswith(".index")]
+        alone = sizes.keys() ^ {f"{file.key.removesuffix('.index')}.data" for file in indexes}
+        if alone:
+            raise FormatError("a .data or .index file is missing", url=str(self.place), found=min(alone))
+        splits = split_of([file.key for file in indexes])
+        runs = []
+        entries = 0
+        for file in indexes:
+            data = sizes[f"{file.key.removesuffix('.index')}.data"]
+            spans = _spans(read_whole(file.root, file.key, self.options.storage_options), file.url, data.size)
+            entries += len(spans)
+            for first, part in _runs(spans):
+                size = sum(stop - start for start, stop in part)
+                runs.append(
+                    Piece(file.root, data.key, splits(file.key), size, first, first + len(part), part)
+                )
+        if entries != self._metadata.get("entries", entries):
+            raise FormatError(
+                "the index files do not hold the records that METADATA says",
+                url=str(self.place), expected=self._metadata["entries"], found=entries,
+            )  # fmt: skip
+        return runs
+
+    def read(self, piece: Piece) -> Iterator[Sample | Odd]:
+        """Yield the records of a run."""
+        with connect(piece.root, storage_options=self.options.storage_options).open(piece.key) as file:
+            payloads = file.read_many([start for start, _ in piece.extra], [stop for _, stop in piece.extra])
+        for row, payload in enumerate(payloads, piece.start):
+            where = f"{piece.url} row {row}"
+            try:
+                yield Sample(where, _feature_map(bytes(payload), self._metadata["features"]))
+            except (ValueError, struct.error) as error:
+                yield Odd(where, f"the record is damaged: {error}")
+
+    def known(self) -> Mapping[str, Feature | str]:
+        """Return the types that METADATA declares; sizes of lists it does not know."""
+        return dict(_declared(self._metadata["features"], ""))
+
+
+def _declared(features: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Feature | str]]:
+    for name, kind in features.items():
+        if isinstance(kind, dict):
+            yield from _declared(kind, f"{prefix}{name}.")
+        elif isinstance(kind, list) and len(kind) == 1 and kind[0] in _TYPES:
+            yield prefix + name, Feature(_TYPES[kind[0]], shape=(None,))
+        elif isinstance(kind, str) and kind in _TYPES:
+            # Bytes may be images; a look at them tells.
+            if kind != "BYTES":
+                yield prefix + name, _TYPES[kind]
+        else:
+            yield prefix + name, "json"
+
+
+def _spans(index: bytes, url: str, size: int) -> list[tuple[int, int]]:
+    spans = []
+    for number, line in enumerate(index.splitlines()):
+        try:
+            start, length = map(int, line.split())
+        except ValueError:
+            raise FormatError("a line of the index is not `start length`", url=url, row=number) from None
+        if start < 0 or length < 0 or start + length > size:
+            raise FormatError(
+                "a record lies behind the end of the file", url=url, row=number, found=start + length
+            )
+        spans.append((start, start + length))
+    return spans
+
+
+def _runs(spans: list[tuple[int, int]]) -> Iterator[tuple[int, list[tuple[int, int]]]]:
+    first, size = 0, 0
+    for number, (start, stop) in enumerate(spans):
+        if size and size + stop - start > _RUN:
+            yield first, spans[first:number]
+            first, size = number, 0
+        size += stop - start
+    if spans:
+        yield first, spans[first:]
+
+
+def _feature_map(
+    payload: bytes, kinds: Mapping[str, Any], prefix: str = "", level: int = 0
+) -> dict[str, Any]:
+    if level > _MOST_LEVELS:
+        raise ValueError("maps lie too deep in one another")
+    value: dict[str, Any] = {}
+    for number, entry in read_fields(payload):
+        if number != 1 or not isinstance(entry, bytes):
+            continue
+        parts = dict(read_fields(entry))
+        name, feature = _bytes(parts.get(1, b"")).decode(), _bytes(parts.get(2, b""))
+        kind = kinds.get(name)
+        if isinstance(kind, dict):
+            fields = dict(read_fields(feature))
+            value |= _feature_map(_bytes(fields.get(5, b"")), kind, f"{prefix}{name}.", level + 1)
+        else:
+            value[prefix + name] = _value(feature, kind, level)
+    return value
+
+
+def _value(feature: bytes, kind: Any, level: int) -> Any:
+    """Return a Feature's value; one without any is an empty list, or the zero of its kind."""
+    fields = list(read_fields(feature))
+    if isinstance(kind, list):
+        items = [item for number, data in fields if number == 4 for _, item in read_fields(_bytes(data))]
+        return [_value(_bytes(item), kind[0] if kind else None, level + 1) for item in items]
+    if not fields:
+        return {"BYTES": b"", "STRING": "", "INT64": 0, "FLOAT32": 0.0, "FLOAT64": 0.0}.get(kind)
+    number, data = fields[-1]
+    if number == 1:
+        return _bytes(data).decode() if kind == "STRING" else _bytes(data)
+    if number == 2:
+        return struct.unpack("<f", _bytes(data))[0]
+    if number == 3 and isinstance(data, int):
+        return data - (1 << 64) if data >> 63 else data
+    message = f"a feature is of kind {number}, and METADATA says {kind}"
+    raise ValueError(message)
+
+
+def _bytes(value: int | bytes) -> bytes:
+    if isinstance(value, int):
+        raise ValueError("a number stands where bytes should be")  # noqa: TRY004 - the data is wrong
+    return value

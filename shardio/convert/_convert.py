@@ -1,0 +1,236 @@
+"""`convert_dataset`: a foreign data set becomes a dataset, in parallel, in one commit, or nothing does.
+
+The caller's process lists the source, looks at some records and settles the schema; workers read pieces,
+encode and write.  What is odd is refused, or left out, counted and listed where the caller asked for that.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from shardio.convert._kinds import open_source
+from shardio.convert._left_out import SkippedRecord
+from shardio.convert._settle import settle
+from shardio.convert._source import Odd, Piece, Source, SourceOptions
+from shardio.convert._splits import Splitter
+from shardio.convert._worker import ConvertWorker
+from shardio.errors import FormatError, NotFoundError
+from shardio.metadata import Schema
+from shardio.parallel import local_executor, write_dataset
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from shardio.parallel import Progress, WriteReport
+
+__all__ = ["ConvertReport", "convert_dataset"]
+
+_SMALL = 16 << 20
+_TASK_BYTES = 256 << 20
+_FEW_TASKS = 16
+_MOST_TASKS = 4096
+
+
+@dataclass(frozen=True)
+class ConvertReport:
+    """What a conversion did.
+
+    Attributes:
+        source, kind: what was converted.
+        url, version, digest: what it became.
+        records: by split.
+        schema: of the records, or None where they are bytes.
+        skipped: what was left out, with `on_error="skip"`; empty otherwise.
+        ignored: names of files that lay in the source and were no part of it.
+        notes: what deserves attention, such as features of TFRecords that no schema can hold; their
+            payloads are kept.
+    """
+
+    source: str
+    kind: str
+    url: str
+    version: int
+    digest: str
+    records: Mapping[str, int]
+    schema: Schema | None
+    skipped: Sequence[SkippedRecord] = ()
+    ignored: Sequence[str] = ()
+    notes: Sequence[str] = ()
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as JSON holds it."""
+        schema = (
+            None if self.schema is None else {name: feature.short for name, feature in self.schema.items()}
+        )
+        return {
+            "source": self.source,
+            "kind": self.kind,
+            "url": self.url,
+            "version": self.version,
+            "digest": self.digest,
+            "records": dict(self.records),
+            "schema": schema,
+            "encoding": None if self.schema is None else self.schema.encoding,
+            "skipped": [{"where": each.where, "reason": each.reason} for each in self.skipped],
+            "ignored": list(self.ignored),
+            "notes": list(self.notes),
+        }
+
+
+def convert_dataset(  # noqa: PLR0913 - the options are the public contract
+    source: Any,
+    url: str | Path,
+    *,
+    kind: str | None = None,
+    schema: Mapping[str, Any] | Schema | None = None,
+    process: Callable[[Any], Any] | None = None,
+    split: str | Mapping[str, float] | None = None,
+    on_error: str = "raise",
+    shuffle: int | None = None,
+    seed: int = 0,
+    workers: int | None = None,
+    executor: Any = None,
+    root: str | Path | None = None,
+    classes: Sequence[str] | None = None,
+    check_images: bool = True,
+    encoding: str | None = None,
+    mode: str = "create",
+    metadata: Mapping[str, Any] | None = None,
+    session: str | None = None,
+    progress: bool | Callable[[Progress], None] = False,
+    source_options: Mapping[str, Any] | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+    **writer: Any,
+) -> ConvertReport:
+    r"""Convert a foreign data set into a dataset.
+
+    Args:
+        source: URL or path of a file or folder, a pattern (`"shards/*.tar"`), a list of URLs, or for
+            `kind="list"` any Python list of items.
+        url: of the dataset.
+        kind: one of `SOURCE_KINDS`; None tells it by the names of the files.
+        schema: types of some features instead of those inferred (None leaves a feature out), or a whole
+            `Schema`.
+        process: for lists: called with each line, row or item, in a worker (and, to see what it makes, with
+            some of them before); returns a value, several, or none.
+        split: a name for all records, or shares such as `{"train": 0.9, "test": 0.1}`; None keeps the
+            source's splits.
+        on_error: what to do about what cannot become a record: "raise", or "skip": left out and listed in
+            the report.
+        shuffle: seed of a global shuffle of the records while writing, in bounded memory.
+        seed: of the division by shares.
+        workers: processes; None for as many as there are processors, and none besides this one for small
+            sources.
+        executor: any `concurrent.futures.Executor`, instead of `workers`.
+        root: folder that relative paths in a list start from; by default that of the list.
+        classes: names of classes in the order of their labels; by default those found, sorted.
+        check_images: decode every image of image folders and lists once, to find those that cannot be.
+        encoding: of the records, as in `DatasetWriter`.
+        mode: "create", "append" or "overwrite".
+        metadata: free metadata, besides what the source gives, such as "labels".
+        session: the caller's own id of this write, by which a rerun after a failure continues.
+        progress: True for a bar, or a function of a `shardio.parallel.Progress`.
+        source_options, storage_options: for the source's and the dataset's filesystem, as in fsspec.
+        writer: further options of `DatasetWriter`: `compression`, `shard_bytes`, `block_bytes`, `level`,
+            `spool_dir`.
+
+    Returns:
+        Version, records by split, schema, and what was left out.
+
+    Raises:
+        FormatError, SchemaError: something cannot become a record; says where. Nothing was published.
+        NotFoundError: there is nothing, or nothing of this kind.
+        ValueError: the kind cannot be told, or an option makes no sense.
+        CommitConflictError, StorageError: as `DatasetWriter`.
+
+    Example:
+        >>> import json, pathlib, shardio, tempfile
+        >>> folder = pathlib.Path(tempfile.mkdtemp())
+        >>> lines = [json.dumps({"name": name, "legs": 2}) for name in ("wren", "robin")]
+        >>> _ = (folder / "birds.jsonl").write_text("\n".join(lines))
+        >>> shardio.convert_dataset(folder / "birds.jsonl", folder / "birds").records
+        {'train': 2}
+        >>> shardio.open(folder / "birds")[1]["name"]
+        'robin'
+    """
+    if on_error not in ("raise", "skip"):
+        message = f'on_error={on_error!r} must be "raise" or "skip"'
+        raise ValueError(message)
+    options = SourceOptions(
+        storage_options=source_options, process=process, root=None if root is None else str(root),
+        check_images=check_images, classes=None if classes is None else tuple(classes),
+    )  # fmt: skip
+    opened = open_source(source, kind, options)
+    splitter = Splitter(split, seed)
+    pieces, odd = _contents(opened, on_error, _shown(source))
+    settled, notes = settle(opened, pieces, schema, encoding, lenient=on_error == "skip")
+    worker = ConvertWorker(opened, settled, splitter, on_error, _dropped(schema))
+    own = None if executor is not None else _executor(pieces, workers)
+    report = write_dataset(
+        url, pieces, worker, schema=settled, executor=executor or own, session=session, mode=mode,
+        tasks=_tasks(pieces), shuffle=shuffle, progress=progress, storage_options=storage_options,
+        metadata={**opened.metadata(), **dict(metadata or {})}, **writer,
+    )  # fmt: skip
+    return _told(_shown(source), str(url), opened, settled, notes, odd, report)
+
+
+def _contents(source: Source, on_error: str, shown: str) -> tuple[Sequence[Piece], list[Odd]]:
+    """Return what there is to read, and what was found odd before reading; or refuse it."""
+    pieces = source.pieces()
+    odd = list(source.odd())
+    if odd and on_error == "raise":
+        raise FormatError(odd[0].reason, url=odd[0].where, advice='on_error="skip" leaves it out')
+    if not pieces and not odd:
+        raise NotFoundError(f"there is nothing of kind {source.kind!r} here", url=shown)
+    return pieces, odd
+
+
+def _told(
+    place: str,
+    url: str,
+    source: Source,
+    schema: Schema | None,
+    notes: Sequence[str],
+    odd: Sequence[Odd],
+    report: WriteReport,
+) -> ConvertReport:
+    skipped = [SkippedRecord(each.where, each.reason) for each in odd]
+    skipped += [SkippedRecord(each.shown, each.error) for each in report.failed]
+    return ConvertReport(
+        source=place,
+        kind=source.kind,
+        url=url,
+        version=report.version,
+        digest=report.digest,
+        records=dict(report.records),
+        schema=schema,
+        skipped=skipped,
+        ignored=list(source.ignored()),
+        notes=notes,
+    )
+
+
+def _dropped(schema: Any) -> frozenset[str] | None:
+    """Return the features that the caller does not want; None is all that a whole schema does not name."""
+    if isinstance(schema, Schema):
+        return None
+    return frozenset(name for name, wanted in (schema or {}).items() if wanted is None)
+
+
+def _executor(pieces: Sequence[Piece], workers: int | None) -> Any:
+    if workers is not None:
+        return local_executor(workers)
+    return local_executor(1) if sum(piece.size for piece in pieces) < _SMALL else None
+
+
+def _tasks(pieces: Sequence[Piece]) -> int:
+    """Return how many tasks suit a source: each leaves a shard a split, and is what a lost worker costs."""
+    total = sum(piece.size for piece in pieces)
+    wanted = max(1 if total < _SMALL else _FEW_TASKS, total // _TASK_BYTES)
+    return max(1, min(wanted, len(pieces), _MOST_TASKS))
+
+
+def _shown(source: Any) -> str:
+    return source if isinstance(source, str) else str(source)[:200]

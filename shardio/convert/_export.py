@@ -1,0 +1,167 @@
+"""`export_dataset`: a dataset becomes files that other programs read; all of them appear, or none."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from shardio.convert._left_out import SkippedRecord
+from shardio.convert._outbox import Outbox
+from shardio.convert._to_images import ImageFolderWriter
+from shardio.convert._to_jsonl import JsonLinesWriter
+from shardio.convert._to_parquet import ParquetWriter
+from shardio.convert._to_tfrecord import TfRecordWriter
+from shardio.convert._to_webdataset import WebDatasetWriter
+from shardio.errors import ShardioError, StorageError
+from shardio.reader import open as open_dataset
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from pathlib import Path
+
+    from shardio.convert._target import TargetWriter
+    from shardio.reader import DatasetReader
+
+__all__ = ["TARGET_KINDS", "ExportReport", "export_dataset"]
+
+_TARGETS: dict[str, type[TargetWriter]] = {
+    "tfrecord": TfRecordWriter,
+    "webdataset": WebDatasetWriter,
+    "jsonl": JsonLinesWriter,
+    "parquet": ParquetWriter,
+    "images": ImageFolderWriter,
+}
+TARGET_KINDS = tuple(_TARGETS)
+_EVERY = 1024
+_TOGETHER = 256
+
+
+@dataclass(frozen=True)
+class ExportReport:
+    """What an export did.
+
+    Attributes:
+        url, version, digest: the dataset, as it was read.
+        target, kind: what was made of it.
+        records: by split.
+        files: names below the target, in the order in which they were made.
+        skipped: damaged records that were left out, with `on_error="skip"`.
+    """
+
+    url: str
+    version: int
+    digest: str
+    target: str
+    kind: str
+    records: Mapping[str, int]
+    files: list[str]
+    skipped: list[SkippedRecord]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as JSON holds it."""
+        skipped = [{"where": each.where, "reason": each.reason} for each in self.skipped]
+        return {**vars(self), "records": dict(self.records), "skipped": skipped}
+
+
+def export_dataset(  # noqa: PLR0913 - the options are the public contract
+    url: str | Path,
+    target: str | Path,
+    *,
+    kind: str,
+    split: str | None = None,
+    version: int | None = None,
+    compression: str | None = None,
+    shard_bytes: int = 256 << 20,
+    on_error: str = "raise",
+    storage_options: Mapping[str, Any] | None = None,
+    target_options: Mapping[str, Any] | None = None,
+    allow_roots: Mapping[str, Mapping[str, Any]] | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> ExportReport:
+    r"""Export a dataset to files of another kind, in the order of its records, in bounded memory.
+
+    Args:
+        url: of the dataset.
+        target: folder, or URL, that the files go to; must not exist, or be empty.
+        kind: one of `TARGET_KINDS`.
+        split: one split; None for all.
+        version: a number; None for the latest.
+        compression: "gzip" for `tfrecord` and `jsonl`; "zstd" or "gzip" for `parquet`; None as usual there.
+        shard_bytes: bytes after which a new file is begun, where the kind has several.
+        on_error: about damaged records: "raise", or "skip": left out and listed in the report.
+        storage_options, target_options: of the dataset's and the target's filesystem, as in fsspec.
+        allow_roots: as in `shardio.open`.
+        progress: called with records done and records in all.
+
+    Raises:
+        ValueError: the kind cannot hold these records; says which feature. Nothing was made.
+        CommitConflictError: there is something at the target already, or two records want the same name.
+        UnsafeNameError: a record names a file outside of the target.
+        FormatError, StorageError: reading or writing failed; nothing was made.
+
+    Example:
+        >>> import pathlib, shardio, tempfile
+        >>> folder = tempfile.mkdtemp()
+        >>> with shardio.DatasetWriter(folder + "/birds", schema={"name": "text"}) as out:
+        ...     out.write({"name": "wren"})
+        >>> shardio.export_dataset(folder + "/birds", folder + "/plain", kind="jsonl").files
+        ['train.jsonl']
+        >>> pathlib.Path(folder, "plain", "train.jsonl").read_text()
+        '{"name": "wren"}\n'
+    """
+    if kind not in _TARGETS:
+        message = f"kind={kind!r} must be one of {', '.join(_TARGETS)}"
+        raise ValueError(message)
+    if shard_bytes < 1:
+        message = f"shard_bytes={shard_bytes} must be at least 1"
+        raise ValueError(message)
+    if on_error not in ("raise", "skip"):
+        message = f'on_error={on_error!r} must be "raise" or "skip"'
+        raise ValueError(message)
+    reading: dict[str, Any] = {"storage_options": storage_options, "allow_roots": allow_roots}
+    whole = open_dataset(url, split="all" if split is None else split, version=version, **reading)
+    names = sorted(whole.splits) if split is None else [split]
+    total = sum(whole.splits[name] for name in names)
+    records = dict.fromkeys(names, 0)
+    skipped: list[SkippedRecord] = []
+    done = 0
+    form = _TARGETS[kind]
+    form.check(whole.schema, compression)
+    with Outbox(str(target), target_options) as outbox:
+        for name in names:
+            reader = open_dataset(url, split=name, version=whole.version, decode=form.decode, **reading)
+            with form(
+                outbox, name, reader, compression=compression, shard_bytes=shard_bytes, splits=len(names)
+            ) as out:
+                for value in reader if on_error == "raise" else _undamaged(reader, skipped):
+                    out.add(value)
+                    records[name] += 1
+                    done += 1
+                    if progress is not None and done % _EVERY == 0:
+                        progress(done, total)
+        files = list(outbox.names)
+    if progress is not None:
+        progress(done, total)
+    return ExportReport(str(url), whole.version, whole.digest, str(target), kind, records, files, skipped)
+
+
+def _undamaged(reader: DatasetReader, skipped: list[SkippedRecord]) -> Iterator[Any]:
+    """Yield the values of a split but for the damaged ones, which are listed."""
+    for start in range(0, len(reader), _TOGETHER):
+        part = range(start, min(start + _TOGETHER, len(reader)))
+        try:
+            yield from reader.read(part)
+            continue
+        except StorageError:
+            raise
+        except ShardioError:
+            pass
+        for position in part:
+            try:
+                value = reader[position]
+            except StorageError:
+                raise
+            except ShardioError as error:
+                skipped.append(SkippedRecord(f"{reader.source.url} {reader.split} {position}", str(error)))
+                continue
+            yield value

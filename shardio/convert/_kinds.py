@@ -1,0 +1,121 @@
+"""What kind of source lies at a place: told by index files and by names, never guessed from content."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from shardio.convert._codewithgpu import CodeWithGpu
+from shardio.convert._files import find_files, read_whole
+from shardio.convert._images import IMAGE_ENDINGS, ImageFolder
+from shardio.convert._jsonl import JSON_ENDINGS, JsonLines
+from shardio.convert._listing import Listing
+from shardio.convert._mds import MdsFolder, is_mds_index
+from shardio.convert._parquet import ARROW_ENDINGS, PARQUET_ENDINGS, ArrowFiles
+from shardio.convert._text import TEXT_ENDINGS, TextFiles
+from shardio.convert._tfrecord import ShardioDataset, TfRecords
+from shardio.convert._torchrecord import TorchRecord
+from shardio.convert._webdataset import TAR_ENDINGS, WebDataset
+
+if TYPE_CHECKING:
+    from shardio.convert._source import Source, SourceOptions
+
+__all__ = ["SOURCE_KINDS", "open_source"]
+
+_SOURCES: dict[str, Any] = {
+    "images": ImageFolder,
+    "list": Listing,
+    "jsonl": JsonLines,
+    "text": TextFiles,
+    "parquet": ArrowFiles,
+    "arrow": ArrowFiles,
+    "webdataset": WebDataset,
+    "mds": MdsFolder,
+    "torchrecord": TorchRecord,
+    "codewithgpu": CodeWithGpu,
+    "tfrecord": TfRecords,
+    "shardio": ShardioDataset,
+}
+SOURCE_KINDS = tuple(_SOURCES)
+_ENDINGS = {
+    "jsonl": JSON_ENDINGS,
+    "webdataset": TAR_ENDINGS,
+    "parquet": PARQUET_ENDINGS + ARROW_ENDINGS,
+    "tfrecord": (".tfrecord", ".tfrecords", ".tfrec", ".tfrecord.gz", ".tfrecord.zst", ".tfrecords.gz"),
+    "images": IMAGE_ENDINGS,
+    "list": (".csv", ".tsv", ".lst"),
+    "text": TEXT_ENDINGS,
+}
+
+
+def open_source(place: Any, kind: str | None, options: SourceOptions) -> Source:
+    """Return the source at a place.
+
+    Args:
+        place: URL of a file or folder, a pattern, a list of URLs, or a list of items.
+        kind: its kind, or None to tell by the names of what lies there.
+        options: what the caller says about it.
+
+    Raises:
+        ValueError: no such kind, or it cannot be told.
+        NotFoundError: there is nothing.
+    """
+    if isinstance(place, Path):
+        place = os.fspath(place)
+    elif isinstance(place, Sequence) and not isinstance(place, str):
+        place = [os.fspath(each) if isinstance(each, Path) else each for each in place]
+    if kind is None:
+        kind = _told(place, options)
+    if kind not in _SOURCES:
+        message = f"kind={kind!r} must be one of {', '.join(_SOURCES)}"
+        raise ValueError(message)
+    source: Source = _SOURCES[kind](place, options)
+    return source
+
+
+def _told(place: Any, options: SourceOptions) -> str:
+    if not isinstance(place, str):
+        if options.process is None and place and all(isinstance(each, str) for each in place):
+            endings = {_by_ending(each) for each in place}
+            if len(endings) == 1 and (kind := endings.pop()) not in (None, "images"):
+                return str(kind)
+        return "list"
+    found = find_files(place, options.storage_options)
+    names = {file.key.rpartition("/")[2] for file in found.files}
+    if any("_shardio/manifests/" in file.key for file in found.files):
+        return "shardio"
+    if "data.mdb" in names:
+        return "torchrecord"
+    if "METADATA" in names and any(name.endswith(".data") for name in names):
+        return "codewithgpu"
+    for file in found.files:
+        if file.key.rpartition("/")[2] == "index.json" and is_mds_index(
+            read_whole(file.root, file.key, options.storage_options, max_bytes=64 << 20)
+        ):
+            return "mds"
+    if found.single and found.files[0].key.lower().endswith(".txt") and options.process is not None:
+        return "list"
+    kinds = Counter(kind for file in found.files if (kind := _by_ending(file.key)) is not None)
+    # Text and lists often lie beside data of other kinds: as notes, labels and licences.
+    main = [kind for kind, _ in kinds.most_common() if kind not in ("text", "list")] or list(kinds)
+    if len(main) == 1:
+        return main[0]
+    message = (
+        f"{place}: what kind of source this is cannot be told by its names"
+        + (f" (there are {', '.join(main)})" if main else "")
+        + f"; give kind=, one of {', '.join(_SOURCES)}"
+    )
+    raise ValueError(message)
+
+
+def _by_ending(key: str) -> str | None:
+    name = key.lower()
+    if ".tfrecord" in name and name.endswith((".shardidx", ".index", ".idx")):
+        return None
+    for kind, endings in _ENDINGS.items():
+        if name.endswith(endings) or (kind == "tfrecord" and ".tfrecord-" in name):
+            return kind
+    return None

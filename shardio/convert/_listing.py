@@ -1,0 +1,177 @@
+"""Lists: paths and labels in a text or CSV file, or a Python list, with the caller's function or without.
+
+A line of text is handed to the function as it stands, a row of CSV as a dict by its header, an item of a
+Python list as it is.  Without a function a line is a path and a label, and the file at the path becomes the
+record's image.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from shardio.convert._files import find_files, read_whole
+from shardio.convert._images import image_trouble
+from shardio.convert._source import Odd, Piece, Sample, Source, SourceOptions
+from shardio.errors import FormatError, NotFoundError, ShardioError, StorageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["Listing"]
+
+_ITEMS = 64
+_PATHS = ("path", "file", "filename", "image", "image_path", "file_name", "filepath")
+_LABELS = ("label", "class", "target", "category")
+
+
+@dataclass(frozen=True)
+class Listing(Source):
+    """A list of what becomes records."""
+
+    kind: ClassVar[str] = "list"
+    place: Any
+    options: SourceOptions
+
+    def __getstate__(self) -> dict[str, Any]:
+        # The items travel with the pieces that hold them.
+        place = None if isinstance(self.place, Sequence) and not isinstance(self.place, str) else self.place
+        return {"place": place, "options": self.options, "_labels": self._labels}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+
+    @cached_property
+    def _items(self) -> tuple[str, str, list[Any]]:
+        """Root and key of the list, and its items."""
+        if isinstance(self.place, Sequence) and not isinstance(self.place, str):
+            return "", "item", list(self.place)
+        (file,) = find_files(self.place, self.options.storage_options).files
+        data = read_whole(file.root, file.key, self.options.storage_options)
+        try:
+            text = data.decode("utf-8-sig")
+        except UnicodeDecodeError as error:
+            raise FormatError("the list is not UTF-8 text", url=file.url, start=error.start) from None
+        if file.key.lower().endswith((".csv", ".tsv")):
+            return file.root, file.key, _rows(text, file.url, tabs=file.key.lower().endswith(".tsv"))
+        return file.root, file.key, [line for line in text.splitlines() if line.strip()]
+
+    @cached_property
+    def _labels(self) -> tuple[str, ...] | None:
+        """Names of classes, where labels are words and not numbers."""
+        if self.options.process is not None:
+            return None
+        if self.options.classes is not None:
+            return self.options.classes
+        labels = {label for _, label, _ in map(_parts, self._items[2]) if label}
+        return None if all(map(_is_integer, labels)) else tuple(sorted(labels))
+
+    def pieces(self) -> list[Piece]:
+        """Return runs of items."""
+        root, key, items = self._items
+        runs = []
+        for start in range(0, len(items), _ITEMS):
+            part = items[start : start + _ITEMS]
+            # What an item weighs is not known; a photograph is a fair guess where it names a file.
+            runs.append(Piece(root, key, "train", len(part) << 16, start, start + len(part), part))
+        return runs
+
+    def read(self, piece: Piece) -> Iterator[Sample | Odd]:
+        """Yield what the items become."""
+        for number, item in enumerate(piece.extra, piece.start):
+            where = f"{piece.url} item {number}" if piece.root else f"item {number}"
+            if self.options.process is None:
+                yield self._load(item, where, piece.root)
+                continue
+            try:
+                made = self.options.process(item)
+                # A function may give one value, several, or none.
+                values = [made] if isinstance(made, Mapping | bytes) else list(made or ())
+            except StorageError:
+                raise
+            except Exception as error:  # noqa: BLE001 - the caller's own function; its error is told
+                yield Odd(where, f"{item!r:.200}: {type(error).__name__}: {error}")
+                continue
+            for part, value in enumerate(values):
+                yield Sample(f"{where}.{part}" if len(values) > 1 else where, value)
+
+    def metadata(self) -> dict[str, Any]:
+        """Return the names of the classes, where labels were words."""
+        return {"labels": list(self._labels)} if self._labels else {}
+
+    def _load(self, item: Any, where: str, list_root: str) -> Sample | Odd:
+        path, label, others = _parts(item)
+        if not path:
+            return Odd(where, f"missing path in {item!r:.200}")
+        if not label:
+            return Odd(where, f"missing label for {path}")
+        numbers = None if self._labels is None else {name: number for number, name in enumerate(self._labels)}
+        if numbers is not None and label not in numbers:
+            return Odd(where, f"there is no class {label!r}")
+        whole = (
+            path
+            if "://" in path or path.startswith("/")
+            else f"{self.options.root or list_root or '.'}/{path}"
+        )
+        root, _, key = whole.rpartition("/")
+        try:
+            data = read_whole(root or "/", key, self.options.storage_options)
+        except NotFoundError:
+            return Odd(where, f"there is no file {path}")
+        except ShardioError as error:
+            if isinstance(error, StorageError):
+                raise
+            return Odd(where, str(error))
+        trouble = image_trouble(data, check=self.options.check_images)
+        if trouble is not None:
+            return Odd(where, f"{path}: {trouble}")
+        value = {"image": data, "label": int(label) if numbers is None else numbers[label], "path": path}
+        return Sample(where, value | {name: text or None for name, text in others.items()})
+
+
+def _rows(text: str, url: str, *, tabs: bool) -> list[dict[str, str]]:
+    """Return the rows of a CSV file by its header."""
+    reader = csv.DictReader(io.StringIO(text, newline=""), delimiter="\t" if tabs else ",", strict=True)
+    names = list(reader.fieldnames or ())
+    if len(set(names)) < len(names):
+        raise FormatError("the header names a column twice", url=url, found=", ".join(names))
+    rows: list[dict[str, str]] = []
+    try:
+        for row in reader:
+            if None in row or None in row.values():
+                raise FormatError(
+                    "a row has another number of columns than the header",
+                    url=url,
+                    row=len(rows),
+                    expected=len(names),
+                )
+            rows.append(dict(row))
+    except csv.Error as error:
+        raise FormatError(f"this is no CSV ({error})", url=url, row=len(rows)) from None
+    return rows
+
+
+def _parts(item: Any) -> tuple[str | None, str | None, dict[str, Any]]:
+    """Return path, label and what else an item has."""
+    if isinstance(item, Mapping):
+        path = next((name for name in _PATHS if name in item), None)
+        label = next((name for name in _LABELS if name in item), None)
+        if path is None:
+            return None, None, {}
+        others = {name: value for name, value in item.items() if name not in (path, label)}
+        return item[path], None if label is None else str(item[label]).strip() or None, others
+    if isinstance(item, str):
+        path, _, label = item.strip().rpartition("\t" if "\t" in item else "," if "," in item else " ")
+        return (path.strip(), label.strip(), {}) if path else (label, None, {})
+    if isinstance(item, Iterable):
+        both = [str(part) for part in item]
+        return (both[0], both[1] or None, {}) if len(both) == 2 else (None, None, {})
+    return None, None, {}
+
+
+def _is_integer(text: str) -> bool:
+    return text.lstrip("-").isdecimal() and text.isascii()

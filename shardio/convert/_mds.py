@@ -1,0 +1,194 @@
+"""MDS, the shards of MosaicML's streaming library: `index.json` and its shards, plain or compressed.
+
+A shard is `u32 samples | u32 offsets[samples + 1] | JSON | samples`, a sample the u32 sizes of its columns
+of varying size and then the columns.  Sizes and those hashes that Python knows are compared; nothing is
+unpickled.  Source of the format: streaming/base/format/mds of mosaicml/streaming.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import zlib
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from shardio.convert._files import find_files, read_whole, split_of
+from shardio.convert._mds_columns import Column, column_of
+from shardio.convert._source import Odd, Piece, Sample, Source, SourceOptions
+from shardio.errors import FormatError, SchemaError
+from shardio.format import Compression, decode_stream
+from shardio.metadata import check_foreign_key
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from shardio.metadata import Feature
+
+__all__ = ["MdsFolder", "is_mds_index"]
+
+_COMPRESSIONS = {None: Compression.NONE, "zstd": Compression.ZSTD, "gz": Compression.GZIP}
+
+
+def is_mds_index(data: bytes) -> bool:
+    """Tell whether an `index.json` is one of MDS."""
+    try:
+        index = json.loads(data)
+        return all(shard["format"] == "mds" for shard in index["shards"])
+    except (ValueError, KeyError, TypeError):
+        return False
+
+
+@dataclass(frozen=True)
+class MdsFolder(Source):
+    """A folder with an `index.json`, or several such folders, one a split."""
+
+    kind: ClassVar[str] = "mds"
+    place: Any
+    options: SourceOptions
+
+    @cached_property
+    def _indexes(self) -> list[tuple[str, str, dict[str, Any]]]:
+        """(root, key of the index, its content) of each folder."""
+        found = []
+        for file in find_files(self.place, self.options.storage_options).files:
+            if file.key.rpartition("/")[2] == "index.json":
+                data = read_whole(file.root, file.key, self.options.storage_options, max_bytes=64 << 20)
+                if not is_mds_index(data):
+                    raise FormatError("this index.json is none of MDS", url=file.url)
+                found.append((file.root, file.key, json.loads(data)))
+        if not found:
+            raise FormatError("there is no index.json here", url=str(self.place))
+        return found
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"place": self.place, "options": self.options}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+
+    def pieces(self) -> list[Piece]:
+        """Return the shards."""
+        splits = split_of([key for _, key, _ in self._indexes])
+        found = []
+        for root, index_key, index in self._indexes:
+            folder = index_key.rpartition("/")[0]
+            for shard in index["shards"]:
+                try:
+                    stored = shard["zip_data"] if shard.get("compression") else shard["raw_data"]
+                    name = folder + "/" * bool(folder) + stored["basename"]
+                    size = int(stored["bytes"])
+                except (KeyError, TypeError, ValueError) as error:
+                    what = f"index.json does not describe a shard ({error!r})"
+                    raise FormatError(what, url=f"{root}/{index_key}") from None
+                check_foreign_key(name)
+                found.append(Piece(root, name, splits(index_key), size, extra=shard))
+        return found
+
+    def known(self) -> Mapping[str, Feature | str]:
+        """Return the types of columns that the index declares."""
+        declared: dict[str, Feature | str] = {}
+        for shard in (shard for _, _, index in self._indexes for shard in index["shards"]):
+            for name, encoding in zip(shard["column_names"], shard["column_encodings"], strict=True):
+                feature = column_of(name, encoding).feature
+                if feature is not None and declared.setdefault(name, feature) != feature:
+                    raise SchemaError(
+                        f"column {name!r} has another encoding in another shard",
+                        url=str(self.place),
+                        found=encoding,
+                    )
+        return declared
+
+    def read(self, piece: Piece) -> Iterator[Sample | Odd]:
+        """Yield the samples of a shard."""
+        shard = piece.extra
+        stored = read_whole(piece.root, piece.key, self.options.storage_options, max_bytes=4 << 30)
+        described = shard["zip_data"] if shard.get("compression") else shard["raw_data"]
+        _check(stored, described, piece.url)
+        data = _decompressed(stored, shard, piece.url)
+        if data is not stored:
+            _check(data, shard["raw_data"], piece.url)
+        columns = [
+            column_of(*pair) for pair in zip(shard["column_names"], shard["column_encodings"], strict=True)
+        ]
+        offsets = _offsets(data, shard["samples"], piece.url)
+        for number in range(len(offsets) - 1):
+            where = f"{piece.url} sample {number}"
+            try:
+                yield Sample(where, _sample(data[offsets[number] : offsets[number + 1]], columns))
+            except (ValueError, IndexError, KeyError, RecursionError) as error:
+                yield Odd(where, f"the sample is damaged: {error}")
+
+
+def _check(data: bytes, described: Mapping[str, Any], url: str) -> None:
+    """Compare size and hashes."""
+    if len(data) != described["bytes"]:
+        raise FormatError(
+            "the shard has another size than its index says",
+            url=url,
+            expected=described["bytes"],
+            found=len(data),
+        )
+    for name, expected in (described.get("hashes") or {}).items():
+        if name in hashlib.algorithms_guaranteed:
+            found = hashlib.new(name, data, usedforsecurity=False).hexdigest()
+            if found != expected:
+                raise FormatError(
+                    f"the shard does not match its {name}", url=url, expected=expected, found=found
+                )
+
+
+def _decompressed(stored: bytes, shard: Mapping[str, Any], url: str) -> bytes:
+    algorithm = shard.get("compression")
+    name = algorithm.split(":")[0] if isinstance(algorithm, str) else algorithm
+    if name not in _COMPRESSIONS:
+        advice = "write the shards with zstd, gz or no compression"
+        raise FormatError(f"shards compressed with {name} cannot be read", url=url, advice=advice)
+    if name is None:
+        return stored
+    limit = int(shard["raw_data"]["bytes"])
+    data = bytearray()
+    try:
+        for part in decode_stream([stored], _COMPRESSIONS[name]):
+            data += part
+            # What is too large is found out by `_check`; going on would be a bomb's wish.
+            if len(data) > limit:
+                break
+    except zlib.error as error:
+        raise FormatError(f"the shard does not decode ({error})", url=url) from None
+    except FormatError as error:
+        raise error.located(url=url) from error
+    return bytes(data)
+
+
+def _offsets(data: bytes, samples: int, url: str) -> list[int]:
+    head = 4 * (samples + 2)
+    if len(data) < head or int.from_bytes(data[:4], "little") != samples:
+        raise FormatError(
+            "the shard does not hold the samples that its index says", url=url, expected=samples
+        )
+    offsets = np.frombuffer(data, "<u4", samples + 1, 4).astype(np.int64)
+    if offsets[0] < head or offsets[-1] != len(data) or (np.diff(offsets) < 0).any():
+        raise FormatError("the shard's table of offsets is damaged", url=url)
+    return [int(offset) for offset in offsets]
+
+
+def _sample(data: bytes, columns: Sequence[Column]) -> dict[str, Any]:
+    varying = sum(column.size is None for column in columns)
+    sizes = iter(np.frombuffer(data, "<u4", varying).tolist())
+    place = 4 * varying
+    value = {}
+    for column in columns:
+        size = next(sizes) if column.size is None else column.size
+        if place + size > len(data):
+            message = f"column {column.name!r} ends behind the sample"
+            raise ValueError(message)
+        value[column.name] = column.decode(data[place : place + size])
+        place += size
+    if place != len(data):
+        message = f"{len(data) - place} bytes are left over"
+        raise ValueError(message)
+    return value

@@ -1,0 +1,131 @@
+"""What a converter knows of a source: pieces that workers read, and what comes out of a piece.
+
+A source is a small frozen value: the caller's process makes it and cuts it into pieces, workers receive it
+and read piece by piece, so nothing of its size is ever in memory.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from shardio.metadata import Feature, Schema
+
+__all__ = ["Odd", "Piece", "Sample", "Source", "SourceOptions"]
+
+
+class Piece(NamedTuple):
+    """A part of a source that one worker reads from its beginning to its end.
+
+    Attributes:
+        root, key: the object; its URL is `root/key`.
+        split: that the records belong to, unless the caller says otherwise.
+        size: stored bytes, as far as known; decides how many tasks there are.
+        start, stop: half-open part of it, in units of the source.
+        extra: whatever else the source needs.
+    """
+
+    root: str
+    key: str
+    split: str = "train"
+    size: int = 0
+    start: int = 0
+    stop: int = 0
+    extra: Any = None
+
+    @property
+    def url(self) -> str:
+        """The object's URL, for messages."""
+        return f"{self.root}/{self.key}" if self.key else self.root
+
+
+class Sample(NamedTuple):
+    """One record: where it came from, for people, and its value by feature, or its payload as bytes."""
+
+    where: str
+    value: Any
+
+
+class Odd(NamedTuple):
+    """A record, or a whole file, that cannot become a record: where, and why."""
+
+    where: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class SourceOptions:
+    """What a caller may say about a source, whatever its kind.
+
+    Attributes:
+        storage_options: as in fsspec.
+        process: function of the caller's, for lists.
+        root: folder that relative paths of a list start from.
+        check_images: decode every image once, to find those that cannot be.
+        classes: names of the classes in the order of their labels, or None for those found, sorted.
+    """
+
+    storage_options: Mapping[str, Any] | None = None
+    process: Any = None
+    root: str | None = None
+    check_images: bool = True
+    classes: tuple[str, ...] | None = None
+
+
+class Source(ABC):
+    """A foreign data set, opened but not read.
+
+    Attributes:
+        kind: its name, as `convert_dataset(kind=)` takes it.
+        payloads: records are payloads already, and are stored as they are.
+        declared: `known` says the types of all features, so no record is looked at for them.
+        trusted: its schema holds for all its payloads, so nobody looks at them again.
+    """
+
+    kind: ClassVar[str]
+    payloads: ClassVar[bool] = False
+    trusted: ClassVar[bool] = False
+    declared: ClassVar[bool] = False
+
+    @abstractmethod
+    def pieces(self) -> Sequence[Piece]:
+        """Return what there is to read, in the order of the records."""
+
+    @abstractmethod
+    def read(self, piece: Piece) -> Iterator[Sample | Odd]:
+        """Yield the records of a piece, and what cannot become one.
+
+        Raises:
+            FormatError: the rest of the piece cannot be read.
+            StorageError: the environment failed.
+        """
+
+    def known(self) -> Mapping[str, Feature | str]:
+        """Return the types that the source itself declares; what it leaves out is inferred from values."""
+        return {}
+
+    def metadata(self) -> dict[str, Any]:
+        """Return free metadata for the dataset, such as the names of the classes."""
+        return {}
+
+    def odd(self) -> Sequence[Odd]:
+        """Return what was found wrong before anything was read, such as names that are no text."""
+        return ()
+
+    def ignored(self) -> Sequence[str]:
+        """Return files that lie there and do not belong to the source, by name."""
+        return ()
+
+    def guess(self, name: str, values: Sequence[Any]) -> str | Feature | None:
+        """Return the type of a feature whose values say less than the source knows, or None."""
+        del name, values
+        return None
+
+    def fit(self, value: Any, schema: Schema) -> Any:
+        """Return a value as the schema wants it, for sources whose values are text or bytes only."""
+        del schema
+        return value

@@ -1,0 +1,87 @@
+"""What an export knows of a kind of target: values in, files into the outbox."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from shardio.convert._outbox import Outbox
+    from shardio.metadata import Schema
+    from shardio.reader import DatasetReader
+
+__all__ = ["TargetWriter"]
+
+
+class TargetWriter(ABC):
+    """Write the records of one split; files are complete when the block is left.
+
+    Args:
+        outbox: takes the files.
+        split: its name.
+        reader: whose schema and metadata say what the values are.
+        compression: of the files, or None.
+        shard_bytes: bytes after which a new file is begun.
+        splits: how many splits are exported.
+
+    Attributes:
+        decode: whether values are wanted, or payloads.
+        compressions: that it knows.
+    """
+
+    decode: ClassVar[bool] = True
+    compressions: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(
+        self,
+        outbox: Outbox,
+        split: str,
+        reader: DatasetReader,
+        *,
+        compression: str | None,
+        shard_bytes: int,
+        splits: int,
+    ) -> None:
+        self.outbox = outbox
+        self.split = split
+        self.schema = reader.schema
+        self.metadata: Mapping[str, Any] = reader.metadata
+        self.compression = compression
+        self.shard_bytes = shard_bytes
+        self.splits = splits
+        self.records = 0
+
+    @classmethod
+    def check(cls, schema: Schema | None, compression: str | None) -> None:
+        """Refuse what this kind cannot hold, before anything is made.
+
+        Raises:
+            ValueError: says which feature, or that the compression is unknown.
+        """
+        del schema
+        if compression not in (None, *cls.compressions):
+            known = "".join(f" or {name!r}" for name in cls.compressions)
+            message = f"compression={compression!r} must be None{known}"
+            raise ValueError(message)
+
+    @abstractmethod
+    def add(self, value: Any) -> None:
+        """Write one record."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Finish the last file."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self.abandon()
+
+    def abandon(self) -> None:  # noqa: B027 - most kinds have nothing open between records
+        """Let go of an open file; the outbox removes it."""

@@ -1,0 +1,152 @@
+"""TFRecord: files of any writer, or a dataset of shardio's; payloads are copied byte for byte.
+
+Shard size, block size, compression and splits are those that the caller asks for.  The schema is inferred
+from `tf.train.Example`s where the records are such; where they are not, or with `schema=None` features left
+out by the inference, nothing is lost, since payloads are not touched.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from shardio.convert._files import File, Found, find_files, split_of
+from shardio.convert._source import Odd, Piece, Sample, Source, SourceOptions
+from shardio.errors import FormatError, ShardioError, StorageError
+from shardio.reader import DatasetReader, ReadOptions, SequentialShard
+from shardio.reader import open as open_dataset
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from shardio.metadata import Schema
+
+__all__ = ["ShardioDataset", "TfRecords"]
+
+_SIDECARS = (".index", ".idx", ".shardidx", ".json", ".txt", ".md")
+_RUN = 16 << 20
+
+
+@dataclass(frozen=True)
+class TfRecords(Source):
+    """TFRecord files: plain, gzip, ZLIB or Zstandard, told by their first bytes."""
+
+    kind: ClassVar[str] = "tfrecord"
+    payloads: ClassVar[bool] = True
+    place: Any
+    options: SourceOptions
+
+    @cached_property
+    def _found(self) -> Found:
+        return find_files(self.place, self.options.storage_options)
+
+    @cached_property
+    def _files(self) -> list[File]:
+        return [file for file in self._found.files if not file.key.lower().endswith(_SIDECARS)]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"place": self.place, "options": self.options}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+
+    def pieces(self) -> list[Piece]:
+        """Return the files."""
+        splits = split_of([file.key for file in self._files])
+        return [Piece(file.root, file.key, splits(file.key), file.size) for file in self._files]
+
+    def read(self, piece: Piece) -> Iterator[Sample | Odd]:
+        """Yield the payloads of a file; both checksums of every record are compared."""
+        options = ReadOptions(storage_options=dict(self.options.storage_options or {}) or None)
+        for row, payload in enumerate(SequentialShard(piece.url, options)):
+            yield Sample(f"{piece.url} row {row}", payload)
+
+    def odd(self) -> Sequence[Odd]:
+        """Return files whose names are no text."""
+        return self._found.odd
+
+    def ignored(self) -> Sequence[str]:
+        """Return files that lie beside records usually."""
+        taken = set(self._files)
+        return [file.key for file in self._found.files if file not in taken]
+
+
+@dataclass(frozen=True)
+class ShardioDataset(Source):
+    """A dataset of shardio's, all its splits, to be written anew."""
+
+    kind: ClassVar[str] = "shardio"
+    payloads: ClassVar[bool] = True
+    trusted: ClassVar[bool] = True
+    place: str
+    options: SourceOptions
+    pin: tuple[int, str] | None = None
+
+    @cached_property
+    def _reader(self) -> DatasetReader:
+        return self._open("all")
+
+    def _open(self, split: str) -> DatasetReader:
+        version, digest = self.pin or (None, None)
+        return open_dataset(
+            self.place, split=split, version=version, digest=digest, decode=False,
+            storage_options=self.options.storage_options,
+        )  # fmt: skip
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Every worker reads the version that this process found.
+        pin = (self._reader.version, self._reader.digest)
+        return {"place": self.place, "options": self.options, "pin": pin}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+
+    @property
+    def schema(self) -> Schema | None:
+        """The schema of its records."""
+        return self._reader.schema
+
+    def pieces(self) -> list[Piece]:
+        """Return runs of records of each split."""
+        total = sum(self._reader.splits.values())
+        mean = max(1, self._reader.num_bytes // max(1, total))
+        step = max(1, _RUN // mean)
+        return [
+            Piece(self.place, "", split, min(step, rows - start) * mean, start, min(start + step, rows))
+            for split, rows in sorted(self._reader.splits.items())
+            for start in range(0, rows, step)
+        ]
+
+    def read(self, piece: Piece) -> Iterator[Sample | Odd]:
+        """Yield payloads of a run, verified."""
+        reader = self._open(piece.split)[piece.start : piece.stop]
+        number = piece.start
+        for start in range(0, len(reader), 256):
+            rows = np.arange(start, min(start + 256, len(reader)))
+            for found in _looked_up(reader, rows):
+                where = f"{piece.url} {piece.split} {number}"
+                yield found if isinstance(found, Odd) else Sample(where, found)
+                number += 1
+
+    def metadata(self) -> dict[str, Any]:
+        """Return its free metadata."""
+        return dict(self._reader.metadata)
+
+
+def _looked_up(reader: DatasetReader, rows: Any) -> list[bytes | Odd]:
+    """Return payloads; where some are damaged, the others one by one."""
+    try:
+        return list(reader.read(rows))
+    except FormatError:
+        found: list[bytes | Odd] = []
+        for row in rows:
+            try:
+                found.append(reader[int(row)])
+            except StorageError:
+                raise
+            except ShardioError as error:
+                found.append(Odd(f"{error.url or reader.source.url} row {error.row}", str(error)))
+        return found

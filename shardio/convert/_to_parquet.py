@@ -1,0 +1,109 @@
+"""Parquet files, `<split>-00000.parquet`: a column a feature, row groups of at most 16 MiB or 10,000 rows."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from shardio.convert._arrow_types import arrow_type_of
+from shardio.convert._target import TargetWriter
+
+if TYPE_CHECKING:
+    from shardio.metadata import Feature, Schema
+
+__all__ = ["ParquetWriter"]
+
+_GROUP = 10_000
+_GROUP_BYTES = 16 << 20
+
+
+class ParquetWriter(TargetWriter):
+    """Write Parquet with pyarrow."""
+
+    compressions: ClassVar[tuple[str, ...]] = ("zstd", "gzip", "snappy")
+    _file: Any = None
+    _name = ""
+    _number = 0
+    _size = 0
+
+    @classmethod
+    def check(cls, schema: Schema | None, compression: str | None) -> None:
+        """Refuse records without columns, and types that Arrow does not have."""
+        super().check(schema, compression)
+        if schema is None or schema.sequence_features:
+            raise ValueError("Parquet needs columns: a schema with features, and no feature lists")
+        for feature in schema.values():
+            arrow_type_of(feature)
+
+    def add(self, value: Any) -> None:
+        """Take a row."""
+        if not self.records:
+            self._rows: list[dict[str, Any]] = []
+            self._rows_bytes = 0
+        self.records += 1
+        self._rows.append(value)
+        self._rows_bytes += sum(map(_size, value.values()))
+        if len(self._rows) >= _GROUP or self._rows_bytes >= min(_GROUP_BYTES, self.shard_bytes):
+            self._write()
+
+    def _write(self) -> None:
+        import pyarrow as pa
+        import pyarrow.parquet
+
+        assert self.schema is not None  # noqa: S101 - as `check` found
+        fields = [
+            pa.field(name, arrow_type_of(feature), nullable=feature.optional)
+            for name, feature in self.schema.items()
+        ]
+        if self._file is None:
+            self._name = f"{self.split}-{self._number:05d}.parquet"
+            path = self.outbox.path(self._name)
+            self._file = pyarrow.parquet.ParquetWriter(
+                path, pa.schema(fields), compression=self.compression or "snappy"
+            )
+            self._number += 1
+        columns = [
+            pa.array([_cell(row.get(field.name), self.schema[field.name]) for row in self._rows], field.type)
+            for field in fields
+        ]
+        self._file.write_table(pa.Table.from_arrays(columns, schema=pa.schema(fields)))
+        self._size += self._rows_bytes
+        self._rows, self._rows_bytes = [], 0
+        if self._size >= self.shard_bytes:
+            self._finish()
+
+    def _finish(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file, self._size = None, 0
+            self.outbox.finish(self._name)
+
+    def close(self) -> None:
+        """Write the rows that are waiting; a split without records has no file."""
+        if self.records and self._rows:
+            self._write()
+        self._finish()
+
+    def abandon(self) -> None:
+        """Close the file that is open."""
+        if self._file is not None:
+            self._file.close()
+
+
+def _cell(value: Any, feature: Feature) -> Any:
+    if value is None:
+        return None
+    if feature.kind == "json":
+        # A list of documents stays one document, as it is one value.
+        return json.dumps(value, ensure_ascii=False)
+    if feature.type == "bfloat16":
+        return (np.asarray(value).astype(np.uint32) << 16).view(np.float32).tolist()
+    return value.tolist() if isinstance(value, np.ndarray) and value.ndim > 1 else value
+
+
+def _size(value: Any) -> int:
+    if isinstance(value, np.ndarray):
+        return int(value.nbytes)
+    return len(value) if isinstance(value, bytes | str | list) else 8

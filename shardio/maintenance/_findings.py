@@ -1,0 +1,157 @@
+"""What verification finds, as values: comparable, printable, ready for JSON; always in the same order."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from shardio.errors import ShardioError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+__all__ = ["UNREADABLE", "Finding", "Survey", "VerifyProgress", "VerifyReport"]
+
+# The one kind that says nothing about the data: the environment failed, or this program is too old.
+UNREADABLE = "unreadable"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """One thing that is wrong.
+
+    Attributes:
+        kind: "manifest", "list" (of shards), "missing" (an object), "index", "frames" (one block's part of an
+            index), "size", "block", "decode", "record", "checksum" (of a whole object), "deletions", or
+            "unreadable": it could not be looked at, and nothing is known about it.
+        message: one sentence.
+        url: the object.
+        shard: key of the shard concerned.
+        row, row_stop: half-open range of the rows of the shard that are concerned.
+        start, stop: half-open range of bytes in the object; of a record in a compressed shard, in the decoded
+            bytes of its block.
+        expected, found: the two sides of the disagreement.
+        advice: what to do next.
+    """
+
+    kind: str
+    message: str
+    url: str | None = None
+    shard: str | None = None
+    row: int | None = None
+    row_stop: int | None = None
+    start: int | None = None
+    stop: int | None = None
+    expected: str | None = None
+    found: str | None = None
+    advice: str | None = None
+
+    @classmethod
+    def of(cls, kind: str, error: ShardioError, **places: Any) -> Finding:
+        """Return what an error says; places fill in what it does not know."""
+        fields = {**places, **error.fields()}
+        for side in ("expected", "found"):
+            if side in fields:
+                fields[side] = str(fields[side])
+        return cls(kind=kind, message=error.what, **fields)
+
+    def __str__(self) -> str:
+        """Return message, address, both sides and advice in one line."""
+        several = self.row is not None and self.row_stop is not None and self.row_stop - self.row > 1
+        error = ShardioError(
+            f"{self.message}, rows {self.row} to {(self.row_stop or 0) - 1}" if several else self.message,
+            url=self.url,
+            shard=self.shard,
+            row=None if several else self.row,
+            start=self.start,
+            stop=self.stop,
+            expected=self.expected,
+            found=self.found,
+            advice=self.advice,
+        )
+        return f"{self.kind}: {error}"
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the fields that are known, for JSON."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
+
+
+@dataclass(frozen=True, kw_only=True)
+class VerifyReport:
+    """What `verify` looked at, and every finding.
+
+    Attributes:
+        url: of the dataset or shard.
+        version, digest: of the dataset; None for a single shard, and where no manifest could be read.
+        indexed: False for a single shard without an index, which was read from the start.
+        shards: number of shards looked at.
+        rows: records that should be there (deleted ones too); without an index, those that were found.
+        good_rows: records that are there and match every checksum that covers them.
+        stored_bytes: size of the shards.
+        findings: all of them: metadata first, then shard by shard in order, by rising block and row.
+    """
+
+    url: str
+    version: int | None = None
+    digest: str | None = None
+    indexed: bool = True
+    shards: int = 0
+    rows: int = 0
+    good_rows: int = 0
+    stored_bytes: int = 0
+    findings: tuple[Finding, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        """Whether everything was looked at and nothing was found."""
+        return not self.findings
+
+    @property
+    def damaged(self) -> bool:
+        """Whether something in the data is wrong; False where it could only not be read."""
+        return any(finding.kind != UNREADABLE for finding in self.findings)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the report for JSON."""
+        fields = {name: getattr(self, name) for name in self.__dataclass_fields__ if name != "findings"}
+        return {**fields, "ok": self.ok, "findings": [finding.as_dict() for finding in self.findings]}
+
+
+class VerifyProgress(NamedTuple):
+    """How far verification has come.
+
+    Attributes:
+        done_bytes, total_bytes: stored bytes of shards.
+        findings: those so far; the list grows.
+    """
+
+    done_bytes: int
+    total_bytes: int
+    findings: Sequence[Finding]
+
+
+class Survey:
+    """Gathers findings and counts while shards are looked at."""
+
+    def __init__(self, progress: Callable[[VerifyProgress], None] | None = None) -> None:
+        self.findings: list[Finding] = []
+        self.rows = 0
+        self.good_rows = 0
+        self.total_bytes = 0
+        self._done_bytes = 0
+        self._progress = progress
+
+    def note(self, kind: str, error: ShardioError, **places: Any) -> None:
+        """Add what an error says to the findings."""
+        self.findings.append(Finding.of(kind, error, **places))
+
+    def advance(self, size: int) -> None:
+        """Count stored bytes that were looked at."""
+        # Bytes after the end of a shard, or a second look, must not carry the count past its end.
+        self.settle(min(self._done_bytes + size, self.total_bytes))
+
+    def settle(self, done_bytes: int) -> None:
+        """Say how many stored bytes are behind us, and tell whoever watches."""
+        self._done_bytes = done_bytes
+        if self._progress is not None:
+            self._progress(VerifyProgress(done_bytes, self.total_bytes, self.findings))

@@ -1,0 +1,201 @@
+"""A shard with its index: every byte of both, block by block, going on after each finding.
+
+Promise: every block's stored bytes are compared with their CRC-32C, decoded, and its records with their own
+checksums; every part of `frame_stop`, the column as a whole, and the end of the index with theirs; sizes and
+the whole object too.  A checksum of the whole that fails because a part of it did is no finding of its own.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from shardio import kernels
+from shardio.errors import CorruptBlockError, CorruptRecordError, FormatError, ShardioError
+from shardio.format import Compression, RecordCrc, check_block, open_block
+from shardio.maintenance._findings import UNREADABLE
+from shardio.maintenance._index_file import IndexFile
+from shardio.maintenance._pieces import FAILED, Pieces, read_ahead, runs
+from shardio.maintenance._records import damaged_rows
+from shardio.maintenance._sequential import checksum_error, size_error
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+    from shardio.format import Buffer, Limits
+    from shardio.maintenance._findings import Survey
+    from shardio.metadata import IndexHead
+    from shardio.storage import DataFile
+
+__all__ = ["check_indexed"]
+
+
+def check_indexed(
+    survey: Survey, head: IndexHead, index: DataFile, data: DataFile | None, *, shard: str, limits: Limits
+) -> None:
+    """Check one shard against its index, and the index against itself.
+
+    Args:
+        survey: takes the findings.
+        head: head of the index, checked.
+        index: the index file.
+        data: the shard, or None where it cannot be opened and only the index can be looked at.
+        shard: its key, for messages.
+        limits: upper bounds for decoding.
+    """
+    index_file = IndexFile(survey, head, index, shard=shard)
+    if data is None:
+        for _ in index_file.parts():
+            pass
+    else:
+        blocks = _Blocks(survey, head, data, shard=shard, limits=limits)
+        for (block, stored), part in zip(blocks.stored(), index_file.parts(), strict=True):
+            blocks.check(block, stored, part)
+        blocks.finish()
+    index_file.finish()
+
+
+class _Blocks:
+    """One pass over the blocks of a shard."""
+
+    def __init__(
+        self, survey: Survey, head: IndexHead, data: DataFile, *, shard: str, limits: Limits
+    ) -> None:
+        self._survey = survey
+        self._head = head
+        self._data = data
+        self._shard = shard
+        self._limits = limits
+        # The blocks of a stream are cut from its decoded bytes.
+        self._stream = head.stream_bytes is not None
+        self._compression = Compression.NONE if self._stream else head.compression
+        self._crc32c = 0
+        self._whole = True
+
+    def stored(self) -> Iterator[tuple[int, Buffer | None]]:
+        """Yield each block's stored bytes, or None where they are not there or cannot be read."""
+        done = 0
+        for block, stored in self._of_stream() if self._stream else self._of_object():
+            yield block, stored
+            done = block + 1
+        yield from ((block, None) for block in range(done, self._head.blocks))
+
+    def check(self, block: int, stored: Buffer | None, part: NDArray[np.uint32] | None) -> None:
+        """Check one block by its checksum, by decoding it, and record by record."""
+        if stored is None:
+            return
+        decoded, sound = self._open(block, stored)
+        if decoded is None or part is None:
+            return
+        first, stop = self._head.block_rows(block)
+        lost = self._check_records(block, decoded, part)
+        # Where the block is damaged, only checksums of their own can vouch for its other records.
+        if sound or self._head.record_crc in (RecordCrc.CRC32C, RecordCrc.CRC32):
+            self._survey.good_rows += stop - first - lost
+
+    def finish(self) -> None:
+        """Compare the checksum of the whole, where every part of it seemed right."""
+        if self._whole and self._crc32c != self._head.crc32c:
+            self._note("checksum", checksum_error(self._head.crc32c, self._crc32c))
+
+    def _of_object(self) -> Iterator[tuple[int, Buffer | None]]:
+        head, size = self._head, self._data.size
+        there = int(np.searchsorted(head.block_stop, np.uint64(size), side="right"))
+        if size != head.stored_bytes:
+            self._whole = False
+            row = head.block_rows(there)[0] if there < head.blocks else None
+            row_stop = None if row is None else head.rows
+            self._note("size", size_error(head.stored_bytes, size), row=row, row_stop=row_stop)
+        spans = [(first, min(stop, there)) for first, stop in runs(head) if first < there]
+        ranges = [(head.block_bounds(first)[0], head.block_bounds(stop - 1)[1]) for first, stop in spans]
+        for (first, stop), (start_byte, stop_byte), wait in zip(
+            spans, ranges, read_ahead(self._data, ranges), strict=True
+        ):
+            try:
+                run = wait()
+            except FAILED as error:
+                self._whole = False
+                row, row_stop = head.block_rows(first)[0], head.block_rows(stop - 1)[1]
+                self._note(UNREADABLE, error, row=row, row_stop=row_stop)
+                yield from ((block, None) for block in range(first, stop))
+                continue
+            self._crc32c = kernels.crc32c(run, self._crc32c)
+            for block in range(first, stop):
+                a, b = head.block_bounds(block)
+                yield block, run[a - start_byte : b - start_byte]
+            self._survey.advance(stop_byte - start_byte)
+
+    def _of_stream(self) -> Iterator[tuple[int, Buffer | None]]:
+        head = self._head
+        pieces = Pieces(self._survey, self._data)
+        held = bytearray()
+        block = start = 0
+        if self._data.size != head.object_bytes:
+            self._whole = False
+            self._note("size", size_error(head.object_bytes, self._data.size))
+        try:
+            for piece in pieces.decoded(head.compression, self._limits):
+                held += piece
+                while block < head.blocks and start + len(held) >= head.block_bounds(block)[1]:
+                    stop = head.block_bounds(block)[1]
+                    yield block, bytes(held[: stop - start])
+                    del held[: stop - start]
+                    start, block = stop, block + 1
+        except (FormatError, *FAILED) as error:
+            self._whole = False
+            row = head.block_rows(block)[0] if block < head.blocks else None
+            kind = "decode" if isinstance(error, FormatError) else UNREADABLE
+            self._note(kind, error, row=row, row_stop=None if row is None else head.rows)
+            return
+        self._crc32c = pieces.decoded_crc32c
+        if self._whole and pieces.crc32c != head.stream_crc32c:
+            self._note("checksum", checksum_error(head.stream_crc32c or 0, pieces.crc32c))
+
+    def _open(self, block: int, stored: Buffer) -> tuple[Buffer | None, bool]:
+        """Return the decoded bytes of a block, or None, and whether its stored bytes are those written."""
+        head = self._head
+        start, stop = head.block_bounds(block)
+        row, row_stop = head.block_rows(block)
+        places = {"row": row, "row_stop": row_stop, "start": start, "stop": stop}
+        sound = True
+        try:
+            check_block(stored, int(head.block_crc32c[block]))
+        except CorruptBlockError as error:
+            sound = self._whole = False
+            self._note("block", error, **places)
+        if row == row_stop:
+            return None, sound  # a gap: bytes of no record
+        size = int(head.block_decoded_bytes[block])
+        try:
+            return open_block(
+                stored, self._compression, crc32c=None, decoded_bytes=size, limits=self._limits
+            ), sound
+        except CorruptBlockError as error:
+            # Damaged bytes do not decode, and that is no second finding.
+            if sound:
+                self._note("decode", error, **places)
+            return None, sound
+
+    def _check_records(self, block: int, decoded: Buffer, part: NDArray[np.uint32]) -> int:
+        """Note every damaged record of a block; return how many there are."""
+        head = self._head
+        first, stop = head.block_rows(block)
+        base = head.block_bounds(block)[0] if self._compression is Compression.NONE else 0
+        lost = 0
+        for damage in damaged_rows(head, decoded, part, last=stop == head.rows):
+            lost += damage.stop - damage.first
+            self._note(
+                "record",
+                CorruptRecordError(damage.message, expected=damage.expected, found=damage.found),
+                row=first + damage.first,
+                row_stop=first + damage.stop,
+                start=base + damage.start_byte,
+                stop=base + damage.stop_byte,
+            )
+        return lost
+
+    def _note(self, kind: str, error: ShardioError, **places: int | None) -> None:
+        self._survey.note(kind, error, url=self._data.url, shard=self._shard, **places)

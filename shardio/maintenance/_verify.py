@@ -1,0 +1,180 @@
+"""Compare every byte of a dataset or shard with the checksums that cover it, and name all that is wrong.
+
+Promises: the list is whole, because nothing found stops the search; its order depends on the data alone;
+memory stays within some tens of megabytes and one block, apart from the metadata and the findings; nothing is
+written.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from shardio.catalog import Catalog, Version
+from shardio.errors import FormatError, NotFoundError, UnsupportedVersionError
+from shardio.format import DEFAULT_LIMITS
+from shardio.maintenance._findings import Survey, VerifyReport
+from shardio.maintenance._shards import check_alone, check_listed
+from shardio.metadata import ShardTable, manifest_key
+from shardio.reader import ReadOptions, Source, is_shard, root_stores
+from shardio.storage import connect
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from shardio.maintenance._findings import VerifyProgress
+    from shardio.storage import Store
+
+__all__ = ["verify"]
+
+
+def verify(
+    url: str | Path,
+    *,
+    split: str | None = None,
+    version: int | None = None,
+    digest: str | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+    engine: str | None = None,
+    allow_roots: Mapping[str, Mapping[str, Any]] | None = None,
+    progress: Callable[[VerifyProgress], None] | None = None,
+) -> VerifyReport:
+    """Check a version of a dataset, or a single shard, and list everything that is wrong.
+
+    Of a dataset: the manifest and those before it, the lists of shards, every index, every shard, every
+    deletion sidecar. Of a single shard: it and its index; without an index its records, from the start.
+
+    Args:
+        url: of the dataset, or of a shard.
+        split: name of the only split to look at; None for all.
+        version: a number, or None for the latest.
+        digest: `"sha256:..."` that the version must have.
+        storage_options: as in fsspec.
+        engine: None for the best at hand, "fsspec" or "obstore".
+        allow_roots: roots of adopted shards that may be read, each with its storage options.
+        progress: called with a `VerifyProgress` every few megabytes.
+
+    Returns:
+        The report; damage is in it and is not raised.
+
+    Raises:
+        NotFoundError: there is neither a dataset nor a shard, or no such version.
+        UnsupportedVersionError: a newer shardio wrote the manifest.
+        StorageError: the metadata could not be read, or a data root is not allowed. A shard that cannot be
+            read is a finding instead, of the kind "unreadable".
+        ValueError: there is no such split; of a shard, `split`, `version` and `digest` make no sense.
+
+    Example:
+        >>> import shardio, tempfile
+        >>> url = tempfile.mkdtemp() + "/bytes"
+        >>> with shardio.DatasetWriter(url) as out:
+        ...     out.write(b"one")
+        >>> report = shardio.verify(url)
+        >>> report.ok, report.good_rows, report.findings
+        (True, 1, ())
+    """
+    options = ReadOptions(
+        storage_options=dict(storage_options) if storage_options else None,
+        engine=engine,
+        allow_roots={root: dict(given or {}) for root, given in (allow_roots or {}).items()},
+    )
+    name = str(url)
+    survey = Survey(progress)
+    try:
+        alone = is_shard(name, storage_options=storage_options, engine=engine)
+    except UnsupportedVersionError:
+        raise
+    except FormatError:
+        alone = False  # the latest manifest of a dataset is damaged; what is wrong is found again below
+    if not alone:
+        store = connect(name, storage_options=storage_options, engine=engine)
+        return _verify_dataset(survey, store, options, (version, digest), split)
+    if (split, version, digest) != (None, None, None):
+        message = f"{name} is a single shard: it has no split, version or digest to choose"
+        raise ValueError(message)
+    return check_alone(survey, name, options)
+
+
+def _verify_dataset(
+    survey: Survey, store: Store, options: ReadOptions, pin: tuple[int | None, str | None], split: str | None
+) -> VerifyReport:
+    limits = options.limits or DEFAULT_LIMITS
+    catalog = Catalog(store, limits=limits)
+    try:
+        version = catalog.load(pin[0], digest=pin[1])
+    except UnsupportedVersionError:
+        raise
+    except FormatError as error:
+        survey.note("manifest", error)
+        return VerifyReport(url=store.url, findings=tuple(survey.findings))
+    names = [total.name for total in version.manifest.splits]
+    if split is not None and split not in names:
+        message = f"{store.url} has no split {split!r}; it has {', '.join(map(repr, names)) or 'none'}"
+        raise ValueError(message)
+    _check_parents(survey, catalog, version)
+    table = _read_table(survey, catalog, version)
+    if split is not None:
+        table = table.of_split(split)
+    stores = root_stores(store, version, table, options)
+    source = Source(store.url, table, stores, options, None)
+    survey.total_bytes = int(table.stored_bytes.sum())
+    done = 0
+    for number, entry in enumerate(table):
+        check_listed(survey, source, store, number, entry)
+        done += entry.stored_bytes
+        survey.settle(done)
+    return VerifyReport(
+        url=store.url,
+        version=version.number,
+        digest=version.digest,
+        shards=len(table),
+        rows=int(table.rows.sum()),
+        good_rows=survey.good_rows,
+        stored_bytes=survey.total_bytes,
+        findings=tuple(survey.findings),
+    )
+
+
+def _check_parents(survey: Survey, catalog: Catalog, version: Version) -> None:
+    """Follow the manifests to the first: each names its parent by SHA-256, and none is ever deleted."""
+    child: Version | None = version
+    for number in range(version.number - 1, 0, -1):
+        url = catalog.store.url_of(manifest_key(number))
+        try:
+            parent = catalog.load(number, known_live=True)
+        except NotFoundError:
+            what = "the manifest of an earlier version is gone, and manifests are never deleted"
+            survey.note("missing", NotFoundError(what, url=url, advice="restore it from a copy"))
+            child = None
+        except FormatError as error:
+            survey.note("manifest", error, url=url)
+            child = None
+        else:
+            if child is not None and child.manifest.parent_sha256 != parent.sha256:
+                replaced = FormatError(
+                    f"a manifest is not the one that version {child.number} was built on",
+                    url=url,
+                    expected=f"SHA-256 {child.manifest.parent_sha256.hex()}",
+                    found=f"SHA-256 {parent.sha256.hex()}",
+                    advice="it was replaced: restore it from a copy",
+                )
+                survey.note("manifest", replaced)
+            child = parent
+
+
+def _read_table(survey: Survey, catalog: Catalog, version: Version) -> ShardTable:
+    """Return the shards of all lists that can be read."""
+    try:
+        return catalog.table(version)
+    except FormatError as error:
+        whole = error
+    tables = []
+    before = len(survey.findings)
+    for ref in version.manifest.lists:
+        try:
+            tables.append(catalog.shards_of(ref))
+        except FormatError as error:
+            survey.note("list", error, url=catalog.store.url_of(ref.key))
+    if len(survey.findings) == before:
+        survey.note("list", whole)
+    return ShardTable.concatenate(tables)
