@@ -1,0 +1,121 @@
+"""Training data in plain TFRecord shards: verified, random-access, shuffled, exactly resumable.
+
+Write with `DatasetWriter`, read with `open`, train with `stream` or `shardio.torch`; TensorFlow is not
+needed. The rooms of the house, from the ground up: `errors`; `ranges`, `kernels`; `format`; `metadata`;
+`codecs`, `storage`, `order`; `catalog`; `writer`, `reader`; `streaming`, `maintenance`; `torch`; `cli`.
+Names are loaded when they are first used, so importing shardio starts nothing and needs neither protobuf nor
+torch.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from shardio import codecs, errors
+    from shardio.catalog import GcReport, Version, commit, gc, log
+    from shardio.convert import ConvertReport, ExportReport, convert_dataset, export_dataset
+    from shardio.errors import ShardioError
+    from shardio.format import Limits
+    from shardio.maintenance import Finding, VerifyReport, verify
+    from shardio.metadata import Feature, Schema
+    from shardio.order import Permutation, Plan
+    from shardio.parallel import write_dataset
+    from shardio.reader import DatasetReader, Location, ShardReader, open, open_shard  # noqa: A004 - the public name
+    from shardio.storage import CacheOptions
+    from shardio.streaming import Mix, Stream, audit, mix, plan_report, stream
+    from shardio.writer import DatasetWriter, ShardWriter
+
+__version__ = "0.1.0"
+
+_PLACES = {
+    "CacheOptions": "shardio.storage",
+    "ConvertReport": "shardio.convert",
+    "DatasetReader": "shardio.reader",
+    "DatasetWriter": "shardio.writer",
+    "ExportReport": "shardio.convert",
+    "Feature": "shardio.metadata",
+    "Finding": "shardio.maintenance",
+    "GcReport": "shardio.catalog",
+    "Limits": "shardio.format",
+    "Location": "shardio.reader",
+    "Mix": "shardio.streaming",
+    "Permutation": "shardio.order",
+    "Plan": "shardio.order",
+    "Schema": "shardio.metadata",
+    "ShardReader": "shardio.reader",
+    "ShardWriter": "shardio.writer",
+    "ShardioError": "shardio.errors",
+    "Stream": "shardio.streaming",
+    "VerifyReport": "shardio.maintenance",
+    "Version": "shardio.catalog",
+    "audit": "shardio.streaming",
+    "commit": "shardio.catalog",
+    "convert_dataset": "shardio.convert",
+    "export_dataset": "shardio.convert",
+    "gc": "shardio.catalog",
+    "log": "shardio.catalog",
+    "mix": "shardio.streaming",
+    "open": "shardio.reader",
+    "open_shard": "shardio.reader",
+    "plan_report": "shardio.streaming",
+    "stream": "shardio.streaming",
+    "write_dataset": "shardio.parallel",
+    "verify": "shardio.maintenance",
+}
+_MODULES = ("codecs", "errors", "torch", "v1")
+
+__all__ = [
+    "CacheOptions",
+    "ConvertReport",
+    "DatasetReader",
+    "DatasetWriter",
+    "ExportReport",
+    "Feature",
+    "Finding",
+    "GcReport",
+    "Limits",
+    "Location",
+    "Mix",
+    "Permutation",
+    "Plan",
+    "Schema",
+    "ShardReader",
+    "ShardWriter",
+    "ShardioError",
+    "Stream",
+    "VerifyReport",
+    "Version",
+    "audit",
+    "codecs",
+    "commit",
+    "convert_dataset",
+    "errors",
+    "export_dataset",
+    "gc",
+    "log",
+    "mix",
+    "open",
+    "open_shard",
+    "plan_report",
+    "stream",
+    "verify",
+    "write_dataset",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _PLACES:
+        value = getattr(importlib.import_module(_PLACES[name]), name)
+    elif name in _MODULES:
+        value = importlib.import_module(f"shardio.{name}")
+    else:
+        message = f"module 'shardio' has no attribute {name!r}"
+        raise AttributeError(message)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

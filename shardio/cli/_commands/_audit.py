@@ -1,0 +1,114 @@
+"""`shardio audit`: which records were in a step, recomputed from a state on any machine."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from shardio.cli._command import CLEAN, Command
+from shardio.cli._streams import add_datasets, open_dataset
+from shardio.cli._words import count, plural
+
+if TYPE_CHECKING:
+    from shardio.cli._screen import Screen
+    from shardio.reader import DatasetReader
+    from shardio.streaming import AuditedRecord, Mix
+
+__all__ = ["COMMAND"]
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--state",
+        metavar="FILE",
+        required=True,
+        help="what state_dict() returned, as JSON; - reads it from the pipe",
+    )
+    parser.add_argument(
+        "--step", metavar="K", type=int, required=True, help="step of the state's epoch, from 0"
+    )
+    parser.add_argument(
+        "--rank", metavar="R/N", type=_rank, default=(0, 1), help="the share of one rank of N; default: all"
+    )
+    add_datasets(parser)
+
+
+def _run(arguments: argparse.Namespace, screen: Screen) -> int:
+    import shardio
+
+    state = _read_state(arguments.state)
+    rank, ranks = arguments.rank
+    data = _data(arguments, state)
+    records = shardio.audit(data, state, arguments.step, rank=rank, world_size=ranks)
+    if screen.json:
+        facts = {"urls": arguments.urls, "epoch": state["epoch"], "step": arguments.step, "rank": rank}
+        screen.document({**facts, "world_size": ranks, "records": [record._asdict() for record in records]})
+        return CLEAN
+    _print(screen, records, mixed=len(arguments.urls) > 1)
+    who = f", rank {rank} of {ranks}" if ranks > 1 else ""
+    screen.note(
+        f"epoch {state['epoch']}, step {count(arguments.step)}{who}: {plural(len(records), 'record')}"
+    )
+    return CLEAN
+
+
+def _print(screen: Screen, records: list[AuditedRecord], *, mixed: bool) -> None:
+    rows = []
+    for record in records:
+        row = (count(record.position), record.shard, count(record.row), "" if record.valid else "filled up")
+        rows.append((str(record.source), *row) if mixed else row)
+    head = ("position", "shard", "row", "")
+    screen.table(rows, head=("source", *head) if mixed else head, right=(0, 1, 3) if mixed else (0, 2))
+
+
+def _read_state(name: str) -> dict[str, Any]:
+    text = sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8")
+    try:
+        state = json.loads(text)
+    except ValueError as error:
+        message = f"{name} is no JSON: {error}"
+        raise ValueError(message) from None
+    if not isinstance(state, dict):
+        message = f"{name} holds no state: expected a JSON object, found {type(state).__name__}"
+        raise ValueError(message)  # noqa: TRY004 - the text is wrong, not its type
+    return state
+
+
+def _data(arguments: argparse.Namespace, state: dict[str, Any]) -> DatasetReader | Mix:
+    """Open the datasets as the state says, where the command line says nothing else."""
+    from shardio.order import Mixture
+    from shardio.streaming import Mix
+
+    named = state.get("datasets")
+    entries = named if isinstance(named, list) else []
+    readers = []
+    for number, url in enumerate(arguments.urls):
+        entry = entries[number] if number < len(entries) and isinstance(entries[number], dict) else {}
+        readers.append(open_dataset(arguments, url, split=entry.get("split"), version=entry.get("version")))
+    # Which shares they have is in the state.
+    return readers[0] if len(readers) == 1 else Mix(readers, Mixture((1,) * len(readers)))
+
+
+def _rank(text: str) -> tuple[int, int]:
+    rank, slash, ranks = text.partition("/")
+    if not slash or not rank.isdecimal() or not ranks.isdecimal() or int(rank) >= int(ranks):
+        message = f"expected R/N with R below N, found {text!r}"
+        raise argparse.ArgumentTypeError(message)
+    return int(rank), int(ranks)
+
+
+COMMAND = Command(
+    name="audit",
+    group="look",
+    summary="list the records of a training step, recomputed from a saved state",
+    add_arguments=_add_arguments,
+    run=_run,
+    examples={
+        "shardio audit s3://bucket/birds --state state.json --step 1200": "position, shard and row of each",
+        "shardio audit s3://bucket/birds --state state.json --step 1200 --rank 3/8": "one rank's share",
+        "shardio audit books web --state state.json --step 7": "of a mixture, its datasets in order",
+    },
+)

@@ -1,0 +1,60 @@
+"""`shardio commit`: the last step of a job array."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from shardio.cli._command import CLEAN, Command
+from shardio.cli._options import add_storage, add_url, storage_options
+from shardio.cli._words import plural
+
+if TYPE_CHECKING:
+    import argparse
+
+    from shardio.cli._screen import Screen
+
+__all__ = ["COMMAND"]
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_url(parser)
+    parser.add_argument("--session", required=True, metavar="S", help="id that the tasks were written under")
+    parser.add_argument("--tasks", required=True, type=int, metavar="N", help="how many tasks there are")
+    parser.add_argument(
+        "--mode", choices=("create", "append", "overwrite"), help="default: what the tasks were given"
+    )
+    add_storage(parser)
+
+
+def _run(arguments: argparse.Namespace, screen: Screen) -> int:
+    import shardio
+
+    version = shardio.commit(
+        arguments.url,
+        session=arguments.session,
+        tasks=arguments.tasks,
+        mode=arguments.mode,
+        storage_options=storage_options(arguments),
+    )
+    records = {split.name: split.rows for split in version.manifest.splits}
+    if screen.json:
+        screen.document(
+            {"url": arguments.url, "version": version.number, "digest": version.digest, "records": records}
+        )
+        return CLEAN
+    total = plural(sum(records.values()), "record")
+    screen.line(f"{arguments.url} is at version {version.number}, {total} ({version.digest})")
+    return CLEAN
+
+
+COMMAND = Command(
+    name="commit",
+    group="change",
+    summary="make the tasks of a job array one new version",
+    add_arguments=_add_arguments,
+    run=_run,
+    examples={
+        "shardio commit s3://bucket/birds --session run7 --tasks 512": "names the tasks that are missing; "
+        "doing it twice is harmless",
+    },
+)

@@ -1,0 +1,187 @@
+"""`shardio convert`: what people have becomes a dataset; what was left out is listed, a line each."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import TYPE_CHECKING, Any
+
+from shardio.cli._command import CLEAN, DAMAGE, Command
+from shardio.cli._kinds import Kinds
+from shardio.cli._options import add_storage, add_url, storage_options
+from shardio.cli._words import plural
+
+if TYPE_CHECKING:
+    from shardio.cli._screen import Screen
+    from shardio.parallel import Progress
+
+__all__ = ["COMMAND"]
+
+# `shardio.convert.SOURCE_KINDS`, written out so that help needs none of what converting needs.
+_KINDS = (
+    "images", "list", "jsonl", "text", "parquet", "arrow", "webdataset", "mds", "torchrecord", "codewithgpu",
+    "tfrecord", "shardio",
+)  # fmt: skip
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "source", metavar="SOURCE", help="file, folder or pattern: a local path or any fsspec URL"
+    )
+    add_url(parser)
+    parser.add_argument(
+        "--kind",
+        choices=Kinds("SOURCE_KINDS"),
+        metavar="KIND",
+        help="kind of the source; default: told by the names of files",
+    )
+    parser.add_argument(
+        "--type",
+        metavar="NAME=TYPE",
+        action="append",
+        default=[],
+        type=_pair,
+        help='type of a feature instead of the inferred one, "-" to leave it out; may be repeated',
+    )
+    parser.add_argument(
+        "--process", metavar="MODULE:FUNCTION", help="for lists: makes records of a line or row"
+    )
+    parser.add_argument("--root", metavar="URL", help="for lists: folder that relative paths start from")
+    parser.add_argument(
+        "--split",
+        metavar="NAME",
+        help='a name for all records, or shares: "train=0.9,test=0.1"; default: as found',
+    )
+    parser.add_argument(
+        "--skip", action="store_true", help="leave out what cannot become a record, and list it"
+    )
+    parser.add_argument("--no-image-check", action="store_true", help="do not decode every image once")
+    parser.add_argument("--shuffle", metavar="SEED", type=int, help="shuffle all records while writing")
+    parser.add_argument("--workers", metavar="N", type=int, help="processes; default: one per processor")
+    parser.add_argument("--mode", choices=("create", "append", "overwrite"), default="create")
+    parser.add_argument("--session", metavar="S", help="id of this write, by which a rerun continues")
+    group = parser.add_argument_group("shards")
+    group.add_argument("--compression", choices=("zstd", "gzip"))
+    group.add_argument(
+        "--shard-bytes", metavar="N", type=int, help="stored bytes after which a shard is closed"
+    )
+    group.add_argument("--block-bytes", metavar="N", type=int, help="decoded bytes of a block")
+    group.add_argument("--encoding", choices=("example", "tensors", "array", "bytes"), help="of the records")
+    parser.add_argument(
+        "--source-option", metavar="KEY=VALUE", action="append", default=[], type=_pair,
+        help="option of the source's fsspec filesystem; may be repeated",
+    )  # fmt: skip
+    add_storage(parser)
+
+
+def _run(arguments: argparse.Namespace, screen: Screen) -> int:
+    import shardio
+
+    given = {name: getattr(arguments, name) for name in ("shard_bytes", "block_bytes")}
+    writer = {name: value for name, value in given.items() if value is not None}
+    with screen.progress("convert", unit="tasks") as progress:
+
+        def show(state: Progress) -> None:
+            progress.update(state.done, state.tasks)
+
+        report = shardio.convert_dataset(
+            arguments.source,
+            arguments.url,
+            kind=arguments.kind,
+            schema={name: None if kind == "-" else kind for name, kind in arguments.type} or None,
+            process=_function(arguments.process),
+            split=_shares(arguments.split),
+            on_error="skip" if arguments.skip else "raise",
+            shuffle=arguments.shuffle,
+            workers=arguments.workers,
+            root=arguments.root,
+            check_images=not arguments.no_image_check,
+            encoding=arguments.encoding,
+            mode=arguments.mode,
+            session=arguments.session,
+            progress=show,
+            source_options={name: _value(text) for name, text in arguments.source_option} or None,
+            storage_options=storage_options(arguments),
+            compression=arguments.compression,
+            **writer,
+        )
+    if screen.json:
+        screen.document(report.as_dict())
+        return DAMAGE if report.skipped else CLEAN
+    for skipped in report.skipped:
+        screen.line(f"left out: {skipped.where}: {skipped.reason}")
+    for note in report.notes:
+        screen.note(note)
+    if report.ignored:
+        shown = ", ".join(report.ignored[:5]) + (", ..." if len(report.ignored) > 5 else "")
+        screen.note(f"{plural(len(report.ignored), 'file')} of other kinds stayed where they are: {shown}")
+    total = plural(sum(report.records.values()), "record")
+    parts = ", ".join(f"{name} {rows:,}" for name, rows in sorted(report.records.items()))
+    screen.line(f"{arguments.url} is at version {report.version}: {total} from {report.kind} ({parts})")
+    for name, feature in (report.schema or {}).items():
+        screen.line(f"  {name}: {feature.short}{' (optional)' if feature.optional else ''}")
+    if report.skipped:
+        screen.line(f"{plural(len(report.skipped), 'record')} left out")
+    return DAMAGE if report.skipped else CLEAN
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not name or not equals or not value:
+        message = f"expected NAME=VALUE, found {text!r}"
+        raise argparse.ArgumentTypeError(message)
+    return name, value
+
+
+def _value(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def _function(name: str | None) -> Any:
+    """Return the function that `package.module:name` means."""
+    if name is None:
+        return None
+    import importlib
+    import sys
+
+    module, colon, attribute = name.partition(":")
+    if not colon:
+        message = f"--process {name}: expected MODULE:FUNCTION"
+        raise ValueError(message)
+    # A module in the current folder is found, as `python -m` would find it.
+    if "" not in sys.path:
+        sys.path.insert(0, "")
+    try:
+        return getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError) as error:
+        message = f"--process {name}: {error}"
+        raise ValueError(message) from error
+
+
+def _shares(text: str | None) -> Any:
+    if text is None or "=" not in text:
+        return text
+    pairs = [part.partition("=") for part in text.split(",")]
+    try:
+        return {name.strip(): float(share) for name, _, share in pairs}
+    except ValueError:
+        message = f"--split {text}: expected shares such as train=0.9,test=0.1"
+        raise ValueError(message) from None
+
+
+COMMAND = Command(
+    name="convert",
+    group="change",
+    summary="make a dataset of images, lists, JSONL, text, Parquet, WebDataset, MDS, LMDB or TFRecord",
+    add_arguments=_add_arguments,
+    run=_run,
+    examples={
+        "shardio convert photos/ s3://bucket/photos": "an image folder: class/name.jpg",
+        "shardio convert lines.jsonl lines --type score=float32": "JSON lines; a type by hand",
+        "shardio convert old/ new --split train=0.9,test=0.1": "TFRecord files, divided anew",
+        "shardio convert list.txt birds --process my_module:load": "a list, with a function of your own",
+    },
+)

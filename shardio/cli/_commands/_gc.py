@@ -1,0 +1,99 @@
+"""`shardio gc`: remove what only expired versions and abandoned sessions hold; a dry run unless told."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from shardio.cli._command import CLEAN, Command
+from shardio.cli._options import add_storage, add_url, storage_options
+from shardio.cli._words import plural, size
+
+if TYPE_CHECKING:
+    import argparse
+
+    from shardio.catalog import GcReport
+    from shardio.cli._screen import Screen
+
+__all__ = ["COMMAND"]
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_url(parser)
+    parser.add_argument(
+        "--expire", type=int, action="append", default=[], metavar="N", help="a version to expire; repeatable"
+    )
+    parser.add_argument("--keep", type=int, metavar="N", help="expire all but the latest N versions")
+    parser.add_argument(
+        "--abandon",
+        action="append",
+        default=[],
+        metavar="SESSION",
+        help="a session whose writers will not come back; repeatable",
+    )
+    parser.add_argument("--yes", action="store_true", help="do it; without this nothing is changed")
+    add_storage(parser)
+
+
+def _run(arguments: argparse.Namespace, screen: Screen) -> int:
+    import shardio
+
+    report = shardio.gc(
+        arguments.url,
+        expire=arguments.expire,
+        keep=arguments.keep,
+        abandon=arguments.abandon,
+        dry_run=not arguments.yes,
+        storage_options=storage_options(arguments),
+    )
+    if screen.json:
+        screen.document(
+            {
+                "url": arguments.url,
+                "dry_run": report.dry_run,
+                "version": report.version,
+                "expired_versions": list(report.expired_versions),
+                "doomed": [{"key": info.key, "bytes": info.size} for info in report.doomed],
+                "deleted": report.deleted,
+                "unclaimed": report.unclaimed,
+                "temporaries": [{"key": info.key, "bytes": info.size} for info in report.temporaries],
+            }
+        )
+    else:
+        _print(screen, report)
+    return CLEAN
+
+
+def _print(screen: Screen, report: GcReport) -> None:
+    for info in report.doomed:
+        screen.line(f"{'would delete' if report.dry_run else 'deleted'}  {info.key}  ({size(info.size)})")
+    doomed = f"{plural(len(report.doomed), 'object')}, {size(report.doomed_bytes)}"
+    if report.expired_versions:
+        screen.line(f"expired versions: {', '.join(map(str, report.expired_versions))}")
+    if report.unclaimed:
+        screen.line("in no version, still being written or given up (--abandon SESSION removes it):")
+        screen.table([(f"  {name}", size(amount)) for name, amount in sorted(report.unclaimed.items())])
+    if report.temporaries:
+        left = sum(info.size for info in report.temporaries)
+        screen.line(
+            f"left by interrupted writes: {plural(len(report.temporaries), 'temporary file')}, {size(left)}"
+        )
+    if report.dry_run:
+        more = "; nothing was changed, --yes does it" if report.doomed else ""
+        screen.line(f"to delete: {doomed}{more}")
+    elif report.version is None:
+        screen.line("there was nothing to do")
+    else:
+        screen.line(f"deleted: {report.deleted} of {doomed}; this is version {report.version}")
+
+
+COMMAND = Command(
+    name="gc",
+    group="change",
+    summary="remove what only expired versions and abandoned sessions hold",
+    add_arguments=_add_arguments,
+    run=_run,
+    examples={
+        "shardio gc s3://bucket/birds --keep 3": "what would go if only the latest 3 versions stayed",
+        "shardio gc s3://bucket/birds --keep 3 --yes": "let it go",
+    },
+)

@@ -1,0 +1,122 @@
+"""`shardio get`: records by position, decoded, or as bytes with their address."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from shardio.cli._command import CLEAN, Command
+from shardio.cli._options import add_reading, add_storage, add_url
+from shardio.cli._records import READ_AS, open_parts, reader_of
+from shardio.cli._values import describe, plain
+from shardio.cli._words import count, plural
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator
+
+    from shardio.cli._records import Part
+    from shardio.cli._screen import Screen
+    from shardio.reader import Location
+
+__all__ = ["COMMAND"]
+
+_FIRST_BYTES = 512
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_url(parser, shard=True)
+    parser.add_argument(
+        "positions", type=int, nargs="+", metavar="POSITION", help="numbers from 0, or from the end: -1"
+    )
+    parser.add_argument(
+        "--raw", action="store_true", help="payload bytes as hex, with url, shard, row and bytes"
+    )
+    parser.add_argument(
+        "--all", action="store_true", help=f"with --raw: more than {_FIRST_BYTES} bytes of each"
+    )
+    parser.add_argument("--features", metavar="A,B", help="show these features only")
+    parser.add_argument(
+        "--as", choices=READ_AS, default="auto", dest="read_as", help="records without a schema"
+    )
+    add_reading(parser)
+    add_storage(parser)
+
+
+def _run(arguments: argparse.Namespace, screen: Screen) -> int:
+    parts = open_parts(arguments, decode=not arguments.raw)
+    if len(parts) > 1:
+        names = ", ".join(part.name for part in parts)
+        message = f"{arguments.url} has several splits, choose one with --split: {names}"
+        raise ValueError(message)
+    part = parts[0]
+    read = reader_of("bytes" if arguments.raw else arguments.read_as)
+    shown = []
+    for number, (position, value) in enumerate(part.pick(arguments.positions)):
+        place = part.locate(position)
+        if screen.json:
+            shown.append(_record(part, position, place, read(value)))
+            continue
+        if number:
+            screen.line()
+        if arguments.raw:
+            _print_raw(screen, position, place, value, whole=arguments.all)
+            continue
+        screen.line(f"[{position}]" + (f"  row {place.row} of {place.url}" if place else ""))
+        for line in describe(read(value), width=screen.width - 2):
+            screen.line(f"  {line}")
+    if screen.json:
+        screen.document({"url": arguments.url, "version": part.version, "records": shown})
+    return CLEAN
+
+
+def _record(part: Part, position: int, place: Location | None, value: Any) -> dict[str, Any]:
+    address = place._asdict() if place else {}
+    return {"split": part.name or None, "position": position, **address, "value": plain(value)}
+
+
+def _print_raw(screen: Screen, position: int, place: Location | None, payload: bytes, *, whole: bool) -> None:
+    base = 0
+    facts = [("position", count(position))]
+    if place is not None:
+        # A TFRecord frame has 12 bytes before the payload and 4 after it; other framings have none before.
+        extra = place.stop - place.start - len(payload)
+        base = place.start + (12 if extra == 16 else 0)
+        facts += [
+            ("url", place.url),
+            ("shard", place.shard),
+            ("row", count(place.row)),
+            ("frame", f"bytes [{place.start}, {place.stop}){_of_what(place)}"),
+        ]
+    facts.append(("payload", f"{plural(len(payload), 'byte')} from {base}"))
+    screen.table(facts)
+    shown = payload if whole else payload[:_FIRST_BYTES]
+    for line in _hex_lines(shown, base):
+        screen.line(line)
+    if len(shown) < len(payload):
+        screen.line(f"... {plural(len(payload) - len(shown), 'more byte')} (--all shows them)")
+
+
+def _of_what(place: Location) -> str:
+    compressed = place.shard.endswith((".zst", ".gz", ".zz"))
+    return " of its decoded block" if compressed else " of the object"
+
+
+def _hex_lines(data: bytes, base: int) -> Iterator[str]:
+    for start in range(0, len(data), 16):
+        row = data[start : start + 16]
+        left, right = row[:8].hex(" "), row[8:].hex(" ")
+        text = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in row)
+        yield f"{base + start:08x}  {left:<23}  {right:<23}  |{text}|"
+
+
+COMMAND = Command(
+    name="get",
+    group="look",
+    summary="show records by position, decoded or as bytes",
+    add_arguments=_add_arguments,
+    run=_run,
+    examples={
+        "shardio get s3://bucket/birds 17 -1 --split train": "two records",
+        "shardio get s3://bucket/birds 17 --split train --raw": "where a record lies, and its bytes",
+    },
+)

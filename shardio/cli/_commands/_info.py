@@ -1,0 +1,173 @@
+"""`shardio info`: what lies at an address, read from its metadata; or what is installed here.
+
+Records are read only where no schema describes them, and then the first ones.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from shardio.cli._command import CLEAN, Command
+from shardio.cli._describe import dataset_facts, shard_facts
+from shardio.cli._options import add_storage, add_url, storage_options
+from shardio.cli._seen import seen_facts
+from shardio.cli._values import plain
+from shardio.cli._words import count, plural, size
+
+if TYPE_CHECKING:
+    import argparse
+
+    from shardio.cli._screen import Screen
+
+__all__ = ["COMMAND"]
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_url(parser, shard=True, optional=True)
+    parser.add_argument("--system", action="store_true", help="versions of what is installed, parts in use")
+    parser.add_argument("--cache", metavar="DIR", help="what lies in a local cache of blocks")
+    parser.add_argument(
+        "--version", metavar="N", type=int, dest="version_number", help="a version; default: latest"
+    )
+    add_storage(parser)
+
+
+def _run(arguments: argparse.Namespace, screen: Screen) -> int:
+    asked = [arguments.url, arguments.system or None, arguments.cache]
+    if sum(one is not None for one in asked) != 1:
+        raise ValueError("give one of: a URL, --system, --cache DIR")
+    if arguments.system:
+        from shardio.cli._system import system_facts
+
+        return _show(screen, system_facts())
+    if arguments.cache is not None:
+        return _show_cache(screen, arguments.cache)
+    from shardio.reader import is_shard
+
+    options = storage_options(arguments)
+    if is_shard(arguments.url, storage_options=options, engine=arguments.engine):
+        if arguments.version_number is not None:
+            message = f"{arguments.url} is a single shard: it has no versions"
+            raise ValueError(message)
+        facts = shard_facts(arguments.url, options, arguments.engine)
+        seen = seen_facts(arguments.url, options, arguments.engine, shard=True)
+        if screen.json:
+            screen.document(plain({**facts, "seen": seen}))
+            return CLEAN
+        _show(screen, facts)
+        if seen is not None:
+            _print_seen(screen, seen)
+        return CLEAN
+    number = arguments.version_number
+    facts = dataset_facts(arguments.url, number, options, arguments.engine)
+    if facts["schema"] is None:
+        facts["seen"] = seen_facts(arguments.url, options, arguments.engine, shard=False, version=number)
+    if screen.json:
+        screen.document(plain(facts))
+    else:
+        _print_dataset(screen, facts)
+    return CLEAN
+
+
+def _show(screen: Screen, facts: dict[str, Any]) -> int:
+    if screen.json:
+        screen.document(plain(facts))
+        return CLEAN
+    screen.table([(name.replace("_", " "), _words(name, value)) for name, value in facts.items()])
+    return CLEAN
+
+
+def _words(name: str, value: Any) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{size(value)} ({count(value)})" if name.endswith("bytes") and value >= 1000 else count(value)
+    if isinstance(value, list):
+        return ", ".join(map(str, value)) or "-"
+    return str(value)
+
+
+def _show_cache(screen: Screen, folder: str) -> int:
+    from shardio.storage import BlockCache, CacheOptions
+
+    usage = BlockCache(CacheOptions(folder, max_bytes=1)).usage()
+    return _show(screen, {"folder": usage.folder, "blocks": usage.entries, "cached_bytes": usage.num_bytes})
+
+
+def _print_dataset(screen: Screen, facts: dict[str, Any]) -> None:
+    splits = facts["splits"]
+    records = sum(split["records"] for split in splits.values())
+    shards = sum(split["shards"] for split in splits.values())
+    stored = sum(split["stored_bytes"] for split in splits.values())
+    decoded = sum(split["decoded_bytes"] for split in splits.values())
+    older = facts["latest_version"] - facts["version"]
+    rows = [
+        ("dataset", facts["url"]),
+        ("version", f"{facts['version']}" + (f" (latest is {facts['latest_version']})" if older else "")),
+        ("committed", f"{facts['committed']} ({facts['operation']}, {facts['writer'] or 'unknown writer'})"),
+        ("digest", facts["digest"]),
+        ("records", f"{count(records)} in {plural(len(splits), 'split')}, {plural(shards, 'shard')}"),
+        ("stored", size(stored) + (f", {size(decoded)} decoded" if decoded != stored else "")),
+        ("compression", ", ".join(facts["compression"]) or "-"),
+    ]
+    if facts["framing"] not in (["tfrecord"], []):
+        rows.append(("framing", ", ".join(facts["framing"])))
+    if facts["deleted_records"]:
+        rows.append(("deleted", plural(facts["deleted_records"], "record")))
+    if facts["adopted_shards"]:
+        rows.append(("adopted", plural(facts["adopted_shards"], "shard") + " that others wrote"))
+    rows += [("data root", url) for url in facts["roots"]]
+    if facts["metadata"]:
+        text = json.dumps(facts["metadata"], ensure_ascii=False)
+        rows.append(("metadata", text if len(text) <= 200 else f"{text[:196]} ..."))
+    screen.table(rows)
+    if splits:
+        screen.line()
+        table = [
+            (
+                name,
+                count(split["records"]),
+                count(split["shards"]),
+                size(split["stored_bytes"]),
+                size(split["decoded_bytes"] // max(split["records"], 1)),
+            )
+            for name, split in splits.items()
+        ]
+        screen.table(table, head=("split", "records", "shards", "stored", "per record"), right=(1, 2, 3, 4))
+    screen.line()
+    if facts["schema"] is None:
+        screen.line("no schema: records are bytes")
+        if facts["seen"] is not None:
+            _print_seen(screen, facts["seen"])
+        return
+    screen.table(
+        [(row["name"], row["type"], "optional" if row["optional"] else "") for row in facts["schema"]],
+        head=("feature", "type", f"({facts['encoding']})"),
+    )
+
+
+def _print_seen(screen: Screen, seen: dict[str, Any]) -> None:
+    """Print what the records show where nobody has said it, and what varies."""
+    kind = "tf.train.SequenceExample" if seen["encoding"] == "sequence_example" else "tf.train.Example"
+    screen.line()
+    first = "the first record is" if seen["records"] == 1 else f"the first {seen['records']} records are"
+    screen.line(f"{first} {kind}; a schema that fits so far:")
+    screen.line()
+    rows = [(row["name"], row["type"] or "-", "; ".join(row["notes"])) for row in seen["features"]]
+    screen.table(rows, head=("feature", "type", "notes"))
+
+
+COMMAND = Command(
+    name="info",
+    group="look",
+    summary="say what a dataset or shard is, or what is installed",
+    add_arguments=_add_arguments,
+    run=_run,
+    examples={
+        "shardio info s3://bucket/birds": "versions, splits, records, bytes, schema, digest",
+        "shardio info --system": "for a report of a problem",
+    },
+)

@@ -1,0 +1,79 @@
+"""`shardio log`: the versions of a dataset, the latest first."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from shardio.cli._command import CLEAN, Command
+from shardio.cli._describe import moment
+from shardio.cli._options import add_storage, add_url, storage_options
+from shardio.cli._words import count, size
+
+if TYPE_CHECKING:
+    import argparse
+
+    from shardio.catalog import Version
+    from shardio.cli._screen import Screen
+
+__all__ = ["COMMAND"]
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_url(parser)
+    parser.add_argument("-n", type=int, metavar="N", help="the latest N versions only")
+    add_storage(parser)
+
+
+def _run(arguments: argparse.Namespace, screen: Screen) -> int:
+    import shardio
+
+    if arguments.n is not None and arguments.n < 1:
+        message = f"-n {arguments.n} must be at least 1"
+        raise ValueError(message)
+    versions = shardio.log(arguments.url, storage_options=storage_options(arguments))
+    expired = set(versions[-1].manifest.expiry.expired_versions)
+    shown = [_facts(version, expired) for version in versions[::-1][: arguments.n]]
+    if screen.json:
+        screen.document({"url": arguments.url, "versions": shown})
+        return CLEAN
+    rows = [
+        (
+            str(facts["version"]),
+            moment(facts["created_ms"]).removesuffix(" UTC"),
+            facts["operation"] + (" (expired)" if facts["expired"] else ""),
+            count(sum(split["records"] for split in facts["splits"].values())),
+            count(sum(split["shards"] for split in facts["splits"].values())),
+            size(sum(split["stored_bytes"] for split in facts["splits"].values())),
+            facts["digest"][:19],
+        )
+        for facts in shown
+    ]
+    head = ("version", "committed (UTC)", "by", "records", "shards", "stored", "digest")
+    screen.table(rows, head=head, right=(0, 3, 4, 5))
+    return CLEAN
+
+
+def _facts(version: Version, expired: set[int]) -> dict[str, Any]:
+    manifest = version.manifest
+    return {
+        "version": version.number,
+        "digest": version.digest,
+        "operation": manifest.operation,
+        "created_ms": manifest.created_ms,
+        "writer": manifest.writer,
+        "expired": version.number in expired,
+        "sessions": [session.session for session in manifest.sessions if session.version == version.number],
+        "splits": {
+            split.name: {"records": split.rows, "shards": split.shards, "stored_bytes": split.stored_bytes}
+            for split in manifest.splits
+        },
+    }
+
+
+COMMAND = Command(
+    name="log",
+    group="look",
+    summary="list the versions, the latest first",
+    add_arguments=_add_arguments,
+    run=_run,
+)

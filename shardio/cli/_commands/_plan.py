@@ -1,0 +1,130 @@
+"""`shardio plan`: before a run, what an epoch will cost, and how well it is shuffled."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from shardio.cli._command import CLEAN, Command
+from shardio.cli._streams import add_datasets, open_dataset
+from shardio.cli._words import count, size
+
+if TYPE_CHECKING:
+    import argparse
+
+    from shardio.cli._screen import Screen
+    from shardio.order import Plan, PlanReport
+    from shardio.reader import DatasetReader
+    from shardio.streaming import Mix
+
+__all__ = ["COMMAND"]
+
+_SHAPE = ("ranks", "workers", "chunk_bytes", "window")
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    run = parser.add_argument_group("the run")
+    run.add_argument(
+        "--global-batch", metavar="G", type=int, required=True, help="records of a step, all ranks"
+    )
+    run.add_argument("--ranks", metavar="R", type=int, default=1, help="processes that train; default 1")
+    run.add_argument(
+        "--workers", metavar="W", type=int, default=0, help="loader processes of each; default 0: threads"
+    )
+    run.add_argument("--remainder", choices=("drop", "pad", "keep"), default="drop", help="default: drop")
+    run.add_argument("--no-shuffle", action="store_true", help="storage order")
+    run.add_argument("--memory", metavar="BYTES", type=int, help="refuse what needs more in one process")
+    run.add_argument("--weights", metavar="X", type=float, nargs="+", help="of a mixture, one a dataset")
+    run.add_argument("--stop", choices=("first", "all"), help="when a mixture ends; default: first")
+    shape = parser.add_argument_group("the plan, where it is not to be the default one (all of them)")
+    shape.add_argument(
+        "--plan-ranks", metavar="C", type=int, help="any R that divides it reads each chunk once"
+    )
+    shape.add_argument("--plan-workers", metavar="T", type=int, help="any W that divides it, too")
+    shape.add_argument("--plan-chunk-bytes", metavar="BYTES", type=int, help="stored bytes of a chunk")
+    shape.add_argument("--plan-window", metavar="ROWS", type=int, help="rows among which a window shuffles")
+    add_datasets(parser)
+
+
+def _run(arguments: argparse.Namespace, screen: Screen) -> int:
+    import shardio
+
+    options = {
+        "remainder": arguments.remainder,
+        "shuffle": not arguments.no_shuffle,
+        "plan": _plan(arguments),
+        "memory_bytes": arguments.memory,
+        "global_batch": arguments.global_batch,
+        "world_size": arguments.ranks,
+    }
+    data = _data(arguments)
+    plans = shardio.stream(data, **options).order.plans
+    figures, advice = shardio.plan_report(data, workers=arguments.workers, **options)
+    if screen.json:
+        shapes = [plan.to_dict() for plan in plans]
+        screen.document({"urls": arguments.urls, "plans": shapes, **asdict(figures), "advice": advice})
+        return CLEAN
+    screen.table(_lines(figures, arguments))
+    for plan in plans:
+        screen.line("plan: " + ", ".join(f"{name} {count(value)}" for name, value in plan.to_dict().items()))
+    for line in advice:
+        screen.note(line)
+    return CLEAN
+
+
+def _data(arguments: argparse.Namespace) -> DatasetReader | Mix:
+    import shardio
+
+    readers = [open_dataset(arguments, url) for url in arguments.urls]
+    weights = arguments.weights or ([1.0] * len(readers) if len(readers) > 1 else [])
+    if len(weights) != len(readers) and (weights or len(readers) > 1):
+        message = f"{len(weights)} --weights for {len(readers)} datasets: give one for each"
+        raise ValueError(message)
+    if not weights:
+        return readers[0]
+    return shardio.mix(list(zip(readers, weights, strict=True)), stop=arguments.stop)
+
+
+def _plan(arguments: argparse.Namespace) -> Plan | None:
+    import shardio
+
+    given = {name: getattr(arguments, f"plan_{name}") for name in _SHAPE}
+    named = {name: value for name, value in given.items() if value is not None}
+    if named and len(named) < len(given):
+        missing = ", ".join(f"--plan-{name.replace('_', '-')}" for name in given if name not in named)
+        message = f"a plan of your own needs all four numbers; {missing} are missing"
+        raise ValueError(message)
+    return shardio.Plan(**named) if named else None
+
+
+def _lines(figures: PlanReport, arguments: argparse.Namespace) -> list[tuple[str, str]]:
+    how = f"{count(arguments.workers)} workers" if arguments.workers else "threads"
+    who = f"{count(arguments.ranks)} ranks x {how}"
+    twice = f", {size(figures.bytes_twice)} of them more than once" if figures.bytes_twice else ", each once"
+    rows: dict[str, Any] = {
+        "run": f"{who}, global batch {count(arguments.global_batch)}",
+        "epoch": f"{count(figures.rows)} records in {count(figures.steps)} steps",
+        "requests": f"{count(figures.requests)} an epoch, {figures.requests_per_step:,.1f} a step, "
+        f"{size(round(figures.request_bytes))} each",
+        "read": f"{size(figures.epoch_bytes)} an epoch{twice}",
+        "read by a rank": f"{size(figures.rank_bytes)} at most",
+        "memory": f"{size(figures.memory_bytes)} in a process: {count(figures.open_windows)} windows of "
+        f"{figures.window_rows:,.0f} rows and {size(round(figures.window_bytes))}, and what is ahead",
+        "shuffled": f"among {count(figures.shuffle_radius)} records",
+        "a batch": f"mixes {figures.chunks_per_batch:,.1f} of {count(figures.chunks)} chunks, "
+        f"{figures.shards_per_batch:,.1f} shards",
+    }
+    return list(rows.items())
+
+
+COMMAND = Command(
+    name="plan",
+    group="look",
+    summary="say what a training epoch will cost: requests, bytes, memory, and how far records are shuffled",
+    add_arguments=_add_arguments,
+    run=_run,
+    examples={
+        "shardio plan s3://bucket/birds --split train --global-batch 256 --ranks 8": "8 processes",
+        "shardio plan books web --weights 0.7 0.3 --global-batch 512 --ranks 16": "a mixture",
+    },
+)

@@ -1,0 +1,91 @@
+"""`shardio verify`: every finding, a line each, and a summary."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from shardio.cli._command import CLEAN, DAMAGE, FAILED, Command
+from shardio.cli._options import add_reading, add_storage, add_url, allow_roots, storage_options
+from shardio.cli._words import count, plural, size
+
+if TYPE_CHECKING:
+    import argparse
+
+    from shardio.cli._screen import Screen
+    from shardio.maintenance import Finding, VerifyProgress, VerifyReport
+
+__all__ = ["COMMAND"]
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_url(parser, shard=True)
+    add_reading(parser)
+    add_storage(parser)
+
+
+def _run(arguments: argparse.Namespace, screen: Screen) -> int:
+    import shardio
+
+    printed = 0
+
+    def show(state: VerifyProgress) -> None:
+        nonlocal printed
+        for finding in state.findings[printed:] if not screen.json else ():
+            _print(screen, finding)
+            printed += 1
+        progress.update(state.done_bytes, state.total_bytes)
+
+    with screen.progress("verify") as progress:
+        report = shardio.verify(
+            arguments.url,
+            split=arguments.split,
+            version=arguments.version_number,
+            digest=arguments.digest,
+            storage_options=storage_options(arguments),
+            engine=arguments.engine,
+            allow_roots=allow_roots(arguments),
+            progress=show,
+        )
+    if screen.json:
+        screen.document(report.as_dict())
+    else:
+        for finding in report.findings[printed:]:
+            _print(screen, finding)
+        _summarise(screen, report)
+    return DAMAGE if report.damaged else CLEAN if report.ok else FAILED
+
+
+def _print(screen: Screen, finding: Finding) -> None:
+    # What to do about it is much the same for many findings, so it is said once, at the end.
+    screen.line(str(replace(finding, advice=None)))
+
+
+def _summarise(screen: Screen, report: VerifyReport) -> None:
+    what = report.url if report.version is None else f"{report.url} version {report.version}"
+    looked = f"{plural(report.shards, 'shard')}, {plural(report.rows, 'record')}, {size(report.stored_bytes)}"
+    if report.ok:
+        how = "everything matches its checksums" if report.indexed else "every record matches its checksums"
+        screen.line(f"ok: {what}: {looked}: {how}")
+        if not report.indexed:
+            screen.line("no index: missing, doubled and swapped records would not be noticed")
+        return
+    good = f"{count(report.good_rows)} of {plural(report.rows, 'record')} are good"
+    for advice in dict.fromkeys(finding.advice for finding in report.findings if finding.advice):
+        screen.line(f"what to do: {advice}")
+    verdict = "DAMAGED" if report.damaged else "UNREADABLE"
+    screen.line(f"{verdict}: {what}: {looked}: {plural(len(report.findings), 'finding')}; {good}")
+
+
+COMMAND = Command(
+    name="verify",
+    group="check",
+    summary="compare every byte with its checksum and list every finding",
+    add_arguments=_add_arguments,
+    run=_run,
+    examples={
+        "shardio verify s3://bucket/birds": "the latest version, all splits",
+        "shardio verify birds/data/x.tfrecord": "a single file; without an index, record by record",
+        "shardio verify birds --json": 'the report; see "findings" and "ok"',
+    },
+)

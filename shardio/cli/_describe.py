@@ -1,0 +1,128 @@
+"""What `shardio info` says, gathered from manifests, lists of shards and index heads; no record is read."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from shardio.errors import NotFoundError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from shardio.metadata import Feature, Schema
+
+__all__ = ["dataset_facts", "moment", "shard_facts"]
+
+
+def dataset_facts(
+    url: str, version: int | None, options: Mapping[str, Any] | None, engine: str | None
+) -> dict[str, Any]:
+    """Return what the manifest and the lists of a version say.
+
+    Raises:
+        NotFoundError, FormatError, UnsupportedVersionError, StorageError: the metadata cannot be read.
+    """
+    from shardio.catalog import Catalog
+    from shardio.format import Compression, Framing
+    from shardio.storage import connect
+
+    catalog = Catalog(connect(url, storage_options=options, engine=engine))
+    latest = catalog.load()
+    chosen = latest if version is None else catalog.load(version)
+    manifest = chosen.manifest
+    table = catalog.table(chosen)
+    schema = manifest.schema
+    return {
+        "kind": "dataset",
+        "url": catalog.store.url,
+        "version": chosen.number,
+        "latest_version": latest.number,
+        "expired_versions": list(latest.manifest.expiry.expired_versions),
+        "digest": chosen.digest,
+        "dataset_uuid": manifest.dataset_uuid.hex(),
+        "operation": manifest.operation,
+        "committed": moment(manifest.created_ms),
+        "writer": manifest.writer,
+        "splits": {
+            split.name: {
+                "records": split.rows,
+                "shards": split.shards,
+                "stored_bytes": split.stored_bytes,
+                "decoded_bytes": split.decoded_bytes,
+            }
+            for split in manifest.splits
+        },
+        "compression": _names(Compression, table.compression.tolist()),
+        "framing": _names(Framing, table.framing.tolist()),
+        "deleted_records": int((table.rows - table.live_rows).sum()),
+        "adopted_shards": sum(
+            bool(stamp) or root != 0 for stamp, root in zip(table.stamp, table.root, strict=True)
+        ),
+        "roots": list(manifest.roots.values()),
+        "metadata": dict(manifest.metadata),
+        "encoding": None if schema is None else schema.encoding,
+        "schema": None if schema is None else _features(schema),
+    }
+
+
+def shard_facts(url: str, options: Mapping[str, Any] | None, engine: str | None) -> dict[str, Any]:
+    """Return what the head of a shard's index says, or without an index what the file itself shows.
+
+    Raises:
+        FormatError, UnsupportedVersionError, StorageError: index or file cannot be read.
+    """
+    from shardio.format import sniff_compression
+    from shardio.metadata import parse_head, usual_index_key
+    from shardio.storage import connect_folder
+
+    store, key = connect_folder(url, storage_options=options, engine=engine)
+    with store.open(key) as data:
+        facts = {"kind": "shard", "url": data.url, "stored_bytes": data.size}
+        try:
+            with store.open(usual_index_key(key), stable=True) as index:
+                view = index.map()
+                head = parse_head(index.read(0, index.size) if view is None else view, url=index.url)
+        except NotFoundError:
+            compression = sniff_compression(bytes(data.read(0, min(12, data.size))))
+            return {
+                **facts,
+                "compression": compression.name.lower(),
+                "index": "none: it can only be read in order",
+            }
+    return {
+        **facts,
+        "index": store.url_of(usual_index_key(key)),
+        "framing": head.framing.name.lower(),
+        "record_crc": head.record_crc.name.lower(),
+        "compression": head.compression.name.lower(),
+        "records": head.rows,
+        "blocks": head.blocks,
+        "decoded_bytes": head.decoded_bytes,
+        "critical_features": sorted(head.features),
+        "crc32c": f"{head.crc32c:#010x}",
+        "uuid": head.uuid.hex(),
+        "writer": head.writer,
+    }
+
+
+def moment(milliseconds: int) -> str:
+    """Return a Unix time in milliseconds as UTC text."""
+    try:
+        return f"{datetime.fromtimestamp(milliseconds / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
+    except (ValueError, OverflowError, OSError):
+        return f"{milliseconds} ms after 1970"
+
+
+def _names(kind: Any, numbers: Iterable[int]) -> list[str]:
+    return sorted({kind(number).name.lower() for number in numbers})
+
+
+def _features(schema: Schema) -> list[dict[str, Any]]:
+    def rows(features: Mapping[str, Feature], prefix: str) -> list[dict[str, Any]]:
+        return [
+            {"name": f"{prefix}{name}", "type": feature.short, "optional": feature.optional}
+            for name, feature in features.items()
+        ]
+
+    return rows(schema, "") + rows(schema.sequence_features, "[] ")

@@ -1,0 +1,167 @@
+"""Where the records that a command shows come from: splits of a dataset, or a shard, indexed or not."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from shardio.cli._options import allow_roots, storage_options
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable, Iterable, Iterator
+
+    from shardio.reader import Location, Records
+
+__all__ = ["READ_AS", "Part", "open_parts", "reader_of"]
+
+READ_AS = ("auto", "bytes", "text", "example")
+
+
+class Part:
+    """Records that are counted together: a split, or a shard.
+
+    Attributes:
+        name: of the split; "" for a shard.
+        version: of the dataset; None for a shard.
+        records: the reader, or None for a shard without an index, which is read in order.
+    """
+
+    def __init__(
+        self, name: str, version: int | None, records: Records | None, payloads: Iterable[Any] = ()
+    ) -> None:
+        self.name = name
+        self.version = version
+        self.records = records
+        self._payloads = payloads
+
+    def __len__(self) -> int:
+        """Return the number of records; 0 where only reading them would tell."""
+        return 0 if self.records is None else len(self.records)
+
+    def first(self, most: int) -> Iterator[tuple[int, Any]]:
+        """Yield the first records with their positions."""
+        source = self._payloads if self.records is None else self.records[:most]
+        return zip(itertools.count(), itertools.islice(source, most), strict=False)
+
+    def pick(self, positions: list[int]) -> Iterator[tuple[int, Any]]:
+        """Yield records by position, in the order asked.
+
+        Raises:
+            IndexError: out of range.
+        """
+        if self.records is not None:
+            known = len(self.records)
+            values = self.records.read(positions)
+            yield from zip((p + known if p < 0 else p for p in positions), values, strict=True)
+            return
+        if min(positions) < 0:
+            raise IndexError("this shard has no index: records can only be counted from the start")
+        wanted = set(positions)
+        found = {}
+        for position, value in enumerate(self._payloads):
+            if position in wanted:
+                found[position] = value
+            if len(found) == len(wanted):
+                break
+        for position in positions:
+            if position not in found:
+                message = f"record {position} is out of range"
+                raise IndexError(message)
+            yield position, found[position]
+
+    def locate(self, position: int) -> Location | None:
+        """Return where a record lies, or None where there is no index to tell."""
+        return None if self.records is None else self.records.locate(position)
+
+
+class _Place(NamedTuple):
+    url: str
+    options: dict[str, Any] | None
+    engine: str | None
+
+
+def open_parts(arguments: argparse.Namespace, *, decode: bool) -> list[Part]:
+    """Open what a command line names.
+
+    Args:
+        arguments: with url, storage and reading options, and `features`.
+        decode: values by the schema; False for payload bytes.
+
+    Returns:
+        The splits by name, or the one that was named; for a shard the one part.
+    """
+    import shardio
+    from shardio.reader import is_shard
+
+    place = _Place(arguments.url, storage_options(arguments), arguments.engine)
+    if is_shard(place.url, storage_options=place.options, engine=place.engine):
+        return [_open_shard(arguments, place)]
+    features = arguments.features.split(",") if arguments.features and decode else None
+
+    def open_split(name: str, version: int | None, digest: str | None) -> shardio.DatasetReader:
+        return shardio.open(
+            place.url,
+            name,
+            version=version,
+            digest=digest,
+            storage_options=place.options,
+            engine=place.engine,
+            decode=decode,
+            features=features,
+            allow_roots=allow_roots(arguments),
+        )
+
+    whole = open_split(arguments.split or "all", arguments.version_number, arguments.digest)
+    if arguments.split or len(whole.splits) < 2:
+        name = arguments.split or next(iter(whole.splits), "")
+        return [Part(name, whole.version, whole)]
+    # The version is resolved once, so that all splits are of the same one.
+    return [Part(name, whole.version, open_split(name, whole.version, whole.digest)) for name in whole.splits]
+
+
+def _open_shard(arguments: argparse.Namespace, place: _Place) -> Part:
+    import shardio
+
+    if arguments.split or arguments.version_number or arguments.digest:
+        message = f"{place.url} is a single shard: it has no split, version or digest to choose"
+        raise ValueError(message)
+    shard = shardio.open_shard(place.url, storage_options=place.options, engine=place.engine)
+    if isinstance(shard, shardio.ShardReader):
+        return Part("", None, shard)
+    return Part("", None, None, shard)
+
+
+def reader_of(kind: str) -> Callable[[Any], Any]:
+    """Return what turns the payload of a record without a schema into a value to show."""
+    readers: dict[str, Callable[[Any], Any]] = {"auto": _guess, "text": _as_text, "example": _as_example}
+    return readers.get(kind, bytes)
+
+
+def _guess(payload: Any) -> Any:
+    if not isinstance(payload, bytes):
+        return payload
+    from shardio.codecs import decode_example
+    from shardio.errors import ShardioError
+
+    try:
+        features = decode_example(payload)
+    except (ShardioError, ValueError):
+        features = {}
+    if features:
+        return features
+    try:
+        text = payload.decode()
+    except UnicodeDecodeError:
+        return payload
+    return text if all(c.isprintable() or c in "\t\r\n" for c in text) else payload
+
+
+def _as_text(payload: Any) -> Any:
+    return payload.decode(errors="backslashreplace") if isinstance(payload, bytes) else payload
+
+
+def _as_example(payload: Any) -> Any:
+    from shardio.codecs import decode_example
+
+    return decode_example(payload) if isinstance(payload, bytes) else payload

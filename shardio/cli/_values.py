@@ -1,0 +1,151 @@
+"""Values of records: short and readable for people, complete and plain for programs.
+
+For programs: arrays are lists, bytes are `{"$base64": "..."}`, numbers that JSON lacks are the strings "NaN",
+"Infinity" and "-Infinity", a complex number is `[real, imaginary]`.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from shardio.cli._words import count, plural, printable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["describe", "plain"]
+
+_FEW = 8
+_FIRST_BYTES = 12
+_SIGNATURES = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"GIF8", b"BM", b"II*\x00", b"MM\x00*", b"RIFF")
+_INFINITE = {math.inf: "Infinity", -math.inf: "-Infinity"}
+
+
+def plain(value: Any) -> Any:
+    """Return a value as JSON holds it, nothing left out."""
+    if isinstance(value, float | np.floating):
+        number = float(value)
+        return number if math.isfinite(number) else _INFINITE.get(number, "NaN")
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, bytes | bytearray | memoryview):
+        return {"$base64": base64.b64encode(value).decode()}
+    if isinstance(value, complex | np.complexfloating):
+        return [plain(float(value.real)), plain(float(value.imag))]
+    if isinstance(value, np.generic):
+        return plain(value.item())
+    if isinstance(value, np.ndarray):
+        return [plain(item) for item in value] if value.ndim else plain(value[()])
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    return str(value)
+
+
+def describe(value: Any, *, width: int = 100) -> list[str]:
+    """Return a record's value as lines for people: a line a feature, or one line.
+
+    Args:
+        value: a mapping of features, or anything else.
+        width: columns of a line.
+    """
+    if isinstance(value, Mapping) and value:
+        return list(_features(value, width))
+    return [_short(value, width)]
+
+
+def _features(value: Mapping[Any, Any], width: int) -> Iterator[str]:
+    pad = min(24, max(len(printable(str(name))) for name in value))
+    for name, item in value.items():
+        label = _cut(printable(str(name)), max(20, width - 22)).ljust(pad)
+        if isinstance(item, Mapping) and item:
+            yield label.rstrip()
+            yield from (f"  {line}" for line in _features(item, width - 2))
+        else:
+            yield f"{label}  {_short(item, max(20, width - len(label) - 2))}"
+
+
+def _short(value: Any, width: int) -> str:
+    if isinstance(value, bytes | bytearray | memoryview):
+        return _bytes(bytes(value), width)
+    if isinstance(value, str):
+        return _text(value, width)
+    if isinstance(value, np.ndarray) and value.ndim:
+        return _array(value, width)
+    if isinstance(value, np.generic | np.ndarray):
+        return str(value)
+    if isinstance(value, list | tuple):
+        if len(value) == 1:
+            return _short(value[0], width)
+        items = ", ".join(_short(item, 40) for item in value[:3])
+        more = ", ..." if len(value) > 3 else ""
+        return _cut(f"{plural(len(value), 'item')}{': ' if value else ''}{items}{more}", width)
+    if isinstance(value, Mapping):
+        return _cut(json.dumps(plain(value), ensure_ascii=False), width)
+    return _cut(repr(value), width)
+
+
+def _text(value: str, width: int) -> str:
+    # Escapes are made from the part that can be shown, not from a whole book.
+    quoted = '"' + printable(value[:width]).replace('"', '\\"')
+    if len(value) <= width and len(quoted) < width:
+        return quoted + '"'
+    tail = f'..." ({count(len(value))} characters)'
+    return quoted[: max(1, width - len(tail))] + tail
+
+
+def _bytes(value: bytes, width: int) -> str:
+    image = _image(value)
+    if image is not None:
+        return f"{image}, {plural(len(value), 'byte')}"
+    size = plural(len(value), "byte")
+    text = _readable(value[: 4 * width])
+    if text:
+        return f"{size}  {_text(text, max(20, width - len(size) - 2))}"
+    first = value[:_FIRST_BYTES]
+    more = " ..." if len(value) > len(first) else ""
+    preview = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in first)
+    return _cut(f"{size}  {first.hex(' ')}{more}  |{preview}|" if value else size, width)
+
+
+def _readable(value: bytes) -> str:
+    """Return bytes as text where all of it can be read, else nothing."""
+    # A character that the cut went through is no reason to call the rest unreadable.
+    text = value.decode(errors="ignore")
+    whole = len(text.encode()) > len(value) - 4 and (len(value) > 3 or text.encode() == value)
+    return text if whole and all(c.isprintable() or c in "\t\r\n" for c in text) else ""
+
+
+def _image(value: bytes) -> str | None:
+    """Return format and size of an image file by its header, where Pillow is there to read it."""
+    if not value.startswith(_SIGNATURES):
+        return None
+    try:
+        from PIL import Image
+    except ImportError:
+        return None
+    try:
+        with Image.open(io.BytesIO(value)) as image:
+            return f"{image.format} {image.width}x{image.height}"
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError):
+        return None
+
+
+def _array(value: np.ndarray[Any, Any], width: int) -> str:
+    head = f"{value.dtype.name}[{','.join(map(str, value.shape))}]"
+    flat = value.reshape(-1)[:_FEW]
+    few = " ".join(f"{item:.4g}" if value.dtype.kind in "fc" else str(item) for item in flat.tolist())
+    return _cut(f"{head}  {few}{' ...' if value.size > _FEW else ''}".rstrip(), width)
+
+
+def _cut(text: str, width: int) -> str:
+    text = printable(text)
+    return text if len(text) <= width else text[: max(1, width - 4)] + " ..."

@@ -1,0 +1,44 @@
+"""Numbers and text as people read them."""
+
+from __future__ import annotations
+
+__all__ = ["count", "duration", "plural", "printable", "size"]
+
+
+def printable(text: str) -> str:
+    """Return text with every character that is not printed as itself written as an escape."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def size(value: int) -> str:
+    """Return bytes as people write them: 1,234 becomes "1.2 kB"."""
+    if value < 1000:
+        return f"{value} B"
+    amount = float(value)
+    for unit in ("kB", "MB", "GB", "TB"):
+        amount /= 1000
+        if amount < 999.95:
+            return f"{amount:.1f} {unit}"
+    return f"{amount / 1000:,.1f} PB"
+
+
+def count(value: int) -> str:
+    """Return a number with commas."""
+    return f"{value:,}"
+
+
+def plural(value: int, noun: str) -> str:
+    """Return "1 shard", "2 shards"."""
+    return f"{value:,} {noun}{'' if value == 1 else 's'}"
+
+
+def duration(seconds: float) -> str:
+    """Return seconds as "12 s", "3 min 5 s", "2 h 10 min"."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"
