@@ -1,0 +1,22 @@
+"""Adoption: make shards that others wrote random-access and verifiable, in place, by adding sidecars.
+
+Installed as `shardio_indexer`; the program is `shardio-index`.  `adopt` finds shards, scans each once with
+the scanner of its framing, puts an index beside it and commits one new version.  See docs/adoption.md.
+"""
+
+from __future__ import annotations
+
+from shardio_indexer._adopt import adopt
+from shardio_indexer._export import export_indexes
+from shardio_indexer._report import AdoptProgress, AdoptReport, LeftOut, Refusal
+from shardio_indexer._scan import ScanOptions
+
+__all__ = [
+    "AdoptProgress",
+    "AdoptReport",
+    "LeftOut",
+    "Refusal",
+    "ScanOptions",
+    "adopt",
+    "export_indexes",
+]

@@ -1,0 +1,183 @@
+"""Runs of frames cut into blocks: by the target size alone, however the bytes arrived.
+
+A block is closed before the frame that would lift it over the target; a larger frame is a block of its own.
+Nothing is held but checksums and the ends of frames.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from shardio import kernels
+from shardio.errors import FormatError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from shardio.format import Limits
+    from shardio.metadata import IndexBuilder
+    from shardio_indexer._runs import Bytes, Run
+
+__all__ = ["BlockCutter", "GapFound", "least_block_bytes"]
+
+_GAP = 64 << 20
+# More blocks than this would cost more memory than an indexer may use.
+_MOST_BLOCKS = 1 << 17
+
+
+class GapFound(NamedTuple):
+    """Bytes that belong to no record: half-open range in the decoded bytes, and why."""
+
+    start: int
+    stop: int
+    reason: str
+
+
+def least_block_bytes(wanted: int, size: int) -> int:
+    """Return the target that keeps the number of blocks of a shard within bounds."""
+    return max(wanted, -(-size // _MOST_BLOCKS))
+
+
+class BlockCutter:
+    """Take runs, add blocks to an index.
+
+    Args:
+        index: takes the blocks; without compression, as a stream has none where blocks are concerned.
+        block_bytes: target size of a block.
+        limits: the longest record.
+
+    Attributes:
+        gaps: the bytes that belong to no record, in order.
+    """
+
+    def __init__(self, index: IndexBuilder, *, block_bytes: int, limits: Limits) -> None:
+        self.gaps: list[GapFound] = []
+        self._index = index
+        self._target = min(block_bytes, limits.block)
+        self._longest = limits.record + 16
+        self._size = self._crc = 0
+        self._stops: list[NDArray[np.int64]] = []
+        # The frame that goes on: its bytes so far alone, and as the end of the open block.
+        self._tail = self._tail_crc = self._whole_crc = 0
+        self._gap = self._gap_crc = 0
+        self._reason = ""
+
+    def take(self, run: Run) -> None:
+        """Take the next run.
+
+        Raises:
+            FormatError: a record is longer than its limit.
+        """
+        if run.reason is not None:
+            self._take_gap(run.data, run.reason)
+        elif run.stops is None:
+            self._take_part(run.data)
+        else:
+            self._take_frames(run.data, run.stops)
+
+    def finish(self) -> None:
+        """Close what is open."""
+        self._close_block()
+        self._close_gap()
+
+    def _take_part(self, data: Bytes) -> None:
+        self._close_gap()
+        if not self._tail:
+            self._whole_crc = self._crc
+        self._tail += len(data)
+        if self._tail > self._longest:
+            raise self._too_long(self._tail)
+        self._tail_crc = kernels.crc32c(data, self._tail_crc)
+        if self._size + self._tail > self._target:
+            self._close_block()  # does nothing where the frame is alone
+        else:
+            self._whole_crc = kernels.crc32c(data, self._whole_crc)
+
+    def _end_tail(self) -> None:
+        """The frame that went on ends here."""
+        alone = not self._stops
+        self._crc = self._tail_crc if alone else self._whole_crc
+        self._size += self._tail
+        self._stops.append(np.array([self._size], np.int64))
+        self._tail = self._tail_crc = 0
+
+    def _take_frames(self, data: Bytes, stops: NDArray[np.int64]) -> None:
+        self._close_gap()
+        if self._tail:
+            first = int(stops[0])
+            self._take_part(data[:first])
+            self._end_tail()
+            data, stops = data[first:], stops[1:] - first
+        if not len(stops):
+            return
+        longest = max(int(np.diff(stops).max(initial=0)), int(stops[0]))
+        if longest > self._longest:
+            raise self._too_long(longest)
+        view = memoryview(data)
+        base = taken = 0
+        while taken < len(stops):
+            fits = int(np.searchsorted(stops, base + self._target - self._size, side="right"))
+            if fits <= taken:
+                if self._stops:
+                    self._close_block()
+                    continue
+                fits = taken + 1  # larger than a block: one of its own
+            stop = int(stops[fits - 1])
+            self._crc = kernels.crc32c(view[base:stop], self._crc)
+            self._stops.append(stops[taken:fits] + (self._size - base))
+            self._size += stop - base
+            base, taken = stop, fits
+
+    def _take_gap(self, data: Bytes, reason: str) -> None:
+        if self._stops:
+            self._close_block()
+        if reason != self._reason:
+            self._close_gap()
+            self._reason = reason
+        if self._tail:
+            self._gap, self._gap_crc = self._gap + self._tail, self._tail_crc
+            self._tail = self._tail_crc = 0
+        view = memoryview(data)
+        while view:
+            part = view[: max(0, _GAP - self._gap)]
+            self._gap_crc = kernels.crc32c(part, self._gap_crc)
+            self._gap += len(part)
+            view = view[len(part) :]
+            if self._gap >= _GAP:
+                self._close_gap()
+                self._reason = reason
+
+    def _close_block(self) -> None:
+        if self._stops:
+            self._index.add_block(
+                stored_bytes=self._size,
+                decoded_bytes=self._size,
+                crc32c=self._crc,
+                frame_stop=np.concatenate(self._stops).astype(np.uint32),
+            )
+        self._size = self._crc = 0
+        self._stops = []
+
+    def _close_gap(self) -> None:
+        if self._gap:
+            start, stop = self._index.stored_bytes, self._index.stored_bytes + self._gap
+            last = self.gaps[-1] if self.gaps else None
+            if last is not None and (last.stop, last.reason) == (start, self._reason):
+                self.gaps[-1] = GapFound(last.start, stop, self._reason)
+            else:
+                self.gaps.append(GapFound(start, stop, self._reason))
+            self._index.add_gap(
+                stored_bytes=self._gap, decoded_bytes=self._gap, crc32c=self._gap_crc, reason=self._reason
+            )
+        self._gap = self._gap_crc = 0
+        self._reason = ""
+
+    def _too_long(self, size: int) -> FormatError:
+        return FormatError(
+            "a record is over the limit",
+            start=self._index.stored_bytes + self._size,
+            expected=f"at most {self._longest} bytes",
+            found=f"{size} bytes or more",
+        )

@@ -1,0 +1,283 @@
+"""Compressed objects as members: gzip members, Zstandard frames, or one ZLIB stream, in bounded memory.
+
+Where every member holds whole frames within the limits, members become blocks (`MemberBlocks`) and records
+can be looked up; otherwise the object is a stream.  Both are tried in one pass.
+"""
+
+from __future__ import annotations
+
+import zlib
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from shardio import kernels
+from shardio.errors import FormatError
+from shardio.format import Compression
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from numpy.typing import NDArray
+
+    from shardio.format import Limits
+    from shardio.metadata import IndexBuilder
+    from shardio_indexer._runs import Run, Salvage
+
+__all__ = ["Member", "MemberBlocks", "decode_members", "is_compressed"]
+
+_GZIP = b"\x1f\x8b"
+_ZSTD = b"\x28\xb5\x2f\xfd"
+_PIECE = 1 << 20
+_SIP = 4 << 10  # a few bytes of Zstandard can stand for many
+_GZIP_SIP = 64 << 10
+# What a Zstandard frame says of itself lies within so many bytes.
+_FRAME_HEADER = 18
+# A member of more is a stream: as a block it would be decoded whole for each record.
+_MOST_MEMBER = 4 << 20
+
+
+class Member(NamedTuple):
+    """The end of a member.
+
+    Attributes:
+        stored_bytes, crc32c: of its stored bytes.
+        decoded_bytes: what it decodes to.
+        reason: why it can hold no records, or None.
+        block: it may be a block: its size is declared, its window within the limit.
+    """
+
+    stored_bytes: int
+    crc32c: int
+    decoded_bytes: int
+    reason: str | None = None
+    block: bool = True
+
+
+def is_compressed(head: bytes) -> Compression | None:
+    """Tell from the first bytes whether an object is gzip or Zstandard; None where they say nothing."""
+    if head.startswith(_GZIP):
+        return Compression.GZIP
+    return Compression.ZSTD if head.startswith(_ZSTD) or _is_skippable(head) else None
+
+
+def decode_members(
+    pieces: Iterable[bytes | memoryview], compression: Compression, salvage: Salvage
+) -> Iterator[bytes | Member]:
+    """Yield decoded bytes as they come, and a `Member` where one ends.
+
+    Raises:
+        FormatError: the bytes do not decode, end in the middle, or others follow; `start` is a stored offset.
+    """
+    stored = _Stored(pieces)
+    members = 0
+    while head := stored.peek(_FRAME_HEADER):
+        try:
+            yield from _decode_one(stored, head, compression, salvage.limits, first=not members)
+        except (FormatError, zlib.error, _zstd_error(compression)) as error:
+            what = error.what if isinstance(error, FormatError) else "a compressed file does not decode"
+            if not salvage.wanted:
+                raise FormatError(
+                    what,
+                    start=stored.offset,
+                    found=None if isinstance(error, FormatError) else str(error),
+                    advice="fetch it again, or index what decodes with --salvage",
+                ) from error
+            while stored.fill():
+                stored.take(len(stored.window))
+            yield stored.member(reason=f"damage: {what}")
+        members += 1
+
+
+class _Stored:
+    """Stored bytes, looked at before they are taken.
+
+    Attributes:
+        window: the next bytes.
+        offset: bytes taken.
+        decoded: what the member under way decoded to.
+    """
+
+    def __init__(self, pieces: Iterable[bytes | memoryview]) -> None:
+        self.window = memoryview(b"")
+        self.offset = self.decoded = 0
+        self._pieces = iter(pieces)
+        self._begin = self._crc = 0
+
+    def peek(self, size: int) -> bytes:
+        """Return the next bytes, fewer at the end."""
+        while len(self.window) < size:
+            piece = next(self._pieces, None)
+            if piece is None:
+                break
+            joined = bytes(self.window) + bytes(piece) if len(self.window) else piece
+            self.window = memoryview(joined)
+        return bytes(self.window[:size])
+
+    def fill(self) -> bool:
+        """Tell whether there are bytes."""
+        return bool(self.peek(1))
+
+    def take(self, size: int) -> None:
+        """Take bytes off the window."""
+        self._crc = kernels.crc32c(self.window[:size], self._crc)
+        self.offset += size
+        self.window = self.window[size:]
+
+    def member(self, *, reason: str | None = None, block: bool = True) -> Member:
+        """Return what was taken since the last call as a member."""
+        found = Member(self.offset - self._begin, self._crc, self.decoded, reason, block)
+        self._begin, self._crc, self.decoded = self.offset, 0, 0
+        return found
+
+
+def _decode_one(
+    stored: _Stored, head: bytes, compression: Compression, limits: Limits, *, first: bool
+) -> Iterator[bytes | Member]:
+    """Decode one member, or step over a frame that holds none."""
+    if compression is Compression.ZSTD and _is_skippable(head):
+        rest = 8 + int.from_bytes(head[4:8], "little")
+        while rest and stored.fill():
+            size = min(rest, len(stored.window))
+            stored.take(size)
+            rest -= size
+        if rest:
+            raise FormatError("the compressed file is cut short")
+        yield stored.member(reason="skippable frame")
+        return
+    magic = {Compression.GZIP: _GZIP, Compression.ZSTD: _ZSTD}.get(compression, b"")
+    if not head.startswith(magic) or (compression is Compression.ZLIB and not first):
+        kind = compression.name
+        raise FormatError(f"bytes that are not {kind} {'stand at the begin' if first else 'follow a member'}")
+    engine, block = _engine(head, compression, limits)
+    sip = _SIP if compression is Compression.ZSTD else _GZIP_SIP
+    while not engine.eof:
+        if not stored.fill():
+            raise FormatError("the compressed file is cut short")
+        part = stored.window[:sip]
+        data = engine.decompress(part) if compression is Compression.ZSTD else engine.decompress(part, _PIECE)
+        tail = len(engine.unused_data) + len(getattr(engine, "unconsumed_tail", b""))
+        stored.take(len(part) - tail)
+        if data:
+            stored.decoded += len(data)
+            yield data
+    yield stored.member(block=block)
+
+
+def _engine(head: bytes, compression: Compression, limits: Limits) -> tuple[Any, bool]:
+    """Return a decoder for one member, and whether the member may be a block."""
+    if compression is not Compression.ZSTD:
+        bits = 31 if compression is Compression.GZIP else zlib.MAX_WBITS
+        return zlib.decompressobj(bits), compression is Compression.GZIP
+    import zstandard
+
+    facts = zstandard.get_frame_parameters(head)
+    declared = facts.content_size not in (-1, zstandard.CONTENTSIZE_UNKNOWN)
+    within = facts.window_size <= limits.zstd_window
+    engine = zstandard.ZstdDecompressor(max_window_size=limits.zstd_window).decompressobj()
+    return engine, declared and within
+
+
+def _zstd_error(compression: Compression) -> type[Exception]:
+    if compression is not Compression.ZSTD:
+        return zlib.error
+    import zstandard
+
+    return zstandard.ZstdError
+
+
+def _is_skippable(head: bytes) -> bool:
+    return len(head) >= 4 and head[0] & 0xF0 == 0x50 and head[1:4] == b"\x2a\x4d\x18"
+
+
+class MemberBlocks:
+    """Members as blocks, as long as each holds whole frames.
+
+    Args:
+        limits: of a block of several records, and of one.
+
+    Attributes:
+        possible: no member has broken the rule so far.
+    """
+
+    def __init__(self, limits: Limits) -> None:
+        self.possible = True
+        self._most = min(_MOST_MEMBER, limits.block)
+        self._longest = limits.record + 16
+        self._members: list[Member] = []  # ended, with frames that may not have been seen yet
+        self._blocks: list[tuple[Member, NDArray[np.uint32]]] = []
+        self._stops = np.empty(0, np.int64)  # decoded offsets, of the members that are no blocks yet
+        self._begin = 0  # decoded offset of the first of them
+        self._seen = 0  # decoded bytes in all runs
+
+    def add(self, run: Run) -> None:
+        """Take what the framer found."""
+        if not self.possible:
+            return
+        if run.reason is not None:
+            # Bytes without a record cannot share a block with records.
+            self._give_up()
+            return
+        if run.stops is not None:
+            self._stops = np.concatenate([self._stops, run.stops + self._seen])
+        self._seen += len(run.data)
+        self._settle()
+        if self._seen - self._begin > self._most and len(self._stops) > 1:
+            self._give_up()
+
+    def end_member(self, member: Member) -> None:
+        """Note that a member ended; its frames may be seen later."""
+        if not self.possible:
+            return
+        if member.decoded_bytes and (member.reason is not None or not member.block):
+            self._give_up()
+            return
+        self._members.append(member)
+        self._settle()
+
+    def finish(self, index: IndexBuilder) -> bool:
+        """Add the blocks to an index; return False where the members cannot be blocks."""
+        if not self.possible or self._members or self._begin != self._seen:
+            return False
+        for member, stops in self._blocks:
+            if len(stops):
+                index.add_block(
+                    stored_bytes=member.stored_bytes,
+                    decoded_bytes=member.decoded_bytes,
+                    crc32c=member.crc32c,
+                    frame_stop=stops,
+                )
+            else:
+                index.add_gap(
+                    stored_bytes=member.stored_bytes,
+                    decoded_bytes=0,
+                    crc32c=member.crc32c,
+                    reason=member.reason or "empty member",
+                )
+        return True
+
+    def _settle(self) -> None:
+        """Turn into blocks the members whose frames are all known."""
+        known = int(self._stops[-1]) if len(self._stops) else self._begin
+        while self._members:
+            member = self._members[0]
+            stop = self._begin + member.decoded_bytes
+            if stop > known:
+                return
+            count = int(np.searchsorted(self._stops, stop, side="right")) if member.decoded_bytes else 0
+            stops = self._stops[:count]
+            if member.decoded_bytes and (not count or int(stops[-1]) != stop):
+                self._give_up()
+                return
+            if member.decoded_bytes > (self._most if count > 1 else self._longest):
+                self._give_up()
+                return
+            self._blocks.append((member, (stops - self._begin).astype(np.uint32)))
+            self._stops = self._stops[count:]
+            self._begin = stop
+            del self._members[0]
+
+    def _give_up(self) -> None:
+        self.possible = False
+        self._members, self._blocks = [], []
+        self._stops = np.empty(0, np.int64)

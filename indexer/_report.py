@@ -1,0 +1,157 @@
+"""What an adoption found, as a value; and the line of Python that opens the result."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from shardio.errors import ShardioError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from shardio.codecs import InferenceReport
+    from shardio.metadata import Schema
+
+__all__ = ["AdoptProgress", "AdoptReport", "LeftOut", "Refusal", "opening_line"]
+
+# Values of these options are nobody's business but the caller's.
+_SECRET = ("secret", "key", "token", "password", "credential", "connection", "sas")
+
+
+class AdoptProgress(NamedTuple):
+    """How far it has come: shards and their bytes, done and in all."""
+
+    done_shards: int
+    shards: int
+    done_bytes: int
+    bytes: int
+
+
+class Refusal(NamedTuple):
+    """A shard, or a pattern, that is not part of the dataset, and why."""
+
+    url: str
+    error: Exception
+
+
+class LeftOut(NamedTuple):
+    """Damage that salvage left out: half-open range of the shard's (decoded) bytes."""
+
+    url: str
+    start: int
+    stop: int
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdoptReport:
+    """What became of the shards.
+
+    Attributes:
+        url: of the dataset.
+        version: its number after the adoption; None where nothing could be adopted.
+        digest: `"sha256:..."` of that version.
+        opens: the line of Python that opens the dataset; "" where there is none.
+        adopted: shards that became part of the dataset now.
+        known: shards that were part of it before, unchanged.
+        updated: shards that had changed and were indexed again.
+        rows, num_bytes: records and bytes of the shards adopted, known and updated.
+        splits: records of each split of the version, by name.
+        schema: of the dataset, or None where records are bytes.
+        inference: what the schema rests on, where it was inferred.
+        refused: shards that could not be adopted, and patterns that match nothing.
+        stale: URLs of shards that changed since they were adopted.
+        left_out: damage that was left out.
+        notes: what deserves a word.
+    """
+
+    url: str
+    version: int | None
+    digest: str = ""
+    opens: str = ""
+    adopted: int = 0
+    known: int = 0
+    updated: int = 0
+    rows: int = 0
+    num_bytes: int = 0
+    splits: Mapping[str, int] = field(default_factory=dict)
+    schema: Schema | None = None
+    inference: InferenceReport | None = None
+    refused: tuple[Refusal, ...] = ()
+    stale: tuple[str, ...] = ()
+    left_out: tuple[LeftOut, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        """Whether every shard is part of the dataset as it is now; damage left out on request is."""
+        return self.version is not None and not self.refused and not self.stale
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the report as plain values, fit for JSON."""
+        return {
+            "url": self.url,
+            "ok": self.ok,
+            "version": self.version,
+            "digest": self.digest,
+            "opens": self.opens,
+            "adopted": self.adopted,
+            "known": self.known,
+            "updated": self.updated,
+            "rows": self.rows,
+            "bytes": self.num_bytes,
+            "splits": dict(self.splits),
+            "schema": None if self.schema is None else repr(self.schema),
+            "refused": [_refusal(refusal) for refusal in self.refused],
+            "stale": list(self.stale),
+            "left_out": [part._asdict() for part in self.left_out],
+            "notes": list(self.notes),
+        }
+
+
+def _refusal(refusal: Refusal) -> dict[str, Any]:
+    error = refusal.error
+    fields = error.fields() if isinstance(error, ShardioError) else {}
+    plain = {name: value if isinstance(value, int) else str(value) for name, value in fields.items()}
+    return {**plain, "url": refusal.url, "kind": type(error).__name__, "error": str(error)}
+
+
+def opening_line(
+    url: str,
+    *,
+    split: str | None,
+    target_options: Mapping[str, Any] | None,
+    roots: Mapping[str, Mapping[str, Any]],
+) -> str:
+    """Return the line of Python that opens a dataset; secrets are left for the caller to fill in.
+
+    Args:
+        url: of the dataset.
+        split: named where there are several.
+        target_options: storage options of the dataset.
+        roots: storage options by URL of the roots that its shards lie under.
+    """
+    parts = [repr(url)]
+    if split is not None:
+        parts.append(f"split={split!r}")
+    if target_options:
+        parts.append(f"storage_options={_shown(target_options)}")
+    if roots:
+        inside = ", ".join(f"{root!r}: {_shown(options)}" for root, options in roots.items())
+        parts.append(f"allow_roots={{{inside}}}")
+    return f"ds = shardio.open({', '.join(parts)})"
+
+
+def _shown(options: Mapping[str, Any]) -> str:
+    inside = ", ".join(f"{name!r}: {_value(name, value)}" for name, value in options.items())
+    return f"{{{inside}}}"
+
+
+def _value(name: str, value: Any) -> str:
+    if isinstance(value, dict):
+        return _shown(value)
+    secret = (
+        any(word in name.lower() for word in _SECRET) and value not in ("anon", None) and value is not True
+    )
+    return "..." if secret else repr(value)

@@ -1,0 +1,260 @@
+"""One shard, read once from the first byte to the last: its index comes out.
+
+Memory holds a few pieces of the shard, four bytes a record and some two hundred a block.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from shardio import kernels
+from shardio.catalog import writer_name
+from shardio.errors import ShardioError
+from shardio.format import DEFAULT_BLOCK_BYTES, DEFAULT_LIMITS, Compression, Framing, Limits, RecordCrc
+from shardio.metadata import IndexBuilder
+from shardio_indexer._cut import BlockCutter, GapFound, least_block_bytes
+from shardio_indexer._existing import find_existing
+from shardio_indexer._given import GivenFramer
+from shardio_indexer._lines import LineFramer
+from shardio_indexer._members import Member, MemberBlocks, decode_members
+from shardio_indexer._runs import Salvage
+from shardio_indexer._sniff import HEAD_BYTES, Kind, sniff
+from shardio_indexer._tar import TarFramer
+from shardio_indexer._tfrecord import TFRecordFramer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from shardio.metadata import FinishedIndex
+    from shardio.storage import DataFile, Store
+    from shardio_indexer._runs import Bytes, Check, Framer
+
+__all__ = ["ScanOptions", "Scanned", "scan_shard"]
+
+_LOCAL_PIECE = 2 << 20
+_REMOTE_PIECE = 16 << 20
+_CHECKS: dict[str, Check] = {"crc32c": "crc32c", "crc32": "crc32", "none": "none"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScanOptions:
+    """How shards are scanned.
+
+    Attributes:
+        format: a key of `FORMATS`, or None to find out.
+        record_crc: "crc32c", "crc32" or "none": the checksums that writers of TFRecord used.
+        trust: believe lengths and do not compute the checksums of records.
+        use_index: take the frames from the index that another program left beside the shard.
+        salvage: leave damage out.
+        block_bytes: target size of a block.
+        limits: what is too large to believe.
+    """
+
+    format: str | None = None
+    record_crc: str = "crc32c"
+    trust: bool = False
+    use_index: bool = False
+    salvage: bool = False
+    block_bytes: int = DEFAULT_BLOCK_BYTES
+    limits: Limits = DEFAULT_LIMITS
+
+
+@dataclass(frozen=True)
+class Scanned:
+    """What a scan found.
+
+    Attributes:
+        index: the finished sidecar.
+        kind: what the shard is.
+        stored_bytes, decoded_bytes, rows, blocks, crc32c: as a list of shards counts them.
+        left_out: damage that was left out, in decoded offsets.
+        notes: what deserves a word, with how often it was seen.
+    """
+
+    index: FinishedIndex
+    kind: Kind
+    stored_bytes: int
+    decoded_bytes: int
+    rows: int
+    blocks: int
+    crc32c: int
+    left_out: tuple[GapFound, ...] = ()
+    notes: Counter[str] = field(default_factory=Counter)
+
+
+def scan_shard(
+    store: Store,
+    key: str,
+    uuid: bytes,
+    options: ScanOptions,
+    *,
+    size: int | None = None,
+    stamp: str = "",
+    show: Callable[[int], None] | None = None,
+) -> Scanned:
+    """Read a shard once and return its index.
+
+    Args:
+        store, key: where it lies.
+        uuid: 16 bytes, of the shard.
+        options: see `ScanOptions`.
+        size, stamp: of the object, which must not change meanwhile.
+        show: called with the number of stored bytes of each piece.
+
+    Raises:
+        FormatError: it is no shard of a known kind, or damaged; with address and reason.
+        StorageError: the environment failed.
+    """
+    try:
+        with store.open(key, size=size, stamp=stamp) as file:
+            head = bytes(file.read(0, min(HEAD_BYTES, file.size)))
+            strict = not options.salvage and options.record_crc == "crc32c"
+            kind = sniff(head, key, options.format, strict=strict)
+            framer = _framer(store, key, kind, options)
+            pieces = _Pieces(file, _LOCAL_PIECE if store.is_local else _REMOTE_PIECE, show)
+            index = IndexBuilder(
+                uuid=uuid,
+                framing=framer.framing,
+                record_crc=framer.record_crc,
+                compression=kind.compression,
+                writer=writer_name(),
+            )
+            block_bytes = least_block_bytes(options.block_bytes, file.size)
+            cutter = BlockCutter(index, block_bytes=block_bytes, limits=options.limits)
+            if kind.compression is Compression.NONE:
+                return _finish(index, _scan_plain(pieces, framer, cutter, index), kind, framer)
+            return _scan_compressed(pieces, framer, cutter, index, kind, options)
+    except ShardioError as error:
+        raise error.located(url=store.url_of(key)) from error
+
+
+class _Pieces:
+    """The stored bytes, once, with their checksum; the next piece is under way while one is worked on.
+
+    Attributes:
+        crc32c: of the bytes so far.
+        size: of the object.
+    """
+
+    def __init__(self, file: DataFile, step: int, show: Callable[[int], None] | None) -> None:
+        self.crc32c = 0
+        self.size = file.size
+        self._file = file
+        self._step = step
+        self._show = show
+
+    def __iter__(self) -> Iterator[memoryview]:
+        begin, size, step = self._file.begin_read, self.size, self._step
+        wait = begin([0], [min(step, size)]) if size else None
+        start = 0
+        while wait is not None:
+            here = wait
+            start += step
+            wait = begin([start], [min(start + step, size)]) if start < size else None
+            piece = here()[0]
+            self.crc32c = kernels.crc32c(piece, self.crc32c)
+            yield piece
+            if self._show is not None:
+                self._show(len(piece))
+
+
+def _scan_plain(pieces: _Pieces, framer: Framer, cutter: BlockCutter, index: IndexBuilder) -> list[GapFound]:
+    for piece in pieces:
+        for run in framer.feed(piece):
+            cutter.take(run)
+    for run in framer.end():
+        cutter.take(run)
+    cutter.finish()
+    index.crc32c = pieces.crc32c
+    return cutter.gaps
+
+
+def _scan_compressed(
+    pieces: _Pieces,
+    framer: Framer,
+    cutter: BlockCutter,
+    stream: IndexBuilder,
+    kind: Kind,
+    options: ScanOptions,
+) -> Scanned:
+    """Try members as blocks and the whole as a stream, both in one pass; the blocks win where they can."""
+    members = MemberBlocks(options.limits)
+    members.possible = kind.compression is not Compression.ZLIB
+    salvage = Salvage(wanted=options.salvage, limits=options.limits)
+    damage: list[GapFound] = []
+    ended: list[Member] = []
+    place = 0
+
+    def take(data: Bytes | None) -> None:
+        for run in framer.end() if data is None else framer.feed(data):
+            members.add(run)
+            cutter.take(run)
+
+    for part in decode_members(pieces, kind.compression, salvage):
+        if not isinstance(part, Member):
+            for member in ended:
+                members.end_member(member)
+            ended.clear()
+            # What decodes is what the checksum of a stream covers.
+            stream.update_crc(part)
+            take(part)
+            continue
+        if part.reason is not None and part.reason.startswith("damage"):
+            damage.append(GapFound(place, place + part.stored_bytes, part.reason))
+        place += part.stored_bytes
+        ended.append(part)
+    # A last line without its line feed ends before its member does.
+    take(None)
+    for member in ended:
+        members.end_member(member)
+    cutter.finish()
+    blocks = IndexBuilder(
+        uuid=stream.uuid,
+        framing=stream.framing,
+        record_crc=stream.record_crc,
+        compression=kind.compression,
+        writer=stream.writer,
+    )
+    if members.finish(blocks):
+        blocks.crc32c = pieces.crc32c
+        return _finish(blocks, damage, kind, framer)
+    stream.mark_stream(stored_bytes=pieces.size, crc32c=pieces.crc32c)
+    return _finish(stream, damage + cutter.gaps, kind, framer, stream=True)
+
+
+def _finish(
+    index: IndexBuilder, gaps: list[GapFound], kind: Kind, framer: Framer, *, stream: bool = False
+) -> Scanned:
+    return Scanned(
+        index=index.finish(),
+        kind=kind,
+        stored_bytes=index.stored_bytes,
+        decoded_bytes=index.decoded_bytes,
+        rows=index.rows,
+        # A stream is one unit to plans, however many blocks its decoded bytes are cut into.
+        blocks=min(index.blocks, 1) if stream else index.blocks,
+        crc32c=index.crc32c,
+        left_out=tuple(gap for gap in gaps if gap.reason.startswith("damage")),
+        notes=framer.notes,
+    )
+
+
+def _framer(store: Store, key: str, kind: Kind, options: ScanOptions) -> Framer:
+    salvage = Salvage(wanted=options.salvage, limits=options.limits)
+    check = _CHECKS[options.record_crc]
+    framing = kind.framing
+    if framing is Framing.RAW or (options.use_index and framing is not Framing.LINES):
+        tfrecord = framing is Framing.TFRECORD
+        kinds = {"crc32c": RecordCrc.CRC32C, "crc32": RecordCrc.CRC32, "none": RecordCrc.UNCHECKED}
+        return GivenFramer(
+            find_existing(store, key, framing, options.limits),
+            framing,
+            check="none" if options.trust else check,
+            record_crc=kinds[check] if tfrecord else RecordCrc.ABSENT,
+            salvage=salvage,
+        )
+    if framing is Framing.TFRECORD:
+        return TFRecordFramer(check=check, trust=options.trust, salvage=salvage)
+    return TarFramer(salvage=salvage) if framing is Framing.TAR_SAMPLE else LineFramer()

@@ -1,0 +1,224 @@
+"""One shard to adopt: which it is, what its index is called, and whether that exists already.
+
+A shard's UUID is a digest of its address, size and stamp, so whoever indexes the same object makes the same
+UUID, and an index that was made before tells whether it was made for the object as it is now.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from shardio.errors import NotFoundError, ShardioError, StaleIndexError, StorageError
+from shardio.metadata import ShardEntry, parse_head, usual_index_key
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from shardio.metadata import IndexHead
+    from shardio.storage import Store
+    from shardio_indexer._cut import GapFound
+    from shardio_indexer._scan import Scanned, ScanOptions
+
+__all__ = ["Outcome", "Shard", "index_shard"]
+
+_FAILURES = (ShardioError, OSError, ValueError, MemoryError)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shard:
+    """One object.
+
+    Attributes:
+        split: that it belongs to.
+        root: URL of the data root; "" for the dataset's own.
+        key: under that root.
+        url: of the object.
+        size, stamp: of the object when it was listed.
+    """
+
+    split: str
+    root: str
+    key: str
+    url: str
+    size: int
+    stamp: str
+
+    def uuid(self, options: ScanOptions) -> bytes:
+        """Return the 16 bytes that stand for this object read this way."""
+        facts = (self.url, str(self.size), self.stamp, options.format or "", options.record_crc)
+        return hashlib.sha256(
+            "\0".join(("shardio adoption 1", *facts)).encode("utf-8", "surrogateescape")
+        ).digest()[:16]
+
+    @property
+    def usual_index_key(self) -> str:
+        """The key of the index beside the shard; of a foreign root, a folder of its own in the dataset."""
+        if not self.root:
+            return usual_index_key(self.key)
+        folder = hashlib.sha256(self.root.encode("utf-8", "surrogateescape")).hexdigest()[:16]
+        return usual_index_key(f"indexes/{folder}/{self.key}")
+
+    def renewed_index_key(self, uuid: bytes) -> str:
+        """Return the key of an index made after the usual one was taken."""
+        return usual_index_key(f"{self.usual_index_key.removesuffix('.shardidx')}.{uuid[:8].hex()}")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of one shard.
+
+    Attributes:
+        shard: which.
+        entry: as a list of shards describes it, but for schema and root number. None after an error.
+        error: why it was refused.
+        before: its index existed already.
+        left_out: damage that was left out.
+        notes: what deserves a word.
+    """
+
+    shard: Shard
+    entry: ShardEntry | None = None
+    error: Exception | None = None
+    before: bool = False
+    left_out: tuple[GapFound, ...] = ()
+    notes: Counter[str] = field(default_factory=Counter)
+
+
+def index_shard(
+    shard: Shard,
+    target: Store,
+    data: Store,
+    options: ScanOptions,
+    *,
+    show: Callable[[int], None] | None = None,
+) -> Outcome:
+    """Make the index of a shard, unless it exists; whatever goes wrong becomes part of the outcome.
+
+    Args:
+        shard: which.
+        target: the dataset's own store, where indexes lie.
+        data: the store of the shard's data root.
+        options: of the scan.
+        show: called with the number of bytes of each piece.
+    """
+    try:
+        return _index_shard(shard, target, data, options, show)
+    except _FAILURES as error:
+        known = error if isinstance(error, ShardioError) else StorageError(f"{type(error).__name__}: {error}")
+        return Outcome(shard, error=known.located(url=shard.url))
+
+
+def _index_shard(
+    shard: Shard, target: Store, data: Store, options: ScanOptions, show: Callable[[int], None] | None
+) -> Outcome:
+    from shardio_indexer._scan import scan_shard
+
+    uuid = shard.uuid(options)
+    keys = (shard.usual_index_key, shard.renewed_index_key(uuid))
+    free = None
+    for key in keys:
+        head = _read_index(target, key, options)
+        if head is None:
+            free = key
+            break
+        if head[0].uuid == uuid:
+            return _outcome_before(shard, key, *head)
+    if free is None:
+        raise StorageError("another index stands under the name of this one", url=target.url_of(keys[1]))
+    scanned = scan_shard(
+        data, shard.key, uuid, options, size=shard.size, stamp=_known(shard.stamp), show=show
+    )
+    _check_unchanged(shard, data)
+    if not target.put_new(free, scanned.index.data):
+        # Somebody adopts the same shard at this moment: the first one's index is as good.
+        head = _read_index(target, free, options)
+        if head is not None and head[0].uuid == uuid:
+            return _outcome_before(shard, free, *head)
+        free = keys[1]
+        if not target.put_new(free, scanned.index.data):
+            head = _read_index(target, free, options)
+            if head is None or head[0].uuid != uuid:
+                raise StorageError("another index stands under the name of this one", url=target.url_of(free))
+            return _outcome_before(shard, free, *head)
+    entry = _entry_of_scan(shard, free, uuid, scanned)
+    return Outcome(shard, entry, left_out=scanned.left_out, notes=scanned.notes)
+
+
+def _known(stamp: str) -> str:
+    return "" if stamp == "unknown" else stamp
+
+
+def _check_unchanged(shard: Shard, data: Store) -> None:
+    info = data.head(shard.key)
+    if info is None or (info.size, info.stamp or "unknown") != (shard.size, shard.stamp):
+        raise StaleIndexError(
+            "the shard changed while it was read",
+            url=shard.url,
+            expected=f"{shard.size} bytes, stamp {shard.stamp}",
+            found="no such object" if info is None else f"{info.size} bytes, stamp {info.stamp}",
+            advice="adopt it again when nobody writes to it",
+        )
+
+
+def _read_index(target: Store, key: str, options: ScanOptions) -> tuple[IndexHead, bytes] | None:
+    """Return the head of an index and the SHA-256 of its bytes, or None where there is none."""
+    try:
+        data = target.get(key, max_bytes=options.limits.index)
+    except NotFoundError:
+        return None
+    head = parse_head(data, url=target.url_of(key), limits=options.limits)
+    return head, hashlib.sha256(data[: head.head_bytes]).digest()
+
+
+def _outcome_before(shard: Shard, index_key: str, head: IndexHead, sha256: bytes) -> Outcome:
+    from shardio_indexer._cut import GapFound
+
+    entry = ShardEntry(
+        split=shard.split,
+        key=shard.key,
+        uuid=head.uuid,
+        framing=head.framing,
+        compression=head.compression,
+        stored_bytes=head.stored_bytes,
+        decoded_bytes=head.decoded_bytes,
+        rows=head.rows,
+        blocks=head.blocks if head.stream_bytes is None else min(head.blocks, 1),
+        crc32c=head.crc32c,
+        index_key=_listed(shard, index_key),
+        index_head_bytes=head.head_bytes,
+        index_head_sha256=sha256,
+        stamp=shard.stamp,
+    )
+    left_out = tuple(
+        GapFound(*head.block_bounds(block), reason)
+        for block, reason in sorted(head.gaps.items())
+        if reason.startswith("damage")
+    )
+    return Outcome(shard, entry, before=True, left_out=left_out)
+
+
+def _entry_of_scan(shard: Shard, index_key: str, uuid: bytes, scanned: Scanned) -> ShardEntry:
+    return ShardEntry(
+        split=shard.split,
+        key=shard.key,
+        uuid=uuid,
+        framing=scanned.kind.framing,
+        compression=scanned.kind.compression,
+        stored_bytes=scanned.stored_bytes,
+        decoded_bytes=scanned.decoded_bytes,
+        rows=scanned.rows,
+        blocks=scanned.blocks,
+        crc32c=scanned.crc32c,
+        index_key=_listed(shard, index_key),
+        index_head_bytes=scanned.index.head_bytes,
+        index_head_sha256=scanned.index.head_sha256,
+        stamp=shard.stamp,
+    )
+
+
+def _listed(shard: Shard, index_key: str) -> str:
+    """Return the index key as a list of shards names it: nothing where it is the usual one."""
+    return "" if index_key == usual_index_key(shard.key) else index_key
