@@ -1,0 +1,200 @@
+"""Which version is the latest, and which one a caller gets."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+import shardio
+from shardio.catalog import Catalog
+from shardio.errors import FormatError, NotFoundError, ShardioError
+from shardio.format import Limits
+from shardio.metadata import HINT_KEY, manifest_key
+from shardio.storage import connect
+from tests.promises.places import PLACES, fresh
+from tests.promises.stores import Counting, FaultyStore
+
+EVERY_PLACE = pytest.mark.parametrize("place", PLACES)
+
+
+@pytest.fixture(params=PLACES)
+def url(request, tmp_path) -> str:
+    """A dataset of three versions: 1, 2 and 3 records."""
+    url = fresh(request.param, tmp_path)
+    for number in range(3):
+        with shardio.DatasetWriter(url, mode="append") as out:
+            out.write(b"%d" % number)
+    return url
+
+
+def latest_of(url: str) -> tuple[int, list[tuple[str, str]]]:
+    counting = Counting()
+    version = Catalog(FaultyStore(connect(url), counting)).latest()
+    assert version is not None
+    return version.number, counting.calls
+
+
+def test_the_hint_saves_a_listing(url):
+    number, calls = latest_of(url)
+    assert number == 3
+    assert [verb for verb, _ in calls] == ["get", "get", "get"], (
+        "hint, manifest, and the next one that is absent"
+    )
+
+
+@pytest.mark.parametrize(
+    "hint",
+    [
+        b"",
+        b"0",
+        b"2",
+        b"1",
+        b" 2\n",
+        b"99",
+        b"-1",
+        b"9" * 25,
+        b"9" * 64,
+        b"9" * 65,
+        b"two",
+        b"\xff\xfe",
+        b"3x",
+        None,
+    ],
+)
+def test_the_hint_is_never_trusted(url, hint):
+    """The hint MUST NOT be trusted: one that leads to nothing is ignored."""
+    store = connect(url)
+    if hint is None:
+        store.delete(HINT_KEY)
+    else:
+        store.put_hint(HINT_KEY, hint)
+    assert latest_of(url)[0] == 3
+    assert list(shardio.open(url)) == [b"0", b"1", b"2"]
+    with shardio.DatasetWriter(url, mode="append") as out:
+        out.write(b"more")
+    assert out.version == 4
+    assert store.get(HINT_KEY, max_bytes=9) == b"4"
+
+
+def test_a_manifest_that_cannot_be_read_is_not_skipped(url):
+    """A manifest that cannot be read MUST be an error and MUST NOT be skipped."""
+    store = connect(url)
+    key = manifest_key(3)
+    data = store.get(key, max_bytes=10_000)
+    for damaged in (b"", b"garbage", data[:-1], data[:50] + b"x" + data[51:]):
+        store.delete(key)
+        store.put_new(key, damaged)
+        for hint in (b"3", b"1", None):
+            if hint is None:
+                store.delete(HINT_KEY)
+            else:
+                store.put_hint(HINT_KEY, hint)
+            with pytest.raises(FormatError) as caught:
+                shardio.open(url)
+            assert caught.value.url == store.url_of(key)
+            with pytest.raises(FormatError):
+                shardio.DatasetWriter(url, mode="append")
+    assert store.get(key, max_bytes=10_000) == damaged, "nothing was mended or removed"
+
+
+def test_names_that_look_like_manifests_are_not(url):
+    store = connect(url)
+    store.delete(HINT_KEY)
+    for key in ("9.manifest", "00000000000000000009.manifest.bak", "0000000000000000000x.manifest", "zzz"):
+        store.put_new(f"_shardio/manifests/{key}", b"garbage")
+    assert latest_of(url)[0] == 3
+
+
+def test_versions_are_opened_by_number(url):
+    for number in (1, 2, 3):
+        ds = shardio.open(url, version=number)
+        assert (ds.version, len(ds)) == (number, number)
+    for number in (0, -1, 4, 10**20, 10**30):
+        with pytest.raises(NotFoundError, match=f"there is no version {number}") as caught:
+            shardio.open(url, version=number)
+        assert caught.value.advice == "the latest is version 3"
+
+
+def test_a_digest_pins(url):
+    """A reader MUST refuse a version whose digest is not the one that the caller pins."""
+    ds = shardio.open(url, version=2)
+    assert ds.digest.startswith("sha256:")
+    assert len(shardio.open(url, version=2, digest=ds.digest)) == 2
+    assert len(shardio.open(url, version=2, digest=ds.digest.upper().replace("SHA256", "sha256"))) == 2
+    for options in (
+        {"digest": ds.digest},
+        {"version": 3, "digest": ds.digest},
+        {"digest": "sha256:00"},
+        {"digest": ""},
+    ):
+        with pytest.raises(FormatError, match="not the one that digest= pins"):
+            shardio.open(url, **options)
+
+
+def test_a_reader_stays_with_its_version(url):
+    """A reader MUST stay with the version that it resolved."""
+    ds = shardio.open(url)
+    with shardio.DatasetWriter(url, mode="overwrite") as out:
+        out.write(b"new")
+    assert (ds.version, list(ds)) == (3, [b"0", b"1", b"2"])
+    assert list(ds[1:]) == [b"1", b"2"]
+    assert list(shardio.open(url)) == [b"new"]
+
+
+def test_the_log_holds_everything(url):
+    with shardio.DatasetWriter(url, mode="overwrite") as out:
+        out.write(b"new")
+    versions = shardio.log(url)
+    assert [version.number for version in versions] == [1, 2, 3, 4]
+    assert [version.manifest.operation for version in versions] == ["append", "append", "append", "overwrite"]
+    for before, after in itertools.pairwise(versions):
+        assert after.manifest.parent_sha256 == before.sha256
+        assert after.manifest.dataset_uuid == before.manifest.dataset_uuid
+    assert versions[-1].digest == shardio.open(url).digest
+    times = [version.manifest.created_ms for version in versions]
+    assert all(time > 1_600_000_000_000 for time in times)
+
+
+def test_a_version_lost_from_the_middle_is_an_error(url):
+    connect(url).delete(manifest_key(2))
+    connect(url).put_hint(HINT_KEY, b"3")
+    assert shardio.open(url).version == 3
+    with pytest.raises(FormatError, match="manifests are never deleted"):
+        shardio.log(url)
+
+
+@EVERY_PLACE
+def test_where_there_is_no_dataset(place, tmp_path):
+    url = fresh(place, tmp_path)
+    for call in (shardio.open, shardio.log, shardio.gc):
+        with pytest.raises(NotFoundError, match="there is no shardio dataset here"):
+            call(url)
+
+
+def test_limits_hold_for_manifests_and_lists(url):
+    catalog = Catalog(connect(url), limits=Limits(manifest=50))
+    with pytest.raises(FormatError, match="larger"):
+        catalog.latest()
+    few = Catalog(connect(url), limits=Limits(shards=2))
+    with pytest.raises(ShardioError, match="shards are within the limit"):
+        few.latest()
+
+
+def test_totals_and_lists_agree(url):
+    """The totals of the splits MUST be those of the lists, and every list MUST be the one that the manifest
+    names.
+    """
+    catalog = Catalog(connect(url))
+    version = catalog.load()
+    store = connect(url)
+    refs = version.manifest.lists
+    data = [store.get(ref.key, max_bytes=10_000) for ref in refs]
+    store.delete(refs[0].key)
+    with pytest.raises(FormatError, match="names a list of shards that is not there"):
+        catalog.table(version)
+    store.put_new(refs[0].key, data[1])
+    with pytest.raises(FormatError, match="not the one that the manifest names"):
+        catalog.table(version)
+    with pytest.raises(FormatError, match="not the one that the manifest names"):
+        shardio.open(url)

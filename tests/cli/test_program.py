@@ -1,0 +1,253 @@
+"""The program around the commands: help, exit codes, endings, and what reaches the terminal."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pkgutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import shardio
+from shardio import errors
+from shardio.cli import _commands, main
+from shardio.cli._command import GROUPS
+from shardio.cli._commands import all_commands
+from shardio.cli._failures import explain
+from tests.cli.conftest import Run, shard_of
+
+ROOT = Path(shardio.__file__).parent.parent
+COMMANDS = all_commands()
+
+
+def program(*arguments: object, **options) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), **options.pop("env", {})}
+    return subprocess.run(
+        [sys.executable, "-m", "shardio", *map(str, arguments)],
+        env=environment,
+        text=True,
+        capture_output=True,
+        timeout=120,
+        check=False,
+        **options,
+    )
+
+
+def test_every_file_is_a_command_of_its_name() -> None:
+    files = {info.name.lstrip("_") for info in pkgutil.iter_modules(_commands.__path__)}
+    assert files == set(COMMANDS)
+    assert {"info", "head", "get", "verify", "commit", "log", "gc"} <= files
+    assert all(command.group in GROUPS for command in COMMANDS.values())
+
+
+def test_help_lists_every_command(run: Run) -> None:
+    ended = run("--help")
+    assert ended.code == 0
+    for name, command in COMMANDS.items():
+        assert f"  {name:<10}{command.summary}\n" in ended.out
+    assert "exit codes: 0 clean, 1 damage" in ended.out
+    assert run("--version").out == f"shardio {shardio.__version__}\n"
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_help_json_and_examples_that_parse(run: Run, name: str) -> None:
+    ended = run(name, "--help")
+    assert ended.code == 0
+    assert "--json" in ended.out
+    for line in COMMANDS[name].examples:
+        assert line.startswith(f"shardio {name} ")
+        assert line in ended.out
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["nonsense"],
+        ["info"],
+        ["info", "x", "--system"],
+        ["get", "x"],
+        ["get", "x", "one"],
+        ["commit", "x"],
+        ["head", "x", "--storage-option", "novalue"],
+        ["head", "x", "-n", "-1"],
+        ["head", "--anon", "/local"],
+        ["log", "x", "-n", "0"],
+        ["gc", "x", "--keep"],
+        ["verify", "x", "--version", "new"],
+        ["cache", "fill", "x"],
+    ],
+    ids=" ".join,
+)
+def test_usage_is_2(run: Run, arguments: list[str]) -> None:
+    ended = run(*arguments)
+    assert ended.code == 2
+    assert ended.out == ""
+    assert "shardio" in ended.err
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (errors.FormatError("x"), 1),
+        (errors.CorruptBlockError("x"), 1),
+        (errors.CorruptRecordError("x"), 1),
+        (errors.StaleIndexError("x"), 1),
+        (errors.SchemaError("x"), 1),
+        (errors.NotFoundError("a shard is gone", shard="data/x"), 1),
+        (errors.UnsafeNameError("x", url="/ds"), 1),
+        (errors.UnsafeNameError("x"), 2),
+        (ValueError("x"), 2),
+        (TypeError("x"), 2),
+        (IndexError("x"), 2),
+        (errors.UnsupportedVersionError("x"), 3),
+        (errors.NotFoundError("x"), 3),
+        (errors.StorageError("x"), 3),
+        (errors.CommitConflictError("x"), 3),
+        (errors.CommitOutcomeUnknownError("x"), 3),
+        (errors.ResumeError("x"), 3),
+        (ModuleNotFoundError("no module", name="s3fs"), 3),
+        (OSError(28, "full"), 3),
+        (MemoryError(), 3),
+        (KeyError("a bug"), 3),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, Exception) else str(value),
+)
+def test_what_an_error_means(error: Exception, code: int) -> None:
+    failure = explain(error)
+    assert failure.code == code
+    assert failure.text
+    assert "\n" not in failure.text
+
+
+def test_an_error_is_one_line_and_debug_shows_where(run: Run, tmp_path: Path) -> None:
+    ended = run("info", tmp_path / "absent")
+    assert (ended.code, ended.out) == (3, "")
+    assert ended.err.count("\n") == 1
+    assert ended.err.startswith("shardio: there is neither a shardio dataset nor a shard here")
+    ended = run("info", tmp_path / "absent", "--debug")
+    assert "Traceback" in ended.err
+    assert ended.code == 3
+
+
+def test_an_error_for_programs(run: Run, birds: Path) -> None:
+    shard = shard_of(birds, "test")
+    data = bytearray(shard.read_bytes())
+    data[len(data) // 2] ^= 1
+    shard.unlink()
+    shard.write_bytes(data)
+    ended = run("head", birds, "--split", "test", "--json")
+    assert (ended.code, ended.out) == (1, "")
+    failure = json.loads(ended.err)
+    assert failure["kind"] == "CorruptBlockError"
+    assert failure["exit_code"] == 1
+    assert failure["url"] == str(shard)
+    assert {"row", "start", "stop", "expected", "found", "advice"} <= set(failure)
+
+
+def test_other_programs_become_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`shardio x` runs `shardio-x`, the way git and cargo do."""
+    other = tmp_path / "shardio-other"
+    other.write_text('#!/bin/sh\necho "$@" > "$(dirname "$0")/said"\nexit 7\n', encoding="utf-8")
+    other.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    assert main(["other", "a", "b c"]) == 7
+    assert (tmp_path / "said").read_text(encoding="utf-8") == "a b c\n"
+
+
+def test_looking_at_help_loads_nothing_heavy() -> None:
+    code = (
+        "import sys; from shardio.cli import main; main(['--help'])\n"
+        "heavy = {'torch', 'fsspec', 's3fs', 'zstandard', 'google.protobuf', 'PIL'} & set(sys.modules)\n"
+        "sys.exit(','.join(heavy) or 0)"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False, timeout=60
+    )
+    assert ended.returncode == 0, ended.stderr
+
+
+def test_nobody_reads_on(birds: Path) -> None:
+    """`shardio head | head` ends quietly."""
+    line = f"{sys.executable} -m shardio head {birds} -n 1000 --split train"
+    ended = subprocess.run(
+        ["bash", "-c", f"{line} | head -n 1; echo ${{PIPESTATUS[0]}}"],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert ended.stderr == ""
+    first, code = ended.stdout.splitlines()
+    assert first == "[0]"
+    # Where the pipe held everything, nobody noticed.
+    assert code in {"141", "0"}
+
+
+def test_a_closed_pipe_is_no_error(birds: Path) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    ended = subprocess.run(
+        [sys.executable, "-m", "shardio", "info", str(birds)],
+        stdout=writing,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        check=False,
+        timeout=60,
+    )
+    os.close(writing)
+    assert ended.stderr == b""
+    assert ended.returncode == 141
+
+
+def test_ctrl_c_is_130(monkeypatch: pytest.MonkeyPatch, run: Run, birds: Path) -> None:
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(shardio, "verify", interrupted, raising=False)
+    ended = run("verify", birds)
+    assert ended.code == 130
+    assert ended.err == "interrupted\n"
+
+
+def test_a_real_ctrl_c() -> None:
+    code = (
+        "import time, shardio\nshardio.verify = lambda *a, **k: (print('here', flush=True), time.sleep(60))\n"
+    )
+    code += "import sys; from shardio.cli import main; sys.exit(main(['verify', 'x']))"
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "here\n"
+    process.send_signal(signal.SIGINT)
+    with contextlib.closing(process.stdout):
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert err == "interrupted\n"
+
+
+def test_a_terminal_without_unicode(tmp_path: Path) -> None:
+    with shardio.DatasetWriter(tmp_path / "ds", {"name": "text"}) as out:
+        out.write({"name": "Zaunkönig 鷦鷯"})
+    ended = program("head", tmp_path / "ds", env={"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"})
+    assert ended.returncode == 0
+    assert "Zaunk\\xf6nig" in ended.stdout
+
+
+def test_no_control_character_reaches_the_terminal(run: Run, tmp_path: Path) -> None:
+    evil = "\x1b]0;title\x07\x1b[31m\u202ered\x9b\r\n"
+    with shardio.DatasetWriter(
+        tmp_path / "ds", {"name": "text", "a\u202eb": "bytes"}, metadata={"note": evil}
+    ) as out:
+        out.write({"name": evil, "a\u202eb": evil.encode()})
+    for arguments in (["info"], ["head"], ["get", 0], ["get", 0, "--raw"]):
+        ended = run(arguments[0], tmp_path / "ds", *arguments[1:])
+        assert ended.code == 0
+        assert all(line.isprintable() for line in ended.out.split("\n")), arguments

@@ -1,0 +1,134 @@
+"""Values for people and for programs."""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shardio.cli._values import describe, plain
+from shardio.cli._words import duration, plural, printable, size
+from tests.cli.conftest import jpeg
+
+LEAVES = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.floats(),
+    st.text(),
+    st.binary(),
+    st.complex_numbers(),
+    st.lists(st.floats(width=32)).map(lambda items: np.array(items, np.float32)),
+    st.lists(st.integers(0, 255)).map(lambda items: np.array(items, np.uint8).reshape(1, -1)),
+    st.integers(-9, 9).map(np.int16),
+    st.booleans().map(np.bool_),
+)
+VALUES = st.recursive(
+    LEAVES, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4)
+)
+
+
+@given(VALUES)
+def test_every_value_has_a_place_in_json(value: object) -> None:
+    json.dumps(plain(value), allow_nan=False)
+
+
+@given(VALUES, st.integers(40, 200))
+def test_what_people_see_is_printable_and_short(value: object, width: int) -> None:
+    lines = describe(value, width=width)
+    assert lines
+    for line in lines:
+        assert line.isprintable()
+        assert len(line) <= max(width, 80)
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (math.nan, "NaN"),
+        (np.float32("inf"), "Infinity"),
+        (-math.inf, "-Infinity"),
+        (b"\x00\xff", {"$base64": "AP8="}),
+        (memoryview(b"a"), {"$base64": base64.b64encode(b"a").decode()}),
+        (np.arange(4, dtype=np.uint8).reshape(2, 2), [[0, 1], [2, 3]]),
+        (np.array(3), 3),
+        (np.array([1.5, math.nan]), [1.5, "NaN"]),
+        (1 + 2j, [1.0, 2.0]),
+        ({"a": (1, None)}, {"a": [1, None]}),
+        (np.array([True, False]), [True, False]),
+    ],
+)
+def test_values_for_programs(value: object, expected: object) -> None:
+    assert plain(value) == expected
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (b"", "0 bytes"),
+        (b"hello", '5 bytes  "hello"'),
+        (bytes(range(20)), "20 bytes  00 01 02 03 04 05 06 07 08 09 0a 0b ...  |............|"),
+        (jpeg(31, 17), f"JPEG 31x17, {len(jpeg(31, 17))} bytes"),
+        ("wren", '"wren"'),
+        ('say "wren"\n', '"say \\"wren\\"\\n"'),
+        (np.arange(10, dtype=np.int32), "int32[10]  0 1 2 3 4 5 6 7 ..."),
+        (np.zeros((2, 3), np.float32), "float32[2,3]  0 0 0 0 0 0"),
+        (np.zeros((0, 3), np.uint8), "uint8[0,3]"),
+        (np.float32(0.5), "0.5"),
+        (None, "None"),
+        ([], "0 items"),
+        ([b"one"], '3 bytes  "one"'),
+        (["a", "b"], '2 items: "a", "b"'),
+    ],
+)
+def test_values_for_people(value: object, expected: str) -> None:
+    assert describe(value) == [expected]
+
+
+def test_a_record_is_a_line_a_feature() -> None:
+    value = {"context": {"id": 3}, "label": "x" * 200}
+    assert describe(value, width=60) == [
+        "context",
+        "  id  3",
+        'label    "xxxxxxxxxxxxxxxxxxxxxxxxxxxxx..." (200 characters)',
+    ]
+
+
+def test_without_pillow_an_image_is_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    photograph = jpeg(3, 3)
+    monkeypatch.setitem(sys.modules, "PIL", None)
+    assert describe(photograph)[0].endswith("|......JFIF..|")
+
+
+def test_a_broken_image_is_bytes() -> None:
+    assert "bytes  ff d8 ff" in describe(jpeg(3, 3)[:6] + bytes(30))[0]
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0, "0 B"),
+        (999, "999 B"),
+        (1000, "1.0 kB"),
+        (999_949, "999.9 kB"),
+        (999_950, "1.0 MB"),
+        (1_234_567_890, "1.2 GB"),
+        (5 * 10**12, "5.0 TB"),
+        (5 * 10**18, "5,000.0 PB"),
+    ],
+)
+def test_sizes(value: int, text: str) -> None:
+    assert size(value) == text
+
+
+def test_words() -> None:
+    assert plural(1, "shard") == "1 shard"
+    assert plural(1200, "shard") == "1,200 shards"
+    assert (duration(5), duration(65), duration(7261)) == ("5 s", "1 min 5 s", "2 h 1 min")
+    assert printable("a\tb\x9b\u202e") == "a\\tb\\x9b\\u202e"

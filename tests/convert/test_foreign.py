@@ -1,0 +1,168 @@
+"""What other systems' own writers wrote, converted and compared value by value with what they were given."""
+
+from __future__ import annotations
+
+import base64
+import json
+import shutil
+from typing import Any
+
+import numpy as np
+import pytest
+
+import shardio
+from tests.convert.conftest import FOREIGN, TENSORFLOW
+
+
+def expected(name: str) -> Any:
+    return json.loads((FOREIGN / name / "expected.json").read_text(encoding="utf-8"))
+
+
+def raw(text: str) -> bytes:
+    return base64.b64decode(text)
+
+
+@pytest.mark.parametrize("compression", ["plain", "zstd"])
+def test_mds(convert, compression: str) -> None:
+    values = convert(FOREIGN / "mds" / compression)
+    assert convert.report.kind == "mds"
+    for wanted, value in zip(expected("mds"), values, strict=True):
+        assert value["image"] == raw(wanted["image"])
+        assert value["label"] == wanted["label"]
+        assert value["text"] == wanted["text"]
+        assert value["tokens"].dtype == np.int32
+        assert value["tokens"].tolist() == wanted["tokens"]
+
+
+def test_torchrecord(convert) -> None:
+    values = convert(FOREIGN / "torchrecord" / "db")
+    assert convert.report.kind == "torchrecord"
+    for wanted, value in zip(expected("torchrecord"), values, strict=True):
+        assert value["image"].dtype == np.uint8
+        assert value["image"].shape == (wanted["height"], wanted["width"], 3)
+        assert value["image"].tobytes() == raw(wanted["rgb"])
+        assert value["label"] == wanted["label"]
+
+
+def test_torchrecord_of_one_environment_a_database(convert, tmp_path) -> None:
+    import lmdb
+
+    environment = lmdb.open(str(FOREIGN / "torchrecord" / "db"), readonly=True, lock=False, max_dbs=9)
+    parts: dict[str, list[tuple[bytes, bytes]]] = {}
+    for number in range(4):
+        database = environment.open_db(f"db{number}".encode(), create=False)
+        with environment.begin(db=database) as reading:
+            parts[f"db{number}"] = [(bytes(key), bytes(value)) for key, value in reading.cursor()]
+    environment.close()
+    for name, entries in parts.items():
+        (tmp_path / "old" / name).mkdir(parents=True)
+        with (
+            lmdb.open(str(tmp_path / "old" / name), map_size=1 << 20) as one,
+            one.begin(write=True) as writing,
+        ):
+            for key, value in entries:
+                # Keys without zeros before them, as the later releases write them.
+                writing.put(str(int(key) + 8).encode(), value)
+    values = convert(tmp_path / "old")
+    assert [value["label"] for value in values] == [wanted["label"] for wanted in expected("torchrecord")]
+
+
+def test_codewithgpu(convert) -> None:
+    values = convert(FOREIGN / "codewithgpu")
+    assert convert.report.kind == "codewithgpu"
+    for wanted, value in zip(expected("codewithgpu"), values, strict=True):
+        assert value["image"] == raw(wanted["image"])
+        assert value["label"] == wanted["label"]
+        assert value["weights"].tolist() == wanted["weights"]
+        assert value["meta.name"] == wanted["meta"]["name"]
+        assert value["meta.tags"] == wanted["meta"]["tags"]
+
+
+def test_webdataset_by_the_endings(convert) -> None:
+    values = convert(FOREIGN / "webdataset")
+    assert convert.report.kind == "webdataset"
+    assert convert.report.ignored == ["expected.json"]
+    for wanted, value in zip(expected("webdataset"), values, strict=True):
+        assert value["__key__"] == wanted["__key__"]
+        assert value["jpg"] == raw(wanted["jpg"])
+        assert value["seg.png"] == raw(wanted["seg.png"])
+        assert value["cls"] == int(raw(wanted["cls"]))
+        assert value["json"] == json.loads(raw(wanted["json"]))
+
+
+def test_webdataset_byte_for_byte(convert) -> None:
+    values = convert(str(FOREIGN / "webdataset" / "*.tar"), schema={"json": "bytes", "cls": "bytes"})
+    wanted = [
+        {name: text if name == "__key__" else raw(text) for name, text in sample.items()}
+        for sample in expected("webdataset")
+    ]
+    assert values == wanted
+
+
+def test_tfrecord_of_another_writer(convert) -> None:
+    values = convert(FOREIGN / "tfrecord-with-index")
+    assert convert.report.kind == "tfrecord"
+    for wanted, value in zip(expected("tfrecord-with-index"), values, strict=True):
+        assert value["image"] == raw(wanted["image"])
+        assert value["label"] == wanted["label"]
+        assert value["x"].tolist() == wanted["x"]
+
+
+def _of_tensorflow(name: str) -> Any:
+    return json.loads((TENSORFLOW / "expected.json").read_text(encoding="utf-8"))[name]
+
+
+def _feature(value: Any) -> list[Any]:
+    """Return what a feature of expected.json holds, as lists of bytes, integers, or the bits of floats."""
+    if value is None:
+        return []
+    ((kind, items),) = value.items()
+    return [raw(item) if kind == "bytes" else int(item) for item in items]
+
+
+def _found(value: Any) -> list[Any]:
+    if isinstance(value, np.ndarray):
+        return (value.view("<u4") if value.dtype == np.float32 else value).tolist()
+    return list(value)
+
+
+@pytest.mark.parametrize("compression", ["plain", "gzip", "zlib"])
+def test_what_tensorflow_wrote(convert, compression: str) -> None:
+    """Every payload byte for byte, and every value as TensorFlow was given it."""
+    from shardio import codecs
+
+    convert(TENSORFLOW / f"examples-{compression}.tfrecord")
+    payloads = list(shardio.open(convert.url, decode=False))
+    for wanted, payload in zip(_of_tensorflow("examples"), payloads, strict=True):
+        found = codecs.decode_example(payload)
+        assert {name: _found(value) for name, value in found.items()} == {
+            name: _feature(value) for name, value in wanted.items()
+        }
+    assert convert(TENSORFLOW / f"raw-{compression}.tfrecord") == [
+        raw(text) for text in _of_tensorflow("raw")
+    ]
+    assert convert(TENSORFLOW / f"none-{compression}.tfrecord") == []
+    values = convert(TENSORFLOW / f"sequences-{compression}.tfrecord")
+    for wanted, value in zip(_of_tensorflow("sequences"), values, strict=True):
+        assert value["context"]["length"] == int(wanted["context"]["length"]["int64"][0])
+        for name, steps in wanted["feature_lists"].items():
+            assert len(value["feature_lists"].get(name) or []) == len(steps)
+
+
+@pytest.mark.parametrize("folder", ["mds/plain", "codewithgpu", "webdataset", "tfrecord-with-index"])
+def test_remote_sources(convert, folder: str, tmp_path) -> None:
+    from shardio.storage import connect
+
+    store = connect("memory://convert-" + folder.replace("/", "-"))
+    for path in sorted((FOREIGN / folder).iterdir()):
+        store.put_new(path.name, path.read_bytes())
+    here = convert(FOREIGN / folder)
+    there = convert(store.url if "://" in store.url else "memory://convert-" + folder.replace("/", "-"))
+    assert repr(there) == repr(here)
+
+
+def test_a_folder_of_folders_that_are_splits(convert, tmp_path) -> None:
+    for split in ("train", "val"):
+        shutil.copytree(FOREIGN / "mds" / "plain", tmp_path / "source" / split)
+    assert len(convert(tmp_path / "source")) == 52
+    assert convert.report.records == {"train": 26, "val": 26}

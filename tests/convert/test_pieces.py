@@ -1,0 +1,103 @@
+"""How sources are cut: whatever the runs, every record once; and the guess of a type."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shardio.convert import _guess, _jsonl
+from shardio.convert._files import split_of
+from shardio.convert._source import Odd, Sample, SourceOptions
+from shardio.convert._wire import read_fields
+from shardio.errors import SchemaError
+from shardio.storage import connect
+
+
+@given(lines=st.lists(st.binary(max_size=12).filter(lambda line: b"\n" not in line)), run=st.integers(1, 30))
+def test_runs_of_lines(lines: list[bytes], run: int) -> None:
+    """Whatever the edges of the runs: every line in exactly one, with its place."""
+    data = b"\n".join(lines)
+    store = connect("memory://runs-of-lines")
+    store.put_hint("a.jsonl", data)
+    with store.open("a.jsonl") as file:
+        found = [
+            pair
+            for start in range(0, len(data), run)
+            for pair in _jsonl._lines_of_run(file, start, min(start + run, len(data)), "url")
+        ]
+    whole = [(start, line) for start, line in found if line]
+    places = np.cumsum([0, *(len(line) + 1 for line in lines)])
+    assert whole == [(int(place), line) for place, line in zip(places[:-1], lines, strict=True) if line]
+
+
+def guessed(*values: Any, lenient: bool = False) -> str:
+    source = _jsonl.JsonLines("nowhere", SourceOptions())
+    samples = [Sample(f"line {n}", {"x": value}) for n, value in enumerate(values)]
+    schema = _guess.guess_schema(source, samples, None, lenient=lenient)
+    assert schema is not None
+    return schema["x"].short + ("?" if schema["x"].optional else "")
+
+
+@pytest.mark.parametrize(
+    ("values", "short"),
+    [
+        ((1, 2), "int64"),
+        ((1, 2.5), "float64"),
+        ((2**63, 1), "uint64"),
+        ((2**70,), "json"),
+        ((True, False), "bool"),
+        (("a", None), "text?"),
+        (([1, 2], [3, 4]), "int64[2]"),
+        (([1, 2], [3]), "int64[?]"),
+        (([1, 2], []), "int64[?]"),
+        (([[1, 2], [3, 4]], [[5, 6]]), "int64[?,2]"),
+        (([[1], [2, 3]],), "json"),
+        (({"a": 1}, {"b": 2}), "json"),
+        (([], []), "json"),
+        ((None, None), "json?"),
+        ((["a"], ["b", "c"]), "text[?]"),
+        ((b"\xff\xd8\xff1", b"\xff\xd8\xff2"), "jpeg"),
+        ((b"\xff\xd8\xff1", b"\x89PNG\r\n\x1a\n"), "image"),
+        ((b"\xff\xd8\xff1", b"other"), "bytes"),
+        ((np.zeros((2, 3), np.float32), np.zeros((4, 3), np.float32)), "float32[?,3]"),
+    ],
+)
+def test_guesses(values, short: str) -> None:
+    assert guessed(*values) == short
+
+
+def test_contradictions() -> None:
+    for values in ((1, "a"), (-1, 2**63), (1, [1]), ("a", {"b": 1}), (True, 1)):
+        with pytest.raises(SchemaError, match="'x' are of different types"):
+            guessed(*values)
+    assert guessed(1, 2, "a", lenient=True) == "int64"
+
+
+def test_splits_by_name() -> None:
+    assert split_of(["train/a", "val/b"])("val/b") == "val"
+    assert split_of(["train-00000-of-2.tar", "test-1.tar"])("test-1.tar") == "test"
+    assert split_of(["train/a", "b"])("train/a") == "train"
+    assert split_of(["testimony.txt"])("testimony.txt") == "train"
+
+
+@given(st.binary(max_size=60))
+def test_the_wire_reader_says_no_in_one_way(data: bytes) -> None:
+    try:
+        for number, value in read_fields(data):
+            assert number > 0
+            assert isinstance(value, int | bytes)
+    except ValueError:
+        pass
+
+
+def test_lines_as_they_come() -> None:
+    found = _jsonl._parsed(json.dumps([1, 2]).encode(), "here")
+    assert found == Sample("here", {"value": [1, 2]})
+    assert isinstance(_jsonl._parsed(b"nope", "here"), Odd)
+    bad = _jsonl._parsed(b'{"a": {"$base64": "%%"}}', "here")
+    assert bad == Sample("here", {"a": {"$base64": "%%"}})

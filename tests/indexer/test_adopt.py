@@ -1,0 +1,436 @@
+"""Adoption at scale: again, killed, beside others, with one bad shard among many."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+import shardio
+import shardio_indexer
+from shardio import codecs
+from shardio.errors import FormatError, SchemaError, StaleIndexError
+from shardio_indexer import ScanOptions
+from shardio_indexer._shard import Shard
+from tests.indexer.shards import members, tar, tfrecord
+
+
+def payload(shard: int, row: int) -> bytes:
+    return b"%d:%d:" % (shard, row) + bytes(row)
+
+
+def write(folder: Path, shards: range, rows: int = 5) -> list[bytes]:
+    folder.mkdir(parents=True, exist_ok=True)
+    out = []
+    for shard in shards:
+        payloads = [payload(shard, row) for row in range(rows)]
+        (folder / f"part-{shard:05}.tfrecord").write_bytes(tfrecord(payloads))
+        out += payloads
+    return out
+
+
+def indexes(folder: Path) -> dict[str, int]:
+    return {path.name: path.stat().st_ino for path in folder.rglob("*.shardidx")}
+
+
+def test_a_thousand_shards(tmp_path) -> None:
+    """1,000 shards, in processes; adopted again, nothing is done."""
+    wanted = write(tmp_path, range(1000))
+    seen = []
+    report = shardio_indexer.adopt(tmp_path, progress=seen.append, workers=2)
+    assert (report.ok, report.adopted, report.rows) == (True, 1000, 5000)
+    assert (seen[-1].done_shards, seen[-1].done_bytes) == (1000, seen[-1].bytes)
+    ds = shardio.open(tmp_path)
+    assert list(ds) == wanted
+    assert ds.read([4999, 0, 2501]) == [wanted[4999], wanted[0], wanted[2501]]
+    again = shardio_indexer.adopt(tmp_path)
+    assert (again.version, again.adopted, again.known, again.rows) == (1, 0, 1000, 5000)
+
+
+def test_new_shards_are_added_by_running_it_again(tmp_path) -> None:
+    wanted = write(tmp_path, range(3))
+    first = shardio_indexer.adopt(tmp_path)
+    wanted += write(tmp_path, range(3, 5))
+    second = shardio_indexer.adopt(tmp_path)
+    assert (second.version, second.adopted, second.known) == (2, 2, 3)
+    assert list(shardio.open(tmp_path)) == wanted
+    assert len(shardio.open(tmp_path, version=1)) == first.rows == 15
+    assert (
+        shardio.open(tmp_path).source.version.manifest.dataset_uuid
+        == shardio.open(tmp_path, version=1).source.version.manifest.dataset_uuid
+    )
+
+
+def test_changed_shards_are_reported_as_stale_and_updated_when_asked(tmp_path) -> None:
+    write(tmp_path, range(3))
+    shardio_indexer.adopt(tmp_path)
+    shard = tmp_path / "part-00001.tfrecord"
+    shard.write_bytes(tfrecord([b"new", b"and", b"other"]))
+    report = shardio_indexer.adopt(tmp_path)
+    assert (report.ok, report.stale, report.version) == (False, (str(shard),), 1)
+    with pytest.raises(StaleIndexError):
+        list(shardio.open(tmp_path))
+    before = indexes(tmp_path)
+    report = shardio_indexer.adopt(tmp_path, update=True)
+    assert (report.ok, report.updated, report.known, report.version) == (True, 1, 2, 2)
+    assert list(shardio.open(tmp_path))[5:8] == [b"new", b"and", b"other"]
+    after = indexes(tmp_path)
+    assert {name: after[name] for name in before} == before, "an index is never overwritten"
+    (renewed,) = set(after) - set(before)
+    assert renewed.startswith("part-00001.tfrecord.")
+    assert shardio.verify(tmp_path).ok
+    assert shardio_indexer.adopt(tmp_path).ok
+
+
+KILLED = """
+    import sys, shardio_indexer
+    shardio_indexer.adopt(sys.argv[1], workers=int(sys.argv[2]))
+"""
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_killed_in_the_middle_and_run_again(tmp_path, workers) -> None:
+    """A rerun continues after a kill: indexes are kept, nothing is visible before, no process is left."""
+    folder = tmp_path / "data"
+    wanted = write(folder, range(150))
+    command = [sys.executable, "-c", textwrap.dedent(KILLED), str(folder), str(workers)]
+    with subprocess.Popen(command, start_new_session=True) as process:
+        while len(indexes(folder)) < 10 and process.poll() is None:
+            time.sleep(0.005)
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+        _wait_until_gone(process.pid)
+    done = indexes(folder)
+    assert 0 < len(done) < 150
+    assert not (folder / "_shardio").exists()
+    with pytest.raises(shardio.errors.NotFoundError):
+        shardio.open(folder)
+    report = shardio_indexer.adopt(folder, workers=1)
+    assert (report.ok, report.adopted) == (True, 150)
+    after = indexes(folder)
+    assert {name: after[name] for name in done} == done
+    assert list(shardio.open(folder)) == wanted
+    assert shardio.verify(folder).ok
+    assert len(list(folder.rglob(".shardio-tmp-*"))) <= workers, "one half-written index a process at most"
+
+
+def _wait_until_gone(group: int) -> None:
+    """Wait for the end of every process of a session."""
+    for _ in range(500):
+        try:
+            os.killpg(group, 0)
+        except ProcessLookupError:
+            return
+        time.sleep(0.01)
+    os.killpg(group, signal.SIGKILL)
+    pytest.fail("workers outlived the process that was killed")
+
+
+def test_an_index_of_another_state_of_the_shard_is_not_taken(tmp_path) -> None:
+    """Killed before the commit, then the shard changed: its index is made again under another name."""
+    write(tmp_path, range(2))
+    shardio_indexer.adopt(tmp_path)
+    import shutil
+
+    shutil.rmtree(tmp_path / "_shardio")
+    (tmp_path / "part-00000.tfrecord").write_bytes(tfrecord([b"changed"]))
+    before = indexes(tmp_path)
+    report = shardio_indexer.adopt(tmp_path)
+    assert report.ok
+    assert next(iter(shardio.open(tmp_path))) == b"changed"
+    assert len(indexes(tmp_path)) == 3
+    assert indexes(tmp_path)["part-00001.tfrecord.shardidx"] == before["part-00001.tfrecord.shardidx"]
+
+
+def test_one_bad_shard_among_many(tmp_path) -> None:
+    """The bad ones are named with address and reason, the rest goes on; the report is not ok."""
+    wanted = write(tmp_path, range(20))
+    (tmp_path / "part-00007.tfrecord").write_bytes(b"x" * 100)
+    data = bytearray((tmp_path / "part-00003.tfrecord").read_bytes())
+    data[30] ^= 1
+    (tmp_path / "part-00003.tfrecord").write_bytes(data)
+    report = shardio_indexer.adopt(tmp_path)
+    assert (report.ok, report.adopted) == (False, 18)
+    assert {Path(refusal.url).name for refusal in report.refused} == {
+        "part-00003.tfrecord",
+        "part-00007.tfrecord",
+    }
+    assert all(isinstance(refusal.error, FormatError) for refusal in report.refused)
+    assert all(refusal.url in str(refusal.error) for refusal in report.refused)
+    assert list(shardio.open(tmp_path)) == wanted[:15] + wanted[20:35] + wanted[40:]
+    # When they are mended, running it again adds them.
+    write(tmp_path, range(7, 8))
+    again = shardio_indexer.adopt(tmp_path)
+    assert (again.adopted, again.known, len(again.refused)) == (1, 18, 1)
+
+
+def test_all_bad_is_no_dataset(tmp_path) -> None:
+    (tmp_path / "x.tfrecord").write_bytes(b"nothing of the kind")
+    report = shardio_indexer.adopt(tmp_path)
+    assert (report.ok, report.version, report.opens) == (False, None, "")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["x.tfrecord"]
+
+
+def test_a_shard_that_changes_while_it_is_read(tmp_path, monkeypatch) -> None:
+    write(tmp_path, range(2))
+    from shardio_indexer import _scan
+
+    real = _scan._scan_plain
+
+    def scan_and_touch(*args):
+        found = real(*args)
+        with (tmp_path / "part-00000.tfrecord").open("ab") as file:
+            file.write(tfrecord([b"more"]))
+        return found
+
+    monkeypatch.setattr(_scan, "_scan_plain", scan_and_touch)
+    report = shardio_indexer.adopt(tmp_path / "part-00000.tfrecord")
+    assert isinstance(report.refused[0].error, StaleIndexError)
+    assert indexes(tmp_path) == {}
+
+
+def test_names_with_spaces_and_other_scripts(tmp_path) -> None:
+    names = [
+        "with spaces.tfrecord",
+        "名前/Ünïcode-été.tfrecord",
+        "emoji 🦆/x%20y#1.tfrecord",
+        "[brackets]*.tfrecord",
+    ]
+    for number, name in enumerate(names):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(tfrecord([str(number).encode()]))
+    report = shardio_indexer.adopt(tmp_path)
+    assert (report.ok, report.adopted) == (True, 4)
+    assert sorted(shardio.open(tmp_path)) == [b"0", b"1", b"2", b"3"]
+    into = tmp_path.parent / (tmp_path.name + " andere Stelle ü")
+    assert shardio_indexer.adopt(tmp_path, into=into).ok
+    assert len(shardio.open(into, allow_roots={str(tmp_path): {}})) == 4
+
+
+def test_names_that_no_index_could_hold_are_refused(tmp_path) -> None:
+    write(tmp_path, range(1))
+    (tmp_path / "back\\slash.tfrecord").write_bytes(tfrecord([b"a"]))
+    (tmp_path / "new\nline.tfrecord").write_bytes(tfrecord([b"a"]))
+    report = shardio_indexer.adopt(tmp_path)
+    assert (report.adopted, len(report.refused)) == (1, 2)
+    assert len(shardio.open(tmp_path)) == 5
+
+
+def test_two_adoptions_at_once(tmp_path) -> None:
+    """Safe like an append: each shard stands there once."""
+    wanted = write(tmp_path, range(12))
+    with ThreadPoolExecutor(4) as pool:
+        reports = list(pool.map(lambda _: shardio_indexer.adopt(tmp_path, workers=1), range(4)))
+    assert all(report.ok for report in reports)
+    assert list(shardio.open(tmp_path)) == wanted
+    assert len(indexes(tmp_path)) == 12
+
+
+class Counting(Executor):
+    """The least that an executor is."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def submit(self, fn, /, *args, **kwargs):
+        import pickle
+
+        self.calls += 1
+        future = Future()
+        fn, args = pickle.loads(pickle.dumps((fn, args)))
+        future.set_result(pickle.loads(pickle.dumps(fn(*args, **kwargs))))
+        return future
+
+
+def test_any_executor(tmp_path) -> None:
+    wanted = write(tmp_path, range(40))
+    executor = Counting()
+    assert shardio_indexer.adopt(tmp_path, executor=executor).ok
+    assert executor.calls > 1
+    assert list(shardio.open(tmp_path)) == wanted
+
+
+class Losing(Counting):
+    def submit(self, fn, /, *args, **kwargs):
+        if self.calls == 1:
+            self.calls += 1
+            future = Future()
+            future.set_exception(RuntimeError("node died"))
+            return future
+        return super().submit(fn, *args, **kwargs)
+
+
+def test_a_lost_worker_costs_its_shards_only(tmp_path) -> None:
+    write(tmp_path, range(40))
+    report = shardio_indexer.adopt(tmp_path, executor=Losing())
+    assert 0 < len(report.refused) < 40
+    assert "worker" in str(report.refused[0].error)
+    again = shardio_indexer.adopt(tmp_path)
+    assert (again.ok, again.adopted) == (True, len(report.refused))
+
+
+# splits, kinds, schemas
+
+
+def test_splits_by_pattern(tmp_path) -> None:
+    (tmp_path / "test").mkdir()
+    for name in ("train-0", "train-1", "val-0", "test/0", "other"):
+        (tmp_path / f"{name}.tfrecord").write_bytes(tfrecord([name.encode()]))
+    split = {"train": "train-*", "val": "val*", "test": "test/*"}
+    report = shardio_indexer.adopt(tmp_path, split=split)
+    assert report.splits == {"test": 1, "train": 2, "val": 1}
+    assert any("other.tfrecord" in note for note in report.notes)
+    assert report.opens.endswith("split='train')") or "split='test'" in report.opens
+    assert list(shardio.open(tmp_path, split="test")) == [b"test/0"]
+
+
+def test_a_split_holds_records_of_one_kind(tmp_path) -> None:
+    write(tmp_path, range(3))
+    (tmp_path / "odd.jsonl").write_text('{"a": 1}\n')
+    report = shardio_indexer.adopt(tmp_path)
+    assert (report.adopted, len(report.refused)) == (3, 1)
+    assert "another kind" in str(report.refused[0].error)
+    report = shardio_indexer.adopt(tmp_path, split={"lines": "*.jsonl", "train": "*"})
+    assert report.splits == {"lines": 1, "train": 15}
+    assert list(shardio.open(tmp_path, split="lines")) == ['{"a": 1}']
+    with pytest.raises(ValueError, match="several kinds"):
+        shardio.open(tmp_path, split="all")
+    assert len(list(shardio.open(tmp_path, split="all", decode=False))) == 16
+
+
+def test_lines(tmp_path) -> None:
+    (tmp_path / "a.txt").write_bytes("wren\r\nröbin\n\nlast".encode())
+    shardio_indexer.adopt(tmp_path / "a.txt", into=tmp_path / "text")
+    ds = shardio.open(tmp_path / "text", allow_roots={str(tmp_path): {}})
+    assert list(ds) == ["wren", "röbin", "", "last"]
+    assert ds.read_batch([1, 3]) == {"text": ["röbin", "last"]}
+    (tmp_path / "b.jsonl").write_text('{"n": 1}\n[2]\n"three"\n')
+    report = shardio_indexer.adopt(tmp_path / "b.jsonl", into=tmp_path / "json")
+    assert report.schema is not None
+    ds = shardio.open(tmp_path / "json", allow_roots={str(tmp_path): {}})
+    assert [ds[i] for i in range(3)] == [{"n": 1}, [2], "three"]
+    assert ds.read_batch([0]) == {"json": [{"n": 1}]}
+    (batch,) = shardio.stream(ds, global_batch=3, shuffle=False)
+    assert batch == {"json": [{"n": 1}, [2], "three"]}
+    (tmp_path / "c.jsonl").write_text('{"n": 1}\nno json\n')
+    shardio_indexer.adopt(tmp_path / "c.jsonl", into=tmp_path / "bad", schema=False)
+    assert shardio.open(tmp_path / "bad", allow_roots={str(tmp_path): {}})[1] == "no json"
+    with pytest.raises(SchemaError, match="does not read"):
+        shardio_indexer.adopt(tmp_path / "c.jsonl", into=tmp_path / "worse", schema={"json": "json"})
+
+
+def test_more_shards_must_fit_the_schema_of_the_first(tmp_path) -> None:
+    examples = [codecs.encode_example({"n": n}) for n in range(5)]
+    (tmp_path / "a.tfrecord").write_bytes(tfrecord(examples))
+    report = shardio_indexer.adopt(tmp_path)
+    assert report.schema["n"].short == "int64"
+    (tmp_path / "b.tfrecord").write_bytes(tfrecord(examples))
+    assert shardio_indexer.adopt(tmp_path).version == 2
+    assert [record["n"] for record in shardio.open(tmp_path)] == [*range(5), *range(5)]
+    (tmp_path / "c.tfrecord").write_bytes(tfrecord([codecs.encode_example({"m": 1.5})]))
+    with pytest.raises(SchemaError, match="'n'"):
+        shardio_indexer.adopt(tmp_path)
+    assert shardio.open(tmp_path).version == 2
+
+
+def test_adopted_shards_beside_shards_of_shardio(tmp_path) -> None:
+    with shardio.DatasetWriter(tmp_path) as out:
+        out.write(b"own")
+    (tmp_path / "data" / "foreign.tfrecord").write_bytes(tfrecord([b"adopted"]))
+    report = shardio_indexer.adopt(tmp_path)
+    assert (report.ok, report.adopted, report.known, report.version) == (True, 1, 1, 2)
+    assert sorted(shardio.open(tmp_path)) == [b"adopted", b"own"]
+    with shardio.DatasetWriter(tmp_path, mode="append") as out:
+        out.write(b"later")
+    assert sorted(shardio.open(tmp_path)) == [b"adopted", b"later", b"own"]
+
+
+def test_garbage_collection_leaves_what_others_wrote(tmp_path) -> None:
+    """Shards that somebody else wrote are never deleted, whatever versions expire."""
+    # In the folder where shardio keeps its own.
+    write(tmp_path / "data", range(2))
+    shardio_indexer.adopt(tmp_path)
+    with shardio.DatasetWriter(tmp_path, mode="overwrite") as out:
+        out.write(b"own")
+    report = shardio.gc(tmp_path, expire=[1], dry_run=False)
+    assert report is not None
+    assert sorted(path.name for path in tmp_path.glob("data/part-*.tfrecord")) == [
+        "part-00000.tfrecord",
+        "part-00001.tfrecord",
+    ]
+    assert list(shardio.open(tmp_path)) == [b"own"]
+
+
+def test_a_uuid_is_that_of_the_object(tmp_path) -> None:
+    one = Shard(split="train", root="", key="a", url="/x/a", size=1, stamp="1")
+    options = ScanOptions()
+    assert one.uuid(options) == one.uuid(ScanOptions(salvage=True, block_bytes=1))
+    others = [
+        Shard(split="train", root="", key="a", url="/x/a", size=2, stamp="1"),
+        Shard(split="train", root="", key="a", url="/x/a", size=1, stamp="2"),
+        Shard(split="train", root="", key="a", url="/y/a", size=1, stamp="1"),
+    ]
+    assert len({shard.uuid(options) for shard in (one, *others)}) == 4
+    assert one.uuid(ScanOptions(format="tar")) != one.uuid(options)
+
+
+@pytest.mark.parametrize("kind", ["gzip", "zstd"])
+def test_every_reader_sees_the_same(tmp_path, kind) -> None:
+    """ds[i], ds.read, read_batch, iteration and streams agree, for blocks and for compressed streams."""
+    payloads = [payload(0, row % 300) for row in range(500)]
+    data = tfrecord(payloads)
+    (tmp_path / "blocks.tfrecord").write_bytes(
+        members([tfrecord(payloads[:250]), tfrecord(payloads[250:])], kind)
+    )
+    (tmp_path / "stream.tfrecord").write_bytes(members([data[:700], data[700:]], kind))
+    for name in ("blocks", "stream"):
+        into = tmp_path / name
+        assert shardio_indexer.adopt(tmp_path / f"{name}.tfrecord", into=into).ok
+        ds = shardio.open(into, allow_roots={str(tmp_path): {}})
+        assert [ds[i] for i in range(500)] == list(ds) == ds.read(range(500)) == payloads
+        assert ds.read_batch(range(500)) == {"payload": payloads}
+        batches = shardio.stream(ds, global_batch=50, seed=3)
+        assert sorted(one for batch in batches for one in batch["payload"]) == sorted(payloads)
+        assert shardio.verify(into, allow_roots={str(tmp_path): {}}).ok
+        assert ds.num_shards == 1
+
+
+def test_tar_columns_have_none_where_a_sample_lacks_a_member(tmp_path) -> None:
+    (tmp_path / "x.tar").write_bytes(tar([("a.txt", b"1"), ("a.cls", b"7"), ("b.txt", b"2")]))
+    shardio_indexer.adopt(tmp_path)
+    ds = shardio.open(tmp_path)
+    assert ds.read_batch([0, 1]) == {"__key__": ["a", "b"], "txt": [b"1", b"2"], "cls": [b"7", None]}
+    into = tmp_path / "typed"
+    schema = {"txt": "text", "cls": shardio.Feature("int64", default=-1)}
+    shardio_indexer.adopt(tmp_path, into=into, schema=schema)
+    ds = shardio.open(into, allow_roots={str(tmp_path): {}})
+    assert ds[1] == {"__key__": "b", "txt": "2", "cls": -1}
+    assert ds.read_batch([0, 1])["cls"].tolist() == [7, -1]
+    with pytest.raises(SchemaError, match="has no member 'cls'"):
+        shardio_indexer.adopt(tmp_path, into=tmp_path / "strict", schema={"txt": "text", "cls": "int64"})
+
+
+def test_arrays_in_tar_files_are_loaded_without_pickle(tmp_path) -> None:
+    import io
+
+    import numpy as np
+
+    good, bad = io.BytesIO(), io.BytesIO()
+    np.save(good, np.arange(6, dtype=np.float32).reshape(2, 3))
+    np.save(bad, np.array([{"evil": 1}], object), allow_pickle=True)
+    (tmp_path / "x.tar").write_bytes(tar([("a.x.npy", good.getvalue()), ("b.x.npy", bad.getvalue())]))
+    shardio_indexer.adopt(tmp_path)
+    schema = {"x.npy": "float32[?,3]"}
+    with pytest.raises(SchemaError, match="does not read"):
+        shardio_indexer.adopt(tmp_path, into=tmp_path / "a", schema=schema)
+    (tmp_path / "x.tar").write_bytes(tar([("a.x.npy", good.getvalue())]))
+    shardio_indexer.adopt(tmp_path, into=tmp_path / "b", schema=schema)
+    ds = shardio.open(tmp_path / "b", allow_roots={str(tmp_path): {}})
+    assert ds[0]["x.npy"].tolist() == [[0, 1, 2], [3, 4, 5]]

@@ -1,0 +1,260 @@
+"""Every folder that other systems' own writers wrote, adopted and compared value by value."""
+
+from __future__ import annotations
+
+import base64
+import json
+import shutil
+import struct
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import shardio
+import shardio_indexer
+from shardio.format import Framing
+from shardio_indexer import ScanOptions
+
+GOLDEN = Path(__file__).parent.parent / "golden"
+
+
+@pytest.fixture
+def copy(tmp_path):
+    def copied(name: str) -> Path:
+        return Path(shutil.copytree(GOLDEN / name, tmp_path / name))
+
+    return copied
+
+
+def expected(folder: Path):
+    return json.loads((folder / "expected.json").read_text(encoding="utf-8"))
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()
+    }
+
+
+@pytest.mark.parametrize("name", ["foreign/webdataset", "foreign/codewithgpu", "foreign/tfrecord-with-index"])
+def test_nothing_that_others_wrote_is_touched(copy, name) -> None:
+    folder = copy(name)
+    before = files(folder)
+    assert shardio_indexer.adopt(folder).ok
+    after = files(folder)
+    assert {key: after[key] for key in before} == before
+    added = set(after) - set(before)
+    assert all(key.startswith("_shardio/") or key.endswith(".shardidx") for key in added)
+    assert shardio.verify(folder).ok
+
+
+def test_webdataset(copy) -> None:
+    folder = copy("foreign/webdataset")
+    report = shardio_indexer.adopt(folder)
+    wanted = [
+        {name: value if name == "__key__" else base64.b64decode(value) for name, value in sample.items()}
+        for sample in expected(folder)
+    ]
+    ds = shardio.open(folder)
+    assert (report.ok, report.rows, report.schema) == (True, len(wanted), None)
+    assert list(ds) == wanted
+    assert [ds[i] for i in range(len(ds))] == wanted
+    assert ds.read([7, 2, 2, -1]) == [wanted[7], wanted[2], wanted[2], wanted[-1]]
+    batch = ds.read_batch([3, 0])
+    assert batch["__key__"] == [wanted[3]["__key__"], wanted[0]["__key__"]]
+    assert batch["jpg"] == [wanted[3]["jpg"], wanted[0]["jpg"]]
+    columns = list(shardio.stream(ds, global_batch=4, shuffle=False, remainder="keep"))
+    assert [key for batch in columns for key in batch["__key__"]] == [sample["__key__"] for sample in wanted]
+    assert [part for batch in columns for part in batch["seg.png"]] == [
+        sample["seg.png"] for sample in wanted
+    ]
+
+
+def test_webdataset_through_a_schema(copy) -> None:
+    """Members are decoded by their extension when a schema says so."""
+    folder = copy("foreign/webdataset")
+    schema = {"jpg": "bytes", "cls": "int64", "json": "json"}
+    shardio_indexer.adopt(folder, schema=schema)
+    ds = shardio.open(folder)
+    wanted = expected(folder)
+    assert ds[5]["cls"] == int(base64.b64decode(wanted[5]["cls"]))
+    assert ds[5]["cls"].dtype == np.int64
+    assert ds[5]["json"] == json.loads(base64.b64decode(wanted[5]["json"]))
+    assert ds[5]["seg.png"] == base64.b64decode(wanted[5]["seg.png"]), (
+        "what the schema does not name stays bytes"
+    )
+    labels = ds.read_batch(range(10))["cls"]
+    assert labels.tolist() == [int(base64.b64decode(sample["cls"])) for sample in wanted[:10]]
+    assert shardio.open(folder, features=["cls"])[0] == {"__key__": wanted[0]["__key__"], "cls": ds[0]["cls"]}
+
+
+def test_codewithgpu(copy) -> None:
+    folder = copy("foreign/codewithgpu")
+    report = shardio_indexer.adopt(folder)
+    wanted = expected(folder)
+    ds = shardio.open(folder)
+    assert (report.ok, len(ds)) == (True, len(wanted))
+    assert [feature_map(payload) for payload in ds] == [decoded(value) for value in wanted]
+    assert feature_map(ds[13]) == decoded(wanted[13])
+    assert ds.metadata["codewithgpu"]["."]["entries"] == len(wanted)
+
+
+def test_codewithgpu_counts_are_compared(copy) -> None:
+    folder = copy("foreign/codewithgpu")
+    (folder / "00001.data").unlink()
+    report = shardio_indexer.adopt(folder)
+    assert any("speaks of 26 records, found 16" in note for note in report.notes)
+
+
+@pytest.mark.parametrize("use_index", [False, True])
+def test_tfrecord_with_index(copy, use_index) -> None:
+    folder = copy("foreign/tfrecord-with-index")
+    report = shardio_indexer.adopt(folder, scan=ScanOptions(use_index=use_index))
+    wanted = expected(folder)
+    ds = shardio.open(folder)
+    assert report.ok
+    assert report.schema is not None
+    for value, want in zip(ds, wanted, strict=True):
+        assert value["image"] == base64.b64decode(want["image"])
+        assert value["label"] == want["label"]
+        assert value["x"].tolist() == want["x"]
+
+
+def test_an_index_of_another_file_is_refused(copy) -> None:
+    folder = copy("foreign/tfrecord-with-index")
+    lines = (folder / "a.index").read_text().splitlines()
+    (folder / "a.index").write_text("\n".join([lines[0], "164 100", *lines[2:]]) + "\n")
+    report = shardio_indexer.adopt(folder, scan=ScanOptions(use_index=True))
+    assert "existing index" in str(report.refused[0].error)
+
+
+def test_the_index_of_energon_is_read(copy) -> None:
+    """`.tar.idx`: little-endian u64, where each sample begins, then where the last one ends."""
+    folder = copy("foreign/webdataset")
+    shardio_indexer.adopt(folder, into=folder.parent / "scanned")
+    scanned = shardio.open(folder.parent / "scanned", allow_roots={str(folder): {}})
+    for path in sorted(folder.glob("*.tar")):
+        starts = [
+            scanned.locate(i).start for i in range(len(scanned)) if scanned.locate(i).shard == path.name
+        ]
+        stops = [scanned.locate(i).stop for i in range(len(scanned)) if scanned.locate(i).shard == path.name]
+        path.with_suffix(".tar.idx").write_bytes(struct.pack(f"<{len(starts) + 1}Q", *starts, stops[-1]))
+    report = shardio_indexer.adopt(folder, scan=ScanOptions(use_index=True))
+    assert report.ok, report
+    assert list(shardio.open(folder)) == list(scanned)
+    assert shardio.verify(folder).ok
+
+
+def test_indexes_for_dali_are_those_of_the_tfrecord_package(copy) -> None:
+    folder = copy("foreign/tfrecord-with-index")
+    shardio_indexer.adopt(folder)
+    written = shardio_indexer.export_indexes(folder)
+    assert written == [str(folder / "a.tfrecord.idx")]
+    assert (folder / "a.tfrecord.idx").read_bytes() == (folder / "a.index").read_bytes()
+    assert shardio_indexer.export_indexes(folder) == written, "what stands there already is right"
+    (folder / "a.tfrecord.idx").write_bytes(b"0 1\n")
+    with pytest.raises(shardio.errors.StorageError, match="another file"):
+        shardio_indexer.export_indexes(folder)
+
+
+@pytest.mark.parametrize("kind", ["plain", "gzip", "zlib"])
+@pytest.mark.filterwarnings("ignore:.*is one compressed stream")
+def test_files_of_tensorflow(copy, kind) -> None:
+    folder = copy("tensorflow")
+    want = expected(folder)
+    for path in folder.iterdir():
+        if kind not in path.name and path.suffix == ".tfrecord":
+            path.unlink()
+    split = {name: f"{name}*" for name in ("examples", "sequences", "raw", "none")}
+    report = shardio_indexer.adopt(folder / "*.tfrecord", split=split, schema=False)
+    assert report.ok, report
+    assert report.splits["none"] == 0
+    raw = list(shardio.open(folder, split="raw"))
+    assert raw == [base64.b64decode(one) for one in want["raw"]]
+    plain = GOLDEN / "tensorflow"
+    for name in ("examples", "sequences"):
+        twin = payloads(plain / f"{name}-plain.tfrecord")
+        ds = shardio.open(folder, split=name)
+        assert list(ds) == twin
+        assert ds.read(range(len(ds) - 1, -1, -1)) == twin[::-1]
+    assert shardio.verify(folder).ok
+
+
+def test_the_schema_of_examples_is_inferred_and_stored(copy) -> None:
+    folder = copy("tensorflow")
+    report = shardio_indexer.adopt(folder / "examples-plain.tfrecord")
+    ds = shardio.open(folder)
+    assert report.schema == ds.schema
+    assert ds.schema["id"].short == "int64"
+    assert [record["id"] for record in ds] == list(range(len(ds)))
+    assert ds.schema["ragged"].short == "int64[?]"
+    assert any("inferred from 32 of" in note for note in report.notes)
+    assert Framing.TFRECORD.value in set(ds.source.table.framing.tolist())
+
+
+# A protobuf reader of forty lines, for codewithgpu's FeatureMap: nothing of ours helps it.
+
+
+def payloads(path: Path) -> list[bytes]:
+    from tests.indexer.shards import read_tfrecord
+
+    return list(read_tfrecord(path.read_bytes()))
+
+
+def decoded(value: dict) -> dict:
+    return {**value, "image": base64.b64decode(value["image"])}
+
+
+def fields(data: bytes) -> list[tuple[int, Any]]:
+    out: list[tuple[int, Any]] = []
+    at = 0
+
+    def varint() -> int:
+        nonlocal at
+        value = shift = 0
+        while True:
+            byte = data[at]
+            at += 1
+            value |= (byte & 127) << shift
+            shift += 7
+            if byte < 128:
+                return value
+
+    while at < len(data):
+        tag = varint()
+        if tag & 7 == 0:
+            out.append((tag >> 3, varint()))
+        elif tag & 7 == 5:
+            out.append((tag >> 3, struct.unpack_from("<f", data, at)[0]))
+            at += 4
+        else:
+            size = varint()
+            out.append((tag >> 3, data[at : at + size]))
+            at += size
+    return out
+
+
+def feature(data: bytes, name: str) -> object:
+    if not data:
+        return []
+    ((number, value),) = fields(data)
+    if number == 1:
+        return value if name == "image" else value.decode()
+    if number == 2 and isinstance(value, float):
+        return value
+    if number == 3:
+        return value
+    if number == 4:
+        return [feature(part, name) for _, part in fields(value)]
+    return feature_map(value)
+
+
+def feature_map(data: bytes) -> dict:
+    out = {}
+    for _, entry in fields(data):
+        pair = dict(fields(entry))
+        name = pair[1].decode()
+        out[name] = feature(pair.get(2, b""), name)
+    return out

@@ -1,0 +1,157 @@
+"""Compressed streams: ascending access decodes every byte once, anything else from the start, said once."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import pickle
+import threading
+import warnings
+import zlib
+
+import pytest
+
+import shardio
+import shardio_indexer
+from shardio.errors import FormatError, StaleIndexError
+from shardio.format import DEFAULT_LIMITS, Compression
+from shardio.reader._stats import ReadStats
+from shardio.reader._stream_file import StreamFile
+from shardio.storage import ShortReadError, connect
+from tests.indexer.shards import members, tfrecord
+
+PAYLOADS = [hashlib.shake_128(b"%d" % i).digest(4000) for i in range(2000)]
+
+
+@pytest.fixture
+def stream(tmp_path):
+    data = tfrecord(PAYLOADS)
+    (tmp_path / "x.tfrecord").write_bytes(gzip.compress(data, 1, mtime=0))
+    assert shardio_indexer.adopt(tmp_path).ok
+    return tmp_path
+
+
+@pytest.fixture
+def decoded(monkeypatch):
+    """Bytes that decoders were made to give out."""
+    from shardio.reader import _stream_file
+
+    counts = []
+    real = _stream_file.decode_stream
+
+    def counted(*args, **kwargs):
+        for piece in real(*args, **kwargs):
+            counts.append(len(piece))
+            yield piece
+
+    monkeypatch.setattr(_stream_file, "decode_stream", counted)
+    return counts
+
+
+def test_ascending_access_is_linear(stream, decoded) -> None:
+    """A random lookup decodes from the start; ascending lookups decode every byte once."""
+    ds = shardio.open(stream)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert [ds[i] for i in range(len(ds))] == PAYLOADS
+        assert sum(decoded) == len(tfrecord(PAYLOADS))
+        decoded.clear()
+        assert list(shardio.open(stream)) == PAYLOADS
+        assert sum(decoded) == len(tfrecord(PAYLOADS))
+
+
+def test_going_back_is_said_once(stream) -> None:
+    ds = shardio.open(stream)
+    with pytest.warns(UserWarning, match="one compressed stream") as said:  # noqa: PT031 - said once for all
+        assert ds[1500] == PAYLOADS[1500]
+        assert ds[700] == PAYLOADS[700]
+        assert ds[10] == PAYLOADS[10]
+    assert len(said) == 1
+    assert ds.stats["streams_restarted"] == 2, "the first block needs no decoding of what comes before it"
+
+
+def test_read_sorts_so_that_one_pass_is_enough(stream, decoded) -> None:
+    ds = shardio.open(stream)
+    with pytest.warns(UserWarning, match="one compressed stream"):  # noqa: PT031 - the second read may say nothing
+        assert ds.read([1999, 1, 1000]) == [PAYLOADS[1999], PAYLOADS[1], PAYLOADS[1000]]
+        assert ds.read([1999, 1000]) == [PAYLOADS[1999], PAYLOADS[1000]]
+    assert sum(decoded) <= 2 * len(tfrecord(PAYLOADS))
+
+
+def test_memory_stays_small(stream) -> None:
+    ds = shardio.open(stream)
+    for i in range(0, 2000, 20):
+        _ = ds[i]
+    (cursor,) = ds._shard(0)._data._file._cursors
+    assert len(cursor._held) < 4 << 20
+
+
+def test_threads_each_read_on_in_their_own_place(stream) -> None:
+    ds = shardio.open(stream)
+    wrong = []
+
+    def run(first: int) -> None:
+        got = [ds[i] for i in range(first, 2000, 3)]
+        if got != PAYLOADS[first::3]:
+            wrong.append(first)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        threads = [threading.Thread(target=run, args=(k,)) for k in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert wrong == []
+
+
+def test_a_stream_counts_as_one_block_for_plans(stream) -> None:
+    ds = shardio.open(stream)
+    assert ds.source.table.blocks.tolist() == [1]
+    assert ds._shard(0).head.blocks > 100
+
+
+@pytest.mark.filterwarnings("ignore:.*is one compressed stream")
+def test_streaming_and_pickling(stream) -> None:
+    ds = pickle.loads(pickle.dumps(shardio.open(stream)))
+    got = [one for batch in shardio.stream(ds, global_batch=100, seed=1) for one in batch["payload"]]
+    assert sorted(got) == sorted(PAYLOADS)
+
+
+def test_damage_and_change_are_noticed(stream) -> None:
+    path = stream / "x.tfrecord"
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(FormatError) as error:
+        list(shardio.open(stream))
+    assert error.value.url == str(path)
+    assert not shardio.verify(stream).ok
+    # Other contents in the same number of stored bytes do not pass either.
+    other = gzip.compress(tfrecord([payload[::-1] + b"" for payload in PAYLOADS[::-1]]), 1, mtime=0)
+    path.write_bytes((other + bytes(len(data)))[: len(data)])
+    with pytest.raises(FormatError):
+        list(shardio.open(stream))
+    path.write_bytes(b"short")
+    with pytest.raises(StaleIndexError):
+        list(shardio.open(stream))
+
+
+@pytest.mark.filterwarnings("ignore:.*is one compressed stream")
+@pytest.mark.parametrize("compression", [Compression.GZIP, Compression.ZLIB, Compression.ZSTD])
+def test_a_stream_that_ends_early(tmp_path, compression) -> None:
+    content = bytes(range(256)) * 100
+    kinds = {Compression.GZIP: "gzip", Compression.ZSTD: "zstd"}
+    stored = (
+        zlib.compress(content) if compression is Compression.ZLIB else members([content], kinds[compression])
+    )
+    (tmp_path / "x").write_bytes(stored)
+    with connect(tmp_path).open("x") as file:
+        view = StreamFile(file, compression, 30000, DEFAULT_LIMITS, ReadStats())
+        assert bytes(view.read(100, 200)) == content[100:200]
+        with pytest.raises(ShortReadError):
+            view.read(25000, 30000)
+        assert [bytes(part) for part in view.read_many([500, 3], [510, 5])] == [
+            content[500:510],
+            content[3:5],
+        ]

@@ -1,0 +1,89 @@
+"""Say what a parser makes of records in a form that two parsers can be compared in.
+
+Run as a program (`python -m tests.kernels.differential 1000000 [seed]`) it compares the compiled parser with
+protobuf's own on that many random and mutated records and prints what it compared.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from random import Random
+from types import ModuleType
+from typing import Any
+
+from shardio.errors import FormatError
+from shardio.kernels import IMPLEMENTATION, Column, Feature, Parsed, _reference
+from tests.kernels.messages import Writer, description, mutate
+
+# The compiled one is in the list wherever `shardio.kernels` uses it.
+IMPLEMENTATIONS: list[ModuleType] = [_reference]
+if IMPLEMENTATION == "compiled":
+    from shardio.kernels import _compiled
+
+    IMPLEMENTATIONS.append(_compiled)
+
+
+def plain(column: Column) -> dict[str, Any]:
+    """Turn a column into bytes and lists, wherever its bytes lie."""
+    fields: dict[str, Any] = {"kind": column.kind, "present": column.present.tolist()}
+    for name in ("offsets", "steps"):
+        array = getattr(column, name)
+        fields[name] = None if array is None else (str(array.dtype), array.tolist())
+    if column.values is not None:
+        fields["values"] = (str(column.values.dtype), column.values.shape, column.values.tobytes())
+    else:
+        assert column.starts is not None
+        assert column.stops is not None
+        starts, stops = column.starts, column.stops
+        fields["shape"] = (str(starts.dtype), str(stops.dtype), starts.shape, stops.shape)
+        fields["values"] = _reference.slice_records(column.source, starts.ravel(), stops.ravel())
+    return fields
+
+
+def outcome(kernels: ModuleType, records: Any, features: list[Feature], lists: list[Feature] | None) -> Any:
+    """Parse, and return values, the mismatch or the row that was refused."""
+    try:
+        if lists is None:
+            parsed: Parsed = kernels.parse_examples(records, features)
+        else:
+            parsed = kernels.parse_sequence_examples(records, features, lists)
+    except FormatError as error:
+        return ("refused", error.row)
+    if parsed.mismatch is not None:
+        assert not parsed.columns
+        assert not parsed.lists
+        return ("mismatch", parsed.mismatch)
+    sides = (parsed.columns, parsed.lists)
+    return ("values", *({name: plain(column) for name, column in side.items()} for side in sides))
+
+
+def draw(random: Random) -> tuple[list[bytes], list[Feature], list[Feature] | None]:
+    """Draw a few records of one kind and a description."""
+    writer = Writer(random, random.choice((0.0, 0.0, 0.01, 0.05, 0.2)))
+    sequence = random.random() < 0.4
+    records = []
+    for _ in range(random.choice((1, 1, 1, 2, 5))):
+        record = writer.sequence_example() if sequence else writer.example()
+        records.append(mutate(random, record) if random.random() < 0.2 else record)
+    return records, description(random), description(random, lists=True) if sequence else None
+
+
+def main(count: int, seed: int) -> None:
+    random = Random(seed)
+    seen: Counter[str] = Counter()
+    done = 0
+    while done < count:
+        records, features, lists = draw(random)
+        expected = outcome(_reference, records, features, lists)
+        found = outcome(IMPLEMENTATIONS[1], records, features, lists)
+        if expected != found:
+            print("DIFFERENT", seed, records, features, lists, expected, found, sep="\n")
+            raise SystemExit(1)
+        seen[expected[0]] += 1
+        done += len(records)
+    print(f"{done} records of seed {seed}: the same; outcomes of batches: {dict(seen)}")
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 0)

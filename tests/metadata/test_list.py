@@ -1,0 +1,346 @@
+"""Lists of shards, receipts, deletions: round trip, every rule broken once."""
+
+from __future__ import annotations
+
+import hashlib
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shardio.errors import FormatError, ShardioError, UnsafeNameError, UnsupportedVersionError
+from shardio.format import Compression, Framing, Limits
+from shardio.metadata import (
+    Receipt,
+    Schema,
+    ShardEntry,
+    ShardTable,
+    SplitReceipt,
+    SplitTotals,
+    live_to_physical,
+    parse_deletions,
+    parse_list,
+    parse_receipt,
+    seal_list,
+    seal_receipt,
+    session_digest,
+)
+from shardio.v1 import manifest_pb2 as pb
+from tests.metadata.crafted import list_message, sealed
+
+COUNT = st.integers(0, 1 << 28)
+KEY = st.from_regex(r"data/[A-Za-z0-9][A-Za-z0-9._=-]{0,20}", fullmatch=True)
+DIGEST = st.binary(min_size=32, max_size=32)
+
+
+@st.composite
+def entries(draw) -> ShardEntry:
+    rows = draw(COUNT)
+    deleted = draw(st.integers(0, rows)) if draw(st.booleans()) else 0
+    adopted = draw(st.booleans())
+    return ShardEntry(
+        split=draw(st.sampled_from(["train", "test", "x"])),
+        key=draw(KEY),
+        uuid=draw(st.binary(min_size=16, max_size=16)),
+        stored_bytes=draw(st.integers(0, 1 << 50)),
+        decoded_bytes=draw(st.integers(0, 1 << 50)),
+        rows=rows,
+        blocks=draw(COUNT),
+        crc32c=draw(st.integers(0, (1 << 32) - 1)),
+        index_head_bytes=draw(COUNT),
+        index_head_sha256=draw(DIGEST),
+        framing=draw(st.sampled_from(list(Framing))),
+        compression=draw(st.sampled_from(list(Compression))),
+        root=draw(st.integers(0, 3)) if adopted else 0,
+        index_key=draw(st.just("") | KEY),
+        schema=draw(st.integers(0, 3)),
+        stamp=draw(st.text(min_size=1, max_size=9)) if adopted else "",
+        live_rows=rows - deleted,
+        deletion_key="data/deleted" if deleted else "",
+        deletion_bytes=4 * deleted,
+        deletion_sha256=draw(DIGEST) if deleted else bytes(32),
+    )
+
+
+TABLES = st.lists(entries(), max_size=3, unique_by=lambda entry: (entry.root, entry.key)).map(ShardTable.of)
+
+
+@given(TABLES)
+def test_what_is_sealed_is_read(table):
+    data, digest = seal_list(table)
+    again, found = parse_list(data)
+    assert list(again) == list(table)
+    assert found == digest
+
+
+@settings(max_examples=max(20, settings().max_examples // 10))
+@given(st.lists(TABLES, max_size=3))
+def test_tables_add_up(tables):
+    whole = ShardTable.concatenate(tables)
+    assert list(whole) == [entry for table in tables for entry in table]
+    totals: dict[str, SplitTotals] = {}
+    for entry in whole:
+        one = SplitTotals(entry.split, entry.live_rows, 1, entry.stored_bytes, entry.decoded_bytes)
+        totals[entry.split] = totals[entry.split] + one if entry.split in totals else one
+    assert whole.totals() == totals
+    for split in totals:
+        assert list(whole.of_split(split)) == [entry for entry in whole if entry.split == split]
+    assert all(entry.schema == 7 for entry in whole.with_schema(7))
+
+
+def broken(match: str, *, error: type[ShardioError] = FormatError, **fields) -> None:
+    with pytest.raises(error, match=match) as caught:
+        parse_list(sealed(list_message(**fields)), url="u")
+    assert caught.value.url == "u"
+
+
+def test_the_crafted_list_is_right():
+    table, _ = parse_list(sealed(list_message()))
+    assert table.totals() == {"train": SplitTotals("train", 20, 2, 320, 320)}
+
+
+COLUMNS = {
+    field.name: field
+    for field in pb.ShardList.DESCRIPTOR.fields
+    if field.name not in ("format_version", "split_names", "key")
+}
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+def test_columns_have_one_item_a_shard(name):
+    """Every column MUST have one item a shard, or be absent where that is allowed."""
+    value = getattr(list_message(), name)
+    if isinstance(value, bytes):
+        size = 16 if name == "shard_uuid" else 32
+        wrong = [bytes(size), bytes(3 * size), bytes(2 * size - 1)]
+    else:
+        item = "" if name in ("index_key", "stamp", "deletion_key") else 1
+        wrong = [[item], [item] * 3]
+    for values in wrong:
+        broken(f"column {name} .*another length", **{name: values})
+    optional = {
+        "root",
+        "index_key",
+        "stamp",
+        "live_rows",
+        "deletion_key",
+        "deletion_bytes",
+        "deletion_sha256",
+    }
+    empty = b"" if isinstance(value, bytes) else []
+    if name in optional:
+        parse_list(sealed(list_message(**{name: empty})))
+    else:
+        broken(f"column {name} .*another length", **{name: empty})
+
+
+def test_no_shard_twice():
+    """A shard MUST NOT stand in a version twice."""
+    broken("names a shard twice", key=["data/a", "data/a"])
+    parse_list(sealed(list_message(key=["data/a", "data/a"], root=[1, 2])))
+
+
+def test_live_rows():
+    """Live rows MUST be the rows less those in the deletion sidecar."""
+    gone = {"deletion_key": ["data/d", ""], "deletion_bytes": [12, 0], "deletion_sha256": bytes(64)}
+    parse_list(sealed(list_message(live_rows=[7, 10], **gone)))
+    broken("other deleted rows", live_rows=[7, 9], **gone)
+    broken("other deleted rows", live_rows=[8, 10], **gone)
+    broken("other deleted rows", live_rows=[7, 10])
+    broken("other deleted rows", **gone)
+    broken("more live rows than rows", live_rows=[11, 10])
+
+
+@pytest.mark.parametrize("value", [1 << 63, (1 << 64) - 1])
+@pytest.mark.parametrize("name", ["stored_bytes", "decoded_bytes", "rows", "blocks", "index_head_bytes"])
+def test_huge_numbers(name, value):
+    """A length MUST be checked against its limit, and against what is left, before anything is allocated."""
+    broken(f"column {name} .*out of range", **{name: [1, value]})
+
+
+def test_other_limits():
+    broken("too many rows", rows=[1 << 32, 1])
+    broken("index over the limit", index_head_bytes=[1 << 40, 1])
+    broken("no known framing", framing=[1, 9])
+    broken("no known compression", compression=[0, 1])
+    broken("out of range", framing=[1, 300])
+    broken("past its split names", split=[0, 2])
+    broken("names a split twice", split_names=["a", "a"])
+    broken("newer shardio", error=UnsupportedVersionError, format_version=2)
+    with pytest.raises(FormatError, match="1 shards"):
+        parse_list(sealed(list_message()), limits=Limits(shards=1))
+    with pytest.raises(FormatError, match="19 rows"):
+        parse_list(sealed(list_message()), limits=Limits(rows=19))
+
+
+@pytest.mark.parametrize("key", ["../x", "/etc/passwd", "a/../../b", "data/\0", "", "a//b", ".."])
+def test_hostile_keys(key):
+    """A reader MUST refuse a key that breaks these rules before it touches any storage."""
+    broken("key", error=UnsafeNameError, key=[key, "data/b"])
+    broken("key", error=UnsafeNameError, key=[key, "data/b"], root=[1, 0])
+    broken("key", error=UnsafeNameError, key=[key, "data/b"], stamp=["etag", ""])
+    if key:
+        broken("key", error=UnsafeNameError, index_key=[key, ""])
+        gone = {"deletion_bytes": [4, 0], "deletion_sha256": bytes(64), "live_rows": [9, 10]}
+        broken("key", error=UnsafeNameError, deletion_key=[key, ""], **gone)
+    broken("split", error=UnsafeNameError, split_names=["train", key])
+
+
+def test_adopted_shards_keep_their_names():
+    names = ["some where/ü*.tfrecord", "data/b"]
+    broken("key", error=UnsafeNameError, key=names)
+    parse_list(sealed(list_message(key=names, stamp=["etag", ""])))
+    parse_list(sealed(list_message(key=names, root=[3, 0])))
+
+
+@given(st.binary(max_size=200))
+def test_garbage_in_a_right_seal_is_a_shardio_error(payload):
+    for parse in (parse_list, parse_receipt):
+        with pytest.raises(ShardioError):
+            parse(sealed(payload))
+
+
+@given(st.data())
+def test_a_mutated_list_gives_an_error_or_a_table(data):
+    payload = bytearray(list_message().SerializeToString())
+    for _ in range(data.draw(st.integers(1, 4))):
+        payload[data.draw(st.integers(0, len(payload) - 1))] = data.draw(st.integers(0, 255))
+    try:
+        table, _ = parse_list(sealed(bytes(payload)))
+    except ShardioError:
+        return
+    assert len(list(table)) == len(table)
+
+
+# Receipts
+
+
+@st.composite
+def receipts(draw) -> Receipt:
+    table = draw(TABLES)
+    complete = draw(st.booleans())
+    rows: dict[str, int] = {}
+    for entry in table:
+        rows[entry.split] = rows.get(entry.split, 0) + entry.rows
+    return Receipt(
+        session=draw(st.sampled_from(["run7", "auto.0", "a-b"])),
+        task=draw(st.integers(0, 1 << 60)),
+        attempt=draw(st.text(max_size=5)),
+        complete=complete,
+        table=table,
+        splits={name: SplitReceipt(count, draw(COUNT)) for name, count in rows.items()},
+        schema=draw(st.none() | st.just(Schema.parse({"a": "int64"}))),
+        metadata=draw(st.dictionaries(st.text(), st.integers(), max_size=2)),
+        mode=draw(st.sampled_from(["create", "append", "overwrite"])),
+        base_version=draw(COUNT),
+        sequence=0 if complete else draw(COUNT),
+        previous="" if complete else draw(st.text(max_size=5)),
+    )
+
+
+@given(receipts())
+def test_receipts_are_read_as_they_were_sealed(receipt):
+    again = parse_receipt(seal_receipt(receipt))
+    assert list(again.table) == list(receipt.table)
+    for name in ("session", "task", "attempt", "complete", "splits", "schema", "metadata", "mode"):
+        assert getattr(again, name) == getattr(receipt, name)
+    assert (again.base_version, again.sequence, again.previous) == (
+        receipt.base_version,
+        receipt.sequence,
+        receipt.previous,
+    )
+
+
+def receipt_message(**fields) -> pb.Receipt:
+    facts = {
+        "format_version": 1,
+        "session": "s",
+        "attempt": "a",
+        "complete": True,
+        "shards": list_message(),
+        "splits": [pb.SplitReceipt(name="train", rows=20)],
+    }
+    return pb.Receipt(**{**facts, **fields})
+
+
+@pytest.mark.parametrize(
+    ("fields", "match", "error"),
+    [
+        ({"format_version": 2}, "newer shardio", UnsupportedVersionError),
+        ({"session": "../x"}, "session", UnsafeNameError),
+        ({"splits": []}, "counts other rows", FormatError),
+        ({"splits": [pb.SplitReceipt(name="train", rows=19)]}, "counts other rows", FormatError),
+        ({"splits": [pb.SplitReceipt(name="..", rows=20)]}, "split", UnsafeNameError),
+        ({"metadata_json": b"[1]"}, "no JSON object", FormatError),
+        ({"metadata_json": b"[" * 300_000}, "no JSON", FormatError),
+        ({"shards": list_message(rows=[1])}, "another length", FormatError),
+    ],
+)
+def test_receipts_that_break_a_rule(fields, match, error):
+    parse_receipt(sealed(receipt_message()))
+    with pytest.raises(error, match=match) as caught:
+        parse_receipt(sealed(receipt_message(**fields)), url="u")
+    assert caught.value.url == "u"
+
+
+def test_the_digest_of_a_session():
+    """Tasks in ascending order, splits by name; what was not written does not count."""
+    one = (0, {"b": SplitReceipt(3, 7), "a": SplitReceipt(1, 2)})
+    two = (1, {"a": SplitReceipt(5, 6)})
+    by_hand = hashlib.sha256(
+        bytes(8) + b"\1\0a" + (1).to_bytes(8, "little") + (2).to_bytes(4, "little")
+        + bytes(8) + b"\1\0b" + (3).to_bytes(8, "little") + (7).to_bytes(4, "little")
+        + (1).to_bytes(8, "little") + b"\1\0a" + (5).to_bytes(8, "little") + (6).to_bytes(4, "little")
+    ).digest()  # fmt: skip
+    assert session_digest([one, two]) == session_digest([two, one]) == by_hand
+    assert session_digest([one]) != by_hand
+
+
+# Deletions
+
+
+@given(st.sets(st.integers(0, 60)), st.integers(0, 10))
+def test_live_rows_are_those_that_are_left(deleted, more):
+    rows = max(deleted, default=0) + 1 + more
+    left = [row for row in range(rows) if row not in deleted]
+    found = live_to_physical(np.arange(len(left)), np.array(sorted(deleted), np.int64))
+    assert found.tolist() == left
+
+
+def shard_with(data: bytes, rows: int = 10) -> ShardEntry:
+    (entry,) = parse_list(sealed(list_message(1, rows=[rows])))[0]
+    return ShardEntry(
+        **{
+            **vars(entry),
+            "deletion_key": "data/d",
+            "deletion_bytes": len(data),
+            "deletion_sha256": hashlib.sha256(data).digest(),
+            "live_rows": rows - len(data) // 4,
+        }
+    )
+
+
+def u32(*rows: int) -> bytes:
+    return np.array(rows, "<u4").tobytes()
+
+
+def test_a_deletion_sidecar():
+    """Deleted rows MUST ascend strictly and be rows of the shard."""
+    assert parse_deletions(u32(0, 3, 9), shard_with(u32(0, 3, 9))).tolist() == [0, 3, 9]
+    for rows in ((3, 0), (3, 3), (0, 10), ((1 << 32) - 1,)):
+        with pytest.raises(FormatError, match="no ascending rows") as caught:
+            parse_deletions(u32(*rows), shard_with(u32(*rows)), url="u")
+        assert caught.value.url == "u"
+
+
+def test_every_flipped_bit_of_a_deletion_sidecar_is_found():
+    data = u32(0, 3, 9)
+    damaged = [data[:-1], data + b"\0", b"", u32(0, 3, 8)]
+    for bit in range(8 * len(data)):
+        flipped = bytearray(data)
+        flipped[bit // 8] ^= 1 << bit % 8
+        damaged.append(bytes(flipped))
+    for wrong in damaged:
+        with pytest.raises(FormatError, match="not the one that the list of shards names"):
+            parse_deletions(wrong, shard_with(data))

@@ -1,0 +1,208 @@
+"""Manifests: round trip, every rule broken once."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shardio.errors import FormatError, ShardioError, UnsafeNameError, UnsupportedVersionError
+from shardio.format import Limits
+from shardio.metadata import (
+    Expiry,
+    ListRef,
+    Manifest,
+    MergedSession,
+    Schema,
+    SplitTotals,
+    encode_metadata,
+    parse_manifest,
+    seal_manifest,
+)
+from shardio.v1 import manifest_pb2 as pb
+from tests.metadata.crafted import manifest_message, sealed
+
+COUNT = st.integers(0, 1 << 30)
+NAME = st.from_regex(r"[a-z][a-z0-9-]{0,9}", fullmatch=True).filter(lambda name: name != "all")
+DIGEST = st.binary(min_size=32, max_size=32)
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=5,
+)
+
+
+@st.composite
+def manifests(draw) -> Manifest:
+    version = draw(st.integers(1, 10**19))
+    names = sorted(draw(st.sets(NAME, max_size=3)))
+    return Manifest(
+        dataset_uuid=draw(st.binary(min_size=16, max_size=16)),
+        version=version,
+        parent_version=version - 1,
+        parent_sha256=draw(DIGEST) if version > 1 else b"",
+        write_id=draw(st.binary(min_size=16, max_size=16)),
+        operation=draw(st.text(max_size=9)),
+        created_ms=draw(st.integers(-(1 << 40), 1 << 50)),
+        writer=draw(st.text(max_size=9)),
+        sessions=tuple(
+            MergedSession(name, draw(DIGEST), 3, version, draw(st.dictionaries(NAME, COUNT, max_size=2)))
+            for name in draw(st.lists(NAME, max_size=3, unique=True))
+        ),
+        schemas=tuple(
+            draw(st.lists(st.builds(Schema.parse, st.just({"a": "int64", "b": "text"})), max_size=2))
+        ),
+        metadata=draw(st.dictionaries(st.text(), JSON, max_size=3)),
+        roots=draw(st.dictionaries(st.integers(1, 99), st.text(), max_size=2)),
+        lists=tuple(
+            ListRef(f"_shardio/lists/{name}.list", draw(COUNT), draw(DIGEST), draw(st.integers(0, 99)))
+            for name in draw(st.lists(NAME, max_size=3))
+        ),
+        splits=tuple(SplitTotals(name, draw(COUNT), draw(COUNT), draw(COUNT), draw(COUNT)) for name in names),
+        expiry=Expiry(
+            tuple(draw(st.lists(st.integers(1, version - 1), max_size=3))) if version > 1 else (),
+            tuple(draw(st.lists(NAME, max_size=2))),
+            tuple(draw(st.lists(NAME, max_size=2))),
+        ),
+        deletions=draw(st.booleans()),
+    )
+
+
+@given(manifests())
+def test_what_is_sealed_is_read(manifest):
+    data, digest = seal_manifest(manifest)
+    assert parse_manifest(data, version=manifest.version) == (manifest, digest)
+    assert seal_manifest(manifest)[0] == data, "the same manifest has the same bytes"
+
+
+def broken(match: str, *, version: int = 1, error: type[ShardioError] = FormatError, **fields) -> None:
+    with pytest.raises(error, match=match) as caught:
+        parse_manifest(sealed(manifest_message(**fields)), version=version, url="u")
+    assert caught.value.url == "u"
+
+
+def test_the_crafted_manifest_is_right():
+    parse_manifest(sealed(manifest_message()), version=1)
+
+
+def test_names_and_parents():
+    """A manifest MUST stand under the name of its own version, and its parent MUST be the version before."""
+    broken("another's name", version=2)
+    parent = {"parent_version": 1, "parent_sha256": bytes(32)}
+    parse_manifest(sealed(manifest_message(version=2, **parent)), version=2)
+    with pytest.raises(FormatError, match="parent is the version before"):
+        parse_manifest(sealed(manifest_message(version=3, **parent)), version=3)
+    with pytest.raises(FormatError, match="versions count from 1"):
+        parse_manifest(sealed(manifest_message(version=0)), version=0)
+
+
+def test_identities():
+    """A dataset UUID and a write id MUST have 16 bytes, a digest 32."""
+    broken("UUID has 16 bytes", dataset_uuid=bytes(15))
+    broken("write id has 16 bytes", write_id=b"")
+    broken("parent has a SHA-256", parent_sha256=bytes(32))
+    broken("list digests", lists=[pb.ListRef(key="_shardio/lists/a.list", sha256=bytes(31))])
+    broken("session stands there once", sessions=[pb.MergedSession(session="s", sha256=b"")])
+
+
+def test_order_and_repeats():
+    """Splits and critical features MUST be sorted, each once; sessions and roots MUST NOT occur twice."""
+    broken("splits stand by name", splits=[pb.SplitTotals(name="b"), pb.SplitTotals(name="a")])
+    broken("splits stand by name", splits=[pb.SplitTotals(name="a"), pb.SplitTotals(name="a")])
+    root = pb.DataRoot(number=1, url="u")
+    broken("sorted, each once", critical_features=["foreign_roots", "deletions"], roots=[root])
+    broken("sorted, each once", critical_features=["deletions", "deletions"])
+    session = pb.MergedSession(session="s", sha256=bytes(32))
+    broken("session stands there once", sessions=[session, session])
+    broken("roots have one URL each", roots=[root, root], critical_features=["foreign_roots"])
+
+
+def test_roots():
+    """Root 0 is the dataset's own and MUST NOT be listed; `foreign_roots` MUST stand exactly where there are
+    others.
+    """
+    broken("root 0", roots=[pb.DataRoot(number=0, url="u")], critical_features=["foreign_roots"])
+    broken("foreign roots are a critical feature", roots=[pb.DataRoot(number=1, url="u")])
+    broken("foreign roots are a critical feature", critical_features=["foreign_roots"])
+
+
+def test_what_expired():
+    """A version MUST NOT name itself or a later one as expired."""
+    for number in (0, 1, 2, (1 << 64) - 1):
+        broken("only earlier versions expire", expiry=pb.Expiry(expired_versions=[number]))
+
+
+def test_versions_and_features_that_are_not_known():
+    """A reader MUST refuse with `UnsupportedVersionError` a sealed object of a newer format version, or a
+    manifest with a critical feature that it does not know.
+    """
+    broken("newer shardio", error=UnsupportedVersionError, format_version=2)
+    broken("newer shardio", error=UnsupportedVersionError, critical_features=["teleport"])
+    broken("newer shardio", error=UnsupportedVersionError, critical_features=["a", "deletions"])
+    broken("no format version", format_version=0)
+
+
+def test_hostile_names():
+    for split in ("../x", "all", "", "a/b"):
+        broken("not a name for a split", error=UnsafeNameError, splits=[pb.SplitTotals(name=split)])
+    for key in ("../x", "/etc/passwd", "a//b", "~/x", "s3://b/x"):
+        broken("key", error=UnsafeNameError, lists=[pb.ListRef(key=key, sha256=bytes(32))])
+    for session in ("../x", "", "a=b"):
+        broken(
+            "session", error=UnsafeNameError, sessions=[pb.MergedSession(session=session, sha256=bytes(32))]
+        )
+
+
+def test_counts_over_the_limits():
+    """A length MUST be checked against its limit, and against what is left, before anything is allocated."""
+    huge = (1 << 64) - 1
+    ref = pb.ListRef(key="_shardio/lists/a.list", sha256=bytes(32), shards=huge)
+    broken("shards are within the limit", lists=[ref])
+    broken("rows are within the limit", splits=[pb.SplitTotals(name="a", rows=huge)])
+
+
+@pytest.mark.parametrize(
+    ("text", "match"),
+    [
+        (b"{", "no JSON"),
+        (b"\xff", "no JSON"),
+        (b"[]", "no JSON object"),
+        (b"7", "no JSON object"),
+        (b'{"a":' * 200_000, "no JSON"),
+        (b"[" * 500_000, "no JSON"),
+        (b'{"a": ' + b"9" * 5000 + b"}", "no JSON"),
+        (b'{"a": "' + b"x" * (1 << 20) + b'"}', "over the limit"),
+    ],
+    ids=["cut", "bytes", "list", "number", "deep", "deeper", "digits", "long"],
+)
+def test_free_metadata_that_is_hostile(text, match):
+    broken(match, metadata_json=text)
+
+
+@given(st.binary(max_size=200))
+def test_garbage_in_a_right_seal_is_a_shardio_error(payload):
+    with pytest.raises(ShardioError):
+        parse_manifest(sealed(payload), version=1)
+
+
+@given(st.data())
+def test_a_mutated_manifest_gives_an_error_or_a_manifest(data):
+    payload = bytearray(manifest_message(splits=[pb.SplitTotals(name="a", rows=3)]).SerializeToString())
+    for _ in range(data.draw(st.integers(1, 4))):
+        payload[data.draw(st.integers(0, len(payload) - 1))] = data.draw(st.integers(0, 255))
+    with contextlib.suppress(ShardioError):
+        parse_manifest(sealed(bytes(payload)), version=1)
+
+
+@pytest.mark.parametrize("metadata", [{"a": object()}, {"a": float("nan")}, {("a",): 1}, {"a": {1, 2}}])
+def test_metadata_that_json_cannot_hold(metadata):
+    with pytest.raises(ValueError, match="mapping that JSON can hold"):
+        encode_metadata(metadata)
+
+
+def test_metadata_over_the_limit():
+    assert encode_metadata({"ü": [1]}) == '{"ü": [1]}'.encode()
+    with pytest.raises(ValueError, match="over the limit of 10"):
+        encode_metadata({"a": "x" * 10}, limits=Limits(metadata=10))

@@ -1,0 +1,161 @@
+"""Names: what may be a key, a split, a session."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shardio.errors import UnsafeNameError
+from shardio.metadata import (
+    DataKey,
+    ReceiptKey,
+    check_foreign_key,
+    check_key,
+    check_session,
+    check_split,
+    data_key,
+    is_random_session,
+    list_key,
+    manifest_key,
+    manifest_version,
+    parse_data_key,
+    parse_receipt_key,
+    random_id,
+    random_session,
+    receipt_key,
+    usual_index_key,
+)
+
+HOSTILE = [
+    *("", ".", "..", "../x", "a/../x", "a/./x", "/etc/passwd", "a//b", "a/", "/a", "a\\b", "..\\x"),
+    *("a\0b", "a\nb", "\x7f", "a/..", "C:\\x"),
+]
+# Harmless under a root that is joined as text, but no names that shardio gives.
+FOREIGN = ["~/x", "a b", "ü", "a*", "a?b", "[a]", "a::b", "%2e%2e", ".hidden", "-x", "a:b", "a+b", "x" * 300]
+SPLITS = st.from_regex(re.compile(r"[A-Za-z0-9][A-Za-z0-9._=-]{0,63}", re.ASCII), fullmatch=True).filter(
+    lambda name: name != "all"
+)
+SESSIONS = st.from_regex(re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII), fullmatch=True)
+HEX = st.from_regex(r"[0-9a-f]{16}", fullmatch=True)
+
+
+@pytest.mark.parametrize("key", [*HOSTILE, *FOREIGN, "a/" * 8 + "b", "a" * 256])
+def test_own_keys(key):
+    """A key of shardio's own MUST have at most 8 components, each `[A-Za-z0-9_][A-Za-z0-9._=-]{0,254}`."""
+    with pytest.raises(UnsafeNameError) as caught:
+        check_key(key)
+    assert repr(key[:200]) in str(caught.value)
+
+
+def test_own_keys_that_are_right():
+    for key in ("a", "_shardio/latest", "a" * 255, "a/b/c/d/e/f/g/h", "data/x=1-y.z", "A.b"):
+        assert check_key(key) == key
+
+
+@pytest.mark.parametrize("key", HOSTILE)
+def test_foreign_keys(key):
+    """The key of an adopted shard MUST NOT have an empty, `.` or `..` component, a control character or a
+    backslash.
+    """
+    with pytest.raises(UnsafeNameError):
+        check_foreign_key(key)
+
+
+@pytest.mark.parametrize("key", [*FOREIGN, "...", "a/b/c/d/e/f/g/h/i/j"])
+def test_foreign_keys_may_be_strange(key):
+    assert check_foreign_key(key) == key
+
+
+@given(st.text(max_size=30))
+def test_no_accepted_key_leaves_its_root(key):
+    for check in (check_key, check_foreign_key):
+        try:
+            check(key)
+        except UnsafeNameError:
+            continue
+        assert not key.startswith("/")
+        assert not {"", ".", ".."} & set(key.split("/"))
+
+
+@pytest.mark.parametrize("name", [*HOSTILE, *FOREIGN, "a/b", "_a", "=a", "x" * 65, None, 7, b"a", "all"])
+def test_splits(name):
+    """A split's name MUST be `[A-Za-z0-9][A-Za-z0-9._=-]{0,63}` and not `all`; a session's
+    `[A-Za-z0-9][A-Za-z0-9._-]{0,63}`.
+    """
+    with pytest.raises(UnsafeNameError):
+        check_split(name)
+    if name != "all":
+        with pytest.raises(UnsafeNameError):
+            check_session(name)
+
+
+def test_splits_and_sessions_that_are_right():
+    for name in ("train", "0", "a=b", "x-y.z_", "All", "x" * 64):
+        assert check_split(name) == name
+    with pytest.raises(UnsafeNameError):
+        check_session("a=b")
+    assert check_session("run-7.b_") == "run-7.b_"
+
+
+@given(
+    SPLITS, SESSIONS, st.integers(0, 10**9), HEX, st.integers(0, 10**7), st.sampled_from(["", ".zst", ".gz"])
+)
+def test_data_keys_are_taken_apart_as_they_were_made(split, session, task, attempt, sequence, suffix):
+    name = DataKey(split, session, task, attempt, sequence)
+    key = data_key(name, suffix)
+    assert parse_data_key(key) == name
+    assert parse_data_key(usual_index_key(key)) == name
+    assert check_key(key) == key
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "",
+        "data/",
+        "data/x",
+        "data/a-b-1-c-2.parquet",
+        "a-b-1-c-2.tfrecord",
+        "data/b-1-c-2.tfrecord",
+        "data/a-b-²-c-²₂.tfrecord",
+    ],
+)
+def test_what_is_no_data_key(key):
+    assert parse_data_key(key) is None
+
+
+@given(SESSIONS, st.integers(0, 10**9), HEX, st.none() | st.integers(0, 10**7))
+def test_receipt_keys_are_taken_apart_as_they_were_made(session, task, attempt, sequence):
+    key = receipt_key(session, task, attempt, sequence)
+    assert parse_receipt_key(key) == ReceiptKey(session, task, attempt, sequence)
+    assert check_key(key) == key
+
+
+@given(st.integers(1, 10**20 - 1))
+def test_manifest_keys(version):
+    key = manifest_key(version)
+    assert manifest_version(key) == version
+    assert check_key(key) == key
+
+
+@pytest.mark.parametrize(
+    "key",
+    ["_shardio/manifests/1.manifest", "x/" + manifest_key(1), manifest_key(1) + "x", manifest_key(1)[:-1]],
+)
+def test_what_is_no_manifest_key(key):
+    assert manifest_version(key) is None
+    assert parse_receipt_key(key) is None
+
+
+def test_random_names():
+    names = {random_session() for _ in range(100)}
+    assert len(names) == 100
+    for name in names:
+        assert is_random_session(name)
+        assert check_session(name)
+    assert not is_random_session("run7")
+    assert re.fullmatch("[0-9a-f]{16}", random_id())
+    assert check_key(list_key(random_id()))

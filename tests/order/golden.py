@@ -1,0 +1,146 @@
+"""Make what the golden files hold: orders written out, from inputs that are written beside them.
+
+`python -m tests.order.golden` writes the files that do not exist yet.  A file that exists is never written
+again: from version 1 on the same inputs give the same order for ever.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+
+from shardio.order import (
+    Identity,
+    Mixture,
+    Permutation,
+    Plan,
+    ShardSizes,
+    Source,
+    default_plan,
+    default_plans,
+    make_order,
+    record_generator,
+)  # fmt: skip
+
+FOLDER = Path(__file__).parent.parent / "golden" / "order"
+
+
+def columns(rows, stored, decoded, blocks):
+    return {"rows": rows, "stored_bytes": stored, "decoded_bytes": decoded, "blocks": blocks}
+
+
+SMALL = columns([7, 0, 11, 3], [70, 0, 110, 30], [140, 0, 220, 60], [4, 0, 6, 2])
+LARGER = columns([40, 25, 1], [4000, 2500, 100], [4000, 2500, 100], [20, 13, 1])
+LARGE = columns([2000] * 500, [22 * 10**7] * 500, [22 * 10**7] * 500, [2000] * 500)
+PLAN = {"ranks": 2, "workers": 2, "chunk_bytes": 30, "window": 3}
+WIDE = {"ranks": 4, "workers": 3, "chunk_bytes": 300, "window": 4}
+
+
+def run(sizes, plans, *, mixture=None, global_batch=4, changes=(), steps=None, **options):
+    return {
+        "sizes": sizes, "plans": plans, "mixture": mixture, "global_batch": global_batch,
+        "changes": list(changes), "steps": steps, "options": {"seed": 0, "epoch": 0, "shuffle": True,
+        "remainder": "keep", **options},
+    }  # fmt: skip
+
+
+RUNS = {
+    "dataset": run([SMALL], [PLAN]),
+    "dataset-epoch-1-seed-7": run([SMALL], [PLAN], seed=7, epoch=1),
+    "dataset-largest-seed-pad": run([SMALL], [PLAN], seed=2**64 - 1, epoch=2**64 - 1, remainder="pad"),
+    "dataset-stored-drop": run(
+        [SMALL], [{**PLAN, "ranks": 1, "workers": 1}], shuffle=False, remainder="drop"
+    ),
+    "batch-changed-twice": run([LARGER], [WIDE], global_batch=12, changes=[[2, 4], [5, 8]]),
+    "batch-changed-in-the-tail": run(
+        [LARGER], [WIDE], global_batch=12, changes=[[4, 4], [8, 8]], remainder="pad"
+    ),
+    "mixture-first": run([LARGER, SMALL], [WIDE, WIDE], mixture={"counts": [3, 1], "stop": "first"}),
+    "mixture-all": run([LARGER, SMALL], [WIDE, WIDE], mixture={"counts": [1, 2], "stop": "all"}, seed=3),
+    "mixture-steps": run(
+        [LARGER, SMALL], [WIDE, WIDE], mixture={"counts": [2, 3], "stop": 9}, changes=[[4, 8]], shuffle=False
+    ),
+    "large-by-default": run([LARGE], None, global_batch=256, steps=[0, 1, 1952, 3902, 3906], seed=1),
+}
+
+
+def play(inputs):
+    options = dict(inputs["options"])
+    epoch = options.pop("epoch")
+    mixture = inputs["mixture"] and Mixture(tuple(inputs["mixture"]["counts"]), inputs["mixture"]["stop"])
+    sources = [
+        Source(ShardSizes(**s), Identity(f"u{i}", 1, "f", "train")) for i, s in enumerate(inputs["sizes"])
+    ]
+    plans = inputs["plans"] and [Plan(**plan) for plan in inputs["plans"]]
+    order = make_order(sources, global_batch=inputs["global_batch"], plan=plans, mixture=mixture, **options)
+    course = order.course(epoch, inputs["global_batch"])
+    for step, batch in inputs["changes"]:
+        order, course, _ = order.resume(order.state(course, epoch, step), global_batch=batch)
+    batches = []
+    for step in range(course.stop) if inputs["steps"] is None else inputs["steps"]:
+        made = course.batch(step)
+        batches.append(
+            [made.positions.tolist(), made.sources.tolist(), made.cycles.tolist(), made.valid.tolist()]
+        )
+        if mixture is None:
+            batches[-1][1:3] = [0, 0]
+        if made.valid.all():
+            batches[-1][3] = True
+    return {"stop": course.stop, "batches": batches, "state": order.state(course, epoch, course.step)}
+
+
+def permutations():
+    sizes = [1, 2, 10, 4096, 4097, 10_000, 1_281_167, 2**40, 2**62]
+    found = []
+    for n in sizes:
+        for seed, epoch in ((0, 0), (2**64 - 1, 3)):
+            at = np.unique(np.minimum(np.array([0, 1, 2, 3, 1000, n // 2, n - 2, n - 1]), n - 1).clip(0))
+            numbers = Permutation(n, seed, epoch=epoch)[at]
+            found.append(
+                {"n": n, "seed": seed, "epoch": epoch, "at": at.tolist(), "numbers": numbers.tolist()}
+            )
+    return found
+
+
+def plans():
+    found, named = [], {"small": SMALL, "larger": LARGER, "large": LARGE}
+    for name, sizes in named.items():
+        for batch in (1, 8, 32, 60, 256, 1000, 4096):
+            plan = default_plan(ShardSizes(**sizes), global_batch=batch)
+            found.append({"sizes": name, "global_batch": batch, "plan": asdict(plan)})
+    both = default_plans([ShardSizes(**LARGE), ShardSizes(**LARGER)], global_batch=32, shares=[3, 1])
+    return {"sizes": named, "one": found, "mixture": [asdict(plan) for plan in both]}
+
+
+def generators():
+    fields = [(0, 0, 0, 0, 0), (1, 2, 3, 0, 0), (2**64 - 1, 5, 2**40, 1, 2)]
+    return [
+        {"fields": each, "words": record_generator(*each[:3], source=each[3],
+        cycle=each[4]).bit_generator.random_raw(4).tolist()} for each in fields
+    ]  # fmt: skip
+
+
+def contents():
+    """Return file name -> what it must hold."""
+    files = {name: {"inputs": inputs, **play(inputs)} for name, inputs in RUNS.items()}
+    return {
+        **files,
+        "permutations": permutations(),
+        "default-plans": plans(),
+        "record-generators": generators(),
+    }
+
+
+def main():
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    for name, content in contents().items():
+        path = FOLDER / f"{name}.json"
+        if not path.exists():
+            path.write_text(json.dumps(content) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,132 @@
+"""The specification once more, as plainly as it can be said: lists and loops, nothing clever.
+
+It replays every step from the beginning of the epoch, as the product must not; the tests compare the two.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from fractions import Fraction
+from itertools import pairwise
+
+import numpy as np
+from numpy.random import Philox
+
+
+def shuffled(count, purpose, *fields):
+    if count < 2:
+        return list(range(count))
+    return [int(i) for i in np.argsort(words(purpose, *fields).random_raw(count), kind="stable")]
+
+
+def words(purpose, *fields):
+    text = f"shardio.order.1/{purpose}\0".encode() + b"".join(f.to_bytes(8, "little") for f in fields)
+    digest = hashlib.sha256(text).digest()
+    key = np.array([int.from_bytes(digest[:8], "little"), int.from_bytes(digest[8:16], "little")], np.uint64)
+    return Philox(key=key)
+
+
+def dataset_lanes(sizes, plan, *, seed, epoch, source=0, cycle=0, shuffle=True):
+    """Return the positions of each lane, in the order in which the lane gives them."""
+    columns = zip(sizes.rows.tolist(), sizes.stored_bytes.tolist(), sizes.blocks.tolist(), strict=True)
+    chunks, position = [], 0
+    for n, stored, blocks in columns:
+        c = min(n, blocks, max(1, -(-stored // plan.chunk_bytes)))
+        chunks.extend(list(range(position + i * n // c, position + (i + 1) * n // c)) for i in range(c))
+        position += n
+    order = shuffled(len(chunks), "chunks", seed, epoch, source, cycle) if shuffle else range(len(chunks))
+    places = [row for number in order for row in chunks[number]]
+    count = plan.ranks * plan.workers
+    lanes, start = [], 0
+    for lane in range(count):
+        length = len(places) // count + (lane < len(places) % count)
+        rows, start, mixed = places[start : start + length], start + length, []
+        first = plan.window
+        if length > plan.window:
+            first -= (lane * 2654435769 % 2**32) * plan.window // 2**32
+        cuts = [0, *range(first, length, plan.window), length]
+        for number, (low, high) in enumerate(pairwise(cuts)):
+            window = rows[low:high]
+            turn = shuffled(len(window), "window", seed, epoch, source, cycle, lane, number)
+            mixed.extend(window[i] for i in turn) if shuffle else mixed.extend(window)
+        lanes.append(mixed)
+    return lanes
+
+
+def mixed_lanes(sources, plans, mixture, *, seed, epoch, global_batch, shuffle=True):
+    """Return the (source, cycle, position) of each lane of a mixture."""
+    C, T, period = plans[0].ranks, plans[0].workers, sum(mixture.counts)
+    stands = sorted((Fraction(2 * j + 1, 2 * k), i) for i, k in enumerate(mixture.counts) for j in range(k))
+    pattern = [i for _, i in stands]
+    passes = {}
+
+    def lane_of(source, cycle, lane):
+        if (source, cycle) not in passes:
+            passes[source, cycle] = dataset_lanes(
+                sources[source],
+                plans[source],
+                seed=seed,
+                epoch=epoch,
+                source=source,
+                cycle=cycle,
+                shuffle=shuffle,
+            )
+        return passes[source, cycle][lane]
+
+    lanes = []
+    for lane in range(C * T):
+        lengths = [len(lane_of(i, 0, lane)) for i in range(len(sources))]
+        if mixture.stop == "first":
+            length = period * min(n // k for n, k in zip(lengths, mixture.counts, strict=True))
+        elif mixture.stop == "all":
+            length = period * max(-(-n // k) for n, k in zip(lengths, mixture.counts, strict=True))
+        else:
+            t = lane // C
+            length = len([s for s in range(mixture.stop) if s % T == t]) * (global_batch // C)
+        raw = words("schedule", seed, epoch, lane).random_raw(length + period).tolist()
+        taken, rows = [0] * len(sources), []
+        for place in range(length):
+            first = place // period * period
+            ranked = sorted((raw[first + j], j) for j in range(period))
+            turn = [j for _, j in ranked] if shuffle else range(period)
+            source = pattern[turn[place - first]]
+            cycle, at = divmod(taken[source], lengths[source])
+            rows.append((source, cycle, lane_of(source, cycle, lane)[at]))
+            taken[source] += 1
+        lanes.append(rows)
+    return lanes
+
+
+class Replay:
+    """Walk an epoch step by step, with a batch that may change before any step."""
+
+    def __init__(self, lanes, ranks):
+        self.lanes, self.C, self.T = lanes, ranks, len(lanes) // ranks
+        self.places = [0] * self.T
+        self.rest = None
+        self.own = [row for lane in lanes for row in lane]
+
+    def step(self, G):
+        """Return the rows of the next step, short or empty at the end."""
+        u = G // self.C
+        enough = all(
+            len(self.lanes[t * self.C + c]) - self.places[t] >= u
+            for t in range(self.T)
+            for c in range(self.C)
+        )
+        if self.rest is None and enough:
+            t = min(range(self.T), key=lambda t: (self.places[t], t))
+            start = self.places[t]
+            self.places[t] += u
+            return [row for c in range(self.C) for row in self.lanes[t * self.C + c][start : start + u]]
+        if self.rest is None:
+            self.rest = [r for n, lane in enumerate(self.lanes) for r in lane[self.places[n // self.C] :]]
+        rows, self.rest = self.rest[:G], self.rest[G:]
+        return rows
+
+    def padded(self, rows, G):
+        filled, i = list(rows), 0
+        while rows and len(filled) < G:
+            filled.append(self.own[i % len(self.own)])
+            i += 1
+        return filled

@@ -1,0 +1,191 @@
+"""Sizes, chunks, default plans, and what a plan will cost."""
+
+from __future__ import annotations
+
+import tracemalloc
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shardio.order import Mixture, Plan, ShardSizes, advice, check_memory, default_plan, default_plans, report
+from shardio.order._sizes import MAX_CHUNKS, chunk_counts, chunk_edges
+from tests.order.shapes import mixed_order, order_of, sizes_of, small_plan
+
+
+def images(rows=1_281_167, per_shard=2000, record=110_000):
+    counts = np.full(-(-rows // per_shard), per_shard)
+    counts[-1] -= counts.sum() - rows
+    return ShardSizes(counts, counts * record, counts * record, counts)
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 300), st.integers(1, 50), st.integers(1, 99)), max_size=12),
+    st.integers(1, 500),
+)
+def test_chunks_cut_every_shard_into_runs_of_rows(shards, chunk_bytes):
+    """A shard of n rows, b bytes and k blocks gives min(n, k, max(1, ceil(b / chunk_bytes))) chunks."""
+    rows = [n for n, _, _ in shards]
+    sizes = ShardSizes(rows, [n * b for n, b, _ in shards], rows, [k for _, _, k in shards])
+    counts = chunk_counts(sizes, chunk_bytes)
+    edges = chunk_edges(sizes, counts).tolist()
+    expected, position = [], 0
+    for (n, b, k), c in zip(shards, counts.tolist(), strict=True):
+        assert c == min(n, k, max(1, -(-n * b // chunk_bytes)))
+        expected.extend(position + i * n // c for i in range(c))
+        position += n
+    assert edges == [*expected, position]
+    assert np.all(np.diff(edges) > 0)
+
+
+def test_chunk_bytes_is_doubled_until_the_chunks_fit():
+    """Above 2^21 chunks `chunk_bytes` is doubled until they fit."""
+    sizes = ShardSizes([10**6] * 40, [10**9] * 40, [10**9] * 40, [10**6] * 40)
+    counts = chunk_counts(sizes, 1000)
+    assert counts.tolist() == [-(-(10**9) // 32_000)] * 40
+    assert counts.sum() <= MAX_CHUNKS < 2 * counts.sum()
+    many = np.ones(MAX_CHUNKS + 1, np.int64)
+    with pytest.raises(ValueError, match="shards with rows, at most 2097152"):
+        chunk_counts(ShardSizes(many, many, many, many), 1)
+
+
+def test_sizes_that_cannot_be_are_refused():
+    with pytest.raises(ValueError, match="blocks has 1 entries, but rows has 2"):
+        ShardSizes([1, 2], [1, 2], [1, 2], [1])
+    with pytest.raises(ValueError, match="must not be negative, found -1 at shard 1"):
+        ShardSizes([1, 2], [1, -1], [1, 2], [1, 1])
+    with pytest.raises(ValueError, match="shard 1 has 2 rows in no block"):
+        ShardSizes([1, 2], [1, 2], [1, 2], [1, 0])
+    with pytest.raises(ValueError, match="must be a list of integers"):
+        ShardSizes([1.5], [1], [1], [1])
+    with pytest.raises(ValueError, match=r"at most 2\*\*40 rows"):
+        ShardSizes([2**40, 1], [1, 1], [1, 1], [1, 1])
+
+
+def test_ten_to_the_ninth_records_take_little_memory():
+    """O(shards + chunks) memory: 10^9 records stay under 64 MB."""
+    sizes = ShardSizes([10**5] * 10**4, [4 * 10**7] * 10**4, [10**8] * 10**4, [1500] * 10**4)
+    tracemalloc.start()
+    course = order_of(sizes, global_batch=256).course(0, 256)
+    for step in (*range(8), course.stop // 2, course.stop - 1):
+        course.batch(step)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 64e6
+
+
+@given(st.integers(1, 5000))
+@settings(deadline=None)
+def test_default_ranks_divide_the_batch(global_batch):
+    plan = default_plan(images(), global_batch=global_batch)
+    assert global_batch % plan.ranks == 0
+    assert plan.workers in (1, 2, 4)
+    assert plan == default_plan(images(), global_batch=global_batch)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "batch", "expected"),
+    [
+        (images(), 256, Plan(ranks=128, workers=4, chunk_bytes=1 << 20, window=19)),
+        (images(), 32, Plan(ranks=32, workers=4, chunk_bytes=1 << 20, window=76)),
+        (images(), 1000, Plan(ranks=200, workers=2, chunk_bytes=1 << 20, window=24)),
+        (sizes_of(1000), 32, Plan(ranks=16, workers=1, chunk_bytes=1 << 16, window=524_288)),
+        (ShardSizes([1000], [10**5], [10**5], [2]), 32, Plan(ranks=1, chunk_bytes=1 << 16, window=1 << 23)),
+        (ShardSizes([], [], [], []), 8, Plan(ranks=1, chunk_bytes=1 << 16, window=1 << 23)),
+    ],
+)
+def test_default_plans_stay_as_they_are(sizes, batch, expected):
+    assert default_plan(sizes, global_batch=batch) == expected
+
+
+def test_without_shuffle_the_order_is_that_of_storage():
+    """`shuffle=False` is the same plan with identity permutations and C = T = 1: storage order."""
+    order = order_of(sizes_of(30, 0, 41), global_batch=8, shuffle=False, remainder="keep")
+    course = order.course(3, 8)
+    rows = np.concatenate([course.batch(step).positions for step in range(len(course))])
+    assert rows.tolist() == list(range(71))
+
+
+def test_plans_that_cannot_be_are_refused():
+    for field, value in (
+        ("ranks", 0),
+        ("workers", -1),
+        ("chunk_bytes", 0),
+        ("window", 0),
+        ("ranks", 1 << 17),
+    ):
+        with pytest.raises(ValueError, match=rf"Plan\.{field} must lie in"):
+            Plan(**{"ranks": 1, "window": 1, field: value})
+    with pytest.raises(TypeError, match=r"Plan\.window must be an integer"):
+        Plan(ranks=1, window=2.0)
+    with pytest.raises(ValueError, match="lanes, at most"):
+        Plan(ranks=1024, workers=1024, window=1)
+    with pytest.raises(ValueError, match="multiple of the plan's ranks, 2: found 9; use 8 or 10"):
+        order_of(sizes_of(100), global_batch=9, plan=small_plan())
+    with pytest.raises(ValueError, match="global_batch 200 is larger than the 100 rows"):
+        order_of(sizes_of(100), global_batch=200).course(0, 200)
+    with pytest.raises(ValueError, match='remainder must be "drop"'):
+        order_of(sizes_of(100), global_batch=2, remainder="no")
+
+
+def test_mixtures_share_lanes_and_the_shuffle_memory():
+    sources = [images(), images(100_000, 1000, 8000)]
+    plans = default_plans(sources, global_batch=256, shares=(3, 1))
+    assert {(p.ranks, p.workers) for p in plans} == {(plans[0].ranks, plans[0].workers)}
+    used = sum(p.lanes * p.window * size for p, size in zip(plans, (110_000, 8000), strict=True))
+    assert used <= 1 << 30
+
+
+def test_a_report_counts_what_happens():
+    """`shardio plan`: requests, bytes, memory, shuffle radius, for given ranks and workers."""
+    sizes = sizes_of(400, 300, 68)
+    order = order_of(sizes, global_batch=8, plan=small_plan(4, 4, chunk_bytes=200, window=8))
+    one, many = report(order, global_batch=8), report(order, global_batch=8, world_size=4, workers=4)
+    assert (one.rows, one.steps, one.chunks) == (768, 96, 20 + 15 + 4)
+    assert (one.open_windows, many.open_windows) == (16, 1)
+    assert (one.memory_bytes, many.memory_bytes) == (16 * 160 + 6 * 160, 160 + 6 * 160)
+    assert (one.copies, many.copies, one.bytes_twice) == (1, 1, 0)
+    assert (one.epoch_bytes, many.rank_bytes, one.rank_bytes) == (7680, 1920, 7680)
+    lanes = order.source_epoch(0, 0, 0)
+    windows = [w for lane in range(16) for w in range(lanes.window_number(lane, 47) + 1)]
+    assert one.windows == len(windows)
+    pieces = sum(
+        lanes.lane_pieces(lane, *lanes.window_range(lane, w)).starts.size
+        for lane in range(16)
+        for w in range(lanes.window_number(lane, 47) + 1)
+    )
+    assert one.requests == many.requests == pieces
+    apart = report(order, global_batch=8, world_size=3, workers=3)
+    assert apart.copies == pytest.approx(5 / 4 * 3)
+    assert apart.bytes_twice > 0
+
+
+def test_a_plan_over_memory_bytes_names_both_numbers():
+    """A plan that needs more than `memory_bytes` in one process is a `ValueError` that gives both numbers."""
+    figures = report(order_of(images(), global_batch=256), global_batch=256)
+    check_memory(figures, None)
+    check_memory(figures, figures.memory_bytes)
+    with pytest.raises(ValueError, match=rf"needs {figures.memory_bytes} bytes .* memory_bytes is 1000000"):
+        check_memory(figures, 1_000_000)
+
+
+def test_advice_names_what_would_divide():
+    """One line names the equal batch sizes nearby and the loss weight, one the ranks and workers."""
+    order = order_of(images(), global_batch=256)
+    assert advice(order, global_batch=256, world_size=8, workers=4) == []
+    slices, fetch = advice(order, global_batch=256, world_size=6, workers=3)
+    assert "6 ranks slices of 42 and 43 rows" in slices
+    assert "rows * 6 / 256" in slices
+    assert "a batch of 384" in slices
+    assert "4 or 8 ranks instead of 6" in fetch
+    assert "2 or 4 workers instead of 3" in fetch
+
+
+def test_a_report_of_a_mixture_adds_its_sources():
+    order = mixed_order(
+        [sizes_of(100), sizes_of(40)], Mixture((1, 1), "all"), global_batch=4, plan=small_plan()
+    )
+    figures = report(order, global_batch=4, world_size=2)
+    assert figures.epoch_bytes == 2000
+    assert figures.open_windows == 2 * 1 * 2

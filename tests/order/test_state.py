@@ -1,0 +1,206 @@
+"""States: small, readable, checked; and audits from them."""
+
+from __future__ import annotations
+
+import copy
+import json
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shardio.errors import ResumeError
+from shardio.order import Mixture, Source, audit
+from tests.order.shapes import IDENTITY, mixed_order, order_of, sizes_of, small_plan
+
+SIZES = sizes_of(50, 0, 31, 44)
+
+
+def run_of(**options):
+    return order_of(SIZES, global_batch=8, plan=small_plan(), **{"seed": 5, **options})
+
+
+def changed_twice(order):
+    course = order.course(2, 8)
+    order, course, _ = order.resume(order.state(course, 2, 5), global_batch=4)
+    order, course, _ = order.resume(order.state(course, 2, 9), global_batch=12)
+    return order, course, order.state(course, 2, 10)
+
+
+def test_a_state_is_small_plain_json():
+    """State, in clear and JSON."""
+    _, _, state = changed_twice(run_of())
+    assert json.loads(json.dumps(state)) == state
+    assert len(json.dumps(state)) < 1200
+    assert [entry["step"] for entry in state["batches"]] == [0, 5, 9]
+    assert state["datasets"] == [{"uuid": "uuid-1", "version": 3, "fingerprint": "print-1", "split": "train"}]
+
+
+def test_audit_needs_nothing_but_the_state_and_the_dataset():
+    """`audit` needs nothing but the state and the dataset."""
+    order, course, state = changed_twice(run_of(remainder="keep"))
+    for step in range(course.stop):
+        for rank in range(2):
+            found = audit(json.loads(json.dumps(state)), order.sources, step, rank=rank, world_size=2)
+            assert found.positions.tolist() == course.batch(step, rank=rank, world_size=2).positions.tolist()
+    with pytest.raises(IndexError):
+        audit(state, order.sources, course.stop)
+
+
+def test_a_resume_uses_the_plan_of_the_state_never_defaults():
+    """A resume uses the state's plan, never defaults."""
+    order = run_of()
+    state = order.state(order.course(0, 8), 0, 3)
+    fresh = order_of(SIZES, global_batch=6, seed=5)
+    resumed, course, epoch = fresh.resume(state)
+    assert (resumed.plans, course.global_batch, course.step, epoch) == (order.plans, 8, 3, 0)
+
+
+def test_len_is_what_remains():
+    """After `load_state_dict`, `len` is the steps that remain."""
+    order = run_of()
+    course = order.course(0, 8)
+    assert len(order.resume(order.state(course, 0, 6))[1]) == len(course) - 6
+
+
+def test_an_epoch_that_ended_stays_ended():
+    order = run_of()
+    course = order.course(0, 8)
+    _, ended, _ = order.resume(order.state(course, 0, course.stop), global_batch=2)
+    assert len(ended) == 0
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"uuid": "other"}, "the uuid of the dataset differs.*expected uuid-1, found other.*open version 3"),
+        (
+            {"fingerprint": "other"},
+            "the shards of split 'train' have changed since version 3.*open version 3",
+        ),
+        ({"split": "test"}, "the split of the dataset differs.*expected train, found test"),
+    ],
+)
+def test_what_differs_is_named_with_the_version_to_open(change, message):
+    """What differs is named in `ResumeError`, with the version to open."""
+    order = run_of()
+    state = order.state(order.course(0, 8), 0, 3)
+    other = replace(order, sources=(Source(SIZES, replace(IDENTITY, **change)),))
+    with pytest.raises(ResumeError, match=message):
+        other.resume(state)
+    with pytest.raises(ResumeError, match=message):
+        audit(state, other.sources, 0)
+
+
+def test_another_version_with_the_same_shards_will_do():
+    order = run_of()
+    state = order.state(order.course(0, 8), 0, 3)
+    other = replace(order, sources=(Source(SIZES, replace(IDENTITY, version=9)),))
+    assert other.resume(state)[1].step == 3
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"seed": 6}, {"shuffle": False}, {"remainder": "pad"}],
+)
+def test_another_seed_shuffle_or_remainder_is_refused(options):
+    order = run_of()
+    state = order.state(order.course(0, 8), 0, 3)
+    (name,) = options
+    with pytest.raises(ResumeError, match=f"{name} differs from the state's: expected"):
+        run_of(**options).resume(state)
+
+
+def test_another_plan_or_mixture_is_refused():
+    order = run_of()
+    state = order.state(order.course(0, 8), 0, 3)
+    with pytest.raises(ResumeError, match="plans differs"):
+        order_of(SIZES, global_batch=8, plan=small_plan(window=5), seed=5).resume(state)
+    mixed = mixed_order([SIZES, SIZES], Mixture((1, 2)), global_batch=8, plan=small_plan())
+    with pytest.raises(ResumeError, match="another number of datasets: expected 1, found 2"):
+        mixed.resume(state)
+    state = mixed.state(mixed.course(0, 8), 0, 2)
+    with pytest.raises(ResumeError, match="mixture differs"):
+        replace(mixed, mixture=Mixture((2, 1))).resume(state)
+
+
+@pytest.mark.parametrize(("batch", "near"), [(5, "use 4 or 6"), (1, "use 2"), (0, "use 2")])
+def test_a_batch_that_does_not_fit_names_the_nearest(batch, near):
+    """G must be a multiple of C; any other is a `ValueError` (or `ResumeError`) that names the nearest."""
+    order = run_of()
+    with pytest.raises(ResumeError, match=near):
+        order.resume(order.state(order.course(0, 8), 0, 3), global_batch=batch)
+    if batch:
+        with pytest.raises(ValueError, match=near):
+            order.course(0, batch)
+
+
+def paths(value, at=()):
+    yield at
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for name, inner in items:
+        yield from paths(inner, (*at, name))
+
+
+def edited(state, path, edit):
+    made = copy.deepcopy(state)
+    inner = made
+    for name in path[:-1]:
+        inner = inner[name]
+    edit(inner, path[-1])
+    return made
+
+
+def test_a_cut_state_is_refused_with_the_name_of_what_is_missing():
+    _, _, state = changed_twice(run_of())
+    for path in list(paths(state))[1:]:
+        if isinstance(path[-1], str):
+            with pytest.raises(ResumeError, match=f"no field '{path[-1]}'"):
+                run_of().resume(edited(state, path, lambda inner, name: inner.pop(name)))
+    for wrong in (None, [], "x", 7, {}):
+        with pytest.raises(ResumeError):
+            run_of().resume(wrong)
+
+
+def test_a_state_of_wrong_types_is_refused():
+    _, _, state = changed_twice(run_of())
+    for path in list(paths(state))[1:]:
+        if path == ("mixture",) or path[-1] == "tail":
+            continue
+        for wrong in (None, 1.5, b"x", object()):
+            with pytest.raises(ResumeError):
+                run_of().resume(edited(state, path, lambda inner, name, w=wrong: inner.__setitem__(name, w)))
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.data())
+def test_an_edited_number_is_noticed_or_harmless(data):
+    """Any change of a number of the entries is refused; places follow from steps and batches.
+
+    But for the last batch: with another one the state is that of another run, and as good as any.
+    """
+    order, course, state = changed_twice(run_of())
+    numbers = [p for p in paths(state) if p and p[0] == "batches" and len(p) > 2 and p[-1] != "places"]
+    numbers.remove(("batches", 2, "global_batch"))
+    path = data.draw(st.sampled_from(numbers))
+    value = data.draw(st.one_of(st.integers(-3, 200), st.sampled_from([2**63, 2**64, -(2**70)])))
+    made = edited(state, path, lambda inner, name: inner.__setitem__(name, value))
+    if made == state:
+        return
+    try:
+        _, other, _ = run_of().resume(made)
+    except ResumeError:
+        return
+    raise AssertionError((path, value, other.changes, course.changes, order))
+
+
+def test_a_step_outside_its_epoch_and_a_newer_format_are_refused():
+    order = run_of()
+    state = order.state(order.course(0, 8), 0, 3)
+    with pytest.raises(ResumeError, match="outside its epoch: expected 0 to 15, found 16"):
+        order.resume({**state, "step": 16})
+    with pytest.raises(ResumeError, match=r"newer shardio.*upgrade"):
+        order.resume({**state, "order": 2})
+    with pytest.raises(ResumeError, match="names no batch"):
+        order.resume({**state, "batches": []})

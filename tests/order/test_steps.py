@@ -1,0 +1,145 @@
+"""P13 and the fetching side: steps that are equal for all, windows that are fetched by one."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from shardio.order import Mixture, ShardSizes, Window, rank_slice
+from tests.order.shapes import mixed_order, order_of, sizes_of, small_plan
+
+
+@pytest.mark.parametrize("remainder", ["drop", "pad", "keep"])
+@pytest.mark.parametrize("rows", [(0,), (1,), (7,), (0, 3, 0), (1, 0, 4, 2, 9), (1,) * 12])
+def test_every_rank_gets_the_same_number_of_steps(rows, remainder):
+    """Every rank gets the same number of steps: empty shards, one shard, more workers than shards."""
+    for (C, T), share, R in itertools.product([(1, 1), (2, 1), (2, 3), (4, 2)], (1, 3), range(1, 9)):
+        G = C * share
+        if G < R or (remainder == "drop" and sum(rows) < G):
+            continue
+        course = order_of(
+            sizes_of(*rows), global_batch=G, plan=small_plan(C, T), remainder=remainder
+        ).course(0, G)  # fmt: skip
+        assert len(course) == (sum(rows) // G if remainder == "drop" else -(-sum(rows) // G))
+        for W in range(9):
+            made = [course.steps(worker=w, workers=W) for w in range(max(1, W))]
+            assert sorted(s for steps in made for s in steps) == list(range(len(course)))
+        for step in range(len(course)):
+            counts = [course.batch(step, rank=r, world_size=R).positions.size for r in range(R)]
+            assert max(counts) - min(counts) <= 1
+            if remainder != "keep":
+                assert sum(counts) == G
+
+
+def test_slices_are_those_of_the_contract():
+    for n, R in itertools.product(range(20), range(1, 9)):
+        slices = [rank_slice(n, r, R) for r in range(R)]
+        assert slices == [(r * n // R, (r + 1) * n // R) for r in range(R)]
+
+
+def test_a_step_far_away_is_found_without_the_steps_before():
+    sizes = ShardSizes([10**8] * 10, [10**11] * 10, [10**11] * 10, [10**6] * 10)
+    course = order_of(sizes, global_batch=256, remainder="keep").course(5, 256)
+    assert course.stop == -(-(10**9) // 256)
+    last = course.batch(course.stop - 1)
+    assert last.positions.size == 10**9 - 256 * (course.stop - 1)
+    middle = course.batch(course.stop // 2, rank=3, world_size=8).positions
+    np.testing.assert_array_equal(middle, course.batch(course.stop // 2).positions[96:128])
+
+
+def pieces_of(sizes, pieces):
+    for shard, start, stop in zip(*(column.tolist() for column in pieces), strict=True):
+        assert 0 <= start < stop <= sizes.rows[shard]
+        yield from range(int(sizes.edges[shard]) + start, int(sizes.edges[shard]) + stop)
+
+
+@pytest.mark.parametrize("shuffle", [True, False])
+def test_windows_hold_every_row_once(shuffle):
+    sizes = sizes_of(5, 0, 17, 1, 40)
+    epoch = order_of(sizes, global_batch=4, plan=small_plan(), shuffle=shuffle).source_epoch(1, 0, 0)
+    seen, count = Counter(), 0
+    for lane, length in enumerate(epoch.lane_lengths.tolist()):
+        number = 0
+        while number == 0 or epoch.window_range(lane, number)[0] < length:
+            start, stop = epoch.window_range(lane, number)
+            rows = list(pieces_of(sizes, epoch.pieces(Window(0, 0, lane, number))))
+            given = epoch.positions(np.array([[lane, start, stop]])).tolist()
+            assert sorted(rows) == sorted(given)
+            seen.update(rows)
+            number, count = number + 1, count + 1
+    assert seen == Counter(range(sizes.total_rows))
+    assert epoch.window_edges().size - 1 == count
+
+
+@pytest.mark.parametrize("mixed", [False, True])
+@pytest.mark.parametrize(
+    ("R", "W", "begin"), [(1, 0, 0), (2, 2, 0), (4, 4, 0), (2, 4, 7), (3, 3, 5), (1, 2, 3)]
+)
+def test_a_process_has_what_it_needs_when_it_needs_it(mixed, R, W, begin):
+    """A window is done with when a later window of the same source, cycle and lane is used."""
+    if mixed:
+        parts = [sizes_of(40, 30), sizes_of(25, 3)]
+        order = mixed_order(
+            parts, Mixture((3, 2), "all"), global_batch=8, plan=small_plan(4, 4), remainder="keep"
+        )
+    else:
+        order = order_of(sizes_of(90, 1, 60), global_batch=8, plan=small_plan(4, 4), remainder="pad")
+    course = order.course(0, 8)
+    course.step = begin
+    for rank, worker in itertools.product(range(R), range(max(1, W))):
+        place = {"rank": rank, "world_size": R}
+        needs = list(course.needs(**place, worker=worker, workers=W))
+        held = {}
+        for step in course.steps(worker=worker, workers=W):
+            batch = course.batch(step, **place)
+            have = {}
+            while needs and needs[0].step == step:
+                window = needs.pop(0).window
+                have.setdefault(window[:3], []).append(window)
+            rows = {}
+            for lane, windows in {**{k: [v] for k, v in held.items()}, **have}.items():
+                both = [held[lane], *windows] if lane in held and lane in have else windows
+                rows.setdefault(lane[:2], set()).update(
+                    row
+                    for w in both
+                    for row in pieces_of(order.sources[w.source].sizes, course.lanes.pieces(w))
+                )
+                held[lane] = windows[-1]
+            for source, cycle, position in zip(batch.sources, batch.cycles, batch.positions, strict=True):
+                assert position in rows[int(source), int(cycle)]
+        assert not needs
+
+
+@pytest.mark.parametrize(("R", "W"), [(1, 1), (2, 2), (4, 2), (1, 4), (4, 4)])
+def test_each_window_belongs_to_one_process_where_ranks_and_workers_divide(R, W):
+    """When ranks divide the plan's ranks and workers its workers, every chunk is fetched by one process.
+
+    Apart, that is, from one block at each lane seam and the tail of the epoch.
+    """
+    order = order_of(sizes_of(300, 200, 7), global_batch=8, plan=small_plan(4, 4, chunk_bytes=60, window=5))
+    course = order.course(2, 8)
+    course.step = 5
+    owners = {}
+    for rank, worker in itertools.product(range(R), range(W)):
+        for need in course.needs(rank=rank, world_size=R, worker=worker, workers=W):
+            if need.step < course.turns:
+                owners.setdefault(need.window, []).append((rank, worker))
+    assert owners
+    assert all(len(owner) == 1 for owner in owners.values())
+
+
+def test_asking_for_what_is_not_there():
+    course = order_of(sizes_of(20), global_batch=4, plan=small_plan()).course(0, 4)
+    with pytest.raises(IndexError, match=r"step must lie in \[0, 5\), found 5"):
+        course.batch(5)
+    with pytest.raises(ValueError, match=r"rank must lie in \[0, 2\), found 2"):
+        course.batch(0, rank=2, world_size=2)
+    with pytest.raises(ValueError, match="world_size 5 is larger than global_batch 4"):
+        course.batch(0, rank=0, world_size=5)
+    with pytest.raises(ValueError, match=r"worker must lie in \[0, 2\)"):
+        course.steps(worker=2, workers=2)
+    with pytest.raises(IndexError, match="begins anew"):
+        course.changed(0, 8)

@@ -1,0 +1,88 @@
+"""Strides: several steps at once are the same steps one by one, and draws point at the same records."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from shardio.order import Mixture, Plan
+from tests.order.cases import random_sizes
+from tests.order.shapes import mixed_order, order_of
+
+
+def orders(rnd):
+    C, T = rnd.choice([1, 2, 4]), rnd.choice([1, 2, 3])
+    G = C * rnd.choice([1, 2, 3])
+    mixed = rnd.random() < 0.4
+    counts = tuple(rnd.randint(1, 3) for _ in range(2 if mixed else 1))
+    sizes = [random_sizes(rnd, rnd.randint(1, 9), 40) for _ in counts]
+    plans = [
+        Plan(ranks=C, workers=T, chunk_bytes=rnd.choice([50, 100, 1000]), window=rnd.choice([1, 3, 16, 100]))
+        for _ in counts
+    ]
+    options = {
+        "global_batch": G,
+        "remainder": rnd.choice(["keep", "pad"]),
+        "shuffle": rnd.random() < 0.7,
+        "seed": rnd.randint(0, 99),
+    }
+    if not mixed:
+        return sizes, order_of(sizes[0], plan=plans[0], **options)
+    enough = all(size.total_rows >= C * T for size in sizes)
+    stop = rnd.choice(["first", "all", 9] if enough else ["first"])
+    return sizes, mixed_order(sizes, Mixture(counts, stop), plan=plans, **options)
+
+
+class Windows:
+    """The positions that each window holds, found once."""
+
+    def __init__(self, sizes, lanes):
+        self._sizes, self._lanes, self._held = sizes, lanes, {}
+
+    def position(self, window, local):
+        if window not in self._held:
+            pieces = self._lanes.pieces(window)
+            edges = self._sizes[window.source].edges
+            runs = zip(pieces.shards, pieces.starts, pieces.stops, strict=True)
+            self._held[window] = np.concatenate(
+                [np.arange(start, stop) + edges[shard] for shard, start, stop in runs]
+            )
+        return int(self._held[window][local])
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.randoms(use_true_random=False))
+def test_strides_and_draws_agree_with_batches(rnd):
+    sizes, order = orders(rnd)
+    course = order.course(rnd.randint(0, 2), order.ranks * rnd.choice([1, 2, 3]))
+    R = rnd.randint(1, course.global_batch)
+    rank, size = rnd.randrange(R), rnd.randint(1, 6)
+    held = Windows(sizes, course.lanes)
+    for first in range(0, course.stop, size):
+        steps = range(first, min(course.stop, first + size))
+        stride = course.stride(steps, rank=rank, world_size=R)
+        rows = course.lanes.rows(stride.parts)
+        draw = course.lanes.draw(stride.parts)
+        who = list(zip(draw.which[stride.turn].tolist(), draw.local[stride.turn].tolist(), strict=True))
+        for k, step in enumerate(steps):
+            batch = course.batch(step, rank=rank, world_size=R)
+            low, high = stride.edges[k], stride.edges[k + 1]
+            assert rows.positions[stride.turn][low:high].tolist() == batch.positions.tolist()
+            assert rows.sources[stride.turn][low:high].tolist() == batch.sources.tolist()
+            assert rows.cycles[stride.turn][low:high].tolist() == batch.cycles.tolist()
+            assert stride.valid[k] == int(batch.valid.sum())
+            drawn = [(draw.windows[w].source, held.position(draw.windows[w], i)) for w, i in who[low:high]]
+            assert drawn == list(zip(batch.sources.tolist(), batch.positions.tolist(), strict=True))
+
+
+def test_a_stride_of_no_steps_is_empty():
+    _, order = orders(random.Random(1))
+    course = order.course(0, order.ranks)
+    stride = course.stride([])
+    assert stride.edges.tolist() == [0]
+    draw = course.lanes.draw(stride.parts)
+    assert draw.windows == []
+    assert draw.which.size == draw.local.size == 0

@@ -1,0 +1,93 @@
+"""What the workers of these tests run; they import it by its name."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+SCHEMA = {"n": "int64"}
+
+
+def number(item):
+    return {"n": item}
+
+
+def two_splits(item):
+    yield {"n": item}
+    if item % 10 == 0:
+        yield "test", {"n": item}
+
+
+def slow(item):
+    time.sleep(0.004)
+    return {"n": item}
+
+
+def boom_at_77(item):
+    if item == 77:
+        raise RuntimeError("boom")
+    return {"n": item}
+
+
+def boom_half_way(item):
+    yield {"n": item}
+    if item % 10 == 7:
+        raise KeyError("half-way")
+    yield {"n": item}
+
+
+def misfit_at_77(item):
+    return {"n": "seventy-seven" if item == 77 else item}
+
+
+class PickyError(Exception):
+    """Cannot be unpickled: its constructor wants more than it passes on."""
+
+    def __init__(self, code, *, detail):
+        super().__init__(f"{code}: {detail}")
+
+
+def picky(item):
+    if item == 5:
+        raise PickyError(404, detail="gone")
+    return {"n": item}
+
+
+def kill_once(item):
+    """Kill the worker at item 333, the first time."""
+    number, flag = item
+    if number == 333 and not Path(flag).exists():
+        Path(flag).touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return {"n": number}
+
+
+def kill_always(item):
+    """Kill the worker at item 333, each time, and leave a trace of it."""
+    number, folder = item
+    if number == 333:
+        Path(folder, f"death.{time.monotonic_ns()}").touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return {"n": number}
+
+
+def log_task(item):
+    """Leave a trace of each item that is worked on."""
+    number, folder = item
+    Path(folder, f"{number}.{time.monotonic_ns()}").touch()
+    return {"n": number}
+
+
+def wait_for_ever(item):
+    """Write a record, say that this worker is at work, and then be there until somebody ends it."""
+    yield {"n": 0}
+    Path(item, str(os.getpid())).touch()
+    while True:
+        time.sleep(0.05)
+
+
+def picture(item):
+    """A record that does not compress, of the item's number and some 20 KB."""
+    return b"%08d" % item + os.urandom(20_000)

@@ -1,0 +1,106 @@
+"""A global shuffle at write time: one permutation of all records, in bounded memory, resumable."""
+
+from __future__ import annotations
+
+import functools
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+import shardio
+from shardio.order import Permutation
+from shardio.parallel import _shuffle
+from tests.parallel import jobs
+
+WRITE = functools.partial(shardio.write_dataset, schema=jobs.SCHEMA)
+
+
+@pytest.fixture
+def threads():
+    with ThreadPoolExecutor(2) as executor:
+        yield executor
+
+
+def numbers(url, split="train") -> list[int]:
+    return [int(value["n"]) for value in shardio.open(str(url), split)]
+
+
+@pytest.mark.parametrize("tasks", [1, 5, 32])
+def test_the_order_hangs_on_the_seed_alone(tmp_path, threads, tasks, monkeypatch) -> None:
+    """Any seed gives one permutation of all records of a split, whatever the number of tasks."""
+    monkeypatch.setattr(_shuffle, "_LOOKUP_RECORDS", 64)
+    url = tmp_path / "ds"
+    report = WRITE(
+        url, range(500), jobs.two_splits, shuffle=3, executor=threads, tasks=tasks, spool_dir=tmp_path
+    )
+    assert numbers(url) == Permutation(500, 3)[range(500)].tolist()
+    assert numbers(url, "test") == [10 * k for k in Permutation(50, 3)[range(50)].tolist()]
+    assert numbers(url) != list(range(500))
+    assert report.records == {"train": 500, "test": 50}
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["ds"], "the spool is gone"
+
+
+def test_lookups_are_bounded_in_bytes(tmp_path, threads, monkeypatch) -> None:
+    """Memory stays bounded where records are large."""
+    monkeypatch.setattr(_shuffle, "_LOOKUP_BYTES", 100_000)
+    most = 0
+    runs = _shuffle._runs
+
+    def watched(spool):
+        nonlocal most
+        for split, start, stop in runs(spool):
+            most = max(most, stop - start)
+            yield split, start, stop
+
+    monkeypatch.setattr(_shuffle, "_runs", watched)
+    url = tmp_path / "ds"
+    shardio.write_dataset(url, range(30), jobs.picture, shuffle=1, executor=threads, spool_dir=tmp_path)
+    assert most == 4
+    assert sorted(int(value[:8]) for value in shardio.open(url)) == list(range(30))
+
+
+def test_items_that_fail_are_left_out_of_the_shuffle(tmp_path, threads) -> None:
+    url = tmp_path / "ds"
+    report = WRITE(url, range(100), jobs.misfit_at_77, shuffle=1, on_error="skip", executor=threads)
+    assert [failed.item for failed in report.failed] == [77]
+    assert sorted(numbers(url)) == [n for n in range(100) if n != 77]
+
+
+def test_an_append_takes_the_schema_of_the_dataset(tmp_path, threads) -> None:
+    url = tmp_path / "ds"
+    WRITE(url, range(5), jobs.number, executor=threads)
+    shardio.write_dataset(url, range(5, 10), jobs.number, shuffle=1, mode="append", executor=threads)
+    assert numbers(url)[:5] == list(range(5))
+    assert sorted(numbers(url)) == list(range(10))
+
+
+def test_nothing_to_shuffle(tmp_path, threads) -> None:
+    assert WRITE(tmp_path / "ds", [], jobs.number, shuffle=1, executor=threads).records == {}
+
+
+def test_a_rerun_finds_the_first_pass_done(tmp_path, threads, monkeypatch) -> None:
+    """A killed driver goes on where it was, in the second pass too."""
+    url, spool = tmp_path / "ds", tmp_path / "spool"
+    items = [(n, str(tmp_path / "log")) for n in range(50)]
+    (tmp_path / "log").mkdir()
+
+    def fail(self, run):
+        raise OSError("the spool's disk is gone")
+
+    options = {"shuffle": 2, "session": "s", "executor": threads, "spool_dir": spool}
+    spool.mkdir()
+    with monkeypatch.context() as patch:
+        patch.setattr(_shuffle._Shuffled, "__call__", fail)
+        with pytest.raises(OSError, match="disk is gone"):
+            WRITE(url, items, jobs.log_task, **options)
+    first = len(list((tmp_path / "log").iterdir()))
+    assert first == 50
+    assert len(list(spool.iterdir())) == 1
+    report = WRITE(url, items, jobs.log_task, **options)
+    assert len(list((tmp_path / "log").iterdir())) == first, "no item is worked on again"
+    assert numbers(url) == Permutation(50, 2)[range(50)].tolist()
+    assert list(Path(spool).iterdir()) == []
+    again = WRITE(url, items, jobs.log_task, **options)
+    assert (again.version, again.reused) == (report.version, report.tasks)
+    assert len(list((tmp_path / "log").iterdir())) == first

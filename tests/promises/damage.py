@@ -1,0 +1,91 @@
+"""Datasets that are damaged on purpose, and what reading them may do: raise, or return what is right."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import shardio
+from shardio.errors import ShardioError
+from shardio.storage import connect
+
+
+class Victim:
+    """A small dataset of one kind in one place, and how its objects are replaced."""
+
+    def __init__(self, url: str, payloads: list[bytes]) -> None:
+        self.url = url
+        self.payloads = payloads
+        self.store = connect(url)
+        self.objects = {
+            info.key: self.store.get(info.key, max_bytes=1 << 20)
+            for info in self.store.list()
+            if not info.key.startswith("_shardio/sessions/") and info.key != "_shardio/latest"
+        }
+
+    def put(self, key: str, data: bytes | None) -> None:
+        """Put other bytes under a key, or none; an inode is never changed, for it may be mapped."""
+        if self.store.is_local:
+            path = Path(self.url, key)
+            path.unlink(missing_ok=True)
+            if data is not None:
+                path.write_bytes(data)
+        else:
+            self.store.delete(key)
+            if data is not None:
+                self.store.put_new(key, data)
+
+    def restore(self, *keys: str) -> None:
+        for key in keys:
+            self.put(key, self.objects[key])
+
+    def of_kind(self, end: str) -> list[str]:
+        """Return keys: ".tfrecord" (whatever its compression), ".shardidx", ".list" or ".manifest"."""
+        if end == ".tfrecord":
+            return sorted(
+                key for key in self.objects if key.startswith("data/") and not key.endswith(".shardidx")
+            )
+        return sorted(key for key in self.objects if key.endswith(end))
+
+
+def by_iteration(url: str) -> list[bytes]:
+    return list(shardio.open(url, "all", decode=False))
+
+
+def by_lookup(url: str) -> list[bytes]:
+    ds = shardio.open(url, "all", decode=False)
+    return [ds[k] for k in range(len(ds))]
+
+
+def by_batch(url: str) -> list[bytes]:
+    ds = shardio.open(url, "all", decode=False)
+    return ds.read(list(range(len(ds)))[::-1])[::-1]
+
+
+WAYS = {"iteration": by_iteration, "lookup": by_lookup, "batch": by_batch}
+
+
+def found_out(url: str, way: str) -> ShardioError | None:
+    """Read everything one way; return the error of ours that it gives, or None if it gives none."""
+    try:
+        WAYS[way](url)
+    except ShardioError as error:
+        return error
+    return None
+
+
+def returns_wrong(url: str, right: list[bytes]) -> str | None:
+    """Read records one at a time, each caught by itself; say what came back that is not right."""
+    try:
+        ds = shardio.open(url, "all", decode=False)
+    except ShardioError:
+        return None
+    if len(ds) != len(right):
+        return f"{len(ds)} records instead of {len(right)}"
+    for k, wanted in enumerate(right):
+        try:
+            found = ds[k]
+        except ShardioError:
+            continue
+        if found != wanted:
+            return f"record {k} is {found!r} instead of {wanted!r}"
+    return None

@@ -1,0 +1,99 @@
+"""What users do to a dataset, each with what is seen before and after."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import shardio
+from shardio.errors import NotFoundError
+
+Seen: TypeAlias = dict[str, list[bytes]] | None
+SMALL = {"block_bytes": 64, "shard_bytes": 150}
+
+
+def records(start: int, count: int) -> list[bytes]:
+    return [b"record %d " % k * (k % 5) for k in range(start, start + count)]
+
+
+def seen(url: str) -> Seen:
+    """Return all records by split, read twice over, or None where there is no dataset."""
+    try:
+        whole = shardio.open(url, "all")
+    except NotFoundError:
+        return None
+    found = {}
+    for split in whole.splits:
+        ds = shardio.open(url, split)
+        found[split] = list(ds)
+        assert ds.read(range(len(ds))) == found[split]
+    return found
+
+
+def prepared(url: str) -> None:
+    """Make the dataset that everything but "create" begins with: two versions, and a session left alone."""
+    write(url, "create", 0, 20)
+    write(url, "overwrite", 100, 15)
+    with shardio.DatasetWriter(url, mode="append", session="left-alone", commit=False, **SMALL) as out:
+        for record in records(500, 12):
+            out.write(record)
+
+
+def write(url: str, mode: str, start: int, count: int, **options) -> None:
+    with shardio.DatasetWriter(url, mode=mode, **{**SMALL, **options}) as out:
+        for k, record in enumerate(records(start, count)):
+            out.write(record, "b" if k % 3 == 0 else "a")
+
+
+def split_up(start: int, count: int) -> dict[str, list[bytes]]:
+    found: dict[str, list[bytes]] = {"a": [], "b": []}
+    for k, record in enumerate(records(start, count)):
+        found["b" if k % 3 == 0 else "a"].append(record)
+    return found
+
+
+def commit_array(url: str) -> None:
+    for task in range(2):
+        with shardio.DatasetWriter(
+            url, mode="append", session="array", task=task, commit=False, **SMALL
+        ) as out:
+            for record in records(200 + 50 * task, 8):
+                out.write(record, "a")
+    shardio.commit(url, session="array", tasks=2)
+
+
+def collect(url: str) -> None:
+    shardio.gc(url, expire=[1], abandon=["left-alone"], dry_run=False)
+
+
+BASE = split_up(100, 15)
+
+
+def joined(more: dict[str, list[bytes]]) -> dict[str, list[bytes]]:
+    return {split: BASE.get(split, []) + more.get(split, []) for split in {**BASE, **more}}
+
+
+@dataclass(frozen=True)
+class Deed:
+    """Something done to a dataset: how, from what to what."""
+
+    do: Callable[[str], None]
+    before: Seen
+    after: Seen
+    empty: bool = False
+
+
+DEEDS = {
+    "create": Deed(lambda url: write(url, "create", 300, 20), None, split_up(300, 20), empty=True),
+    "append": Deed(lambda url: write(url, "append", 300, 20), BASE, joined(split_up(300, 20))),
+    "overwrite": Deed(lambda url: write(url, "overwrite", 300, 20), BASE, split_up(300, 20)),
+    "compressed": Deed(
+        lambda url: write(url, "append", 300, 20, compression="zstd"), BASE, joined(split_up(300, 20))
+    ),
+    "session": Deed(
+        lambda url: write(url, "append", 300, 20, session="mine"), BASE, joined(split_up(300, 20))
+    ),
+    "array": Deed(commit_array, BASE, joined({"a": records(200, 8) + records(250, 8)})),
+    "gc": Deed(collect, BASE, BASE),
+}

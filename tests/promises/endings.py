@@ -1,0 +1,129 @@
+"""A training loop in a process of its own, ended in one of many ways; see test_p14_endings.py.
+
+Reads one JSON object a line, each with `url`, `way`, `ending`, `folder` and `out`, and forks a process for
+each, so that torch is imported once. That process leads a session of its own, writes what is left of the
+loader (where it lives to see the end) to the file `out`, and ends as any program does. Its exit code is
+printed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import psutil
+
+import shardio
+from shardio.torch import StreamingDataLoader, StreamingDataset
+
+WAYS = {
+    "threads": {"num_threads": 2},
+    "fork": {"num_workers": 2, "multiprocessing_context": "fork"},
+    "forkserver": {"num_workers": 2, "multiprocessing_context": "forkserver"},
+    "spawn": {"num_workers": 2, "multiprocessing_context": "spawn"},
+}
+
+
+class TransformError(Exception):
+    """What a user's function raises."""
+
+
+def transform(value):
+    if value["n"] == 150:
+        raise TransformError("record 150")
+    return {"n": value["n"]}
+
+
+def plain(value):
+    return {"n": value["n"]}
+
+
+def left():
+    """Return what is still there of threads and worker processes; multiprocessing keeps helpers."""
+    # A queue's own thread ends a moment after the queue was closed.
+    for thread in threading.enumerate():
+        if thread.name == "QueueFeederThread":
+            thread.join(30)
+    children = []
+    for child in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            words = " ".join(child.cmdline())
+            if "resource_tracker" not in words and "forkserver" not in words:
+                children.append(child.pid)
+    threads = [thread.name for thread in threading.enumerate() if thread is not threading.main_thread()]
+    return {"children": children, "threads": threads}
+
+
+def train(url, way, ending, say):
+    data = StreamingDataset(
+        shardio.open(url), global_batch=4, transform=transform if ending == "exception" else plain, epoch=1
+    )
+    loader = StreamingDataLoader(data, **WAYS[way])
+    it = iter(loader)
+    next(it)
+    say("under way")
+    # Not the error itself: its traceback would keep the loop that it ended, and with it the iterator.
+    error = text = None
+    try:
+        if ending == "exit":
+            sys.exit(0)
+        end(ending, way, loader, it)
+    except (TransformError, RuntimeError, KeyboardInterrupt) as caught:
+        error, text = type(caught).__name__, str(caught)
+    del it
+    say(json.dumps({"error": error, "text": text, **left()}))
+
+
+def end(ending, way, loader, it):
+    if ending == "close":
+        it.close()
+    elif ending == "break":
+        it.close()
+        for number, _ in enumerate(loader):
+            if number == 3:
+                break
+    elif ending == "killed":
+        workers = [child for child in psutil.Process().children(recursive=True) if child.memory_info().shared]
+        views = [child for child in workers if "resource_tracker" not in " ".join(child.cmdline())]
+        os.kill(views[-1].pid, signal.SIGKILL)
+        list(it)
+    elif ending == "exception":
+        list(it)
+    else:  # a signal comes
+        while True:
+            for _ in it:
+                time.sleep(0.01)
+            it = iter(loader)
+
+
+def main():
+    for line in sys.stdin:
+        task = json.loads(line)
+        child = os.fork()
+        if not child:
+            os.setsid()
+            # A shell that runs the tests in the background has it ignored.
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            os.chdir(task["folder"])
+            tempfile.tempdir = task["folder"]
+            with Path(task["out"]).open("w", encoding="utf-8") as out:
+                sys.stderr.flush()
+                os.dup2(out.fileno(), 2)
+                print(os.getpid(), flush=True)
+                train(
+                    task["url"], task["way"], task["ending"], lambda text: print(text, file=out, flush=True)
+                )
+            return
+        _, status = os.waitpid(child, 0)
+        print(os.waitstatus_to_exitcode(status), flush=True)
+
+
+if __name__ == "__main__":
+    main()

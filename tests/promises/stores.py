@@ -1,0 +1,155 @@
+"""Stores that fail on demand: before, after or halfway through any call, or after a reply was lost."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from shardio.errors import StorageError
+from shardio.storage import DataFile, ObjectInfo, Store, UnknownOutcomeError, connect, connect_folder
+
+EFFECTS = ("before", "after", "half", "lost before", "lost after")
+
+Policy = Callable[[str, str], str]
+
+
+class FaultyStore(Store):
+    """A store that asks `policy(verb, key)` before each call what shall go wrong; "" for nothing."""
+
+    def __init__(self, inner: Store, policy: Policy) -> None:
+        self.inner = inner
+        self.policy = policy
+        self.url = inner.url
+        self.is_local = inner.is_local
+
+    def _do(
+        self, verb: str, key: str, call: Callable[[], Any], half: Callable[[], Any] = lambda: None
+    ) -> Any:
+        fault = self.policy(verb, key)
+        if fault == "before":
+            raise StorageError(f"made to fail before {verb}", url=key)
+        if fault == "lost before":
+            raise UnknownOutcomeError(f"the request for {verb} was lost", url=key)
+        if fault == "half":
+            half()
+            raise StorageError(f"made to fail halfway through {verb}", url=key)
+        if fault == "kill before":
+            os.kill(os.getpid(), signal.SIGKILL)
+        result = call()
+        if fault == "after":
+            raise StorageError(f"made to fail after {verb}", url=key)
+        if fault == "lost after":
+            raise UnknownOutcomeError(f"the reply to {verb} was lost", url=key)
+        if fault == "kill after":
+            os.kill(os.getpid(), signal.SIGKILL)
+        return result
+
+    def _put_new(self, key: str, data: Any, *, move: bool) -> bool:
+        def half() -> None:
+            # What a store may leave of an object that it did not create: a temporary, and the spool is gone.
+            if self.is_local:
+                content = data.read_bytes() if isinstance(data, Path) else bytes(data)
+                folder = Path(self.url, key).parent
+                folder.mkdir(parents=True, exist_ok=True)
+                (folder / f".shardio-tmp-{os.urandom(6).hex()}").write_bytes(content[: len(content) // 2])
+            if move and isinstance(data, Path):
+                data.unlink()
+
+        return self._do("put_new", key, lambda: self.inner.put_new(key, data, move=move), half)
+
+    def _put_hint(self, key: str, data: Any) -> None:
+        self._do(
+            "put_hint",
+            key,
+            lambda: self.inner.put_hint(key, data),
+            lambda: self.inner.put_hint(key, b"9" * 30 + b"\xff"),
+        )
+
+    def _get(self, key: str, max_bytes: int) -> bytes:
+        return self._do("get", key, lambda: self.inner.get(key, max_bytes=max_bytes))
+
+    def _head(self, key: str) -> ObjectInfo | None:
+        return self._do("head", key, lambda: self.inner.head(key))
+
+    def _list(self, prefix: str) -> Iterator[ObjectInfo]:
+        return iter(self._do("list", prefix, lambda: list(self.inner.list(prefix))))
+
+    def _delete(self, key: str) -> bool:
+        return self._do("delete", key, lambda: self.inner.delete(key))
+
+    def open(self, key: str, *, size: int | None = None, stable: bool = False, stamp: str = "") -> DataFile:
+        return self._do("open", key, lambda: self.inner.open(key, size=size, stable=stable, stamp=stamp))
+
+    def list_temporaries(self) -> Iterator[ObjectInfo]:
+        return self.inner.list_temporaries()
+
+
+@contextlib.contextmanager
+def faulty(policy: Policy) -> Iterator[None]:
+    """Let every room see its stores through `policy`."""
+
+    def connected(url: str, **options: Any) -> Store:
+        return FaultyStore(connect(url, **options), policy)
+
+    def connected_folder(url: str, **options: Any) -> tuple[Store, str]:
+        store, key = connect_folder(url, **options)
+        return FaultyStore(store, policy), key
+
+    replaced = {"connect": (connect, connected), "connect_folder": (connect_folder, connected_folder)}
+    # Everywhere that a room turns a URL into a store.
+    entrances = [
+        (module, way)
+        for name, module in list(sys.modules.items())
+        for way, (true, _) in replaced.items()
+        if name.startswith("shardio.") and getattr(module, way, None) is true
+    ]
+    with contextlib.ExitStack() as stack:
+        for module, way in entrances:
+            if not module.__name__.startswith("shardio.storage"):
+                stack.enter_context(mock.patch.object(module, way, replaced[way][1]))
+        yield
+
+
+class Counting:
+    """A policy that counts calls and lets one of them go wrong; calls are numbered from 0.
+
+    Shards are stored in the background, so a number may mean another call next time.  Only what creates can
+    lose its reply.
+    """
+
+    def __init__(self, at: int = -1, fault: str = "") -> None:
+        self.at = at
+        self.fault = fault
+        self.calls: list[tuple[str, str]] = []
+        self._lock = threading.Lock()
+
+    def __call__(self, verb: str, key: str) -> str:
+        with self._lock:
+            self.calls.append((verb, key))
+            hit = len(self.calls) - 1 == self.at
+        return self.fault if hit and (verb == "put_new" or not self.fault.startswith("lost")) else ""
+
+
+class Dropping:
+    """A policy that loses some replies of the calls that change something; safe to share among threads."""
+
+    def __init__(self, seed: int, share: float = 0.3) -> None:
+        self._random = random.Random(seed)
+        self._share = share
+        self._lock = threading.Lock()
+        self.lost = 0
+
+    def __call__(self, verb: str, key: str) -> str:
+        with self._lock:
+            if verb != "put_new" or self._random.random() >= self._share:
+                return ""
+            self.lost += 1
+            return self._random.choice(["lost before", "lost after"])

@@ -1,0 +1,136 @@
+"""P1, P2 of job arrays: 64 tasks, random kills and reruns, one commit, an exact multiset of records."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+
+import pytest
+
+import shardio
+from shardio.errors import NotFoundError
+from tests.parallel.places import Place, moto_program
+
+SMALL = {"block_bytes": 256, "shard_bytes": 1024}
+
+
+def record(task: int, k: int) -> bytes:
+    return b"task %d record %d " % (task, k) * (1 + k % 7)
+
+
+def run_task(place: Place, url: str, task: int, count: int) -> None:
+    """What a job does: skip what is safe, write the rest."""
+    with shardio.DatasetWriter(
+        url, session="array", task=task, commit=False, **SMALL, **place.storage
+    ) as out:
+        safe = out.written
+        place_of = {"a": 0, "b": 0}
+        for k in range(count):
+            split = "b" if k % 5 == 0 else "a"
+            place_of[split] += 1
+            if place_of[split] > safe[split]:
+                out.write(record(task, k), split)
+
+
+def attempt(place: Place, url: str, task: int, count: int, *, seconds: float) -> bool:
+    """Run a task in a process of its own that dies after so many seconds; tell whether it ended before."""
+    child = os.fork()
+    if child == 0:
+        try:
+            # By default this signal ends a process at once, as SIGKILL does: nothing is cleaned up.
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            signal.setitimer(signal.ITIMER_REAL, seconds)
+            run_task(place, url, task, count)
+            os._exit(0)
+        finally:
+            os._exit(1)
+    _, status = os.waitpid(child, 0)
+    code = os.waitstatus_to_exitcode(status)
+    assert code in (0, -signal.SIGALRM)
+    return code == 0
+
+
+def run_array(place: Place, tasks: int, count: int, seconds: float, dice: random.Random) -> tuple[str, int]:
+    """Run all tasks in random order, with kills and reruns, until each has ended; return URL and kills."""
+    url = place.url()
+    todo = list(range(tasks)) + dice.sample(range(tasks), tasks // 8)  # some are run though they have ended
+    kills = 0
+    while todo:
+        task = todo.pop(dice.randrange(len(todo)))
+        patience = seconds * dice.uniform(0.05, 1.2)
+        if not attempt(place, url, task, count, seconds=patience):
+            kills += 1
+            todo.append(task)
+            seconds *= 1.1  # a slow machine gets there, too
+    return url, kills
+
+
+def check(place: Place, url: str, tasks: int, count: int) -> None:
+    for split, chosen in (("a", lambda k: k % 5), ("b", lambda k: not k % 5)):
+        wanted = [record(task, k) for task in range(tasks) for k in range(count) if chosen(k)]
+        ds = shardio.open(url, split, **place.storage)
+        assert list(ds) == wanted
+        some = range(0, len(ds), 17)
+        assert ds.read(some) == [wanted[k] for k in some]
+
+
+def test_an_array_of_64_with_random_kills_and_reruns(tmp_path) -> None:
+    """P1, P2: rerunning a task replaces nothing and doubles nothing; the commit counts each record once."""
+    place = Place(tmp_path, None)
+    url, kills = run_array(place, 64, 40, 0.08, random.Random(11))
+    assert kills > 10
+    with pytest.raises(NotFoundError):
+        shardio.open(url)
+    version = shardio.commit(url, session="array", tasks=64)
+    assert version.number == 1
+    check(place, url, 64, 40)
+    # A task that is run again, and a commit that is repeated, change nothing.
+    assert attempt(place, url, 7, 40, seconds=60)
+    assert shardio.commit(url, session="array", tasks=64).digest == version.digest
+    check(place, url, 64, 40)
+    shardio.gc(url, dry_run=False)
+    check(place, url, 64, 40)
+
+
+def test_an_array_on_s3(tmp_path) -> None:
+    """P1, P2: the same over the network, where a killed task leaves half an upload."""
+    with moto_program() as endpoint:
+        place = Place(tmp_path, endpoint)
+        url, kills = run_array(place, 3, 30, 2.0, random.Random(2))
+        assert kills > 0
+        shardio.commit(url, session="array", tasks=3, **place.storage)
+        check(place, url, 3, 30)
+
+
+def test_the_missing_tasks_are_named(tmp_path) -> None:
+    place = Place(tmp_path, None)
+    url = place.url()
+    for task in (0, 1, 2, 5, 9):
+        run_task(place, url, task, 3)
+    with pytest.raises(NotFoundError, match=r"5 of 10 tasks have not ended .*missing tasks 3-4, 6-8;"):
+        shardio.commit(url, session="array", tasks=10)
+    with pytest.raises(ValueError, match=r"tasks=5, but session 'array' also holds task"):
+        for task in (3, 4):
+            run_task(place, url, task, 3)
+        shardio.commit(url, session="array", tasks=5)
+
+
+def test_what_a_resumed_job_reads_as_written_is_safe(tmp_path) -> None:
+    """`out.written` counts only what a rerun need not write again, whenever the job dies."""
+    dice = random.Random(4)
+    place = Place(tmp_path, None)
+    url = place.url()
+    before = 0
+    for _ in range(12):
+        attempt(place, url, 0, 400, seconds=dice.uniform(0.005, 0.08))
+        with shardio.DatasetWriter(url, session="array", task=0, commit=False, **SMALL) as out:
+            now = sum(out.written.values())
+            out.abort()
+        assert now >= before
+        before = now
+    assert before > 0
+    while not attempt(place, url, 0, 400, seconds=60):
+        pass
+    shardio.commit(url, session="array", tasks=1)
+    check(place, url, 1, 400)

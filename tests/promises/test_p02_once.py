@@ -1,0 +1,160 @@
+"""P2: an acknowledged commit is never lost and never applied twice."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+from collections import Counter
+
+import pytest
+
+import shardio
+from shardio.errors import CommitOutcomeUnknownError
+from shardio.metadata import manifest_key
+from tests.promises.places import PLACES, fresh
+from tests.promises.stores import Dropping, faulty
+
+EVERY_PLACE = pytest.mark.parametrize("place", PLACES)
+
+
+@EVERY_PLACE
+def test_no_commit_is_lost_or_doubled_when_replies_are(place, tmp_path, long):
+    """P2: 30 % of the replies lost; 8 writers x many appends; exact multiset of records."""
+    url = fresh(place, tmp_path)
+    shardio.DatasetWriter(url).close()
+    rounds = 40 if long else 4
+    known: Counter[bytes] = Counter()
+    open_questions: list[bytes] = []
+
+    def append(writer: int) -> tuple[list[bytes], list[bytes]]:
+        sure, unsure = [], []
+        for k in range(rounds):
+            batch = [b"%d-%d-%d" % (writer, k, i) for i in range(3)]
+            try:
+                with shardio.DatasetWriter(url, mode="append", block_bytes=20, shard_bytes=20) as out:
+                    for record in batch:
+                        out.write(record)
+                sure += batch
+            except CommitOutcomeUnknownError:
+                unsure += batch
+        return sure, unsure
+
+    dropping = Dropping(seed=7)
+    with faulty(dropping), concurrent.futures.ThreadPoolExecutor(8) as pool:
+        for sure, unsure in pool.map(append, range(8)):
+            known.update(sure)
+            open_questions += unsure
+    assert dropping.lost > 10
+    found = Counter(shardio.open(url))
+    assert max(found.values()) == 1, "something was applied twice"
+    assert known - found == Counter(), "something acknowledged was lost"
+    assert set(found - known) <= set(open_questions), "something came from nowhere"
+    # A commit whose outcome is unknown is there as a whole or not at all.
+    batches = {record.rpartition(b"-")[0] for record in found}
+    assert len(found) == 3 * len(batches)
+    assert shardio.open(url).version == len(batches) + 1
+
+
+@EVERY_PLACE
+def test_a_named_session_is_run_again_until_it_is_known(place, tmp_path):
+    """P2: after an unknown outcome the same session is run again, and is there once."""
+    dropping = Dropping(seed=3, share=0.6)
+    unknown = 0
+    for k in range(6):
+        url = fresh(place, tmp_path)
+        shardio.DatasetWriter(url).close()
+        for _ in range(50):
+            with faulty(dropping):
+                try:
+                    with shardio.DatasetWriter(url, mode="append", session=f"s{k}") as out:
+                        for record in [b"wren", b"robin"][sum(out.written.values()) :]:
+                            out.write(record)
+                    break
+                except (CommitOutcomeUnknownError, shardio.errors.StorageError):
+                    unknown += 1
+        assert list(shardio.open(url)) == [b"wren", b"robin"]
+        assert shardio.open(url).version == 2
+    assert unknown > 0, "too few replies were lost to learn anything"
+
+
+@EVERY_PLACE
+def test_when_no_reply_ever_comes_the_outcome_is_unknown(place, tmp_path):
+    """Giving up is `CommitOutcomeUnknownError`, and it MUST NOT delete anything then.
+
+    After a lost reply a writer MUST read the manifest back: its own write id means committed, another's a
+    lost race, none that the same bytes are put again.
+    """
+    url = fresh(place, tmp_path)
+    shardio.DatasetWriter(url).close()
+    calls: list[tuple[str, str]] = []
+
+    def lose(verb: str, key: str) -> str:
+        calls.append((verb, key))
+        return "lost before" if verb == "put_new" and key.endswith(".manifest") else ""
+
+    out = shardio.DatasetWriter(url, mode="append")
+    with faulty(lose):
+        out = shardio.DatasetWriter(url, mode="append")
+        out.write(b"wren")
+        with pytest.raises(
+            CommitOutcomeUnknownError, match="unknown whether version 2 was committed"
+        ) as caught:
+            out.close()
+    assert "write id" in str(caught.value.expected)
+    assert not [key for verb, key in calls if verb == "delete"]
+    puts = [key for verb, key in calls if verb == "put_new" and key.endswith(".manifest")]
+    looks = [key for verb, key in calls if verb == "get" and key == puts[0]]
+    assert len(puts) == 5
+    assert len(looks) >= 5
+    assert shardio.open(url).version == 1
+
+
+@EVERY_PLACE
+def test_a_lost_reply_and_then_anothers_commit(place, tmp_path):
+    """P2: whoever looks after a lost reply finds its own commit, though another's follows it by then."""
+    url = fresh(place, tmp_path)
+    shardio.DatasetWriter(url).close()
+    state = ["waiting"]
+
+    def lose_then_let_another_in(verb: str, key: str) -> str:
+        if state[0] == "waiting" and verb == "put_new" and key == manifest_key(2):
+            state[0] = "lost"
+            return "lost after"
+        if state[0] == "lost":
+            state[0] = "done"
+            with shardio.DatasetWriter(url, mode="append") as another:
+                another.write(b"robin")
+        return ""
+
+    with faulty(lose_then_let_another_in), shardio.DatasetWriter(url, mode="append") as out:
+        out.write(b"wren")
+    assert state == ["done"]
+    assert list(shardio.open(url)) == [b"wren", b"robin"]
+    assert (out.version, shardio.open(url).version) == (2, 3)
+
+
+@EVERY_PLACE
+def test_a_commit_that_happened_and_nobody_could_look(place, tmp_path):
+    """P2: the outcome is unknown, the session is run again, and is there once."""
+    url = fresh(place, tmp_path)
+    shardio.DatasetWriter(url).close()
+
+    def blind(verb: str, key: str) -> str:
+        if key != manifest_key(2):
+            return ""
+        if verb == "put_new":
+            blinded.append(True)
+            return "lost after"
+        return "before" if blinded else ""
+
+    blinded: list[bool] = []
+    for attempt in range(2):
+        with contextlib.ExitStack() as stack:
+            if attempt == 0:
+                stack.enter_context(faulty(blind))
+                stack.enter_context(pytest.raises(CommitOutcomeUnknownError))
+            out = shardio.DatasetWriter(url, mode="append", session="mine")
+            out.write(b"wren")
+            out.close()
+    assert list(shardio.open(url)) == [b"wren"]
+    assert shardio.open(url).version == 2

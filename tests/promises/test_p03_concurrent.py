@@ -1,0 +1,243 @@
+"""P3: concurrent writers never lose or mix data; overwrites conflict loudly."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import multiprocessing
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    Bundle,
+    RuleBasedStateMachine,
+    consumes,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+)
+
+import shardio
+from shardio.errors import CommitConflictError, NotFoundError
+from shardio.metadata import manifest_key
+from tests.promises.places import PLACES, fresh
+from tests.promises.stores import faulty
+
+EVERY_PLACE = pytest.mark.parametrize("place", PLACES)
+
+
+def race(count: int, work, *, line: str | None = None) -> list[Any]:
+    """Run `work(number)` in threads; where a key is given as the line, all wait for each other before they
+    create it.
+    """
+    start, last = threading.Barrier(count), threading.Barrier(count)
+    there = threading.local()
+
+    def run(number: int) -> Any:
+        start.wait()
+        try:
+            return work(number)
+        except CommitConflictError as error:
+            return error
+
+    def wait_at_the_line(verb: str, key: str) -> str:
+        if verb == "put_new" and key == line and not hasattr(there, "before"):
+            there.before = True
+            last.wait()
+        return ""
+
+    with faulty(wait_at_the_line), concurrent.futures.ThreadPoolExecutor(count) as pool:
+        return list(pool.map(run, range(count)))
+
+
+def write_one(url: str, mode: str, record: bytes) -> bytes:
+    with shardio.DatasetWriter(url, mode=mode) as out:
+        out.write(record)
+    return record
+
+
+@EVERY_PLACE
+def test_of_16_racers_for_one_version_one_wins(place, tmp_path, monkeypatch):
+    """P3: 16 racers for one version, one winner.
+
+    A commit MUST create the manifest of the next version only if there is none; exactly one writer wins.
+    """
+    url = fresh(place, tmp_path)
+    shardio.DatasetWriter(fresh("memory", tmp_path)).abort()  # everything is imported now
+    # A slow disk lets all of them come as far as the last step.
+    monkeypatch.setattr("os.fsync", lambda _number: time.sleep(0.005))
+    results = race(16, lambda number: write_one(url, "create", b"%d" % number), line=manifest_key(1))
+    winners = [result for result in results if isinstance(result, bytes)]
+    assert len(winners) == 1
+    assert list(shardio.open(url)) == winners
+    assert shardio.open(url).version == 1
+
+
+@EVERY_PLACE
+def test_of_16_overwriters_one_wins(place, tmp_path):
+    """An overwrite MUST fail with `CommitConflictError` unless its base is still the latest."""
+    url = fresh(place, tmp_path)
+    write_one(url, "create", b"first")
+    results = race(16, lambda number: write_one(url, "overwrite", b"%d" % number), line=manifest_key(2))
+    winners = [result for result in results if isinstance(result, bytes)]
+    assert len(winners) == 1
+    assert list(shardio.open(url)) == winners
+    losers = [result for result in results if isinstance(result, CommitConflictError)]
+    assert "somebody committed while this overwrite was being written" in str(losers[0])
+    # What the losers stored is gone again.
+    report = shardio.gc(url)
+    assert (report.doomed, report.unclaimed) == ((), {})
+
+
+@EVERY_PLACE
+def test_appends_of_many_writers_are_all_there(place, tmp_path):
+    """P3: concurrent writers never lose or mix data."""
+    url = fresh(place, tmp_path)
+    write_one(url, "create", b"first")
+
+    def append(number: int) -> list[bytes]:
+        batches = [[b"%d-%d-%d" % (number, k, i) for i in range(4)] for k in range(4)]
+        for batch in batches:
+            with shardio.DatasetWriter(url, mode="append", block_bytes=30, shard_bytes=60) as out:
+                for record in batch:
+                    out.write(record)
+        return [record for batch in batches for record in batch]
+
+    written = [record for records in race(8, append) for record in records]
+    found = list(shardio.open(url))
+    assert Counter(found) == Counter([b"first", *written])
+    assert shardio.open(url).version == 33
+    # Records of one commit stand together and in order.
+    groups = [found[k : k + 4] for k in range(1, len(found), 4)]
+    assert all(len({record.rpartition(b"-")[0] for record in group}) == 1 for group in groups)
+    assert all([record[-1:] for record in group] == [b"0", b"1", b"2", b"3"] for group in groups)
+
+
+def append_from_process(url: str, number: int) -> None:
+    for k in range(3):
+        write_one(url, "append", b"%d-%d" % (number, k))
+
+
+def test_appends_of_many_processes_are_all_there(tmp_path):
+    url = str(tmp_path / "ds")
+    write_one(url, "create", b"first")
+    context = multiprocessing.get_context("fork")
+    workers = [context.Process(target=append_from_process, args=(url, number)) for number in range(4)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+        assert worker.exitcode == 0
+    assert sorted(shardio.open(url)) == sorted(
+        [b"first", *(b"%d-%d" % (n, k) for n in range(4) for k in range(3))]
+    )
+
+
+RECORDS = st.dictionaries(
+    st.sampled_from(["a", "b-c"]), st.lists(st.binary(max_size=9), min_size=1, max_size=4)
+)
+
+
+class Datasets(RuleBasedStateMachine):
+    """A dataset against a list of dicts: open writers, closed in any order, readers of every version, gc."""
+
+    writers = Bundle("writers")
+
+    @initialize()
+    def begin(self) -> None:
+        self.url = fresh("memory", Path())
+        self.versions: list[dict[str, list[bytes]]] = []
+        self.expired: set[int] = set()
+        self.sessions: dict[str, dict[str, list[bytes]]] = {}
+
+    @rule(target=writers, mode=st.sampled_from(["create", "append", "overwrite"]), records=RECORDS)
+    def opens(self, mode, records):
+        if mode == "create" and self.versions:
+            with pytest.raises(CommitConflictError):
+                shardio.DatasetWriter(self.url, mode=mode)
+            return None
+        out = shardio.DatasetWriter(self.url, mode=mode, block_bytes=20, shard_bytes=30)
+        for split, values in records.items():
+            for value in values:
+                out.write(value, split)
+        return out, mode, len(self.versions), records
+
+    @rule(writer=consumes(writers))
+    def commits(self, writer):
+        if writer is None:
+            return
+        out, mode, base, records = writer
+        late = len(self.versions) != base
+        if (mode == "create" and self.versions) or (mode == "overwrite" and late):
+            with pytest.raises(CommitConflictError):
+                out.close()
+            return
+        out.close()
+        assert out.version == len(self.versions) + 1
+        old = self.versions[-1] if self.versions and mode == "append" else {}
+        self.versions.append(
+            {split: old.get(split, []) + records.get(split, []) for split in {**old, **records}}
+        )
+
+    @rule(writer=consumes(writers))
+    def gives_up(self, writer):
+        if writer is not None:
+            writer[0].abort()
+
+    @precondition(lambda self: self.versions)
+    @rule(name=st.sampled_from(["one", "two"]), records=RECORDS)
+    def runs_a_session(self, name, records):
+        with contextlib.ExitStack() as stack:
+            known = self.sessions.get(name)
+            if known is not None and known != records:
+                stack.enter_context(pytest.raises(CommitConflictError, match="already part of"))
+            out = shardio.DatasetWriter(self.url, mode="append", session=name)
+            for split, values in records.items():
+                for value in values:
+                    out.write(value, split)
+            out.close()
+        if known is None:
+            self.sessions[name] = records
+            old = self.versions[-1]
+            self.versions.append(
+                {split: old.get(split, []) + records.get(split, []) for split in {**old, **records}}
+            )
+
+    @precondition(lambda self: len(self.versions) > 1)
+    @rule(data=st.data())
+    def collects(self, data):
+        numbers = st.sets(st.integers(1, len(self.versions) - 1), max_size=3)
+        expire = data.draw(numbers)
+        doomed = shardio.gc(self.url, expire=expire)
+        report = shardio.gc(self.url, expire=expire, dry_run=False)
+        assert report.doomed == doomed.doomed
+        if report.version is not None:
+            self.versions.append(self.versions[-1])
+        self.expired |= expire if report.version is not None else set()
+
+    @invariant()
+    def every_version_is_what_it_was(self):
+        for number, version in enumerate(self.versions, 1):
+            if number in self.expired:
+                with pytest.raises(NotFoundError, match="expired"):
+                    shardio.open(self.url, "all", version=number)
+                continue
+            whole = shardio.open(self.url, "all", version=number)
+            assert dict(whole.splits) == {split: len(values) for split, values in version.items()}
+            for split, values in version.items():
+                assert list(shardio.open(self.url, split, version=number)) == values
+        if self.versions:
+            assert shardio.open(self.url, "all").version == len(self.versions)
+
+
+Datasets.TestCase.settings = settings(
+    max_examples=max(15, settings().max_examples // 10), stateful_step_count=12, deadline=None
+)
+test_datasets_are_what_a_model_says = Datasets.TestCase

@@ -1,0 +1,244 @@
+"""P4: a writer that fails publishes nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import shardio
+from shardio.errors import NotFoundError, StorageError
+from shardio.storage import connect
+from tests.promises.places import PLACES, fresh
+
+EVERY_PLACE = pytest.mark.parametrize("place", PLACES)
+EVERY_MODE = pytest.mark.parametrize("mode", ["create", "append", "overwrite"])
+SMALL = {"block_bytes": 40, "shard_bytes": 100}
+
+
+class BoomError(Exception):
+    pass
+
+
+def begin(url: str, mode: str) -> list[bytes] | None:
+    if mode == "create":
+        return None
+    with shardio.DatasetWriter(url) as out:
+        out.write(b"first")
+    return [b"first"]
+
+
+def check_nothing_new(url: str, before: list[bytes] | None, *, clean: bool = True) -> None:
+    if before is None:
+        with pytest.raises(NotFoundError):
+            shardio.open(url)
+    else:
+        assert list(shardio.open(url)) == before
+        assert shardio.open(url).version == 1
+    if clean:
+        data = [info.key for info in connect(url).list("data/")]
+        assert len(data) == (0 if before is None else 2)
+        assert list(connect(url).list_temporaries()) == []
+    # A rerun trips over nothing.
+    with shardio.DatasetWriter(url, mode="append") as out:
+        out.write(b"again")
+    assert list(shardio.open(url)) == [*(before or []), b"again"]
+
+
+def fill(out: shardio.DatasetWriter) -> None:
+    for k in range(30):
+        out.write(b"%d" % k * 10, "train")
+
+
+@EVERY_PLACE
+@EVERY_MODE
+@pytest.mark.parametrize("error", [BoomError, KeyboardInterrupt, SystemExit, GeneratorExit, MemoryError])
+def test_an_exception_in_the_block(mode, error, place, tmp_path):
+    """P4: an exception or Ctrl-C inside the block: no new visible record."""
+    url = fresh(place, tmp_path)
+    before = begin(url, mode)
+    with pytest.raises(error), shardio.DatasetWriter(url, mode=mode, **SMALL) as out:
+        fill(out)
+        raise error
+    check_nothing_new(url, before)
+
+
+@EVERY_PLACE
+@EVERY_MODE
+def test_a_writer_that_is_dropped(mode, place, tmp_path):
+    """P4: `del`: no new visible record."""
+    url = fresh(place, tmp_path)
+    before = begin(url, mode)
+    out = shardio.DatasetWriter(url, mode=mode, **SMALL)
+    fill(out)
+    del out
+    gc.collect()
+    check_nothing_new(url, before)
+
+
+@EVERY_PLACE
+def test_a_generator_that_is_dropped(place, tmp_path):
+    url = fresh(place, tmp_path)
+
+    def writes() -> Iterator[None]:
+        with shardio.DatasetWriter(url, **SMALL) as out:
+            fill(out)
+            yield
+
+    steps = writes()
+    next(steps)
+    del steps
+    gc.collect()
+    check_nothing_new(url, None)
+
+
+@EVERY_PLACE
+def test_a_writer_that_is_aborted(place, tmp_path):
+    url = fresh(place, tmp_path)
+    out = shardio.DatasetWriter(url, **SMALL)
+    fill(out)
+    out.abort()
+    out.abort()
+    out.close()
+    with pytest.raises(ValueError, match="closed"):
+        out.write(b"late")
+    check_nothing_new(url, None)
+
+
+@EVERY_PLACE
+def test_a_writer_that_goes_on_after_a_failure_of_the_place(place, tmp_path, monkeypatch):
+    """A record that was taken and lost ends the write: leaving the block later publishes nothing either."""
+    url = fresh(place, tmp_path)
+    out = shardio.DatasetWriter(url, block_bytes=40)
+    out.write(b"taken" * 6)
+    monkeypatch.setattr(out._splits["train"].spool, "store", refuse)
+    with pytest.raises(StorageError):
+        out.write(b"closes the block" * 6)
+    with pytest.raises((ValueError, StorageError)):
+        out.write(b"more")
+    with pytest.raises(StorageError, match="writing failed earlier and nothing was published"):
+        out.close()
+    check_nothing_new(url, None)
+
+
+def refuse(_block) -> None:
+    raise StorageError("no space left")
+
+
+def in_child(work: Callable[[], None], ready: Path) -> int:
+    child = os.fork()
+    if child == 0:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        code = 1
+        with contextlib.suppress(BaseException):
+            work()
+            code = 0
+        os._exit(code)
+    deadline = time.monotonic() + 60
+    while not ready.exists():
+        assert time.monotonic() < deadline, "the child never began"
+        time.sleep(0.005)
+    return child
+
+
+@EVERY_MODE
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL, signal.SIGHUP])
+def test_a_signal(mode, number, tmp_path):
+    """P4: SIGTERM, Ctrl-C, worker death: no new visible record."""
+    url, ready = str(tmp_path / "ds"), tmp_path / "ready"
+    before = begin(url, mode)
+
+    def work() -> None:
+        with shardio.DatasetWriter(url, mode=mode, **SMALL) as out:
+            fill(out)
+            ready.touch()
+            time.sleep(60)
+
+    child = in_child(work, ready)
+    os.kill(child, number)
+    os.waitpid(child, 0)
+    check_nothing_new(url, before, clean=number == signal.SIGINT)
+
+
+def test_sigterm_turned_into_an_exception_cleans_up(tmp_path):
+    """Who handles SIGTERM as the runtimes of clusters advise gets the same as with Ctrl-C."""
+    url, ready = str(tmp_path / "ds"), tmp_path / "ready"
+
+    def work() -> None:
+        signal.signal(signal.SIGTERM, lambda *_: (_ for _ in ()).throw(SystemExit(143)))
+        with shardio.DatasetWriter(url, **SMALL) as out:
+            fill(out)
+            ready.touch()
+            time.sleep(60)
+
+    child = in_child(work, ready)
+    os.kill(child, signal.SIGTERM)
+    os.waitpid(child, 0)
+    check_nothing_new(url, None)
+
+
+def test_a_task_whose_worker_dies_publishes_nothing(tmp_path):
+    """P4: worker death: the session cannot be committed before the task has run again."""
+    url, ready = str(tmp_path / "ds"), tmp_path / "ready"
+    with shardio.DatasetWriter(url, session="run", task=0, commit=False) as out:
+        out.write(b"0")
+
+    def work() -> None:
+        with shardio.DatasetWriter(url, session="run", task=1, commit=False, **SMALL) as out:
+            fill(out)
+            ready.touch()
+            time.sleep(60)
+
+    child = in_child(work, ready)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    with pytest.raises(NotFoundError, match="1 of 2 tasks have not ended") as caught:
+        shardio.commit(url, session="run", tasks=2)
+    assert caught.value.found == "missing task 1"
+    with pytest.raises(NotFoundError):
+        shardio.open(url)
+    with shardio.DatasetWriter(url, session="run", task=1, commit=False) as out:
+        out.write(b"1")
+    shardio.commit(url, session="run", tasks=2)
+    assert list(shardio.open(url)) == [b"0", b"1"]
+
+
+def test_a_forked_child_that_leaves_the_block_harms_nobody(tmp_path):
+    """P15: the writer is the parent's; neither its spool nor its stored shards go."""
+    url = str(tmp_path / "ds")
+    with shardio.DatasetWriter(url, **SMALL) as out:
+        fill(out)
+        child = os.fork()
+        if child == 0:
+            signal.alarm(30)  # should it hang, it must not stay
+            try:
+                try:
+                    with out:
+                        raise SystemExit
+                finally:
+                    del out
+                    gc.collect()
+            finally:
+                os._exit(0)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        child = os.fork()
+        if child == 0:
+            signal.alarm(30)
+            try:
+                out.close()
+            except ValueError:
+                os._exit(7)
+            finally:
+                os._exit(0)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+        out.write(b"last")
+    assert len(shardio.open(url)) == 31
+    assert shardio.open(url).version == 1
+    assert list(shardio.open(url))[-1] == b"last"

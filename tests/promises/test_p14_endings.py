@@ -1,0 +1,112 @@
+"""P14: it stops."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.streaming.datasets import write
+
+SCRIPT = Path(__file__).with_name("endings.py")
+ROOT = Path(__file__).parents[2]
+WAYS = ("threads", "fork", "forkserver", "spawn")
+EVERY = ("close", "break", "exit", "exception", "killed", "SIGINT", "SIGTERM")
+# Starting an interpreter with torch takes seconds, so of the slow ways every run tries only what differs.
+SLOW = {"forkserver": ("SIGTERM",), "spawn": ("killed", "SIGTERM")}
+
+
+def pytest_generate_tests(metafunc):
+    """All endings of all ways in a long run: `pytest --hypothesis-profile=long`."""
+    if "ending" in metafunc.fixturenames:
+        whole = metafunc.config.getoption("--hypothesis-profile", default=None) == "long"
+        pairs = [(way, ending) for way in WAYS for ending in (EVERY if whole else SLOW.get(way, EVERY))]
+        metafunc.parametrize(("way", "ending"), [pair for pair in pairs if pair != ("threads", "killed")])
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory):
+    return write(tmp_path_factory.mktemp("endings") / "d", [400], block_bytes=512)
+
+
+@pytest.fixture(scope="module")
+def starter():
+    """A process that has imported torch, and forks the ones that are ended."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "ignore"}
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen([sys.executable, SCRIPT], env=environment, **pipes) as process:
+        yield process
+        process.stdin.close()
+
+
+def alive(session):
+    """Return the processes of a session."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(ProcessLookupError, psutil.NoSuchProcess):
+            if os.getsid(process.pid) == session and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+    return found
+
+
+def shared_memory():
+    return {path.name for path in Path("/dev/shm").iterdir()}
+
+
+def wait_for_text(path, text):
+    deadline = time.monotonic() + 120
+    while text not in (found := path.read_text(encoding="utf-8") if path.exists() else ""):
+        assert time.monotonic() < deadline, found
+        time.sleep(0.02)
+
+
+@pytest.mark.xdist_group("processes")
+def test_it_stops(url, tmp_path, starter, way, ending):
+    """It stops: close, break, exception, Ctrl-C, SIGTERM, worker killed -- no hang, no process, thread,
+    shared memory, lock or temporary file left.
+    """
+    folder, out = tmp_path / "folder", tmp_path / "out"
+    folder.mkdir()
+    before = shared_memory()
+    task = {"url": str(url), "way": way, "ending": ending, "folder": str(folder), "out": str(out)}
+    starter.stdin.write(json.dumps(task) + "\n")
+    starter.stdin.flush()
+    pid = int(starter.stdout.readline())
+    wait_for_text(out, "under way\n")
+    pids = [process.pid for process in alive(pid)]
+    if ending == "SIGINT":
+        os.killpg(pid, signal.SIGINT)  # as a terminal does
+    elif ending == "SIGTERM":
+        os.kill(pid, signal.SIGTERM)
+    code = int(starter.stdout.readline())
+    _, still = psutil.wait_procs(alive(pid), timeout=60)
+    assert still == [], "processes are left"
+    check_what_was_said(ending, code, out.read_text(encoding="utf-8"))
+    memory = shared_memory() - before
+    assert [name for name in memory if any(str(pid) in name for pid in pids)] == []
+    assert [str(path) for path in folder.rglob("*")] == []
+
+
+def check_what_was_said(ending, code, out):
+    assert code == (-signal.SIGTERM if ending == "SIGTERM" else 0), out
+    if ending in ("SIGTERM", "exit"):
+        return
+    ended = json.loads(out.splitlines()[-1])
+    assert (ended["children"], ended["threads"]) == ([], [])
+    wanted = {"exception": "TransformError", "SIGINT": "KeyboardInterrupt", "killed": "RuntimeError"}
+    # A terminal's Ctrl-C goes to the workers, too; of one that was just starting torch says it was killed.
+    if ending == "SIGINT" and "killed by signal: Interrupt" in ended["text"]:
+        return
+    assert ended["error"] == wanted.get(ending)
+    if ending == "exception":
+        assert "record 150" in ended["text"]
+    if ending == "killed":
+        assert "DataLoader worker (pid" in ended["text"]

@@ -1,0 +1,112 @@
+"""P15: safe after fork, or a clear error, never a hang."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+
+import pytest
+from torch.utils.data import DataLoader
+
+import shardio
+from shardio.torch import MapDataset, StreamingDataLoader, StreamingDataset
+from tests.servers.web import folder_server
+from tests.streaming.datasets import flat, write
+
+ROWS = 300
+pytestmark = pytest.mark.filterwarnings("ignore:some chunks are fetched more than once:UserWarning")
+
+
+def in_child(work, seconds=60):
+    """Return what `work` returns in a forked child, as text; a child that hangs fails the test."""
+    read, wrote = os.pipe()
+    child = os.fork()
+    if not child:
+        text = "nothing"
+        try:
+            os.close(read)
+            text = repr(work())
+        except BaseException as error:  # noqa: BLE001 - the parent is to know of it
+            text = f"{type(error).__name__}: {error}"
+        finally:
+            os.write(wrote, text.encode())
+            os._exit(0)
+    os.close(wrote)
+    alarm = threading.Timer(seconds, os.kill, (child, signal.SIGKILL))
+    alarm.start()
+    try:
+        with os.fdopen(read) as file:
+            said = file.read()
+        _, status = os.waitpid(child, 0)
+    finally:
+        alarm.cancel()
+    assert os.waitstatus_to_exitcode(status) == 0, f"the child hung, after {said!r}"
+    return said
+
+
+@pytest.fixture(params=["mapped", "compressed", "http"])
+def ds(request, tmp_path):
+    url = write(tmp_path / "d", [ROWS], compression=None if request.param == "mapped" else "zstd")
+    if request.param != "http":
+        yield shardio.open(url)
+        return
+    with folder_server(tmp_path) as address:
+        yield shardio.open(f"{address}/d")
+
+
+def everything(ds):
+    return sorted(int(value["n"]) for value in ds) == list(range(ROWS))
+
+
+def streamed(ds, **options):
+    stream = shardio.stream(ds, global_batch=10, remainder="keep", **options)
+    return sorted(flat(batch["n"].tolist() for batch in stream)) == list(range(ROWS))
+
+
+def test_a_reader_that_was_used_reads_on_in_the_child_and_in_the_parent(ds):
+    assert ds[7]["n"] == 7
+    assert in_child(lambda: (int(ds[8]["n"]), everything(ds), streamed(ds))) == "(8, True, True)"
+    assert everything(ds)
+    assert streamed(ds)
+
+
+def test_a_fork_while_threads_read(ds):
+    """With requests in flight the child reads by itself."""
+    stream = shardio.stream(ds, global_batch=10, num_threads=4)
+    it = iter(stream)
+    next(it)
+    for _ in range(5):
+        assert in_child(lambda: (int(ds[9]["n"]), streamed(ds))) == "(9, True)"
+        next(it)
+    assert len(list(it)) == ROWS // 10 - 6
+
+
+def test_a_pass_of_the_parent_is_refused_in_the_child(ds):
+    stream = shardio.stream(ds, global_batch=10, num_threads=2)
+    it = iter(stream)
+    next(it)
+    assert "begun before the process forked" in in_child(lambda: list(it))
+    assert len(list(it)) == ROWS // 10 - 1
+
+
+def test_a_pass_without_threads_goes_on_in_both(ds):
+    it = iter(shardio.stream(ds, global_batch=10, num_threads=0))
+    next(it)
+    assert in_child(lambda: len(list(it))) == str(ROWS // 10 - 1)
+    assert len(list(it)) == ROWS // 10 - 1
+
+
+def test_loader_workers_of_readers_that_are_in_use(ds):
+    ds[3]
+    other = iter(shardio.stream(ds, global_batch=10, num_threads=2))
+    next(other)
+    loader = StreamingDataLoader(StreamingDataset(ds, global_batch=10, remainder="keep"), num_workers=2)
+    assert sorted(flat(batch["n"].tolist() for batch in loader)) == list(range(ROWS))
+    mapped = DataLoader(MapDataset(ds, transform=int_of), batch_size=50, num_workers=2)
+    assert sorted(flat(batch.tolist() for batch in mapped)) == list(range(ROWS))
+    other.close()
+
+
+def int_of(value):
+    return int(value["n"])

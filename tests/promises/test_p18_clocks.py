@@ -1,0 +1,86 @@
+"""P18: nothing depends on the local clock or on a lock."""
+
+from __future__ import annotations
+
+import ast
+import fcntl
+import itertools
+import os
+import random
+import time
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+import shardio
+from shardio.metadata import HINT_KEY
+from shardio.storage import connect
+from tests.promises.deeds import BASE, DEEDS, prepared, seen
+from tests.promises.places import PLACES, fresh
+
+EVERY_PLACE = pytest.mark.parametrize("place", PLACES)
+ROOMS = ("format", "metadata", "catalog", "writer", "reader")
+
+
+@pytest.fixture
+def jumping_clock(monkeypatch) -> None:
+    """Clocks that jump over centuries, backwards and forwards, at every look."""
+    dice = random.Random(1)
+
+    def jump(*_: object) -> float:
+        return dice.uniform(0, 4e9)
+
+    for name in ("time", "monotonic", "perf_counter"):
+        monkeypatch.setattr(time, name, jump)
+    now = SimpleNamespace(now=lambda _zone: datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=jump()))
+    monkeypatch.setattr("shardio.catalog._commit.datetime", now)
+
+
+@pytest.fixture
+def idle_locks(monkeypatch) -> None:
+    """Locks of files that do nothing, as on some network mounts."""
+    for name in ("flock", "lockf"):
+        monkeypatch.setattr(fcntl, name, lambda *_: None)
+
+
+@EVERY_PLACE
+@pytest.mark.parametrize("deed", DEEDS)
+def test_clocks_that_jump_and_locks_that_do_nothing(deed, place, tmp_path, jumping_clock, idle_locks):
+    """P18: clock jumps, locks that do nothing: the same happens."""
+    url = fresh(place, tmp_path)
+    if not DEEDS[deed].empty:
+        prepared(url)
+        connect(url).put_hint(HINT_KEY, b"1")
+        assert seen(url) == BASE
+    DEEDS[deed].do(url)
+    # From the first version upward, past versions of any date.
+    connect(url).put_hint(HINT_KEY, b"1")
+    assert seen(url) == DEEDS[deed].after
+
+
+def test_times_of_files_mean_nothing(tmp_path):
+    """Copied, restored and touched datasets have any times; the numbers in the names count."""
+    url = str(tmp_path / "ds")
+    prepared(url)
+    paths = [path for path in Path(url).rglob("*") if path.is_file()]
+    times = itertools.cycle([0, 4_000_000_000, 1_000_000_000])
+    for path in random.Random(2).sample(paths, len(paths)):
+        stamp = next(times)
+        os.utime(path, (stamp, stamp))
+    assert seen(url) == BASE
+    assert shardio.gc(url).unclaimed.keys() == {"left-alone"}, "nothing is abandoned because it is old"
+    DEEDS["gc"].do(url)
+    assert seen(url) == BASE
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_no_file_lock_and_no_age_in_the_sources(room):
+    """Of the clock the rooms take the time that a version shows to people, of locks none on a file."""
+    for path in (Path(shardio.__file__).parent / room).glob("*.py"):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        names = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+        assert not names & {"flock", "lockf", "st_mtime", "st_mtime_ns", "st_ctime", "getmtime"}, path
+        used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+        assert not used & {"fcntl", "time"}, path

@@ -1,0 +1,69 @@
+"""P20 of parallel writes: garbage collection beside writers that are killed never removes live data."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+
+import shardio
+from shardio.errors import CommitConflictError
+from tests.parallel import jobs
+from tests.parallel.places import Place
+from tests.parallel.programs import driver, finished
+
+COUNT = 240
+
+
+def collect(url: str, dice: random.Random) -> None:
+    """Collect garbage as somebody would who does not know that others are at work."""
+    with contextlib.suppress(CommitConflictError):
+        shardio.gc(url, keep=dice.choice([1, 2, None]), dry_run=False)
+
+
+def test_collecting_garbage_beside_killed_drivers(tmp_path) -> None:
+    """P20: what a session has stored stays until it is given up by name; what is committed stays for ever."""
+    dice = random.Random(8)
+    place = Place(tmp_path, None)
+    url = place.url()
+    with shardio.DatasetWriter(url, schema=jobs.SCHEMA) as out:
+        out.write({"n": -1})
+    expected = [-1]
+    for k in range(3):
+        items = list(range(1000 * k, 1000 * k + COUNT))
+        options = {"url": url, "items": items, "mode": "append", "session": f"s{k}"}
+        with driver(**options) as process:
+            process.stdout.readline()
+            collect(url, dice)
+            stop = dice.randrange(2, 10)
+            for line in process.stdout:
+                if int(line.split()[1]) >= stop:
+                    break
+            process.kill()
+        collect(url, dice)
+        assert place.numbers(url) == expected
+        with driver(**options) as process:
+            assert finished(process)[1] >= 1, "what the killed driver had stored was kept"
+        expected += items
+        collect(url, dice)
+        assert place.numbers(url) == expected
+
+
+def test_a_session_given_up_while_it_is_written_publishes_nothing(tmp_path) -> None:
+    """P20: a writer that outlives the word of its abandonment is refused, and loses nobody's data."""
+    place = Place(tmp_path, None)
+    url = place.url()
+    with shardio.DatasetWriter(url, schema=jobs.SCHEMA) as out:
+        out.write({"n": -1})
+    options = {"url": url, "count": COUNT, "mode": "append", "session": "doomed"}
+    with driver(**options) as process:
+        for line in process.stdout:
+            if int(line.split()[1]) >= 3:
+                shardio.gc(url, abandon=["doomed"], dry_run=False)
+                break
+        _, err = process.communicate(timeout=60)
+        assert process.returncode == 1
+        assert "abandoned" in err
+    assert place.numbers(url) == [-1]
+    shardio.gc(url, dry_run=False)
+    assert place.numbers(url) == [-1]
+    assert "doomed" not in shardio.gc(url).unclaimed

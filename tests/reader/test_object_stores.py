@@ -1,0 +1,388 @@
+"""Datasets in object stores: how many requests reading takes, the cache, damage on the way, web servers."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import multiprocessing
+import pathlib
+import pickle
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Self
+
+import fsspec
+import numpy as np
+import pytest
+from fsspec.implementations.local import LocalFileSystem
+
+import shardio
+from shardio.catalog import Catalog, commit_receipts
+from shardio.cli import main
+from shardio.errors import CorruptBlockError, NotFoundError, StorageError
+from shardio.metadata import Receipt, ShardTable, SplitReceipt
+from shardio.storage import connect
+from tests.servers import s3
+from tests.servers.faults import FaultServer, Request, fault_server
+from tests.servers.web import folder_server
+
+RECORDS = [b"record %d " % k * (k % 40) for k in range(1200)]
+URL = "s3://bucket/birds"
+
+
+@pytest.fixture(scope="module")
+def running_server() -> Iterator[FaultServer]:
+    with fault_server() as server:
+        yield server
+
+
+@pytest.fixture
+def server(running_server: FaultServer, tmp_path: pathlib.Path) -> FaultServer:
+    write(tmp_path / "birds")
+    running_server.objects.clear()
+    running_server.load(tmp_path / "birds", "/bucket/birds")
+    running_server.plan = lambda _: None
+    running_server.log.clear()
+    return running_server
+
+
+def write(folder: pathlib.Path) -> None:
+    with shardio.DatasetWriter(folder, shard_bytes=30_000, block_bytes=2_000) as out:
+        for record in RECORDS:
+            out.write(record)
+
+
+def opened(server: FaultServer, engine: str | None = "fsspec", **options: object) -> shardio.DatasetReader:
+    return shardio.open(URL, storage_options=s3.options_for(server.url), engine=engine, **options)
+
+
+def asked(server: FaultServer) -> list[str]:
+    """Return the kinds of objects that were asked for, in order, and forget them."""
+    found = []
+    for request, _ in server.log:
+        name = request.path
+        kind = "head" if name.endswith(".shardidx") and request.range and request.range[0] == 0 else "frames"
+        if not name.endswith(".shardidx"):
+            kind = "data" if "/data/" in name else name.split("/")[4]
+        found.append(kind)
+    server.log.clear()
+    return found
+
+
+class Rounds:
+    """Lets nobody have a reply before all requests of the round have arrived; who is missing is a failure."""
+
+    def __init__(self, server: FaultServer, *sizes: int) -> None:
+        self._server, self._sizes, self._answer = server, sizes, server._answer
+        self._arrived = 0
+        self._gates = [asyncio.Event() for _ in sizes]
+
+    def __enter__(self) -> Self:
+        self._server._answer = self._wait
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server._answer = self._answer
+
+    async def _wait(self, *arguments: object) -> bool:
+        self._arrived += 1
+        ends = np.cumsum(self._sizes)
+        number = int(np.searchsorted(ends, self._arrived))
+        assert number < len(ends), "more requests than rounds have room for"
+        if self._arrived == ends[number]:
+            self._gates[number].set()
+        await asyncio.wait_for(self._gates[number].wait(), 30)
+        return await self._answer(*arguments)
+
+
+@pytest.mark.parametrize("engine", ["fsspec", "obstore"])
+def test_a_cold_lookup_takes_two_rounds_and_one_afterwards(server: FaultServer, engine: str) -> None:
+    """The index head; then the block and its part of `frame_stop` together; from then on these two alone."""
+    ds = opened(server, engine)
+    asked(server)
+    with Rounds(server, 1, 2):
+        assert ds[700] == RECORDS[700]
+    assert sorted(asked(server)) == ["data", "frames", "head"]
+    with Rounds(server, 2):
+        assert ds[701] == RECORDS[701]
+    assert sorted(asked(server)) == ["data", "frames"]
+
+
+@pytest.mark.parametrize("engine", ["fsspec", "obstore"])
+def test_a_batch_takes_two_rounds_for_all_shards_together(server: FaultServer, engine: str) -> None:
+    ds = opened(server, engine)
+    shards = ds.num_shards
+    assert shards > 5
+    if engine == "obstore":
+        ds[0]  # the very first read finds out who reads
+    last = (ds.source.stops - 1).tolist()
+    cold = shards - (engine == "obstore")
+    asked(server)
+    with Rounds(server, cold, 2 * shards):
+        assert ds.read(last) == [RECORDS[k] for k in last]
+    assert sorted(asked(server)) == ["data"] * shards + ["frames"] * shards + ["head"] * cold
+    with Rounds(server, 2 * shards):
+        assert ds.read_batch(last)["payload"] == [RECORDS[k] for k in last]
+
+
+def test_many_records_of_one_block_are_one_request(server: FaultServer) -> None:
+    ds = opened(server)
+    ds[5]
+    asked(server)
+    assert ds.read([5, 3, 4, 5, 3]) == [RECORDS[k] for k in (5, 3, 4, 5, 3)]
+    assert sorted(asked(server)) == ["data", "frames"]
+
+
+@pytest.fixture
+def large(server: FaultServer, tmp_path: pathlib.Path) -> FaultServer:
+    """10,000 shards by name; only the first ones exist, since nobody has a reason to look."""
+    catalog = Catalog(connect(str(tmp_path / "birds")))
+    version = catalog.latest()
+    assert version is not None
+    entry = catalog.table(version)[0]
+    entries = [
+        replace(entry, key=entry.key.replace("-00000.tfrecord", f"-{n:05d}.tfrecord"))
+        for n in range(1000, 11_000)
+    ]
+    receipt = Receipt(
+        session="large",
+        task=0,
+        attempt="0",
+        complete=True,
+        table=ShardTable.of(entries),
+        splits={"train": SplitReceipt(10_000 * entry.rows, 0)},
+        mode="append",
+        base_version=1,
+    )
+    commit_receipts(catalog, [receipt], mode="append", base_version=1)
+    server.load(tmp_path / "birds", "/bucket/birds")
+    return server
+
+
+def length_and_requests(ds: shardio.DatasetReader) -> int:
+    return len(ds)
+
+
+def test_opening_10_000_shards_reads_the_manifest_and_its_lists(large: FaultServer) -> None:
+    """Opening a dataset of 10,000 shards reads the manifest, its lists and nothing else."""
+    ds = opened(large)
+    assert ds.num_shards > 10_000
+    assert len(ds) > 1_000_000
+    # The hint, the manifest it names, the next one that is not there, and two lists.
+    assert asked(large) == ["latest", "manifests", "manifests", "lists", "lists"]
+    ds[5:900_000:7].select([3, 1])
+    assert asked(large) == []
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_a_process_pool_is_told_the_version(large: FaultServer, method: str) -> None:
+    """What was resolved is passed on, not looked up again: the manifest by its number, and its lists."""
+    ds = opened(large)
+    asked(large)
+    assert len(pickle.dumps(ds)) < 2000
+    context = multiprocessing.get_context(method)
+    with concurrent.futures.ProcessPoolExecutor(1, mp_context=context) as pool:
+        assert pool.submit(length_and_requests, ds).result() == len(ds)
+    assert asked(large) == ["manifests", "lists", "lists"]
+
+
+# The cache
+
+
+def test_a_second_epoch_reads_nothing_remote(server: FaultServer, tmp_path: pathlib.Path, capsys) -> None:
+    folder = tmp_path / "cache"
+    cache = shardio.CacheOptions(folder, max_bytes=1 << 24)
+    first = opened(server, cache=cache)
+    assert list(first) == RECORDS
+    assert first.stats["cache_hits"] == 0
+    ds = opened(server, cache=cache)
+    asked(server)
+    for _ in range(2):
+        assert list(ds) == RECORDS
+        assert ds.read(range(0, 1200, 7)) == RECORDS[::7]
+    stream = shardio.stream(ds, global_batch=64, seed=3, remainder="keep")
+    assert sorted(record for batch in stream for record in batch["payload"]) == sorted(RECORDS)
+    assert asked(server) == []
+    assert ds.stats["bytes_read"] == 0
+    assert main(["info", "--cache", str(folder)]) == 0
+    assert "blocks" in capsys.readouterr().out
+    (tmp_path / "cache" / "mine.txt").write_text("mine")
+    assert main(["cache", "clear", str(folder)]) == 0
+    assert [path.name for path in folder.rglob("*") if path.is_file()] == ["mine.txt"]
+    assert list(ds) == RECORDS
+
+
+@pytest.mark.parametrize("how", ["flip", "cut", "swap"])
+def test_damaged_cache_entries_are_fetched_again(
+    server: FaultServer, tmp_path: pathlib.Path, how: str
+) -> None:
+    """P10: the cache is only a cache: never wrong."""
+    cache = shardio.CacheOptions(tmp_path / "cache", max_bytes=1 << 24)
+    assert list(opened(server, cache=cache)) == RECORDS
+    entries = sorted(path for path in (tmp_path / "cache").rglob("*.block"))
+    assert len(entries) > 20
+    contents = [path.read_bytes() for path in entries]
+    for k, path in enumerate(entries):
+        content = bytearray(contents[k])
+        if how == "flip":
+            content[len(content) // 2] ^= 4
+        elif how == "cut":
+            del content[len(content) // 2 :]
+        else:
+            content = bytearray(contents[k - 1])
+        path.write_bytes(content)
+    ds = opened(server, cache=cache)
+    asked(server)
+    assert list(ds) == RECORDS
+    assert "data" in asked(server)
+    assert ds.stats["cache_hits"] == 0
+    assert list(ds) == RECORDS
+    assert asked(server) == []
+
+
+def test_a_full_disk_means_uncached_reads(server: FaultServer, tmp_path: pathlib.Path, caplog) -> None:
+    """P11: a full disk never fails a read."""
+    (tmp_path / "file").write_bytes(b"")
+    cache = shardio.CacheOptions(tmp_path / "file", max_bytes=1 << 24)
+    ds = opened(server, cache=cache)
+    assert list(ds) == RECORDS
+    assert ds.read([7, 3]) == [RECORDS[7], RECORDS[3]]
+    assert len(caplog.records) == 1
+
+
+# Damage on the way
+
+
+@pytest.mark.parametrize("engine", ["fsspec", "obstore"])
+@pytest.mark.parametrize("what", ["data", "frames"])
+def test_a_damaged_reply_is_fetched_once_more(server: FaultServer, engine: str, what: str) -> None:
+    """On damage: fetch once more from the source, then the caller's policy."""
+    ds = opened(server, engine)
+    ds[0]
+    asked(server)
+    suffix = ".tfrecord" if what == "data" else ".shardidx"
+    waiting = [True]
+    server.plan = lambda r: "damaged" if r.path.endswith(suffix) and waiting and waiting.pop() else None
+    assert ds.read([1, 30]) == [RECORDS[1], RECORDS[30]]
+    assert ds.stats["refetched"] == 1
+    assert waiting == []
+
+
+@pytest.mark.parametrize("engine", ["fsspec", "obstore"])
+def test_lasting_damage_is_told_with_its_address(server: FaultServer, engine: str) -> None:
+    """P21: errors give exact addresses."""
+    ds = opened(server, engine)
+    place = ds.locate(40)
+    asked(server)
+    server.plan = lambda r: "damaged" if r.path.endswith(".tfrecord") else None
+    for read in (lambda: ds[40], lambda: ds.read([700, 40]), lambda: list(ds)):
+        with pytest.raises(CorruptBlockError) as caught:
+            read()
+        assert caught.value.url is not None
+        assert caught.value.url.startswith("s3://bucket/birds/data/")
+        assert caught.value.row is not None
+    with pytest.raises(CorruptBlockError) as caught:
+        ds[40]
+    assert caught.value.url == place.url
+    assert caught.value.shard == place.shard
+    assert caught.value.start <= place.start < caught.value.stop
+    assert ds.stats["refetched"] >= 4
+
+
+@pytest.mark.parametrize("engine", ["fsspec", "obstore"])
+@pytest.mark.parametrize(
+    "fault", ["503", "reset", "short body, short length", "ignored range", "stale", "slowdown"]
+)
+def test_no_fault_reaches_the_records(server: FaultServer, engine: str, fault: str) -> None:
+    """P9: a short, long, stale or mixed network reply is never returned as data."""
+    server.stale = {path: bytes(len(content)) for path, content in server.objects.items()}
+    ds = opened(server, engine)
+    assert ds[3] == RECORDS[3]
+    # Each object goes wrong once, at a random request: what lasts is another test.
+    dice, hit = random.Random(1), set()
+
+    def plan(request: Request) -> str | None:
+        if "/data/" not in request.path or request.path in hit or dice.random() > 0.5:
+            return None
+        hit.add(request.path)
+        return fault
+
+    server.plan = plan
+    for seed in range(3):
+        wanted = np.random.default_rng(seed).integers(0, 1200, 50)
+        assert ds.read(wanted) == [RECORDS[k] for k in wanted]
+    assert list(ds[200:600]) == RECORDS[200:600]
+    assert len(hit) > 5
+
+
+def test_records_before_a_missing_shard_are_delivered(server: FaultServer) -> None:
+    """Reading ahead changes nothing about the order in which things are told."""
+    ds = opened(server)
+    third = ds.source.table.key[3]
+    del server.objects[f"/bucket/birds/{third}"]
+    rows = iter(ds)
+    good = int(ds.source.stops[2])
+    assert [next(rows) for _ in range(good)] == RECORDS[:good]
+    with pytest.raises(NotFoundError):
+        next(rows)
+
+
+# Web servers and other filesystems
+
+
+@pytest.mark.parametrize("engine", ["fsspec", "obstore"])
+def test_a_web_server_serves_a_dataset(tmp_path: pathlib.Path, engine: str) -> None:
+    """Opens through the hint, or with `version=` where there is none; a stale hint is followed upward."""
+    write(tmp_path / "birds")
+    with shardio.DatasetWriter(tmp_path / "birds", mode="append") as out:
+        out.write(b"new")
+    with folder_server(tmp_path) as url:
+        root = f"{url}/birds"
+        ds = shardio.open(root, engine=engine)
+        assert (ds.version, len(ds)) == (2, 1201)
+        assert ds.read([1200, 5]) == [b"new", RECORDS[5]]
+        assert list(shardio.open(root, engine=engine, version=1)) == RECORDS
+        hint = tmp_path / "birds" / "_shardio" / "latest"
+        hint.write_text("1")
+        assert shardio.open(root, engine=engine).version == 2
+        hint.unlink()
+        assert shardio.open(root, version=2, engine=engine)[1200] == b"new"
+        with pytest.raises(StorageError, match="name the version"):
+            shardio.open(root, engine=engine)
+        with pytest.raises(StorageError, match="web server"):
+            shardio.DatasetWriter(root, mode="append")
+
+
+class Unknown(LocalFileSystem):
+    protocol = ("unknownfs",)
+    local_file = False
+
+
+def test_an_unknown_filesystem_takes_a_single_writer(tmp_path: pathlib.Path) -> None:
+    fsspec.register_implementation("unknownfs", Unknown, clobber=True)
+    url = f"unknownfs://{tmp_path}/ds"
+    with pytest.raises(StorageError, match="only if it is absent"):
+        shardio.DatasetWriter(url)
+    for mode in ("create", "append"):
+        with shardio.DatasetWriter(url, mode=mode, single_writer=True) as out:
+            out.write(b"wren")
+    ds = shardio.open(url)
+    assert (ds.version, list(ds), ds[1]) == (2, [b"wren", b"wren"], b"wren")
+
+
+def test_gc_lists_uploads_that_were_broken_off() -> None:
+    import boto3
+
+    with s3.moto() as endpoint:
+        bucket, options = s3.make_bucket(endpoint), s3.options_for(endpoint)
+        url = f"s3://{bucket}/ds"
+        with shardio.DatasetWriter(url, storage_options=options) as out:
+            out.write(b"wren")
+        keys = {"aws_access_key_id": "testing", "aws_secret_access_key": "testing"}
+        client = boto3.client("s3", endpoint_url=endpoint, region_name="us-east-1", **keys)
+        client.create_multipart_upload(Bucket=bucket, Key="ds/data/train-lost.tfrecord")
+        client.close()
+        report = shardio.gc(url, storage_options=options)
+        assert [info.key for info in report.temporaries] == ["data/train-lost.tfrecord"]
+        assert report.doomed == ()

@@ -1,0 +1,82 @@
+"""Data roots: shards that lie elsewhere are read where the caller allows it, and nowhere else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import shardio
+from shardio.catalog import Catalog
+from shardio.errors import StorageError
+from shardio.metadata import ListRef, Manifest, ShardEntry, ShardTable, manifest_key, seal_list, seal_manifest
+from shardio.storage import connect
+from tests.promises.places import GOLDEN, copied, payloads
+
+
+@pytest.fixture
+def elsewhere(tmp_path) -> tuple[str, str]:
+    """A dataset whose index lies with it, and whose shard lies under another root."""
+    source = copied(GOLDEN / "three", "local", tmp_path)
+    catalog = Catalog(connect(source))
+    (entry,) = catalog.table(catalog.load())
+    root = tmp_path / "ds"
+    store = connect(root)
+    store.put_new(entry.usual_index_key, Path(source, entry.usual_index_key).read_bytes())
+    Path(source, entry.usual_index_key).unlink()
+    table = ShardTable.of([ShardEntry(**{**vars(entry), "root": 1, "stamp": "etag"})])
+    data, sha256 = seal_list(table)
+    store.put_new("_shardio/lists/a.list", data)
+    manifest = Manifest(
+        dataset_uuid=bytes(16),
+        version=1,
+        parent_version=0,
+        parent_sha256=b"",
+        write_id=bytes(16),
+        roots={1: source},
+        lists=(ListRef("_shardio/lists/a.list", len(data), sha256, 1),),
+        splits=tuple(table.totals().values()),
+    )
+    store.put_new(manifest_key(1), seal_manifest(manifest)[0])
+    return str(root), source
+
+
+def test_a_root_is_read_only_where_allowed(elsewhere, monkeypatch):
+    """A data root that the caller did not allow MUST NOT be touched; it is compared as text, and the caller's
+    URL is opened.
+    """
+    url, root = elsewhere
+    touched: list[str] = []
+
+    def note(place: str, **options):
+        touched.append(place)
+        return connect(place, **options)
+
+    monkeypatch.setattr("shardio.reader._source.connect", note)
+    for allowed in (
+        None,
+        {},
+        {root + "x": {}},
+        {str(Path(root).parent): {}},
+        {root + "/../" + Path(root).name: {}},
+    ):
+        with pytest.raises(StorageError, match="that place is not allowed") as caught:
+            shardio.open(url, allow_roots=allowed)
+        assert caught.value.found == root
+        assert f"allow_roots={{{root!r}: {{}}}}" in str(caught.value.advice)
+    assert root not in touched
+    assert list(shardio.open(url, allow_roots={root: {}})) == payloads("three", 1, "train")
+    assert list(shardio.open(url, allow_roots={root + "/": {}})) == payloads("three", 1, "train")
+    assert root in touched
+
+
+def test_an_adopted_shard_that_changed_is_stale(elsewhere):
+    url, root = elsewhere
+    (shard,) = Path(root, "data").iterdir()
+    shard.write_bytes(shard.read_bytes() + b"more")
+    with pytest.raises(
+        shardio.errors.StaleIndexError, match="another size than when it was indexed"
+    ) as caught:
+        list(shardio.open(url, allow_roots={root: {}}))
+    assert caught.value.url == str(shard)
+    assert "shardio index" in str(caught.value.advice)

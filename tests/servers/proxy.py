@@ -1,0 +1,155 @@
+"""A TCP proxy that loses replies to order: none of it, some bytes of it, or after it was received in full.
+
+It relays bytes between client and server without understanding them.  What the server sends after the client
+has spoken is a reply; the plan says how many of its bytes the client gets before the connection breaks.  By
+then the server has done what it was asked to do, and the client cannot know.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import struct
+import threading
+import urllib.parse
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+
+class Exchange(NamedTuple):
+    """A request that a reply belongs to: its number, and its first bytes."""
+
+    number: int
+    head: bytes
+
+    @property
+    def method(self) -> str:
+        return self.head.partition(b" ")[0].decode("latin-1")
+
+    @property
+    def path(self) -> str:
+        return urllib.parse.unquote(self.head.split(b" ", 2)[1].decode("latin-1"))
+
+
+# Bytes of the reply that are let through; None for all.  Called before the request is passed on, and again,
+# with `answered`, once the reply begins.
+Plan = Callable[[Exchange, bool], int | None]
+
+
+class Proxy:
+    """Relays to one server; `plan` may be replaced at any time."""
+
+    def __init__(self, upstream: str) -> None:
+        parts = urllib.parse.urlsplit(upstream)
+        self._upstream = (parts.hostname, parts.port)
+        self.url = ""
+        self.plan: Plan = lambda _exchange, _answered: None
+        self.exchanges: list[Exchange] = []
+        self.lost = 0
+
+    async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError, asyncio.IncompleteReadError):
+            to_reader, to_writer = await asyncio.open_connection(*self._upstream)
+            try:
+                await _Link(self, (reader, writer), (to_reader, to_writer)).run()
+            finally:
+                to_writer.close()
+        writer.close()
+
+
+class _Link:
+    """One connection; requests are told from replies by who spoke last."""
+
+    def __init__(self, proxy: Proxy, client: tuple, server: tuple) -> None:
+        self._proxy = proxy
+        self._client, self._to_client = client
+        self._server, self._to_server = server
+        self._exchange: Exchange | None = None
+        self._answering = True
+
+    async def run(self) -> None:
+        sides = [asyncio.ensure_future(self._requests()), asyncio.ensure_future(self._replies())]
+        try:
+            await asyncio.wait(sides, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for side in sides:
+                side.cancel()
+            await asyncio.gather(*sides, return_exceptions=True)
+
+    async def _requests(self) -> None:
+        while data := await self._client.read(1 << 16):
+            if self._answering:
+                self._answering = False
+                self._exchange = Exchange(len(self._proxy.exchanges), data[:1000])
+                self._proxy.exchanges.append(self._exchange)
+                if self._proxy.plan(self._exchange, False) == -1:
+                    # The request itself is lost.
+                    self._proxy.lost += 1
+                    self._break()
+                    return
+            self._to_server.write(data)
+            await self._to_server.drain()
+
+    async def _replies(self) -> None:
+        left: int | None = None
+        while data := await self._server.read(1 << 16):
+            # "100 Continue" is no reply: the body of the request is still to come.
+            interim = data.startswith(b"HTTP/1.1 100") and data.endswith(b"\r\n\r\n") and len(data) < 100
+            if not self._answering and not interim:
+                self._answering = True
+                assert self._exchange is not None
+                left = self._proxy.plan(self._exchange, True)
+            if left is not None:
+                part, left = data[:left], left - len(data)
+                self._to_client.write(part)
+                if left <= 0:
+                    self._proxy.lost += 1
+                    await self._to_client.drain()
+                    self._break()
+                    return
+                continue
+            self._to_client.write(data)
+            await self._to_client.drain()
+
+    def _break(self) -> None:
+        link = self._to_client.get_extra_info("socket")
+        link.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self._to_client.transport.abort()
+
+
+@contextlib.contextmanager
+def proxy(upstream: str) -> Iterator[Proxy]:
+    """Run a proxy on a loop of its own."""
+    relay = Proxy(upstream)
+    loop = asyncio.new_event_loop()
+    tasks: set[asyncio.Task[None]] = set()
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        tasks.add(task)
+        with contextlib.suppress(asyncio.CancelledError):
+            await relay.handle(reader, writer)
+        tasks.discard(task)
+
+    async def start() -> asyncio.Server:
+        return await asyncio.start_server(handle, "127.0.0.1", 0)
+
+    async def stop() -> None:
+        listening.close()
+        for task in list(tasks):
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    listening = loop.run_until_complete(start())
+    relay.url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    try:
+        yield relay
+    finally:
+        asyncio.run_coroutine_threadsafe(stop(), loop).result()
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()

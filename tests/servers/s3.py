@@ -1,0 +1,65 @@
+"""An S3 server in this process (moto), and buckets on it."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import logging
+import os
+from typing import TYPE_CHECKING, Any
+
+from tests.servers.processes import PYTHON, free_port, running
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_numbers = itertools.count()
+CREDENTIALS = {"key": "testing", "secret": "testing"}
+
+
+def options_for(endpoint: str, **more: Any) -> dict[str, Any]:
+    """Return storage_options, in fsspec's terms, for an S3 server at `endpoint`."""
+    region = {"region_name": "us-east-1"}
+    return {**CREDENTIALS, "endpoint_url": endpoint, "client_kwargs": region, **more}
+
+
+@contextlib.contextmanager
+def moto() -> Iterator[str]:
+    """Run moto's S3 on a free port of the loopback; yield its endpoint."""
+    from moto.server import ThreadedMotoServer
+
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    try:
+        yield f"http://{host}:{port}"
+    finally:
+        server.stop()
+
+
+def make_bucket(endpoint: str, name: str | None = None) -> str:
+    """Create a bucket of a new name and return the name."""
+    import boto3
+
+    name = name or f"bucket-{next(_numbers)}"
+    client = boto3.client(
+        "s3",
+        endpoint_url=endpoint,
+        aws_access_key_id="testing",
+        aws_secret_access_key="testing",
+        region_name="us-east-1",
+    )
+    client.create_bucket(Bucket=name)
+    client.close()
+    return name
+
+
+@contextlib.contextmanager
+def ministack() -> Iterator[str]:
+    """Run ministack, an S3 server of another make, as a program of its own; yield its endpoint."""
+    port = free_port()
+    env = {"BIND_HOST": "127.0.0.1", "GATEWAY_PORT": str(port), "SERVICES": "s3", "LOG_LEVEL": "ERROR"}
+    env["PATH"] = os.environ["PATH"]
+    with running([str(PYTHON / "ministack")], port, env=env):
+        yield f"http://127.0.0.1:{port}"

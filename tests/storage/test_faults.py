@@ -1,0 +1,368 @@
+"""What the network does to reads and writes: the truth comes back, or the documented error (P9, P16, P17)."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import dataclasses
+import pathlib
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from shardio.errors import NotFoundError, ShardioError, StorageError
+from shardio.storage import (
+    ChangedObjectError,
+    RemoteStore,
+    ShortReadError,
+    Tuning,
+    UnknownOutcomeError,
+)
+from shardio.storage._backends import backend_of
+from shardio.storage._keys import split_url
+from tests.servers.faults import READ_FAULTS, FaultServer, Request, fault_server
+from tests.servers.s3 import options_for
+from tests.suites.clock import FakeClock
+
+CONTENT = np.random.default_rng(3).integers(0, 256, 200_000, np.uint8).tobytes()
+OLD = np.random.default_rng(4).integers(0, 256, 200_000, np.uint8).tobytes()
+KEY = "data/train-0.tfrecord"
+CLIENTS = ["s3 fsspec", "s3 obstore", "http fsspec", "http obstore"]
+# Each range is its own request.
+QUICK = Tuning(gap=0, stall=10.0, slowest=1e9, concurrency=24, hedge_quantile=1.0)
+
+
+def tuning_for(fault: str, **changes: float) -> Tuning:
+    """What never answers is given up soon; everything else may take its time on a busy machine."""
+    slow = {"stall": 0.4} if fault in {"never", "trickle"} else {}
+    return dataclasses.replace(QUICK, **slow, **changes)
+
+
+@pytest.fixture(scope="module")
+def running_server() -> Iterator[FaultServer]:
+    with fault_server() as server:
+        yield server
+
+
+@pytest.fixture
+def server(running_server: FaultServer) -> FaultServer:
+    running_server.objects = {f"/bucket/root/{KEY}": CONTENT}
+    running_server.stale = {f"/bucket/root/{KEY}": OLD}
+    running_server.plan = lambda _: None
+    running_server.token = None
+    running_server.keeps_metadata = True
+    running_server.seen.clear()
+    running_server.log.clear()
+    return running_server
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+def open_store(
+    server: FaultServer, client: str, clock: FakeClock, tuning: Tuning = QUICK, **options: object
+) -> RemoteStore:
+    protocol, engine = client.split()
+    if protocol == "s3":
+        root, merged = "s3://bucket/root", options_for(server.url, **options)
+    else:
+        root, merged = f"{server.url}/bucket/root", options
+    backend = backend_of(split_url(root), merged, engine=engine, single_writer=False)
+    return RemoteStore(backend, tuning=tuning, clock=clock)
+
+
+def ranges(seed: int, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Ranges that do not touch, in any order."""
+    chance = np.random.default_rng(seed)
+    edges = np.sort(chance.choice(len(CONTENT), 2 * count, replace=False))
+    order = chance.permutation(count)
+    return edges[0::2][order], edges[1::2][order]
+
+
+@pytest.mark.parametrize("fault", READ_FAULTS)
+@pytest.mark.parametrize("client", CLIENTS)
+def test_reads_return_the_truth_or_the_documented_error(
+    server: FaultServer, clock: FakeClock, client: str, fault: str
+) -> None:
+    """P9: a short, long, stale or mixed network reply is never returned as data."""
+    store = open_store(server, client, clock, tuning_for(fault))
+    file = store.open(KEY, size=len(CONTENT))
+    # The first read settles which object this is.
+    assert bytes(file.read(0, 10)) == CONTENT[:10]
+    server.random_faults(fault, 0.2)
+    good = 0
+    for seed in range(4):
+        starts, stops = ranges(seed, 10)
+        try:
+            got = file.read_many(starts, stops)
+        except StorageError as error:
+            assert error.url == store.url_of(KEY)  # noqa: PT017 - both outcomes are allowed
+            continue
+        assert [bytes(view) for view in got] == [CONTENT[a:b] for a, b in zip(starts, stops, strict=True)]
+        good += 1
+    # A fifth of the replies is wrong: nearly all reads succeed all the same, except where nobody can tell
+    # that asking again would help.
+    assert good >= (0 if fault == "redirect nowhere" else 3)
+    server.plan = lambda _: None
+    assert bytes(file.read(5, 50)) == CONTENT[5:50]
+
+
+@pytest.mark.parametrize("fault", READ_FAULTS)
+@pytest.mark.parametrize("client", ["s3 obstore", "http fsspec"])
+def test_a_lasting_fault_is_an_error_in_the_end(
+    server: FaultServer, clock: FakeClock, client: str, fault: str
+) -> None:
+    """P9, P16: whatever lasts becomes the documented error, within the deadline and with few requests."""
+    store = open_store(server, client, clock, tuning_for(fault, deadline=1.0))
+    file = store.open(KEY, size=len(CONTENT))
+    assert bytes(file.read(0, 10)) == CONTENT[:10]
+    server.random_faults(fault, 1.0)
+    before, begun = server.seen["GET"], clock.time
+    with pytest.raises(StorageError) as caught:
+        file.read(100, 200)
+    assert caught.value.url == store.url_of(KEY)
+    assert clock.time - begun <= 1.0
+    # A redirect that leads back to itself is followed ten times by the HTTP libraries.
+    assert server.seen["GET"] - before <= (200 if fault == "redirect" else 20)
+    if fault.startswith("stale"):
+        assert isinstance(caught.value, ChangedObjectError)
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_small_metadata_is_held_to_the_same(server: FaultServer, clock: FakeClock, client: str) -> None:
+    """P9: also a whole object; a body cut short on the way is noticed, because the reply tells the size."""
+    server.objects["/bucket/root/m"] = CONTENT[:5000]
+    store = open_store(server, client, clock)
+    for fault in (
+        "short body, right length",
+        "short body, short length",
+        "reset",
+        "503",
+        "portal",
+        "no range",
+    ):
+        server.next_faults(fault, fault)
+        assert store.get("m", max_bytes=10_000) == CONTENT[:5000], fault
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize(
+    ("fault", "kind"), [("403", StorageError), ("absent", NotFoundError), ("past the end", ShortReadError)]
+)
+def test_what_cannot_succeed_is_not_tried_again(
+    server: FaultServer, clock: FakeClock, client: str, fault: str, kind: type[ShardioError]
+) -> None:
+    """P16: 404, 403 and 416 are explained at once."""
+    store = open_store(server, client, clock)
+    file = store.open(KEY)
+    file.read(0, 10)
+    key, place = KEY, (100, 200)
+    if fault == "403":
+        server.random_faults("403", 1.0)
+    elif fault == "absent":
+        key = "data/none"
+    else:
+        place = (len(CONTENT) + 5, len(CONTENT) + 9)
+    before = server.seen["GET"]
+    with pytest.raises(kind) as caught:
+        (file if key == KEY else store.open(key)).read(*place)
+    assert server.seen["GET"] - before <= 1
+    assert clock.slept == []
+    if fault == "403":
+        assert "credentials" in str(caught.value)
+
+
+def test_retry_after_is_obeyed(server: FaultServer, clock: FakeClock) -> None:
+    for client in ("s3 fsspec", "http fsspec"):
+        store = open_store(server, client, clock)
+        server.next_faults("429")
+        begun = clock.time
+        store.get_range(KEY, 0, 10)
+        assert clock.time - begun >= 7
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_the_libraries_below_do_not_retry(server: FaultServer, clock: FakeClock, client: str) -> None:
+    """P16: one layer. Left alone, s3fs and botocore send 25 requests for one read."""
+    for fault in ("503", "500", "slowdown", "reset", "reset before", "never"):
+        store = open_store(server, client, clock, tuning_for(fault))
+        file = store.open(KEY, size=len(CONTENT))
+        server.plan = lambda _: None
+        file.read(0, 10)
+        server.log.clear()
+        clock.slept.clear()
+        server.random_faults(fault, 1.0)
+        with pytest.raises(StorageError, match="tried"):
+            open_store_file_read(file, store, clock)
+        data = [r for r, _ in server.log if r.method == "GET"]
+        # An attempt is followed by a sleep, except the last.
+        assert len(data) == len(clock.slept) + 1
+
+
+def open_store_file_read(file: object, store: RemoteStore, clock: FakeClock) -> None:
+    """Read with a clock that makes the third attempt the last one within the deadline."""
+    clock.time += 0  # time passes in sleeps only
+    limit = clock.time + QUICK.deadline
+    plain = clock.sleep
+
+    async def sleep(seconds: float) -> None:
+        await plain(seconds)
+        if len(clock.slept) >= 3:
+            clock.time = limit
+
+    clock.sleep = sleep
+    try:
+        file.read(20, 40)
+    finally:
+        clock.sleep = plain
+
+
+@pytest.mark.parametrize("client", ["s3 fsspec", "s3 obstore"])
+def test_an_outage_gets_fewer_requests_than_normal_work(
+    server: FaultServer, clock: FakeClock, client: str
+) -> None:
+    """P16: in an outage of 60 simulated seconds, requests stay below 1.1 times those of normal work."""
+    store = open_store(server, client, clock)
+    file = store.open(KEY, size=len(CONTENT))
+    file.read(0, 10)
+    end = clock.time + 60
+    server.plan = lambda r: "503" if r.range and clock.time < end else None
+    server.log.clear()
+    readers = 16
+    with concurrent.futures.ThreadPoolExecutor(readers) as pool:
+        got = list(pool.map(lambda k: bytes(file.read(k * 100, k * 100 + 50)), range(readers)))
+    assert got == [CONTENT[k * 100 : k * 100 + 50] for k in range(readers)]
+    requests = sum(1 for r, _ in server.log if r.method == "GET")
+    # One reader that gets an answer in 100 ms sends 600 requests in that time, and there are 16.
+    assert requests <= 16 * 60 * 10 * 1.1
+    # The budget binds harder than that: its stock, its refill by time, and a first attempt of each.
+    assert requests <= QUICK.retry_burst + 60 * 2 * QUICK.retries_per_second + 2 * readers
+
+
+@pytest.mark.parametrize("client", ["s3 fsspec", "s3 obstore"])
+def test_rotating_credentials_are_picked_up(
+    server: FaultServer,
+    clock: FakeClock,
+    client: str,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: pathlib.Path,
+) -> None:
+    """P17: a run of days survives rotating credentials; a client is rebuilt at most once a minute."""
+    profile = tmp_path / "credentials"
+
+    def rotate(token: str) -> None:
+        profile.write_text(
+            f"[default]\naws_access_key_id = a\naws_secret_access_key = b\naws_session_token = {token}\n"
+        )
+
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(profile))
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    rotate("one")
+    server.token = "one"
+    store = open_store(server, client, clock, key=None, secret=None)
+    file = store.open(KEY, size=len(CONTENT))
+    for round_number, token in enumerate(["two", "three", "four"]):
+        assert bytes(file.read(0, 100)) == CONTENT[:100]
+        rotate(token)
+        server.token = token
+        clock.time += 3600
+        place = 1000 * round_number
+        assert bytes(file.read(place, place + 100)) == CONTENT[place : place + 100]
+        assert store.get_range(KEY, 5, 9) == CONTENT[5:9]
+    # Expired, and nobody renews: an error that says so, after few rebuilds.
+    server.token = "unknown"
+    builds: list[int] = []
+    connect = store._connect
+
+    def counted(expired: object) -> object:
+        builds.append(1)
+        return connect(expired)
+
+    monkeypatch.setattr(store._processes.here(), "_connect", counted)
+    clock.time += 3600
+    with pytest.raises(StorageError, match="expired"):
+        file.read(0, 100)
+    assert len(builds) <= 1 + QUICK.deadline // QUICK.renewal
+
+
+# Writing
+
+
+@pytest.fixture
+def writer(server: FaultServer, clock: FakeClock) -> RemoteStore:
+    store = open_store(server, "s3 fsspec", clock)
+    assert store.put_new("first", b"1")
+    return store
+
+
+@pytest.mark.parametrize("keeps_metadata", [True, False])
+@pytest.mark.parametrize("fault", ["reset after", "503 after", "reset before", "503", "409", "slowdown"])
+def test_a_write_whose_reply_is_lost_is_recognised(
+    server: FaultServer, writer: RemoteStore, fault: str, keeps_metadata: bool, tmp_path: pathlib.Path
+) -> None:
+    """P2: a lost reply is not a failure: what stands there is ours, or we put it again."""
+    server.keeps_metadata = keeps_metadata
+    for number in range(3):
+        server.next_faults(*[fault] * (number + 1), method="PUT")
+        assert writer.put_new(f"m{number}", f"write {number}".encode()) is True
+        assert server.objects[f"/bucket/root/m{number}"] == f"write {number}".encode()
+    spool = tmp_path / "spool"
+    spool.write_bytes(CONTENT)
+    server.next_faults(fault, method="PUT")
+    assert writer.put_new("large", spool) is True
+    assert server.objects["/bucket/root/large"] == CONTENT
+
+
+def test_another_writers_object_is_never_taken_for_ours(server: FaultServer, writer: RemoteStore) -> None:
+    """P3: a lost reply, and meanwhile somebody else won."""
+
+    def plan(request: Request) -> str | None:
+        if request.method == "PUT" and request.path.endswith("/m") and request.path not in server.objects:
+            server.objects[request.path] = b"theirs"
+            return "reset before"
+        return None
+
+    server.plan = plan
+    assert writer.put_new("m", b"ours!!") is False
+    assert server.objects["/bucket/root/m"] == b"theirs"
+
+
+def test_a_write_without_any_answer_has_an_unknown_outcome(server: FaultServer, writer: RemoteStore) -> None:
+    server.plan = lambda r: "reset before" if r.method == "PUT" else None
+    with pytest.raises(UnknownOutcomeError, match="unknown"):
+        writer.put_new("m", b"1")
+
+
+def test_a_refused_write_has_a_known_outcome(server: FaultServer, writer: RemoteStore) -> None:
+    server.plan = lambda r: "403" if r.method == "PUT" else None
+    with pytest.raises(StorageError, match="denied") as caught:
+        writer.put_new("m", b"1")
+    assert not isinstance(caught.value, UnknownOutcomeError)
+
+
+def test_a_store_that_replaces_is_found_out_before_anything_is_written(
+    server: FaultServer, clock: FakeClock
+) -> None:
+    """The capability probe: a server that ignores `If-None-Match` takes no commit."""
+
+    def deaf(request: Request) -> None:
+        request.headers.pop("if-none-match", None)
+
+    server.plan = deaf
+    store = open_store(server, "s3 fsspec", clock)
+    with pytest.raises(StorageError, match="single_writer=True"):
+        store.put_new("m", b"1")
+    assert [path for path in server.objects if not path.endswith(KEY)] == []
+
+
+def test_the_probe_is_asked_once_and_cleans_up(server: FaultServer, clock: FakeClock) -> None:
+    store = open_store(server, "s3 fsspec", clock)
+    store.put_new("a", b"1")
+    server.log.clear()
+    store.put_new("b", b"1")
+    assert [r.method for r, _ in server.log] == ["PUT"]
+    assert sorted(server.objects) == ["/bucket/root/a", "/bucket/root/b", f"/bucket/root/{KEY}"]

@@ -1,0 +1,246 @@
+"""Local folders: the laws, and what only a disk can do to us."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import errno
+import multiprocessing
+import os
+import pathlib
+import pickle
+import stat
+
+import pytest
+
+from shardio.errors import NotFoundError, StorageError
+from shardio.storage import LocalStore, ShortReadError, Store, UnknownOutcomeError, connect
+from shardio.storage import _create as creation
+from tests.suites.store import CONTENT, StoreLaws, put_from_process
+
+
+class TestLocal(StoreLaws):
+    start_method = "fork"
+    processes = 16
+
+    @pytest.fixture
+    def store(self, tmp_path: pathlib.Path) -> Store:
+        return connect(tmp_path / "root")
+
+
+class TestWithoutLinks(StoreLaws):
+    """A filesystem without hard links, such as exFAT or many FUSE mounts: rename without replacing."""
+
+    start_method = "fork"
+    processes = 16
+
+    @pytest.fixture
+    def store(self, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Store:
+        monkeypatch.setattr(os, "link", refuse(errno.EPERM))
+        return connect(tmp_path / "root")
+
+
+def refuse(number: int):
+    def call(*_: object, **__: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    return call
+
+
+@pytest.fixture
+def store(tmp_path: pathlib.Path) -> LocalStore:
+    found = connect(tmp_path)
+    assert isinstance(found, LocalStore)
+    return found
+
+
+def files(store: LocalStore) -> list[str]:
+    return sorted(os.listdir(store.url))
+
+
+def test_connect_touches_nothing(tmp_path: pathlib.Path) -> None:
+    for url in (tmp_path / "x", f"file://{tmp_path}/x/", f"{tmp_path}/y/../x"):
+        assert connect(url).url == str(tmp_path / "x")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_links_and_renames_only_a_single_writer_may_write(
+    store: LocalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "link", refuse(errno.EPERM))
+    monkeypatch.setattr(creation, "_exclusive_rename", lambda: None)
+    with pytest.raises(StorageError, match="single_writer=True"):
+        store.put_new("a", b"1")
+    assert files(store) == []
+    alone = connect(store.url, single_writer=True)
+    assert pickle.loads(pickle.dumps(alone)).put_new("a", b"1")
+    assert not alone.put_new("a", b"2")
+    assert alone.get("a", max_bytes=9) == b"1"
+
+
+def test_a_lost_reply_of_link_is_found_out_by_the_link_count(
+    store: LocalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """NFS: the first `link` took effect, its reply was lost, the repeated one says EEXIST."""
+    link = os.link
+
+    def lossy(source: str, target: str) -> None:
+        link(source, target)
+        raise FileExistsError(errno.EEXIST, "exists")
+
+    monkeypatch.setattr(os, "link", lossy)
+    assert store.put_new("a", b"1") is True
+    assert files(store) == ["a"]
+
+
+def test_when_nobody_can_tell_the_outcome_is_unknown(
+    store: LocalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stats = os.stat
+    monkeypatch.setattr(os, "link", refuse(errno.EIO))
+    seen: list[str] = []
+
+    def once(path: str) -> os.stat_result:
+        if ".shardio-tmp-" in str(path):
+            if seen:
+                raise OSError(errno.ESTALE, "stale handle")
+            seen.append(path)
+        return stats(path)
+
+    monkeypatch.setattr("shardio.storage._create.os.stat", once)
+    with pytest.raises(UnknownOutcomeError):
+        store.put_new("a", b"1")
+
+
+@pytest.mark.parametrize("call", ["write", "fsync", "link"])
+def test_a_failed_write_leaves_nothing(
+    store: LocalStore, monkeypatch: pytest.MonkeyPatch, call: str, tmp_path: pathlib.Path
+) -> None:
+    if call == "write":
+        monkeypatch.setattr("shardio.storage._create.shutil.copyfileobj", refuse(errno.ENOSPC))
+    else:
+        monkeypatch.setattr(f"shardio.storage._create.os.{call}", refuse(errno.ENOSPC))
+    spool = tmp_path / "spool"
+    spool.write_bytes(CONTENT)
+    with pytest.raises(StorageError, match="free some space"):
+        store.put_new("a", spool)
+    assert files(store) == ["spool"]
+
+
+def test_a_move_across_devices_copies(
+    store: LocalStore, monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
+) -> None:
+    monkeypatch.setattr(creation, "_adopt", lambda *_: False)
+    spool = tmp_path / "spool"
+    spool.write_bytes(CONTENT)
+    assert store.put_new("a", spool, move=True)
+    assert files(store) == ["a"]
+    assert store.get("a", max_bytes=1 << 20) == CONTENT
+
+
+def test_a_moved_spool_has_the_rights_of_a_new_file(store: LocalStore, tmp_path: pathlib.Path) -> None:
+    spool = tmp_path / "spool"
+    spool.write_bytes(b"x")
+    spool.chmod(0o600)
+    store.put_new("moved", spool, move=True)
+    store.put_new("written", b"x")
+    assert stat.S_IMODE(os.stat(tmp_path / "moved").st_mode) == stat.S_IMODE(
+        os.stat(tmp_path / "written").st_mode
+    )
+
+
+def test_a_move_that_lost_leaves_the_spool(store: LocalStore, tmp_path: pathlib.Path) -> None:
+    spool = tmp_path / "spool"
+    spool.write_bytes(b"x")
+    store.put_new("a", b"first")
+    assert not store.put_new("a", spool, move=True)
+    assert spool.exists()
+
+
+def test_a_dangling_link_occupies_its_name(store: LocalStore, tmp_path: pathlib.Path) -> None:
+    (tmp_path / "a").symlink_to("nowhere")
+    assert not store.put_new("a", b"1")
+    assert store.head("a") is None
+
+
+def test_temporaries_of_the_killed_are_listed_and_removed(store: LocalStore, tmp_path: pathlib.Path) -> None:
+    store.put_new("data/a", b"1")
+    (tmp_path / "data" / ".shardio-tmp-0123").write_bytes(b"half")
+    assert [info.key for info in store.list("")] == ["data/a"]
+    (left,) = store.list_temporaries()
+    assert (left.key, left.size) == ("data/.shardio-tmp-0123", 4)
+    assert store.delete_temporary(left)
+    assert not store.delete_temporary(left)
+    with pytest.raises(ValueError, match="not a temporary"):
+        store.delete_temporary(next(store.list("")))
+
+
+def test_a_file_truncated_after_opening_is_a_short_read(store: LocalStore, tmp_path: pathlib.Path) -> None:
+    store.put_new("a", CONTENT)
+    with store.open("a") as file:
+        os.truncate(tmp_path / "a", 100)
+        assert bytes(file.read(0, 100)) == CONTENT[:100]
+        with pytest.raises(ShortReadError) as caught:
+            file.read(90, 110)
+        assert (caught.value.expected, caught.value.found) == (20, 10)
+
+
+def test_a_length_out_of_the_blue_allocates_nothing(store: LocalStore) -> None:
+    store.put_new("a", CONTENT)
+    with store.open("a") as file, pytest.raises(ShortReadError):
+        file.read(0, 2**62)
+
+
+def test_a_pipe_is_not_waited_for(store: LocalStore, tmp_path: pathlib.Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(NotFoundError):
+        store.open("pipe")
+    assert list(store.list("")) == []
+
+
+def test_listing_follows_links_to_folders_but_no_circle(store: LocalStore, tmp_path: pathlib.Path) -> None:
+    store.put_new("a/file", b"1")
+    (tmp_path / "a" / "up").symlink_to("..")
+    assert [info.key for info in store.list("")] == ["a/file"]
+
+
+def test_a_map_outlives_its_file(store: LocalStore) -> None:
+    store.put_new("a", CONTENT)
+    store.put_new("empty", b"")
+    with store.open("a", stable=True) as file:
+        view = file.map()
+    store.delete("a")
+    assert view is not None
+    assert bytes(view) == CONTENT
+    with pytest.raises(TypeError):
+        view[0] = 1
+    with store.open("empty", stable=True) as file:
+        assert file.map() == b""
+
+
+def test_reading_after_close_is_the_callers_mistake(store: LocalStore) -> None:
+    store.put_new("a", CONTENT)
+    file = store.open("a")
+    file.close()
+    with pytest.raises(ValueError, match="closed"):
+        file.read(0, 1)
+
+
+def test_no_permission_is_explained(store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    store.put_new("a", b"1")
+    monkeypatch.setattr("shardio.storage._local.os.open", refuse(errno.EACCES))
+    with pytest.raises(StorageError, match="permissions") as caught:
+        store.get("a", max_bytes=1)
+    assert caught.value.url == store.url_of("a")
+
+
+def test_many_racers_for_many_names(store: LocalStore) -> None:
+    """P3: of 16 processes that race for a version, one wins, every time."""
+    context = multiprocessing.get_context("fork")
+    with concurrent.futures.ProcessPoolExecutor(16, mp_context=context) as pool:
+        jobs = [
+            pool.submit(put_from_process, pickle.dumps(store), f"v{k}", bytes([n]))
+            for k in range(20)
+            for n in range(16)
+        ]
+        won = [job.result() for job in jobs]
+    assert [won[k * 16 : k * 16 + 16].count(True) for k in range(20)] == [1] * 20

@@ -1,0 +1,365 @@
+"""What remote stores do beyond the laws: numbers of requests, engines, uploads in parts, forks."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import functools
+import importlib.util
+import multiprocessing
+import pathlib
+import pickle
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+
+import boto3
+import numpy as np
+import pytest
+import s3fs
+
+from shardio.errors import StorageError
+from shardio.storage import RemoteStore, Tuning, connect
+from tests.servers.faults import FaultServer, fault_server
+from tests.servers.s3 import make_bucket, options_for
+from tests.suites.store import answer_of_child
+
+CONTENT = np.random.default_rng(5).integers(0, 256, 300_000, np.uint8).tobytes()
+
+
+@pytest.fixture(scope="module")
+def running_server() -> Iterator[FaultServer]:
+    with fault_server() as server:
+        yield server
+
+
+@pytest.fixture
+def server(running_server: FaultServer) -> FaultServer:
+    running_server.objects = {"/bucket/root/a": CONTENT}
+    running_server.plan = lambda _: None
+    running_server.log.clear()
+    return running_server
+
+
+def store_on(server: FaultServer, engine: str | None = "fsspec", **tuning: float) -> RemoteStore:
+    numbers = dataclasses.replace(Tuning(hedge_quantile=1.0), **tuning)
+    store = connect(
+        "s3://bucket/root", storage_options=options_for(server.url), engine=engine, tuning=numbers
+    )
+    assert isinstance(store, RemoteStore)
+    return store
+
+
+def requests(server: FaultServer) -> list[tuple[str, tuple[int, int] | None]]:
+    return [(request.method, request.range) for request, _ in server.log]
+
+
+# Requests
+
+
+def test_connecting_and_opening_send_nothing(server: FaultServer) -> None:
+    store = store_on(server)
+    with store.open("a", size=5) as file:
+        assert file.size == 5
+    pickle.loads(pickle.dumps(store))
+    assert server.log == []
+
+
+def test_near_ranges_share_a_request_and_far_ones_do_not(server: FaultServer) -> None:
+    store = store_on(server, gap=100)
+    store.open("a", size=len(CONTENT)).read_many([50, 0, 1000, 160, 10], [60, 10, 1010, 170, 20])
+    assert sorted(requests(server)) == [("GET", (0, 170)), ("GET", (1000, 1010))]
+
+
+def test_a_long_range_is_cut_and_put_together(server: FaultServer) -> None:
+    store = store_on(server, max_request_bytes=100_000)
+    file = store.open("a", size=len(CONTENT))
+    assert bytes(file.read(1, 250_001)) == CONTENT[1:250_001]
+    pieces = sorted(place for _, place in requests(server) if place)
+    assert [stop - start for start, stop in pieces] == [83_333, 83_333, 83_334]
+
+
+def test_a_whole_small_object_is_one_request(server: FaultServer) -> None:
+    assert store_on(server).get("a", max_bytes=1 << 20) == CONTENT
+    assert [method for method, _ in requests(server)] == ["GET"]
+
+
+def test_a_range_beyond_the_known_size_sends_nothing(server: FaultServer) -> None:
+    file = store_on(server).open("a", size=len(CONTENT))
+    with pytest.raises(StorageError, match="ends before"):
+        file.read(0, len(CONTENT) + 1)
+    assert server.log == []
+
+
+def test_a_wrong_size_given_is_noticed_by_the_first_reply(server: FaultServer) -> None:
+    """P6: truncation and extension are noticed where the reply carries the size."""
+    for size in (len(CONTENT) - 1, len(CONTENT) + 1):
+        with pytest.raises(StorageError, match="not the one that was opened"):
+            store_on(server).open("a", size=size).read(0, 10)
+
+
+def test_a_stamp_given_is_held_against_replies(server: FaultServer) -> None:
+    store = store_on(server)
+    info = store.head("a")
+    assert info is not None
+    assert bytes(store.open("a", stamp=info.stamp).read(0, 9)) == CONTENT[:9]
+    with pytest.raises(StorageError, match="not the one that was opened"):
+        store.open("a", stamp='"another"').read(0, 9)
+
+
+@pytest.mark.parametrize("engine", ["fsspec", "obstore"])
+def test_requests_in_flight_are_bounded(server: FaultServer, engine: str) -> None:
+    store = store_on(server, engine, gap=0, concurrency=5)
+    file = store.open("a", size=len(CONTENT))
+    file.read(0, 1)
+    now = most = 0
+    answer = server._answer
+
+    async def counting(*arguments: object) -> bool:
+        nonlocal now, most
+        now += 1
+        most = max(most, now)
+        await asyncio.sleep(0.01)
+        try:
+            return await answer(*arguments)
+        finally:
+            now -= 1
+
+    server._answer = counting
+    try:
+        starts = np.arange(0, 300_000, 6_000)
+        got = file.read_many(starts, starts + 5)
+    finally:
+        server._answer = answer
+    assert [bytes(view) for view in got] == [CONTENT[s : s + 5] for s in starts]
+    assert 2 <= most <= 5
+
+
+# Engines
+
+
+def test_metadata_is_read_without_obstore_so_that_a_parent_may_fork(server: FaultServer) -> None:
+    script = f"""
+import os, sys
+from shardio.storage import connect
+store = connect("s3://bucket/root", storage_options={options_for(server.url)!r})
+store.get("a", max_bytes=1 << 20); store.get_range("a", 0, 10); store.head("a")
+assert "obstore" not in sys.modules
+child = os.fork()
+if child == 0:
+    store.open("a", size={len(CONTENT)}).read(0, 10)
+    os._exit(0 if "obstore" in sys.modules else 3)
+assert os.waitpid(child, 0)[1] == 0
+"""
+    command = [sys.executable, "-W", "ignore", "-c", script]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_importing_does_nothing(tmp_path: pathlib.Path) -> None:
+    """P22: no network, no thread, no cloud client, no obstore."""
+    script = """
+import sys, threading
+def refuse(event, args):
+    if event.startswith("socket."):
+        raise RuntimeError(event)
+sys.addaudithook(refuse)
+import shardio.storage
+store = shardio.storage.connect("s3://bucket/root", engine="obstore")
+shardio.storage.connect("gs://bucket"); shardio.storage.connect("az://bucket"); shardio.storage.connect("http://h/x")
+shardio.storage.BlockCache(shardio.storage.CacheOptions("nowhere", max_bytes=1))
+assert threading.active_count() == 1
+loaded = {"s3fs", "gcsfs", "adlfs", "obstore", "botocore", "aiohttp", "torch"} & set(sys.modules)
+assert not loaded, loaded
+"""
+    subprocess.run([sys.executable, "-c", script], check=True, cwd=pathlib.Path.cwd())
+
+
+def test_the_child_of_a_user_of_obstore_reads_with_fsspec_and_says_so_once(
+    server: FaultServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """P15: safe after fork, or a clear error, never a hang."""
+    store = store_on(server, None)
+    file = store.open("a", size=len(CONTENT))
+    file.read(0, 10)
+
+    def work() -> bytes:
+        caplog.clear()
+        data = bytes(file.read(0, 10)) + bytes(file.read(10, 20))
+        notices = [record.getMessage() for record in caplog.records]
+        return data + repr(["forked after obstore" in notice for notice in notices]).encode()
+
+    assert answer_of_child(work) == CONTENT[:20] + b"[True]"
+
+
+def test_options_that_cannot_be_translated_are_named_once(
+    server: FaultServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    options = options_for(server.url, config_kwargs={"user_agent_extra": "x"})
+    store = connect("s3://bucket/root", storage_options=options)
+    for _ in range(3):
+        assert bytes(store.open("a").read(0, 9)) == CONTENT[:9]
+    assert [record.getMessage().count("user_agent_extra") for record in caplog.records] == [1]
+    insisting = connect("s3://bucket/root", storage_options=options, engine="obstore")
+    with pytest.raises(StorageError, match="user_agent_extra"):
+        insisting.open("a").read(0, 9)
+
+
+def test_a_first_read_that_only_fsspec_can_do_settles_it(
+    server: FaultServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Options translated wrongly show themselves as a refusal; the other client is asked before it counts."""
+    server.plan = lambda r: "403" if "object_store" in r.headers.get("user-agent", "") else None
+    store = store_on(server, None)
+    for _ in range(3):
+        assert bytes(store.open("a").read(0, 9)) == CONTENT[:9]
+    assert len(caplog.records) == 1
+    assert "AccessDenied" in caplog.text
+
+
+def test_without_obstore_fsspec_reads_and_nothing_is_said(
+    server: FaultServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    found = importlib.util.find_spec
+    missing = {"obstore", "s3fs"}
+    monkeypatch.setattr(importlib.util, "find_spec", lambda n: None if n == "obstore" else found(n))
+    assert bytes(store_on(server, None).open("a").read(0, 9)) == CONTENT[:9]
+    assert caplog.records == []
+    with pytest.raises(ModuleNotFoundError, match=r"shardio\[obstore\]"):
+        store_on(server, "obstore")
+    monkeypatch.setattr(importlib.util, "find_spec", lambda n: None if n in missing else found(n))
+    with pytest.raises(ModuleNotFoundError, match=r"shardio\[s3\]"):
+        store_on(server)
+
+
+@pytest.mark.parametrize(
+    ("url", "options", "message"),
+    [
+        ("", {}, "empty"),
+        ("s3://", {}, "names no bucket"),
+        ("s3://bucket", {"engine": "rust"}, "engine must be"),
+        ("sftp://host/x", {"engine": "obstore"}, "not sftp"),
+    ],
+)
+def test_a_senseless_url_is_the_callers_mistake(url: str, options: dict[str, str], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        connect(url, **options)
+
+
+def test_an_azure_url_may_name_its_account() -> None:
+    store = connect("abfss://container@account.dfs.core.windows.net/some/root/")
+    assert isinstance(store, RemoteStore)
+    assert store.url == "abfss://container@account.dfs.core.windows.net/some/root"
+    assert store._backend.path_of("k") == "container/some/root/k"
+    assert store._backend.options == {"account_name": "account"}
+
+
+# Forks
+
+
+def test_children_forked_under_load_neither_hang_nor_disturb(server: FaultServer) -> None:
+    """P15: forks with open readers and requests in flight."""
+    store = store_on(server, "fsspec", gap=0)
+    file = store.open("a", size=len(CONTENT))
+    file.read(0, 1)
+    stop = threading.Event()
+    wrong: list[int] = []
+
+    def load(seed: int) -> None:
+        chance = np.random.default_rng(seed)
+        while not stop.is_set():
+            start = int(chance.integers(0, 290_000))
+            if bytes(file.read(start, start + 1000)) != CONTENT[start : start + 1000]:
+                wrong.append(start)
+
+    threads = [threading.Thread(target=load, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    try:
+        for number in range(5):
+            place = number * 1000
+            assert (
+                answer_of_child(functools.partial(file.read, place, place + 500))
+                == CONTENT[place : place + 500]
+            )
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+    assert wrong == []
+
+
+def read_some(store: RemoteStore, start: int) -> bytes:
+    return bytes(store.open("a", size=len(CONTENT)).read(start, start + 100))
+
+
+@pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])
+def test_workers_of_every_kind_read(server: FaultServer, method: str) -> None:
+    store = store_on(server, None)
+    assert store.get("a", max_bytes=1 << 20) == CONTENT
+    context = multiprocessing.get_context(method)
+    with context.Pool(2 if method == "fork" else 1) as pool:
+        got = pool.starmap(read_some, [(store, k * 1000) for k in range(6)])
+        pool.close()
+        pool.join()
+    assert got == [CONTENT[k * 1000 : k * 1000 + 100] for k in range(6)]
+
+
+# Writing
+
+
+def test_a_large_spool_file_goes_up_in_parts(moto_endpoint: str, tmp_path: pathlib.Path) -> None:
+    bucket = make_bucket(moto_endpoint)
+    tuning = Tuning(part_bytes=5 << 20)
+    store = connect(f"s3://{bucket}/root", storage_options=options_for(moto_endpoint), tuning=tuning)
+    spool = tmp_path / "spool"
+    spool.write_bytes(CONTENT * 40)
+    assert store.put_new("big", spool)
+    assert not store.put_new("big", spool)
+    info = store.head("big")
+    assert info is not None
+    assert info.size == 12_000_000
+    # The ETag of an object made of parts ends with their number.
+    assert info.stamp.endswith('-3"')
+    assert store.get_range("big", 11_999_000, 12_000_000) == (CONTENT * 40)[11_999_000:]
+    assert list(store.list_temporaries()) == []
+
+
+def test_uploads_that_were_broken_off_are_listed_and_removed(moto_endpoint: str) -> None:
+    bucket = make_bucket(moto_endpoint)
+    store = connect(f"s3://{bucket}/root", storage_options=options_for(moto_endpoint))
+    client = boto3.client(
+        "s3",
+        endpoint_url=moto_endpoint,
+        aws_access_key_id="testing",
+        aws_secret_access_key="testing",
+        region_name="us-east-1",
+    )
+    for key in ("root/data/a", "root/data/a", "elsewhere/b"):
+        client.create_multipart_upload(Bucket=bucket, Key=key)
+    client.put_object(Bucket=bucket, Key="root/_shardio/probes/dead", Body=b"first")
+    client.close()
+    left = list(store.list_temporaries())
+    assert [info.key for info in left] == ["data/a", "data/a", "_shardio/probes/dead"]
+    assert all(store.delete_temporary(info) for info in left)
+    assert list(store.list_temporaries()) == []
+    assert not any(store.delete_temporary(info) for info in left)
+    store.put_new("data/a", b"1")
+    with pytest.raises(ValueError, match="not a temporary"):
+        store.delete_temporary(next(store.list("data/")))
+
+
+def test_a_long_listing_comes_in_pages(moto_endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = connect(f"s3://{make_bucket(moto_endpoint)}/root", storage_options=options_for(moto_endpoint))
+    for number in range(5):
+        store.put_new(f"d/{number}", b"")
+    call, pages = s3fs.S3FileSystem._call_s3, []
+
+    async def two_a_page(fs: s3fs.S3FileSystem, method: str, **arguments: object) -> object:
+        pages.append(method)
+        return await call(fs, method, MaxKeys=2, **arguments)
+
+    monkeypatch.setattr(s3fs.S3FileSystem, "_call_s3", two_a_page)
+    assert [info.key for info in store.list("d/")] == [f"d/{number}" for number in range(5)]
+    assert pages == ["list_objects_v2"] * 3

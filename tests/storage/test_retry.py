@@ -1,0 +1,179 @@
+"""The retry layer by itself, with a clock that runs only when somebody sleeps (P16)."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import statistics
+
+import pytest
+
+from shardio.storage import Tuning
+from shardio.storage._retry import Budget, GaveUpError, Retrier
+from shardio.storage._verdict import BadReplyError, StatusError, Verdict, diagnose
+from tests.suites.clock import FakeClock
+
+TUNING = Tuning()
+
+
+def failing(*errors: Exception | str):
+    """A request that raises these, one per call; a text is its answer."""
+    waiting = list(errors)
+
+    async def request() -> str:
+        result = waiting.pop(0) if len(waiting) > 1 else waiting[0]
+        if isinstance(result, Exception):
+            raise result
+        return result
+
+    return request
+
+
+def test_it_waits_longer_each_time_with_full_jitter() -> None:
+    first, fifth = [], []
+    for _ in range(300):
+        clock = FakeClock()
+        errors = [StatusError(503, "busy")] * 5
+        assert asyncio.run(Retrier(TUNING, clock).run(failing(*errors, "done"))) == "done"
+        first.append(clock.slept[0])
+        fifth.append(clock.slept[4])
+    # Uniform from nothing to the bound, which doubles.
+    assert 0 <= min(first) < 0.05
+    assert 0.15 < max(first) <= 0.2
+    assert min(fifth) < 0.4
+    assert 2.4 < max(fifth) <= 3.2
+    assert 1.3 < statistics.mean(fifth) < 1.9
+
+
+def test_the_deadline_bounds_it() -> None:
+    clock = FakeClock()
+    retrier = Retrier(TUNING, clock)
+    asyncio.run(retrier.run(failing("answered once")))
+    with pytest.raises(GaveUpError) as caught:
+        asyncio.run(retrier.run(failing(StatusError(503, "busy"))))
+    assert clock.time - 1000 <= TUNING.deadline
+    assert caught.value.seconds > TUNING.deadline - TUNING.max_backoff
+    assert caught.value.attempts == len(clock.slept) + 1
+
+
+def test_a_store_that_never_answered_is_given_up_sooner() -> None:
+    clock = FakeClock()
+    with pytest.raises(GaveUpError):
+        asyncio.run(Retrier(TUNING, clock).run(failing(ConnectionRefusedError("refused"))))
+    assert clock.time - 1000 <= TUNING.first_deadline
+
+
+def test_a_wait_beyond_the_deadline_is_not_begun() -> None:
+    clock = FakeClock()
+    error = StatusError(503, "busy", {"Retry-After": "3600"})
+    with pytest.raises(GaveUpError):
+        asyncio.run(Retrier(TUNING, clock).run(failing(error)))
+    assert clock.slept == []
+
+
+def test_a_wrong_reply_that_comes_again_is_an_error_soon() -> None:
+    clock = FakeClock()
+    with pytest.raises(GaveUpError) as caught:
+        asyncio.run(Retrier(TUNING, clock).run(failing(BadReplyError("short"))))
+    assert caught.value.attempts == 4
+
+
+def test_a_request_that_hangs_is_given_up() -> None:
+    tuning = dataclasses.replace(TUNING, stall=0.01, slowest=1e9, deadline=1.0)
+
+    async def hang() -> None:
+        await asyncio.sleep(60)
+
+    with pytest.raises(GaveUpError) as caught:
+        asyncio.run(Retrier(tuning, FakeClock()).run(hang))
+    assert caught.value.last.verdict is Verdict.BROKEN
+    assert caught.value.applied
+
+
+def test_the_budget_is_a_stock_refilled_by_time_and_success() -> None:
+    clock = FakeClock()
+    budget = Budget(TUNING, clock)
+    assert [budget.take() for _ in range(16)] == [0.0] * 16
+    assert budget.take() == pytest.approx(1 / 4)
+    assert budget.take() == pytest.approx(2 / 4)
+    clock.time += 1
+    assert budget.take() == 0.0
+    for _ in range(10):
+        budget.succeeded()
+    assert budget.take() == 0.0
+    clock.time += 3600
+    assert [budget.take() for _ in range(16)] == [0.0] * 16
+    assert budget.take() > 0
+
+
+def test_many_readers_together_keep_to_the_budget() -> None:
+    """P16: whatever the number of readers, an outage gets the stock of retries and what time adds to it."""
+    clock = FakeClock()
+    retrier = Retrier(TUNING, clock)
+    end = clock.time + 60
+    sent = 0
+
+    async def request() -> None:
+        nonlocal sent
+        sent += 1
+        if clock.time < end:
+            raise StatusError(503, "busy")
+
+    async def work() -> None:
+        await asyncio.gather(*(retrier.run(request) for _ in range(200)), return_exceptions=True)
+
+    asyncio.run(work())
+    assert sent <= 200 + TUNING.retry_burst + (clock.time - 1000) * TUNING.retries_per_second + 1
+
+
+def test_expired_credentials_are_renewed_and_tried_at_once() -> None:
+    clock = FakeClock()
+    expired = StatusError(403, "ExpiredToken")
+    asyncio.run(Retrier(TUNING, clock).run(failing(expired, "done"), renew=lambda: True))
+    assert clock.slept == [0.0]
+
+
+@pytest.mark.parametrize(
+    ("status", "text", "verdict"),
+    [
+        (404, "NoSuchKey", Verdict.ABSENT),
+        (403, "AccessDenied", Verdict.DENIED),
+        (403, "ExpiredToken", Verdict.EXPIRED),
+        (401, "Invalid Credentials", Verdict.EXPIRED),
+        (412, "PreconditionFailed", Verdict.EXISTS),
+        (409, "BlobAlreadyExists", Verdict.EXISTS),
+        (409, "ConditionalRequestConflict", Verdict.BUSY),
+        (416, "InvalidRange", Verdict.PAST_END),
+        (429, "", Verdict.BUSY),
+        (400, "RequestTimeout", Verdict.BUSY),
+        (503, "SlowDown", Verdict.BUSY),
+        (599, "", Verdict.BUSY),
+        (501, "NotImplemented", Verdict.REFUSED),
+        (400, "InvalidArgument", Verdict.REFUSED),
+    ],
+)
+def test_a_status_means_one_thing(status: int, text: str, verdict: Verdict) -> None:
+    found = diagnose(StatusError(status, text))
+    assert found.verdict is verdict
+    assert found.status == status
+    # A gateway's 5xx says nothing about what was done.
+    assert found.applied == (status >= 500)
+
+
+def test_the_reason_is_found_behind_other_errors() -> None:
+    error = OSError(22, "something")
+    error.__cause__ = StatusError(404, "gone")
+    assert diagnose(error).verdict is Verdict.ABSENT
+
+
+def test_retry_after_may_be_a_date_and_our_clock_wrong() -> None:
+    """P18: only the distance between the reply's own dates counts."""
+    headers = {"Retry-After": "Fri, 01 Jan 1999 00:00:30 GMT", "Date": "Fri, 01 Jan 1999 00:00:00 GMT"}
+    assert diagnose(StatusError(503, "", headers)).retry_after == 30
+    assert diagnose(StatusError(503, "", {"Retry-After": "soon"})).retry_after == 0
+
+
+def test_what_nobody_knows_is_not_tried_again() -> None:
+    found = diagnose(RuntimeError("a bug of ours"))
+    assert not found.verdict.worth_retrying
+    assert "a bug of ours" in found.text

@@ -1,0 +1,188 @@
+"""Uploads in the background: bounded, in order, and nothing left behind."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import gc
+import threading
+import weakref
+
+import pytest
+
+from shardio.storage import Uploads
+
+
+class Gate:
+    """Work that waits until it is let through, and writes down when it ran."""
+
+    def __init__(self, done: list, name: object) -> None:
+        self.name = name
+        self.open = threading.Event()
+        self.begun = threading.Event()
+        self._done = done
+
+    def store(self) -> None:
+        self.begun.set()
+        assert self.open.wait(60)
+        self._done.append(("stored", self.name))
+
+    def vouch(self) -> None:
+        self._done.append(("vouched", self.name))
+
+
+@pytest.fixture(autouse=True)
+def _no_thread_is_left():
+    yield
+    assert [thread for thread in threading.enumerate() if thread.name == "shardio-upload"] == []
+
+
+def test_they_are_vouched_for_in_the_order_in_which_they_were_begun() -> None:
+    """A receipt vouches for all before it, whichever upload ends first."""
+    done: list = []
+    uploads = Uploads(3)
+    gates = [Gate(done, k) for k in range(3)]
+    for gate in gates:
+        uploads.begin(gate.store, gate.vouch)
+    for gate in gates:
+        assert gate.begun.wait(60), "several are under way at once"
+    for k in (2, 1):
+        gates[k].open.set()
+        while ("stored", k) not in done:
+            pass
+    assert [kind for kind, _ in done] == ["stored", "stored"]
+    gates[0].open.set()
+    uploads.finish()
+    assert [name for kind, name in done if kind == "vouched"] == [0, 1, 2]
+
+
+def test_no_more_are_under_way_than_allowed() -> None:
+    running, most = 0, 0
+    lock = threading.Lock()
+
+    def store() -> None:
+        nonlocal running, most
+        with lock:
+            running += 1
+            most = max(most, running)
+        threading.Event().wait(0.002)
+        with lock:
+            running -= 1
+
+    uploads = Uploads(2)
+    for _ in range(20):
+        uploads.begin(store, lambda: None)
+    uploads.finish()
+    assert most == 2
+
+
+def test_a_failure_is_told_at_the_next_call_and_ever_after() -> None:
+    done: list = []
+    uploads = Uploads(3)
+
+    def fail() -> None:
+        raise OSError("no room")
+
+    late = Gate(done, "late")
+    uploads.begin(fail, lambda: done.append("vouched for nothing"))
+    with pytest.raises(OSError, match="no room"):
+        while True:
+            uploads.check()
+    with pytest.raises(OSError, match="no room"):
+        uploads.begin(late.store, late.vouch)
+    with pytest.raises(OSError, match="no room"):
+        uploads.finish()
+    assert done == []
+    uploads.cancel()
+
+
+def test_nobody_vouches_for_what_comes_after_a_failure() -> None:
+    """P4: a receipt whose predecessor is missing would vouch for records that are not there."""
+    done: list = []
+    uploads = Uploads(3)
+    first, second = Gate(done, 1), Gate(done, 2)
+
+    def fail() -> None:
+        first.store()
+        raise OSError("reset")
+
+    uploads.begin(fail, first.vouch)
+    uploads.begin(second.store, second.vouch)
+    second.open.set()
+    first.open.set()
+    with pytest.raises(OSError, match="reset"):
+        uploads.finish()
+    uploads.cancel()
+    assert ("vouched", 2) not in done
+    assert ("stored", 2) in done
+
+
+def test_a_failure_to_vouch_counts_like_one_to_store() -> None:
+    done: list = []
+    uploads = Uploads(3)
+
+    def refuse() -> None:
+        raise OSError("receipt")
+
+    uploads.begin(lambda: None, refuse)
+    second = Gate(done, 2)
+    second.open.set()
+    with contextlib.suppress(OSError):
+        uploads.begin(second.store, second.vouch)
+    with pytest.raises(OSError, match="receipt"):
+        uploads.finish()
+    uploads.cancel()
+    assert ("vouched", 2) not in done
+
+
+def test_what_is_cancelled_ends_without_being_vouched_for() -> None:
+    done: list = []
+    uploads = Uploads(3)
+    gate = Gate(done, 1)
+    uploads.begin(gate.store, gate.vouch)
+    gate.begun.wait(60)
+    threading.Timer(0.05, gate.open.set).start()
+    uploads.cancel()
+    assert done == [("stored", 1)]
+
+
+def test_a_thread_that_cannot_start_is_a_failure(monkeypatch) -> None:
+    """What never ran must not count as stored."""
+    uploads = Uploads(3)
+
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        with pytest.raises(RuntimeError, match="can't start"):
+            uploads.begin(lambda: None, lambda: None)
+    with pytest.raises(RuntimeError, match="can't start"):
+        uploads.finish()
+    uploads.cancel()
+
+
+def test_an_upload_that_ended_is_forgotten() -> None:
+    """Memory stays bounded: neither a chain of uploads nor what they were given stays."""
+
+    class Heavy:
+        pass
+
+    uploads = Uploads(2)
+    seen = []
+
+    def begin() -> None:
+        heavy = Heavy()
+        seen.append(weakref.ref(heavy))
+        uploads.begin(functools.partial(id, heavy), functools.partial(id, heavy))
+
+    for _ in range(10):
+        begin()
+    uploads.finish()
+    gc.collect()
+    assert [ref for ref in seen if ref() is not None] == []
+
+
+def test_at_least_one_must_be_allowed() -> None:
+    with pytest.raises(ValueError, match="at_once=0"):
+        Uploads(0)

@@ -1,0 +1,185 @@
+"""Mistakes are named: a clear ValueError or ResumeError, never a hang."""
+
+from __future__ import annotations
+
+import copy
+import json
+import math
+
+import pytest
+
+import shardio
+from shardio.errors import ResumeError
+from shardio.order import Plan
+from tests.streaming.datasets import edited, memory_url, plan, write
+
+
+@pytest.fixture(scope="module")
+def ds():
+    return shardio.open(write(memory_url(), [40, 3, 57]))
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"global_batch": 0}, "at least 1, found 0"),
+        ({"global_batch": -8}, "at least 1, found -8"),
+        ({"batch_size": 0}, "batch_size=0 must be"),
+        ({"batch_size": True}, "batch_size=True must be"),
+        ({}, "exactly one of them"),
+        ({"global_batch": 8, "batch_size": 8}, "exactly one of them"),
+        ({"global_batch": 8, "rank": 8, "world_size": 8}, "rank=8 must lie in"),
+        ({"global_batch": 8, "rank": -1}, "rank=-1 must lie in"),
+        ({"global_batch": 4, "world_size": 5}, "world_size=5 is larger than global_batch=4"),
+        ({"global_batch": 9, "plan": plan(ranks=6)}, "multiple of the plan's ranks, 6: found 9; use 6 or 12"),
+        ({"global_batch": 101}, "larger than the 100 rows"),
+        ({"global_batch": 8, "remainder": "wrap"}, "remainder must be"),
+        ({"global_batch": 8, "valid": True}, "valid=True needs"),
+        ({"global_batch": 8, "num_threads": -1}, "num_threads=-1"),
+        ({"global_batch": 8, "memory_bytes": 10}, "needs .* bytes .* memory_bytes is 10"),
+        ({"global_batch": 8, "seed": -1}, "seed"),
+        ({"global_batch": 8, "epoch": -1}, "epoch"),
+        ({"global_batch": 8, "transform": abs, "random_transform": max}, "not both"),
+    ],
+)
+def test_options_that_make_no_sense(ds, options, says):
+    with pytest.raises(ValueError, match=says):
+        shardio.stream(ds, **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"global_batch": 8.0}, "must be an integer"),
+        ({"global_batch": "8"}, "must be an integer"),
+        ({"global_batch": 8, "transform": "abs"}, "transform= must be a function"),
+    ],
+)
+def test_options_of_the_wrong_type(ds, options, says):
+    with pytest.raises(TypeError, match=says):
+        shardio.stream(ds, **options)
+
+
+def test_windows_of_no_rows():
+    with pytest.raises(ValueError, match=r"window must lie in \[1"):
+        Plan(ranks=2, window=0)
+
+
+def test_an_empty_split(ds):
+    with pytest.raises(ValueError, match="no records in split 'train'"):
+        shardio.stream(ds[:0], global_batch=8)
+    with pytest.raises(ValueError, match="no records"):
+        shardio.stream(edited(ds, shards=[1], deleted={0: [0, 1, 2]}), global_batch=8)
+    with pytest.raises(ValueError, match="no records"):
+        shardio.stream(shardio.mix([(ds, 1), (ds[:0], 1)]), global_batch=8)
+
+
+def test_only_runs_of_records_can_be_streamed(ds):
+    for chosen in (ds[::2], ds.select([1, 2, 3])):
+        with pytest.raises(ValueError, match="slice of it with step 1"):
+            shardio.stream(chosen, global_batch=1)
+
+
+@pytest.mark.parametrize("weights", [(-1, 2), (0, 0), (0, 1), (math.nan, 1), (math.inf, 1)])
+def test_weights_that_make_no_sense(ds, weights):
+    with pytest.raises(ValueError, match="finite and above 0"):
+        shardio.mix([(ds, weight) for weight in weights])
+
+
+def test_mixtures_that_make_no_sense(ds):
+    with pytest.raises(ValueError, match="finite and above 0"):
+        shardio.mix([])
+    with pytest.raises(ValueError, match="stop= or steps="):
+        shardio.mix([(ds, 1)], stop="all", steps=3)
+    with pytest.raises(ValueError, match="stop must be"):
+        shardio.mix([(ds, 1)], stop="last")
+    with pytest.raises(ValueError, match="stop must be"):
+        shardio.mix([(ds, 1)], steps=0)
+    with pytest.raises(TypeError, match=r"\(reader, weight\) pairs"):
+        shardio.mix([ds, ds])
+    with pytest.raises(TypeError, match="no reader"):
+        shardio.mix([("s3://bucket/a", 1)])
+    other = shardio.open(write(memory_url(), [3], schema={"m": "int64"}, value=lambda n: {"m": n}))
+    with pytest.raises(ValueError, match="one schema"):
+        shardio.mix([(ds, 1), (other, 1)])
+    raw = shardio.open(ds.source.url, decode=False)
+    with pytest.raises(ValueError, match="one decode="):
+        shardio.mix([(ds, 1), (raw, 1)])
+
+
+def test_a_mixture_without_a_whole_period(ds):
+    mixture = shardio.mix([(ds, 1), (ds[:3], 5)])
+    with pytest.raises(ValueError, match="period"):
+        shardio.stream(mixture, global_batch=8, plan=plan(ranks=8, workers=4), remainder="keep")
+
+
+def states(state):
+    """Yield damaged states, with what was done to them."""
+    for name in state:
+        cut = copy.deepcopy(state)
+        del cut[name]
+        yield f"without {name}", cut
+        for value in (None, -1, "x", [], {}, 1.5, True):
+            edited_state = copy.deepcopy(state)
+            if edited_state[name] == value and type(edited_state[name]) is type(value):
+                continue
+            if name == "mixture" and value is None:
+                continue
+            edited_state[name] = value
+            yield f"{name}={value!r}", edited_state
+    entry = state["batches"][-1]
+    for name, value in entry.items():
+        other = copy.deepcopy(state)
+        other["batches"][-1][name] = value + 1 if isinstance(value, int) else [3, 3]
+        yield f"batches.{name}", other
+    yield "a later step", {**state, "step": 10_000}
+    yield "a step before its batch", {**state, "step": entry["step"] - 1}
+    yield "a newer format", {**state, "order": 2}
+    yield "another dataset", {**state, "datasets": [{**state["datasets"][0], "uuid": "0" * 32}]}
+
+
+def test_states_that_were_cut_or_edited(ds):
+    """A state cut short or edited is a `ResumeError`."""
+    given = {"plan": plan(), "remainder": "keep"}
+    stream = shardio.stream(ds, global_batch=4, **given)
+    it = iter(stream)
+    next(it), next(it), next(it)
+    it.close()
+    changed = shardio.stream(ds, global_batch=6, **given)
+    changed.load_state_dict(stream.state_dict())
+    it = iter(changed)
+    next(it)
+    it.close()
+    state = json.loads(json.dumps(changed.state_dict()))
+    fresh = shardio.stream(ds, global_batch=6, **given)
+    fresh.load_state_dict(state)
+    count = 0
+    for what, damaged in states(state):
+        count += 1
+        with pytest.raises(ResumeError):
+            fresh.load_state_dict(damaged)
+            pytest.fail(f"{what} was taken")
+    assert count > 70
+    for damaged in (None, [], "state", 3):
+        with pytest.raises(ResumeError):
+            fresh.load_state_dict(damaged)
+
+
+def test_a_batch_that_does_not_fit_the_plan_of_the_state(ds):
+    state = shardio.stream(ds, global_batch=8, plan=plan(ranks=4)).state_dict()
+    other = shardio.stream(ds, global_batch=6, remainder="drop")
+    with pytest.raises(ResumeError, match="use 4 or 8"):
+        other.load_state_dict(state)
+
+
+def test_a_state_whose_plan_needs_too_much_memory(ds):
+    state = shardio.stream(ds, global_batch=8, plan=plan(window=100)).state_dict()
+    other = shardio.stream(ds, global_batch=8, memory_bytes=1 << 30)
+    other.load_state_dict(state)
+    small = shardio.stream(ds, global_batch=8, plan=plan(window=100))
+    need = shardio.plan_report(ds, global_batch=8, plan=plan(window=100))[0].memory_bytes
+    assert need > 0
+    del small
+    with pytest.raises(ValueError, match="memory_bytes"):
+        shardio.stream(ds, global_batch=8, plan=plan(window=100), memory_bytes=need - 1)
+    shardio.stream(ds, global_batch=8, plan=plan(window=100), memory_bytes=need)

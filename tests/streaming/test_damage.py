@@ -1,0 +1,250 @@
+"""Damage under each policy: raise, skip and count, quarantine; the order and the number of steps stay."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import shardio
+from shardio.errors import CorruptBlockError, CorruptRecordError, FormatError, NotFoundError, SchemaError
+from tests.streaming.datasets import flat, plan, write
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:damaged records are skipped:UserWarning"),
+    pytest.mark.filterwarnings("ignore:some chunks are fetched more than once:UserWarning"),
+]
+COMPRESSIONS = pytest.mark.parametrize("compression", [None, "zstd"])
+THREADS = pytest.mark.parametrize("threads", [0, 2])
+
+
+@pytest.fixture
+def url(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path / "d"
+
+
+def path_of(ds, position):
+    """Return the file of the shard that holds a record."""
+    return Path(ds.locate(position).url.removeprefix("file://"))
+
+
+def hurt(ds, position):
+    """Flip one bit of the block that holds a record; return the positions of its records."""
+    number, row = ds.source.shard_of(position)
+    shard = ds.source.pool.get(number)
+    block = int(shard.blocks_of(np.array([row]))[0])
+    stop = shard.head.block_bounds(block)[1]
+    with path_of(ds, position).open("r+b") as file:
+        file.seek(stop - 1)
+        byte = file.read(1)[0]
+        file.seek(stop - 1)
+        file.write(bytes([byte ^ 1]))
+    first, last = shard.head.block_rows(block)
+    return set(range(position - row + first, position - row + last))
+
+
+def make(url, on_error="skip", **options):
+    ds = shardio.open(url, on_error=on_error)
+    return shardio.stream(ds, **{"global_batch": 6, "plan": plan(), "remainder": "keep", **options})
+
+
+@COMPRESSIONS
+@THREADS
+def test_skipped_records_are_missing_and_nothing_else_changes(url, compression, threads):
+    """Ranks keep the same number of steps: the plan counts skipped records as consumed."""
+    ds = shardio.open(write(url, [70, 30], compression=compression))
+    whole = [[batch["n"].tolist() for batch in make(url, rank=r, world_size=3)] for r in range(3)]
+    bad = hurt(ds, 33) | hurt(ds, 80)
+    for rank in range(3):
+        stream = make(url, rank=rank, world_size=3, num_threads=threads)
+        got = [batch["n"].tolist() for batch in stream]
+        assert len(got) == len(whole[rank]) == len(stream)
+        assert got == [[n for n in batch if n not in bad] for batch in whole[rank]]
+        missed = sum(n in bad for n in flat(whole[rank]))
+        assert stream.members[0].reader.stats["records_skipped"] == missed
+
+
+@COMPRESSIONS
+def test_a_resume_stays_exact_past_damage(url, compression):
+    ds = shardio.open(write(url, [100], compression=compression))
+    bad = hurt(ds, 50)
+    stream = make(url)
+    it = iter(stream)
+    head = [next(it)["n"].tolist() for _ in range(9)]
+    it.close()
+    rest = []
+    for rank in range(2):
+        other = make(url, rank=rank, world_size=2)
+        other.load_state_dict(stream.state_dict())
+        rest += [batch["n"].tolist() for batch in other]
+    assert sorted(flat(head) + flat(rest)) == sorted(set(range(100)) - bad)
+
+
+def test_raising_is_the_default(url):
+    ds = shardio.open(write(url, [100]))
+    hurt(ds, 50)
+    with pytest.raises(CorruptBlockError, match="data/train"):
+        list(make(url, "raise"))
+
+
+def test_other_columns_are_shortened_with_the_records(url):
+    ds = shardio.open(write(url, [100]))
+    bad = hurt(ds, 20)
+    stream = make(url, remainder="pad", valid=True, positions=True, plan=plan(window=50))
+    short = 0
+    for batch in stream:
+        assert len(batch["n"]) == len(batch["_position"]) == len(batch["_valid"])
+        assert batch["n"].tolist() == batch["_position"].tolist()
+        short += len(batch["n"]) < 6
+    assert short
+    augmented = make(url, random_transform=lambda v, rng: {"n": v["n"], "r": rng.random()})
+    clean = dict(zip(*_augmented(make(url, random_transform=_augment)), strict=True))
+    got = dict(zip(*_augmented(augmented), strict=True))
+    assert got == clean
+    assert not bad & got.keys()
+
+
+def _augment(value, rng):
+    return {"n": value["n"], "r": rng.random()}
+
+
+def _augmented(stream):
+    batches = [batch for batch in stream if batch]
+    return flat(b["n"].tolist() for b in batches), flat(b["r"].tolist() for b in batches)
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"transform": lambda v: {"n": v["n"], "x": np.zeros(2, np.float32)}}]
+)
+def test_a_batch_of_which_all_is_damaged_is_empty_and_like_the_others(url, options):
+    ds = shardio.open(write(url, [100]))
+    bad = hurt(ds, 0) | hurt(ds, 50)
+    batches = list(make(url, shuffle=False, plan=plan(1, 1), global_batch=2, num_threads=0, **options))
+    assert len(batches) == 50
+    assert sum(not len(batch["n"]) for batch in batches) >= 4
+    assert not len(batches[0]["n"])
+    assert {tuple(batch) for batch in batches} == {tuple(batches[-1])}
+    assert {batch["n"].dtype for batch in batches} == {np.dtype(np.int64)}
+    if options:
+        assert {batch["x"].shape[1:] for batch in batches} == {(2,)}
+    assert sorted(flat(batch["n"].tolist() for batch in batches)) == sorted(set(range(100)) - bad)
+
+
+def test_quarantine_writes_what_where_and_why_once(url, tmp_path):
+    ds = shardio.open(write(url, [100, 60], compression="zstd"))
+    bad = hurt(ds, 33)
+    place = ds.locate(33)
+    bad |= hurt(ds, 0)  # the padding of the last step fetches these once more
+    given = {"plan": plan(1, 1, window=5), "shuffle": False, "remainder": "pad", "global_batch": 9}
+    for _ in make(url, "quarantine", **given):
+        pass
+    entries = [json.loads(line) for line in (tmp_path / "shardio-quarantine.jsonl").read_text().splitlines()]
+    rows = flat(entry["rows"] for entry in entries)
+    assert sorted(rows) == sorted(bad)
+    for entry in entries:
+        assert entry["shard"] == place.shard
+        assert entry["url"] == place.url, "both lie in the first shard"
+        assert entry["error"] == "CorruptBlockError"
+        assert entry["start"] < entry["stop"]
+        assert entry["expected"] != entry["found"]
+
+
+def test_it_is_said_once(url):
+    ds = shardio.open(write(url, [100, 60]))
+    hurt(ds, 33), hurt(ds, 90)
+    with pytest.warns(UserWarning, match="damaged records are skipped: ") as caught:
+        list(make(url, plan=plan(window=5)))
+    assert len(caught) == 1
+
+
+def test_skipping_is_bounded(url):
+    """Past one record in a hundred, and a thousand of them, the data is not worth training on."""
+    ds = shardio.open(write(url, [3000], block_bytes=40_000))
+    sizes = [len(hurt(ds, position)) for position in (0, 1500, 2999)]
+    assert sum(sizes) > 1000
+    stream = make(url, global_batch=100, plan=plan(window=100))
+    with pytest.raises(FormatError, match="too much of the dataset is damaged") as caught:
+        list(stream)
+    assert caught.value.expected == "at most 1000 records skipped"
+
+
+@pytest.mark.parametrize("kind", ["index", "no index", "no shard", "short shard"])
+def test_a_shard_that_cannot_be_opened_is_damage(url, kind):
+    ds = shardio.open(write(url, [50, 40, 10]))
+    path = path_of(ds, 60)
+    index = path.with_name(path.name + ".shardidx")
+    if kind == "index":
+        with index.open("r+b") as file:
+            file.seek(20)
+            file.write(b"\xff\xff\xff")
+    elif kind == "short shard":
+        os.truncate(path, path.stat().st_size - 1)
+    else:
+        (index if kind == "no index" else path).unlink()
+    got = flat(batch["n"].tolist() for batch in make(url))
+    assert sorted(got) == [*range(50), *range(90, 100)]
+    with pytest.raises((FormatError, NotFoundError)):
+        list(make(url, "raise"))
+
+
+def test_an_environment_that_fails_is_not_damage(url):
+    write(url, [50])
+    stream = make(url)
+    list(stream)
+    shutil.rmtree(url)
+    with pytest.raises(NotFoundError):
+        make(url)
+
+
+@THREADS
+def test_records_that_do_not_decode_are_damage_with_an_address(url, threads):
+    """A record whose bytes are whole, but are no image: found by decoding."""
+    import io
+
+    from PIL import Image
+
+    def value(n):
+        out = io.BytesIO()
+        Image.new("L", (2, 2), n).save(out, "PNG")
+        return {"n": n, "image": b"no image" if n in (13, 14, 70) else out.getvalue()}
+
+    write(url, [40, 60], schema={"n": "int64", "image": "png"}, value=value)
+    ds = shardio.open(url, decode="image")
+    given = {"global_batch": 5, "plan": plan(1, 1), "shuffle": False, "num_threads": threads}
+    got = []
+    with pytest.raises(CorruptRecordError) as caught:
+        for batch in shardio.stream(ds, **given):
+            got += batch["n"].tolist()
+    place = ds.locate(13)
+    assert (caught.value.url, caught.value.shard, caught.value.row) == (place.url, place.shard, place.row)
+    assert got == list(range(10))
+    skipping = shardio.open(url, decode="image", on_error="quarantine")
+    batches = list(shardio.stream(skipping, **given))
+    assert flat(batch["n"].tolist() for batch in batches) == [n for n in range(100) if n not in (13, 14, 70)]
+    assert [len(batch["image"]) for batch in batches][2] == 3
+    assert skipping.stats["records_skipped"] == 3
+    lines = (url.parent / "shardio-quarantine.jsonl").read_text(encoding="utf-8").splitlines()
+    entries = [json.loads(line) for line in lines]
+    assert [(entry["shard"], entry["rows"]) for entry in entries] == [
+        (ds.locate(n).shard, [ds.locate(n).row]) for n in (13, 14, 70)
+    ]
+
+
+def test_a_record_against_the_schema_names_its_row(url):
+    other = url.parent / "other"
+    write(other, [10], value=lambda n: shardio.codecs.encode_example({"m" if n == 7 else "n": n}))
+    write(url, [10])
+    # The same shard under a schema that it does not follow.
+    good, bad = shardio.open(url), shardio.open(other)
+    bad.source.schema = good.schema
+    bad.source.__dict__.pop("codec", None)
+    stream = shardio.stream(type(bad)(bad.source), global_batch=2, shuffle=False)
+    with pytest.raises(SchemaError, match=r"lacks|required|missing") as caught:
+        list(stream)
+    assert caught.value.row == 7
+    assert caught.value.url == bad.locate(7).url

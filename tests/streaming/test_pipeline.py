@@ -1,0 +1,305 @@
+"""Reading ahead: bounded, in order, without deadlock; errors at their own step; nothing left behind."""
+
+from __future__ import annotations
+
+import gc
+import os
+import threading
+import weakref
+from pathlib import Path
+
+import pytest
+
+import shardio
+from shardio.errors import CorruptBlockError
+from shardio.order import report
+from shardio.streaming import StreamOptions
+from shardio.streaming._windows import WindowData
+from tests.streaming.datasets import flat, memory_url, numbers, plan, write
+
+ALL_THREADS = pytest.mark.parametrize("threads", [0, 1, 2, 5])
+
+
+@pytest.fixture(scope="module")
+def ds():
+    return shardio.open(write(memory_url(), [70, 5, 125], compression="zstd"))
+
+
+@pytest.fixture
+def local(tmp_path):
+    return shardio.open(write(tmp_path / "d", [70, 5, 125]))
+
+
+def make(ds, **options):
+    return shardio.stream(ds, **{"global_batch": 4, "plan": plan(), "remainder": "keep", **options})
+
+
+def stream_threads():
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith("shardio-")]
+
+
+@ALL_THREADS
+def test_the_batches_are_the_same_whatever_the_threads(ds, local, threads):
+    expected = numbers(make(ds, num_threads=0))
+    assert numbers(make(ds, num_threads=threads)) == expected
+    assert sorted(flat(numbers(make(local, num_threads=threads)))) == list(range(200))
+
+
+class TroubleError(Exception):
+    pass
+
+
+def failing_at(n):
+    def transform(value):
+        if value["n"] == n:
+            raise TroubleError(n)
+        return value
+
+    return transform
+
+
+@ALL_THREADS
+@pytest.mark.parametrize("step", [0, 1, 17, 49])
+def test_an_error_comes_at_its_own_step_after_the_batches_before_it(ds, threads, step):
+    expected = numbers(make(ds))
+    for options in (
+        {"transform": failing_at(expected[step][-1])},
+        {"batch_transform": lambda columns: columns if columns["n"].tolist() != expected[step] else 1 / 0},
+    ):
+        stream = make(ds, num_threads=threads, **options)
+        got = []
+        with pytest.raises((TroubleError, ZeroDivisionError)):
+            got.extend(batch["n"].tolist() for batch in _each(stream, got))
+        assert got == expected[:step]
+        assert stream.state_dict()["step"] == step
+        assert stream_threads() == []
+
+
+def _each(stream, got):
+    for batch in stream:
+        got.append(batch["n"].tolist())
+    return ()
+
+
+def test_an_error_in_a_transform_names_the_record(ds):
+    with pytest.raises(TroubleError) as caught:
+        list(make(ds, transform=failing_at(73)))
+    place = ds.locate(73)
+    assert caught.value.__notes__ == [
+        f"in a transform, for row {place.row} of shard {place.shard} ({place.url})"
+    ]
+
+
+@ALL_THREADS
+def test_damage_comes_at_the_first_step_that_needs_it(tmp_path, threads):
+    ds = shardio.open(write(tmp_path / "d", [200], compression="zstd"))
+    expected = numbers(make(ds))
+    place = ds.locate(91)
+    path = Path(place.url.removeprefix("file://"))
+    head = ds.source.pool.get(0).head
+    block = int(head.block_row_stop.searchsorted(place.row, side="right"))
+    with path.open("r+b") as file:
+        file.seek(int(head.block_stop[block]) - 1)
+        byte = file.read(1)[0]
+        file.seek(-1, os.SEEK_CUR)
+        file.write(bytes([byte ^ 1]))
+    bad = set(range(int(head.block_row_stop[block - 1]), int(head.block_row_stop[block])))
+    stream = make(shardio.open(tmp_path / "d"), num_threads=threads)
+    got: list = []
+    with pytest.raises(CorruptBlockError) as caught:
+        _each(stream, got)
+    assert caught.value.row in bad
+    assert got == expected[: len(got)]
+    # A window is loaded whole: the first step that draws from a window with the damage is the one that fails.
+    course = make(ds)._course
+    for step in range(len(got) + 1):
+        windows = course.lanes.draw(course.parts(step)[0]).windows
+        touched = [
+            set(range(start, stop)) & bad
+            for pieces in map(course.lanes.pieces, windows)
+            for start, stop in zip(pieces.starts.tolist(), pieces.stops.tolist(), strict=True)
+        ]
+        assert any(touched) == (step == len(got))
+
+
+@ALL_THREADS
+def test_closing_early_leaves_no_thread(ds, threads):
+    stream = make(ds, num_threads=threads)
+    it = iter(stream)
+    next(it)
+    assert bool(stream_threads()) == bool(threads)
+    it.close()
+    assert stream_threads() == []
+    for _ in stream:
+        break
+    gc.collect()
+    assert stream_threads() == []
+
+
+def test_nothing_runs_before_the_first_batch_is_asked_for(ds):
+    it = iter(make(ds))
+    assert stream_threads() == []
+    it.close()
+
+
+class Counted:
+    """Counts the loads of windows and what of them is alive."""
+
+    def __init__(self, monkeypatch):
+        self.pieces = []
+        self.alive = 0
+        self.peak = 0
+        from shardio.streaming import _pass, _windows
+
+        load = _windows.load_window
+
+        def counting(member, pieces, damage):
+            data = load(member, pieces, damage)
+            size = sum(len(buffer) for buffer in data.buffers)
+            self.pieces.append((pieces, data.table.shape[1], size))
+            self.alive += size
+            self.peak = max(self.peak, self.alive)
+            weakref.finalize(data, self._gone, size)
+            return data
+
+        monkeypatch.setattr(_pass, "load_window", counting)
+
+    def _gone(self, size):
+        self.alive -= size
+
+    @property
+    def loads(self):
+        return len(self.pieces)
+
+
+@pytest.fixture(scope="module")
+def large():
+    return shardio.open(
+        write(
+            memory_url(),
+            [4000],
+            schema=None,
+            value=lambda n: b"%06d" % n + bytes(1018),
+            block_bytes=4096,
+        )
+    )
+
+
+@pytest.mark.parametrize("threads", [0, 1, 3])
+def test_what_is_held_is_bounded_for_any_dataset_size(monkeypatch, large, threads):
+    """Memory stays within the stated bound: the plan's windows, and what is planned ahead."""
+    shape = plan(ranks=4, workers=2, chunk_bytes=1 << 16, window=32)
+    memory = 1 << 20
+    options = StreamOptions(plan=shape, num_threads=threads, memory_bytes=memory)
+    stream = shardio.streaming.Stream(large, global_batch=16, epoch=0, rank=0, world_size=1, options=options)
+    figures = report(stream.order, global_batch=16, world_size=1, workers=1)
+    assert figures.memory_bytes < memory < figures.epoch_bytes / 3
+    counted = Counted(monkeypatch)
+    rows = sum(len(batch["payload"]) for batch in stream)
+    assert rows == 4000
+    assert counted.peak <= memory
+    gc.collect()
+    assert counted.alive == 0
+
+
+def test_the_tail_holds_no_windows_of_lanes_that_are_behind_it(monkeypatch, large):
+    """The last steps cut across the lanes of everybody; what they have passed is let go."""
+    shape = plan(ranks=2, workers=64, chunk_bytes=1 << 16, window=1000)
+    stream = shardio.stream(
+        large[:3999], global_batch=34, plan=shape, remainder="keep", num_threads=0, rank=1, world_size=2
+    )
+    course = stream._course
+    assert course.stop - course.turns > 5
+    state = stream.order.state(course, 0, course.turns)
+    stream.load_state_dict(state)
+    counted = Counted(monkeypatch)
+    parts = [course.parts(step, rank=1, world_size=2)[0] for step in range(course.turns, course.stop)]
+    held = {window for each in parts for window in course.lanes.draw(each).windows}
+    rows = sum(len(batch["payload"]) for batch in stream)
+    assert rows > 0
+    assert counted.loads == len(held)
+    assert counted.peak < sum(size for *_, size in counted.pieces) / 4
+
+
+@pytest.mark.parametrize("threads", [0, 1, 2])
+def test_before_the_first_batch_only_its_own_chunks_are_read(monkeypatch, ds, threads):
+    """No index is read before the first batch but those of its chunks."""
+    url = write(memory_url(), [30] * 12)
+    reader = shardio.open(url)
+    stream = shardio.stream(
+        reader, global_batch=2, plan=plan(ranks=2, workers=1, window=3), num_threads=threads
+    )
+    assert len(reader.source.pool) == 0
+    course = stream._course
+    pieces = [course.lanes.pieces(window) for window in course.lanes.draw(course.parts(0)[0]).windows]
+    wanted = {int(shard) for each in pieces for shard in each.shards}
+    opened: list[int] = []
+    get = type(reader.source.pool).get
+
+    def counting(pool, number):
+        opened.append(number)
+        return get(pool, number)
+
+    monkeypatch.setattr(type(reader.source.pool), "get", counting)
+    stream_maker = stream.batches(finish=lambda batch: (batch, sorted(set(opened))))
+    first = next(stream_maker)
+    stream_maker.close()
+    assert set(first.columns[1]) == wanted
+    assert len(wanted) < 12
+
+
+@pytest.mark.parametrize(("ranks", "workers"), [(1, 1), (2, 1), (4, 1), (2, 2), (4, 2)])
+def test_each_chunk_is_fetched_by_one_process_apart_from_seams_and_the_tail(
+    monkeypatch, large, ranks, workers
+):
+    """When ranks divide the plan's ranks and workers its workers, every chunk is fetched once."""
+    shape = plan(ranks=4, workers=2, chunk_bytes=1 << 15, window=64)
+    fetched: dict = {}
+    stream = shardio.stream(large, global_batch=8, plan=shape)
+    steps = 0
+    for rank in range(ranks):
+        stream = shardio.stream(large, global_batch=8, plan=shape, rank=rank, world_size=ranks)
+        steps = stream._course.turns
+        for worker in range(workers):
+            counted = Counted(monkeypatch)
+            for batch in stream.batches(worker=worker, workers=workers, threads=0):
+                if batch.step >= steps:
+                    break
+            for pieces, *_ in counted.pieces:
+                for shard, start, stop in zip(*(each.tolist() for each in pieces), strict=True):
+                    fetched.setdefault((shard, start, stop), []).append((rank, worker))
+            monkeypatch.undo()
+    # One stride may look into the tail; nothing else is fetched twice.
+    twice = [rows for rows, who in fetched.items() if len(who) > 1]
+    assert sum(stop - start for _, start, stop in twice) <= ranks * workers * 64 * 8 * (steps < len(stream))
+    covered = sorted((start, stop) for _, start, stop in fetched)
+    assert sum(stop - start for start, stop in covered) >= steps * 8
+
+
+def test_a_pass_begun_before_a_fork_is_refused_in_the_child(ds):
+    """Safe after fork, or a clear error, never a hang."""
+    stream = make(ds)
+    it = iter(stream)
+    next(it)
+    read, wrote = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            os.close(read)
+            list(it)
+        except ValueError as error:
+            fresh = sorted(flat(numbers(make(ds, num_threads=2))))
+            os.write(wrote, f"{error} {fresh == list(range(200))}".encode())
+        finally:
+            os._exit(0)
+    os.close(wrote)
+    with os.fdopen(read) as file:
+        said = file.read()
+    os.waitpid(child, 0)
+    assert "begun before the process forked" in said
+    assert said.endswith("True")
+    assert len(list(it)) == 49
+
+
+def test_window_data_is_weakly_referenceable():
+    assert weakref.ref(WindowData([], None, None, None)) is not None

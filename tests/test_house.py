@@ -1,0 +1,240 @@
+"""The house rules that no linter knows: names, sizes, doors, and who may do what.
+
+These tests read the sources; on a built wheel they are left out.  The order of the rooms itself is in
+pyproject.toml, checked by `lint-imports`.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import importlib
+import re
+import subprocess
+import tomllib
+import types
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+SOURCES = sorted(
+    path
+    for folder in ("shardio", "indexer")
+    for path in (ROOT / folder).rglob("*.py")
+    if "v1" not in path.parts
+)
+MAX_FILE = 300
+MAX_FUNCTION = 50
+VAGUE = {"base", "common", "helper", "helpers", "lib", "misc", "shared", "tools", "util", "utils"}
+EVERY_SOURCE = pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.relative_to(ROOT).as_posix())
+
+# What only some rooms may import, and why.  A name stands for itself and everything below it.
+THREADS = {"storage", "streaming"}
+ONLY_IN = {
+    "_thread": THREADS,
+    "asyncio": THREADS,
+    "queue": THREADS,
+    "concurrent": THREADS | {"parallel", "indexer"},  # any executor of the caller's
+    "multiprocessing": THREADS | {"parallel", "indexer"},
+    "sched": THREADS,
+    "time": THREADS | {"cli", "indexer", "parallel"},  # progress shows a rate and the time left
+    "datetime": THREADS | {"cli", "catalog"},  # a version carries the time of its commit, for people alone
+    "random": {"storage"},  # retries are spread; an order comes from the raw words of a keyed generator
+    "numpy.random": {"order"},
+    "argparse": {"cli", "indexer"},
+    "tqdm": {"cli", "indexer"},
+}
+# Locks and thread-local values make a pure room safe to use from threads; they start none.
+HARMLESS_THREADING = {"Lock", "RLock", "local"}
+
+
+def room_of(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return parts[0] if parts[0] == "indexer" else parts[1]
+
+
+def module_of(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    name = ".".join(part for part in parts if part != "__init__")
+    return re.sub(r"^indexer\b", "shardio_indexer", name)
+
+
+@functools.cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"), path)
+
+
+def imports_of(path: Path) -> set[str]:
+    """Every dotted name that the file imports: `from a import b` gives both `a` and `a.b`."""
+    names = set()
+    for node in ast.walk(tree_of(path)):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module is not None:
+            names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+    return names
+
+
+def attributes_of(path: Path, name: str) -> set[str]:
+    """What the file takes out of a module: `name.this` and `from name import this`."""
+    found = set()
+    for node in ast.walk(tree_of(path)):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == name:
+            found.add(node.attr)
+        elif isinstance(node, ast.ImportFrom) and node.module == name:
+            found |= {alias.name for alias in node.names}
+    return found
+
+
+def test_the_sources_are_found() -> None:
+    assert len(SOURCES) > 20
+
+
+@EVERY_SOURCE
+def test_a_file_says_what_it_promises(path: Path) -> None:
+    """A file's first lines say what it promises."""
+    assert ast.get_docstring(tree_of(path)), "no docstring at the top"
+
+
+@EVERY_SOURCE
+def test_a_file_is_not_two(path: Path) -> None:
+    """A file over 300 lines or a function over 50 is asking to be two."""
+    assert len(path.read_text(encoding="utf-8").splitlines()) <= MAX_FILE
+    long = {
+        node.name: 1 + (node.end_lineno or 0) - node.lineno - _docstring_lines(node)
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    }
+    assert {name: lines for name, lines in long.items() if lines > MAX_FUNCTION} == {}
+
+
+def _docstring_lines(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """What is written for readers of the documentation does not make a function long."""
+    if ast.get_docstring(node) is None:
+        return 0
+    return 1 + (node.body[0].end_lineno or 0) - node.body[0].lineno
+
+
+@EVERY_SOURCE
+def test_a_name_says_something(path: Path) -> None:
+    """No `utils`, `common`, `base`, `helpers`."""
+    assert not VAGUE & {part.strip("_") for part in path.relative_to(ROOT).with_suffix("").parts}
+
+
+@EVERY_SOURCE
+def test_what_stands_behind_a_door_is_marked(path: Path) -> None:
+    """A room is entered through its `__init__`; the files behind it begin with `_`."""
+    behind = path.relative_to(ROOT).parts[2 if room_of(path) != "indexer" else 1 :]
+    # `indexer/cli.py` is a program of its own; its name is in the entry point.
+    if behind and path.relative_to(ROOT).as_posix() != "indexer/cli.py":
+        assert all(part.startswith("_") for part in behind), behind
+
+
+@EVERY_SOURCE
+def test_rooms_are_entered_by_the_door(path: Path) -> None:
+    """No file imports what lies behind another room's door."""
+    own = f"shardio.{room_of(path)}" if room_of(path) != "indexer" else "shardio_indexer"
+    private = {
+        name
+        for name in imports_of(path)
+        if re.match(r"shardio(_indexer)?\..*\b_[a-z]", name) and not name.startswith(f"{own}.")
+    }
+    assert private == set()
+
+
+@EVERY_SOURCE
+def test_everything_is_done_in_its_room(path: Path) -> None:
+    """Threads and clocks only in storage and streaming, randomness only in order."""
+    misplaced = {
+        name
+        for name in imports_of(path)
+        for owned, rooms in ONLY_IN.items()
+        if (name == owned or name.startswith(f"{owned}.")) and room_of(path) not in rooms
+    }
+    if room_of(path) not in THREADS:
+        misplaced |= {f"threading.{name}" for name in attributes_of(path, "threading") - HARMLESS_THREADING}
+    if room_of(path) not in ONLY_IN["numpy.random"]:
+        # The name of the type is no randomness: a transform may say that it takes a Generator.
+        misplaced |= {"numpy.random" for node in ast.walk(tree_of(path)) if _makes_a_generator(node)}
+    assert misplaced == set()
+
+
+def _makes_a_generator(node: ast.AST) -> bool:
+    return (
+        isinstance(node, ast.Call) and re.match(r"(np|numpy)\.random\.", ast.unparse(node.func)) is not None
+    )
+
+
+@EVERY_SOURCE
+def test_behaviour_does_not_hang_on_the_environment(path: Path) -> None:
+    """No environment variables for behaviour; launchers say rank and world size there, and torch listens.
+
+    Clouds' own libraries find credentials there: clients are shared only while those stay the same.
+    """
+    if room_of(path) != "torch" and path.name != "_clients.py":
+        assert not attributes_of(path, "os") & {"environ", "environb", "getenv", "putenv"}
+
+
+def test_no_module_bears_the_name_of_a_public_function() -> None:
+    """`shardio.stream` is a function, so its module is `streaming`."""
+    shardio = importlib.import_module("shardio")
+    modules = {path.stem for path in (ROOT / "shardio").iterdir()}
+    public = {
+        name
+        for name in getattr(shardio, "__all__", ())
+        if not isinstance(getattr(shardio, name), types.ModuleType)
+    }
+    assert public & modules == set()
+
+
+@pytest.mark.parametrize(
+    "path",
+    [path for path in SOURCES if path.name == "__init__.py"],
+    ids=lambda path: path.parent.relative_to(ROOT).as_posix(),
+)
+def test_a_door_names_what_it_offers(path: Path) -> None:
+    """A room's `__init__` re-exports with `__all__`, and everything named there exists."""
+    module = importlib.import_module(module_of(path))
+    imported = [
+        node
+        for node in tree_of(path).body
+        if isinstance(node, ast.ImportFrom) and node.module != "__future__"
+    ]
+    assert hasattr(module, "__all__") or not imported
+    assert [name for name in getattr(module, "__all__", ()) if not hasattr(module, name)] == []
+
+
+def test_the_generated_code_matches_the_protos(tmp_path: Path) -> None:
+    """`shardio/v1` is what the pinned compiler makes of `protos/`, byte for byte, and nothing else."""
+    compiler = ROOT / ".build" / "pbenv" / "bin" / "python"
+    if not compiler.exists():
+        pytest.fail("the pinned protobuf compiler is not installed: run `make tools`")
+    protos = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "protos").rglob("*.proto"))
+    arguments = ["-I", "protos", f"--python_out={tmp_path}", f"--pyi_out={tmp_path}"]
+    subprocess.run([compiler, "-m", "grpc_tools.protoc", *arguments, *protos], cwd=ROOT, check=True)
+    made = {path.name: path.read_text(encoding="utf-8") for path in (tmp_path / "shardio" / "v1").iterdir()}
+    committed = {
+        path.name: path.read_text(encoding="utf-8") for path in (ROOT / "shardio" / "v1").glob("*_pb2.py*")
+    }
+    stale = {name for name in made | committed if made.get(name) != committed.get(name)}
+    assert stale == set(), "run `make protos` and commit what it changes"
+
+
+def test_everything_that_tests_install_is_pinned() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = project["optional-dependencies"].values()
+    named = {_name_of(line) for lines in (project["dependencies"], *extras) for line in lines}
+    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    pinned = {_name_of(line) for line in lines if "==" in line}
+    assert named - pinned - {"shardio"} == set(), "run `make constraints`"
+
+
+def _name_of(requirement: str) -> str:
+    return re.split(r"[^A-Za-z0-9_.-]", requirement)[0].lower().replace("_", "-")
+
+
+def test_the_version_is_the_same_everywhere() -> None:
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
+    assert f"## {version}" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert importlib.import_module("shardio").__version__ == version

@@ -1,0 +1,386 @@
+"""The loader: threads first, processes where wanted; exact, ordered, counted by what was delivered."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import random
+
+import numpy as np
+import psutil
+import pytest
+import torch
+from torch.utils.data import DataLoader
+from torchdata.stateful_dataloader import StatefulDataLoader
+
+import shardio
+from shardio.codecs import RaggedColumn
+from shardio.errors import CorruptBlockError, FormatError
+from shardio.torch import MapDataset, StreamingDataLoader, StreamingDataset
+from tests.streaming.datasets import RICH, flat, plan, rich_value, write
+from tests.streaming.test_damage import hurt
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:some chunks are fetched more than once:UserWarning"),
+    pytest.mark.filterwarnings("ignore:damaged records are skipped:UserWarning"),
+]
+# Threads of this process, none, and worker processes.
+WAYS = pytest.mark.parametrize(
+    "way", [{"num_threads": 2}, {"num_threads": 0}, {"num_workers": 1}, {"num_workers": 3}], ids=str
+)
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("loader") / "d"
+    return write(folder, [70, 5, 125], compression="zstd")
+
+
+def dataset(url, **options):
+    given = {"global_batch": 6, "plan": plan(ranks=2, workers=3), "remainder": "keep", "seed": 3}
+    return StreamingDataset(shardio.open(url), **{**given, **options})
+
+
+def lists(loader):
+    return [batch["n"].tolist() for batch in loader]
+
+
+@pytest.fixture(scope="module")
+def expected(url):
+    stream = dataset(url).stream
+    return [[batch["n"].tolist() for batch in stream] for _ in range(3)]
+
+
+@WAYS
+def test_epochs_in_a_row(url, expected, way):
+    loader = StreamingDataLoader(dataset(url), **way)
+    assert [lists(loader), lists(loader), lists(loader)] == expected
+    assert sorted(flat(expected[0])) == list(range(200))
+
+
+def test_workers_that_are_kept_serve_epoch_after_epoch(url, expected):
+    loader = StreamingDataLoader(dataset(url), num_workers=2, persistent_workers=True)
+    others = {child.pid for child in psutil.Process().children()}
+    pids: list[set[int]] = []
+    for epoch in range(3):
+        got = []
+        for batch in loader:
+            if not got:
+                pids.append({child.pid for child in psutil.Process().children()} - others)
+            got.append(batch["n"].tolist())
+        assert got == expected[epoch]
+    assert pids[0] == pids[1] == pids[2]
+    loader.set_epoch(1)
+    assert lists(loader) == expected[1], "another epoch than the workers expect"
+    loader.close()
+    assert not pids[0] & {child.pid for child in psutil.Process().children()}
+    loader.set_epoch(0)
+    with loader:
+        assert lists(loader) == expected[0], "a loader can be used after it was closed"
+
+
+@WAYS
+def test_an_early_break_and_the_same_epoch_again(url, expected, way):
+    loader = StreamingDataLoader(dataset(url), **way)
+    for number, batch in enumerate(loader):
+        assert batch["n"].tolist() == expected[0][number]
+        if number == 4:
+            break
+    assert loader.state_dict()["step"] == 5
+    assert lists(loader) == expected[0]
+
+
+@WAYS
+def test_set_epoch(url, expected, way):
+    loader = StreamingDataLoader(dataset(url), **way)
+    loader.set_epoch(2)
+    assert lists(loader) == expected[2]
+    loader.set_epoch(0)
+    assert lists(loader) == expected[0]
+    loader.set_epoch(0)
+    assert lists(loader) == expected[0]
+
+
+@WAYS
+def test_two_loaders_at_once(url, expected, way):
+    one, two = (StreamingDataLoader(dataset(url), **way) for _ in range(2))
+    two.set_epoch(1)
+    pairs = list(zip(one, two, strict=True))
+    assert [a["n"].tolist() for a, _ in pairs] == expected[0]
+    assert [b["n"].tolist() for _, b in pairs] == expected[1]
+
+
+@WAYS
+@pytest.mark.parametrize("steps", [0, 1, 7, 34])
+def test_resume_counts_what_was_delivered_not_what_was_prefetched(url, expected, way, steps):
+    loader = StreamingDataLoader(dataset(url), **way)
+    assert len(loader) == 34
+    it = iter(loader)
+    head = [next(it)["n"].tolist() for _ in range(steps)]
+    state = json.loads(json.dumps(loader.state_dict()))
+    assert state["step"] == steps
+    it.close()
+    for other in ({"num_threads": 3}, {"num_workers": 2}):
+        resumed = StreamingDataLoader(dataset(url), **other)
+        resumed.load_state_dict(state)
+        assert len(resumed) == 34 - steps
+        assert head + lists(resumed) == expected[0]
+        assert lists(resumed) == expected[1]
+
+
+def test_of_an_epoch_that_ended_no_processes_are_started(url, expected, monkeypatch):
+    loader = StreamingDataLoader(dataset(url))
+    assert lists(loader) == expected[0]
+    resumed = StreamingDataLoader(dataset(url), num_workers=2)
+    resumed.load_state_dict(loader.state_dict())
+    with monkeypatch.context() as patch:
+        patch.setattr("shardio.torch._loader.DataLoader", None)
+        assert lists(resumed) == []
+    assert lists(resumed) == expected[1]
+
+
+def augment(value, rng):
+    return {"n": value["n"], "r": rng.random(), "noise": rng.standard_normal(3, dtype=np.float32)}
+
+
+def test_augmented_batches_are_bit_identical_after_an_elastic_resume(url):
+    """With threads and with processes, on other numbers of ranks and workers."""
+    options = {"random_transform": augment, "plan": plan(ranks=6, workers=2)}
+    whole = list(StreamingDataLoader(dataset(url, **options)))
+    loader = StreamingDataLoader(dataset(url, rank=1, world_size=3, **options), num_workers=2)
+    it = iter(loader)
+    for _ in range(11):
+        next(it)
+    state = loader.state_dict()
+    it.close()
+    for way in ({"num_threads": 2}, {"num_workers": 3}):
+        shares = []
+        for rank in range(2):
+            resumed = StreamingDataLoader(dataset(url, rank=rank, world_size=2, **options), **way)
+            resumed.load_state_dict(state)
+            shares.append(list(resumed))
+        for step, batch in enumerate(whole[11:]):
+            for name, column in batch.items():
+                together = torch.cat([share[step][name] for share in shares])
+                assert together.numpy().tobytes() == column.numpy().tobytes()
+
+
+@WAYS
+def test_batches_are_tensors_over_numpy_memory(tmp_path, way):
+    url = write(tmp_path / "rich", [30], schema=RICH, value=rich_value)
+    ds = shardio.open(url)
+    loader = StreamingDataLoader(StreamingDataset(ds, global_batch=6, positions=True), **way)
+    for batch in loader:
+        positions = batch["_position"]
+        assert positions.dtype == torch.int64
+        theirs = ds.read_batch(positions.numpy())
+        assert batch["n"].dtype == torch.int64
+        assert torch.equal(batch["box"], torch.from_numpy(theirs["box"]))
+        assert batch["text"] == theirs["text"]
+        assert batch["raw"] == theirs["raw"]
+        for name in ("tokens", "grid"):
+            assert isinstance(batch[name], RaggedColumn)
+            assert isinstance(batch[name].values, torch.Tensor)
+            for mine, its in zip(batch[name], theirs[name], strict=True):
+                np.testing.assert_array_equal(np.asarray(mine), its)
+        batch["n"] += 1  # a training loop may write into its batch
+
+
+def odd(columns):
+    n = columns["n"]
+    return {
+        "turned": n[::-1],
+        "big": n.astype(">i4"),
+        "frozen": np.broadcast_to(np.float32(1), (len(n), 2)),
+        "pair": (n, [n, "x"]),
+        "long": n.astype(np.longdouble),
+        "scalar": np.float32(2),
+        "nested": {"n": n},
+    }
+
+
+@WAYS
+def test_whatever_a_transform_returns_arrives(url, way):
+    batch = next(iter(StreamingDataLoader(dataset(url, batch_transform=odd), **way)))
+    n = batch["nested"]["n"]
+    assert torch.equal(batch["turned"], n.flip(0))
+    assert torch.equal(batch["big"], n.to(torch.int32))
+    assert batch["frozen"].tolist() == [[1.0, 1.0]] * 6
+    assert torch.equal(batch["pair"][0], n)
+    assert batch["pair"][1][1] == "x"
+    assert isinstance(batch["long"], np.ndarray)
+    assert float(batch["scalar"]) == 2.0
+
+
+def test_pinned_memory_without_an_accelerator_is_a_warning(url, expected):
+    if torch.accelerator.is_available():
+        pytest.fail("these machines have no accelerator")
+    with pytest.warns(UserWarning, match="no accelerator"):
+        loader = StreamingDataLoader(dataset(url), pin_memory=True)
+    assert lists(loader) == expected[0]
+
+
+def test_pinning_goes_through_a_batch(monkeypatch):
+    from shardio.torch._tensors import pin, tensors
+
+    pinned: list[torch.Tensor] = []
+
+    def note(tensor):
+        pinned.append(tensor)
+        return tensor
+
+    monkeypatch.setattr(torch.Tensor, "pin_memory", note)
+    column = RaggedColumn(np.arange(3), np.array([0, 3]))
+    batch = tensors({"a": np.zeros(2), "r": column, "l": [np.ones(1), None], "t": ["x"], "p": (np.ones(3),)})
+    pin(batch)
+    assert len(pinned) == 5
+    assert batch["t"] == ["x"]
+    assert batch["l"][1] is None
+
+
+def test_prefetching_is_bounded(url, expected):
+    loader = StreamingDataLoader(dataset(url), num_workers=2, prefetch_factor=1)
+    assert lists(loader) == expected[0]
+
+
+def _legacy_state():
+    return np.random.get_state()[1].tolist()  # noqa: NPY002 - this is the state that others use
+
+
+@pytest.mark.parametrize("way", [{"num_threads": 2}, {"num_workers": 2}], ids=str)
+def test_the_callers_randomness_is_left_alone(url, way):
+    states = torch.get_rng_state(), random.getstate(), _legacy_state()
+    lists(StreamingDataLoader(dataset(url), **way))
+    assert torch.equal(states[0], torch.get_rng_state())
+    assert states[1] == random.getstate()
+    assert states[2] == _legacy_state()
+
+
+# Damage in worker processes.
+
+
+@WAYS
+def test_an_error_keeps_its_address_on_the_way_from_a_worker(tmp_path, way):
+    url = write(tmp_path / "d", [200])
+    expected = lists(StreamingDataLoader(dataset(url)))
+    ds = shardio.open(url)
+    bad = hurt(ds, 91)
+    got = []
+    with pytest.raises(CorruptBlockError) as caught:
+        for batch in StreamingDataLoader(dataset(url), **way):
+            got.append(batch["n"].tolist())  # noqa: PERF401 - what came before the error counts
+    assert got == expected[: len(got)]
+    place = ds.locate(91)
+    assert caught.value.url == place.url
+    assert caught.value.shard == place.shard
+    assert caught.value.row in bad
+    assert caught.value.start is not None
+
+
+@WAYS
+def test_skipped_records_are_counted_whoever_skips_them(tmp_path, way):
+    url = write(tmp_path / "d", [200])
+    bad = hurt(shardio.open(url), 91)
+    ds = shardio.open(url, on_error="skip")
+    loader = StreamingDataLoader(StreamingDataset(ds, global_batch=6, plan=plan(), remainder="keep"), **way)
+    got = lists(loader)
+    assert sorted(flat(got)) == sorted(set(range(200)) - bad)
+    assert len(got) == 34
+    assert loader.dataset.stream.skipped == len(bad)
+
+
+def test_skipping_is_bounded_over_all_workers(tmp_path):
+    url = write(tmp_path / "d", [3000], block_bytes=40_000)
+    ds = shardio.open(url)
+    assert sum(len(hurt(ds, position)) for position in (0, 1500)) > 1000
+    skipping = shardio.open(url, on_error="skip")
+    data = StreamingDataset(skipping, global_batch=100, plan=plan(window=100))
+    with pytest.raises(FormatError, match="too much of the dataset"):
+        lists(StreamingDataLoader(data, num_workers=3))
+
+
+# torch's own loaders.
+
+
+@pytest.mark.parametrize("workers", [0, 1, 3])
+def test_in_torchs_own_loader(url, expected, workers):
+    loader = DataLoader(dataset(url), batch_size=None, num_workers=workers)
+    assert len(loader) == 34
+    assert lists(loader) == expected[0]
+
+
+@pytest.mark.parametrize("workers", [2, 3])
+def test_torchs_own_loader_with_persistent_workers(url, expected, workers):
+    loader = DataLoader(dataset(url), batch_size=None, num_workers=workers, persistent_workers=True)
+    assert [lists(loader), lists(loader)] == expected[:2]
+
+
+@pytest.mark.parametrize("steps", [1, 5, 31, 33])
+def test_persistent_workers_of_torch_agree_after_an_early_break(url, expected, steps):
+    """Some may have come to the end of the epoch, others not: the next pass is the next epoch for all."""
+    loader = DataLoader(
+        dataset(url), batch_size=None, num_workers=3, persistent_workers=True, prefetch_factor=4
+    )
+    for number, batch in enumerate(loader, 1):
+        assert batch["n"].tolist() == expected[0][number - 1]
+        if number == steps:
+            break
+    assert [lists(loader), lists(loader)] == expected[1:]
+
+
+def test_torchs_own_loader_and_set_epoch(url, expected):
+    data = dataset(url)
+    loader = DataLoader(data, batch_size=None, num_workers=2)
+    for epoch in range(3):
+        data.set_epoch(epoch)
+        assert lists(loader) == expected[epoch]
+
+
+@pytest.mark.parametrize("workers", [0, 1, 3])
+@pytest.mark.parametrize("steps", [1, 7, 33])
+def test_in_torchdatas_stateful_loader(url, expected, workers, steps):
+    loader = StatefulDataLoader(dataset(url), batch_size=None, num_workers=workers)
+    it = iter(loader)
+    head = [next(it)["n"].tolist() for _ in range(steps)]
+    state = pickle.loads(pickle.dumps(loader.state_dict()))
+    del it
+    other = StatefulDataLoader(dataset(url), batch_size=None, num_workers=workers)
+    other.load_state_dict(state)
+    assert head + lists(other) == expected[0]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_map_style_access_in_torchs_loader(url, workers):
+    data = MapDataset(shardio.open(url), transform=double)
+    assert len(data) == 200
+    assert data[3] == 6
+    assert data[-1] == 398
+    with pytest.raises(IndexError):
+        data[200]
+    loader = DataLoader(data, batch_size=32, shuffle=True, num_workers=workers)
+    assert sorted(int(n) for batch in loader for n in batch) == [2 * n for n in range(200)]
+    part = MapDataset(shardio.open(url).select([5, 5, 199]))
+    assert [int(value["n"]) for value in DataLoader(part, batch_size=None)] == [5, 5, 199]
+
+
+def double(value):
+    return int(value["n"]) * 2
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"num_threads": -1}, "num_threads=-1"),
+        ({"num_workers": True}, "num_workers=True"),
+        ({"prefetch_factor": 0}, "prefetch_factor=0"),
+        ({"persistent_workers": True}, "needs num_workers"),
+    ],
+)
+def test_options_that_make_no_sense(url, options, says):
+    with pytest.raises(ValueError, match=says):
+        StreamingDataLoader(dataset(url), **options)
+
+
+def test_it_loads_streaming_datasets_only(url):
+    with pytest.raises(TypeError, match="found MapDataset; for MapDataset use"):
+        StreamingDataLoader(MapDataset(shardio.open(url)))

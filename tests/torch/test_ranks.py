@@ -1,0 +1,133 @@
+"""Who a process is, and that all ranks read the same version."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+
+import pytest
+
+import shardio
+from shardio.torch import FullShuffle, StreamingDataset
+from shardio.torch._ranks import resolve_rank
+from tests.streaming.datasets import write
+from tests.torch.jobs import finish, start
+
+
+@pytest.fixture
+def environment(monkeypatch):
+    for name in ("RANK", "WORLD_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+
+    def put(**names):
+        for name, value in names.items():
+            monkeypatch.setenv(name, value)
+
+    return put
+
+
+def test_given_before_environment_before_alone(environment):
+    assert resolve_rank(None, None) == (0, 1)
+    environment(RANK="2", WORLD_SIZE="4")
+    assert resolve_rank(None, None) == (2, 4)
+    assert resolve_rank(1, 3) == (1, 3)
+
+
+@pytest.mark.parametrize("names", [{"RANK": "1"}, {"WORLD_SIZE": "4"}, {"RANK": "x", "WORLD_SIZE": "2"}])
+def test_half_an_environment_is_refused(environment, names):
+    """Every process would take itself for rank 0 and read the same."""
+    environment(**names)
+    with pytest.raises(ValueError, match="RANK and WORLD_SIZE"):
+        resolve_rank(None, None)
+
+
+def test_both_or_neither():
+    with pytest.raises(ValueError, match="both rank= and world_size="):
+        resolve_rank(0, None)
+    with pytest.raises(ValueError, match="both rank= and world_size="):
+        FullShuffle(10, world_size=2)
+
+
+def test_several_ranks_without_a_channel_must_name_the_version(environment, tmp_path):
+    """With several ranks and no channel `version=` is required."""
+    url = write(tmp_path / "d", [40])
+    environment(RANK="1", WORLD_SIZE="2")
+    with pytest.raises(ValueError, match="version= or digest=, or initialise torch"):
+        StreamingDataset(shardio.open(url), global_batch=4)
+    digest = shardio.open(url).digest
+    for pinned in (shardio.open(url, version=1), shardio.open(url, digest=digest)):
+        assert StreamingDataset(pinned, global_batch=4).stream.rank == 1
+    told = pickle.loads(pickle.dumps(shardio.open(url)))
+    assert StreamingDataset(told, global_batch=4).stream.world_size == 2
+    with pytest.raises(ValueError, match="version= or digest="):
+        StreamingDataset(
+            shardio.mix([(shardio.open(url, version=1), 1), (shardio.open(url), 1)]), global_batch=4
+        )
+
+
+def note(rank, folder, url, kinds):
+    """Construct the dataset as the kind of this rank says, and write down what came of it."""
+    kind = kinds[rank]
+    ds = shardio.open(url, version={"old": 1, "pinned old": 1}.get(kind))
+    if kind == "old":  # as if opened before the newest version was there
+        ds.source.pinned = False
+    if kind == "slice of old":
+        ds = shardio.open(url, version=1)
+        ds.source.pinned = False
+        ds = ds[:30]
+    try:
+        data = StreamingDataset(ds, global_batch=4)
+        reader = data.stream.members[0].reader
+        said: object = [data.stream.rank, data.stream.world_size, reader.version, len(reader)]
+    except ValueError as error:
+        said = str(error)
+    (folder / f"said-{rank}").write_text(json.dumps(said), encoding="utf-8")
+
+
+def said_by_all(url, folder, *kinds):
+    folder.mkdir()
+    codes = finish(start(len(kinds), folder, note, url, kinds))
+    assert codes == [0] * len(kinds)
+    return [json.loads((folder / f"said-{rank}").read_text(encoding="utf-8")) for rank in range(len(kinds))]
+
+
+@pytest.mark.xdist_group("processes")
+def test_rank_0_tells_the_others_which_version_counts(tmp_path):
+    """Rank 0 resolves and tells the ranks; the digests are compared once."""
+    url = str(write(tmp_path / "d", [40, 7]))
+    ways = [(("new", "old"), 2), (("old", "new", "new"), 1), (("pinned old", "old"), 1)]
+    for number, (kinds, version) in enumerate(ways):
+        rows = {1: 40, 2: 47}[version]
+        expected = [[rank, len(kinds), version, rows] for rank in range(len(kinds))]
+        assert said_by_all(url, tmp_path / str(number), *kinds) == expected
+
+
+@pytest.mark.xdist_group("processes")
+def test_ranks_that_cannot_agree_are_all_told(tmp_path):
+    """One rank that raised alone would leave the others waiting for it."""
+    url = str(write(tmp_path / "d", [40, 7]))
+    for number, kinds in enumerate([("new", "pinned old", "new"), ("new", "slice of old")]):
+        said = said_by_all(url, tmp_path / str(number), *kinds)
+        assert all("version 1" in text for text in said)
+        assert all("rank 1: " in text for text in said[:1] + said[2:])
+
+
+def test_no_environment_is_left_behind():
+    assert "WORLD_SIZE" not in os.environ
+
+
+def mixed(rank, folder, url):
+    ds = shardio.open(url, version=2 - rank)
+    ds.source.pinned = False
+    data = StreamingDataset(shardio.mix([(ds, 1), (ds, 3)]), global_batch=4)
+    (folder / f"said-{rank}").write_text(
+        str([m.reader.version for m in data.stream.members]), encoding="utf-8"
+    )
+
+
+@pytest.mark.xdist_group("processes")
+def test_mixtures_agree_too(tmp_path):
+    url = str(write(tmp_path / "d", [40, 7]))
+    assert finish(start(2, tmp_path, mixed, url)) == [0, 0]
+    assert [(tmp_path / f"said-{rank}").read_text(encoding="utf-8") for rank in (0, 1)] == ["[2, 2]"] * 2

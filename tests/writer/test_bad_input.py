@@ -1,0 +1,283 @@
+"""Bad input: a clear error of the tree, nothing lost, nothing half visible."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import shardio
+from shardio.errors import (
+    CommitConflictError,
+    FormatError,
+    NotFoundError,
+    SchemaError,
+    ShardioError,
+    StaleIndexError,
+    StorageError,
+    UnsafeNameError,
+)
+from shardio.storage import connect
+from tests.promises.places import GOLDEN, PLACES, copied, fresh
+
+EVERY_PLACE = pytest.mark.parametrize("place", PLACES)
+
+
+def test_a_directory_that_is_no_dataset(tmp_path):
+    (tmp_path / "notes.txt").write_text("wren")
+    (tmp_path / "train-00000.tfrecord").write_bytes(b"")
+    with pytest.raises(NotFoundError, match="there is no shardio dataset here") as caught:
+        shardio.open(tmp_path)
+    assert caught.value.url == str(tmp_path)
+    assert "shardio index" in str(caught.value)
+
+
+@EVERY_PLACE
+def test_an_empty_place(place, tmp_path):
+    url = fresh(place, tmp_path)
+    if place == "local":
+        Path(url).mkdir()
+    for call in (shardio.open, shardio.log, shardio.gc):
+        with pytest.raises(NotFoundError):
+            call(url)
+    with shardio.DatasetWriter(url) as out:
+        out.write(b"wren")
+    assert list(shardio.open(url)) == [b"wren"]
+
+
+def test_a_file_where_a_dataset_should_be(tmp_path):
+    path = tmp_path / "wren.txt"
+    path.write_text("wren")
+    with pytest.raises(NotFoundError):
+        shardio.open(path)
+    with pytest.raises(ShardioError):
+        shardio.DatasetWriter(path)
+    assert path.read_text() == "wren"
+
+
+@pytest.mark.parametrize(
+    "data", [b"wren", b"\x89PNG\r\n\x1a\n" + bytes(100), bytes(1000), b"PAR1" * 50, b"{}\n" * 40]
+)
+def test_a_foreign_file(data, tmp_path):
+    path = tmp_path / "foreign.tfrecord"
+    path.write_bytes(data)
+    with pytest.warns(UserWarning, match="no index"):
+        shard = shardio.open_shard(path)
+    with pytest.raises(FormatError) as caught:
+        list(shard)
+    assert caught.value.url == str(path)
+
+
+def test_an_index_of_another_shard(tmp_path):
+    folder = Path(copied(GOLDEN / "shards", "local", tmp_path))
+    shutil.copy(folder / "zstd.tfrecord.shardidx", folder / "none.tfrecord.shardidx")
+    with pytest.raises((StaleIndexError, FormatError)) as caught:
+        list(shardio.open_shard(folder / "none.tfrecord"))
+    assert caught.value.url is not None
+    assert caught.value.advice
+
+
+def test_an_index_of_an_older_file_of_the_same_name(tmp_path):
+    for seed in (b"wren", b"hawk"):
+        with shardio.ShardWriter(tmp_path / f"{seed.decode()}.tfrecord") as out:
+            out.write(seed)
+    (tmp_path / "wren.tfrecord").unlink()
+    (tmp_path / "hawk.tfrecord").rename(tmp_path / "wren.tfrecord")
+    with pytest.raises(ShardioError) as caught:
+        list(shardio.open_shard(tmp_path / "wren.tfrecord"))
+    assert caught.value.url == str(tmp_path / "wren.tfrecord")
+
+
+SCHEMA = {"label": "int64", "beak": "float32[2]", "name": "text"}
+RIGHT = {"label": 1, "beak": [0.5, 1.5], "name": "wren"}
+
+
+@pytest.mark.parametrize(
+    ("value", "feature"),
+    [
+        ({**RIGHT, "label": "seven"}, "label"),
+        ({**RIGHT, "label": 1.5}, "label"),
+        ({**RIGHT, "label": 1 << 63}, "label"),
+        ({**RIGHT, "beak": [1.0]}, "beak"),
+        ({**RIGHT, "beak": [[1.0, 2.0]]}, "beak"),
+        ({**RIGHT, "name": b"\xff"}, "name"),
+        ({**RIGHT, "name": "\ud800"}, "name"),
+        ({**RIGHT, "name": None}, "name"),
+        ({"label": 1, "beak": [1.0, 2.0]}, "name"),
+        ({**RIGHT, "legs": 2}, "legs"),
+    ],
+)
+@EVERY_PLACE
+def test_a_value_that_does_not_fit(value, feature, place, tmp_path):
+    """A value that does not fit the schema names the feature and the record number; writing may go on."""
+    url = fresh(place, tmp_path)
+    with shardio.DatasetWriter(url, SCHEMA) as out:
+        out.write(RIGHT)
+        out.write(RIGHT)
+        with pytest.raises(SchemaError, match=f"'{feature}'") as caught:
+            out.write(value)
+        assert (caught.value.row, caught.value.url) == (2, url)
+        assert "row 2" in str(caught.value)
+        out.write({**RIGHT, "label": 3})
+    found = list(shardio.open(url))
+    assert [int(record["label"]) for record in found] == [1, 1, 3]
+
+
+@pytest.mark.parametrize("value", ["text", 7, None, {"a": 1}, ["a"]])
+def test_a_value_that_is_no_bytes(value, tmp_path):
+    url = fresh("memory", tmp_path)
+    with shardio.DatasetWriter(url) as out:
+        out.write(b"one")
+        with pytest.raises(TypeError, match="without a schema records are bytes, not"):
+            out.write(value)
+        out.write(bytearray(b"two"))
+        out.write(memoryview(b"three"))
+    assert list(shardio.open(url)) == [b"one", b"two", b"three"]
+
+
+@pytest.mark.parametrize("split", ["../x", "", "a/b", "all", "x" * 65, None, 3])
+def test_a_split_that_is_no_name(split, tmp_path):
+    url = fresh("memory", tmp_path)
+    with shardio.DatasetWriter(url) as out:
+        with pytest.raises(UnsafeNameError, match="not a name for a split"):
+            out.write(b"one", split)
+        out.write(b"two")
+    assert list(shardio.open(url)) == [b"two"]
+
+
+def test_a_record_over_the_limit(tmp_path):
+    """One byte over a gibibyte is refused where it is written; nothing was taken, and writing may go on."""
+    url = str(tmp_path / "ds")
+    script = f"""
+import mmap, shardio
+with shardio.DatasetWriter({url!r}) as out:
+    out.write(b"before")
+    try:
+        out._splits["train"].add(memoryview(mmap.mmap(-1, (1 << 30) + 1)))
+    except ValueError as error:
+        print(error)
+    out.write(b"after")
+print(list(shardio.open({url!r})))
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.stdout.splitlines() == [
+        "a record of 1073741825 bytes is over the limit of 1073741824 bytes",
+        "[b'before', b'after']",
+    ], done.stderr
+
+
+def test_a_record_over_the_limit_has_an_address(tmp_path, monkeypatch):
+    url = fresh("memory", tmp_path)
+    with shardio.DatasetWriter(url, block_bytes=64) as out:
+        out.write(b"before")
+        monkeypatch.setattr(out._splits["train"].spool.blocks, "_max_record", 100)
+        with pytest.raises(
+            SchemaError, match="a record of 101 bytes is over the limit of 100 bytes"
+        ) as caught:
+            out.write(bytes(101))
+        assert (caught.value.row, caught.value.url) == (1, url)
+        out.write(b"after")
+    assert list(shardio.open(url)) == [b"before", b"after"]
+
+
+@pytest.fixture
+def unwritable(tmp_path):
+    """A folder that nobody may write to; root may everywhere, so the disk itself is made to refuse."""
+    folder = tmp_path / "unwritable"
+    folder.mkdir()
+    folder.chmod(stat.S_IRUSR | stat.S_IXUSR)
+    yield folder
+    folder.chmod(stat.S_IRWXU)
+
+
+def test_an_unwritable_place(unwritable, monkeypatch):
+    if os.geteuid() == 0:
+        monkeypatch.setattr("pathlib.Path.mkdir", refuse)
+        monkeypatch.setattr("os.mkdir", refuse)
+    with pytest.raises(StorageError) as caught:
+        shardio.DatasetWriter(unwritable / "ds")
+    assert str(unwritable) in str(caught.value.url)
+    assert "Permission denied" in str(caught.value)
+    monkeypatch.undo()
+    assert list(unwritable.iterdir()) == []
+
+
+def refuse(path, *_: object, **__: object) -> None:
+    raise PermissionError(13, "Permission denied", str(path))
+
+
+def test_a_place_that_is_read_only(tmp_path):
+    with pytest.raises(StorageError, match="this place cannot be written"):
+        shardio.DatasetWriter("http://127.0.0.1:9/ds")
+
+
+@pytest.mark.parametrize("room", [0, 1, 50, 200])
+def test_a_full_disk(room, tmp_path, monkeypatch):
+    """A full disk ends the write with a clear error; nothing is visible, and nothing stays behind."""
+    url = str(tmp_path / "ds")
+    with shardio.DatasetWriter(url) as out:
+        out.write(b"first")
+    script = f"""
+import resource, signal, shardio
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+out = shardio.DatasetWriter({url!r}, mode="append", block_bytes=64)
+resource.setrlimit(resource.RLIMIT_FSIZE, ({room}, {room}))
+try:
+    for k in range(100_000):
+        out.write(b"record" * 10)
+    out.close()
+except shardio.errors.StorageError as error:
+    print("refused:", error)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.stdout.startswith("refused:"), done.stdout + done.stderr
+    assert "File too large" in done.stdout
+    assert list(shardio.open(url)) == [b"first"]
+    assert list(connect(url).list_temporaries()) == []
+    with shardio.DatasetWriter(url, mode="append") as out:
+        out.write(b"second")
+    assert list(shardio.open(url)) == [b"first", b"second"]
+
+
+def test_create_where_there_is_a_dataset(tmp_path):
+    url = fresh("memory", tmp_path)
+    shardio.DatasetWriter(url).close()
+    with pytest.raises(CommitConflictError, match="there is a dataset already") as caught:
+        shardio.DatasetWriter(url)
+    assert caught.value.found == "version 1"
+    assert 'mode="append"' in str(caught.value.advice)
+
+
+@EVERY_PLACE
+def test_schemas_that_do_not_follow(place, tmp_path):
+    url = fresh(place, tmp_path)
+    with shardio.DatasetWriter(url, {"a": "int64"}) as out:
+        out.write({"a": 1})
+    for schema in ({"a": "float32"}, {"b": "int64"}, {"a": "int64", "b": "text"}):
+        with pytest.raises(SchemaError):
+            shardio.DatasetWriter(url, schema, mode="append")
+    # Somebody who began before the dataset was there finds out at the commit.
+    late = fresh(place, tmp_path)
+    out = shardio.DatasetWriter(late, {"a": "float32"}, mode="append")
+    out.write({"a": 1.0})
+    with shardio.DatasetWriter(late, {"a": "int64"}) as first:
+        first.write({"a": 1})
+    with pytest.raises(SchemaError):
+        out.close()
+    assert [int(record["a"]) for record in shardio.open(late)] == [1]
+    bare = shardio.DatasetWriter(url, mode="append")
+    bare.write({"a": 2})
+    bare.close()
+    assert [int(record["a"]) for record in shardio.open(url)] == [1, 2]
+
+
+def test_metadata_that_json_cannot_hold(tmp_path):
+    for metadata in ({"a": object()}, {"a": float("nan")}):
+        with pytest.raises(ValueError, match="JSON"):
+            shardio.DatasetWriter(tmp_path / "ds", metadata=metadata)
+    assert not (tmp_path / "ds").exists()

@@ -1,0 +1,248 @@
+"""What writers make: shards of a size, splits, metadata, single shards; in bounded memory."""
+
+from __future__ import annotations
+
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import shardio
+from shardio.catalog import Catalog
+from shardio.errors import CommitConflictError, StorageError
+from shardio.storage import connect
+from tests.format import plain
+from tests.promises.places import PLACES, fresh
+from tests.promises.stores import Counting, faulty
+
+EVERY_PLACE = pytest.mark.parametrize("place", PLACES)
+COMPRESSIONS = [None, "zstd", "gzip"]
+
+
+@settings(max_examples=40)
+@given(
+    st.lists(st.tuples(st.sampled_from(["train", "test", "a-b"]), st.binary(max_size=60)), max_size=40),
+    st.sampled_from(COMPRESSIONS),
+    st.integers(1, 200),
+    st.integers(1, 600),
+)
+def test_what_is_written_is_read(records, compression, block_bytes, shard_bytes):
+    url = fresh("memory", Path())
+    with shardio.DatasetWriter(
+        url, None, compression, block_bytes=block_bytes, shard_bytes=shard_bytes
+    ) as out:
+        for split, record in records:
+            out.write(record, split)
+    names = {split for split, _ in records}
+    assert set(shardio.open(url, "all").splits) == names
+    store = connect(url)
+    for name in names:
+        wanted = [record for split, record in records if split == name]
+        ds = shardio.open(url, name)
+        assert list(ds) == wanted
+        # And by others, shard after shard.
+        found = []
+        for entry in Catalog(store).table(Catalog(store).load()).of_split(name):
+            stored = store.get(entry.key, max_bytes=1 << 20)
+            assert len(stored) == entry.stored_bytes
+            found += plain.payloads(plain.decoded(stored, compression))
+        assert found == wanted
+
+
+@EVERY_PLACE
+def test_shards_rotate_by_their_stored_bytes(place, tmp_path):
+    url = fresh(place, tmp_path)
+    with shardio.DatasetWriter(url, block_bytes=100, shard_bytes=1000) as out:
+        for k in range(200):
+            out.write(b"%03d" % k * 10)
+    table = Catalog(connect(url)).table(Catalog(connect(url)).load())
+    sizes = table.stored_bytes.tolist()
+    assert len(sizes) > 5
+    assert all(1000 <= size < 1100 for size in sizes[:-1])
+    assert (table.rows[:-1] > 0).all()
+
+
+def test_names_of_objects(tmp_path):
+    with shardio.DatasetWriter(tmp_path / "ds", None, "zstd", session="run-7", task=3) as out:
+        out.write(b"x", "a-b")
+    names = sorted(path.relative_to(tmp_path / "ds").as_posix() for path in (tmp_path / "ds").rglob("*.*"))
+    attempt = names[-1].split("-")[-2]
+    data = f"data/a-b-run=7-00003-{attempt}-00000.tfrecord.zst"
+    assert names[-2:] == [data, f"{data}.shardidx"]
+    assert f"_shardio/sessions/run-7/00003-{attempt}.receipt" in names
+    assert "_shardio/manifests/00000000000000000001.manifest" in names
+
+
+@EVERY_PLACE
+def test_every_object_gets_a_new_name(place, tmp_path):
+    """Every object but the hint MUST get a name never used before and MUST NOT be overwritten."""
+    url = fresh(place, tmp_path)
+    counting = Counting()
+    with faulty(counting):
+        for mode in ("create", "append", "overwrite", "append"):
+            with shardio.DatasetWriter(url, mode=mode, block_bytes=20, shard_bytes=50) as out:
+                for k in range(10):
+                    out.write(b"%d" % k)
+    created = [key for verb, key in counting.calls if verb == "put_new"]
+    assert len(created) == len(set(created)) > 20
+    assert {key for verb, key in counting.calls if verb == "put_hint"} == {"_shardio/latest"}
+    assert not [key for verb, key in counting.calls if verb == "delete"]
+
+
+@EVERY_PLACE
+def test_a_shard_is_stored_in_one_call(place, tmp_path):
+    """A shard MUST be stored in one call, whole."""
+    url = fresh(place, tmp_path)
+    counting = Counting()
+    with faulty(counting):
+        with shardio.DatasetWriter(url, block_bytes=20, shard_bytes=10_000) as out:
+            for k in range(100):
+                out.write(b"%d" % k)
+            early = [key for verb, key in counting.calls if verb == "put_new"]
+        stored = [key for verb, key in counting.calls if verb == "put_new" and key.endswith(".tfrecord")]
+    assert early == []
+    assert len(stored) == 1
+
+
+def test_memory_stays_within_a_few_blocks(tmp_path):
+    """Memory stays within a few blocks a split, whatever the size of a shard."""
+    record = np.random.default_rng(1).bytes(1000)
+    out = shardio.DatasetWriter(tmp_path / "ds", shard_bytes=1 << 30)
+    for _ in range(1000):
+        out.write(record)
+    tracemalloc.start()
+    try:
+        for _ in range(30_000):
+            out.write(record)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+        out.abort()
+    assert peak < 1 << 20, "30 MB were written"
+
+
+def test_metadata_is_kept_and_grows(tmp_path):
+    url = fresh("memory", tmp_path)
+    steps = [
+        ("create", {"a": 1, "ü": [None, {"x": 1.5}]}),
+        ("append", {"a": 2, "b": 3}),
+        ("overwrite", {"c": 4}),
+    ]
+    for mode, metadata in steps:
+        with shardio.DatasetWriter(url, mode=mode, metadata=metadata):
+            pass
+    assert [shardio.open(url, version=k).metadata for k in (1, 2, 3)] == [
+        {"a": 1, "ü": [None, {"x": 1.5}]},
+        {"a": 2, "b": 3, "ü": [None, {"x": 1.5}]},
+        {"c": 4},
+    ]
+
+
+def test_schemas_grow_and_overwrite_begins_anew(tmp_path):
+    url = fresh("memory", tmp_path)
+    grown = {"a": "int64", "b": shardio.Feature("int64", default=7)}
+    for mode, schema, record in (
+        ("create", {"a": "int64"}, {"a": 1}),
+        ("append", grown, {"a": 2, "b": 2}),
+        ("append", {"a": "int64"}, {"a": 3}),
+    ):
+        with shardio.DatasetWriter(url, schema, mode=mode) as out:
+            out.write(record)
+        numbers = Catalog(connect(url)).table(Catalog(connect(url)).load()).schema
+        assert len(numbers) == out.version
+    assert [int(record["a"]) for record in shardio.open(url)] == [1, 2, 3]
+    assert [int(record["b"]) for record in shardio.open(url, version=2)] == [7, 2]
+    with shardio.DatasetWriter(url, mode="overwrite") as out:
+        out.write(b"bytes again")
+    assert list(shardio.open(url)) == [b"bytes again"]
+
+
+def test_the_spool_goes_where_it_is_told(tmp_path):
+    spool = tmp_path / "spool" / "deep"
+    out = shardio.DatasetWriter(fresh("memory", tmp_path), spool_dir=spool)
+    out.write(b"wren")
+    assert len(list(spool.iterdir())) == 1
+    out.close()
+    assert list(spool.iterdir()) == []
+    local = shardio.DatasetWriter(tmp_path / "ds")
+    local.write(b"wren")
+    assert len(list((tmp_path / "ds" / "data").iterdir())) == 1
+    local.close()
+    assert {path.suffix for path in (tmp_path / "ds" / "data").iterdir()} == {".tfrecord", ".shardidx"}
+
+
+def test_what_a_writer_knows_afterwards(tmp_path):
+    out = shardio.DatasetWriter(tmp_path / "ds")
+    assert (out.version, out.digest, out.written) == (None, None, {})
+    out.write(b"wren")
+    out.close()
+    out.close()
+    assert (out.version, out.digest) == (1, shardio.open(tmp_path / "ds").digest)
+    assert out.written == {"train": 1}
+
+
+# One shard by itself
+
+
+@EVERY_PLACE
+@pytest.mark.parametrize("compression", COMPRESSIONS)
+def test_one_shard(compression, place, tmp_path):
+    url = fresh(place, tmp_path) + ".tfrecord"
+    with shardio.ShardWriter(url, compression=compression, block_bytes=50) as out:
+        for k in range(20):
+            out.write(b"%d" % k)
+    assert list(shardio.open_shard(url)) == [b"%d" % k for k in range(20)]
+    with pytest.raises(ValueError, match="closed"):
+        out.write(b"late")
+    with (
+        pytest.raises(CommitConflictError, match="there is an object of that name already"),
+        shardio.ShardWriter(url) as again,
+    ):
+        again.write(b"other")
+    assert shardio.open_shard(url)[19] == b"19"
+
+
+def test_a_shard_that_fails_leaves_nothing(tmp_path):
+    path = tmp_path / "x.tfrecord"
+    with pytest.raises(RuntimeError), shardio.ShardWriter(path) as out:
+        out.write(b"wren")
+        raise RuntimeError
+    assert list(tmp_path.iterdir()) == []
+    out = shardio.ShardWriter(path)
+    out.write(b"wren")
+    del out
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("fault", ["before", "half"])
+def test_a_shard_that_cannot_be_stored_leaves_no_index(fault, tmp_path):
+    """An index alone would stand in the way of the next try."""
+    for at in range(2):
+        path = tmp_path / f"{at}.tfrecord"
+        with (
+            faulty(Counting(at, fault)),
+            pytest.raises(StorageError),
+            shardio.ShardWriter(path, spool_dir=tmp_path / "spool") as out,
+        ):
+            out.write(b"wren")
+        assert [p.name for p in tmp_path.iterdir() if p.is_file() and not p.name.startswith(".shardio")] == []
+        with shardio.ShardWriter(path) as out:
+            out.write(b"wren")
+        assert list(shardio.open_shard(path)) == [b"wren"]
+        for name in (f"{at}.tfrecord", f"{at}.tfrecord.shardidx"):
+            (tmp_path / name).unlink()
+
+
+def test_somebody_elses_index_is_not_removed(tmp_path):
+    (tmp_path / "x.tfrecord").write_bytes(b"another's")
+    with pytest.raises(CommitConflictError), shardio.ShardWriter(tmp_path / "x.tfrecord") as out:
+        out.write(b"wren")
+    assert [path.name for path in tmp_path.iterdir()] == ["x.tfrecord"]
+    (tmp_path / "y.tfrecord.shardidx").write_bytes(b"another's")
+    with pytest.raises(CommitConflictError), shardio.ShardWriter(tmp_path / "y.tfrecord") as out:
+        out.write(b"wren")
+    assert (tmp_path / "y.tfrecord.shardidx").read_bytes() == b"another's"
+    assert not (tmp_path / "y.tfrecord").exists()
