@@ -1,0 +1,542 @@
+"""Datasets in a bucket: streaming and random lookups, against raw clients and against other libraries.
+
+    python benchmarks/object_store.py --peers PEERS/bin/python
+
+PEERS is an environment with `mosaicml-streaming litdata webdataset`; without it they are left out.  All
+contestants read from one server of `range_server.py`, with 0 and with 20 ms of latency added; each run is a
+process of its own, rounds are interleaved, figures are medians.  Compare within one run only: client and
+server share the machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+RECORD = 8192
+SHARD = 16 << 20
+PIECE = 2 << 20  # of the raw clients: what shardio's stream asks for at once, on average
+IN_FLIGHT = 24
+BATCH = 256
+KEYS = {"AWS_ACCESS_KEY_ID": "x", "AWS_SECRET_ACCESS_KEY": "y", "AWS_DEFAULT_REGION": "us-east-1"}
+
+
+# ------------------------------------------------------------------------------------------------ the data
+
+
+def records(count: int) -> Iterator[bytes]:
+    """Yield records that no compression makes smaller."""
+    import numpy as np
+
+    rng = np.random.default_rng(0)
+    for start in range(0, count, 1000):
+        for row in rng.integers(0, 256, (min(1000, count - start), RECORD), np.uint8):
+            yield row.tobytes()
+
+
+def prepare(folder: Path, count: int) -> None:
+    """Write the dataset as shardio does."""
+    import shardio
+
+    with shardio.DatasetWriter(folder / "bench" / "shardio", shard_bytes=SHARD) as out:
+        for record in records(count):
+            out.write(record)
+
+
+def prepare_peers(folder: Path, count: int) -> None:
+    """Write it as the others do, with shards of the same size."""
+    stub_torchvision()
+    import litdata
+    import webdataset
+    from litdata.streaming.writer import BinaryWriter
+    from streaming import MDSWriter
+
+    root = folder / "bench"
+    with MDSWriter(out=str(root / "mds"), columns={"x": "bytes"}, size_limit=SHARD) as mds:
+        for record in records(count):
+            mds.write({"x": record})
+    (root / "litdata").mkdir(parents=True)
+    os.environ["DATA_OPTIMIZER_GLOBAL_RANK"] = "0"
+    writer = BinaryWriter(str(root / "litdata"), chunk_bytes=SHARD)
+    for number, record in enumerate(records(count)):
+        writer[number] = record
+    writer.done()
+    writer.merge()
+    (root / "wds").mkdir()
+    with webdataset.ShardWriter(str(root / "wds" / "%05d.tar"), maxsize=SHARD, verbose=0) as tar:
+        for number, record in enumerate(records(count)):
+            tar.write({"__key__": f"{number:08d}", "bin": record})
+    assert litdata
+
+
+def stub_torchvision() -> None:
+    """Stand in for a torchvision that does not fit the torch beside it; MDS imports it for other datasets."""
+    from unittest import mock
+
+    try:
+        import torchvision  # noqa: F401
+    except Exception:  # noqa: BLE001 - whatever it fails with
+        for name in ("", ".datasets", ".transforms", ".transforms.functional"):
+            module = mock.MagicMock()
+            module.VisionDataset = object
+            sys.modules["torchvision" + name] = module
+
+
+# ------------------------------------------------------------------------------------------------ contestants
+#
+# Each takes the URL of the server and yields, after what comes before the measurement (imports, for lookups
+# also opening and a first lookup of every shard), the bytes of records as it gets them.
+
+
+def options(url: str) -> dict[str, Any]:
+    return {"key": "x", "secret": "y", "endpoint_url": url, "client_kwargs": {"region_name": "us-east-1"}}
+
+
+def open_shardio(url: str, engine: str) -> Any:
+    import shardio
+
+    return shardio.open(
+        "s3://bench/shardio", version=1, decode=False, storage_options=options(url), engine=engine
+    )
+
+
+def stream_shardio(url: str, engine: str = "obstore", *, shuffle: bool = True) -> Iterator[int]:
+    """Shuffled, verified batches."""
+    import shardio
+
+    __import__("s3fs")
+    yield 0
+    ds = open_shardio(url, engine)
+    for batch in shardio.stream(ds, global_batch=BATCH, seed=1, shuffle=shuffle, remainder="keep"):
+        yield sum(map(len, batch["payload"]))
+
+
+def stream_shardio_s3fs(url: str) -> Iterator[int]:
+    return stream_shardio(url, "fsspec")
+
+
+def iterate_shardio(url: str) -> Iterator[int]:
+    """`for record in ds`: verified records in storage order."""
+    __import__("s3fs")
+    yield 0
+    for record in open_shardio(url, "obstore"):
+        yield len(record)
+
+
+def pieces() -> list[tuple[str, int, int]]:
+    """Return all data as pieces of shards."""
+    root = Path(os.environ["BENCH_FOLDER"]) / "bench" / "shardio"
+    sizes = {path: path.stat().st_size for path in sorted(root.glob("data/*.tfrecord"))}
+    return [
+        (f"shardio/data/{path.name}", start, min(start + PIECE, size))
+        for path, size in sizes.items()
+        for start in range(0, size, PIECE)
+    ]
+
+
+def raw_obstore_store(url: str) -> Any:
+    from obstore.store import S3Store
+
+    keys = {"access_key_id": "x", "secret_access_key": "y", "region": "us-east-1"}
+    return S3Store("bench", endpoint=url, client_options={"allow_http": True}, **keys)
+
+
+async def bounded(fetch: Any, todo: list[tuple[str, int, int]], at_once: int) -> int:
+    """Fetch all pieces with as many tasks as may run at once; return the bytes."""
+    import asyncio
+
+    waiting, total = iter(todo), 0
+
+    async def work() -> None:
+        nonlocal total
+        for piece in waiting:
+            got = len(await fetch(*piece))
+            total += got
+
+    await asyncio.gather(*(work() for _ in range(at_once)))
+    return total
+
+
+def stream_raw_obstore(url: str) -> Iterator[int]:
+    """`obstore.get_range_async` over all shards, nothing checked or cut."""
+    import asyncio
+
+    import obstore
+
+    store, todo = raw_obstore_store(url), pieces()
+
+    async def fetch(key: str, start: int, stop: int) -> Any:
+        return await obstore.get_range_async(store, key, start=start, end=stop)
+
+    yield 0
+    yield asyncio.run(bounded(fetch, todo, IN_FLIGHT))
+
+
+def raw_s3fs(url: str) -> Any:
+    import s3fs
+
+    return s3fs.S3FileSystem(**options(url), config_kwargs={"max_pool_connections": 64}, asynchronous=True)
+
+
+def stream_raw_s3fs(url: str) -> Iterator[int]:
+    """`s3fs.cat_file` over all shards, nothing checked or cut."""
+    import asyncio
+
+    todo = pieces()
+
+    async def all_of_it() -> int:
+        fs = raw_s3fs(url)
+        session = await fs.set_session()
+
+        async def fetch(key: str, start: int, stop: int) -> bytes:
+            return await fs._cat_file(f"bench/{key}", start=start, end=stop)  # noqa: SLF001 - the asynchronous face of s3fs
+
+        total = await bounded(fetch, todo, IN_FLIGHT)
+        await session.close()
+        return total
+
+    __import__("s3fs")
+    yield 0
+    yield asyncio.run(all_of_it())
+
+
+def stream_mds(url: str) -> Iterator[int]:
+    """MosaicML's StreamingDataset, through torch's DataLoader without workers."""
+    stub_torchvision()
+    os.environ["S3_ENDPOINT_URL"] = url
+    from streaming import StreamingDataset
+
+    with tempfile.TemporaryDirectory() as local:
+        yield 0
+        dataset = StreamingDataset(remote="s3://bench/mds", local=local, shuffle=True, batch_size=BATCH)
+        for sample in dataset:
+            yield len(sample["x"])
+
+
+def stream_litdata(url: str, workers: int = 0) -> Iterator[int]:
+    """LitData's StreamingDataset and its loader."""
+    from litdata import StreamingDataLoader, StreamingDataset
+
+    with tempfile.TemporaryDirectory() as local:
+        keys = {"aws_access_key_id": "x", "aws_secret_access_key": "y", "region_name": "us-east-1"}
+        yield 0
+        dataset = StreamingDataset(
+            "s3://bench/litdata", cache_dir=local, shuffle=True, storage_options={"endpoint_url": url, **keys}
+        )
+        loader = StreamingDataLoader(dataset, batch_size=BATCH, num_workers=workers, collate_fn=list)
+        for batch in loader:
+            yield sum(map(len, batch))
+
+
+def stream_webdataset(url: str) -> Iterator[int]:
+    """WebDataset's own reading of URLs (curl), with its shuffle buffer."""
+    import webdataset
+
+    root = Path(os.environ["BENCH_FOLDER"]) / "bench" / "wds"
+    urls = [f"{url}/bench/wds/{path.name}" for path in sorted(root.glob("*.tar"))]
+    yield 0
+    for sample in webdataset.WebDataset(urls, shardshuffle=len(urls), seed=0).shuffle(1000):
+        yield len(sample["bin"])
+
+
+def positions(total: int, count: int, seed: int = 1) -> Any:
+    import numpy as np
+
+    return np.random.default_rng(seed).integers(0, total, count)
+
+
+def warm(ds: Any) -> int:
+    """Look at one record of every shard, as a process that has been at work for a while has."""
+    ds.read(ds.source.stops - 1)
+    return len(ds)
+
+
+def look_up_single(url: str, engine: str = "obstore") -> Iterator[int]:
+    """`ds[i]`, one after another."""
+    ds = open_shardio(url, engine)
+    wanted = positions(warm(ds), 300).tolist()
+    yield 0
+    for position in wanted:
+        yield len(ds[position])
+
+
+def look_up_batched(url: str, engine: str = "obstore") -> Iterator[int]:
+    """`ds.read` of 256 random positions at a time."""
+    ds = open_shardio(url, engine)
+    wanted = positions(warm(ds), 20 * BATCH).reshape(-1, BATCH)
+    yield 0
+    for batch in wanted:
+        yield sum(map(len, ds.read(batch)))
+
+
+def look_up_batched_s3fs(url: str) -> Iterator[int]:
+    return look_up_batched(url, "fsspec")
+
+
+def recorded(url: str) -> list[list[tuple[str, int, int]]]:
+    """Return, for each batch of `look_up_batched`, the ranges that shardio asks for."""
+    from shardio.storage import _obstore
+
+    asked: list[tuple[str, int, int]] = []
+    fetch_many = _obstore.ObstoreReader._fetch_many  # noqa: SLF001 - looked at, not relied on
+
+    async def noting(self: Any, path: str, starts: list[int], stops: list[int]) -> Any:
+        asked.extend((path.removeprefix("bench/"), *place) for place in zip(starts, stops, strict=True))
+        return await fetch_many(self, path, starts, stops)
+
+    _obstore.ObstoreReader._fetch_many = noting  # noqa: SLF001 - as above
+    batches = []
+    for _ in look_up_batched(url):
+        batches.append(list(asked))
+        asked.clear()
+    _obstore.ObstoreReader._fetch_many = fetch_many  # noqa: SLF001 - as above
+    return batches[1:]
+
+
+def raw_batched_obstore(url: str) -> Iterator[int]:
+    """`obstore.get_range_async`, on the ranges that shardio asks for: what its coalescing leaves to do."""
+    import asyncio
+
+    import obstore
+
+    store, batches = raw_obstore_store(url), recorded(url)
+
+    async def fetch(key: str, start: int, stop: int) -> Any:
+        return await obstore.get_range_async(store, key, start=start, end=stop)
+
+    with asyncio.Runner() as runner:
+        runner.run(bounded(fetch, batches[0], 128))
+        yield 0
+        for batch in batches:
+            runner.run(bounded(fetch, batch, 128))
+            yield BATCH * RECORD
+
+
+def raw_batched_s3fs(url: str) -> Iterator[int]:
+    """`s3fs.cat_file` on the same ranges, 32 at once."""
+    import asyncio
+
+    batches = recorded(url)
+    with asyncio.Runner() as runner:
+        fs = raw_s3fs(url)
+
+        async def fetch(key: str, start: int, stop: int) -> bytes:
+            return await fs._cat_file(f"bench/{key}", start=start, end=stop)  # noqa: SLF001 - the asynchronous face of s3fs
+
+        session = runner.run(fs.set_session())
+        runner.run(bounded(fetch, batches[0], 32))
+        yield 0
+        for batch in batches:
+            runner.run(bounded(fetch, batch, 32))
+            yield BATCH * RECORD
+        runner.run(session.close())
+
+
+def raw_single_obstore(url: str) -> Iterator[int]:
+    """`obstore.get_range`, one block of 64 KiB after another."""
+    import obstore
+
+    store, found = raw_obstore_store(url), pieces()
+    keys = sorted({key for key, _, _ in found})
+    wanted = [(keys[n % len(keys)], n * 7919 % 100 * 65536) for n in positions(1 << 20, 300).tolist()]
+    obstore.get_range(store, keys[0], start=0, end=10)
+    yield 0
+    for key, start in wanted:
+        obstore.get_range(store, key, start=start, end=start + 65536)
+        yield RECORD
+
+
+def look_up_mds(url: str, count: int = 300) -> Iterator[int]:
+    """`dataset[i]` of MosaicML streaming, whose shards are already on local disk for the most part."""
+    stub_torchvision()
+    os.environ["S3_ENDPOINT_URL"] = url
+    from streaming import StreamingDataset
+
+    with tempfile.TemporaryDirectory() as local:
+        dataset = StreamingDataset(remote="s3://bench/mds", local=local, batch_size=1)
+        yield 0
+        for position in positions(len(dataset), count).tolist():
+            yield len(dataset[position]["x"])
+
+
+def look_up_litdata(url: str, count: int = 300) -> Iterator[int]:
+    """`dataset[i]` of LitData."""
+    from litdata import StreamingDataset
+
+    with tempfile.TemporaryDirectory() as local:
+        keys = {"aws_access_key_id": "x", "aws_secret_access_key": "y", "region_name": "us-east-1"}
+        more = {"endpoint_url": url, **keys}
+        dataset = StreamingDataset("s3://bench/litdata", cache_dir=local, storage_options=more)
+        wanted = positions(len(dataset), count).tolist()
+        yield 0
+        for position in wanted:
+            yield len(dataset[position])
+
+
+STREAMS: dict[str, Any] = {
+    "raw obstore": stream_raw_obstore,
+    "raw s3fs": stream_raw_s3fs,
+    "shardio.stream, obstore": stream_shardio,
+    "shardio.stream, s3fs": stream_shardio_s3fs,
+    "for record in ds, obstore": iterate_shardio,
+}
+SINGLE: dict[str, Any] = {
+    "raw obstore, blocks of 64 KiB": raw_single_obstore,
+    "shardio, obstore": look_up_single,
+}
+BATCHED: dict[str, Any] = {
+    "raw obstore, the same ranges": raw_batched_obstore,
+    "raw s3fs, the same ranges": raw_batched_s3fs,
+    "shardio, obstore": look_up_batched,
+    "shardio, s3fs": look_up_batched_s3fs,
+}
+PEER_STREAMS: dict[str, Any] = {
+    "MosaicML streaming": stream_mds,
+    "LitData": stream_litdata,
+    "WebDataset": stream_webdataset,
+}
+PEER_SINGLE: dict[str, Any] = {"MosaicML streaming": look_up_mds, "LitData": look_up_litdata}
+TABLES = {
+    "streaming": (STREAMS, PEER_STREAMS),
+    "single lookups": (SINGLE, PEER_SINGLE),
+    "lookups of 256": (BATCHED, {}),
+}
+
+
+# ------------------------------------------------------------------------------------------------ the run
+
+
+def measure(contestant: Callable[[str], Iterator[int]], url: str) -> dict[str, float]:
+    """Run a contestant; what it does before it yields for the first time does not count."""
+    run = contestant(url)
+    next(run)
+    sent, begun, spent = counted(url), time.perf_counter(), cpu()
+    total = sum(run)
+    seconds = time.perf_counter() - begun
+    after = counted(url)
+    return {
+        "seconds": seconds,
+        "bytes": total,
+        "cpu": cpu() - spent,
+        "requests": after[0] - sent[0],
+        "sent": after[1] - sent[1],
+    }
+
+
+def cpu() -> float:
+    """Return CPU seconds of this process and of its children."""
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
+
+
+def counted(url: str) -> list[int]:
+    """Return the server's numbers of requests and bytes."""
+    with urllib.request.urlopen(f"{url}/-/count") as reply:
+        return [int(word) for word in reply.read().split()]
+
+
+@contextlib.contextmanager
+def server(folder: Path, latency: float) -> Iterator[str]:
+    """Run the server in a process of its own."""
+    command = [sys.executable, str(Path(__file__).with_name("range_server.py")), str(folder)]
+    with subprocess.Popen(
+        [*command, "--latency", str(latency)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        try:
+            yield process.stdout.readline().strip()
+        finally:
+            process.communicate()
+
+
+def one(python: str, table: str, name: str, url: str, folder: Path) -> dict[str, float]:
+    """Measure one contestant in a process of its own."""
+    command = [python, "-W", "ignore", __file__, "--one", table, name, url]
+    environment = {**os.environ, **KEYS, "BENCH_FOLDER": str(folder)}
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, env=environment, timeout=600, cwd=folder
+    )
+    if done.returncode:
+        sys.exit(f"{name}: exit {done.returncode}: {done.stderr}")
+    found: dict[str, float] = json.loads(done.stdout.strip().splitlines()[-1])
+    return found
+
+
+def run(arguments: argparse.Namespace, folder: Path) -> None:
+    """Prepare the data, measure everybody, print tables."""
+    count = arguments.megabytes * (1 << 20) // RECORD
+    prepare(folder, count)
+    if arguments.peers:
+        command = [arguments.peers, "-W", "ignore", __file__, "--prepare", str(folder), str(count)]
+        subprocess.run(command, check=True, env={**os.environ, **KEYS}, capture_output=True, cwd=folder)
+    print(f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}")
+    print(f"{count:,} records of {RECORD} bytes, shards of {SHARD >> 20} MiB, {arguments.rounds} rounds")
+    for latency in arguments.latency:
+        for table, (here, there) in TABLES.items():
+            who = [(name, sys.executable) for name in here]
+            who += [(name, arguments.peers) for name in there if arguments.peers]
+            who = [each for each in who if arguments.only in f"{table}: {each[0]}"]
+            found: dict[str, list[dict[str, float]]] = {name: [] for name, _ in who}
+            for _ in range(arguments.rounds):
+                for name, python in who:
+                    with server(folder, latency) as url:
+                        found[name].append(one(python, table, name, url, folder))
+            if who:
+                show(table, latency, found)
+
+
+def show(table: str, latency: float, found: dict[str, list[dict[str, float]]]) -> None:
+    """Print one table."""
+    print(f"\n{table}, {latency * 1000:.0f} ms added\n")
+    unit = "MB/s" if table == "streaming" else "lookups/s"
+    print(f"| what | {unit} | least-most | CPU s/GB | requests | MB sent |\n|---|---|---|---|---|---|")
+    for name, runs in found.items():
+        scale = 1e6 if table == "streaming" else RECORD
+        rates = [each["bytes"] / scale / each["seconds"] for each in runs]
+        burnt = statistics.median(each["cpu"] / each["bytes"] * 1e9 for each in runs)
+        last = runs[-1]
+        print(
+            f"| {name} | {statistics.median(rates):,.0f} | {min(rates):,.0f}-{max(rates):,.0f} | {burnt:.2f} "
+            f"| {last['requests']:,.0f} | {last['sent'] / 1e6:,.0f} |",
+            flush=True,
+        )
+
+
+def main() -> None:
+    """Parse the arguments and run."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--peers", help="python of an environment with the other libraries")
+    parser.add_argument("--megabytes", type=int, default=512, help="size of the dataset")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--latency", type=float, nargs="*", default=[0.0, 0.02], help="seconds, added")
+    parser.add_argument("--only", default="", help="contestants whose table or name contains this")
+    parser.add_argument("--one", nargs=3, help=argparse.SUPPRESS)
+    parser.add_argument("--prepare", nargs=2, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.prepare:
+        prepare_peers(Path(arguments.prepare[0]), int(arguments.prepare[1]))
+    elif arguments.one:
+        table, name, url = arguments.one
+        here, there = TABLES[table]
+        print(json.dumps(measure({**here, **there}[name], url)))
+    else:
+        with tempfile.TemporaryDirectory() as folder:
+            run(arguments, Path(folder))
+
+
+if __name__ == "__main__":
+    main()
