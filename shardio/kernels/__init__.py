@@ -1,7 +1,8 @@
 """The hot loops over bytes: pure functions, compiled where possible, one meaning in both implementations.
 
-Checksums and frames of TFRecord, records out of a buffer, tf.train.Example by the batch.  Nothing here does
-I/O or keeps state; everything that takes long releases the interpreter lock where it is compiled.
+Checksums and frames of TFRecord, records out of a buffer, tf.train.Example by the batch, orders of random
+words.  Nothing here does I/O or keeps state; everything that takes long releases the interpreter lock where it
+is compiled.
 
 `IMPLEMENTATION` says which one is in use: `"compiled"` (Cython) or `"reference"` (NumPy, crc32c, protobuf).
 """
@@ -30,6 +31,7 @@ else:
 
         IMPLEMENTATION = "reference"
 
+argsort_words = _chosen.argsort_words
 check_frames = _chosen.check_frames
 crc32c_many = _chosen.crc32c_many
 encode_example = _chosen.encode_example
@@ -41,6 +43,7 @@ gather_from = _chosen.gather_from
 parse_examples = _chosen.parse_examples
 parse_sequence_examples = _chosen.parse_sequence_examples
 scan_frames = _chosen.scan_frames
+slice_frames = _chosen.slice_frames
 slice_records = _chosen.slice_records
 
 __all__ = [
@@ -54,6 +57,7 @@ __all__ = [
     "Parsed",
     "Records",
     "Scan",
+    "argsort_words",
     "check_frames",
     "crc32c",
     "crc32c_many",
@@ -69,6 +73,7 @@ __all__ = [
     "parse_examples",
     "parse_sequence_examples",
     "scan_frames",
+    "slice_frames",
     "slice_records",
     "unmask_crc",
 ]

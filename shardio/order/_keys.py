@@ -17,10 +17,11 @@ import numpy.typing as npt
 from numpy.random import Generator, Philox
 from numpy.random.bit_generator import ISeedSequence
 
+from shardio.kernels import argsort_words
+
 __all__ = [
     "Array",
     "Words",
-    "argsort_words",
     "key",
     "permutation",
     "raw_words",
@@ -81,11 +82,6 @@ def raw_words(words: Words, start: int, count: int) -> Words:
     skip = start % 4
     raw: Words = bits.random_raw(count + skip)
     return raw[skip:]
-
-
-def argsort_words(raw: Words) -> Array:
-    """Return the order of the words along the last axis, equal words in the order they came."""
-    return np.argsort(raw, axis=-1, kind="stable").astype(np.int64, copy=False)
 
 
 def permutation(count: int, purpose: str, *fields: int) -> Array:

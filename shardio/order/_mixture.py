@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from shardio.kernels import argsort_words
 from shardio.order._epoch import Draw, Epoch, Pieces, Rows, Window
-from shardio.order._keys import Array, argsort_words, key, raw_words
+from shardio.order._keys import Array, key, raw_words
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

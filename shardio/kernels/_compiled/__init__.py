@@ -17,6 +17,7 @@ _SOURCES = (
     "_lists",
     "_memory",
     "_messages",
+    "_orders",
     "_parse",
     "_rows",
     "_slices",
@@ -36,13 +37,15 @@ from shardio.kernels._compiled._frames import (  # noqa: E402 (after the questio
     encode_frames,
     scan_frames,
 )
+from shardio.kernels._compiled._orders import argsort_words  # noqa: E402 (the same)
 from shardio.kernels._compiled._parse import (  # noqa: E402 (the same)
     parse_examples,
     parse_sequence_examples,
 )
-from shardio.kernels._compiled._slices import gather, gather_fixed, gather_from, slice_records  # noqa: E402 (the same)
+from shardio.kernels._compiled._slices import gather, gather_fixed, gather_from, slice_frames, slice_records  # noqa: E402 (the same)
 
 __all__ = [
+    "argsort_words",
     "check_frames",
     "crc32c_many",
     "encode_example",
@@ -54,5 +57,6 @@ __all__ = [
     "parse_examples",
     "parse_sequence_examples",
     "scan_frames",
+    "slice_frames",
     "slice_records",
 ]

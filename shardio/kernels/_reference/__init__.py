@@ -9,10 +9,12 @@ from shardio.kernels._reference._frames import (
     encode_frames,
     scan_frames,
 )
+from shardio.kernels._reference._orders import argsort_words
 from shardio.kernels._reference._parse import parse_examples, parse_sequence_examples
-from shardio.kernels._reference._slices import gather, gather_fixed, gather_from, slice_records
+from shardio.kernels._reference._slices import gather, gather_fixed, gather_from, slice_frames, slice_records
 
 __all__ = [
+    "argsort_words",
     "check_frames",
     "crc32c_many",
     "encode_example",
@@ -25,5 +27,6 @@ __all__ = [
     "parse_examples",
     "parse_sequence_examples",
     "scan_frames",
+    "slice_frames",
     "slice_records",
 ]
