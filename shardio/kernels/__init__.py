@@ -1,8 +1,8 @@
 """The hot loops over bytes: pure functions, compiled where possible, one meaning in both implementations.
 
 Checksums and frames of TFRecord, records out of a buffer, tf.train.Example by the batch, orders of random
-words.  Nothing here does I/O or keeps state; everything that takes long releases the interpreter lock where it
-is compiled.
+words.  Nothing here does I/O or keeps state; everything that takes long releases the interpreter lock where
+it is compiled.
 
 `IMPLEMENTATION` says which one is in use: `"compiled"` (Cython) or `"reference"` (NumPy, crc32c, protobuf).
 """
