@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from shardio.reader._damage import QUARANTINE_FILE, Damage, is_damage
 from shardio.reader._dataset import DatasetReader
 from shardio.reader._foreign import value_codec
 from shardio.reader._kind import is_shard
@@ -15,6 +16,8 @@ from shardio.reader._standalone import SequentialShard, ShardReader, open_shard
 from shardio.reader._stats import ReadStats
 
 __all__ = [
+    "QUARANTINE_FILE",
+    "Damage",
     "DatasetReader",
     "DatasetSource",
     "Location",
@@ -26,6 +29,7 @@ __all__ = [
     "ShardReader",
     "Source",
     "Span",
+    "is_damage",
     "is_shard",
     "open",
     "open_shard",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections import deque
 from functools import partial
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from shardio.errors import ShardioError
 from shardio.format import Compression
 from shardio.reader._lookup import lookup
 
@@ -67,7 +69,9 @@ def _begun(source: Source, selection: range) -> Iterator[Callable[[], list[bytes
         stop = min(selection.stop, int(source.stops[number])) - before
         try:
             if place % _HEADS == 1 and not source.is_local:
-                source.pool.prepare(numbers[place : place + _HEADS])
+                # A shard that cannot be opened fails in its own turn, below, not in that of an earlier one.
+                with contextlib.suppress(ShardioError):
+                    source.pool.prepare(numbers[place : place + _HEADS])
             yield from _begin_shard(source, number, start, stop)
         except Exception as error:  # noqa: BLE001 - it is raised in its turn, after the records before it
             yield partial(_fail, error)

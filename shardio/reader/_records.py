@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 
 from shardio.errors import ShardioError
+from shardio.reader._damage import Damage
 from shardio.reader._iterate import iterate_payloads
 from shardio.reader._lookup import lookup
+from shardio.reader._undamaged import decode_undamaged, iterate_undamaged
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -80,7 +82,15 @@ class Records(Sequence[Any]):
             raise self._located(error, [self._position(item)]) from error
 
     def __iter__(self) -> Iterator[Any]:
-        """Yield the records in order, with read-ahead."""
+        """Yield the records in order, with read-ahead; about damage it does what `on_error=` said.
+
+        Raises:
+            FormatError, SchemaError, StaleIndexError, NotFoundError: damage, with its address.
+            StorageError: the environment failed.
+        """
+        if self.source.options.on_error != "raise":
+            yield from self._undamaged()
+            return
         done = 0
         for payloads in iterate_payloads(self.source, self.selection):
             first, done = done, done + len(payloads)
@@ -149,6 +159,15 @@ class Records(Sequence[Any]):
     def stats(self) -> dict[str, int]:
         """What reading has done so far in this process: see `ReadStats`."""
         return self.source.stats.as_dict()
+
+    def _undamaged(self) -> Iterator[Any]:
+        """Yield the records but for the damaged ones, which are counted, and written down where asked."""
+        damage, codec = Damage(self.source, len(self)), self.source.codec
+        for payloads, positions in iterate_undamaged(self.source, self.selection, damage):
+            if codec is None:
+                yield from payloads
+            else:
+                yield from decode_undamaged(payloads, positions, codec.decode_many, self._located, damage)
 
     def _values(self, payloads: list[bytes], positions: range | NDArray[np.int64]) -> list[Any]:
         codec = self.source.codec

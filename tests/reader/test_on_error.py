@@ -1,0 +1,271 @@
+"""Iteration and streams obey `on_error` alike: the same records left out, the same count, the same list."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+from pathlib import Path
+
+import fsspec
+import numpy as np
+import pytest
+
+import shardio
+from shardio.errors import FormatError, NotFoundError, ShardioError, StorageError
+from shardio.reader import Damage, _iterate
+from shardio.reader._undamaged import iterate_undamaged
+from tests.streaming.datasets import edited, memory_url, root, write
+
+pytestmark = pytest.mark.filterwarnings("ignore:damaged records are skipped:UserWarning")
+FILE = Path("shardio-quarantine.jsonl")
+
+
+@pytest.fixture
+def url(tmp_path, monkeypatch):
+    """Where a dataset may lie; its parent is the working directory, where the list of damage is written."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path / "d"
+
+
+def hurt(ds, position):
+    """Flip one bit of the block that holds a record; return the positions of its records."""
+    number, row = ds.source.shard_of(position)
+    shard = ds.source.pool.get(number)
+    block = int(shard.blocks_of(np.array([row]))[0])
+    start, stop = shard.head.block_bounds(block)
+    with fsspec.open(ds.locate(position).url, "rb") as file:
+        data = bytearray(file.read())
+    data[(start + stop) // 2] ^= 4
+    with fsspec.open(ds.locate(position).url, "wb") as file:
+        file.write(data)
+    first, last = shard.head.block_rows(block)
+    return set(range(position - row + first, position - row + last))
+
+
+def path_of(ds, position):
+    return Path(ds.locate(position).url.removeprefix("file://"))
+
+
+# Each makes a dataset with damage and returns how to open it and the positions of what is damaged.
+
+
+def compressed_blocks(url):
+    ds = shardio.open(write(url, [100, 60], compression="zstd"))
+    return {}, hurt(ds, 33) | hurt(ds, 60) | hurt(ds, 159)
+
+
+def mapped_blocks(url):
+    ds = shardio.open(write(url, [100, 60]))
+    return {}, hurt(ds, 0) | hurt(ds, 99) | hurt(ds, 100)
+
+
+def remote_blocks(url):
+    ds = shardio.open(write(url, [40] * 4))
+    return {}, hurt(ds, 3) | hurt(ds, 70) | hurt(ds, 119)
+
+
+def single_records(url):
+    """Each record is a block of its own, so damage costs no other."""
+    ds = shardio.open(write(url, [50, 40], block_bytes=16))
+    return {}, hurt(ds, 7) | hurt(ds, 49)
+
+
+def undecodable_payloads(url):
+    def value(n):
+        out = io.BytesIO()
+        Image.new("L", (2, 2), n).save(out, "PNG")
+        return {"n": n, "image": b"no image" if n in (3, 4, 49) else out.getvalue()}
+
+    from PIL import Image
+
+    write(url, [30, 20], schema={"n": "int64", "image": "png"}, value=value)
+    return {"decode": "image"}, {3, 4, 49}
+
+
+def missing_shard(url):
+    ds = shardio.open(write(url, [30, 20, 10]))
+    path_of(ds, 30).unlink()
+    return {}, set(range(30, 50))
+
+
+def short_shard(url):
+    ds = shardio.open(write(url, [30, 20]))
+    os.truncate(path_of(ds, 0), 100)
+    return {}, set(range(30))
+
+
+def missing_remote_index(url):
+    ds = shardio.open(write(url, [20] * 5))
+    fs, path = fsspec.url_to_fs(ds.locate(60).url)
+    fs.rm(path + ".shardidx")
+    return {}, set(range(60, 80))
+
+
+CASES = pytest.mark.parametrize(
+    "make",
+    [
+        compressed_blocks,
+        mapped_blocks,
+        remote_blocks,
+        single_records,
+        undecodable_payloads,
+        missing_shard,
+        short_shard,
+        missing_remote_index,
+    ],
+)
+
+
+@pytest.fixture
+def damaged(make, url):
+    place = memory_url() if "remote" in make.__name__ else url
+    options, bad = make(place)
+    return lambda on_error: shardio.open(place, on_error=on_error, **options), bad
+
+
+def numbers(values):
+    return [int(value["n"]) for value in values]
+
+
+def in_order(ds):
+    return numbers(ds)
+
+
+def streamed(ds):
+    stream = shardio.stream(ds, global_batch=7, shuffle=False, remainder="keep")
+    return [int(n) for batch in stream for n in batch["n"]]
+
+
+def listed():
+    """Return the records of the list of damage, and what else stands there, by shard and row."""
+    entries = [json.loads(line) for line in FILE.read_text(encoding="utf-8").splitlines()]
+    FILE.unlink()
+    found = {}
+    for entry in entries:
+        for row in entry["rows"]:
+            assert (entry["shard"], row) not in found, "written down twice"
+            found[entry["shard"], row] = (
+                entry["error"],
+                re.sub(" at 0x[0-9a-f]+", "", entry["what"]),  # Pillow names an object by its address
+                entry.get("url"),
+            )
+    return found
+
+
+@CASES
+def test_damage_is_left_out_and_counted(damaged):
+    open_with, bad = damaged
+    for on_error in ("skip", "quarantine"):
+        for read in (in_order, streamed):
+            ds = open_with(on_error)
+            assert read(ds) == [n for n in range(len(ds)) if n not in bad]
+            assert ds.stats["records_skipped"] == len(bad)
+            assert FILE.exists() == (on_error == "quarantine")
+            FILE.unlink(missing_ok=True)
+
+
+@CASES
+def test_the_list_of_damage_is_that_of_a_stream(damaged):
+    """What, where and why, each record once."""
+    open_with, bad = damaged
+    lists = []
+    for read in (in_order, streamed):
+        read(open_with("quarantine"))
+        lists.append(listed())
+    assert lists[0] == lists[1]
+    assert len(lists[0]) == len(bad)
+
+
+@CASES
+def test_by_default_the_first_damage_is_raised_in_its_turn(make, damaged):
+    open_with, bad = damaged
+    seen = []
+    with pytest.raises((FormatError, NotFoundError, ShardioError)) as caught:
+        for value in open_with("raise"):
+            seen.append(int(value["n"]))  # noqa: PERF401 - what came before the error
+    assert caught.value.shard is not None
+    assert seen == list(range(len(seen)))
+    assert len(seen) <= min(bad)
+    if "missing" in make.__name__:
+        assert len(seen) == min(bad), "the shards before it are whole"
+
+
+@CASES
+def test_lookups_always_raise(damaged):
+    open_with, bad = damaged
+    ds, wrong = open_with("skip"), min(bad)
+    whole = min(set(range(len(ds))) - bad)
+    assert numbers([ds[whole], *ds.read([whole])]) == [whole, whole]
+    for look in (lambda: ds[wrong], lambda: ds.read([whole, wrong]), lambda: ds.read_batch([wrong, whole])):
+        with pytest.raises(ShardioError) as caught:
+            look()
+        assert caught.value.shard is not None
+    assert ds.stats["records_skipped"] == 0
+
+
+@CASES
+def test_parts_of_a_reader_obey_too(damaged):
+    open_with, bad = damaged
+    ds = open_with("skip")
+    for cut in (slice(2, None), slice(None, None, 3), slice(None, None, -1), slice(5, -4)):
+        assert numbers(ds[cut]) == [n for n in range(len(ds))[cut] if n not in bad]
+    places = [*range(len(ds)), min(bad), 1, 0, min(bad)][::-1]
+    assert numbers(ds.select(places)) == [n for n in places if n not in bad]
+
+
+def test_rows_that_were_deleted_are_not_missed(url):
+    ds = shardio.open(write(url, [60, 30], compression="zstd"), on_error="skip")
+    bad = hurt(ds, 20) | hurt(ds, 75)
+    gone = [0, *range(19, 21), 58, 59]
+    some = edited(ds, deleted={0: gone, 1: [15]})
+    left = [n for n in range(90) if n not in {*gone, 75}]
+    assert numbers(some) == [n for n in left if n not in bad]
+    assert some.stats["records_skipped"] == len(bad - {*gone, 75})
+
+
+def test_it_is_said_once_in_a_pass(url):
+    ds = shardio.open(write(url, [100, 60]), on_error="skip")
+    hurt(ds, 33), hurt(ds, 120)
+    for _ in range(2):
+        with pytest.warns(UserWarning, match="damaged records are skipped: ") as caught:
+            list(ds)
+        assert len(caught) == 1
+
+
+def test_skipping_is_bounded(url):
+    """Past one record in a hundred, and a thousand of them, the data is not worth training on."""
+    ds = shardio.open(write(url, [3000], block_bytes=40_000), on_error="skip")
+    assert sum(len(hurt(ds, position)) for position in (0, 1500, 2999)) > 1000
+    with pytest.raises(FormatError, match="too much of the dataset is damaged") as caught:
+        list(ds)
+    assert caught.value.expected == "at most 1000 records skipped"
+
+
+def test_an_environment_that_fails_is_not_damage(url, monkeypatch):
+    ds = shardio.open(write(memory_url(), [40, 40]), on_error="skip")
+
+    def fail(*_args, **_options):
+        raise StorageError("the network is down", url=ds.source.url)
+
+    monkeypatch.setattr(type(root(ds)), "open", fail)
+    with pytest.raises(StorageError, match="the network is down"):
+        list(ds)
+    assert ds.stats["records_skipped"] == 0
+
+
+def test_damage_costs_one_run_more(url, monkeypatch):
+    """The run that failed is taken block by block, once; the rest is read in large runs as ever."""
+    monkeypatch.setattr(_iterate, "_RUN_BYTES", 1 << 11)
+    ds = shardio.open(write(url, [4000], compression="zstd"), on_error="skip")
+    bad = hurt(ds, 2000) | hurt(ds, 2500) | hurt(ds, 3000)
+    blocks = ds.source.pool.get(0).head.blocks
+    ds = shardio.open(url, on_error="skip")
+    found = [
+        len(payloads) for payloads, _ in iterate_undamaged(ds.source, range(4000), Damage(ds.source, 4000))
+    ]
+    assert sum(found) == 4000 - len(bad)
+    assert 20 < len(found) < blocks // 2
+    assert max(found) < 300
+    assert ds.stats["blocks_opened"] < blocks + 100
