@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+
 from hypothesis import HealthCheck, settings
 
 # `ci` is the default, so that a run at home is the run of CI: the same examples every time, and no deadline,
@@ -14,3 +16,11 @@ settings.register_profile(
     "long", deadline=None, max_examples=2000, print_blob=True, suppress_health_check=list(HealthCheck)
 )
 settings.load_profile("ci")
+
+# A shell that starts the tests in the background, or under nohup, has them ignore these, and with them every
+# program that they start: such a program would never hear the Ctrl-C that a test sends.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+for number in {signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)}:
+    if signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, signal.SIG_DFL)
