@@ -43,6 +43,14 @@ def loopback_s3() -> Iterator[str]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
+    # Settings for somebody's real buckets would lead elsewhere.
+    for name in (
+        "AWS_ENDPOINT_URL_S3",
+        "AWS_IGNORE_CONFIGURED_ENDPOINT_URLS",
+        "AWS_PROFILE",
+        "AWS_SESSION_TOKEN",
+    ):
+        os.environ.pop(name, None)
     os.environ |= {
         "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
         "AWS_ACCESS_KEY_ID": "demo",

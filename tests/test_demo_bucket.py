@@ -1,0 +1,58 @@
+"""The second half of `make demo` on small input: on a server of its own, or where one says."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+
+
+@pytest.fixture
+def bucket(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    for name in ("demo", "demo_bucket"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    # What the demo sets for itself is taken back at the end; what somebody has set leads nowhere.
+    for name in ("AWS_ENDPOINT_URL", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_DEFAULT_REGION"):
+        monkeypatch.setenv(name, "http://127.0.0.1:1")
+    for name in ("AWS_ENDPOINT_URL_S3", "AWS_PROFILE", "AWS_SESSION_TOKEN"):
+        monkeypatch.setenv(name, "http://127.0.0.1:1")
+    monkeypatch.delenv("SHARDIO_DEMO_URL", raising=False)
+    found = importlib.import_module("demo_bucket")
+    pixels = np.arange(240 * 260 * 3, dtype=np.uint32).astype(np.uint8).reshape(240, 260, 3)
+    monkeypatch.setattr(found.demo, "photographs", lambda: {"one": pixels, "two": pixels[::-1]})
+    return found
+
+
+def test_the_demo_runs_on_a_server_of_its_own(bucket, monkeypatch, capfd) -> None:
+    monkeypatch.setattr(sys, "argv", ["demo_bucket.py", "--photographs", "40"])
+    bucket.main()
+    said = capfd.readouterr().out
+    assert "to s3://shardio-demo/photographs-" in said
+    assert "version 1 has 36 records, version 2 37" in said
+    assert "second epoch: 37 images" in said
+    assert "0.0 MB from the bucket" in said
+    assert "everything matches its checksums" in said
+    assert "the second epoch read nothing from the bucket" in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [([], "gs://told/by-variable"), (["az://told/by-argument"], "az://told/by-argument")],
+)
+def test_the_demo_goes_where_it_is_told(bucket, monkeypatch, arguments: list[str], expected: str) -> None:
+    """`SHARDIO_DEMO_URL` or an argument, which comes first; no server is started then."""
+    went: list[Any] = []
+    monkeypatch.setattr(bucket, "run", lambda root, count: went.append((root, count)))
+    monkeypatch.setattr(bucket, "loopback_s3", lambda: pytest.fail("started a server"))
+    monkeypatch.setattr(sys, "argv", ["demo_bucket.py", *arguments])
+    monkeypatch.setenv("SHARDIO_DEMO_URL", "gs://told/by-variable")
+    bucket.main()
+    assert went == [(expected, 800)]
