@@ -31,7 +31,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def wide(monkeypatch) -> None:
-    monkeypatch.setattr(shutil, "get_terminal_size", lambda: os.terminal_size((200, 24)))
+    monkeypatch.setattr(shutil, "get_terminal_size", lambda **_: os.terminal_size((200, 24)))
 
 
 def test_a_terminal_gets_a_bar_with_rates_and_the_time_left(clock, wide) -> None:
@@ -94,7 +94,7 @@ def test_an_unknown_number_of_tasks_has_no_bar_and_no_end(clock, wide) -> None:
 
 
 def test_a_narrow_terminal_gets_one_line_all_the_same(clock, monkeypatch) -> None:
-    monkeypatch.setattr(shutil, "get_terminal_size", lambda: os.terminal_size((20, 24)))
+    monkeypatch.setattr(shutil, "get_terminal_size", lambda **_: os.terminal_size((20, 24)))
     stream = Terminal()
     show = ProgressPrinter(stream, clock=clock)
     show(Progress(0, 8, 0, 0))
