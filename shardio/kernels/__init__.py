@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from shardio.kernels._arguments import MAX_RECORD, Check, Scan
+from shardio.kernels._arguments import MAX_RECORD, BlockChecks, Check, Scan
 from shardio.kernels._checksums import crc32c, mask_crc, unmask_crc
 from shardio.kernels._features import Column, Feature, Kind, Mismatch, Parsed, Records
 from shardio.kernels._reference import encode_sequence_example
@@ -43,12 +43,14 @@ gather_from = _chosen.gather_from
 parse_examples = _chosen.parse_examples
 parse_sequence_examples = _chosen.parse_sequence_examples
 scan_frames = _chosen.scan_frames
+slice_blocks = _chosen.slice_blocks
 slice_frames = _chosen.slice_frames
 slice_records = _chosen.slice_records
 
 __all__ = [
     "IMPLEMENTATION",
     "MAX_RECORD",
+    "BlockChecks",
     "Check",
     "Column",
     "Feature",
@@ -73,6 +75,7 @@ __all__ = [
     "parse_examples",
     "parse_sequence_examples",
     "scan_frames",
+    "slice_blocks",
     "slice_frames",
     "slice_records",
     "unmask_crc",

@@ -21,6 +21,8 @@ CHECKS: tuple[Check, ...] = ("crc32c", "crc32", "none")
 MAX_RECORD = 1 << 30  # bytes; the format's limit for one record, which a caller may raise
 MAX_BLOCK = (1 << 32) - 1  # bytes; stops of frames within a block are u32
 
+_MOST_BASE = 1 << 62  # so that a base and a stop of 32 bits can be added
+
 
 class Scan(NamedTuple):
     """What `scan_frames` found.
@@ -40,6 +42,20 @@ class Scan(NamedTuple):
     problem: str | None = None
     expected: int | None = None
     found: int | None = None
+
+
+class BlockChecks(NamedTuple):
+    """What blocks of frames are compared with before anything of them is returned.
+
+    Attributes:
+        sizes: int64[blocks], bytes of each block, which its frames must fill.
+        frame_crcs: uint32[blocks], CRC-32C of each block's part of the stops of frames.
+        crcs: uint32[blocks], CRC-32C of each block, or None where that is not compared.
+    """
+
+    sizes: NDArray[np.int64]
+    frame_crcs: NDArray[np.uint32]
+    crcs: NDArray[np.uint32] | None
 
 
 def as_bytes(buffer: Any) -> NDArray[np.uint8]:
@@ -141,6 +157,51 @@ def as_rows(starts: ArrayLike, length: int, out: Any, size: int) -> NDArray[np.i
         )
         raise IndexError(message)
     return first
+
+
+def as_frames(
+    bases: ArrayLike, rows: ArrayLike, frame_stops: ArrayLike
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.uint32]]:
+    """Check where frames are said to lie: a number of rows for each block, a stop for each row.
+
+    Where frames lie is left to whoever walks over them: only there are their starts known.
+    """
+    first, counts = as_offsets(bases, "bases"), as_offsets(rows, "rows")
+    ends = np.ascontiguousarray(frame_stops, np.uint32)
+    if first.size != counts.size or ends.ndim != 1:
+        message = f"expected as many rows as bases, found {counts.size} and {first.size}"
+        raise ValueError(message)
+    # Compared one by one, too: huge counts and negative ones could add up to the right sum.
+    wrong = counts.size and (int(counts.min()) < 0 or int(counts.max()) > ends.size)
+    if wrong or int(counts.sum()) != ends.size:
+        message = f"rows: expected numbers that add up to the {ends.size} stops of frames"
+        raise ValueError(message)
+    if first.size and int(first.max()) > _MOST_BASE:
+        message = f"bases: expected at most {_MOST_BASE}, found {first.max()}"
+        raise IndexError(message)
+    return first, counts, ends
+
+
+def as_checks(
+    checks: BlockChecks, count: int
+) -> tuple[NDArray[np.int64], NDArray[np.uint32], NDArray[np.uint32]]:
+    """Turn what blocks are compared with into arrays of one value a block; no CRCs are an empty array."""
+    sizes = as_offsets(checks.sizes, "sizes")
+    frame_crcs = np.ascontiguousarray(checks.frame_crcs, np.uint32)
+    crcs = np.empty(0, np.uint32) if checks.crcs is None else np.ascontiguousarray(checks.crcs, np.uint32)
+    found = (sizes.shape, frame_crcs.shape, (count,) if checks.crcs is None else crcs.shape)
+    if found != ((count,),) * 3:
+        message = f"checks: expected arrays of {count}, one value for each block, found shapes {found}"
+        raise ValueError(message)
+    return sizes, frame_crcs, crcs
+
+
+def frame_outside(row: int, start: int, stop: int, size: int) -> IndexError:
+    """Say that a frame is too small or leaves the buffer."""
+    return IndexError(
+        f"frame {row} is [{start}, {stop}), which is no frame in a buffer of {size} bytes: "
+        "a frame has 16 bytes or more"
+    )
 
 
 def check_kind(check: str) -> Check:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 _HERE = Path(__file__).parent
 _SOURCES = (
+    "_blocks",
     "_encode",
     "_entries",
     "_frames",
@@ -30,6 +31,7 @@ if not all(any((_HERE / (name + suffix)).exists() for suffix in EXTENSION_SUFFIX
     message = "the kernels were not compiled here"
     raise ImportError(message)
 
+from shardio.kernels._compiled._blocks import slice_blocks, slice_frames  # noqa: E402 (the same)
 from shardio.kernels._compiled._encode import encode_example, encode_examples  # noqa: E402 (the same)
 from shardio.kernels._compiled._frames import (  # noqa: E402 (after the question whether they are there)
     check_frames,
@@ -42,7 +44,7 @@ from shardio.kernels._compiled._parse import (  # noqa: E402 (the same)
     parse_examples,
     parse_sequence_examples,
 )
-from shardio.kernels._compiled._slices import gather, gather_fixed, gather_from, slice_frames, slice_records  # noqa: E402 (the same)
+from shardio.kernels._compiled._slices import gather, gather_fixed, gather_from, slice_records  # noqa: E402 (the same)
 
 __all__ = [
     "argsort_words",
@@ -57,6 +59,7 @@ __all__ = [
     "parse_examples",
     "parse_sequence_examples",
     "scan_frames",
+    "slice_blocks",
     "slice_frames",
     "slice_records",
 ]

@@ -2,7 +2,8 @@
  *
  * The instruction takes eight bytes in one cycle but answers after three, so long runs are cut into three lanes
  * whose CRCs are computed side by side and then joined: appending LANE zero bytes to a CRC is a linear map, four
- * table look-ups.  Byte order: little-endian hosts only, which setup.py sees to.
+ * table look-ups.  Bytes that come from memory arrive half as fast again when the next three lanes are asked for ahead:
+ * the processor's own guesses see three streams in one page.  Byte order: little-endian hosts only, which setup.py sees to.
  */
 #ifndef SHARDIO_CRC_H
 #define SHARDIO_CRC_H
@@ -44,6 +45,14 @@ SHARDIO_TARGET static inline uint32_t shardio_step1(uint32_t crc, uint8_t byte) 
 }
 #endif
 
+#if defined(__GNUC__) || defined(__clang__)
+#define SHARDIO_PREFETCH(p) __builtin_prefetch(p)
+#elif defined(SHARDIO_X86)
+#define SHARDIO_PREFETCH(p) _mm_prefetch((const char *)(p), _MM_HINT_T0)
+#else
+#define SHARDIO_PREFETCH(p) ((void)(p))
+#endif
+
 enum { SHARDIO_CRC32C = 0, SHARDIO_CRC32 = 1, SHARDIO_LANE = 512 };
 
 static uint32_t shardio_tables[2][8][256]; /* [polynomial][zero bytes that follow][byte] */
@@ -72,6 +81,11 @@ SHARDIO_TARGET static uint32_t shardio_by_instruction(uint32_t crc, const uint8_
     for (; n >= 3 * SHARDIO_LANE; n -= 3 * SHARDIO_LANE, p += 3 * SHARDIO_LANE) {
         uint32_t b = 0, c = 0;
         for (size_t i = 0; i < SHARDIO_LANE; i += 8) {
+            if (i % 64 == 0) { /* may point behind the end: asking ahead never faults */
+                SHARDIO_PREFETCH(p + i + 3 * SHARDIO_LANE);
+                SHARDIO_PREFETCH(p + i + 4 * SHARDIO_LANE);
+                SHARDIO_PREFETCH(p + i + 5 * SHARDIO_LANE);
+            }
             crc = SHARDIO_STEP8(crc, shardio_load8(p + i));
             b = SHARDIO_STEP8(b, shardio_load8(p + i + SHARDIO_LANE));
             c = SHARDIO_STEP8(c, shardio_load8(p + i + 2 * SHARDIO_LANE));
@@ -132,6 +146,6 @@ static int shardio_crc_begin(void) {
 }
 
 /* For tests: use the tables although the instruction is there. */
-static void shardio_crc_use(int instruction) { shardio_instruction = instruction; }
+static inline void shardio_crc_use(int instruction) { shardio_instruction = instruction; }
 
 #endif

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from shardio.kernels._reference._blocks import slice_blocks, slice_frames
 from shardio.kernels._reference._encode import encode_example, encode_examples, encode_sequence_example
 from shardio.kernels._reference._frames import (
     check_frames,
@@ -11,7 +12,7 @@ from shardio.kernels._reference._frames import (
 )
 from shardio.kernels._reference._orders import argsort_words
 from shardio.kernels._reference._parse import parse_examples, parse_sequence_examples
-from shardio.kernels._reference._slices import gather, gather_fixed, gather_from, slice_frames, slice_records
+from shardio.kernels._reference._slices import gather, gather_fixed, gather_from, slice_records
 
 __all__ = [
     "argsort_words",
@@ -27,6 +28,7 @@ __all__ = [
     "parse_examples",
     "parse_sequence_examples",
     "scan_frames",
+    "slice_blocks",
     "slice_frames",
     "slice_records",
 ]
