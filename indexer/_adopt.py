@@ -80,7 +80,7 @@ def adopt(  # noqa: PLR0913 - the options are the public contract
         SchemaError: the new records do not fit the dataset's schema; nothing was committed.
         ValueError: arguments that make no sense.
 
-    Example:
+    Examples:
         >>> import shardio_indexer, shardio, pathlib, tempfile
         >>> folder = pathlib.Path(tempfile.mkdtemp())
         >>> _ = (folder / "words.txt").write_text("wren\nrobin\n")

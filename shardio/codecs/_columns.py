@@ -25,7 +25,7 @@ class RaggedColumn:
         shapes: int64[n, dimensions], where more than the first size differs: then `values` is flat and row i
             has `shapes[i]`; else None.
 
-    Example:
+    Examples:
         >>> column = RaggedColumn(np.array([1, 2, 3]), np.array([0, 2, 2, 3]))
         >>> [row.tolist() for row in column]
         [[1, 2], [], [3]]

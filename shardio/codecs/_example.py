@@ -43,7 +43,7 @@ def encode_example(features: Mapping[str, object]) -> bytes:
     Raises:
         SchemaError: a value that an Example cannot hold; names the feature.
 
-    Example:
+    Examples:
         >>> decode_example(encode_example({"label": 3, "image": b"..."}))
         {'image': [b'...'], 'label': array([3])}
     """

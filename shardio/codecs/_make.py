@@ -35,7 +35,7 @@ def record_codec(
     Raises:
         ValueError, TypeError: no schema, or no such feature; names it.
 
-    Example:
+    Examples:
         >>> codec = record_codec({"label": "int64", "box": "float32[2]"})
         >>> codec.decode(codec.encode({"label": 3, "box": [0.5, 1]}))["box"]
         array([0.5, 1. ], dtype=float32)

@@ -32,7 +32,7 @@ class Message(RecordCodec, Generic[_M]):
     Raises:
         TypeError: `cls` is no such class.
 
-    Example:
+    Examples:
         >>> from shardio.v1.example_pb2 import Int64List
         >>> numbers = Message(Int64List)
         >>> payload = numbers.encode(Int64List(value=[1, 2]))

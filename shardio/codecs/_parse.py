@@ -103,7 +103,7 @@ def parse_examples(payloads: Payloads, features: Mapping[str, Description]) -> d
             the feature and the record (`row` is its number within this call).
         CorruptRecordError: a payload is no Example.
 
-    Example:
+    Examples:
         >>> from shardio.codecs import encode_example
         >>> parse_examples([encode_example({"id": 7})], {"id": FixedLen((), "int64")})
         {'id': array([7])}

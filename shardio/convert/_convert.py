@@ -145,7 +145,7 @@ def convert_dataset(  # noqa: PLR0913 - the options are the public contract
         ValueError: the kind cannot be told, or an option makes no sense.
         CommitConflictError, StorageError: as `DatasetWriter`.
 
-    Example:
+    Examples:
         >>> import json, pathlib, shardio, tempfile
         >>> folder = pathlib.Path(tempfile.mkdtemp())
         >>> lines = [json.dumps({"name": name, "legs": 2}) for name in ("wren", "robin")]

@@ -99,7 +99,7 @@ def export_dataset(  # noqa: PLR0913 - the options are the public contract
         UnsafeNameError: a record names a file outside of the target.
         FormatError, StorageError: reading or writing failed; nothing was made.
 
-    Example:
+    Examples:
         >>> import pathlib, shardio, tempfile
         >>> folder = tempfile.mkdtemp()
         >>> with shardio.DatasetWriter(folder + "/birds", schema={"name": "text"}) as out:

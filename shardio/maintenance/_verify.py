@@ -64,7 +64,7 @@ def verify(
             read is a finding instead, of the kind "unreadable".
         ValueError: there is no such split; of a shard, `split`, `version` and `digest` make no sense.
 
-    Example:
+    Examples:
         >>> import shardio, tempfile
         >>> url = tempfile.mkdtemp() + "/bytes"
         >>> with shardio.DatasetWriter(url) as out:

@@ -50,7 +50,7 @@ class Feature:
     Raises:
         ValueError: no such type, a shape that the type cannot have, or a default that does not fit.
 
-    Example:
+    Examples:
         >>> Feature("uint8[?,?,3]").shape
         (None, None, 3)
         >>> Feature("float32", shape=(16,), default=[0.0] * 16).short

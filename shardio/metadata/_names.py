@@ -20,6 +20,7 @@ __all__ = [
     "check_session",
     "check_split",
     "data_key",
+    "is_list_key",
     "list_key",
     "manifest_key",
     "manifest_version",
@@ -39,6 +40,7 @@ _COMPONENT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._=-]{0,254}\Z")
 _SPLIT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._=-]{0,63}\Z")
 _SESSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z")
 _MANIFEST = re.compile(r"_shardio/manifests/([0-9]{20})\.manifest\Z")
+_LIST = re.compile(r"_shardio/lists/[0-9a-f]{32}\.list\Z")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f\\]")
 _MAX_COMPONENTS = 8
 _RANDOM_SESSION = "auto."
@@ -161,6 +163,11 @@ def manifest_version(key: str) -> int | None:
 def list_key(identifier: str) -> str:
     """Return the key of a list of shards."""
     return f"{LISTS}{identifier}.list"
+
+
+def is_list_key(key: str) -> bool:
+    """Tell whether a key is that of a list of shards."""
+    return _LIST.match(key) is not None
 
 
 def receipt_key(session: str, task: int, attempt: str, sequence: int | None = None) -> str:

@@ -26,7 +26,7 @@ class Schema(Mapping[str, Feature]):
     A mapping of the features; in a "sequence_example" these are the context, and `sequence_features` are the
     feature lists.  Immutable, hashable, picklable.  Two schemas are equal when features and encoding are.
 
-    Example:
+    Examples:
         >>> schema = Schema.parse(
         ...     {"image": "jpeg", "label": "int64", "box": Feature("float32[4]", optional=True)}
         ... )

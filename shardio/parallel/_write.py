@@ -77,7 +77,7 @@ def write_dataset(  # noqa: PLR0913 - the options are the public contract
         ValueError: an option that makes no sense, by name.
         CommitConflictError, CommitOutcomeUnknownError, StorageError: as `DatasetWriter`.
 
-    Example:
+    Examples:
         >>> import shardio, tempfile
         >>> from concurrent.futures import ThreadPoolExecutor
         >>> def squares(start):

@@ -57,7 +57,7 @@ def open(  # noqa: A001, PLR0913 - the name and the options are the public contr
         FormatError, UnsupportedVersionError: the metadata is damaged or newer.
         StorageError: the environment failed, or a data root is not allowed.
 
-    Example:
+    Examples:
         >>> import shardio, tempfile
         >>> url = tempfile.mkdtemp() + "/numbers"
         >>> with shardio.DatasetWriter(url, schema={"n": "int64"}) as out:

@@ -84,7 +84,7 @@ class _Found(NamedTuple):
 class BlockCache:
     """Blocks by name; safe to share among threads and processes, and to use after a fork.
 
-    Example:
+    Examples:
         >>> import tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     cache = BlockCache(CacheOptions(folder, max_bytes=1 << 20))

@@ -50,7 +50,7 @@ def mix(
     Raises:
         ValueError: weights that are negative, not finite or 0, no source, or both `stop` and `steps`.
 
-    Example:
+    Examples:
         >>> import shardio, tempfile
         >>> readers = []
         >>> for name in ("books", "web"):

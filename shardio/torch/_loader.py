@@ -42,7 +42,7 @@ class StreamingDataLoader:
         persistent_workers: keep the worker processes from epoch to epoch, until `close`.
         multiprocessing_context: "fork", "forkserver" or "spawn"; None for the platform's.
 
-    Example:
+    Examples:
         >>> import shardio, tempfile
         >>> from shardio.torch import StreamingDataset, StreamingDataLoader
         >>> url = tempfile.mkdtemp() + "/numbers"

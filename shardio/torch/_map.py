@@ -25,7 +25,7 @@ class MapDataset(Dataset[Any]):
         records: from `shardio.open`, a slice of it, or `select`.
         transform: called with each record, in the worker.
 
-    Example:
+    Examples:
         >>> import shardio, tempfile
         >>> from shardio.torch import MapDataset
         >>> url = tempfile.mkdtemp() + "/numbers"

@@ -38,7 +38,7 @@ class FullShuffle(Sampler[int]):
     The state counts positions that were taken: in a loader that prefetches, take it from a loader that knows
     what it has delivered, such as torchdata's `StatefulDataLoader`. The number of ranks may change.
 
-    Example:
+    Examples:
         >>> sampler = FullShuffle(5, seed=1)
         >>> sorted(sampler)
         [0, 1, 2, 3, 4]

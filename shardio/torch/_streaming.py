@@ -34,16 +34,15 @@ class StreamingDataset(IterableDataset[Any]):
         ds: from `shardio.open`, a slice of it, or `shardio.mix`.
         global_batch, batch_size: exactly one of them.
         rank, world_size: data-parallel coordinates; by default of `torch.distributed`, else of the
-        environment,
-            else 0 of 1.
+            environment, else 0 of 1.
         shuffle, seed, epoch, remainder, plan: decide the order.
         positions, valid: add the columns `_position` and `_valid`.
         transform, random_transform, batch_transform: the caller's functions, on NumPy values and columns.
         memory_bytes: refuse a plan that needs more than this in one process.
 
     Raises:
-        ValueError: sizes, ranks or weights that make no sense; several ranks that could read different
-        versions.
+        ValueError: sizes, ranks or weights that make no sense; several ranks that could read
+            different versions.
     """
 
     def __init__(  # noqa: PLR0913 - the options are the public contract

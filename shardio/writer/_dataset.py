@@ -68,7 +68,7 @@ class DatasetWriter:
 
     Not for use by several threads at once.
 
-    Example:
+    Examples:
         >>> import shardio, tempfile
         >>> url = tempfile.mkdtemp() + "/birds"
         >>> with shardio.DatasetWriter(url, schema={"name": "text", "legs": "int64"}) as out:

@@ -35,7 +35,7 @@ class ShardWriter:
         CommitConflictError: there is an object of that name already (at the end of the block).
         StorageError: the place cannot be written.
 
-    Example:
+    Examples:
         >>> import shardio, tempfile
         >>> path = tempfile.mkdtemp() + "/birds.tfrecord"
         >>> with shardio.ShardWriter(path) as out:
