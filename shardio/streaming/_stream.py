@@ -117,6 +117,13 @@ class Stream:
             return len(self.order.course(self.epoch + 1, self._course.global_batch))
         return len(self._course)
 
+    def __repr__(self) -> str:
+        urls = " + ".join(member.source.url for member in self.members)
+        return (
+            f"<shardio.Stream {urls}: epoch {self.epoch}, step {self.step} of {self._course.stop}, "
+            f"batches of {self.global_batch}, rank {self.rank} of {self.world_size}>"
+        )
+
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle to addresses and a state; a copy stands where the next pass of this stream would begin."""
         if self._ended:
