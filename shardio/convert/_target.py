@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
     from shardio.convert._outbox import Outbox
     from shardio.metadata import Schema
     from shardio.reader import DatasetReader
 
-__all__ = ["TargetWriter"]
+__all__ = ["NumberedFiles", "TargetWriter"]
 
 
 class TargetWriter(ABC):
@@ -85,3 +86,38 @@ class TargetWriter(ABC):
 
     def abandon(self) -> None:  # noqa: B027 - most kinds have nothing open between records
         """Let go of an open file; the outbox removes it."""
+
+
+class NumberedFiles(TargetWriter):
+    """Write one split into files that follow each other; one is open at a time.
+
+    Attributes:
+        pattern: of their names, with `{split}` and `{number}`.
+    """
+
+    pattern: ClassVar[str]
+    _file: Any = None
+    _name = ""
+    _number = 0
+
+    def next_path(self, ending: str = "") -> Path:
+        """Return where the next file is to be written; its name ends with `ending`."""
+        self._name = self.pattern.format(split=self.split, number=self._number) + ending
+        self._number += 1
+        return self.outbox.path(self._name)
+
+    def finish(self) -> None:
+        """Close the file that is open, if there is one, and hand it over."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+            self.outbox.finish(self._name)
+
+    def close(self) -> None:
+        """Finish the last file; a split without records has none."""
+        self.finish()
+
+    def abandon(self) -> None:
+        """Close the file that is open."""
+        if self._file is not None:
+            self._file.close()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from shardio.convert._arrow_types import arrow_type_of
-from shardio.convert._target import TargetWriter
+from shardio.convert._target import NumberedFiles
 
 if TYPE_CHECKING:
     from shardio.metadata import Feature, Schema
@@ -19,13 +19,11 @@ _GROUP = 10_000
 _GROUP_BYTES = 16 << 20
 
 
-class ParquetWriter(TargetWriter):
+class ParquetWriter(NumberedFiles):
     """Write Parquet with pyarrow."""
 
     compressions: ClassVar[tuple[str, ...]] = ("zstd", "gzip", "snappy")
-    _file: Any = None
-    _name = ""
-    _number = 0
+    pattern: ClassVar[str] = "{split}-{number:05d}.parquet"
     _size = 0
 
     @classmethod
@@ -58,12 +56,9 @@ class ParquetWriter(TargetWriter):
             for name, feature in self.schema.items()
         ]
         if self._file is None:
-            self._name = f"{self.split}-{self._number:05d}.parquet"
-            path = self.outbox.path(self._name)
             self._file = pyarrow.parquet.ParquetWriter(
-                path, pa.schema(fields), compression=self.compression or "snappy"
+                self.next_path(), pa.schema(fields), compression=self.compression or "snappy"
             )
-            self._number += 1
         columns = [
             pa.array([_cell(row.get(field.name), self.schema[field.name]) for row in self._rows], field.type)
             for field in fields
@@ -72,24 +67,14 @@ class ParquetWriter(TargetWriter):
         self._size += self._rows_bytes
         self._rows, self._rows_bytes = [], 0
         if self._size >= self.shard_bytes:
-            self._finish()
-
-    def _finish(self) -> None:
-        if self._file is not None:
-            self._file.close()
-            self._file, self._size = None, 0
-            self.outbox.finish(self._name)
+            self.finish()
+            self._size = 0
 
     def close(self) -> None:
         """Write the rows that are waiting; a split without records has no file."""
         if self.records and self._rows:
             self._write()
-        self._finish()
-
-    def abandon(self) -> None:
-        """Close the file that is open."""
-        if self._file is not None:
-            self._file.close()
+        self.finish()
 
 
 def _cell(value: Any, feature: Feature) -> Any:

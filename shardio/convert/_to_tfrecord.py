@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import gzip
-from typing import IO, Any, ClassVar, cast
+from typing import Any, ClassVar
 
 from shardio import kernels
-from shardio.convert._target import TargetWriter
+from shardio.convert._target import NumberedFiles
 
 __all__ = ["TfRecordWriter"]
 
@@ -14,14 +14,12 @@ _TOGETHER = 256
 _TOGETHER_BYTES = 8 << 20
 
 
-class TfRecordWriter(TargetWriter):
+class TfRecordWriter(NumberedFiles):
     """Write TFRecord files without index or manifest."""
 
     decode: ClassVar[bool] = False
     compressions: ClassVar[tuple[str, ...]] = ("gzip",)
-    _file: IO[bytes] | None = None
-    _name = ""
-    _number = 0
+    pattern: ClassVar[str] = "{split}-{number:05d}.tfrecord"
     _size = 0
 
     def add(self, value: Any) -> None:
@@ -38,32 +36,18 @@ class TfRecordWriter(TargetWriter):
     def _write(self) -> None:
         frames, *_ = kernels.encode_frames(self._waiting)
         if self._file is None:
-            self._name = f"{self.split}-{self._number:05d}.tfrecord" + ".gz" * (self.compression == "gzip")
-            path = self.outbox.path(self._name)
+            path = self.next_path(".gz" if self.compression else "")
             # mtime=0: the same records give the same bytes.
-            self._file = cast(
-                "IO[bytes]", gzip.GzipFile(path, "wb", 6, mtime=0) if self.compression else path.open("wb")
-            )
-            self._number += 1
+            self._file = gzip.GzipFile(path, "wb", 6, mtime=0) if self.compression else path.open("wb")
         self._file.write(memoryview(frames))
         self._size += len(frames)
         self._waiting, self._waiting_bytes = [], 0
         if self._size >= self.shard_bytes:
-            self._finish()
-
-    def _finish(self) -> None:
-        if self._file is not None:
-            self._file.close()
-            self._file, self._size = None, 0
-            self.outbox.finish(self._name)
+            self.finish()
+            self._size = 0
 
     def close(self) -> None:
         """Write what is waiting."""
         if self.records and self._waiting:
             self._write()
-        self._finish()
-
-    def abandon(self) -> None:
-        """Close the file that is open."""
-        if self._file is not None:
-            self._file.close()
+        self.finish()

@@ -9,11 +9,11 @@ from __future__ import annotations
 import io
 import json
 import tarfile
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from shardio.convert._target import TargetWriter
+from shardio.convert._target import NumberedFiles
 from shardio.errors import SchemaError
 from shardio.metadata import check_foreign_key
 
@@ -31,12 +31,10 @@ _ENDINGS = {
 _KEY = "__key__"
 
 
-class WebDatasetWriter(TargetWriter):
+class WebDatasetWriter(NumberedFiles):
     """Write tar files that webdataset reads."""
 
-    _archive: tarfile.TarFile | None = None
-    _name = ""
-    _number = 0
+    pattern: ClassVar[str] = "{split}-{number:06d}.tar"
 
     @classmethod
     def check(cls, schema: Schema | None, compression: str | None) -> None:
@@ -67,31 +65,19 @@ class WebDatasetWriter(TargetWriter):
                 archive.addfile(info, io.BytesIO(data))
         self.records += 1
         if archive.offset >= self.shard_bytes:
-            self._finish()
+            self.finish()
 
     def _opened(self) -> tarfile.TarFile:
-        if self._archive is None:
-            self._name = f"{self.split}-{self._number:06d}.tar"
-            path = self.outbox.path(self._name)
-            self._archive = tarfile.open(path, "w", format=tarfile.PAX_FORMAT)  # noqa: SIM115 - till `_finish`
-            self._number += 1
-        self._archive.members = []  # type: ignore[attr-defined] # or it would remember every member
-        return self._archive
-
-    def _finish(self) -> None:
-        if self._archive is not None:
-            self._archive.close()
-            self._archive = None
-            self.outbox.finish(self._name)
-
-    def close(self) -> None:
-        """Finish the last archive; a split without records has none."""
-        self._finish()
+        if self._file is None:
+            self._file = tarfile.open(self.next_path(), "w", format=tarfile.PAX_FORMAT)  # noqa: SIM115 - till `finish`
+        archive: tarfile.TarFile = self._file
+        archive.members = []  # type: ignore[attr-defined] # or it would remember every member
+        return archive
 
     def abandon(self) -> None:
-        """Close the file that is open."""
-        if self._archive is not None and self._archive.fileobj is not None:
-            self._archive.fileobj.close()
+        """Close the file that is open, without the blocks that end an archive."""
+        if self._file is not None:
+            self._file.fileobj.close()
 
 
 def _member(name: str, value: Any, feature: Feature) -> tuple[bytes, str]:
