@@ -19,7 +19,7 @@ from shardio.storage._face import (
 from shardio.storage._keys import TEMPORARY
 from shardio.storage._local import LocalStore
 from shardio.storage._memory import MemoryStore
-from shardio.storage._remote import RemoteStore
+from shardio.storage._remote import RemoteStore, Upload, untold, upload_of
 from shardio.storage._tuning import Tuning
 from shardio.storage._uploads import Uploads
 
@@ -38,7 +38,10 @@ __all__ = [
     "Store",
     "Tuning",
     "UnknownOutcomeError",
+    "Upload",
     "Uploads",
     "connect",
     "connect_folder",
+    "untold",
+    "upload_of",
 ]

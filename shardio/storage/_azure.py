@@ -5,9 +5,9 @@ from __future__ import annotations
 import pathlib
 from typing import TYPE_CHECKING, Any
 
-from shardio.storage._client import TOKEN, Reply, claim, none_listed
+from shardio.storage._client import TOKEN, Reply, claim
 from shardio.storage._face import ObjectInfo
-from shardio.storage._verdict import Verdict, diagnose
+from shardio.storage._verdict import StatusError, Verdict, diagnose
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -99,13 +99,23 @@ class AzureClient:
         async with self._blob(path) as blob:
             await blob.delete_blob(**_ONCE)
 
-    def uploads(self, prefix: str) -> AsyncIterator[ObjectInfo]:
-        """Return an empty listing: parts without a commit belong to no object, and vanish after a week."""
-        del prefix
-        return none_listed()
+    async def uploads(self, prefix: str) -> AsyncIterator[ObjectInfo]:
+        """Yield blobs of which there are blocks and nothing else; Azure removes those after a week."""
+        container, _, start = prefix.partition("/")
+        whole = {info.key async for info in self.list(prefix)}
+        async with self._fs.service_client.get_container_client(container) as client:
+            async for entry in client.list_blobs(
+                name_starts_with=start, include=["uncommittedblobs"], **_ONCE
+            ):
+                path = f"{container}/{entry.name}"
+                if entry.size == 0 and path not in whole and not entry.name.endswith("/"):
+                    moment = entry.last_modified
+                    yield ObjectInfo(path, 0, f"{moment:%Y-%m-%dT%H:%M:%SZ} " if moment else " ")
 
     async def abort(self, path: str, upload: str) -> None:
-        """Do nothing; see `uploads`."""
+        """Refuse: only a blob of that name, or a week, removes blocks that were never committed."""
+        del upload
+        raise StatusError(501, f"Azure removes the blocks of unfinished uploads after a week ({path})")
 
 
 def _stamp(etag: str | None) -> str:

@@ -89,11 +89,14 @@ class Client(Protocol):
         ...
 
     def uploads(self, prefix: str) -> AsyncIterator[ObjectInfo]:
-        """Yield unfinished multipart uploads under a path prefix; the stamp is the upload's id."""
+        """Yield unfinished uploads in parts under a path prefix.
+
+        The stamp is the time at which it began, as ISO 8601 and empty where nobody tells, a space, its id.
+        """
         ...
 
     async def abort(self, path: str, upload: str) -> None:
-        """Remove one unfinished multipart upload."""
+        """Remove one unfinished upload in parts, by its id."""
         ...
 
 

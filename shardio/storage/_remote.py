@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import pathlib
 import secrets
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shardio.errors import NotFoundError
 from shardio.storage._explain import explain, gave_up
@@ -20,12 +20,47 @@ from shardio.storage._verdict import Verdict
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from shardio.storage._face import Buffer, ObjectInfo
+    from shardio.storage._face import Buffer, ObjectInfo, Store
     from shardio.storage._tuning import Tuning
 
-__all__ = ["RemoteStore"]
+__all__ = ["RemoteStore", "Upload", "untold", "upload_of"]
 
-_UPLOAD = "upload:"  # how the stamp of an unfinished multipart upload begins
+_UPLOAD = "upload:"  # how the stamp of an unfinished upload in parts begins
+
+
+# What interrupted writes leave where no listing tells of it.
+_UNTOLD = {
+    "gcs": "GCS does not list uploads that were not finished, and removes them after a week",
+    "azure": "of unfinished uploads Azure lists those of new objects, and removes their blocks after a week",
+    "other": "whether uploads were left unfinished here, this kind of storage does not tell",
+}
+
+
+class Upload(NamedTuple):
+    """An upload in parts that was not finished: it is under way, or was broken off.
+
+    Attributes:
+        key: of the object that it would have made.
+        begun: UTC as ISO 8601, or "" where the service does not tell.
+        id: the service's name for it, or "" where it has none.
+    """
+
+    key: str
+    begun: str
+    id: str
+
+
+def upload_of(temporary: ObjectInfo) -> Upload | None:
+    """Return the upload that an entry of `list_temporaries` stands for, or None where it is an object."""
+    if not temporary.stamp.startswith(_UPLOAD):
+        return None
+    begun, _, number = temporary.stamp.removeprefix(_UPLOAD).partition(" ")
+    return Upload(temporary.key, begun, number)
+
+
+def untold(store: Store) -> str | None:
+    """Return what `list_temporaries` of a store cannot tell, in words, or None where it tells everything."""
+    return _UNTOLD.get(store._backend.kind) if isinstance(store, RemoteStore) else None  # noqa: SLF001 - its own
 
 
 class RemoteStore(RemoteReads):
@@ -130,7 +165,7 @@ class RemoteStore(RemoteReads):
         path = self._backend.path_of(key)
         if stamp.startswith(_UPLOAD):
             try:
-                self._ask(key, lambda client: client.abort(path, stamp.removeprefix(_UPLOAD)))
+                self._ask(key, lambda client: client.abort(path, stamp.partition(" ")[2]))
             except NotFoundError:
                 return False
             return True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pathlib
+from datetime import UTC
 from typing import TYPE_CHECKING, Any
 
 from shardio.storage._client import TOKEN, Reply, claim, once
@@ -107,7 +108,8 @@ class S3Client:
         while True:
             page = await self._fs._call_s3("list_multipart_uploads", Bucket=bucket, Prefix=start, **token)  # noqa: SLF001 - as above
             for entry in page.get("Uploads", ()):
-                yield ObjectInfo(f"{bucket}/{entry['Key']}", 0, entry["UploadId"])
+                begun = f"{entry['Initiated'].astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
+                yield ObjectInfo(f"{bucket}/{entry['Key']}", 0, f"{begun} {entry['UploadId']}")
             if not page.get("IsTruncated"):
                 return
             token = {"KeyMarker": page["NextKeyMarker"], "UploadIdMarker": page["NextUploadIdMarker"]}

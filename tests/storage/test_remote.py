@@ -9,6 +9,7 @@ import importlib.util
 import multiprocessing
 import pathlib
 import pickle
+import re
 import subprocess
 import sys
 import threading
@@ -20,7 +21,7 @@ import pytest
 import s3fs
 
 from shardio.errors import StorageError
-from shardio.storage import RemoteStore, Tuning, connect
+from shardio.storage import RemoteStore, Tuning, connect, untold, upload_of
 from tests.servers.faults import FaultServer, fault_server
 from tests.servers.s3 import make_bucket, options_for
 from tests.suites.store import answer_of_child
@@ -342,6 +343,11 @@ def test_uploads_that_were_broken_off_are_listed_and_removed(moto_endpoint: str)
     client.close()
     left = list(store.list_temporaries())
     assert [info.key for info in left] == ["data/a", "data/a", "_shardio/probes/dead"]
+    uploads = [upload_of(info) for info in left]
+    assert [upload.key for upload in uploads if upload] == ["data/a", "data/a"]
+    assert all(re.fullmatch(r"20\d\d-\d\d-\d\dT[\d:]{8}Z", upload.begun) for upload in uploads if upload)
+    assert len({upload.id for upload in uploads if upload}) == 2
+    assert untold(store) is None
     assert all(store.delete_temporary(info) for info in left)
     assert list(store.list_temporaries()) == []
     assert not any(store.delete_temporary(info) for info in left)

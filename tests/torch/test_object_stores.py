@@ -1,9 +1,10 @@
-"""torch's own DataLoader over a bucket: workers of every kind read, none hangs, and notices come once."""
+"""Loaders over a bucket: workers of every kind read, none hangs, and notices come once."""
 
 from __future__ import annotations
 
 import functools
 import logging
+import multiprocessing
 import pathlib
 import subprocess
 import sys
@@ -13,7 +14,7 @@ import pytest
 from torch.utils.data import DataLoader
 
 import shardio
-from shardio.torch import MapDataset
+from shardio.torch import MapDataset, StreamingDataLoader, StreamingDataset
 from tests.servers import s3
 
 RECORDS = [b"record %d " % k * (k % 9 + 1) for k in range(120)]
@@ -51,11 +52,12 @@ def write_notices(folder: pathlib.Path, worker: int) -> None:
     logging.getLogger("shardio").addHandler(logging.FileHandler(folder / f"{worker}.log"))
 
 
-def read_with_workers(ds: shardio.DatasetReader, method: str, init=refuse_notices) -> None:
+def read_with_workers(ds: shardio.DatasetReader, method: str, init=refuse_notices, workers: int = 2) -> None:
+    """Read all records through torch's own DataLoader."""
     loader = DataLoader(
         MapDataset(ds),
         batch_size=10,
-        num_workers=2,
+        num_workers=workers,
         multiprocessing_context=method,
         collate_fn=list,
         worker_init_fn=init,
@@ -64,29 +66,48 @@ def read_with_workers(ds: shardio.DatasetReader, method: str, init=refuse_notice
     assert [record for batch in loader for record in batch] == RECORDS
 
 
+def stream_with_workers(ds: shardio.DatasetReader, method: str, workers: int = 2) -> None:
+    """Stream a shuffled epoch through worker processes: the batches are those of this process."""
+    dataset = StreamingDataset(ds, global_batch=10, seed=3, positions=True)
+    loader = StreamingDataLoader(dataset, num_workers=workers, multiprocessing_context=method)
+    places = []
+    for batch in loader:
+        places += batch["_position"].tolist()
+        assert batch["payload"] == [RECORDS[k] for k in batch["_position"].tolist()]
+    assert sorted(places) == list(range(len(RECORDS)))
+    assert places != sorted(places)
+
+
 @pytest.mark.parametrize(("method", "engine"), [("forkserver", "fsspec"), ("spawn", "obstore")])
-def test_workers_that_start_from_nothing_read_a_bucket(request, url, endpoint, method, engine) -> None:
-    """Under forkserver and spawn either engine works, whatever the parent has used."""
+def test_workers_that_start_from_nothing_read_a_bucket(url, endpoint, method, engine) -> None:
+    """P15: under forkserver and spawn either engine works, whatever the parent has used."""
+    # Starting interpreters with torch in them takes seconds: one worker each, forked from one that has it.
+    multiprocessing.set_forkserver_preload(["shardio.torch"])
     ds = shardio.open(url, storage_options=s3.options_for(endpoint), engine=engine)
     assert ds[7] == RECORDS[7]
-    read_with_workers(ds, method)
-    if request.config.getoption("--hypothesis-profile", default=None) == "long":
-        # Starting interpreters with torch in them takes seconds, so the other half runs by hand.
-        other = "obstore" if engine == "fsspec" else "fsspec"
-        read_with_workers(shardio.open(url, storage_options=s3.options_for(endpoint), engine=other), method)
+    read_with_workers(ds, method, workers=1)
+    other = "obstore" if engine == "fsspec" else "fsspec"
+    stream_with_workers(
+        shardio.open(url, storage_options=s3.options_for(endpoint), engine=other), method, workers=1
+    )
 
 
-@pytest.mark.parametrize("engine", ["fsspec", "obstore"])
-def test_a_parent_that_has_only_opened_a_dataset_may_fork(url, endpoint, engine) -> None:
+def test_a_parent_that_has_only_opened_datasets_may_fork(url, endpoint) -> None:
     """P15: safe after fork; in a process of its own, because this one may have used obstore before."""
     script = f"""
 import shardio
-from torch.utils.data import DataLoader
-from tests.torch.test_object_stores import RECORDS, read_with_workers
-ds = shardio.open({url!r}, storage_options={s3.options_for(endpoint)!r}, engine={engine!r})
-assert len(ds) == len(RECORDS)
-read_with_workers(ds, "fork")
-assert ds[7] == RECORDS[7]
+from tests.torch.test_object_stores import RECORDS, read_with_workers, stream_with_workers
+opened = [
+    shardio.open({url!r}, storage_options={s3.options_for(endpoint)!r}, engine=engine)
+    for engine in ("fsspec", "obstore")
+]
+for ds in opened:
+    assert len(ds) == len(RECORDS)
+for ds in opened:
+    read_with_workers(ds, "fork")
+    stream_with_workers(ds, "fork")
+for ds in opened:
+    assert ds[7] == RECORDS[7]
 """
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", script],
@@ -98,10 +119,18 @@ assert ds[7] == RECORDS[7]
     assert done.returncode == 0, done.stderr
 
 
-def test_a_parent_that_has_read_by_s3fs_may_fork(url, endpoint) -> None:
+def test_workers_are_forked_while_threads_of_the_parent_read(url, endpoint) -> None:
+    """P15: forks with open readers and requests in flight, on both sides of the fork."""
     ds = shardio.open(url, storage_options=s3.options_for(endpoint), engine="fsspec")
-    assert ds[3] == RECORDS[3]
-    read_with_workers(ds, "fork")
+    dataset = StreamingDataset(ds, global_batch=4, shuffle=False)
+    with StreamingDataLoader(dataset, num_threads=2) as ahead:
+        batches = iter(ahead)
+        seen = next(batches)["payload"]
+        read_with_workers(ds, "fork")
+        stream_with_workers(ds, "fork")
+        for batch in batches:
+            seen += batch["payload"]
+    assert seen == RECORDS
 
 
 def test_workers_of_a_user_of_obstore_read_by_s3fs_and_say_so_once(url, endpoint, tmp_path) -> None:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from shardio.catalog import GcReport
     from shardio.cli._screen import Screen
+    from shardio.storage import ObjectInfo, Upload
 
 __all__ = ["COMMAND"]
 
@@ -36,6 +37,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _run(arguments: argparse.Namespace, screen: Screen) -> int:
     import shardio
+    from shardio.storage import connect, untold, upload_of
 
     report = shardio.gc(
         arguments.url,
@@ -45,6 +47,9 @@ def _run(arguments: argparse.Namespace, screen: Screen) -> int:
         dry_run=not arguments.yes,
         storage_options=storage_options(arguments),
     )
+    note = untold(connect(arguments.url, storage_options=storage_options(arguments)))
+    uploads = [upload for info in report.temporaries if (upload := upload_of(info)) is not None]
+    files = [info for info in report.temporaries if upload_of(info) is None]
     if screen.json:
         screen.document(
             {
@@ -55,28 +60,42 @@ def _run(arguments: argparse.Namespace, screen: Screen) -> int:
                 "doomed": [{"key": info.key, "bytes": info.size} for info in report.doomed],
                 "deleted": report.deleted,
                 "unclaimed": report.unclaimed,
-                "temporaries": [{"key": info.key, "bytes": info.size} for info in report.temporaries],
+                "temporaries": [{"key": info.key, "bytes": info.size} for info in files],
+                "uploads": [upload._asdict() for upload in uploads],
+                "untold": note,
             }
         )
     else:
         _print(screen, report)
+        _print_left(screen, files, uploads, note)
+        _print_end(screen, report)
     return CLEAN
 
 
 def _print(screen: Screen, report: GcReport) -> None:
     for info in report.doomed:
         screen.line(f"{'would delete' if report.dry_run else 'deleted'}  {info.key}  ({size(info.size)})")
-    doomed = f"{plural(len(report.doomed), 'object')}, {size(report.doomed_bytes)}"
     if report.expired_versions:
         screen.line(f"expired versions: {', '.join(map(str, report.expired_versions))}")
     if report.unclaimed:
         screen.line("in no version, still being written or given up (--abandon SESSION removes it):")
         screen.table([(f"  {name}", size(amount)) for name, amount in sorted(report.unclaimed.items())])
-    if report.temporaries:
-        left = sum(info.size for info in report.temporaries)
-        screen.line(
-            f"left by interrupted writes: {plural(len(report.temporaries), 'temporary file')}, {size(left)}"
-        )
+
+
+def _print_left(screen: Screen, files: list[ObjectInfo], uploads: list[Upload], note: str | None) -> None:
+    """Print what interrupted writes have left; a writer that is still at work has such things too."""
+    if files:
+        left = sum(info.size for info in files)
+        screen.line(f"left by interrupted writes: {plural(len(files), 'temporary file')}, {size(left)}")
+    if uploads:
+        screen.line("uploads that were not finished, under way or broken off (gc leaves them):")
+        screen.table([(f"  {one.key}", f"begun {one.begun or '?'}", one.id) for one in uploads])
+    if note is not None:
+        screen.line(note)
+
+
+def _print_end(screen: Screen, report: GcReport) -> None:
+    doomed = f"{plural(len(report.doomed), 'object')}, {size(report.doomed_bytes)}"
     if report.dry_run:
         more = "; nothing was changed, --yes does it" if report.doomed else ""
         screen.line(f"to delete: {doomed}{more}")
