@@ -12,18 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from shardio.catalog import Catalog, Version, publish
-from shardio.errors import SchemaError, StorageError
+from shardio.catalog import Catalog, StoredLists, Version, publish
+from shardio.errors import SchemaError
 from shardio.metadata import (
     ListRef,
     Manifest,
     ShardTable,
     is_random_session,
-    list_key,
-    random_id,
     seal_list,
 )
-from shardio.storage import UnknownOutcomeError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -33,7 +30,6 @@ if TYPE_CHECKING:
 __all__ = ["Addition", "commit_shards", "known_shards"]
 
 _LIST_SHARDS = 50_000
-_MAX_PUTS = 5
 
 
 @dataclass(frozen=True)
@@ -76,7 +72,7 @@ def commit_shards(
     """
     builder = _Builder(catalog, list(additions), schema, dict(metadata or {}), update=update)
     keys = [addition.entry.key for addition in additions if not addition.root]
-    return publish(catalog, builder, seen=seen, keys=keys)
+    return publish(catalog, builder, seen=seen, keys=keys, lists=builder.lists)
 
 
 class _Builder:
@@ -96,7 +92,7 @@ class _Builder:
         self._schema = schema
         self._metadata = metadata
         self._update = update
-        self._stored: dict[bytes, ListRef] = {}
+        self.lists = StoredLists(catalog.store)
 
     def __call__(self, base: Version | None) -> Manifest | Version:
         old = base.manifest if base is not None else None
@@ -162,21 +158,5 @@ class _Builder:
         refs = []
         for first in range(0, len(table), _LIST_SHARDS):
             part = table.take(np.arange(first, min(first + _LIST_SHARDS, len(table))))
-            data, sha256 = seal_list(part)
-            if sha256 not in self._stored:
-                key = list_key(random_id() + random_id())
-                _put_once(self._catalog, key, data)
-                self._stored[sha256] = ListRef(key, len(data), sha256, len(part))
-            refs.append(self._stored[sha256])
+            refs.append(self.lists.put(*seal_list(part), len(part)))
         return tuple(refs)
-
-
-def _put_once(catalog: Catalog, key: str, data: bytes) -> None:
-    """Create an object under a random name; a lost reply is settled by putting it again."""
-    for _ in range(_MAX_PUTS):
-        try:
-            catalog.store.put_new(key, data)
-        except UnknownOutcomeError:
-            continue
-        return
-    raise StorageError("an object could not be stored: no answer came back", url=catalog.store.url_of(key))

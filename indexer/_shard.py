@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from shardio.errors import NotFoundError, ShardioError, StaleIndexError, StorageError
-from shardio.metadata import ShardEntry, parse_head, usual_index_key
+from shardio.metadata import ShardEntry, check_foreign_key, parse_head, usual_index_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -116,6 +116,7 @@ def _index_shard(
 ) -> Outcome:
     from shardio_indexer._scan import scan_shard
 
+    check_foreign_key(shard.key)
     uuid = shard.uuid(options)
     keys = (shard.usual_index_key, shard.renewed_index_key(uuid))
     free = None

@@ -10,6 +10,7 @@ from shardio.catalog._calls import commit, gc, log
 from shardio.catalog._catalog import Catalog, Version
 from shardio.catalog._commit import publish, writer_name
 from shardio.catalog._gc import GcReport, collect_garbage
+from shardio.catalog._lists import StoredLists
 from shardio.catalog._merge import MODES, commit_receipts
 from shardio.catalog._sessions import SafeWork, commit_session, complete_tasks, find_safe_work, forget_session
 
@@ -18,6 +19,7 @@ __all__ = [
     "Catalog",
     "GcReport",
     "SafeWork",
+    "StoredLists",
     "Version",
     "collect_garbage",
     "commit",

@@ -22,6 +22,8 @@ from shardio.storage import UnknownOutcomeError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from shardio.catalog._lists import StoredLists
+
 __all__ = ["publish", "writer_name"]
 
 # A lost race is somebody else's success; so many in a row mean that something is wrong.
@@ -46,6 +48,7 @@ def publish(
     *,
     seen: int = 0,
     keys: Iterable[str] = (),
+    lists: StoredLists | None = None,
 ) -> Version:
     """Create the next version.
 
@@ -57,6 +60,8 @@ def publish(
         seen: version that the caller started from; what was committed since is looked through for keys
             that garbage collection has doomed.
         keys: the keys that the new version adds.
+        lists: that `build` stores; those that were doomed meanwhile are forgotten, so that it stores them
+            again.
 
     Raises:
         CommitConflictError: another version stands in the way.
@@ -66,7 +71,7 @@ def publish(
     own_keys = set(keys)
     for _ in range(_MAX_REBASES):
         base = catalog.latest()
-        seen = _check_fence(catalog, base, seen, own_keys)
+        seen = _check_fence(catalog, base, seen, own_keys, lists)
         built = build(base)
         if isinstance(built, Version):
             return built
@@ -95,7 +100,9 @@ def publish(
     )
 
 
-def _check_fence(catalog: Catalog, base: Version | None, seen: int, keys: set[str]) -> int:
+def _check_fence(
+    catalog: Catalog, base: Version | None, seen: int, keys: set[str], lists: StoredLists | None
+) -> int:
     """Look through the versions after `seen` for doomed keys among `keys`; return the new `seen`."""
     latest = base.number if base else 0
     for number in range(seen + 1, latest + 1):
@@ -108,6 +115,8 @@ def _check_fence(catalog: Catalog, base: Version | None, seen: int, keys: set[st
                 found=sorted(doomed)[:3],
                 advice="write them again under a new session",
             )
+        if lists is not None:
+            lists.forget(version.manifest.expiry.doomed_keys)
     return max(seen, latest)
 
 

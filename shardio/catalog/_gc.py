@@ -5,6 +5,9 @@ expired versions, the doomed keys and the abandoned sessions; from then on no co
 Phase two deletes the named keys.  A run that was killed in between is finished by the next one, which reads
 the doomed keys from the manifests.  Manifests themselves are never deleted, so a version number is never free
 twice.
+
+A list that no version names is doomed without a word: its name says no session, and a commit that is still on
+its way stores its list again.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ from shardio.metadata import (
     Expiry,
     Manifest,
     check_session,
+    is_list_key,
     is_random_session,
     parse_data_key,
     parse_receipt_key,
@@ -105,6 +109,7 @@ def collect_garbage(
         if info.key not in live
         and (
             info.key in dead | already
+            or is_list_key(info.key)
             or _session_of(info) in gone
             # What lost attempts of a merged session left: it cannot be merged again with other content.
             or (info.key.startswith(DATA) and _session_of(info) in merged)

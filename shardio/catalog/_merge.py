@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from shardio.catalog._commit import publish
-from shardio.errors import CommitConflictError, SchemaError, StorageError
+from shardio.catalog._lists import StoredLists
+from shardio.errors import CommitConflictError, SchemaError
 from shardio.metadata import (
     ListRef,
     Manifest,
@@ -20,12 +21,9 @@ from shardio.metadata import (
     ShardTable,
     SplitTotals,
     is_random_session,
-    list_key,
-    random_id,
     seal_list,
     session_digest,
 )
-from shardio.storage import UnknownOutcomeError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,7 +34,6 @@ if TYPE_CHECKING:
 __all__ = ["MODES", "commit_receipts"]
 
 MODES = ("create", "append", "overwrite")
-_MAX_PUTS = 5
 
 
 @dataclass
@@ -54,7 +51,8 @@ class _Merge:
         self.session = self.receipts[0].session
         self.schema = _one_schema(self.receipts, self.catalog.store.url)
         self.metadata = {key: value for receipt in self.receipts for key, value in receipt.metadata.items()}
-        self._stored: dict[int, ListRef] = {}
+        self.lists = StoredLists(self.catalog.store)
+        self._sealed: dict[int, tuple[bytes, bytes]] = {}
 
     def __call__(self, base: Version | None) -> Manifest | Version:
         merged = base.manifest.session(self.session) if base else None
@@ -149,23 +147,9 @@ class _Merge:
         """Store the list of the new shards, once for each number that their schema may get."""
         if not len(self.table):
             return ()
-        if schema not in self._stored:
-            data, sha256 = seal_list(self.table.with_schema(schema))
-            key = list_key(random_id() + random_id())
-            _put_once(self.catalog, key, data)
-            self._stored[schema] = ListRef(key, len(data), sha256, len(self.table))
-        return (self._stored[schema],)
-
-
-def _put_once(catalog: Catalog, key: str, data: bytes) -> None:
-    """Create an object under a random name; a lost reply is settled by putting it again."""
-    for _ in range(_MAX_PUTS):
-        try:
-            catalog.store.put_new(key, data)
-        except UnknownOutcomeError:
-            continue
-        return
-    raise StorageError("an object could not be stored: no answer came back", url=catalog.store.url_of(key))
+        if schema not in self._sealed:
+            self._sealed[schema] = seal_list(self.table.with_schema(schema))
+        return (self.lists.put(*self._sealed[schema], len(self.table)),)
 
 
 def _one_schema(receipts: Sequence[Receipt], url: str) -> Schema | None:
@@ -208,4 +192,4 @@ def commit_receipts(
     """
     merge = _Merge(catalog, receipts, mode, base_version)
     seen = base_version if mode != "create" else 0
-    return publish(catalog, merge, seen=seen, keys=merge.table.key)
+    return publish(catalog, merge, seen=seen, keys=merge.table.key, lists=merge.lists)

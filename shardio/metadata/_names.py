@@ -42,6 +42,8 @@ _SESSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z")
 _MANIFEST = re.compile(r"_shardio/manifests/([0-9]{20})\.manifest\Z")
 _LIST = re.compile(r"_shardio/lists/[0-9a-f]{32}\.list\Z")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f\\]")
+# Where drives have letters, joining such a name to a root leaves the root.
+_DRIVE = re.compile(r".:", re.DOTALL)
 _MAX_COMPONENTS = 8
 _RANDOM_SESSION = "auto."
 _RECEIPT = re.compile(r"_shardio/sessions/([^/]+)/([0-9]+)-([0-9a-f]+)(?:-([0-9]+))?\.receipt\Z")
@@ -63,11 +65,12 @@ def check_key(key: str) -> str:
 def check_foreign_key(key: str) -> str:
     """Return the key of an adopted shard (a UTF-8 path under a data root), or raise `UnsafeNameError`."""
     parts = key.split("/")
-    if any(part in ("", ".", "..") for part in parts) or _CONTROL.search(key):
+    if any(part in ("", ".", "..") for part in parts) or _CONTROL.search(key) or _DRIVE.match(key):
         raise UnsafeNameError(
             "the key of an adopted shard could leave its root",
             found=repr(key[:200]),
-            expected="a relative path without empty, . and .. components, control characters and backslashes",
+            expected="a relative path without empty, . and .. components, control characters, backslashes "
+            "and a drive letter",
         )
     return key
 

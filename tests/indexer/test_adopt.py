@@ -16,10 +16,12 @@ import pytest
 import shardio
 import shardio_indexer
 from shardio import codecs
+from shardio.catalog import Catalog
 from shardio.errors import FormatError, SchemaError, StaleIndexError
-from shardio_indexer import ScanOptions
+from shardio_indexer import ScanOptions, _adopt
 from shardio_indexer._shard import Shard
 from tests.indexer.shards import members, tar, tfrecord
+from tests.promises.stores import FaultyStore
 
 
 def payload(shard: int, row: int) -> bytes:
@@ -434,3 +436,31 @@ def test_arrays_in_tar_files_are_loaded_without_pickle(tmp_path) -> None:
     shardio_indexer.adopt(tmp_path, into=tmp_path / "b", schema=schema)
     ds = shardio.open(tmp_path / "b", allow_roots={str(tmp_path): {}})
     assert ds[0]["x.npy"].tolist() == [[0, 1, 2], [3, 4, 5]]
+
+
+def test_a_name_that_could_leave_its_root_is_refused(tmp_path) -> None:
+    """Where drives have letters, a folder `C:` is not below the root; the shards beside it go on."""
+    (wanted,) = write(tmp_path, range(1), rows=1)
+    write(tmp_path / "C:", range(1))
+    report = shardio_indexer.adopt(tmp_path)
+    assert [refusal.url for refusal in report.refused] == [str(tmp_path / "C:" / "part-00000.tfrecord")]
+    assert "drive letter" in str(report.refused[0].error)
+    assert list(shardio.open(tmp_path)) == [wanted]
+
+
+def test_a_commit_whose_list_was_doomed_stores_it_again(tmp_path, monkeypatch) -> None:
+    """As a writer's does: garbage collection came between the list and the manifest."""
+    wanted = write(tmp_path, range(1))
+    shardio_indexer.adopt(tmp_path)
+    wanted += write(tmp_path, range(1, 3))
+    doomed = []
+
+    def collect_first(verb: str, key: str) -> str:
+        if verb == "put_new" and key.endswith("2.manifest") and not doomed:
+            doomed.extend(info.key for info in shardio.gc(tmp_path, dry_run=False).doomed)
+        return ""
+
+    monkeypatch.setattr(_adopt, "Catalog", lambda store: Catalog(FaultyStore(store, collect_first)))
+    assert shardio_indexer.adopt(tmp_path).version == 3
+    assert len(doomed) == 1
+    assert list(shardio.open(tmp_path)) == wanted

@@ -256,6 +256,62 @@ def test_a_run_that_was_killed_is_finished_without_its_lists(place, tmp_path):
     assert not doomed & keys(url)
 
 
+def lists(url: str) -> set[str]:
+    return {key for key in keys(url) if key.startswith("_shardio/lists/")}
+
+
+def test_the_list_of_a_killed_commit_goes(tmp_path):
+    """P20: killed between its list and its manifest; what else it stored stays until it is given up."""
+    url = fresh("local", tmp_path)
+    write(url, "create", 0, 20)
+    before, there = seen(url), keys(url)
+    child = os.fork()
+    if child == 0:
+        try:
+            with faulty(
+                lambda verb, key: "kill before" if key.endswith("2.manifest") and "put" in verb else ""
+            ):
+                write(url, "append", 100, 10)
+        finally:
+            os._exit(0)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == -signal.SIGKILL
+    (left,) = lists(url) - there
+    stored = keys(url) - there - {left}
+    assert stored
+    assert [info.key for info in shardio.gc(url).doomed] == [left]
+    report = shardio.gc(url, dry_run=False)
+    assert (report.deleted, keys(url)) == (1, there | stored | {"_shardio/latest"})
+    assert seen(url) == before
+    assert shardio.gc(url, dry_run=False).version is None, "nothing is left to do"
+    assert shardio.gc(url, abandon=report.unclaimed, dry_run=False).deleted == len(stored)
+
+
+@EVERY_PLACE
+def test_a_commit_whose_list_was_doomed_stores_it_again(place, tmp_path):
+    """A commit whose list a version since its base has doomed MUST store that list again under a new name."""
+    url = fresh(place, tmp_path)
+    write(url, "create", 0, 20)
+    doomed: list[str] = []
+
+    def collect_first(verb: str, key: str) -> str:
+        if verb == "put_new" and key.endswith("2.manifest") and not doomed:
+            doomed.extend(info.key for info in shardio.gc(url).doomed)
+            with mock.patch.object(FaultyStore, "_do", lambda _self, _verb, _key, call, _half=None: call()):
+                assert shardio.gc(url, dry_run=False).deleted == 1
+        return ""
+
+    with faulty(collect_first):
+        write(url, "append", 100, 10)
+    assert len(doomed) == 1
+    assert seen(url) == {
+        split: [*split_up(0, 20)[split], *split_up(100, 10)[split]] for split in split_up(0, 20)
+    }
+    assert [version.manifest.operation for version in shardio.log(url)] == ["create", "gc", "append"]
+    assert not lists(url) & set(doomed)
+    assert shardio.gc(url).doomed == ()
+
+
 @pytest.mark.parametrize(
     ("options", "match"),
     [
