@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import concurrent.futures
 import contextlib
-from collections import Counter
 
 import pytest
 
 import shardio
 from shardio.errors import CommitOutcomeUnknownError
 from shardio.metadata import manifest_key
+from tests.promises.appends import append_at_once, check_none_lost_or_doubled
 from tests.promises.places import PLACES, fresh
 from tests.promises.stores import Dropping, faulty
 
@@ -22,37 +21,11 @@ def test_no_commit_is_lost_or_doubled_when_replies_are(place, tmp_path, long):
     """P2: 30 % of the replies lost; 8 writers x many appends; exact multiset of records."""
     url = fresh(place, tmp_path)
     shardio.DatasetWriter(url).close()
-    rounds = 40 if long else 4
-    known: Counter[bytes] = Counter()
-    open_questions: list[bytes] = []
-
-    def append(writer: int) -> tuple[list[bytes], list[bytes]]:
-        sure, unsure = [], []
-        for k in range(rounds):
-            batch = [b"%d-%d-%d" % (writer, k, i) for i in range(3)]
-            try:
-                with shardio.DatasetWriter(url, mode="append", block_bytes=20, shard_bytes=20) as out:
-                    for record in batch:
-                        out.write(record)
-                sure += batch
-            except CommitOutcomeUnknownError:
-                unsure += batch
-        return sure, unsure
-
     dropping = Dropping(seed=7)
-    with faulty(dropping), concurrent.futures.ThreadPoolExecutor(8) as pool:
-        for sure, unsure in pool.map(append, range(8)):
-            known.update(sure)
-            open_questions += unsure
+    with faulty(dropping):
+        appended = append_at_once(url, rounds=40 if long else 4)
     assert dropping.lost > 10
-    found = Counter(shardio.open(url))
-    assert max(found.values()) == 1, "something was applied twice"
-    assert known - found == Counter(), "something acknowledged was lost"
-    assert set(found - known) <= set(open_questions), "something came from nowhere"
-    # A commit whose outcome is unknown is there as a whole or not at all.
-    batches = {record.rpartition(b"-")[0] for record in found}
-    assert len(found) == 3 * len(batches)
-    assert shardio.open(url).version == len(batches) + 1
+    check_none_lost_or_doubled(url, *appended)
 
 
 @EVERY_PLACE

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import concurrent.futures
 import random
-from collections import Counter
 
 import pytest
 
 import shardio
-from shardio.errors import CommitOutcomeUnknownError
+from tests.promises.appends import append_at_once, check_none_lost_or_doubled
 from tests.promises.places import fresh
 from tests.servers.proxy import Exchange, proxy
 
@@ -31,38 +29,13 @@ def test_no_commit_is_lost_or_doubled_when_replies_are(s3, tmp_path, monkeypatch
     """P2: a proxy that drops 30 % of the replies; 8 writers x many appends; exact multiset of records."""
     url = fresh("s3", tmp_path)
     shardio.DatasetWriter(url).close()
-    rounds = 20 if long else 2
-
-    def append(writer: int) -> tuple[list[bytes], list[bytes]]:
-        sure, unsure = [], []
-        for k in range(rounds):
-            batch = [b"%d-%d-%d" % (writer, k, i) for i in range(3)]
-            try:
-                with shardio.DatasetWriter(url, mode="append", block_bytes=20, shard_bytes=40) as out:
-                    for record in batch:
-                        out.write(record)
-                sure += batch
-            except CommitOutcomeUnknownError:
-                unsure += batch
-        return sure, unsure
-
-    known: Counter[bytes] = Counter()
-    open_questions: list[bytes] = []
-    with proxy(s3) as relay, concurrent.futures.ThreadPoolExecutor(8) as pool:
+    with proxy(s3) as relay:
         relay.plan = Losing(seed=7)
         with monkeypatch.context() as through:
             through.setenv("AWS_ENDPOINT_URL", relay.url)
-            for sure, unsure in pool.map(append, range(8)):
-                known.update(sure)
-                open_questions += unsure
+            appended = append_at_once(url, rounds=20 if long else 2)
         assert relay.lost > 50
-    found = Counter(shardio.open(url))
-    assert max(found.values()) == 1, "something was applied twice"
-    assert known - found == Counter(), "something acknowledged was lost"
-    assert set(found - known) <= set(open_questions), "something came from nowhere"
-    batches = {record.rpartition(b"-")[0] for record in found}
-    assert len(found) == 3 * len(batches)
-    assert shardio.open(url).version == len(batches) + 1
+    check_none_lost_or_doubled(url, *appended)
 
 
 @pytest.mark.parametrize("engine", ["fsspec", "obstore"])
