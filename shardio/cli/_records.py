@@ -95,7 +95,8 @@ def open_parts(arguments: argparse.Namespace, *, decode: bool) -> list[Part]:
     from shardio.reader import is_shard
 
     place = _Place(arguments.url, storage_options(arguments), arguments.engine)
-    if is_shard(place.url, storage_options=place.options, engine=place.engine):
+    version = arguments.version_number
+    if is_shard(place.url, version=version, storage_options=place.options, engine=place.engine):
         return [_open_shard(arguments, place)]
     features = arguments.features.split(",") if arguments.features and decode else None
 

@@ -81,7 +81,7 @@ def verify(
     name = str(url)
     survey = Survey(progress)
     try:
-        alone = is_shard(name, storage_options=storage_options, engine=engine)
+        alone = is_shard(name, version=version, storage_options=storage_options, engine=engine)
     except UnsupportedVersionError:
         raise
     except FormatError:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from shardio.catalog import Catalog
 from shardio.errors import NotFoundError, StorageError, UnsafeNameError
+from shardio.metadata import manifest_key
 from shardio.storage import connect, connect_folder
 
 if TYPE_CHECKING:
@@ -17,9 +18,19 @@ __all__ = ["is_shard"]
 
 
 def is_shard(
-    url: str | Path, *, storage_options: Mapping[str, Any] | None = None, engine: str | None = None
+    url: str | Path,
+    *,
+    version: int | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+    engine: str | None = None,
 ) -> bool:
     """Tell whether a URL leads to one shard and not to a dataset.
+
+    Args:
+        url: of either.
+        version: of a dataset; found by it where nothing can be listed and no hint tells the latest.
+        storage_options: as in fsspec.
+        engine: as `shardio.open`.
 
     Raises:
         NotFoundError: it leads to neither.
@@ -36,7 +47,16 @@ def is_shard(
         if Catalog(store).latest() is not None:
             return False
     except StorageError:
-        if store.can_list or not _is_object(name, storage_options, engine):
+        if store.can_list:
+            raise
+        if version is not None and store.head(manifest_key(version)) is not None:
+            return False
+        try:
+            alone = _is_object(name, storage_options, engine)
+        except StorageError:
+            # Web servers forbid looking at folders; what is to be told is why no dataset was found.
+            alone = False
+        if not alone:
             raise
         return True
     if _is_object(name, storage_options, engine):

@@ -16,7 +16,7 @@ import pytest
 
 import shardio
 from shardio.metadata import HINT_KEY
-from shardio.storage import connect
+from shardio.storage import BlockCache, CacheOptions, connect
 from tests.promises.deeds import BASE, DEEDS, prepared, seen
 from tests.promises.places import PLACES, fresh
 
@@ -73,6 +73,32 @@ def test_times_of_files_mean_nothing(tmp_path):
     assert shardio.gc(url).unclaimed.keys() == {"left-alone"}, "nothing is abandoned because it is old"
     DEEDS["gc"].do(url)
     assert seen(url) == BASE
+
+
+def test_a_cache_of_any_age_is_right_and_within_its_bound(tmp_path, idle_locks):
+    """P10, P18: the times of entries only choose who goes first; they may lie in any century."""
+    cache = BlockCache(CacheOptions(tmp_path, max_bytes=100_000))
+    dice = random.Random(3)
+    for number in range(150):
+        cache.put(f"n{number}", b"%d " % number * 500)
+        assert cache.get(f"n{number}") == b"%d " % number * 500
+        for path in tmp_path.rglob("*.block"):
+            if dice.random() < 0.1:
+                os.utime(path, (dice.uniform(0, 8e9), dice.uniform(0, 8e9)))
+    found = [cache.get(f"n{number}") for number in range(150)]
+    assert all(data in {None, b"%d " % number * 500} for number, data in enumerate(found))
+    assert 20_000 < cache.usage().num_bytes <= 100_000
+
+
+def test_storage_takes_no_lock_on_a_file():
+    """P18: of two processes that use one cache, neither waits for the other, nor counts on it."""
+    for path in (Path(shardio.__file__).parent / "storage").glob("*.py"):
+        names = {
+            node.attr
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+            if isinstance(node, ast.Attribute)
+        }
+        assert not names & {"flock", "lockf", "fcntl"}, path
 
 
 @pytest.mark.parametrize("room", ROOMS)

@@ -46,8 +46,9 @@ def _run(arguments: argparse.Namespace, screen: Screen) -> int:
     from shardio.reader import is_shard
 
     options = storage_options(arguments)
-    if is_shard(arguments.url, storage_options=options, engine=arguments.engine):
-        if arguments.version_number is not None:
+    number = arguments.version_number
+    if is_shard(arguments.url, version=number, storage_options=options, engine=arguments.engine):
+        if number is not None:
             message = f"{arguments.url} is a single shard: it has no versions"
             raise ValueError(message)
         facts = shard_facts(arguments.url, options, arguments.engine)
@@ -59,7 +60,6 @@ def _run(arguments: argparse.Namespace, screen: Screen) -> int:
         if seen is not None:
             _print_seen(screen, seen)
         return CLEAN
-    number = arguments.version_number
     facts = dataset_facts(arguments.url, number, options, arguments.engine)
     if facts["schema"] is None:
         facts["seen"] = seen_facts(arguments.url, options, arguments.engine, shard=False, version=number)
