@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import base64
+import bz2
+import gzip
 import json
 import shutil
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,9 +26,33 @@ def raw(text: str) -> bytes:
     return base64.b64decode(text)
 
 
-@pytest.mark.parametrize("compression", ["plain", "zstd"])
-def test_mds(convert, compression: str) -> None:
-    values = convert(FOREIGN / "mds" / compression)
+def packed(folder: Path, algorithm: str, compress: Callable[[bytes], bytes]) -> Path:
+    """Compress the shards of an MDS folder as MDSWriter does: beside `raw_data` the index has `zip_data`."""
+    shutil.copytree(FOREIGN / "mds" / "plain", folder)
+    index = json.loads((folder / "index.json").read_text())
+    for shard in index["shards"]:
+        plain = folder / shard["raw_data"]["basename"]
+        stored = compress(plain.read_bytes())
+        name = f"{plain.name}.{algorithm}"
+        (folder / name).write_bytes(stored)
+        plain.unlink()
+        shard |= {
+            "compression": algorithm,
+            "zip_data": {"basename": name, "bytes": len(stored), "hashes": {}},
+        }
+    (folder / "index.json").write_text(json.dumps(index))
+    return folder
+
+
+@pytest.mark.parametrize("compression", ["plain", "zstd", "gz", "bz2"])
+def test_mds(convert, tmp_path, compression: str) -> None:
+    if compression in ("plain", "zstd"):
+        folder = FOREIGN / "mds" / compression
+    else:
+        folder = packed(
+            tmp_path / "mds", compression, {"gz": gzip.compress, "bz2": bz2.compress}[compression]
+        )
+    values = convert(folder)
     assert convert.report.kind == "mds"
     for wanted, value in zip(expected("mds"), values, strict=True):
         assert value["image"] == raw(wanted["image"])
