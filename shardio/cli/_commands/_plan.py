@@ -104,7 +104,7 @@ def _lines(figures: PlanReport, arguments: argparse.Namespace) -> list[tuple[str
     rows: dict[str, Any] = {
         "run": f"{who}, global batch {count(arguments.global_batch)}",
         "epoch": f"{count(figures.rows)} records in {count(figures.steps)} steps",
-        "requests": f"{count(figures.requests)} an epoch, {figures.requests_per_step:,.1f} a step, "
+        "requests": f"{count(figures.requests)} an epoch, {_rate(figures.requests_per_step)} a step, "
         f"{size(round(figures.request_bytes))} each",
         "read": f"{size(figures.epoch_bytes)} an epoch{twice}",
         "read by a rank": f"{size(figures.rank_bytes)} at most",
@@ -115,6 +115,11 @@ def _lines(figures: PlanReport, arguments: argparse.Namespace) -> list[tuple[str
         f"{figures.shards_per_batch:,.1f} shards",
     }
     return list(rows.items())
+
+
+def _rate(number: float) -> str:
+    """Return a number with at least two digits that say something: few requests a step are not none."""
+    return f"{number:.2g}" if number < 10 else f"{number:,.1f}"
 
 
 COMMAND = Command(
