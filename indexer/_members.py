@@ -29,7 +29,8 @@ __all__ = ["Member", "MemberBlocks", "decode_members", "is_compressed"]
 _GZIP = b"\x1f\x8b"
 _ZSTD = b"\x28\xb5\x2f\xfd"
 _PIECE = 1 << 20
-_SIP = 4 << 10  # a few bytes of Zstandard can stand for many
+# A few bytes of Zstandard can stand for many: it is fed what should come to a piece, by what came before.
+_SIP, _LEAST_SIP = 4 << 10, 1 << 6
 _GZIP_SIP = 64 << 10
 # What a Zstandard frame says of itself lies within so many bytes.
 _FRAME_HEADER = 18
@@ -150,7 +151,7 @@ def _decode_one(
         kind = compression.name
         raise FormatError(f"bytes that are not {kind} {'stand at the begin' if first else 'follow a member'}")
     engine, block = _engine(head, compression, limits)
-    sip = _SIP if compression is Compression.ZSTD else _GZIP_SIP
+    sip = _LEAST_SIP if compression is Compression.ZSTD else _GZIP_SIP
     while not engine.eof:
         if not stored.fill():
             raise FormatError("the compressed file is cut short")
@@ -158,6 +159,8 @@ def _decode_one(
         data = engine.decompress(part) if compression is Compression.ZSTD else engine.decompress(part, _PIECE)
         tail = len(engine.unused_data) + len(getattr(engine, "unconsumed_tail", b""))
         stored.take(len(part) - tail)
+        if compression is Compression.ZSTD:
+            sip = min(2 * sip, _SIP, max(_LEAST_SIP, _PIECE * len(part) // max(1, len(data))))
         if data:
             stored.decoded += len(data)
             yield data
@@ -194,18 +197,19 @@ class MemberBlocks:
     """Members as blocks, as long as each holds whole frames.
 
     Args:
+        index: takes the blocks as their frames become known; of use where `finish` says so.
         limits: of a block of several records, and of one.
 
     Attributes:
         possible: no member has broken the rule so far.
     """
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, index: IndexBuilder, limits: Limits) -> None:
         self.possible = True
+        self._index = index
         self._most = min(_MOST_MEMBER, limits.block)
         self._longest = limits.record + 16
         self._members: list[Member] = []  # ended, with frames that may not have been seen yet
-        self._blocks: list[tuple[Member, NDArray[np.uint32]]] = []
         self._stops = np.empty(0, np.int64)  # decoded offsets, of the members that are no blocks yet
         self._begin = 0  # decoded offset of the first of them
         self._seen = 0  # decoded bytes in all runs
@@ -235,26 +239,9 @@ class MemberBlocks:
         self._members.append(member)
         self._settle()
 
-    def finish(self, index: IndexBuilder) -> bool:
-        """Add the blocks to an index; return False where the members cannot be blocks."""
-        if not self.possible or self._members or self._begin != self._seen:
-            return False
-        for member, stops in self._blocks:
-            if len(stops):
-                index.add_block(
-                    stored_bytes=member.stored_bytes,
-                    decoded_bytes=member.decoded_bytes,
-                    crc32c=member.crc32c,
-                    frame_stop=stops,
-                )
-            else:
-                index.add_gap(
-                    stored_bytes=member.stored_bytes,
-                    decoded_bytes=0,
-                    crc32c=member.crc32c,
-                    reason=member.reason or "empty member",
-                )
-        return True
+    def finish(self) -> bool:
+        """Tell whether all members became blocks."""
+        return self.possible and not self._members and self._begin == self._seen
 
     def _settle(self) -> None:
         """Turn into blocks the members whose frames are all known."""
@@ -272,12 +259,28 @@ class MemberBlocks:
             if member.decoded_bytes > (self._most if count > 1 else self._longest):
                 self._give_up()
                 return
-            self._blocks.append((member, (stops - self._begin).astype(np.uint32)))
+            self._add(member, (stops - self._begin).astype(np.uint32))
             self._stops = self._stops[count:]
             self._begin = stop
             del self._members[0]
 
+    def _add(self, member: Member, stops: NDArray[np.uint32]) -> None:
+        if len(stops):
+            self._index.add_block(
+                stored_bytes=member.stored_bytes,
+                decoded_bytes=member.decoded_bytes,
+                crc32c=member.crc32c,
+                frame_stop=stops,
+            )
+        else:
+            self._index.add_gap(
+                stored_bytes=member.stored_bytes,
+                decoded_bytes=0,
+                crc32c=member.crc32c,
+                reason=member.reason or "empty member",
+            )
+
     def _give_up(self) -> None:
         self.possible = False
-        self._members, self._blocks = [], []
+        self._members = []
         self._stops = np.empty(0, np.int64)

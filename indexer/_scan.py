@@ -1,6 +1,7 @@
 """One shard, read once from the first byte to the last: its index comes out.
 
-Memory holds a few pieces of the shard, four bytes a record and some two hundred a block.
+Memory holds a few pieces of the shard and some thirty bytes a block; what is kept of each record lies in a
+temporary file once it is long.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from shardio_indexer._given import GivenFramer
 from shardio_indexer._lines import LineFramer
 from shardio_indexer._members import Member, MemberBlocks, decode_members
 from shardio_indexer._runs import Salvage
+from shardio_indexer._sidecar import Sidecar, finish_sidecar, frames_file
 from shardio_indexer._sniff import HEAD_BYTES, Kind, sniff
 from shardio_indexer._tar import TarFramer
 from shardio_indexer._tfrecord import TFRecordFramer
@@ -27,7 +29,6 @@ from shardio_indexer._tfrecord import TFRecordFramer
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from shardio.metadata import FinishedIndex
     from shardio.storage import DataFile, Store
     from shardio_indexer._runs import Bytes, Check, Framer
 
@@ -66,14 +67,14 @@ class Scanned:
     """What a scan found.
 
     Attributes:
-        index: the finished sidecar.
+        index: the finished sidecar; whoever scans discards it.
         kind: what the shard is.
         stored_bytes, decoded_bytes, rows, blocks, crc32c: as a list of shards counts them.
         left_out: damage that was left out, in decoded offsets.
         notes: what deserves a word, with how often it was seen.
     """
 
-    index: FinishedIndex
+    index: Sidecar
     kind: Kind
     stored_bytes: int
     decoded_bytes: int
@@ -108,7 +109,7 @@ def scan_shard(
         StorageError: the environment failed.
     """
     try:
-        with store.open(key, size=size, stamp=stamp) as file:
+        with store.open(key, size=size, stamp=stamp) as file, frames_file() as frames:
             head = bytes(file.read(0, min(HEAD_BYTES, file.size)))
             strict = not options.salvage and options.record_crc == "crc32c"
             kind = sniff(head, key, options.format, strict=strict)
@@ -120,12 +121,22 @@ def scan_shard(
                 record_crc=framer.record_crc,
                 compression=kind.compression,
                 writer=writer_name(),
+                frames=frames,
             )
             block_bytes = least_block_bytes(options.block_bytes, file.size)
             cutter = BlockCutter(index, block_bytes=block_bytes, limits=options.limits)
             if kind.compression is Compression.NONE:
                 return _finish(index, _scan_plain(pieces, framer, cutter, index), kind, framer)
-            return _scan_compressed(pieces, framer, cutter, index, kind, options)
+            with frames_file() as others:
+                blocks = IndexBuilder(
+                    uuid=uuid,
+                    framing=framer.framing,
+                    record_crc=framer.record_crc,
+                    compression=kind.compression,
+                    writer=index.writer,
+                    frames=others,
+                )
+                return _scan_compressed(pieces, framer, cutter, (index, blocks), kind, options)
     except ShardioError as error:
         raise error.located(url=store.url_of(key)) from error
 
@@ -175,12 +186,13 @@ def _scan_compressed(
     pieces: _Pieces,
     framer: Framer,
     cutter: BlockCutter,
-    stream: IndexBuilder,
+    indexes: tuple[IndexBuilder, IndexBuilder],
     kind: Kind,
     options: ScanOptions,
 ) -> Scanned:
     """Try members as blocks and the whole as a stream, both in one pass; the blocks win where they can."""
-    members = MemberBlocks(options.limits)
+    stream, blocks = indexes
+    members = MemberBlocks(blocks, options.limits)
     members.possible = kind.compression is not Compression.ZLIB
     salvage = Salvage(wanted=options.salvage, limits=options.limits)
     damage: list[GapFound] = []
@@ -210,14 +222,7 @@ def _scan_compressed(
     for member in ended:
         members.end_member(member)
     cutter.finish()
-    blocks = IndexBuilder(
-        uuid=stream.uuid,
-        framing=stream.framing,
-        record_crc=stream.record_crc,
-        compression=kind.compression,
-        writer=stream.writer,
-    )
-    if members.finish(blocks):
+    if members.finish():
         blocks.crc32c = pieces.crc32c
         return _finish(blocks, damage, kind, framer)
     stream.mark_stream(stored_bytes=pieces.size, crc32c=pieces.crc32c)
@@ -228,7 +233,7 @@ def _finish(
     index: IndexBuilder, gaps: list[GapFound], kind: Kind, framer: Framer, *, stream: bool = False
 ) -> Scanned:
     return Scanned(
-        index=index.finish(),
+        index=finish_sidecar(index),
         kind=kind,
         stored_bytes=index.stored_bytes,
         decoded_bytes=index.decoded_bytes,

@@ -6,13 +6,21 @@ UUID, and an index that was made before tells whether it was made for the object
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from shardio.errors import NotFoundError, ShardioError, StaleIndexError, StorageError
-from shardio.metadata import ShardEntry, check_foreign_key, parse_head, usual_index_key
+from shardio.errors import FormatError, NotFoundError, ShardioError, StaleIndexError, StorageError
+from shardio.metadata import (
+    ShardEntry,
+    check_foreign_key,
+    parse_head,
+    read_head_bytes,
+    read_head_size,
+    usual_index_key,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,9 +29,11 @@ if TYPE_CHECKING:
     from shardio.storage import Store
     from shardio_indexer._cut import GapFound
     from shardio_indexer._scan import Scanned, ScanOptions
+    from shardio_indexer._sidecar import Sidecar
 
 __all__ = ["Outcome", "Shard", "index_shard"]
 
+_HEAD_BYTES = 64 << 10
 _FAILURES = (ShardioError, OSError, ValueError, MemoryError)
 
 
@@ -132,20 +142,31 @@ def _index_shard(
     scanned = scan_shard(
         data, shard.key, uuid, options, size=shard.size, stamp=_known(shard.stamp), show=show
     )
-    _check_unchanged(shard, data)
-    if not target.put_new(free, scanned.index.data):
-        # Somebody adopts the same shard at this moment: the first one's index is as good.
-        head = _read_index(target, free, options)
+    try:
+        _check_unchanged(shard, data)
+        stored = _store(target, free, keys[1], scanned.index, uuid, options)
+    finally:
+        scanned.index.discard()
+    if isinstance(stored, str):
+        entry = _entry_of_scan(shard, stored, uuid, scanned)
+        return Outcome(shard, entry, left_out=scanned.left_out, notes=scanned.notes)
+    return _outcome_before(shard, *stored)
+
+
+def _store(
+    target: Store, free: str, other: str, index: Sidecar, uuid: bytes, options: ScanOptions
+) -> str | tuple[str, IndexHead, bytes]:
+    """Store an index under a free name; return the name, or what stands there that is as good.
+
+    Somebody may adopt the same shard at this moment.
+    """
+    for key in dict.fromkeys((free, other)):
+        if target.put_new(key, index.data, move=True):
+            return key
+        head = _read_index(target, key, options)
         if head is not None and head[0].uuid == uuid:
-            return _outcome_before(shard, free, *head)
-        free = keys[1]
-        if not target.put_new(free, scanned.index.data):
-            head = _read_index(target, free, options)
-            if head is None or head[0].uuid != uuid:
-                raise StorageError("another index stands under the name of this one", url=target.url_of(free))
-            return _outcome_before(shard, free, *head)
-    entry = _entry_of_scan(shard, free, uuid, scanned)
-    return Outcome(shard, entry, left_out=scanned.left_out, notes=scanned.notes)
+            return key, *head
+    raise StorageError("another index stands under the name of this one", url=target.url_of(other))
 
 
 def _known(stamp: str) -> str:
@@ -166,11 +187,20 @@ def _check_unchanged(shard: Shard, data: Store) -> None:
 
 def _read_index(target: Store, key: str, options: ScanOptions) -> tuple[IndexHead, bytes] | None:
     """Return the head of an index and the SHA-256 of its bytes, or None where there is none."""
+    limits, url = options.limits, target.url_of(key)
     try:
-        data = target.get(key, max_bytes=options.limits.index)
+        with target.open(key) as file:
+            if file.size > limits.index:
+                what = "an index is over the limit"
+                raise FormatError(what, url=url, expected=limits.index, found=file.size)
+            data = file.read(0, min(file.size, _HEAD_BYTES))
+            # The header says how long the head is; the ends of frames are most of an index, and not needed.
+            for need in (read_head_bytes, functools.partial(read_head_size, limits=limits)):
+                size = min(file.size, need(data, url=url))
+                data = data if size <= len(data) else file.read(0, size)
     except NotFoundError:
         return None
-    head = parse_head(data, url=target.url_of(key), limits=options.limits)
+    head = parse_head(data, url=url, limits=limits)
     return head, hashlib.sha256(data[: head.head_bytes]).digest()
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from shardio.metadata._deletions import live_to_physical, parse_deletions
 from shardio.metadata._frame_stops import check_frames_part, frames_fit
 from shardio.metadata._free import encode_metadata
-from shardio.metadata._index import IndexHead, parse_head, read_head_bytes
+from shardio.metadata._index import IndexHead, parse_head, read_head_bytes, read_head_size
 from shardio.metadata._index_end import check_index_end
 from shardio.metadata._index_writer import FinishedIndex, IndexBuilder
 from shardio.metadata._list import parse_list, seal_list
@@ -99,6 +99,7 @@ __all__ = [
     "random_id",
     "random_session",
     "read_head_bytes",
+    "read_head_size",
     "receipt_key",
     "seal",
     "seal_list",

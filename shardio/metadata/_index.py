@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from shardio.format import Buffer
     from shardio.v1.index_pb2 import ShardIndex
 
-__all__ = ["BLOCK_COLUMNS", "IndexHead", "parse_head", "read_head_bytes"]
+__all__ = ["BLOCK_COLUMNS", "IndexHead", "parse_head", "read_head_bytes", "read_head_size"]
 
 MAGIC = b"SHRDIDX1"
 END = b"SHRDEND1"
@@ -151,24 +151,9 @@ def parse_head(data: Buffer, *, url: str | None = None, limits: Limits = DEFAULT
         FormatError: the head is damaged or breaks a rule of the specification.
         UnsupportedVersionError: a newer shardio wrote it.
     """
-    from shardio.metadata._index_checks import check_head, parse_header
+    from shardio.metadata._index_checks import check_head
 
-    stop = read_head_bytes(data, url=url)
-    if stop > min(len(data), limits.index):
-        raise FormatError(
-            "an index is cut short in its header", url=url, expected=f"{stop} bytes", found=len(data)
-        )
-    header_bytes = bytes(data[PREFIX.size : stop])
-    expected = PREFIX.unpack_from(data)[2]
-    found = kernels.crc32c(header_bytes)
-    if expected != found:
-        raise FormatError(
-            "the header of an index does not match its checksum",
-            url=url,
-            expected=f"{expected:#010x}",
-            found=f"{found:#010x}",
-        )
-    header = parse_header(header_bytes, url=url)
+    header, stop = _read_header(data, url, limits)
     columns, offset = _read_columns(data, header, stop, url)
     index = IndexHead(
         uuid=header.shard_uuid,
@@ -195,6 +180,38 @@ def parse_head(data: Buffer, *, url: str | None = None, limits: Limits = DEFAULT
     )
     check_head(index, header, url=url, limits=limits)
     return index
+
+
+def read_head_size(data: Buffer, *, url: str | None = None, limits: Limits = DEFAULT_LIMITS) -> int:
+    """Return how many bytes the head of an index has, from its header; see `read_head_bytes`.
+
+    Raises:
+        FormatError, UnsupportedVersionError: the header is damaged or newer.
+    """
+    header, _ = _read_header(data, url, limits)
+    return int(header.columns[-1].offset) if header.columns else len(data)
+
+
+def _read_header(data: Buffer, url: str | None, limits: Limits) -> tuple[ShardIndex, int]:
+    """Return the header, checked against its CRC, and where it stops."""
+    from shardio.metadata._index_checks import parse_header
+
+    stop = read_head_bytes(data, url=url)
+    if stop > min(len(data), limits.index):
+        raise FormatError(
+            "an index is cut short in its header", url=url, expected=f"{stop} bytes", found=len(data)
+        )
+    header_bytes = bytes(data[PREFIX.size : stop])
+    expected = PREFIX.unpack_from(data)[2]
+    found = kernels.crc32c(header_bytes)
+    if expected != found:
+        raise FormatError(
+            "the header of an index does not match its checksum",
+            url=url,
+            expected=f"{expected:#010x}",
+            found=f"{found:#010x}",
+        )
+    return parse_header(header_bytes, url=url), stop
 
 
 def _read_columns(

@@ -1,8 +1,12 @@
-"""Building an index: blocks in, the bytes of the sidecar out."""
+"""Building an index: blocks in, the bytes of the sidecar out.
+
+Where the caller lends a file for the ends of frames, memory does not grow with the rows.
+"""
 
 from __future__ import annotations
 
 import hashlib
+from array import array
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -15,6 +19,7 @@ from shardio.metadata._index import ALIGN, COLUMN_DTYPES, COLUMNS, DTYPES, END, 
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import IO
 
     from numpy.typing import NDArray
 
@@ -23,13 +28,15 @@ if TYPE_CHECKING:
 
 __all__ = ["FinishedIndex", "IndexBuilder"]
 
+_COPY = 1 << 20
+
 
 @dataclass(frozen=True)
 class FinishedIndex:
     """The bytes of an index, and what the list of shards says about it.
 
     Attributes:
-        data: the whole index file.
+        data: the whole index file; empty where it was written to a file of the caller's.
         head_bytes: length of its head.
         head_sha256: SHA-256 of its head, 32 bytes.
     """
@@ -40,7 +47,16 @@ class FinishedIndex:
 
 
 class IndexBuilder:
-    """Gather blocks in order; `finish` returns the index.  Holds 4 bytes a row and 28 a block."""
+    """Gather blocks in order; `finish` returns the index.
+
+    Holds 28 bytes a block, and 4 bytes a row unless `frames` takes them.
+
+    Args:
+        uuid: 16 bytes, of the shard.
+        framing, record_crc, compression: of the shard.
+        writer: program and version, for people.
+        frames: an open, empty file, such as a temporary one, that takes the ends of frames; `finish_to` then.
+    """
 
     def __init__(
         self,
@@ -50,6 +66,7 @@ class IndexBuilder:
         record_crc: RecordCrc | None = None,
         compression: Compression = Compression.NONE,
         writer: str = "",
+        frames: IO[bytes] | None = None,
     ) -> None:
         self.uuid = uuid
         self.framing = framing
@@ -64,13 +81,15 @@ class IndexBuilder:
         self.crc32c = 0
         self._gaps: dict[int, str] = {}
         self._stream: tuple[int, int] | None = None
-        self._stops: list[int] = []
-        self._row_stops: list[int] = []
-        self._decoded: list[int] = []
-        self._crcs: list[int] = []
-        self._frame_crcs: list[int] = []
+        self._stops = array("Q")
+        self._row_stops = array("Q")
+        self._decoded = array("I")
+        self._crcs = array("I")
+        self._frame_crcs = array("I")
         # One buffer that grows: a list of arrays would be held twice when they are joined.
         self._frames = bytearray()
+        self._frames_crc = 0
+        self._spool = frames
 
     @property
     def blocks(self) -> int:
@@ -90,7 +109,11 @@ class IndexBuilder:
         self._decoded.append(decoded_bytes)
         self._crcs.append(crc32c)
         self._frame_crcs.append(kernels.crc32c(frames))
-        self._frames += frames.tobytes()
+        self._frames_crc = kernels.crc32c(frames, self._frames_crc)
+        if self._spool is None:
+            self._frames += frames.tobytes()
+        else:
+            self._spool.write(frames.tobytes())
 
     def add_gap(self, *, stored_bytes: int, decoded_bytes: int, crc32c: int, reason: str) -> None:
         """Take the next block, which holds no rows, and why."""
@@ -110,17 +133,46 @@ class IndexBuilder:
         """Say that the blocks describe decoded bytes of an object of this size and CRC-32C."""
         self._stream = (stored_bytes, crc32c)
 
+    @property
+    def index_bytes(self) -> int:
+        """About how long the index will be."""
+        return 28 * self.blocks + 4 * self.rows
+
     def finish(self) -> FinishedIndex:
-        """Return the bytes of the index."""
+        """Return the index, as bytes."""
+        head, end = self._ends()
+        if self._spool is None:
+            # Joined once: the column of frames may be most of the memory there is.
+            data = b"".join([head, self._frames, end])
+        else:
+            self._spool.seek(0)
+            data = b"".join([head, self._spool.read(), end])
+        return FinishedIndex(data, len(head), hashlib.sha256(head).digest())
+
+    def finish_to(self, file: IO[bytes]) -> FinishedIndex:
+        """Write the index to a file that is open and empty."""
+        head, end = self._ends()
+        file.write(head)
+        if self._spool is None:
+            file.write(self._frames)
+        else:
+            self._spool.seek(0)
+            while part := self._spool.read(_COPY):
+                file.write(part)
+        file.write(end)
+        return FinishedIndex(b"", len(head), hashlib.sha256(head).digest())
+
+    def _ends(self) -> tuple[bytes, bytes]:
+        """Return what stands before and behind the ends of frames."""
         columns = {
             "block_stop": np.asarray(self._stops, "<u8"),
             "block_row_stop": np.asarray(self._row_stops, "<u8"),
             "block_decoded_bytes": np.asarray(self._decoded, "<u4"),
             "block_crc32c": np.asarray(self._crcs, "<u4"),
             "block_frames_crc32c": np.asarray(self._frame_crcs, "<u4"),
-            "frame_stop": np.frombuffer(self._frames, "<u4"),
         }
-        return assemble(self._header(), columns)
+        head = _head(self._header(), columns, self.rows, self._frames_crc)
+        return head, bytes(-(len(head) + 4 * self.rows) % ALIGN) + END
 
     def _header(self) -> ShardIndex:
         from shardio.v1.index_pb2 import ShardIndex
@@ -156,38 +208,40 @@ class IndexBuilder:
         return header
 
 
-def assemble(header: ShardIndex, columns: dict[str, NDArray[np.unsignedinteger]]) -> FinishedIndex:
-    """Lay header and columns out; the header's list of columns is written here."""
+def _head(
+    header: ShardIndex, columns: dict[str, NDArray[np.unsignedinteger]], rows: int, frames_crc: int
+) -> bytes:
+    """Lay header and block columns out; the header's list of columns is written here."""
     for name in COLUMNS:
-        column = columns[name]
+        column = columns.get(name)
         header.columns.add(
             name=name,
             dtype=COLUMN_DTYPES[name],
-            length=len(column),
-            crc32c=kernels.crc32c(column),
+            length=rows if column is None else len(column),
+            crc32c=frames_crc if column is None else kernels.crc32c(column),
             # Offsets are varints whose length depends on the header's own length: reserve, then settle.
             offset=1,
         )
-    _settle(header, lambda: _offsets(header, columns))
+    _settle(header, lambda: _offsets(header))
     body = header.SerializeToString(deterministic=True)
     parts: list[Buffer] = [PREFIX.pack(MAGIC, len(body), kernels.crc32c(body)), body]
-    size, head_bytes = PREFIX.size + len(body), 0
+    size = PREFIX.size + len(body)
     for entry in header.columns:
-        column = columns[entry.name].astype(DTYPES[entry.dtype], copy=False)
-        parts += [bytes(entry.offset - size), column.data]
-        size, head_bytes = entry.offset + column.nbytes, entry.offset
-    # Joined once: the column of frames may be most of the memory there is.
-    data = b"".join([*parts, bytes(-size % ALIGN), END])
-    return FinishedIndex(data, head_bytes, hashlib.sha256(memoryview(data)[:head_bytes]).digest())
+        parts.append(bytes(entry.offset - size))
+        size = entry.offset
+        if entry.name in columns:
+            parts.append(columns[entry.name].data)
+            size += columns[entry.name].nbytes
+    return b"".join(parts)
 
 
-def _offsets(header: ShardIndex, columns: dict[str, NDArray[np.unsignedinteger]]) -> list[int]:
+def _offsets(header: ShardIndex) -> list[int]:
     offset = PREFIX.size + header.ByteSize()
     offsets = []
     for entry in header.columns:
         offset += -offset % ALIGN
         offsets.append(offset)
-        offset += columns[entry.name].nbytes
+        offset += entry.length * DTYPES[entry.dtype].itemsize
     return offsets
 
 

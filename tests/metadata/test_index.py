@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import io
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,7 +14,14 @@ from hypothesis import strategies as st
 from shardio.errors import FormatError, UnsupportedVersionError
 from shardio.format import Compression, Framing, Limits, RecordCrc
 from shardio.kernels import crc32c
-from shardio.metadata import IndexBuilder, check_frames_part, check_index_end, parse_head, read_head_bytes
+from shardio.metadata import (
+    IndexBuilder,
+    check_frames_part,
+    check_index_end,
+    parse_head,
+    read_head_bytes,
+    read_head_size,
+)
 from shardio.v1 import index_pb2
 from tests.metadata.crafted import columns_of, header_of, index_of
 
@@ -42,17 +51,27 @@ def broken(match: str, header=None, columns=None, *, error=FormatError, **option
 
 @given(blocks=FRAMES, kind=st.sampled_from([Compression.NONE, Compression.ZSTD, Compression.GZIP]))
 def test_what_is_built_is_read(blocks, kind):
-    builder = IndexBuilder(uuid=bytes(range(16)), compression=kind, writer="me")
-    for k, sizes in enumerate(blocks):
-        decoded = sum(sizes)
-        builder.add_block(
-            stored_bytes=decoded if kind is Compression.NONE else 5 + k,
-            decoded_bytes=decoded,
-            crc32c=k,
-            frame_stop=np.cumsum(sizes).astype(np.uint32),
-        )
-    builder.update_crc(b"wren")
+    def build(frames=None):
+        builder = IndexBuilder(uuid=bytes(range(16)), compression=kind, writer="me", frames=frames)
+        for k, sizes in enumerate(blocks):
+            decoded = sum(sizes)
+            builder.add_block(
+                stored_bytes=decoded if kind is Compression.NONE else 5 + k,
+                decoded_bytes=decoded,
+                crc32c=k,
+                frame_stop=np.cumsum(sizes).astype(np.uint32),
+            )
+        builder.update_crc(b"wren")
+        return builder
+
+    builder = build()
     finished = builder.finish()
+    # Wherever the ends of frames are kept, and wherever the index goes.
+    for other in (build(), build(io.BytesIO())):
+        file = io.BytesIO()
+        assert other.finish_to(file) == replace(finished, data=b"")
+        assert file.getvalue() == finished.data
+    assert build(io.BytesIO()).finish() == finished
     check_whole(finished.data)
     head = parse_head(finished.data)
     assert (head.head_bytes, head.index_bytes) == (finished.head_bytes, len(finished.data))
@@ -76,7 +95,9 @@ def test_the_head_alone_is_enough_to_begin(blocks):
     head = parse_head(data)
     again = parse_head(memoryview(data)[: head.head_bytes])
     assert again.rows == head.rows
-    assert read_head_bytes(data[:16]) <= head.head_bytes
+    header_bytes = read_head_bytes(data[:16])
+    assert header_bytes <= head.head_bytes
+    assert read_head_size(data[:header_bytes]) == head.head_bytes
 
 
 def test_the_crafted_index_is_right():
