@@ -177,18 +177,6 @@ def test_what_tensorflow_wrote(convert, compression: str) -> None:
             assert len(value["feature_lists"].get(name) or []) == len(steps)
 
 
-@pytest.mark.parametrize("folder", ["mds/plain", "codewithgpu", "webdataset", "tfrecord-with-index"])
-def test_remote_sources(convert, folder: str, tmp_path) -> None:
-    from shardio.storage import connect
-
-    store = connect("memory://convert-" + folder.replace("/", "-"))
-    for path in sorted((FOREIGN / folder).iterdir()):
-        store.put_new(path.name, path.read_bytes())
-    here = convert(FOREIGN / folder)
-    there = convert(store.url if "://" in store.url else "memory://convert-" + folder.replace("/", "-"))
-    assert repr(there) == repr(here)
-
-
 def test_a_folder_of_folders_that_are_splits(convert, tmp_path) -> None:
     for split in ("train", "val"):
         shutil.copytree(FOREIGN / "mds" / "plain", tmp_path / "source" / split)
