@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 __all__ = ["main"]
 
+# Programs of this house that are run by `_external`: group and summary, for the list of commands.
+_BESIDE = {"index": ("change", "adopt shards that others wrote, where they lie, without changing a byte")}
 _EXIT_CODES = "exit codes: 0 clean, 1 damage or failure found in the data, 2 usage, 3 could not be done"
 
 
@@ -86,9 +88,12 @@ def _parser(commands: dict[str, Command]) -> argparse.ArgumentParser:
     from shardio import __version__
 
     listing = []
+    known = {name: (item.group, item.summary) for name, item in commands.items()} | _BESIDE
     for group, title in GROUPS.items():
         listing.append(f"\n{title}:")
-        listing += [f"  {name:<10}{item.summary}" for name, item in commands.items() if item.group == group]
+        listing += [
+            f"  {name:<10}{summary}" for name, (own, summary) in sorted(known.items()) if own == group
+        ]
     parser = argparse.ArgumentParser(
         prog="shardio",
         usage="shardio COMMAND ...",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -122,8 +123,8 @@ def test_control_characters_in_names_do_not_reach_the_terminal(tmp_path, capsys)
     assert "\x1b" not in found.err + found.out
 
 
-def test_shardio_index_runs_the_program(folder) -> None:
-    """`shardio index` runs `shardio-index` the way git and cargo run theirs."""
+def test_shardio_index_runs_the_program(folder, capfd) -> None:
+    """`shardio index` runs `shardio-index` the way git and cargo run theirs, and is listed with the others."""
     program = Path(sys.executable).parent / "shardio-index"
     assert program.exists(), "install the package: `pip install -e .`"
     done = subprocess.run(
@@ -134,6 +135,8 @@ def test_shardio_index_runs_the_program(folder) -> None:
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.splitlines()[-1] == f"ds = shardio.open({str(folder)!r})"
+    assert shardio_main(["--help"]) == 0
+    assert re.search("^  index +adopt shards", capfd.readouterr().out, re.MULTILINE)
     assert shardio_main(["index", f"{folder}/nothing*"]) == 3
 
 
