@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import operator
 from bisect import bisect_right
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, overload
@@ -9,6 +11,7 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 
 from shardio.errors import ShardioError
+from shardio.reader._batches import in_lists, iterate_placed, undamaged_columns
 from shardio.reader._damage import Damage
 from shardio.reader._iterate import iterate_payloads
 from shardio.reader._lookup import lookup
@@ -88,13 +91,33 @@ class Records(Sequence[Any]):
             FormatError, SchemaError, StaleIndexError, NotFoundError: damage, with its address.
             StorageError: the environment failed.
         """
-        if self.source.options.on_error != "raise":
-            yield from self._undamaged()
-            return
-        done = 0
-        for payloads in iterate_payloads(self.source, self.selection):
-            first, done = done, done + len(payloads)
-            yield from self._values(payloads, self.selection[first:done])
+        # Chained, not yielded one by one: the loop over a list's records is C's.
+        return itertools.chain.from_iterable(self._lists())
+
+    def iter_batches(self, batch_size: int) -> Iterator[Any]:
+        """Return an iterator over the records in order, by the batch; the fastest way through all of them.
+
+        Reading ahead, checksums and `on_error=` are those of plain iteration.
+
+        Args:
+            batch_size: records of a batch; the last one may have fewer.
+
+        Returns:
+            Lists of payload bytes where records are bytes; else columns, as `read_batch` returns them.
+
+        Raises:
+            ValueError, TypeError: `batch_size` is not a positive integer.
+        """
+        size = operator.index(batch_size)
+        if size < 1:
+            message = f"batch_size={size} must be 1 or more"
+            raise ValueError(message)
+        source, selection = self.source, self.selection
+        if source.codec is None:
+            return in_lists(self._lists(), size)
+        if source.options.on_error == "raise":
+            return self._columns(size)
+        return undamaged_columns(source, selection, size, self._located, Damage(source, len(self)))
 
     def read(self, positions: ArrayLike) -> list[Any]:
         """Return records by their positions, in the order asked, repeats as asked.
@@ -119,14 +142,7 @@ class Records(Sequence[Any]):
         """
         wanted = self._positions(positions)
         payloads = lookup(self.source.pool, self.source.stops, wanted)
-        codec = self.source.codec
-        if codec is None:
-            return {"payload": payloads}
-        try:
-            columns: dict[str, Any] = codec.decode_batch(payloads)
-        except ShardioError as error:
-            raise self._located(error, wanted) from error
-        return columns
+        return {"payload": payloads} if self.source.codec is None else self._decode_columns(payloads, wanted)
 
     def select(self, positions: ArrayLike) -> Self:
         """Return a reader of these positions, in this order; for lookup and `MapDataset`."""
@@ -160,14 +176,48 @@ class Records(Sequence[Any]):
         """What reading has done so far in this process: see `ReadStats`."""
         return self.source.stats.as_dict()
 
-    def _undamaged(self) -> Iterator[Any]:
+    def _columns(self, size: int) -> Iterator[dict[str, Any]]:
+        """Yield the columns of each batch of `size` records."""
+        selection = self.selection
+        if not isinstance(selection, range) or selection.step != 1:
+            for k in range(0, len(self), size):
+                yield self.read_batch(range(k, min(k + size, len(self))))
+            return
+        done = 0
+        for placed in iterate_placed(self.source, selection, size):
+            first, done = done, done + len(placed[1])
+            yield self._decode_columns(placed, selection[first:done])
+
+    def _decode_columns(self, payloads: Any, positions: range | NDArray[np.int64]) -> dict[str, Any]:
+        try:
+            columns: dict[str, Any] = self.source.codec.decode_batch(payloads)
+        except ShardioError as error:
+            raise self._located(error, positions) from error
+        return columns
+
+    def _lists(self) -> Iterator[list[Any]]:
+        """Return an iterator over lists of values of any length."""
+        source, selection = self.source, self.selection
+        if source.options.on_error != "raise":
+            return self._undamaged()
+        if source.codec is None:
+            return iterate_payloads(source, selection)
+        return self._decoded()
+
+    def _decoded(self) -> Iterator[list[Any]]:
+        done = 0
+        for payloads in iterate_payloads(self.source, self.selection):
+            first, done = done, done + len(payloads)
+            yield self._values(payloads, self.selection[first:done])
+
+    def _undamaged(self) -> Iterator[list[Any]]:
         """Yield the records but for the damaged ones, which are counted, and written down where asked."""
         damage, codec = Damage(self.source, len(self)), self.source.codec
         for payloads, positions in iterate_undamaged(self.source, self.selection, damage):
             if codec is None:
-                yield from payloads
+                yield payloads
             else:
-                yield from decode_undamaged(payloads, positions, codec.decode_many, self._located, damage)
+                yield decode_undamaged(payloads, positions, codec.decode_many, self._located, damage)
 
     def _values(self, payloads: list[bytes], positions: range | NDArray[np.int64]) -> list[Any]:
         codec = self.source.codec

@@ -8,6 +8,7 @@ that were read are checked each time they are read.
 from __future__ import annotations
 
 from bisect import bisect_right
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from shardio.format import TFRECORD_HEAD, TFRECORD_TAIL, Compression, Framing
 from shardio.reader._checks import BlockChecks
 from shardio.reader._decode import Decoder, layout
 from shardio.reader._fetch import BlockFetcher, Fetched
+from shardio.reader._mapped import MappedRuns
 from shardio.reader._mapping import cut_short, frame_parts, map_data, map_frames, wrong_size
 from shardio.reader._scattered import take_rows
 from shardio.reader._spans import Span
@@ -90,6 +92,14 @@ class OpenShard:
         self._tfrecord = head.framing is Framing.TFRECORD
         self._frames_view = memoryview(self._frame_stop) if self._frame_stop is not None else None
 
+    @cached_property
+    def _runs(self) -> MappedRuns | None:
+        if self._mapped is None or self._frame_stop is None or not self._plain or not self._tfrecord:
+            return None
+        return MappedRuns(
+            self.head, self._mapped, self._frame_stop, self._seen, verify=self.verify, stats=self._stats
+        )
+
     @property
     def rows(self) -> int:
         """Number of rows."""
@@ -116,11 +126,7 @@ class OpenShard:
     def direct(self, rows: NDArray[np.int64]) -> tuple[Buffer, NDArray[np.int64], NDArray[np.int64]] | None:
         """Return where payloads lie in the mapped shard, or None where they must be read or decoded.
 
-        Args:
-            rows: int64, in any order.
-
-        Returns:
-            The map, and the payloads' starts and stops in it, int64.
+        Rows are int64, in any order; returned are the map and the payloads' starts and stops in it, int64.
 
         Raises:
             CorruptBlockError, FormatError: a block touched for the first time is damaged.
@@ -151,6 +157,10 @@ class OpenShard:
         base = self.head.block_bounds(block)[0] if self.head.compression is Compression.NONE else 0
         start = int(frames[row - first - 1]) if row > first else 0
         return base + start, base + int(frames[row - first])
+
+    def payloads(self, first: int, stop: int) -> list[bytes] | None:
+        """Return the payloads of whole blocks, or None where `load` reads them or says what is wrong."""
+        return self._runs.payloads(first, stop) if self._runs is not None else None
 
     def load(self, first: int, stop: int) -> Span:
         """Return the blocks `first .. stop - 1`, checked and decoded.

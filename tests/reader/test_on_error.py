@@ -133,6 +133,10 @@ def in_order(ds):
     return numbers(ds)
 
 
+def by_the_batch(ds):
+    return [int(n) for batch in ds.iter_batches(7) for n in batch["n"]]
+
+
 def streamed(ds):
     stream = shardio.stream(ds, global_batch=7, shuffle=False, remainder="keep")
     return [int(n) for batch in stream for n in batch["n"]]
@@ -158,7 +162,7 @@ def listed():
 def test_damage_is_left_out_and_counted(damaged):
     open_with, bad = damaged
     for on_error in ("skip", "quarantine"):
-        for read in (in_order, streamed):
+        for read in (in_order, by_the_batch, streamed):
             ds = open_with(on_error)
             assert read(ds) == [n for n in range(len(ds)) if n not in bad]
             assert ds.stats["records_skipped"] == len(bad)
@@ -171,10 +175,10 @@ def test_the_list_of_damage_is_that_of_a_stream(damaged):
     """What, where and why, each record once."""
     open_with, bad = damaged
     lists = []
-    for read in (in_order, streamed):
+    for read in (in_order, by_the_batch, streamed):
         read(open_with("quarantine"))
         lists.append(listed())
-    assert lists[0] == lists[1]
+    assert lists[0] == lists[1] == lists[2]
     assert len(lists[0]) == len(bad)
 
 
