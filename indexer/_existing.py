@@ -2,6 +2,8 @@
 
 - Text, `.index` or `.idx`: a line per record, offset and length of the whole frame (the `tfrecord` package,
   DALI), or of the payload (codewithgpu).
+- DALI's `.idx` of a tar file: `v1.2` and the number of samples, then a line per sample; of each member its
+  extension, the offset and size of its contents, and its name (tools/wds2idx.py of github.com/NVIDIA/DALI).
 - Energon's `.tar.idx`: little-endian u64, where each sample begins, then where the last one ends.
 """
 
@@ -12,15 +14,17 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from shardio.errors import FormatError, NotFoundError
-from shardio.format import Framing
+from shardio.format import TAR_END, Framing, read_member, sample_name
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from numpy.typing import NDArray
 
     from shardio.format import Limits
     from shardio.storage import Store
 
-__all__ = ["Frames", "dali_lines", "find_existing", "parse_text_index"]
+__all__ = ["Frames", "dali_lines", "dali_tar_lines", "find_existing", "parse_text_index"]
 
 
 class Frames(NamedTuple):
@@ -98,6 +102,44 @@ def _parse_offsets(data: bytes, url: str) -> Frames:
     # What lies before the first sample belongs to it.
     starts[:1] = 0
     return Frames(starts, offsets[1:], url)
+
+
+def dali_tar_lines(samples: Iterable[tuple[int, bytes]], url: str) -> bytes:
+    """Return the text index that DALI reads beside a tar file.
+
+    Args:
+        samples: where each begins in the file, and its bytes.
+        url: of the tar file, for messages.
+
+    Raises:
+        FormatError: a name that this form has no way to write down.
+    """
+    lines = [_dali_sample(start, data, url) for start, data in samples]
+    return f"v1.2 {len(lines)}\n".encode() + b"".join(lines)
+
+
+def _dali_sample(start: int, data: bytes, url: str) -> bytes:
+    words: list[str] = []
+    place = 0
+    while place < len(data):
+        member = read_member(data, place)
+        if member is None or member is TAR_END:
+            break
+        place = member.next
+        if not member.regular or sample_name(member.name) is None:
+            continue
+        if any(c.isspace() or "\ud800" <= c <= "\udfff" for c in member.name):
+            raise FormatError(
+                "DALI's index has no way to write down a name with white space, or one that is no UTF-8",
+                url=url,
+                start=start + member.start,
+                found=repr(member.name),
+                advice="DALI makes an index of its own where there is none",
+            )
+        # Extensions as they are written: whether their case counts is an option of DALI's reader.
+        extension = member.name.rpartition("/")[2].partition(".")[2]
+        words += [extension, str(start + member.start), str(member.stop - member.start), member.name]
+    return (" ".join(words) + "\n").encode()
 
 
 def dali_lines(starts: NDArray[np.int64], stops: NDArray[np.int64]) -> bytes:

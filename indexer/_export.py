@@ -1,4 +1,4 @@
-"""Indexes for other programs, written from ours: the text index that DALI and the `tfrecord` package read."""
+"""Indexes for other programs, written from ours: the text indexes of DALI and the `tfrecord` package."""
 
 from __future__ import annotations
 
@@ -11,15 +11,17 @@ from shardio.errors import FormatError, StorageError
 from shardio.format import Compression, Framing
 from shardio.reader import ReadOptions, Source, root_stores
 from shardio.storage import connect
-from shardio_indexer._existing import dali_lines
+from shardio_indexer._existing import dali_lines, dali_tar_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from shardio.storage import Store
 
 __all__ = ["export_indexes"]
+
+_BLOCKS = 16  # of a tar file, read together
 
 
 def export_indexes(
@@ -30,7 +32,10 @@ def export_indexes(
     storage_options: Mapping[str, Any] | None = None,
     allow_roots: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> list[str]:
-    """Write `<shard>.idx` for every TFRecord shard: offset and length of each frame, a line each.
+    """Write an index beside every TFRecord and tar shard.
+
+    For TFRecord it is `<shard>.idx`: offset and length of each frame, a line each. For `x.tar` it is `x.idx`,
+    as DALI's own `wds2idx` makes it: a line per sample that names its members.
 
     Files that exist with the same contents are left as they are.
 
@@ -45,7 +50,8 @@ def export_indexes(
         The URLs of the indexes.
 
     Raises:
-        FormatError: a shard is compressed or holds no TFRecord frames, which DALI does not read.
+        FormatError: a shard is compressed, or neither TFRecord nor tar, which DALI does not read; or the name
+            of a member cannot stand in an index.
         StorageError: another file stands under the name of an index, or the place cannot be written.
     """
     if form != "dali":
@@ -64,16 +70,36 @@ def export_indexes(
     target = None if into is None else connect(str(into))
     written = []
     for number, entry in enumerate(table):
-        if entry.framing is not Framing.TFRECORD or entry.compression is not Compression.NONE:
+        known = entry.framing in (Framing.TFRECORD, Framing.TAR_SAMPLE)
+        if not known or entry.compression is not Compression.NONE:
             raise FormatError(
-                "DALI reads plain TFRECORD files only",
+                "DALI reads plain TFRECORD and tar files only",
                 url=source.pool.url_of(number),
                 found=f"{entry.framing.name}, {entry.compression.name}",
                 advice="convert the dataset first with `shardio export`",
             )
         place = target or source.pool.store_of(number)
-        written.append(_put(place, f"{entry.key}.idx", dali_lines(*_frames(source, number))))
+        if entry.framing is Framing.TFRECORD:
+            written.append(_put(place, f"{entry.key}.idx", dali_lines(*_frames(source, number))))
+        else:
+            index = dali_tar_lines(_samples(source, number), source.pool.url_of(number))
+            written.append(_put(place, _tar_index_key(entry.key), index))
     return written
+
+
+def _tar_index_key(key: str) -> str:
+    """Return the name that `wds2idx` gives: up to the first dot of the file's name, past its first letter."""
+    folder, slash, name = key.rpartition("/")
+    return f"{folder}{slash}{name[:1]}{name[1:].partition('.')[0]}.idx"
+
+
+def _samples(source: Source, number: int) -> Iterator[tuple[int, bytes]]:
+    """Yield where each sample of a tar shard begins, and its bytes."""
+    starts = iter(_frames(source, number)[0].tolist())
+    shard = source.pool.get(number)
+    for first in range(0, shard.head.blocks, _BLOCKS):
+        for payload in shard.load(first, min(first + _BLOCKS, shard.head.blocks)).payloads():
+            yield next(starts), payload
 
 
 def _frames(source: Source, number: int) -> tuple[Any, Any]:

@@ -124,7 +124,7 @@ def test_control_characters_in_names_do_not_reach_the_terminal(tmp_path, capsys)
 
 
 def test_shardio_index_runs_the_program(folder, capfd) -> None:
-    """`shardio index` runs `shardio-index` the way git and cargo run theirs, and is listed with the others."""
+    """`shardio index` runs `shardio-index` the way git and cargo run theirs, and is listed too."""
     program = Path(sys.executable).parent / "shardio-index"
     assert program.exists(), "install the package: `pip install -e .`"
     done = subprocess.run(

@@ -6,6 +6,7 @@ import base64
 import json
 import shutil
 import struct
+import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import shardio
 import shardio_indexer
 from shardio.format import Framing
 from shardio_indexer import ScanOptions
+from tests.indexer.shards import tar
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 
@@ -157,6 +159,39 @@ def test_indexes_for_dali_are_those_of_the_tfrecord_package(copy) -> None:
     (folder / "a.tfrecord.idx").write_bytes(b"0 1\n")
     with pytest.raises(shardio.errors.StorageError, match="another file"):
         shardio_indexer.export_indexes(folder)
+
+
+def wds2idx(path: Path) -> str:
+    """Return the index of a tar file in the form of NVIDIA's program, made by `tarfile`."""
+    samples: dict[str, list[str]] = {}
+    with tarfile.open(path) as archive:
+        for member in archive:
+            stem, dot, extension = member.name.rpartition("/")[2].partition(".")
+            if member.isreg() and stem and dot:
+                sample = samples.setdefault(member.name[: -len(extension) - 1], [])
+                sample += [extension, str(member.offset_data), str(member.size), member.name]
+    return "".join([f"v1.2 {len(samples)}\n", *(" ".join(sample) + "\n" for sample in samples.values())])
+
+
+def test_indexes_of_tar_files_for_dali(copy) -> None:
+    folder = copy("foreign/webdataset")
+    far = "a/" + "long" * 40
+    names = (f"{far}/x.cls", f"{far}/x.seg.PNG", "a/b", "a/ü.cls")
+    (folder / "more.parts.tar").write_bytes(tar([(name, b"1" * 700) for name in names]))
+    assert shardio_indexer.adopt(folder).ok
+    written = shardio_indexer.export_indexes(folder)
+    shards = {path: path.with_name(path.name.partition(".")[0] + ".idx") for path in folder.glob("*.tar")}
+    assert sorted(written) == sorted(map(str, shards.values()))
+    for path, index in shards.items():
+        assert index.read_text(encoding="utf-8") == wds2idx(path)
+
+
+def test_a_name_that_dalis_index_cannot_hold_is_refused(tmp_path) -> None:
+    (tmp_path / "x.tar").write_bytes(tar([("a b.txt", b"1")]))
+    shardio_indexer.adopt(tmp_path)
+    with pytest.raises(shardio.errors.FormatError, match=r"white space.*'a b\.txt'"):
+        shardio_indexer.export_indexes(tmp_path)
+    assert not list(tmp_path.glob("*.idx"))
 
 
 @pytest.mark.parametrize("kind", ["plain", "gzip", "zlib"])
