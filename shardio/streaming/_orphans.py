@@ -8,12 +8,17 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 import threading
 from multiprocessing import connection, parent_process, util
+
+from shardio.errors import StorageError
 
 __all__ = ["end_with_parent", "worker_folder"]
 
 _CLEANING_SECONDS = 5.0
+# What `sun_path` holds besides its final zero: 108 bytes on Linux, 104 on macOS and the BSDs.
+_SOCKET_PATH = 107 if sys.platform.startswith("linux") else 103
 _watching: int | None = None
 
 
@@ -23,8 +28,20 @@ def worker_folder() -> str | None:
     It must exist before workers start: they use it instead of folders of their own, which would stay where a
     worker is killed; this one goes with this process. A process that is a worker itself may share its
     parent's.
+
+    Raises:
+        StorageError: its path leaves no room for the name of a socket. Workers would then lose their batches
+            one by one, and their parent would wait for them for ever.
     """
     folder: str = util.get_temp_dir()
+    if sys.platform != "win32" and len(os.fsencode(folder)) + len("/listener-12345678") > _SOCKET_PATH:
+        raise StorageError(
+            "the folder for temporary files has too long a path for the sockets of worker processes",
+            url=folder,
+            expected=f"at most {_SOCKET_PATH - len('/listener-12345678')} bytes",
+            found=len(os.fsencode(folder)),
+            advice="set TMPDIR to a shorter one, or use threads",
+        )
     return folder if parent_process() is None else None
 
 

@@ -2,8 +2,8 @@
 
 Reads one JSON object a line, each with `url`, `way`, `ending`, `folder` and `out`, and forks a process for
 each, so that torch is imported once. That process leads a session of its own, writes what is left of the
-loader (where it lives to see the end) to the file `out`, and ends as any program does. Its exit code is
-printed.
+loader (where it lives to see the end) to the file `out`, and ends as any program does. Its number and its
+exit code are printed.
 """
 
 from __future__ import annotations
@@ -116,13 +116,13 @@ def main():
             with Path(task["out"]).open("w", encoding="utf-8") as out:
                 sys.stderr.flush()
                 os.dup2(out.fileno(), 2)
-                print(os.getpid(), flush=True)
+                print(f"began {os.getpid()}", flush=True)
                 train(
                     task["url"], task["way"], task["ending"], lambda text: print(text, file=out, flush=True)
                 )
             return
         _, status = os.waitpid(child, 0)
-        print(os.waitstatus_to_exitcode(status), flush=True)
+        print(f"ended {os.waitstatus_to_exitcode(status)}", flush=True)
 
 
 if __name__ == "__main__":

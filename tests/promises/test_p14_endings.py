@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -57,6 +58,13 @@ def alive(session):
     return found
 
 
+@pytest.fixture
+def folder():
+    """A folder with a short path: multiprocessing puts sockets there."""
+    with tempfile.TemporaryDirectory(prefix="p14-") as name:
+        yield Path(name)
+
+
 def shared_memory():
     return {path.name for path in Path("/dev/shm").iterdir()}
 
@@ -69,30 +77,49 @@ def wait_for_text(path, text):
 
 
 @pytest.mark.xdist_group("processes")
-def test_it_stops(url, tmp_path, starter, way, ending):
+def test_it_stops(url, tmp_path, folder, starter, way, ending):
     """It stops: close, break, exception, Ctrl-C, SIGTERM, worker killed -- no hang, no process, thread,
     shared memory, lock or temporary file left.
     """
-    folder, out = tmp_path / "folder", tmp_path / "out"
-    folder.mkdir()
+    out = tmp_path / "out"
     before = shared_memory()
     task = {"url": str(url), "way": way, "ending": ending, "folder": str(folder), "out": str(out)}
     starter.stdin.write(json.dumps(task) + "\n")
     starter.stdin.flush()
-    pid = int(starter.stdout.readline())
-    wait_for_text(out, "under way\n")
-    pids = [process.pid for process in alive(pid)]
-    if ending == "SIGINT":
-        os.killpg(pid, signal.SIGINT)  # as a terminal does
-    elif ending == "SIGTERM":
-        os.kill(pid, signal.SIGTERM)
-    code = int(starter.stdout.readline())
-    _, still = psutil.wait_procs(alive(pid), timeout=60)
-    assert still == [], "processes are left"
+    pid = told(starter, "began")
+    with killed_on_error(pid):
+        wait_for_text(out, "under way\n")
+        pids = [process.pid for process in alive(pid)]
+        if ending == "SIGINT":
+            os.killpg(pid, signal.SIGINT)  # as a terminal does
+        elif ending == "SIGTERM":
+            os.kill(pid, signal.SIGTERM)
+        code = told(starter, "ended")
+        _, still = psutil.wait_procs(alive(pid), timeout=60)
+        assert still == [], "processes are left"
     check_what_was_said(ending, code, out.read_text(encoding="utf-8"))
     memory = shared_memory() - before
     assert [name for name in memory if any(str(pid) in name for pid in pids)] == []
     assert [str(path) for path in folder.rglob("*")] == []
+
+
+def told(starter, word):
+    """Return the number of the next line with a word; an earlier test that failed may have left others."""
+    for line in starter.stdout:
+        if line.startswith(word):
+            return int(line.split()[1])
+    raise AssertionError(f"the starter never said {word!r}")
+
+
+@contextlib.contextmanager
+def killed_on_error(session):
+    """End all processes of a session where the block fails: the starter, and later tests, wait for them."""
+    try:
+        yield
+    except BaseException:
+        for process in alive(session):
+            process.kill()
+        raise
 
 
 def check_what_was_said(ending, code, out):

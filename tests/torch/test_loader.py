@@ -15,7 +15,7 @@ from torchdata.stateful_dataloader import StatefulDataLoader
 
 import shardio
 from shardio.codecs import RaggedColumn
-from shardio.errors import CorruptBlockError, FormatError
+from shardio.errors import CorruptBlockError, FormatError, StorageError
 from shardio.torch import MapDataset, StreamingDataLoader, StreamingDataset
 from tests.streaming.datasets import RICH, flat, plan, rich_value, write
 from tests.streaming.test_damage import hurt
@@ -384,3 +384,13 @@ def test_options_that_make_no_sense(url, options, says):
 def test_it_loads_streaming_datasets_only(url):
     with pytest.raises(TypeError, match="found MapDataset; for MapDataset use"):
         StreamingDataLoader(MapDataset(shardio.open(url)))
+
+
+def test_a_temporary_folder_too_long_for_sockets_is_refused(url, monkeypatch):
+    """Workers could not hand over a single batch, and torch would wait for them for ever."""
+    monkeypatch.setattr("multiprocessing.util.get_temp_dir", lambda: "/tmp/" + "x" * 90)
+    loader = StreamingDataLoader(
+        StreamingDataset(shardio.open(url), global_batch=4), num_workers=1, multiprocessing_context="fork"
+    )
+    with pytest.raises(StorageError, match="at most 89 bytes, found 95; set TMPDIR"):
+        next(iter(loader))
