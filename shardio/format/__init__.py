@@ -6,7 +6,14 @@ given; callers add the address with `ShardioError.located`.
 
 from __future__ import annotations
 
-from shardio.format._blocks import DEFAULT_BLOCK_BYTES, Block, BlockBuilder, check_block, open_block
+from shardio.format._blocks import (
+    DEFAULT_BLOCK_BYTES,
+    FRAME_EXTRA,
+    Block,
+    BlockBuilder,
+    check_block,
+    open_block,
+)
 from shardio.format._compression import Compressor, decompress
 from shardio.format._framing import TFRECORD_HEAD, TFRECORD_TAIL, Buffer, frame_bounds, payload_bounds
 from shardio.format._kinds import Compression, Framing, RecordCrc
@@ -25,6 +32,7 @@ from shardio.format._tar import (
 __all__ = [
     "DEFAULT_BLOCK_BYTES",
     "DEFAULT_LIMITS",
+    "FRAME_EXTRA",
     "TAR_BLOCK",
     "TAR_END",
     "TFRECORD_HEAD",

@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from shardio.format._framing import Buffer
     from shardio.format._limits import Limits
 
-__all__ = ["DEFAULT_BLOCK_BYTES", "Block", "BlockBuilder", "check_block", "open_block"]
+__all__ = ["DEFAULT_BLOCK_BYTES", "FRAME_EXTRA", "Block", "BlockBuilder", "check_block", "open_block"]
 
 DEFAULT_BLOCK_BYTES = 64 << 10
-_FRAME_EXTRA = TFRECORD_HEAD + TFRECORD_TAIL
+FRAME_EXTRA = TFRECORD_HEAD + TFRECORD_TAIL
 
 
 class Block(NamedTuple):
@@ -52,6 +52,11 @@ class BlockBuilder:
 
     A block is closed before the payload that would lift it over `block_bytes` decoded bytes; a payload
     larger than that becomes a block of its own.
+
+    Attributes:
+        payloads: those that are not in a block yet.
+        room: bytes of frames that may follow without anything to decide. Who writes many small records may
+            append a payload itself, and take its frame's size from here, instead of calling `add`.
     """
 
     def __init__(
@@ -69,16 +74,15 @@ class BlockBuilder:
             raise ValueError(message)
         self._compressor = Compressor(compression, level)
         self._target = block_bytes
-        # Up to here a payload needs no second look.
-        self._harmless = min(block_bytes, limits.record + _FRAME_EXTRA)
         self._max_record = limits.record
-        self._payloads: list[bytes] = []
-        self._size = 0
+        self._harmless = min(block_bytes, limits.record + FRAME_EXTRA)
+        self.payloads: list[bytes] = []
+        self.room = self._harmless
 
     @property
     def rows(self) -> int:
         """Number of records that are not in a block yet."""
-        return len(self._payloads)
+        return len(self.payloads)
 
     def add(self, payload: bytes) -> Block | None:
         """Take one payload; return the block that it closed, if any.
@@ -86,27 +90,26 @@ class BlockBuilder:
         Raises:
             ValueError: the payload is over the limit; nothing was taken.
         """
-        size = len(payload) + _FRAME_EXTRA
-        total = self._size + size
-        if total <= self._harmless:
-            self._payloads.append(payload)
-            self._size = total
+        room = self.room - len(payload) - FRAME_EXTRA
+        if room >= 0:
+            self.payloads.append(payload)
+            self.room = room
             return None
         if len(payload) > self._max_record:
             message = f"a record of {len(payload)} bytes is over the limit of {self._max_record} bytes"
             raise ValueError(message)
-        block = self.flush() if total > self._target else None
-        self._payloads.append(payload)
-        self._size += size
+        block = self.flush() if self._harmless - room > self._target else None
+        self.payloads.append(payload)
+        self.room -= len(payload) + FRAME_EXTRA
         return block
 
     def flush(self) -> Block | None:
         """Close the block that is being built; None when it is empty."""
-        if not self._payloads:
+        if not self.payloads:
             return None
-        decoded, frame_stop = kernels.encode_frames(self._payloads)
-        self._payloads = []
-        self._size = 0
+        decoded, frame_stop = kernels.encode_frames(self.payloads)
+        self.payloads = []
+        self.room = self._harmless
         stored = self._compressor.compress(decoded)
         return Block(stored, len(decoded), frame_stop, kernels.crc32c(stored), decoded)
 

@@ -33,6 +33,7 @@ else:
 
 argsort_words = _chosen.argsort_words
 check_frames = _chosen.check_frames
+crc32c_appended = _chosen.crc32c_appended
 crc32c_many = _chosen.crc32c_many
 encode_example = _chosen.encode_example
 encode_examples = _chosen.encode_examples
@@ -62,6 +63,7 @@ __all__ = [
     "argsort_words",
     "check_frames",
     "crc32c",
+    "crc32c_appended",
     "crc32c_many",
     "encode_example",
     "encode_examples",

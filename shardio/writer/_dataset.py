@@ -11,12 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from shardio.catalog import Version, commit_receipts, find_safe_work, writer_name
 from shardio.errors import CommitConflictError, SchemaError, ShardioError, StorageError
-from shardio.format import DEFAULT_BLOCK_BYTES, BlockBuilder, Compression
-from shardio.metadata import (
-    check_split,
-    is_random_session,
-    random_session,
-)
+from shardio.format import DEFAULT_BLOCK_BYTES, FRAME_EXTRA, BlockBuilder, Compression
+from shardio.metadata import check_split, is_random_session, random_session
 from shardio.writer._encoding import encoder
 from shardio.writer._settings import catalog_to_write, check_mode, check_options, is_codec, settle_schema
 from shardio.writer._split import OpenSplit
@@ -111,6 +107,7 @@ class DatasetWriter:
         check_mode(base, mode, self.session, self._catalog.store.url)
         self.schema = settle_schema(schema, encoding, base if mode == "append" else None)
         self._encode: Callable[[Any], bytes] = encoder(schema if is_codec(schema) else self.schema)  # type: ignore[arg-type] # then it is a codec
+        self._as_it_is = bytes if schema is None and self.schema is None else None
         self._commit = commit
         self._splits: dict[str, OpenSplit] = {}
         self._base_version = base.number if base else 0
@@ -169,12 +166,19 @@ class DatasetWriter:
                 writing may go on.
             StorageError: the spool or the store failed.
         """
-        # One record costs few calls, so this is `write_encoded` once more, with the encoding in the middle.
+        # One record costs few calls: `write_encoded` once more, and what `add` does where nothing is decided.
         part = self._splits.get(split)
         if part is None:
             part = self._open_split(split)
         try:
-            block = part.add(self._encode(value))
+            payload = value if type(value) is self._as_it_is else self._encode(value)
+            blocks = part.blocks
+            room = blocks.room - len(payload) - FRAME_EXTRA
+            if room >= 0:
+                blocks.payloads.append(payload)
+                blocks.room = room
+                return
+            block = part.add(payload)
         except ShardioError as error:
             raise error.located(row=part.rows, url=self.url) from error
         except ValueError as error:

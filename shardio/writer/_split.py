@@ -13,7 +13,7 @@ __all__ = ["OpenSplit"]
 class OpenSplit:
     """One split under construction: the shard that takes the next record, and how many came before it."""
 
-    __slots__ = ("add", "before", "spool")
+    __slots__ = ("add", "before", "blocks", "spool")
 
     def __init__(self, before: int, spool: ShardSpool) -> None:
         self.renew(before, spool)
@@ -23,6 +23,7 @@ class OpenSplit:
         self.before = before
         self.spool = spool
         # Bound once: a record costs few calls.
+        self.blocks = spool.blocks
         self.add = spool.blocks.add
 
     @property

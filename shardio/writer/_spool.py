@@ -130,7 +130,8 @@ class ShardSpool:
         )
         self._path = options.spool / f"{TEMPORARY}{secrets.token_hex(12)}"
         try:
-            self._file = self._path.open("xb", buffering=1 << 20)
+            # Blocks of the usual size pass by the buffer; it is for those that are small.
+            self._file = self._path.open("xb", buffering=1 << 15)
         except OSError as error:
             raise self._failed(error) from error
         except BaseException:
@@ -189,9 +190,11 @@ class ShardSpool:
         except OSError as error:
             raise self._failed(error) from error
         index = self._index
-        index.update_crc(block.stored)
-        # Without compression one pass serves both: the frames are what is stored.
-        self.frames_crc32c = kernels.crc32c(block.decoded, self.frames_crc32c)
+        index.crc32c = kernels.crc32c_appended(index.crc32c, block.stored, block.crc32c)
+        if self._compressed:
+            self.frames_crc32c = kernels.crc32c(block.decoded, self.frames_crc32c)
+        else:  # the frames are what is stored, and the block's checksum is known
+            self.frames_crc32c = kernels.crc32c_appended(self.frames_crc32c, block.stored, block.crc32c)
         index.add_block(
             stored_bytes=len(block.stored),
             decoded_bytes=block.decoded_bytes,

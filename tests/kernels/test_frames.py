@@ -47,6 +47,15 @@ def test_crc32c_has_the_values_of_rfc_3720(kernels, data, crc) -> None:
     assert kernels.crc32c_many(data, [0], [len(data)]).tolist() == [crc]
 
 
+@given(st.lists(st.binary(max_size=50) | st.integers(0, 70_000).map(bytes), max_size=4))
+def test_a_crc_goes_on_over_data_whose_own_is_known(parts) -> None:
+    for module in IMPLEMENTATIONS:
+        crc = 0
+        for part in parts:
+            crc = module.crc32c_appended(crc, part, public.crc32c(part))
+        assert crc == public.crc32c(b"".join(parts))
+
+
 def test_the_mask_is_undone() -> None:
     assert public.mask_crc(0) == 0xA282EAD8
     for crc in (0, 1, 0xFFFFFFFF, 0x80000000, 0x12345678):

@@ -35,6 +35,7 @@ from shardio.kernels._compiled._blocks import slice_blocks, slice_frames  # noqa
 from shardio.kernels._compiled._encode import encode_example, encode_examples  # noqa: E402 (the same)
 from shardio.kernels._compiled._frames import (  # noqa: E402 (after the question whether they are there)
     check_frames,
+    crc32c_appended,
     crc32c_many,
     encode_frames,
     scan_frames,
@@ -49,6 +50,7 @@ from shardio.kernels._compiled._slices import gather, gather_fixed, gather_from,
 __all__ = [
     "argsort_words",
     "check_frames",
+    "crc32c_appended",
     "crc32c_many",
     "encode_example",
     "encode_examples",

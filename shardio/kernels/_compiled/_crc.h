@@ -112,6 +112,25 @@ static inline uint32_t shardio_crc(int kind, const uint8_t *p, size_t n) {
     return ~shardio_by_table(kind, ~0u, p, n);
 }
 
+/* The product of two polynomials modulo that of CRC-32C, in the reflected order of its CRCs. */
+static uint32_t shardio_product(uint32_t a, uint32_t b) {
+    uint32_t product = 0;
+    for (; a; a <<= 1) {
+        if (a >> 31) product ^= b;
+        b = b & 1 ? b >> 1 ^ 0x82F63B78u : b >> 1;
+    }
+    return product;
+}
+
+static uint32_t shardio_powers[64]; /* x to the power 8 * 2^k */
+
+/* CRC-32C of a followed by b, from the CRCs of both and the size of b: appending zeros is a multiplication. */
+static inline uint32_t shardio_join(uint32_t a, uint32_t b, uint64_t size) {
+    for (int k = 0; size; k++, size >>= 1)
+        if (size & 1) a = shardio_product(shardio_powers[k], a);
+    return a ^ b;
+}
+
 /* Fill the tables; called once while the module is loaded.  Returns whether the instruction is there. */
 static int shardio_crc_begin(void) {
     static const uint32_t polynomials[2] = {0x82F63B78u, 0xEDB88320u};
@@ -127,6 +146,8 @@ static int shardio_crc_begin(void) {
                 uint32_t crc = shardio_tables[kind][more - 1][byte];
                 shardio_tables[kind][more][byte] = crc >> 8 ^ shardio_tables[kind][0][crc & 255];
             }
+    shardio_powers[0] = 0x00800000u; /* x^8: the bit of x^0 is the highest */
+    for (int k = 1; k < 64; k++) shardio_powers[k] = shardio_product(shardio_powers[k - 1], shardio_powers[k - 1]);
     static const uint8_t zeros[SHARDIO_LANE];
     for (int part = 0; part < 4; part++)
         for (uint32_t byte = 0; byte < 256; byte++)

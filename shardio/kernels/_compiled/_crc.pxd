@@ -4,3 +4,4 @@ cdef extern from "_crc.h" nogil:
     unsigned int shardio_mask(unsigned int crc)
     int shardio_crc_begin()
     void shardio_crc_use(int instruction)
+    unsigned int shardio_join(unsigned int a, unsigned int b, unsigned long long size)

@@ -17,6 +17,7 @@ from cython.cimports.shardio.kernels._compiled._crc import (
     shardio_crc,
     shardio_crc_begin,
     shardio_crc_use,
+    shardio_join,
     shardio_mask,
 )
 
@@ -248,3 +249,7 @@ def crc32c_many(buffer, starts, stops):
         for row in range(first.shape[0]):
             out[row] = shardio_crc(0, cython.address(data[0]) + first[row], last[row] - first[row])
     return crcs
+
+
+def crc32c_appended(value, data, crc):
+    return shardio_join(value, crc, len(as_bytes(data)))

@@ -6,6 +6,7 @@ from shardio.kernels._reference._blocks import slice_blocks, slice_frames
 from shardio.kernels._reference._encode import encode_example, encode_examples, encode_sequence_example
 from shardio.kernels._reference._frames import (
     check_frames,
+    crc32c_appended,
     crc32c_many,
     encode_frames,
     scan_frames,
@@ -17,6 +18,7 @@ from shardio.kernels._reference._slices import gather, gather_fixed, gather_from
 __all__ = [
     "argsort_words",
     "check_frames",
+    "crc32c_appended",
     "crc32c_many",
     "encode_example",
     "encode_examples",

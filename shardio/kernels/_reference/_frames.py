@@ -25,6 +25,7 @@ from shardio.kernels._arguments import (
     check_kind,
     too_long,
 )
+from shardio.kernels._checksums import crc32c
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -231,3 +232,9 @@ def crc32c_many(buffer: Any, starts: ArrayLike, stops: ArrayLike) -> NDArray[np.
     data = as_bytes(buffer)
     first, last = as_bounds(starts, stops, data.size)
     return _payload_crcs(data, first, last, "crc32c")
+
+
+def crc32c_appended(value: int, data: Any, crc: int) -> int:
+    """Compute the CRC-32C of bytes whose own is `value`, followed by `data`, whose own is `crc` and known."""
+    del crc  # here a pass over the data costs less than the arithmetic that joins two CRCs
+    return crc32c(data, value)
