@@ -22,7 +22,8 @@ def extensions() -> list[Extension]:
         return []
     if sys.byteorder != "little":
         return []
-    flags = [] if os.name == "nt" else ["-O3"]
+    # Debugging symbols would be most of the wheel.
+    flags = [] if os.name == "nt" else ["-O3", "-g0"]
     modules = [
         Extension(
             f"shardio.kernels._compiled.{source.stem}",
