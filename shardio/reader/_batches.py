@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from shardio.errors import ShardioError
     from shardio.reader._damage import Damage
-    from shardio.reader._iterate import Placed
+    from shardio.reader._lookup import Placed
     from shardio.reader._source import Source
 
 __all__ = ["in_lists", "iterate_placed", "undamaged_columns"]

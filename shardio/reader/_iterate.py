@@ -6,7 +6,7 @@ import contextlib
 import itertools
 from bisect import bisect_right
 from collections import deque
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -20,13 +20,11 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from shardio.reader._lookup import Placed
     from shardio.reader._shard import OpenShard
     from shardio.reader._source import Source
 
-__all__ = ["Placed", "Run", "block_runs", "iterate_payloads", "iterate_runs"]
-
-# Where payloads lie: a buffer, and int64 starts and stops in it.
-Placed: TypeAlias = "tuple[Any, NDArray[np.int64], NDArray[np.int64]]"
+__all__ = ["Run", "block_runs", "iterate_payloads", "iterate_runs"]
 
 # Stored bytes of one run: large enough for a bucket's latency and for NumPy's, small enough to hold several.
 _RUN_BYTES = 1 << 20

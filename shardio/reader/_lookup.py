@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -19,7 +19,10 @@ if TYPE_CHECKING:
     from shardio.reader._pool import ShardPool
     from shardio.reader._shard import OpenShard
 
-__all__ = ["lookup", "physical_rows"]
+__all__ = ["Placed", "lookup", "physical_rows", "place_together"]
+
+# Where payloads lie: a buffer, and int64 starts and stops in it.
+Placed: TypeAlias = "tuple[Any, NDArray[np.int64], NDArray[np.int64]]"
 
 # Blocks and decoded bytes that are held at once; a batch over more is read in several goes.
 _MOST_BLOCKS = 256
@@ -37,6 +40,9 @@ def lookup(pool: ShardPool, stops: NDArray[np.int64], positions: NDArray[np.int6
         stops: int64[shards], live rows in this and all earlier shards.
         positions: int64, each within `[0, stops[-1])`; any order, repeats allowed.
     """
+    placed = place_together(pool, stops, positions)
+    if placed is not None:
+        return kernels.slice_records(*placed)
     order = np.argsort(positions, kind="stable")
     ordered = positions[order]
     shards = np.searchsorted(stops, ordered, side="right")
@@ -61,6 +67,19 @@ def lookup(pool: ShardPool, stops: NDArray[np.int64], positions: NDArray[np.int6
     for place, payload in zip(order.tolist(), payloads, strict=True):
         out[place] = payload
     return out
+
+
+def place_together(pool: ShardPool, stops: NDArray[np.int64], positions: NDArray[np.int64]) -> Placed | None:
+    """Return where the payloads at some positions lie, in the order given, if that is in one mapped shard as
+    they are; else None.  Arguments are those of `lookup`.
+    """  # noqa: D205 - one thought
+    if not len(positions):
+        return None
+    number = int(np.searchsorted(stops, positions[0], side="right"))
+    before = int(stops[number - 1]) if number else 0
+    if int(positions.min()) < before or int(positions.max()) >= int(stops[number]):
+        return None
+    return pool.get(number).direct(physical_rows(pool, number, positions - before))
 
 
 def physical_rows(pool: ShardPool, number: int, live: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -14,7 +14,7 @@ from shardio.errors import ShardioError
 from shardio.reader._batches import in_lists, iterate_placed, undamaged_columns
 from shardio.reader._damage import Damage
 from shardio.reader._iterate import iterate_payloads
-from shardio.reader._lookup import lookup
+from shardio.reader._lookup import lookup, place_together
 from shardio.reader._undamaged import decode_undamaged, iterate_undamaged
 
 if TYPE_CHECKING:
@@ -141,8 +141,11 @@ class Records(Sequence[Any]):
             offsets for ragged features. Without a schema the one column `"payload"`, a list of bytes.
         """
         wanted = self._positions(positions)
-        payloads = lookup(self.source.pool, self.source.stops, wanted)
-        return {"payload": payloads} if self.source.codec is None else self._decode_columns(payloads, wanted)
+        where = (self.source.pool, self.source.stops, wanted)
+        if self.source.codec is None:
+            return {"payload": lookup(*where)}
+        # Parsed where they lie, if that is in one place; else brought together first.
+        return self._decode_columns(place_together(*where) or lookup(*where), wanted)
 
     def select(self, positions: ArrayLike) -> Self:
         """Return a reader of these positions, in this order; for lookup and `MapDataset`."""
