@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import pytest
 
 from shardio.errors import FormatError, NotFoundError, StorageError
-from shardio.storage import ShortReadError, Store, connect
+from shardio.storage import ShortReadError, Store, Tuning, connect
 from tests.servers.web import folder_server
 from tests.suites.store import CONTENT, NAMES, answer_of_child
 
@@ -120,7 +120,9 @@ def test_a_server_without_ranges_is_explained(folder: pathlib.Path) -> None:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         for engine in ("fsspec", "obstore"):
-            store = connect(f"http://127.0.0.1:{server.server_port}/root", engine=engine)
+            store = connect(
+                f"http://127.0.0.1:{server.server_port}/root", engine=engine, tuning=Tuning(backoff=0.001)
+            )
             with pytest.raises(StorageError, match="range request"):
                 store.open("a").read(10, 20)
         server.shutdown()

@@ -36,6 +36,7 @@ class TestMotoWithObstore(S3Laws):
 class TestMinistack(S3Laws):
     # What it lacks is told apart from what we lack: real S3 takes all the names.
     engine = "obstore"
+    start_method = None  # told once is enough
     fork_error = "forked after obstore was used"
 
     @pytest.fixture
