@@ -150,7 +150,12 @@ def _reading(root: Path, records: int) -> dict[str, Contestant]:
         for row in range(0, records, BATCH):
             examples.read_batch(np.arange(row, min(row + BATCH, records)))
 
+    def batches() -> None:
+        for _ in shardio.open(root / "examples").iter_batches(BATCH):
+            pass
+
     return {
+        "disk: iter_batches": (records, batches),
         "disk: stream, no thread": (records, lambda: stream(0)),
         "disk: stream, 2 threads": (records, lambda: stream(2)),
         "disk: read_batch": (records, read_batches),
@@ -192,6 +197,10 @@ def _small(root: Path, records: int, small: list[bytes]) -> dict[str, Contestant
         for _ in shardio.stream(ds, global_batch=LIST, shuffle=False, remainder="keep", num_threads=threads):
             pass
 
+    def batches() -> None:
+        for _ in shardio.open(root / "small").iter_batches(LIST):
+            pass
+
     def lists() -> None:
         ds = shardio.open(root / "small")
         for row in range(0, records, LIST):
@@ -209,8 +218,8 @@ def _small(root: Path, records: int, small: list[bytes]) -> dict[str, Contestant
                 add(record)
 
     return {
+        "small: iter_batches": (records, batches),
         "small: stream, no thread": (records, lambda: stream(0)),
-        "small: stream, 2 threads": (records, lambda: stream(2)),
         "small: one by one": (records, one_by_one),
         "small: read lists": (records, lists),
         "write small": (records, write),
@@ -302,23 +311,62 @@ def _arrow(root: Path, records: int, small: list[bytes]) -> dict[str, Contestant
     return {"Arrow lists, not verified": (records, lists)}
 
 
-# Name of the claim, who, against whom, and how many times as fast it has to be.
+# Rows of the table in docs/performance.md: what is done, by whom of ours; the peer's name there and here; how
+# many times as fast it has to be.
 CLAIMS = (
-    ("batch parse", "parse in place", "tf.io.parse_example", 4.0),
-    ("batch parse", "parse in place", "parse, protobuf to NumPy", 50.0),
-    ("batch parse of lists", "parse_examples of lists", "tf.io.parse_example", None),
-    ("disk to columns, one thread", "disk: stream, no thread", "tf.data batch and parse", 3.0),
-    ("disk to columns, two threads", "disk: stream, 2 threads", "tf.data batch and parse", 3.0),
-    ("fallback", "parse, reference", "parse, protobuf to NumPy", 1.0),
-    ("encode", "encode by the schema", "encode, protobuf messages", 3.0),
-    ("encode", "encode_example", "encode, protobuf messages", 3.0),
-    ("lists of small records", "small: stream, no thread", "bagz lists, not verified", 1.2),
-    ("lists of small records", "small: stream, no thread", "Arrow lists, not verified", 1.2),
-    ("lists of small records", "small: stream, 2 threads", "bagz lists, not verified", 1.2),
-    ("lists of small records", "small: stream, 2 threads", "Arrow lists, not verified", 1.2),
-    ("lists of small records", "small: read lists", "bagz lists, not verified", 1.2),
-    ("lists of small records", "small: stream, no thread", "tf.data lists", None),
-    ("write small records", "write small", "tf.io.TFRecordWriter", 1.5),
+    ("parse a batch in place, `kernels.parse_examples`", "parse in place", "`tf.io.parse_example`", "", 4.0),
+    ("the same", "parse in place", "protobuf to NumPy", "parse, protobuf to NumPy", 50.0),
+    (
+        "parse a list of `bytes` to columns with `bytes` objects, `codecs.parse_examples`",
+        "parse_examples of lists",
+        "`tf.io.parse_example`",
+        "",
+        None,
+    ),
+    (
+        "read, verify and parse from disk, `iter_batches`",
+        "disk: iter_batches",
+        "`tf.data` batch and parse",
+        "",
+        3.0,
+    ),
+    (
+        "`shardio.stream(shuffle=False)` without threads",
+        "disk: stream, no thread",
+        "`tf.data` batch and parse",
+        "",
+        3.0,
+    ),
+    ("the same with two threads", "disk: stream, 2 threads", "`tf.data` batch and parse", "", 3.0),
+    ("`read_batch` of consecutive positions", "disk: read_batch", "`tf.data` batch and parse", "", 3.0),
+    (
+        "without the compiled kernels, the parser",
+        "parse, reference",
+        "protobuf to NumPy",
+        "parse, protobuf to NumPy",
+        1.0,
+    ),
+    ("encode by a schema", "encode by the schema", "protobuf messages", "encode, protobuf messages", 3.0),
+    ("`codecs.encode_example`", "encode_example", "protobuf messages", "encode, protobuf messages", 3.0),
+    *(
+        (row, who, whom, "", wanted)
+        for row, who, least in (
+            ("small records, verified, `iter_batches` of 200", "small: iter_batches", 1.2),
+            ("small records, verified, iterated one by one", "small: one by one", None),
+            (
+                "small records, verified, `stream` in lists of 200, without threads",
+                "small: stream, no thread",
+                None,
+            ),
+            ("small records, verified, `read` of 200 positions", "small: read lists", None),
+        )
+        for whom, wanted in (
+            ("bagz lists, not verified", least),
+            ("Arrow lists, not verified", least),
+            ("`tf.data` lists", None),
+        )
+    ),
+    ("write small records, `DatasetWriter`", "write small", "`TFRecordWriter`", "tf.io.TFRecordWriter", 1.5),
 )
 
 
@@ -396,7 +444,7 @@ def main() -> None:
     """Measure and print, or be one of the processes."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--records", type=int, default=500_000)
-    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--peers", help="an interpreter with tensorflow, bagz, pyarrow")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--serve", choices=("shardio", "peers"), help=argparse.SUPPRESS)
@@ -409,15 +457,17 @@ def main() -> None:
     if options.json:
         print(json.dumps(medians, indent=2))
         return
-    print("microseconds per record, median     wall      cpu")
+    print("microseconds per record, median  cpu     wall")
     for name, (wall, cpu) in medians.items():
-        print(f"{name:32}{wall:8.3f} {cpu:8.3f}")
-    print(f"\n{'times as fast as':84}{'wall':>6} {'cpu':>8} {'wanted':>8}")
-    for claim, who, whom, wanted in CLAIMS:
+        print(f"{name:32}{cpu:8.3f} {wall:8.3f}")
+    print("\n| work | shardio | peer | ratio of processor time | of wall time | wanted |")
+    print("|---|---|---|---|---|---|")
+    for row, who, peer, name, wanted in CLAIMS:
+        whom = name or peer.replace("`", "")
         if who in medians and whom in medians:
-            wall, cpu = (theirs / ours for theirs, ours in zip(medians[whom], medians[who], strict=True))
-            least = "" if wanted is None else f"{wanted:8.1f}"
-            print(f"{claim:30}{who:27}{whom:27}{wall:6.2f} {cpu:8.2f} {least}")
+            (wall, cpu), (their_wall, their_cpu) = medians[who], medians[whom]
+            found = f"{their_cpu / cpu:.2f} | {their_wall / wall:.2f} | {wanted or ''}"
+            print(f"| {row} | {cpu:.3f} | {peer} {their_cpu:.3f} | {found} |")
 
 
 if __name__ == "__main__":
