@@ -107,7 +107,7 @@ def faulty(policy: Policy) -> Iterator[None]:
     # Everywhere that a room turns a URL into a store.
     entrances = [
         (module, way)
-        for name, module in list(sys.modules.items())
+        for name, module in sys.modules.copy().items()
         for way, (true, _) in replaced.items()
         if name.startswith("shardio.") and getattr(module, way, None) is true
     ]

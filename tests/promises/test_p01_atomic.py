@@ -52,7 +52,7 @@ def check_alive(url: str, deed: Deed, *, acknowledged: bool, unknown: bool = Tru
         return
     with shardio.DatasetWriter(url, mode="append") as out:
         out.write(b"and on", "a")
-    assert seen(url) == {**found, "a": [*found["a"], b"and on"]}
+    # Looked at once, after gc, which leaves the latest version as it is.
     shardio.gc(url, keep=1, dry_run=False)
     assert seen(url) == {**found, "a": [*found["a"], b"and on"]}
 

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 
 import pytest
 
 import shardio
+from shardio.storage import Tuning
 from tests.promises.appends import append_at_once, check_none_lost_or_doubled
 from tests.promises.places import fresh
 from tests.servers.proxy import Exchange, proxy
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Hasty(Tuning):
+    """The same retries, without the waits between them."""
+
+    backoff: float = 0.01
+    max_backoff: float = 0.1
+    retry_burst: float = 1e6
 
 
 class Losing:
@@ -27,6 +38,7 @@ class Losing:
 
 def test_no_commit_is_lost_or_doubled_when_replies_are(s3, tmp_path, monkeypatch, long):
     """P2: a proxy that drops 30 % of the replies; 8 writers x many appends; exact multiset of records."""
+    monkeypatch.setattr("shardio.storage._reads.Tuning", Hasty)
     url = fresh("s3", tmp_path)
     shardio.DatasetWriter(url).close()
     with proxy(s3) as relay:

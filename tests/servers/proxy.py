@@ -49,13 +49,16 @@ class Proxy:
         self.lost = 0
 
     async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(OSError, asyncio.IncompleteReadError):
-            to_reader, to_writer = await asyncio.open_connection(*self._upstream)
-            try:
-                await _Link(self, (reader, writer), (to_reader, to_writer)).run()
-            finally:
-                to_writer.close()
-        writer.close()
+        try:
+            with contextlib.suppress(OSError, asyncio.IncompleteReadError):
+                to_reader, to_writer = await asyncio.open_connection(*self._upstream)
+                try:
+                    await _Link(self, (reader, writer), (to_reader, to_writer)).run()
+                finally:
+                    to_writer.close()
+        finally:
+            # Also where the proxy ends while somebody is connected.
+            writer.close()
 
 
 class _Link:
@@ -141,6 +144,9 @@ def proxy(upstream: str) -> Iterator[Proxy]:
         for task in list(tasks):
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        # Connections that were closed are let go in the rounds after.
+        for _ in range(3):
+            await asyncio.sleep(0)
 
     listening = loop.run_until_complete(start())
     relay.url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
