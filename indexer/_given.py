@@ -94,8 +94,9 @@ class GivenFramer:
             yield Run(held[max(gap, 0) :])
         self._held, self._offset = b"", low + len(held)
 
-    def end(self) -> Iterator[Run]:
+    def end(self, *, cut: bool = False) -> Iterator[Run]:
         """Yield what is left: nothing, where the index and the bytes agree."""
+        del cut  # the index says where records end
         if self._next < len(self._stops):
             raise StaleIndexError(
                 "the existing index goes on after the end of the shard",

@@ -41,8 +41,10 @@ class LineFramer:
             yield Run(piece[last:])
             self._open = True
 
-    def end(self) -> Iterator[Run]:
+    def end(self, *, cut: bool = False) -> Iterator[Run]:
         """Yield the end of a last line without a line feed."""
-        if self._open:
+        if self._open and cut:
+            yield Run(b"", reason="damage: the last line is cut short")
+        elif self._open:
             self.notes["the last line has no line feed"] += 1
             yield Run(b"", np.zeros(1, np.int64))

@@ -2,14 +2,15 @@
 
 Where every member holds whole frames within the limits, members become blocks (`MemberBlocks`) and records
 can be looked up; otherwise the object is a stream.  Both are tried in one pass.
+
+Salvage steps over a damaged member, where nothing of it was handed on yet: the next one is the first that
+begins with the magic, decodes, has the checksum that it says, and is followed by another one or by the end.
 """
 
 from __future__ import annotations
 
 import zlib
 from typing import TYPE_CHECKING, Any, NamedTuple
-
-import numpy as np
 
 from shardio import kernels
 from shardio.errors import FormatError
@@ -18,13 +19,10 @@ from shardio.format import Compression
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from numpy.typing import NDArray
-
     from shardio.format import Limits
-    from shardio.metadata import IndexBuilder
-    from shardio_indexer._runs import Run, Salvage
+    from shardio_indexer._runs import Salvage
 
-__all__ = ["Member", "MemberBlocks", "decode_members", "is_compressed"]
+__all__ = ["MOST_MEMBER", "Member", "decode_members", "is_compressed"]
 
 _GZIP = b"\x1f\x8b"
 _ZSTD = b"\x28\xb5\x2f\xfd"
@@ -35,7 +33,12 @@ _GZIP_SIP = 64 << 10
 # What a Zstandard frame says of itself lies within so many bytes.
 _FRAME_HEADER = 18
 # A member of more is a stream: as a block it would be decoded whole for each record.
-_MOST_MEMBER = 4 << 20
+MOST_MEMBER = 4 << 20
+# Stored bytes that are looked at for one member, and that may lie between two.
+_LOOK = 8 << 20
+_MOST_DAMAGE = 32 << 20
+# A reader decodes about a mebibyte at a time; where that fails, it has none of it.
+_DOUBTFUL = 2 << 20
 
 
 class Member(NamedTuple):
@@ -46,6 +49,7 @@ class Member(NamedTuple):
         decoded_bytes: what it decodes to.
         reason: why it can hold no records, or None.
         block: it may be a block: its size is declared, its window within the limit.
+        stepped_over: it is damage, and other members follow.
     """
 
     stored_bytes: int
@@ -53,6 +57,7 @@ class Member(NamedTuple):
     decoded_bytes: int
     reason: str | None = None
     block: bool = True
+    stepped_over: bool = False
 
 
 def is_compressed(head: bytes) -> Compression | None:
@@ -63,19 +68,40 @@ def is_compressed(head: bytes) -> Compression | None:
 
 
 def decode_members(
-    pieces: Iterable[bytes | memoryview], compression: Compression, salvage: Salvage
+    pieces: Iterable[bytes | memoryview],
+    compression: Compression,
+    salvage: Salvage,
+    *,
+    step_over: bool = False,
 ) -> Iterator[bytes | Member]:
     """Yield decoded bytes as they come, and a `Member` where one ends.
+
+    Args:
+        pieces: the stored bytes.
+        compression: of them.
+        salvage: leave damage out.
+        step_over: a damaged member may be left out alone, and not all that follows it too.
 
     Raises:
         FormatError: the bytes do not decode, end in the middle, or others follow; `start` is a stored offset.
     """
-    stored = _Stored(pieces)
+    errors = (FormatError, zlib.error, _zstd_error(compression))
+    stored = _Stored(pieces, keep=salvage.wanted)
     members = 0
     while head := stored.peek(_FRAME_HEADER):
+        # What may yet turn out to be damaged is held, as far as it could be a block.
+        held: list[bytes] = []
         try:
-            yield from _decode_one(stored, head, compression, salvage.limits, first=not members)
-        except (FormatError, zlib.error, _zstd_error(compression)) as error:
+            for part in _decode_one(stored, head, compression, salvage.limits, first=not members):
+                if isinstance(part, Member):
+                    yield from held
+                    yield part
+                    break
+                held.append(part)
+                stored.keeps = stored.keeps and stored.decoded <= MOST_MEMBER
+                if not stored.keeps:
+                    yield from _all_but_last(held, _DOUBTFUL if salvage.wanted else 0)
+        except errors as error:
             what = error.what if isinstance(error, FormatError) else "a compressed file does not decode"
             if not salvage.wanted:
                 raise FormatError(
@@ -84,10 +110,23 @@ def decode_members(
                     found=None if isinstance(error, FormatError) else str(error),
                     advice="fetch it again, or index what decodes with --salvage",
                 ) from error
-            while stored.fill():
-                stored.take(len(stored.window))
-            yield stored.member(reason=f"damage: {what}")
+            if stored.keeps and step_over and _find_next(stored, compression, salvage.limits):
+                yield stored.member(reason=f"damage: {what}", stepped_over=True)
+            else:
+                # What was decoded just before an error is not handed out by every decoder.
+                yield from _all_but_last(held, 0 if isinstance(error, FormatError) else _DOUBTFUL)
+                while stored.fill():
+                    stored.take(len(stored.window))
+                yield stored.member(reason=f"damage: {what}")
         members += 1
+
+
+def _all_but_last(held: list[bytes], size: int) -> Iterator[bytes]:
+    """Yield, and take out, what was held but for so many bytes at its end, or somewhat more."""
+    count = sum(map(len, held))
+    while held and count - len(held[0]) >= size:
+        count -= len(held[0])
+        yield held.pop(0)
 
 
 class _Stored:
@@ -97,11 +136,14 @@ class _Stored:
         window: the next bytes.
         offset: bytes taken.
         decoded: what the member under way decoded to.
+        keeps: the stored bytes of the member under way are kept, and `back` is possible.
     """
 
-    def __init__(self, pieces: Iterable[bytes | memoryview]) -> None:
+    def __init__(self, pieces: Iterable[bytes | memoryview], *, keep: bool = False) -> None:
         self.window = memoryview(b"")
         self.offset = self.decoded = 0
+        self.keeps = self._keep = keep
+        self._kept: list[memoryview] = []
         self._pieces = iter(pieces)
         self._begin = self._crc = 0
 
@@ -122,14 +164,72 @@ class _Stored:
     def take(self, size: int) -> None:
         """Take bytes off the window."""
         self._crc = kernels.crc32c(self.window[:size], self._crc)
+        if self.keeps:
+            self._kept.append(self.window[:size])
+            self.keeps = self.taken + size <= _LOOK
         self.offset += size
         self.window = self.window[size:]
 
-    def member(self, *, reason: str | None = None, block: bool = True) -> Member:
+    @property
+    def taken(self) -> int:
+        """How many bytes of the member under way were taken."""
+        return self.offset - self._begin
+
+    def back(self) -> None:
+        """Put back what was taken of the member under way."""
+        self.window = memoryview(b"".join([*self._kept, self.window]))
+        self._kept.clear()
+        self.offset, self._crc, self.decoded, self.keeps = self._begin, 0, 0, False
+
+    def member(self, *, reason: str | None = None, block: bool = True, stepped_over: bool = False) -> Member:
         """Return what was taken since the last call as a member."""
-        found = Member(self.offset - self._begin, self._crc, self.decoded, reason, block)
+        found = Member(self.taken, self._crc, self.decoded, reason, block, stepped_over)
         self._begin, self._crc, self.decoded = self.offset, 0, 0
+        self._kept.clear()
+        self.keeps = self._keep
         return found
+
+
+def _find_next(stored: _Stored, compression: Compression, limits: Limits) -> bool:
+    """Take the damaged member under way, up to the next whole one; return False where none is found."""
+    stored.back()
+    magic = _GZIP if compression is Compression.GZIP else _ZSTD
+    size = 1  # the member that begins here is the damaged one
+    while stored.taken <= _MOST_DAMAGE:
+        stored.take(min(size, len(stored.window)))
+        seen = stored.peek(_LOOK)
+        size = seen.find(magic)
+        if size < 0:
+            if len(seen) < _LOOK:
+                return False
+            size = len(seen) - len(magic) + 1
+        elif size:
+            continue
+        elif _is_whole(seen, compression, limits):
+            return True
+        else:
+            size = 1
+    return False
+
+
+def _is_whole(data: bytes, compression: Compression, limits: Limits) -> bool:
+    """Tell whether a member begins here that decodes, and is followed by another one or the end."""
+    try:
+        engine, block = _engine(data[:_FRAME_HEADER], compression, limits)
+        if compression is Compression.ZSTD:
+            import zstandard
+
+            # Only a declared size bounds what is decoded here.
+            if not block or zstandard.get_frame_parameters(data).content_size > MOST_MEMBER:
+                return False
+            engine.decompress(data)
+        else:
+            engine.decompress(data, MOST_MEMBER + 1)
+    except (FormatError, zlib.error, _zstd_error(compression)):
+        return False
+    rest = engine.unused_data
+    follows = rest.startswith(_GZIP if compression is Compression.GZIP else _ZSTD) or not rest
+    return bool(engine.eof and (follows or (compression is Compression.ZSTD and _is_skippable(rest))))
 
 
 def _decode_one(
@@ -191,96 +291,3 @@ def _zstd_error(compression: Compression) -> type[Exception]:
 
 def _is_skippable(head: bytes) -> bool:
     return len(head) >= 4 and head[0] & 0xF0 == 0x50 and head[1:4] == b"\x2a\x4d\x18"
-
-
-class MemberBlocks:
-    """Members as blocks, as long as each holds whole frames.
-
-    Args:
-        index: takes the blocks as their frames become known; of use where `finish` says so.
-        limits: of a block of several records, and of one.
-
-    Attributes:
-        possible: no member has broken the rule so far.
-    """
-
-    def __init__(self, index: IndexBuilder, limits: Limits) -> None:
-        self.possible = True
-        self._index = index
-        self._most = min(_MOST_MEMBER, limits.block)
-        self._longest = limits.record + 16
-        self._members: list[Member] = []  # ended, with frames that may not have been seen yet
-        self._stops = np.empty(0, np.int64)  # decoded offsets, of the members that are no blocks yet
-        self._begin = 0  # decoded offset of the first of them
-        self._seen = 0  # decoded bytes in all runs
-
-    def add(self, run: Run) -> None:
-        """Take what the framer found."""
-        if not self.possible:
-            return
-        if run.reason is not None:
-            # Bytes without a record cannot share a block with records.
-            self._give_up()
-            return
-        if run.stops is not None:
-            self._stops = np.concatenate([self._stops, run.stops + self._seen])
-        self._seen += len(run.data)
-        self._settle()
-        if self._seen - self._begin > self._most and len(self._stops) > 1:
-            self._give_up()
-
-    def end_member(self, member: Member) -> None:
-        """Note that a member ended; its frames may be seen later."""
-        if not self.possible:
-            return
-        if member.decoded_bytes and (member.reason is not None or not member.block):
-            self._give_up()
-            return
-        self._members.append(member)
-        self._settle()
-
-    def finish(self) -> bool:
-        """Tell whether all members became blocks."""
-        return self.possible and not self._members and self._begin == self._seen
-
-    def _settle(self) -> None:
-        """Turn into blocks the members whose frames are all known."""
-        known = int(self._stops[-1]) if len(self._stops) else self._begin
-        while self._members:
-            member = self._members[0]
-            stop = self._begin + member.decoded_bytes
-            if stop > known:
-                return
-            count = int(np.searchsorted(self._stops, stop, side="right")) if member.decoded_bytes else 0
-            stops = self._stops[:count]
-            if member.decoded_bytes and (not count or int(stops[-1]) != stop):
-                self._give_up()
-                return
-            if member.decoded_bytes > (self._most if count > 1 else self._longest):
-                self._give_up()
-                return
-            self._add(member, (stops - self._begin).astype(np.uint32))
-            self._stops = self._stops[count:]
-            self._begin = stop
-            del self._members[0]
-
-    def _add(self, member: Member, stops: NDArray[np.uint32]) -> None:
-        if len(stops):
-            self._index.add_block(
-                stored_bytes=member.stored_bytes,
-                decoded_bytes=member.decoded_bytes,
-                crc32c=member.crc32c,
-                frame_stop=stops,
-            )
-        else:
-            self._index.add_gap(
-                stored_bytes=member.stored_bytes,
-                decoded_bytes=0,
-                crc32c=member.crc32c,
-                reason=member.reason or "empty member",
-            )
-
-    def _give_up(self) -> None:
-        self.possible = False
-        self._members = []
-        self._stops = np.empty(0, np.int64)

@@ -59,8 +59,8 @@ class Framer(Protocol):
             FormatError: damage, where it is not to be left out; `start` is a decoded offset.
         """
 
-    def end(self) -> Iterator[Run]:
-        """Yield the rest: there are no more bytes."""
+    def end(self, *, cut: bool = False) -> Iterator[Run]:
+        """Yield the rest: there are no more bytes, or with `cut` they were lost to damage."""
 
 
 class Salvage(NamedTuple):

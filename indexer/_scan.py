@@ -15,11 +15,13 @@ from shardio.catalog import writer_name
 from shardio.errors import ShardioError
 from shardio.format import DEFAULT_BLOCK_BYTES, DEFAULT_LIMITS, Compression, Framing, Limits, RecordCrc
 from shardio.metadata import IndexBuilder
+from shardio_indexer._both import BothWays
 from shardio_indexer._cut import BlockCutter, GapFound, least_block_bytes
 from shardio_indexer._existing import find_existing
 from shardio_indexer._given import GivenFramer
 from shardio_indexer._lines import LineFramer
-from shardio_indexer._members import Member, MemberBlocks, decode_members
+from shardio_indexer._member_blocks import MemberBlocks
+from shardio_indexer._members import Member, decode_members
 from shardio_indexer._runs import Salvage
 from shardio_indexer._sidecar import Sidecar, finish_sidecar, frames_file
 from shardio_indexer._sniff import HEAD_BYTES, Kind, sniff
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from shardio.storage import DataFile, Store
-    from shardio_indexer._runs import Bytes, Check, Framer
+    from shardio_indexer._runs import Check, Framer
 
 __all__ = ["ScanOptions", "Scanned", "scan_shard"]
 
@@ -195,38 +197,21 @@ def _scan_compressed(
     members = MemberBlocks(blocks, options.limits)
     members.possible = kind.compression is not Compression.ZLIB
     salvage = Salvage(wanted=options.salvage, limits=options.limits)
-    damage: list[GapFound] = []
-    ended: list[Member] = []
-    place = 0
-
-    def take(data: Bytes | None) -> None:
-        for run in framer.end() if data is None else framer.feed(data):
-            members.add(run)
-            cutter.take(run)
-
-    for part in decode_members(pieces, kind.compression, salvage):
-        if not isinstance(part, Member):
-            for member in ended:
-                members.end_member(member)
-            ended.clear()
-            # What decodes is what the checksum of a stream covers.
-            stream.update_crc(part)
-            take(part)
-            continue
-        if part.reason is not None and part.reason.startswith("damage"):
-            damage.append(GapFound(place, place + part.stored_bytes, part.reason))
-        place += part.stored_bytes
-        ended.append(part)
-    # A last line without its line feed ends before its member does.
-    take(None)
-    for member in ended:
-        members.end_member(member)
-    cutter.finish()
+    both = BothWays(framer, members, cutter, stream)
+    # Given offsets, and the samples of a tar file, do not begin anew where a member does.
+    anew = framer.framing in (Framing.TFRECORD, Framing.LINES) and not options.use_index
+    for part in decode_members(pieces, kind.compression, salvage, step_over=anew):
+        if isinstance(part, Member):
+            both.end_member(part, pieces.size)
+        else:
+            both.take(part)
+    both.finish()
     if members.finish():
         blocks.crc32c = pieces.crc32c
-        return _finish(blocks, damage, kind, framer)
+        return _finish(blocks, both.damage, kind, framer)
     stream.mark_stream(stored_bytes=pieces.size, crc32c=pieces.crc32c)
-    return _finish(stream, damage + cutter.gaps, kind, framer, stream=True)
+    gaps = both.damage if both.broken is None else [both.broken]
+    return _finish(stream, gaps + cutter.gaps, kind, framer, stream=True)
 
 
 def _finish(

@@ -73,7 +73,7 @@ class TarFramer:
         self._held = bytes(data[place:])
         self._offset += place
 
-    def end(self) -> Iterator[Run]:
+    def end(self, *, cut: bool = False) -> Iterator[Run]:
         """Finish the last sample; refuse an archive that was cut short, or leave the rest out."""
         if self._skip or self._held:
             what = "a tar file is cut short"
@@ -82,7 +82,9 @@ class TarFramer:
                 raise FormatError(what, start=self._offset, advice=advice)
             yield Run(self._held, reason=f"damage: {what}")
             return
-        if self._open and not self._ended:
+        if self._open and not self._ended and cut:
+            yield Run(b"", reason="damage: the sample may lack a member")
+        elif self._open and not self._ended:
             self.notes["the archive has no end mark"] += 1
             if self._key is None or self._bad:
                 yield Run(b"", reason=self._bad or _NO_SAMPLES)

@@ -75,8 +75,9 @@ class TFRecordFramer:
         if len(piece):
             yield from self._scan(piece)
 
-    def end(self) -> Iterator[Run]:
+    def end(self, *, cut: bool = False) -> Iterator[Run]:
         """Refuse a record that has no end, or leave it out."""
+        del cut  # a record says itself where it ends
         if self._in_large:
             self._refuse_cut_short()
             yield Run(b"", reason=_CUT_SHORT)

@@ -74,6 +74,8 @@ def decode_stream(
     if compression is Compression.NONE:
         yield from pieces
         return
+    # Named now: a generator may be closed when the interpreter is, and nothing can be imported.
+    errors = (zlib.error, _zstd_error()) if compression is Compression.ZSTD else zlib.error
     decoder: Any = None
     offset = 0
     for whole in pieces:
@@ -83,7 +85,7 @@ def decode_stream(
                 decoder = _new_decoder(compression, limits)
             try:
                 rest = yield from _inflate(decoder, piece)
-            except (zlib.error, _zstd_error()) as error:
+            except errors as error:
                 raise FormatError(
                     f"a {compression.name} stream does not decode", start=offset, found=str(error)
                 ) from error

@@ -62,6 +62,8 @@ class Decoder:
 
     def _decompress(self, block: int, stored: memoryview) -> Buffer:
         head = self._head
+        if block in head.gaps and not head.block_decoded_bytes[block]:
+            return b""  # it may be damage that was left out, and need not decode
         try:
             return decompress(
                 stored, head.compression, int(head.block_decoded_bytes[block]), limits=self._limits
