@@ -21,7 +21,7 @@ CHECKS: tuple[Check, ...] = ("crc32c", "crc32", "none")
 MAX_RECORD = 1 << 30  # bytes; the format's limit for one record, which a caller may raise
 MAX_BLOCK = (1 << 32) - 1  # bytes; stops of frames within a block are u32
 
-_MOST_BASE = 1 << 62  # so that a base and a stop of 32 bits can be added
+MOST_BASE = 1 << 62  # so that a base and a stop of 32 bits can be added
 
 
 class Scan(NamedTuple):
@@ -164,22 +164,31 @@ def as_frames(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.uint32]]:
     """Check where frames are said to lie: a number of rows for each block, a stop for each row.
 
-    Where frames lie is left to whoever walks over them: only there are their starts known.
+    Whether they add up is left to `check_rows`, where frames lie to whoever walks over them.
     """
     first, counts = as_offsets(bases, "bases"), as_offsets(rows, "rows")
     ends = np.ascontiguousarray(frame_stops, np.uint32)
     if first.size != counts.size or ends.ndim != 1:
         message = f"expected as many rows as bases, found {counts.size} and {first.size}"
         raise ValueError(message)
+    return first, counts, ends
+
+
+def check_rows(first: NDArray[np.int64], counts: NDArray[np.int64], ends: NDArray[np.uint32]) -> None:
+    """Check that the rows of blocks are the stops that there are, and that no base is out of this world.
+
+    Raises:
+        ValueError: the rows do not add up.
+        IndexError: a base is too large for a stop to be added.
+    """
     # Compared one by one, too: huge counts and negative ones could add up to the right sum.
     wrong = counts.size and (int(counts.min()) < 0 or int(counts.max()) > ends.size)
     if wrong or int(counts.sum()) != ends.size:
         message = f"rows: expected numbers that add up to the {ends.size} stops of frames"
         raise ValueError(message)
-    if first.size and int(first.max()) > _MOST_BASE:
-        message = f"bases: expected at most {_MOST_BASE}, found {first.max()}"
+    if first.size and int(first.max()) > MOST_BASE:
+        message = f"bases: expected at most {MOST_BASE}, found {first.max()}"
         raise IndexError(message)
-    return first, counts, ends
 
 
 def as_checks(

@@ -14,13 +14,14 @@ from cython.cimports.cpython.ref import Py_INCREF
 from cython.cimports.libc.stdint import int64_t, uint32_t
 from cython.cimports.shardio.kernels._compiled._crc import shardio_crc, shardio_crc_begin
 
-from shardio.kernels._arguments import as_bytes, as_checks, as_frames, frame_outside
+from shardio.kernels._arguments import MOST_BASE, as_bytes, as_checks, as_frames, check_rows, frame_outside
 
 COMPILED = cython.compiled
 _INSTRUCTION = bool(shardio_crc_begin())  # fills the tables of this module
 
 HEAD = cython.declare(cython.Py_ssize_t, 12)
 FRAME = cython.declare(cython.Py_ssize_t, 16)
+MOST = cython.declare(int64_t, MOST_BASE)
 
 Bytes = cython.typedef(cython.pointer(cython.const[cython.uchar]))
 
@@ -74,12 +75,30 @@ def _right(
     return count == 0 or before == length
 
 
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def _add_up(
+    bases: cython.const[int64_t][::1], counts: cython.const[int64_t][::1], total: int64_t
+) -> cython.bint:
+    """Do what `check_rows` does, in a tenth of the time, and leave it to say what is wrong."""
+    block: cython.Py_ssize_t
+    for block in range(counts.shape[0]):
+        if counts[block] < 0 or counts[block] > total or bases[block] > MOST:
+            return False
+        total -= counts[block]
+    return total == 0
+
+
 def slice_frames(buffer, bases, rows, frame_stops):
     data: cython.const[cython.uchar][::1] = as_bytes(buffer)
     firsts: cython.const[int64_t][::1]
     counts: cython.const[int64_t][::1]
     stops: cython.const[uint32_t][::1]
-    firsts, counts, stops = as_frames(bases, rows, frame_stops)
+    first_, counts_, stops_ = as_frames(bases, rows, frame_stops)
+    firsts, counts, stops = first_, counts_, stops_
+    if not _add_up(firsts, counts, stops.shape[0]):
+        check_rows(first_, counts_, stops_)
     first: Bytes = cython.address(data[0]) if data.shape[0] else cython.NULL
     block: cython.Py_ssize_t
     row: cython.Py_ssize_t = 0
@@ -95,7 +114,10 @@ def slice_blocks(buffer, bases, rows, frame_stops, checks):
     firsts: cython.const[int64_t][::1]
     counts: cython.const[int64_t][::1]
     stops: cython.const[uint32_t][::1]
-    firsts, counts, stops = as_frames(bases, rows, frame_stops)
+    first_, counts_, stops_ = as_frames(bases, rows, frame_stops)
+    firsts, counts, stops = first_, counts_, stops_
+    if not _add_up(firsts, counts, stops.shape[0]):
+        check_rows(first_, counts_, stops_)
     lengths: cython.const[int64_t][::1]
     frame_crcs: cython.const[uint32_t][::1]
     crcs: cython.const[uint32_t][::1]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from shardio.kernels._arguments import as_bytes, as_checks, as_frames, frame_outside
+from shardio.kernels._arguments import as_bytes, as_checks, as_frames, check_rows, frame_outside
 from shardio.kernels._reference._frames import crc32c_many
 from shardio.kernels._reference._slices import slice_records
 
@@ -36,6 +36,7 @@ def slice_frames(buffer: Any, bases: ArrayLike, rows: ArrayLike, frame_stops: Ar
     """
     data = as_bytes(buffer)
     first, counts, ends = as_frames(bases, rows, frame_stops)
+    check_rows(first, counts, ends)
     stops = ends + np.repeat(first, counts)
     starts = np.empty_like(stops)
     starts[1:] = stops[:-1]
@@ -61,6 +62,7 @@ def slice_blocks(
     """
     data = as_bytes(buffer)
     first, counts, ends = as_frames(bases, rows, frame_stops)
+    check_rows(first, counts, ends)
     sizes, frame_crcs, crcs = as_checks(checks, first.size)
     # Compared without a sum that could overflow.
     if bool(((first < 0) | (sizes < 0) | (sizes > data.size) | (first > data.size - sizes)).any()):
