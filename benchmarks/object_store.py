@@ -1,17 +1,18 @@
 """Datasets in a bucket: streaming and random lookups, against raw clients and against other libraries.
 
-    python benchmarks/object_store.py --peers PEERS/bin/python
+    python benchmarks/object_store.py --peers PEERS/bin/python [--json]
 
 PEERS is an environment with `mosaicml-streaming litdata webdataset`; without it they are left out.  All
 contestants read from one server of `range_server.py`, with 0 and with 20 ms of latency added; each run is a
-process of its own, rounds are interleaved, figures are medians.  Compare within one run only: client and
-server share the machine.
+process of its own, rounds are interleaved, figures are medians.  No round is begun that would not end within
+`--minutes`.  Compare within one run only: client and server share the machine.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import importlib.machinery
 import json
 import os
 import platform
@@ -29,10 +30,14 @@ if TYPE_CHECKING:
 
 RECORD = 8192
 SHARD = 16 << 20
-PIECE = 2 << 20  # of the raw clients: what shardio's stream asks for at once, on average
+PIECE = 2 << 20  # of the raw clients, and of shardio's stream where its plan is told to
 IN_FLIGHT = 24
 BATCH = 256
-KEYS = {"AWS_ACCESS_KEY_ID": "x", "AWS_SECRET_ACCESS_KEY": "y", "AWS_DEFAULT_REGION": "us-east-1"}
+KEYS = {
+    "AWS_ACCESS_KEY_ID": "x",
+    "AWS_SECRET_ACCESS_KEY": "y",
+    "AWS_DEFAULT_REGION": "us-east-1",
+}
 
 
 # ------------------------------------------------------------------------------------------------ the data
@@ -75,7 +80,7 @@ def prepare_peers(folder: Path, count: int) -> None:
     for number, record in enumerate(records(count)):
         writer[number] = record
     writer.done()
-    writer.merge()
+    writer._merge_no_wait()  # noqa: SLF001 - `merge` waits for workers that there are not
     (root / "wds").mkdir()
     with webdataset.ShardWriter(str(root / "wds" / "%05d.tar"), maxsize=SHARD, verbose=0) as tar:
         for number, record in enumerate(records(count)):
@@ -92,6 +97,7 @@ def stub_torchvision() -> None:
     except Exception:  # noqa: BLE001 - whatever it fails with
         for name in ("", ".datasets", ".transforms", ".transforms.functional"):
             module = mock.MagicMock()
+            module.__spec__ = importlib.machinery.ModuleSpec("torchvision" + name, None)
             module.VisionDataset = object
             sys.modules["torchvision" + name] = module
 
@@ -114,19 +120,25 @@ def open_shardio(url: str, engine: str) -> Any:
     )
 
 
-def stream_shardio(url: str, engine: str = "obstore", *, shuffle: bool = True) -> Iterator[int]:
-    """Shuffled, verified batches."""
+def stream_shardio(url: str, engine: str = "obstore", *, large: bool = False) -> Iterator[int]:
+    """Shuffled, verified batches; by the default plan, whose chunks are small where the dataset is."""
     import shardio
 
     __import__("s3fs")
+    plan = shardio.Plan(ranks=4, chunk_bytes=PIECE, window=2 * PIECE // RECORD) if large else None
     yield 0
     ds = open_shardio(url, engine)
-    for batch in shardio.stream(ds, global_batch=BATCH, seed=1, shuffle=shuffle, remainder="keep"):
+    for batch in shardio.stream(ds, global_batch=BATCH, seed=1, plan=plan, remainder="keep"):
         yield sum(map(len, batch["payload"]))
 
 
-def stream_shardio_s3fs(url: str) -> Iterator[int]:
-    return stream_shardio(url, "fsspec")
+def stream_shardio_large(url: str) -> Iterator[int]:
+    """The same in chunks as large as the pieces of the raw clients."""
+    return stream_shardio(url, large=True)
+
+
+def stream_shardio_large_s3fs(url: str) -> Iterator[int]:
+    return stream_shardio(url, "fsspec", large=True)
 
 
 def iterate_shardio(url: str) -> Iterator[int]:
@@ -230,7 +242,10 @@ def stream_mds(url: str) -> Iterator[int]:
 def stream_litdata(url: str, workers: int = 0) -> Iterator[int]:
     """LitData's StreamingDataset and its loader."""
     from litdata import StreamingDataLoader, StreamingDataset
+    from litdata.streaming import downloader
 
+    # It has no option for a server without TLS.
+    downloader._OBSTORE_CLIENT_OPTIONS["allow_http"] = True  # noqa: SLF001 - as above
     with tempfile.TemporaryDirectory() as local:
         keys = {"aws_access_key_id": "x", "aws_secret_access_key": "y", "region_name": "us-east-1"}
         yield 0
@@ -326,6 +341,31 @@ def raw_batched_obstore(url: str) -> Iterator[int]:
             yield BATCH * RECORD
 
 
+def raw_batched_obstore_ranges(url: str) -> Iterator[int]:
+    """`obstore.get_ranges_async`, one call for the ranges of a shard: the least that Python can do for it."""
+    import asyncio
+    import itertools
+
+    import obstore
+
+    store, batches = raw_obstore_store(url), recorded(url)
+
+    async def fetch(batch: list[tuple[str, int, int]]) -> None:
+        groups = itertools.groupby(sorted(batch), key=lambda place: place[0])
+        calls = []
+        for key, places in groups:
+            _, starts, stops = zip(*places, strict=True)
+            calls.append(obstore.get_ranges_async(store, key, starts=starts, ends=stops, coalesce=0))
+        await asyncio.gather(*calls)
+
+    with asyncio.Runner() as runner:
+        runner.run(fetch(batches[0]))
+        yield 0
+        for batch in batches:
+            runner.run(fetch(batch))
+            yield BATCH * RECORD
+
+
 def raw_batched_s3fs(url: str) -> Iterator[int]:
     """`s3fs.cat_file` on the same ranges, 32 at once."""
     import asyncio
@@ -390,8 +430,9 @@ def look_up_litdata(url: str, count: int = 300) -> Iterator[int]:
 STREAMS: dict[str, Any] = {
     "raw obstore": stream_raw_obstore,
     "raw s3fs": stream_raw_s3fs,
-    "shardio.stream, obstore": stream_shardio,
-    "shardio.stream, s3fs": stream_shardio_s3fs,
+    "shardio.stream, obstore, default plan": stream_shardio,
+    "shardio.stream, obstore, chunks of 2 MiB": stream_shardio_large,
+    "shardio.stream, s3fs, chunks of 2 MiB": stream_shardio_large_s3fs,
     "for record in ds, obstore": iterate_shardio,
 }
 SINGLE: dict[str, Any] = {
@@ -400,6 +441,7 @@ SINGLE: dict[str, Any] = {
 }
 BATCHED: dict[str, Any] = {
     "raw obstore, the same ranges": raw_batched_obstore,
+    "raw obstore, get_ranges by shard": raw_batched_obstore_ranges,
     "raw s3fs, the same ranges": raw_batched_s3fs,
     "shardio, obstore": look_up_batched,
     "shardio, s3fs": look_up_batched_s3fs,
@@ -463,56 +505,120 @@ def server(folder: Path, latency: float) -> Iterator[str]:
             process.communicate()
 
 
-def one(python: str, table: str, name: str, url: str, folder: Path) -> dict[str, float]:
-    """Measure one contestant in a process of its own."""
-    command = [python, "-W", "ignore", __file__, "--one", table, name, url]
+def one(python: str, table: str, name: str, url: str, folder: Path) -> dict[str, float] | str:
+    """Measure one contestant in a process of its own; return why there is no figure where it failed."""
+    # -P: `streaming` is MosaicML's package, not the file beside this one.
+    command = [python, "-P", "-W", "ignore", __file__, "--one", table, name, url]
     environment = {**os.environ, **KEYS, "BENCH_FOLDER": str(folder)}
-    done = subprocess.run(
-        command, capture_output=True, text=True, check=False, env=environment, timeout=600, cwd=folder
-    )
-    if done.returncode:
-        sys.exit(f"{name}: exit {done.returncode}: {done.stderr}")
-    found: dict[str, float] = json.loads(done.stdout.strip().splitlines()[-1])
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=False, env=environment, timeout=120, cwd=folder
+        )
+    except subprocess.TimeoutExpired:
+        return "no end within two minutes"
+    last = (done.stdout.strip().splitlines() or [""])[-1]
+    # What happens to a contestant at its exit, after its figure, is not measured.
+    if not last.startswith("{"):
+        return f"exit {done.returncode}: {' '.join(done.stderr.split())[-300:]}"
+    found: dict[str, float] = json.loads(last)
     return found
 
 
-def run(arguments: argparse.Namespace, folder: Path) -> None:
-    """Prepare the data, measure everybody, print tables."""
+Runs = dict[tuple[str, float], dict[str, list[dict[str, float]]]]
+
+
+def run(arguments: argparse.Namespace, folder: Path) -> int:
+    """Prepare the data, measure everybody, print tables or JSON; return how many runs failed."""
+    begun = time.monotonic()
     count = arguments.megabytes * (1 << 20) // RECORD
     prepare(folder, count)
     if arguments.peers:
-        command = [arguments.peers, "-W", "ignore", __file__, "--prepare", str(folder), str(count)]
+        command = [arguments.peers, "-P", "-W", "ignore", __file__, "--prepare", str(folder), str(count)]
         subprocess.run(command, check=True, env={**os.environ, **KEYS}, capture_output=True, cwd=folder)
-    print(f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}")
-    print(f"{count:,} records of {RECORD} bytes, shards of {SHARD >> 20} MiB, {arguments.rounds} rounds")
+    runs: Runs = {}
+    failed: list[str] = []
+    rounds = 0
+    longest = 0.0
+    while rounds < arguments.rounds:
+        start = time.monotonic()
+        if rounds and start - begun + longest > arguments.minutes * 60:
+            break
+        measure_all(arguments, folder, runs, failed)
+        longest = max(longest, time.monotonic() - start)
+        rounds += 1
+    about = {
+        "machine": platform.machine(),
+        "cores": os.cpu_count(),
+        "load": os.getloadavg()[0],
+        "python": platform.python_version(),
+        "records": count,
+        "record_bytes": RECORD,
+        "shard_bytes": SHARD,
+        "rounds": rounds,
+        "seconds": round(time.monotonic() - begun),
+        "failed": failed,
+    }
+    if arguments.json:
+        print(json.dumps({**about, "tables": [summary(*key, found) for key, found in runs.items()]}))
+    else:
+        print(", ".join(f"{name} {value}" for name, value in about.items()))
+        for (table, latency), found in runs.items():
+            show(table, latency, found)
+    return len(failed)
+
+
+def measure_all(arguments: argparse.Namespace, folder: Path, runs: Runs, failed: list[str]) -> None:
+    """Run everybody once, with each latency."""
     for latency in arguments.latency:
         for table, (here, there) in TABLES.items():
             who = [(name, sys.executable) for name in here]
             who += [(name, arguments.peers) for name in there if arguments.peers]
-            who = [each for each in who if arguments.only in f"{table}: {each[0]}"]
-            found: dict[str, list[dict[str, float]]] = {name: [] for name, _ in who}
-            for _ in range(arguments.rounds):
-                for name, python in who:
-                    with server(folder, latency) as url:
-                        found[name].append(one(python, table, name, url, folder))
-            if who:
-                show(table, latency, found)
+            for name, python in who:
+                if arguments.only not in f"{table}: {name}":
+                    continue
+                with server(folder, latency) as url:
+                    found = one(python, table, name, url, folder)
+                if isinstance(found, str):
+                    failed.append(f"{table}, {latency * 1000:.0f} ms, {name}: {found}")
+                else:
+                    runs.setdefault((table, latency), {}).setdefault(name, []).append(found)
+
+
+def summary(table: str, latency: float, found: dict[str, list[dict[str, float]]]) -> dict[str, Any]:
+    """Return one table's figures: medians and extremes, and each rate as a share of raw obstore's."""
+    scale = 1e6 if table == "streaming" else RECORD
+    rows = []
+    for name, runs in found.items():
+        rates = [each["bytes"] / scale / each["seconds"] for each in runs]
+        rows.append(
+            {
+                "name": name,
+                "rate": statistics.median(rates),
+                "least": min(rates),
+                "most": max(rates),
+                "cpu_s_per_gb": statistics.median(each["cpu"] / each["bytes"] * 1e9 for each in runs),
+                "requests": runs[-1]["requests"],
+                "mb_sent": runs[-1]["sent"] / 1e6,
+            }
+        )
+    raw = max((row["rate"] for row in rows if row["name"].startswith("raw obstore")), default=None)
+    for row in rows:
+        row["of_raw_obstore"] = None if raw is None else row["rate"] / raw
+    unit = "MB/s" if table == "streaming" else "lookups/s"
+    return {"table": table, "latency_ms": latency * 1000, "unit": unit, "rows": rows}
 
 
 def show(table: str, latency: float, found: dict[str, list[dict[str, float]]]) -> None:
     """Print one table."""
+    made = summary(table, latency, found)
     print(f"\n{table}, {latency * 1000:.0f} ms added\n")
-    unit = "MB/s" if table == "streaming" else "lookups/s"
-    print(f"| what | {unit} | least-most | CPU s/GB | requests | MB sent |\n|---|---|---|---|---|---|")
-    for name, runs in found.items():
-        scale = 1e6 if table == "streaming" else RECORD
-        rates = [each["bytes"] / scale / each["seconds"] for each in runs]
-        burnt = statistics.median(each["cpu"] / each["bytes"] * 1e9 for each in runs)
-        last = runs[-1]
+    print(f"| what | {made['unit']} | least-most | of raw obstore | CPU s/GB | requests | MB sent |")
+    print("|---|---|---|---|---|---|---|")
+    for row in made["rows"]:
+        share = "" if row["of_raw_obstore"] is None else f"{row['of_raw_obstore']:.2f}"
         print(
-            f"| {name} | {statistics.median(rates):,.0f} | {min(rates):,.0f}-{max(rates):,.0f} | {burnt:.2f} "
-            f"| {last['requests']:,.0f} | {last['sent'] / 1e6:,.0f} |",
-            flush=True,
+            f"| {row['name']} | {row['rate']:,.0f} | {row['least']:,.0f}-{row['most']:,.0f} | {share} "
+            f"| {row['cpu_s_per_gb']:.2f} | {row['requests']:,.0f} | {row['mb_sent']:,.0f} |"
         )
 
 
@@ -521,7 +627,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--peers", help="python of an environment with the other libraries")
     parser.add_argument("--megabytes", type=int, default=512, help="size of the dataset")
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=3, help="at most so many")
+    parser.add_argument("--minutes", type=float, default=7.0, help="begin no round that would end later")
+    parser.add_argument("--json", action="store_true", help="one JSON document instead of tables")
     parser.add_argument("--latency", type=float, nargs="*", default=[0.0, 0.02], help="seconds, added")
     parser.add_argument("--only", default="", help="contestants whose table or name contains this")
     parser.add_argument("--one", nargs=3, help=argparse.SUPPRESS)
@@ -535,7 +643,7 @@ def main() -> None:
         print(json.dumps(measure({**here, **there}[name], url)))
     else:
         with tempfile.TemporaryDirectory() as folder:
-            run(arguments, Path(folder))
+            sys.exit(min(run(arguments, Path(folder)), 1))
 
 
 if __name__ == "__main__":
