@@ -130,7 +130,7 @@ class ShardSpool:
         )
         self._path = options.spool / f"{TEMPORARY}{secrets.token_hex(12)}"
         try:
-            # Whole megabytes: the page cache keeps them in larger pieces, which cost less to write and to map.
+            # Whole megabytes: the page cache keeps them in larger pieces, cheaper to write and to map.
             self._file = self._path.open("xb", buffering=1 << 20)
         except OSError as error:
             raise self._failed(error) from error
