@@ -152,16 +152,14 @@ class BlockCache:
         return CacheUsage(len(found), sum(entry.size for entry in found), self._root)
 
     def clear(self) -> CacheUsage:
-        """Remove all entries, and what killed writers left; return what was there."""
-        before = self.usage()
-        for entry in self._entries():
-            _remove(entry.path)
+        """Remove all entries, and what killed writers left; return how many entries it removed."""
+        removed = [entry.size for entry in self._entries() if _is_ours(entry.path) and _remove(entry.path)]
         self._remove_halves(all_of_them=True)
         for folder in (*self._folders(), self._root):
             # Not empty where somebody else keeps something in it.
             with contextlib.suppress(OSError):
                 os.rmdir(folder)
-        return before
+        return CacheUsage(len(removed), sum(removed), self._root)
 
     def _path(self, name: str) -> str:
         digest = hashlib.sha256(name.encode()).hexdigest()
