@@ -5,7 +5,7 @@
     python examples/demo_bucket.py gs://bucket/prefix
 
 Without an address it starts an S3 server on the loopback (moto, which is made for tests and slow).  In your
-bucket it makes a folder of a random name under the address, and says in the end how to remove it.
+bucket it makes a folder of a random name under the address, and names it in the end, for you to remove.
 """
 
 from __future__ import annotations
