@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from shardio.catalog import Catalog
@@ -155,7 +156,9 @@ class _Adoption:
         shards, left = lay_out(self._search, self._target, splits)
         if left:
             self._notes.append(f"{len(left)} shards match no pattern of --split ({splits}), e.g. {left[0]}")
-        for shard in shards:
+        doomed = self._doomed()
+        for found in shards:
+            shard = replace(found, given_up=doomed.intersection(found.index_keys(found.uuid(self._options))))
             entry = self._known.get((shard.root, shard.key))
             if entry is None:
                 self._shards.append(shard)
@@ -166,6 +169,13 @@ class _Adoption:
                 self._shards.append(shard)
             else:
                 self._stale.append(shard.url)
+
+    def _doomed(self) -> frozenset[str]:
+        """Return the keys that garbage collection has ever given up."""
+        if self._base is None or not self._base.manifest.expiry.expired_versions:
+            return frozenset()
+        versions = self._catalog.versions()
+        return frozenset(key for version in versions for key in version.manifest.expiry.doomed_keys)
 
     def index(
         self,

@@ -72,6 +72,8 @@ def commit_shards(
     """
     builder = _Builder(catalog, list(additions), schema, dict(metadata or {}), update=update)
     keys = [addition.entry.key for addition in additions if not addition.root]
+    # An index may have been there already, and be doomed by now.
+    keys += [addition.entry.usual_index_key for addition in additions]
     return publish(catalog, builder, seen=seen, keys=keys, lists=builder.lists)
 
 

@@ -14,9 +14,12 @@ from typing import TYPE_CHECKING
 
 from shardio.errors import FormatError, NotFoundError, ShardioError, StaleIndexError, StorageError
 from shardio.metadata import (
+    INDEX_SUFFIX,
+    INDEXES,
     ShardEntry,
     check_foreign_key,
     parse_head,
+    random_id,
     read_head_bytes,
     read_head_size,
     usual_index_key,
@@ -47,6 +50,7 @@ class Shard:
         key: under that root.
         url: of the object.
         size, stamp: of the object when it was listed.
+        given_up: keys of indexes of it that garbage collection has doomed: these names are not used again.
     """
 
     split: str
@@ -55,6 +59,7 @@ class Shard:
     url: str
     size: int
     stamp: str
+    given_up: frozenset[str] = frozenset()
 
     def uuid(self, options: ScanOptions) -> bytes:
         """Return the 16 bytes that stand for this object read this way."""
@@ -69,11 +74,16 @@ class Shard:
         if not self.root:
             return usual_index_key(self.key)
         folder = hashlib.sha256(self.root.encode("utf-8", "surrogateescape")).hexdigest()[:16]
-        return usual_index_key(f"indexes/{folder}/{self.key}")
+        return usual_index_key(f"{INDEXES}{folder}/{self.key}")
 
-    def renewed_index_key(self, uuid: bytes) -> str:
-        """Return the key of an index made after the usual one was taken."""
-        return usual_index_key(f"{self.usual_index_key.removesuffix('.shardidx')}.{uuid[:8].hex()}")
+    def renewed_index_key(self, name: str) -> str:
+        """Return the key of an index made after the usual one was taken, from 16 hexadecimal digits."""
+        return usual_index_key(f"{self.usual_index_key.removesuffix(INDEX_SUFFIX)}.{name}")
+
+    def index_keys(self, uuid: bytes) -> list[str]:
+        """Return the keys that its index may have, by preference."""
+        keys = [self.usual_index_key, self.renewed_index_key(uuid[:8].hex())]
+        return [key for key in keys if key not in self.given_up] or [self.renewed_index_key(random_id())]
 
 
 @dataclass(frozen=True)
@@ -128,7 +138,7 @@ def _index_shard(
 
     check_foreign_key(shard.key)
     uuid = shard.uuid(options)
-    keys = (shard.usual_index_key, shard.renewed_index_key(uuid))
+    keys = shard.index_keys(uuid)
     free = None
     for key in keys:
         head = _read_index(target, key, options)
@@ -138,13 +148,13 @@ def _index_shard(
         if head[0].uuid == uuid:
             return _outcome_before(shard, key, *head)
     if free is None:
-        raise StorageError("another index stands under the name of this one", url=target.url_of(keys[1]))
+        raise StorageError("another index stands under the name of this one", url=target.url_of(keys[-1]))
     scanned = scan_shard(
         data, shard.key, uuid, options, size=shard.size, stamp=_known(shard.stamp), show=show
     )
     try:
         _check_unchanged(shard, data)
-        stored = _store(target, free, keys[1], scanned.index, uuid, options)
+        stored = _store(target, free, keys[-1], scanned.index, uuid, options)
     finally:
         scanned.index.discard()
     if isinstance(stored, str):

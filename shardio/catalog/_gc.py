@@ -19,6 +19,8 @@ from shardio.catalog._commit import publish
 from shardio.errors import NotFoundError
 from shardio.metadata import (
     DATA,
+    INDEX_SUFFIX,
+    INDEXES,
     LISTS,
     SESSIONS,
     Expiry,
@@ -97,16 +99,19 @@ def collect_garbage(
         _check_abandon(session, versions)
     expired = _expired(versions, expire, keep)
     new_expired = expired - set(latest.manifest.expiry.expired_versions)
-    objects = [info for prefix in (DATA, LISTS, SESSIONS) for info in catalog.store.list(prefix)]
-    live = _live_keys(catalog, (version for version in versions if version.number not in expired))
+    objects = _objects(catalog)
+    theirs: set[str] = set()
+    live = _keys(catalog, [version for version in versions if version.number not in expired], theirs)
     gone = {*latest.manifest.expiry.abandoned_sessions, *abandon}
-    dead = _dead_keys(catalog, [version for version in versions if version.number in expired])
+    dead = _keys(
+        catalog, [version for version in versions if version.number in expired], theirs, missing_ok=True
+    )
     already = {key for version in versions for key in version.manifest.expiry.doomed_keys}
     merged = {session.session for version in versions for session in version.manifest.sessions}
     doomed = [
         info
         for info in objects
-        if info.key not in live
+        if info.key not in live | theirs
         and (
             info.key in dead | already
             or is_list_key(info.key)
@@ -115,11 +120,7 @@ def collect_garbage(
             or (info.key.startswith(DATA) and _session_of(info) in merged)
         )
     ]
-    unclaimed: dict[str, int] = {}
-    for info in objects:
-        owner = _session_of(info)
-        if owner and owner not in gone | merged and info.key not in live:
-            unclaimed[owner] = unclaimed.get(owner, 0) + info.size
+    unclaimed = _unclaimed((info for info in objects if info.key not in live | theirs), gone | merged)
     temporaries = tuple(catalog.store.list_temporaries())
     report = GcReport(dry_run, None, tuple(sorted(expired)), tuple(doomed), 0, unclaimed, temporaries)
     if dry_run or not (
@@ -131,6 +132,27 @@ def collect_garbage(
     fence = _fence(catalog, latest, expiry)
     deleted = sum(catalog.store.delete(info.key) for info in doomed)
     return replace(report, version=fence.number, deleted=deleted)
+
+
+def _objects(catalog: Catalog) -> list[ObjectInfo]:
+    """Return the objects in shardio's own folders that garbage collection may know of."""
+    return [
+        info
+        for prefix in (DATA, LISTS, SESSIONS, INDEXES)
+        for info in catalog.store.list(prefix)
+        # What else lies among the indexes, somebody else has put there.
+        if prefix != INDEXES or info.key.endswith(INDEX_SUFFIX)
+    ]
+
+
+def _unclaimed(objects: Iterable[ObjectInfo], known: set[str]) -> dict[str, int]:
+    """Return the bytes of objects by session, but for the sessions that are known."""
+    found: dict[str, int] = {}
+    for info in objects:
+        owner = _session_of(info)
+        if owner and owner not in known:
+            found[owner] = found.get(owner, 0) + info.size
+    return found
 
 
 def _fence(catalog: Catalog, planned_on: Version, expiry: Expiry) -> Version:
@@ -177,16 +199,13 @@ def _check_abandon(session: str, versions: list[Version]) -> None:
             raise ValueError(message)
 
 
-def _live_keys(catalog: Catalog, versions: Iterable[Version]) -> set[str]:
-    return _keys(catalog, versions)
+def _keys(
+    catalog: Catalog, versions: Iterable[Version], theirs: set[str], *, missing_ok: bool = False
+) -> set[str]:
+    """Return all keys that versions name: lists, shards, indexes, deletion sidecars.
 
-
-def _dead_keys(catalog: Catalog, versions: Iterable[Version]) -> set[str]:
-    return _keys(catalog, versions, missing_ok=True)
-
-
-def _keys(catalog: Catalog, versions: Iterable[Version], *, missing_ok: bool = False) -> set[str]:
-    """Return all keys that versions name: lists, shards, indexes, deletion sidecars."""
+    Adopted shards are somebody else's, wherever they lie and whatever they are called: they go to `theirs`.
+    """
     keys: set[str] = set()
     seen: set[str] = set()
     for version in versions:
@@ -199,9 +218,10 @@ def _keys(catalog: Catalog, versions: Iterable[Version], *, missing_ok: bool = F
             if missing_ok and catalog.store.head(ref.key) is None:
                 continue
             for shard in catalog.shards_of(ref):
-                # Adopted shards are somebody else's, wherever they lie.
                 if not shard.adopted:
                     keys.add(shard.key)
+                elif not shard.root:
+                    theirs.add(shard.key)
                 keys.add(shard.usual_index_key)
                 if shard.deletion_key:
                     keys.add(shard.deletion_key)

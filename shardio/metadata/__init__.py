@@ -24,6 +24,8 @@ from shardio.metadata._manifest import (
 from shardio.metadata._names import (
     DATA,
     HINT_KEY,
+    INDEX_SUFFIX,
+    INDEXES,
     LISTS,
     MANIFESTS,
     SESSIONS,
@@ -54,6 +56,8 @@ from shardio.metadata._table import ShardEntry, ShardTable, SplitTotals
 __all__ = [
     "DATA",
     "HINT_KEY",
+    "INDEXES",
+    "INDEX_SUFFIX",
     "LISTS",
     "MANIFESTS",
     "SEAL_BYTES",

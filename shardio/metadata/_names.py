@@ -35,6 +35,7 @@ MANIFESTS = "_shardio/manifests/"
 LISTS = "_shardio/lists/"
 SESSIONS = "_shardio/sessions/"
 DATA = "data/"
+INDEXES = "indexes/"  # of adopted shards that lie under other roots
 
 _COMPONENT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._=-]{0,254}\Z")
 _SPLIT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._=-]{0,63}\Z")

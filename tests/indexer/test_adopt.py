@@ -17,7 +17,8 @@ import shardio
 import shardio_indexer
 from shardio import codecs
 from shardio.catalog import Catalog
-from shardio.errors import FormatError, SchemaError, StaleIndexError
+from shardio.errors import CommitConflictError, FormatError, SchemaError, StaleIndexError
+from shardio.metadata import DataKey, data_key
 from shardio_indexer import ScanOptions, _adopt
 from shardio_indexer._shard import Shard
 from tests.indexer.shards import members, tar, tfrecord
@@ -464,3 +465,65 @@ def test_a_commit_whose_list_was_doomed_stores_it_again(tmp_path, monkeypatch) -
     assert shardio_indexer.adopt(tmp_path).version == 3
     assert len(doomed) == 1
     assert list(shardio.open(tmp_path)) == wanted
+
+
+def test_indexes_that_only_expired_versions_name_are_collected(tmp_path) -> None:
+    """Those in shardio's own folder; of what the user owns nothing, whatever it is called."""
+    theirs, into = tmp_path / "theirs", tmp_path / "mine"
+    wanted = write(theirs, range(2))
+    old = theirs / "part-00001.tfrecord"
+    shardio_indexer.adopt(theirs, into=into)
+    before = (old.read_bytes(), old.stat())
+    old.write_bytes(tfrecord([b"changed"]))
+    assert shardio_indexer.adopt(theirs, into=into, update=True).updated == 1
+    (into / "indexes" / "notes.txt").write_text("the user's")
+    kept, gone = indexes(into), shardio.gc(into, expire=[1], dry_run=False).doomed
+    (index,) = [info.key for info in gone if info.key.startswith("indexes/")]
+    assert kept.keys() - indexes(into).keys() == {Path(index).name}
+    assert (into / "indexes" / "notes.txt").exists()
+    assert shardio.verify(into, allow_roots={str(theirs): {}}).ok
+    # The same object as before once more: its index was given up, and its name is not used again.
+    old.write_bytes(before[0])
+    os.utime(old, ns=(before[1].st_atime_ns, before[1].st_mtime_ns))
+    assert shardio_indexer.adopt(theirs, into=into, update=True).updated == 1
+    ds = shardio.open(into, allow_roots={str(theirs): {}})
+    assert list(ds) == wanted
+    assert index not in {entry.usual_index_key for entry in ds.source.table}
+    shardio.gc(into, dry_run=False)
+    assert list(ds) == wanted
+
+
+def test_an_index_that_is_doomed_meanwhile_stops_the_adoption(tmp_path, monkeypatch) -> None:
+    """It was there already, for the shard as it is; the next run makes another one."""
+    theirs, into = tmp_path / "theirs", tmp_path / "mine"
+    (payload,) = write(theirs, range(1), rows=1)
+    shardio_indexer.adopt(theirs, into=into)
+    with shardio.DatasetWriter(into, mode="overwrite") as out:
+        out.write(b"mine")
+
+    def collect_first(verb: str, key: str) -> str:
+        if verb == "put_new" and key.endswith("3.manifest"):
+            monkeypatch.setattr(_adopt, "Catalog", Catalog)
+            assert any(
+                info.key.startswith("indexes/") for info in shardio.gc(into, keep=1, dry_run=False).doomed
+            )
+        return ""
+
+    monkeypatch.setattr(_adopt, "Catalog", lambda store: Catalog(FaultyStore(store, collect_first)))
+    with pytest.raises(CommitConflictError, match="gave up objects that this commit adds"):
+        shardio_indexer.adopt(theirs, into=into)
+    shardio_indexer.adopt(theirs, into=into)
+    assert list(shardio.open(into, allow_roots={str(theirs): {}})) == [b"mine", payload]
+
+
+def test_a_shard_of_others_is_never_garbage_whatever_its_name(tmp_path) -> None:
+    """Adopted in place, under a name such as lost attempts of a session have."""
+    name = data_key(DataKey("train", "mine", 0, "0123456789abcdef", 0))
+    with shardio.DatasetWriter(tmp_path, session="mine") as out:
+        out.write(b"mine", "train")
+    (tmp_path / name).write_bytes(tfrecord([b"theirs"]))
+    assert shardio_indexer.adopt(tmp_path / name, into=tmp_path).version == 2
+    with shardio.DatasetWriter(tmp_path, mode="overwrite") as out:
+        out.write(b"new", "train")
+    shardio.gc(tmp_path, keep=1, dry_run=False)
+    assert (tmp_path / name).exists()
