@@ -239,17 +239,26 @@ def private_index_memory_of_four_workers(root: pathlib.Path, count: int) -> floa
 
     ds = shardio.open(root / "plain")
     ds[0]
-    worst = 0.0
+    answers, go = os.pipe(), os.pipe()
     for worker in range(4):
-        read, write = os.pipe()
         if os.fork() == 0:
             for item in positions(count, 20_000)[worker::4].tolist():
                 ds[item]
-            os.write(write, json.dumps(private_bytes(".shardidx")).encode())
+            os.write(answers[1], b"r")
+            os.read(go[0], 1)
+            os.write(answers[1], f"{private_bytes('.shardidx')}\n".encode())
+            os.read(go[0], 1)
             os._exit(0)
+    # Looked at while all are there and have read: a page that one process alone has mapped counts as private.
+    for _ in range(4):
+        os.read(answers[0], 1)
+    os.write(go[1], b"gggg")
+    with open(answers[0], "rb", closefd=False) as lines:
+        found = [int(lines.readline()) for _ in range(4)]
+    os.write(go[1], b"gggg")
+    for _ in range(4):
         os.wait()
-        worst = max(worst, json.loads(os.read(read, 100)) / 1e6)
-    return worst
+    return max(found) / 1e6
 
 
 def private_bytes(ending: str) -> int:
