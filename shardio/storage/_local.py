@@ -36,7 +36,6 @@ class LocalFile(DataFile):
 
     def __init__(self, path: str, *, stable: bool = False) -> None:
         self.url = path
-        self._stable = stable
         self._number = -1
         try:
             number = os.open(path, _READ)
@@ -49,6 +48,20 @@ class LocalFile(DataFile):
             raise NotFoundError(what, url=path)
         self._number = number
         self._size = info.st_size
+        self._view = self._mapped() if stable else None
+        if self._view is not None:
+            # A mapping has a descriptor of its own; of hundreds of open shards each one counts.  Here and not
+            # later: nobody else knows this number yet.
+            self._close_number()
+
+    def _mapped(self) -> memoryview | None:
+        if self._size == 0:
+            return memoryview(b"")
+        try:
+            return memoryview(mmap.mmap(self._number, self._size, access=mmap.ACCESS_READ))
+        except (OSError, ValueError):
+            # Out of address space, or a mount that cannot map: reading still works.
+            return None
 
     @property
     def size(self) -> int:
@@ -68,6 +81,9 @@ class LocalFile(DataFile):
         return memoryview(data)
 
     def _pread(self, length: int, start: int) -> bytes:
+        view = self._view
+        if view is not None:
+            return bytes(view[start : start + length])
         try:
             data = os.pread(self._number, length, start)
             while len(data) < length:
@@ -93,17 +109,13 @@ class LocalFile(DataFile):
         return scatter([self.read(start, stop) for start, stop in pairs], merged, starts, stops)
 
     def map(self) -> memoryview | None:
-        if not self._stable:
-            return None
-        if self._size == 0:
-            return memoryview(b"")
-        try:
-            return memoryview(mmap.mmap(self._number, self._size, access=mmap.ACCESS_READ))
-        except (OSError, ValueError):
-            # Out of address space, or a mount that cannot map: reading still works.
-            return None
+        return self._view
 
     def close(self) -> None:
+        self._view = None
+        self._close_number()
+
+    def _close_number(self) -> None:
         number, self._number = self._number, -1
         if number >= 0:
             os.close(number)
