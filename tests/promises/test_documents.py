@@ -7,6 +7,7 @@ names tests that there are.
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from pathlib import Path
 
@@ -14,6 +15,7 @@ TESTS = Path(__file__).parents[1]
 DOCS = TESTS.parent / "docs"
 
 
+@functools.cache
 def test_functions() -> dict[str, str]:
     """Return the docstrings of all tests, by `path::name`; of files too, for what a whole file shows."""
     found = {}

@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 import shardio
-from tests.promises.damage import WAYS, Victim, found_out, returns_wrong
+from tests.promises.damage import WAYS, Victim, found_out, positions_in, returns_wrong
 from tests.promises.places import GOLDEN, PLACES, copied, fresh, payloads
 
 COMPRESSIONS = ["none", "zstd", "gzip"]
@@ -63,12 +63,12 @@ def test_other_kinds_byte_by_byte(name, compression, tmp_path):
     keys = [key for key in case.objects if not key.endswith((".manifest", ".list"))]
     assert returns_wrong(url, case.payloads) is None
     for number, key in enumerate(keys[COMPRESSIONS.index(compression) :: 3]):
-        good = case.objects[key]
+        good, positions = case.objects[key], positions_in(url, key)
         for place in range(number % 7, len(good), 61):
             damaged = bytearray(good)
             damaged[place] ^= 1 << place % 8
             case.put(key, bytes(damaged))
-            assert returns_wrong(url, case.payloads) is None, f"byte {place} of {key}"
+            assert returns_wrong(url, case.payloads, positions) is None, f"byte {place} of {key}"
         case.restore(key)
 
 
