@@ -13,8 +13,8 @@ import numpy as np
 
 from shardio import kernels
 from shardio.order import record_generator
+from shardio.reader import is_damage
 from shardio.streaming._columns import cut, stack
-from shardio.streaming._damage import is_damage
 from shardio.streaming._gather import address, locate, located
 from shardio.streaming._planned import Batch, Made
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from shardio.streaming._damage import Damage
+    from shardio.reader import Damage
     from shardio.streaming._members import Member
     from shardio.streaming._options import StreamOptions
     from shardio.streaming._planned import Planned

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from shardio.order import Course, Pieces
-    from shardio.streaming._damage import Damage
+    from shardio.reader import Damage
     from shardio.streaming._stream import Stream
     from shardio.streaming._windows import WindowData
 

@@ -7,8 +7,8 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 from shardio.order import advice, make_order
+from shardio.reader import Damage
 from shardio.streaming._bounds import check_bound
-from shardio.streaming._damage import Damage
 from shardio.streaming._members import Member
 from shardio.streaming._mix import Mix
 from shardio.streaming._pass import make_pipeline

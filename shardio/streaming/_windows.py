@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from shardio.metadata import live_to_physical
-from shardio.streaming._damage import is_damage
+from shardio.reader import is_damage
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,8 +21,7 @@ if TYPE_CHECKING:
 
     from shardio.format import Buffer
     from shardio.order import Pieces
-    from shardio.reader import Span
-    from shardio.streaming._damage import Damage
+    from shardio.reader import Damage, Span
     from shardio.streaming._members import Member
 
 __all__ = ["WindowData", "load_window"]
