@@ -2,9 +2,7 @@
 
     python benchmarks/order_plans.py
 
-Labels are taken to be sorted by shard, the worst case.  "Sameness" is the sum of squares of the records that
-each
-shard gives to a global batch, divided by the batch: how many times the variance of a batch's mean label is
+Labels are taken to be sorted by shard, the worst case.  "Sameness" is the sum of squares of the records that each shard gives to a global batch, divided by the batch: how many times the variance of a batch's mean label is
 that of a batch of different labels.  Memory is simulated: a process holds the windows in use and those that
 its next `AHEAD` steps will use, and a window leaves when the next one of its lane is used.
 """
@@ -36,6 +34,7 @@ DATASETS = {
     "1.28 M images of 110 KB": dataset(1_281_167, 2000, 110_000),
     "10 M records of 8 KB, zstd": dataset(10_000_000, 16_000, 8192, 0.5),
     "1,000 M texts of 500 B, zstd": dataset(1_000_000_000, 1_000_000, 500, 0.4),
+    "65,536 records of 8 KB": dataset(65_536, 2048, 8192),
     "60,000 digits of 800 B": dataset(60_000, 60_000, 800),
     "1,000 records of 100 B": dataset(1000, 1000, 100),
 }

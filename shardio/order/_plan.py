@@ -17,9 +17,9 @@ __all__ = ["SHUFFLE_BYTES", "Plan", "check_batch", "default_plan", "default_plan
 
 SHUFFLE_BYTES = 1 << 30
 _MAX_WINDOW_ROWS = 1 << 23  # rows in all windows: their permutations take 4 bytes each
-_CHUNK_BYTES = (1 << 16, 1 << 20)  # least and most
+_CHUNK_BYTES = (1 << 19, 1 << 20)  # least and most; a chunk's first and last block are fetched by two chunks
 _MAX_LANES = 1 << 16
-_CHUNKS_PER_LANE = 16
+_CHUNKS_PER_LANE = 8
 _LANES = 512  # with SHUFFLE_BYTES, windows of 2 MiB
 _RANKS = 256
 _CLASSES = 4
@@ -149,8 +149,9 @@ def default_plans(
 
 
 def _lanes(sources: Sequence[ShardSizes], global_batch: int, counts: Sequence[int]) -> tuple[int, int]:
-    """Choose C and T for the smallest source: lanes of enough blocks to shuffle, classes of enough steps."""
-    most = min((sizes.total_blocks // _CHUNKS_PER_LANE for sizes in sources), default=1)
+    """Choose C and T for the smallest source: lanes of enough chunks to shuffle, classes of enough steps."""
+    chunks = (min(sizes.total_blocks, sizes.total_stored_bytes // _CHUNK_BYTES[0]) for sizes in sources)
+    most = min(chunks, default=1) // _CHUNKS_PER_LANE
     # A lane of a mixture is made of whole periods; with few of them in a lane, many rows would be left out.
     periods = min(
         sizes.total_rows // (count * _CHUNKS_PER_LANE) for sizes, count in zip(sources, counts, strict=True)

@@ -33,14 +33,16 @@ class PlanReport:
         rows, steps, chunks: of the epoch; for mixtures the chunks of one pass over every source.
         windows: windows read in the whole epoch, its last steps aside.
         open_windows: windows that the fullest process holds at a time.
-        requests: range requests of all processes in an epoch, if each run of rows of a window is one.
+        requests: range requests for data of all processes in an epoch, if each run of rows of a window is
+            one; each comes with one for its part of the index.
         requests_per_step: the same for one global batch.
         request_bytes: mean stored bytes of one request.
         copies: how many processes fetch a chunk, in the mean over lanes: 1 where ranks and workers divide the
             plan's.
         epoch_bytes: stored bytes of the records of an epoch.
-        rank_bytes: stored bytes that the busiest rank fetches; an upper bound where copies is above 1.
-        bytes_twice: stored bytes that all processes fetch more than once, an upper bound.
+        rank_bytes: stored bytes that the busiest rank fetches, an upper bound.
+        bytes_twice: stored bytes that are fetched more than once, an upper bound: by several processes, or
+            because a block lies on both sides of a seam between chunks or windows.
         memory_bytes: decoded bytes of the open windows of one process and of what it fetches ahead, an
             estimate.
         window_rows, window_bytes: rows and decoded bytes of a window, the mean over sources.
@@ -80,6 +82,7 @@ class _Load:
     chunks: int
     windows: int
     pieces: int
+    seams: float
     stored: float
     decoded: float
     window_decoded: float
@@ -96,12 +99,17 @@ def _loads(order: Order, course: Course) -> list[_Load]:
         epoch = order.source_epoch(0, number, 0)
         windows = epoch.window_edges().size - 1
         window_rows = min(plan.window, int(epoch.lane_lengths.max()))
+        pieces = epoch.piece_count()
+        blocks = max(1, sizes.total_blocks)
+        # Of n rows in a block, n - 1 ends are not the block's: a seam there has the block fetched twice.
+        inside = (pieces - int(np.count_nonzero(sizes.rows))) * max(0.0, 1 - blocks / rows)
         loads.append(
             _Load(
                 passes=passes,
                 chunks=epoch.chunks,
                 windows=math.ceil(windows * passes),
-                pieces=math.ceil(epoch.piece_count() * passes),
+                pieces=math.ceil(pieces * passes),
+                seams=max(0.0, inside) * sizes.total_stored_bytes / blocks * passes,
                 stored=passes * sizes.total_stored_bytes,
                 decoded=passes * sizes.total_decoded_bytes,
                 window_decoded=window_rows * sizes.total_decoded_bytes / rows,
@@ -166,6 +174,7 @@ def report(
     copies = touched / order.ranks * worker_copies
     stored = sum(load.stored for load in loads)
     requests = sum(load.pieces for load in loads)
+    fetched = stored + sum(load.seams for load in loads)
     widest = max(stop - start for start, stop in columns)
     open_windows = widest * classes * len(loads)
     step_bytes = sum(load.decoded for load in loads) / max(1, course.rows) * global_batch / world_size
@@ -179,11 +188,11 @@ def report(
         open_windows=open_windows,
         requests=round(requests * copies),
         requests_per_step=requests * copies / max(1, course.stop),
-        request_bytes=stored / max(1, requests),
+        request_bytes=fetched / max(1, requests),
         copies=copies,
         epoch_bytes=round(stored),
-        rank_bytes=round(stored * widest / order.ranks * worker_copies),
-        bytes_twice=round(stored * (copies - 1)),
+        rank_bytes=round(fetched * widest / order.ranks * worker_copies),
+        bytes_twice=round(fetched * copies - stored),
         memory_bytes=_memory(loads, widest * classes, step_bytes, ahead),
         window_rows=sum(load.window_rows for load in loads) / len(loads),
         window_bytes=sum(load.window_decoded for load in loads) / len(loads),
@@ -213,6 +222,10 @@ def _near_divisors(value: int, of: int) -> str:
     return " or ".join(str(d) for d in [below, *above])
 
 
+# Stored bytes below which it costs too little to speak of that chunks are fetched more than once.
+_LITTLE = 64 << 20
+
+
 def advice(order: Order, *, global_batch: int, world_size: int = 1, workers: int = 0) -> list[str]:
     """Return what is worth a warning about ranks and workers, one line each; empty if all divides.
 
@@ -233,7 +246,8 @@ def advice(order: Order, *, global_batch: int, world_size: int = 1, workers: int
         apart.append(f"{_near_divisors(world_size, order.ranks)} ranks instead of {world_size}")
     if workers > 1 and order.workers % workers:
         apart.append(f"{_near_divisors(workers, order.workers)} workers instead of {workers}")
-    if apart:
+    stored = sum(source.sizes.total_stored_bytes for source in order.sources)
+    if apart and stored >= _LITTLE:
         lines.append(
             f"some chunks are fetched more than once: the plan is made for divisors of "
             f"{order.ranks} ranks and of {order.workers} workers, "

@@ -90,9 +90,11 @@ def test_default_ranks_divide_the_batch(global_batch):
         (images(), 256, Plan(ranks=128, workers=4, chunk_bytes=1 << 20, window=19)),
         (images(), 32, Plan(ranks=32, workers=4, chunk_bytes=1 << 20, window=76)),
         (images(), 1000, Plan(ranks=200, workers=2, chunk_bytes=1 << 20, window=24)),
-        (sizes_of(1000), 32, Plan(ranks=16, workers=1, chunk_bytes=1 << 16, window=524_288)),
-        (ShardSizes([1000], [10**5], [10**5], [2]), 32, Plan(ranks=1, chunk_bytes=1 << 16, window=1 << 23)),
-        (ShardSizes([], [], [], []), 8, Plan(ranks=1, chunk_bytes=1 << 16, window=1 << 23)),
+        (images(20_000), 256, Plan(ranks=128, workers=4, chunk_bytes=537_109, window=19)),
+        (images(2000), 256, Plan(ranks=32, workers=1, chunk_bytes=859_375, window=305)),
+        (images(500), 256, Plan(ranks=8, workers=1, chunk_bytes=859_375, window=1220)),
+        (sizes_of(1000), 32, Plan(ranks=1, chunk_bytes=1 << 19, window=1 << 23)),
+        (ShardSizes([], [], [], []), 8, Plan(ranks=1, chunk_bytes=1 << 19, window=1 << 23)),
     ],
 )
 def test_default_plans_stay_as_they_are(sizes, batch, expected):
@@ -145,17 +147,18 @@ def test_a_report_counts_what_happens():
     assert (one.rows, one.steps, one.chunks) == (768, 96, 20 + 15 + 4)
     assert (one.open_windows, many.open_windows) == (16, 1)
     assert (one.memory_bytes, many.memory_bytes) == (16 * 160 + 6 * 160, 160 + 6 * 160)
-    assert (one.copies, many.copies, one.bytes_twice) == (1, 1, 0)
-    assert (one.epoch_bytes, many.rank_bytes, one.rank_bytes) == (7680, 1920, 7680)
+    assert (one.copies, many.copies) == (1, 1)
+    assert one.epoch_bytes == 7680
     lanes = order.source_epoch(0, 0, 0)
-    windows = [w for lane in range(16) for w in range(lanes.window_number(lane, 47) + 1)]
+    windows = [(lane, w) for lane in range(16) for w in range(lanes.window_number(lane, 47) + 1)]
     assert one.windows == len(windows)
-    pieces = sum(
-        lanes.lane_pieces(lane, *lanes.window_range(lane, w)).starts.size
-        for lane in range(16)
-        for w in range(lanes.window_number(lane, 47) + 1)
-    )
-    assert one.requests == many.requests == pieces
+    pieces = [lanes.lane_pieces(lane, *lanes.window_range(lane, w)) for lane, w in windows]
+    assert one.requests == many.requests == sum(each.starts.size for each in pieces)
+    # Blocks have two rows of ten bytes.
+    blocks = sum(int(((each.stops - 1) // 2 - each.starts // 2 + 1).sum()) for each in pieces)
+    assert one.rank_bytes == 7680 + one.bytes_twice
+    assert 20 * blocks <= one.rank_bytes <= 1.05 * 20 * blocks
+    assert many.rank_bytes == pytest.approx(one.rank_bytes / 4, abs=1)
     apart = report(order, global_batch=8, world_size=3, workers=3)
     assert apart.copies == pytest.approx(5 / 4 * 3)
     assert apart.bytes_twice > 0
@@ -168,6 +171,11 @@ def test_a_plan_over_memory_bytes_names_both_numbers():
     check_memory(figures, figures.memory_bytes)
     with pytest.raises(ValueError, match=rf"needs {figures.memory_bytes} bytes .* memory_bytes is 1000000"):
         check_memory(figures, 1_000_000)
+
+
+def test_of_little_data_nobody_hears_that_it_is_fetched_twice():
+    order = order_of(images(500), global_batch=256)
+    assert advice(order, global_batch=256, world_size=16) == []
 
 
 def test_advice_names_what_would_divide():

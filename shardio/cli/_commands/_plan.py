@@ -105,7 +105,7 @@ def _lines(figures: PlanReport, arguments: argparse.Namespace) -> list[tuple[str
         "run": f"{who}, global batch {count(arguments.global_batch)}",
         "epoch": f"{count(figures.rows)} records in {count(figures.steps)} steps",
         "requests": f"{count(figures.requests)} an epoch, {_rate(figures.requests_per_step)} a step, "
-        f"{size(round(figures.request_bytes))} each",
+        f"{size(round(figures.request_bytes))} each, and as many small ones to the indexes",
         "read": f"{size(figures.epoch_bytes)} an epoch{twice}",
         "read by a rank": f"{size(figures.rank_bytes)} at most",
         "memory": f"{size(figures.memory_bytes)} in a process: {count(figures.open_windows)} windows of "
