@@ -2,9 +2,10 @@
 
     python benchmarks/order_plans.py
 
-Labels are taken to be sorted by shard, the worst case.  "Sameness" is the sum of squares of the records that each shard gives to a global batch, divided by the batch: how many times the variance of a batch's mean label is
-that of a batch of different labels.  Memory is simulated: a process holds the windows in use and those that
-its next `AHEAD` steps will use, and a window leaves when the next one of its lane is used.
+Labels are taken to be sorted by shard, the worst case.  "Sameness" is the sum of squares of the records that
+each shard gives to a global batch, divided by the batch: how many times the variance of a batch's mean label
+is that of a batch of different labels.  Memory is simulated: a process holds the windows in use and those
+that its next `AHEAD` steps will use, and a window leaves when the next one of its lane is used.
 """
 
 from __future__ import annotations
