@@ -239,23 +239,23 @@ def private_index_memory_of_four_workers(root: pathlib.Path, count: int) -> floa
 
     ds = shardio.open(root / "plain")
     ds[0]
-    answers, go = os.pipe(), os.pipe()
+    answers, look, leave = os.pipe(), os.pipe(), os.pipe()
     for worker in range(4):
         if os.fork() == 0:
             for item in positions(count, 20_000)[worker::4].tolist():
                 ds[item]
             os.write(answers[1], b"r")
-            os.read(go[0], 1)
+            os.read(look[0], 1)
             os.write(answers[1], f"{private_bytes('.shardidx')}\n".encode())
-            os.read(go[0], 1)
+            os.read(leave[0], 1)
             os._exit(0)
     # Looked at while all are there and have read: a page that one process alone has mapped counts as private.
     for _ in range(4):
         os.read(answers[0], 1)
-    os.write(go[1], b"gggg")
+    os.write(look[1], b"gggg")
     with open(answers[0], "rb", closefd=False) as lines:
         found = [int(lines.readline()) for _ in range(4)]
-    os.write(go[1], b"gggg")
+    os.write(leave[1], b"gggg")
     for _ in range(4):
         os.wait()
     return max(found) / 1e6
