@@ -42,6 +42,7 @@ class BlockFetcher:
         stats: counts what is read.
         too_short: the error for a file that ends before a block does.
         checksummed: what is fetched will be compared with checksums.
+        held: the bytes of all blocks, one after another, if somebody has read them already.
     """
 
     def __init__(
@@ -54,7 +55,9 @@ class BlockFetcher:
         too_short: Callable[[ShortReadError], ShardioError],
         *,
         checksummed: bool = True,
+        held: memoryview | None = None,
     ) -> None:
+        self._held = held
         self._file = file
         self._bounds = bounds
         self._name = name
@@ -75,6 +78,11 @@ class BlockFetcher:
             FormatError, StaleIndexError: the file is shorter than it must be; when waited for.
             StorageError: the environment failed; when waited for.
         """
+        whole = self._held
+        if whole is not None and cached:
+            base = self._bounds(0)[0]
+            parts = [(self._bounds(first)[0], self._bounds(stop - 1)[1]) for first, stop in runs]
+            return lambda: [Fetched(whole[start - base : stop - base], []) for start, stop in parts]
         found = [self._look_up(run) if cached else {} for run in runs]
         missing = [self._missing(run, held) for run, held in zip(runs, found, strict=True)]
         flat = [segment for segments in missing for segment in segments]

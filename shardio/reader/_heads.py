@@ -1,10 +1,13 @@
-"""The head of a shard's index, compared with what the list of shards says about it."""
+"""The head of a shard's index, compared with what the list of shards says about it.
+
+Where the ends of frames are few they come with it: one request instead of one more for every run of blocks.
+"""
 
 from __future__ import annotations
 
 import functools
 import hashlib
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from shardio.errors import FormatError, NotFoundError, StaleIndexError
 from shardio.metadata import parse_head
@@ -19,12 +22,29 @@ if TYPE_CHECKING:
     from shardio.reader._stats import ReadStats
     from shardio.storage import BlockCache, DataFile, Store
 
-__all__ = ["begin_head"]
+__all__ = ["OpenIndex", "begin_head"]
+
+# Bytes of `frame_stop` that come with the head: 16,384 records.
+_FRAMES_AT_ONCE = 64 << 10
+
+
+class OpenIndex(NamedTuple):
+    """An index whose head was read and checked.
+
+    Attributes:
+        file: the index file.
+        head: its head.
+        frames: the whole `frame_stop` column as it was read, not checked yet; None where it stayed behind.
+    """
+
+    file: DataFile
+    head: IndexHead
+    frames: memoryview | None = None
 
 
 def begin_head(
     store: Store, entry: ShardEntry, cache: BlockCache | None, limits: Limits, stats: ReadStats
-) -> Callable[[], tuple[DataFile, IndexHead]]:
+) -> Callable[[], OpenIndex]:
     """Send the one request for the head of an index; return what waits for it and checks it.
 
     The list of shards knows the head's length and SHA-256, so one request is enough, and the cache may hold
@@ -39,38 +59,46 @@ def begin_head(
         return functools.partial(_refuse, store, entry, error)
     view = index.map()
     if view is not None:
-        return lambda: (index, _checked(view, entry, index.url, limits))
+        return lambda: OpenIndex(index, _checked(view, entry, index.url, limits))
     name = f"head-{entry.index_head_sha256.hex()}"
     cached = cache.get(name) if cache is not None else None
     if cached is not None:
-        return lambda: (index, _checked(memoryview(cached), entry, index.url, limits))
-    wait = index.begin_read([0], [entry.index_head_bytes])
+        return lambda: _opened(index, memoryview(cached), entry, limits)
+    frames_bytes = 4 * entry.rows
+    length = entry.index_head_bytes + (frames_bytes if frames_bytes <= _FRAMES_AT_ONCE else 0)
+    wait = index.begin_read([0], [length])
 
     def received() -> memoryview:
         try:
             return wait()[0]
         except ShortReadError as error:
-            raise cut_short(index, entry.index_head_bytes, entry.key, error) from error
+            raise cut_short(index, length, entry.key, error) from error
         except NotFoundError as error:
             _refuse(store, entry, error)
 
-    def finish() -> tuple[DataFile, IndexHead]:
+    def finish() -> OpenIndex:
         nonlocal index, wait
         data = received()
         try:
-            head = _checked(data, entry, index.url, limits)
+            opened = _opened(index, data, entry, limits)
         except (FormatError, StaleIndexError):
             stats.refetched += 1
             # Opened anew: the wrong reply may have told the size and stamp of something else.
             index = store.open(entry.usual_index_key, stable=True)
-            wait = index.begin_read([0], [entry.index_head_bytes])
+            wait = index.begin_read([0], [length])
             data = received()
-            head = _checked(data, entry, index.url, limits)
+            opened = _opened(index, data, entry, limits)
         if cache is not None:
             cache.put(name, data)
-        return index, head
+        return opened
 
     return finish
+
+
+def _opened(index: DataFile, data: memoryview, entry: ShardEntry, limits: Limits) -> OpenIndex:
+    head = _checked(data, entry, index.url, limits)
+    frames = data[head.frame_stop_offset :]
+    return OpenIndex(index, head, frames if len(frames) == 4 * head.rows else None)
 
 
 def _refuse(store: Store, entry: ShardEntry, error: NotFoundError) -> NoReturn:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from shardio.errors import NotFoundError
 from shardio.format import DEFAULT_LIMITS
 from shardio.metadata import parse_deletions
-from shardio.reader._heads import begin_head
+from shardio.reader._heads import OpenIndex, begin_head
 from shardio.reader._shard import OpenShard
 from shardio.storage import BlockCache
 
@@ -104,7 +104,8 @@ class ShardPool:
         Raises:
             NotFoundError, FormatError, StaleIndexError, StorageError: with the address of the index.
         """
-        return self._begin_index(number)()
+        opened = self._begin_index(number)()
+        return opened.file, opened.head
 
     def prepare(self, numbers: Iterable[int]) -> None:
         """Open several shards; the heads of their indexes are fetched together."""
@@ -119,18 +120,16 @@ class ShardPool:
             while len(self._open) > max(self._options.max_open_shards, len(waiting)):
                 self._forget_oldest()
 
-    def _begin_index(self, number: int) -> Callable[[], tuple[DataFile, IndexHead]]:
+    def _begin_index(self, number: int) -> Callable[[], OpenIndex]:
         return begin_head(self._stores[0], self._table[number], self._cache_of(0), self._limits, self._stats)
 
     def _cache_of(self, root: int) -> BlockCache | None:
         # What lies on local disk needs no copy there.
         return None if self._stores[root].is_local else self._cache
 
-    def _open_shard(
-        self, number: int, index_of: Callable[[], tuple[DataFile, IndexHead]] | None = None
-    ) -> OpenShard:
+    def _open_shard(self, number: int, index_of: Callable[[], OpenIndex] | None = None) -> OpenShard:
         entry = self._table[number]
-        index, head = (index_of or self._begin_index(number))()
+        index, head, frames = (index_of or self._begin_index(number))()
         try:
             data = self.store_of(number).open(entry.key, size=head.object_bytes, stable=not entry.adopted)
         except NotFoundError as error:
@@ -140,6 +139,7 @@ class ShardPool:
             head,
             index,
             data,
+            frames=frames,
             adopted=entry.adopted,
             verify=self._options.verify,
             limits=self._limits,

@@ -46,6 +46,7 @@ class OpenShard:
         head: head of its index, checked.
         index: its index file.
         data: its data file.
+        frames: the `frame_stop` column, where it came with the head; checked when it is used.
         adopted: somebody else wrote it and may change it.
         verify: compare block checksums.
         limits: upper bounds for decoding.
@@ -60,6 +61,7 @@ class OpenShard:
         index: DataFile,
         data: DataFile,
         *,
+        frames: memoryview | None = None,
         adopted: bool = False,
         verify: bool = True,
         limits: Limits,
@@ -77,14 +79,13 @@ class OpenShard:
         self._row_stop = memoryview(head.block_row_stop)
         self._checks = BlockChecks(head, key=key, data_url=data.url, index_url=index.url)
         self._decoder = Decoder(head, self._checks, limits, verify=verify)
-        # One byte a block: 1 once it was compared, for as long as it stays mapped.
-        self._seen = bytearray(head.blocks)
+        self._seen = bytearray(head.blocks)  # 1 once a block was compared, for as long as it stays mapped
         source = decoded_file(data, head, limits, stats)
         self._data = BlockFetcher(
             source, head.block_bounds, self._data_name, cache, stats, self._data_short, checksummed=verify
         )
         self._frames = BlockFetcher(
-            index, head.frame_stop_bounds, self._frames_name, cache, stats, self._index_short
+            index, head.frame_stop_bounds, self._frames_name, cache, stats, self._index_short, held=frames
         )
         self._frame_stop = map_frames(index, head)
         self._mapped = map_data(data, head, key, adopted=adopted)
@@ -163,16 +164,15 @@ class OpenShard:
         return self._runs.payloads(first, stop) if self._runs is not None else None
 
     def load(self, first: int, stop: int) -> Span:
-        """Return the blocks `first .. stop - 1`, checked and decoded.
-
-        Raises:
-            CorruptBlockError, FormatError, StaleIndexError: with shard, row and bytes.
-            StorageError: the environment failed.
-        """
+        """Return the blocks `first .. stop - 1`, checked and decoded; raises what `begin` says."""
         return self.begin([(first, stop)])()[0]
 
     def begin(self, runs: Sequence[tuple[int, int]]) -> Callable[[], list[Span]]:
-        """Send the requests that runs of blocks need; return what waits for them, checks and decodes."""
+        """Send the requests that runs of blocks need; return what waits for them, checks and decodes.
+
+        Raises:
+            CorruptBlockError, FormatError, StaleIndexError, StorageError: with shard, row and bytes.
+        """
         wait = self._begin(runs)
         return lambda: [self._open(*each) for each in zip(runs, *wait(), strict=True)]
 
@@ -212,7 +212,6 @@ class OpenShard:
         self.data.close()
 
     # What the cache calls a block: shard, block and checksum, so that a name means the same bytes for ever.
-
     def _data_name(self, block: int) -> str:
         return f"{self.head.uuid.hex()}-{block}-{self.head.block_crc32c[block]:08x}"
 

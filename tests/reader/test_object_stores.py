@@ -97,21 +97,34 @@ class Rounds:
         return await self._answer(*arguments)
 
 
+@pytest.fixture(params=["few frames", "many frames"])
+def parts(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What is asked for a run of blocks, besides the head: few frames have come with it."""
+    if request.param == "few frames":
+        return ["data"]
+    monkeypatch.setattr("shardio.reader._heads._FRAMES_AT_ONCE", 0)
+    return ["data", "frames"]
+
+
 @pytest.mark.parametrize("engine", ["fsspec", "obstore"])
-def test_a_cold_lookup_takes_two_rounds_and_one_afterwards(server: FaultServer, engine: str) -> None:
+def test_a_cold_lookup_takes_two_rounds_and_one_afterwards(
+    server: FaultServer, engine: str, parts: list[str]
+) -> None:
     """The index head; then the block and its part of `frame_stop` together; from then on these two alone."""
     ds = opened(server, engine)
     asked(server)
-    with Rounds(server, 1, 2):
+    with Rounds(server, 1, len(parts)):
         assert ds[700] == RECORDS[700]
-    assert sorted(asked(server)) == ["data", "frames", "head"]
-    with Rounds(server, 2):
+    assert sorted(asked(server)) == [*parts, "head"]
+    with Rounds(server, len(parts)):
         assert ds[701] == RECORDS[701]
-    assert sorted(asked(server)) == ["data", "frames"]
+    assert sorted(asked(server)) == parts
 
 
 @pytest.mark.parametrize("engine", ["fsspec", "obstore"])
-def test_a_batch_takes_two_rounds_for_all_shards_together(server: FaultServer, engine: str) -> None:
+def test_a_batch_takes_two_rounds_for_all_shards_together(
+    server: FaultServer, engine: str, parts: list[str]
+) -> None:
     ds = opened(server, engine)
     shards = ds.num_shards
     assert shards > 5
@@ -120,19 +133,19 @@ def test_a_batch_takes_two_rounds_for_all_shards_together(server: FaultServer, e
     last = (ds.source.stops - 1).tolist()
     cold = shards - (engine == "obstore")
     asked(server)
-    with Rounds(server, cold, 2 * shards):
+    with Rounds(server, cold, len(parts) * shards):
         assert ds.read(last) == [RECORDS[k] for k in last]
-    assert sorted(asked(server)) == ["data"] * shards + ["frames"] * shards + ["head"] * cold
-    with Rounds(server, 2 * shards):
+    assert sorted(asked(server)) == sorted(parts * shards) + ["head"] * cold
+    with Rounds(server, len(parts) * shards):
         assert ds.read_batch(last)["payload"] == [RECORDS[k] for k in last]
 
 
-def test_many_records_of_one_block_are_one_request(server: FaultServer) -> None:
+def test_many_records_of_one_block_are_one_request(server: FaultServer, parts: list[str]) -> None:
     ds = opened(server)
     ds[5]
     asked(server)
     assert ds.read([5, 3, 4, 5, 3]) == [RECORDS[k] for k in (5, 3, 4, 5, 3)]
-    assert sorted(asked(server)) == ["data", "frames"]
+    assert sorted(asked(server)) == parts
 
 
 @pytest.fixture
@@ -257,8 +270,11 @@ def test_a_full_disk_means_uncached_reads(server: FaultServer, tmp_path: pathlib
 
 @pytest.mark.parametrize("engine", ["fsspec", "obstore"])
 @pytest.mark.parametrize("what", ["data", "frames"])
-def test_a_damaged_reply_is_fetched_once_more(server: FaultServer, engine: str, what: str) -> None:
+def test_a_damaged_reply_is_fetched_once_more(
+    server: FaultServer, engine: str, what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """On damage: fetch once more from the source, then the caller's policy."""
+    monkeypatch.setattr("shardio.reader._heads._FRAMES_AT_ONCE", 0)
     ds = opened(server, engine)
     ds[0]
     asked(server)
@@ -266,6 +282,23 @@ def test_a_damaged_reply_is_fetched_once_more(server: FaultServer, engine: str, 
     waiting = [True]
     server.plan = lambda r: "damaged" if r.path.endswith(suffix) and waiting and waiting.pop() else None
     assert ds.read([1, 30]) == [RECORDS[1], RECORDS[30]]
+    assert ds.stats["refetched"] == 1
+    assert waiting == []
+
+
+@pytest.mark.parametrize("engine", ["fsspec", "obstore"])
+def test_frames_that_came_with_the_head_damaged_are_fetched_once_more(
+    server: FaultServer, engine: str
+) -> None:
+    """The head's checksum says nothing of them; those of the blocks do, when they are used."""
+    ds = opened(server, engine)
+    asked(server)
+    waiting = [True]
+    server.plan = lambda r: (
+        "damaged at its end" if r.path.endswith(".shardidx") and waiting and waiting.pop() else None
+    )
+    last = int(ds.source.stops[0]) - 1
+    assert ds.read([0, last]) == [RECORDS[0], RECORDS[last]]
     assert ds.stats["refetched"] == 1
     assert waiting == []
 

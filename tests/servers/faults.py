@@ -199,6 +199,8 @@ class FaultServer:
         if fault == "damaged":
             # All claims are true, and the bytes are not; what only checksums of the reader's notice.
             body = bytes([body[0] ^ 1]) + body[1:]
+        if fault == "damaged at its end":
+            body = body[:-1] + bytes([body[-1] ^ 1])
         claimed = f"bytes {start}-{stop - 1}/{total}"
         if fault == "short body, short length":
             body = body[: len(body) // 2]
