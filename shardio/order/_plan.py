@@ -17,7 +17,7 @@ __all__ = ["SHUFFLE_BYTES", "Plan", "check_batch", "default_plan", "default_plan
 
 SHUFFLE_BYTES = 1 << 30
 _MAX_WINDOW_ROWS = 1 << 23  # rows in all windows: their permutations take 4 bytes each
-_CHUNK_BYTES = (1 << 19, 1 << 20)  # least and most; a chunk's first and last block are fetched by two chunks
+_CHUNK_BYTES = 1 << 20  # some blocks, for a chunk's first and last one are fetched by two chunks
 _MAX_LANES = 1 << 16
 _CHUNKS_PER_LANE = 8
 _LANES = 512  # with SHUFFLE_BYTES, windows of 2 MiB
@@ -46,7 +46,7 @@ class Plan:
 
     ranks: int
     workers: int = 1
-    chunk_bytes: int = _CHUNK_BYTES[1]
+    chunk_bytes: int = _CHUNK_BYTES
     window: int
 
     def __post_init__(self) -> None:
@@ -142,15 +142,13 @@ def default_plans(
         budget = shuffle_bytes * count // sum(counts)
         window = budget * rows // (ranks * workers * max(1, sizes.total_decoded_bytes))
         window = max(1, min(window, _MAX_WINDOW_ROWS // (ranks * workers)))
-        wanted = sizes.total_stored_bytes // (ranks * workers * _CHUNKS_PER_LANE)
-        chunk_bytes = min(max(wanted, _CHUNK_BYTES[0]), _CHUNK_BYTES[1])
-        plans.append(Plan(ranks=ranks, workers=workers, chunk_bytes=chunk_bytes, window=window))
+        plans.append(Plan(ranks=ranks, workers=workers, window=window))
     return plans
 
 
 def _lanes(sources: Sequence[ShardSizes], global_batch: int, counts: Sequence[int]) -> tuple[int, int]:
     """Choose C and T for the smallest source: lanes of enough chunks to shuffle, classes of enough steps."""
-    chunks = (min(sizes.total_blocks, sizes.total_stored_bytes // _CHUNK_BYTES[0]) for sizes in sources)
+    chunks = (min(sizes.total_blocks, sizes.total_stored_bytes // _CHUNK_BYTES) for sizes in sources)
     most = min(chunks, default=1) // _CHUNKS_PER_LANE
     # A lane of a mixture is made of whole periods; with few of them in a lane, many rows would be left out.
     periods = min(

@@ -1,8 +1,7 @@
 """From values to columns, and from the columns of many steps to those of one.
 
 What a batch looks like depends on its own records alone: not on the steps that were decoded together with
-    it, so
-not on who delivers it.
+it, so not on who delivers it.
 """
 
 from __future__ import annotations

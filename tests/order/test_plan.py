@@ -90,11 +90,11 @@ def test_default_ranks_divide_the_batch(global_batch):
         (images(), 256, Plan(ranks=128, workers=4, chunk_bytes=1 << 20, window=19)),
         (images(), 32, Plan(ranks=32, workers=4, chunk_bytes=1 << 20, window=76)),
         (images(), 1000, Plan(ranks=200, workers=2, chunk_bytes=1 << 20, window=24)),
-        (images(20_000), 256, Plan(ranks=128, workers=4, chunk_bytes=537_109, window=19)),
-        (images(2000), 256, Plan(ranks=32, workers=1, chunk_bytes=859_375, window=305)),
-        (images(500), 256, Plan(ranks=8, workers=1, chunk_bytes=859_375, window=1220)),
-        (sizes_of(1000), 32, Plan(ranks=1, chunk_bytes=1 << 19, window=1 << 23)),
-        (ShardSizes([], [], [], []), 8, Plan(ranks=1, chunk_bytes=1 << 19, window=1 << 23)),
+        (images(20_000), 256, Plan(ranks=128, workers=2, window=38)),
+        (images(2000), 256, Plan(ranks=16, window=610)),
+        (images(500), 256, Plan(ranks=4, window=2440)),
+        (sizes_of(1000), 32, Plan(ranks=1, window=1 << 23)),
+        (ShardSizes([], [], [], []), 8, Plan(ranks=1, window=1 << 23)),
     ],
 )
 def test_default_plans_stay_as_they_are(sizes, batch, expected):
