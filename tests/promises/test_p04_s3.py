@@ -27,6 +27,8 @@ def test_an_exception_in_the_block(mode, error, s3, tmp_path):
     check_nothing_new(url, before)
 
 
+# The server lives in this process, and what it leaves to the collector is found by the collection below.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_a_writer_that_is_dropped(s3, tmp_path):
     """P4: `del`: no new visible record."""
     url = fresh("s3", tmp_path)
