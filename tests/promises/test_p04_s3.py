@@ -27,8 +27,8 @@ def test_an_exception_in_the_block(mode, error, s3, tmp_path):
     check_nothing_new(url, before)
 
 
-# Under load a file that nobody closed was now and then found by the collection below.  Whose it is is unknown:
-# moto's, which lives in this process, or the writer's spool, finalised before the writer.
+# Under load a file that nobody closed was now and then found by the collection below.  Nobody knows whose:
+# of moto, which lives in this process, or the spool of the writer, finalised before it.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_a_writer_that_is_dropped(s3, tmp_path):
     """P4: `del`: no new visible record."""
