@@ -41,7 +41,8 @@ class Order:
         seed: the only seed.
         shuffle: False is storage order.
         remainder: what becomes of a short last step.
-        plan_given: whether the caller chose the plan, so that a state with another one must not replace it.
+        asked: the plans as the caller gave them, none for the default ones; a state whose plans have other
+            numbers must not replace them.
     """
 
     sources: tuple[Source, ...]
@@ -50,7 +51,7 @@ class Order:
     seed: int
     shuffle: bool
     remainder: str
-    plan_given: bool = False
+    asked: tuple[Plan, ...] = ()
 
     @property
     def ranks(self) -> int:
@@ -125,13 +126,19 @@ class Order:
         """
         parsed = parse_state(state)
         check_identities(parsed.datasets, [source.identity for source in self.sources])
-        for name in ("seed", "shuffle", "remainder", "mixture", *(("plans",) if self.plan_given else ())):
-            if getattr(parsed, name) != getattr(self, name):
+        for name in ("seed", "shuffle", "remainder", "mixture", "plans"):
+            expected, found = getattr(parsed, name), getattr(self, name)
+            if name == "plans":
+                # What the caller left open was chosen for the first batch, which may have been another.
+                same = not self.asked or (
+                    len(expected) == len(found) and all(map(Plan.agrees, self.asked, expected))
+                )
+            else:
+                same = expected == found
+            if not same:
                 what = f"{name} differs from the state's"
                 advice = "give what the run began with, or begin a new run"
-                raise ResumeError(
-                    what, expected=getattr(parsed, name), found=getattr(self, name), advice=advice
-                )
+                raise ResumeError(what, expected=expected, found=found, advice=advice)
         return _restore(parsed, self.sources, global_batch)
 
 
@@ -153,7 +160,8 @@ def make_order(
         shuffle: False is storage order (with the default plan, of one lane).
         seed: an integer in [0, 2**64).
         remainder: "drop" leaves a short last step out, "pad" fills it up, "keep" delivers it short.
-        plan: one for all sources, or one for each, sharing `ranks` and `workers`.
+        plan: one for all sources, or one for each, sharing `ranks` and `workers`; numbers that it leaves out
+            are chosen as for the default plan.
         mixture: how several sources are mixed; None for one.
     """
     seed_field(seed, "seed")
@@ -168,24 +176,27 @@ def make_order(
             else "one source, or a mixture of them"
         )
         raise ValueError(msg)
-    if plan is None:
-        shares = None if mixture is None else mixture.counts
-        sizes = [source.sizes for source in sources]
-        plans = default_plans(sizes, global_batch=global_batch, shuffle=shuffle, shares=shares)
-    else:
-        plans = [plan] * count if isinstance(plan, Plan) else list(plan)
-    if len(plans) != count or len({(each.ranks, each.workers) for each in plans}) != 1:
-        msg = f"{count} plans are needed that share ranks and workers, found {plans}"
-        raise ValueError(msg)
-    check_batch(global_batch, plans[0].ranks)
-    return Order(tuple(sources), tuple(plans), mixture, seed, shuffle, remainder, plan is not None)
+    asked: tuple[Plan, ...] = ()
+    if plan is not None:
+        asked = (plan,) * count if isinstance(plan, Plan) else tuple(plan)
+        if len(asked) != count:
+            msg = f"{count} plans are needed, one for each source, found {len(asked)}"
+            raise ValueError(msg)
+    plans = default_plans(
+        [source.sizes for source in sources],
+        global_batch=global_batch,
+        shuffle=shuffle,
+        shares=None if mixture is None else mixture.counts,
+        given=asked,
+    )
+    return Order(tuple(sources), tuple(plans), mixture, seed, shuffle, remainder, asked)
 
 
 def _restore(
     state: State, sources: tuple[Source, ...], global_batch: int | None
 ) -> tuple[Order, Course, int]:
     order = Order(
-        sources, state.plans, state.mixture, state.seed, state.shuffle, state.remainder, plan_given=True
+        sources, state.plans, state.mixture, state.seed, state.shuffle, state.remainder, state.plans
     )
     if not state.changes:
         raise ResumeError("the state names no batch", advice="it was cut or edited")

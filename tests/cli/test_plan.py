@@ -55,9 +55,9 @@ def test_plan_of_a_shape_of_ones_own(run: Run, numbers: Path) -> None:
     facts = run("plan", numbers, "--global-batch", 8, *shape, "--json").document
     assert facts["plans"] == [{"ranks": 4, "workers": 2, "chunk_bytes": 500, "window": 9}]
     assert facts["open_windows"] == 8
-    ended = run("plan", numbers, "--global-batch", 8, *shape[:2])
-    assert ended.code == 2
-    assert "--plan-workers, --plan-chunk-bytes, --plan-window are missing" in ended.err
+    (plan,) = run("plan", numbers, "--global-batch", 8, *shape[:2], "--json").document["plans"]
+    assert plan["ranks"] == 4
+    assert plan["chunk_bytes"] == 1 << 20
 
 
 def test_plan_of_a_mixture_and_of_a_slice(run: Run, numbers: Path) -> None:

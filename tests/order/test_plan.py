@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from shardio.errors import ResumeError
 from shardio.order import Mixture, Plan, ShardSizes, advice, check_memory, default_plan, default_plans, report
 from shardio.order._sizes import MAX_CHUNKS, chunk_counts, chunk_edges
 from tests.order.shapes import mixed_order, order_of, sizes_of, small_plan
@@ -90,15 +91,81 @@ def test_default_ranks_divide_the_batch(global_batch):
         (images(), 256, Plan(ranks=128, workers=4, chunk_bytes=1 << 20, window=19)),
         (images(), 32, Plan(ranks=32, workers=4, chunk_bytes=1 << 20, window=76)),
         (images(), 1000, Plan(ranks=200, workers=2, chunk_bytes=1 << 20, window=24)),
-        (images(20_000), 256, Plan(ranks=128, workers=2, window=38)),
-        (images(2000), 256, Plan(ranks=16, window=610)),
-        (images(500), 256, Plan(ranks=4, window=2440)),
-        (sizes_of(1000), 32, Plan(ranks=1, window=1 << 23)),
-        (ShardSizes([], [], [], []), 8, Plan(ranks=1, window=1 << 23)),
+        (images(20_000), 256, Plan(ranks=128, workers=2, chunk_bytes=1 << 20, window=38)),
+        (images(2000), 256, Plan(ranks=16, workers=1, chunk_bytes=1 << 20, window=610)),
+        (images(500), 256, Plan(ranks=4, workers=1, chunk_bytes=1 << 20, window=2440)),
+        (sizes_of(1000), 32, Plan(ranks=1, workers=1, chunk_bytes=1 << 20, window=1 << 23)),
+        (ShardSizes([], [], [], []), 8, Plan(ranks=1, workers=1, chunk_bytes=1 << 20, window=1 << 23)),
     ],
 )
 def test_default_plans_stay_as_they_are(sizes, batch, expected):
     assert default_plan(sizes, global_batch=batch) == expected
+
+
+SHAPE = ("ranks", "workers", "chunk_bytes", "window")
+
+
+@given(st.sampled_from([0, 1, 3, 500, 20_000, 1_281_167]), st.sampled_from([1, 32, 96, 256, 1000]), st.data())
+def test_what_a_plan_leaves_out_is_filled_in(rows, batch, data):
+    """Any part of the default plan gives the default plan; any other part stays."""
+    sizes = images(rows) if rows else ShardSizes([], [], [], [])
+    default = default_plan(sizes, global_batch=batch).to_dict()
+    names = data.draw(st.sets(st.sampled_from(SHAPE)))
+    part = Plan(**{name: default[name] for name in names})
+    assert default_plan(sizes, global_batch=batch, given=part).to_dict() == default
+    draws = {
+        "ranks": st.sampled_from([c for c in range(1, batch + 1) if batch % c == 0]),
+        "workers": st.integers(1, 60),
+        "chunk_bytes": st.integers(1, 1 << 30),
+        "window": st.integers(1, 1 << 25),
+    }
+    chosen = {name: data.draw(draws[name]) for name in names}
+    plan = default_plan(sizes, global_batch=batch, given=Plan(**chosen))
+    assert {name: plan.to_dict()[name] for name in names} == chosen
+    assert batch % plan.ranks == 0
+    if "window" not in names:
+        assert plan.lanes * plan.window <= max(1 << 23, plan.lanes)
+        assert plan.window == 1 or plan.lanes * plan.window * 110_000 <= 1 << 30 or not rows
+
+
+def test_what_a_plan_leaves_out_by_example():
+    filled = default_plan(images(), global_batch=256, given=Plan(ranks=4, workers=2))
+    assert filled == Plan(ranks=4, workers=2, chunk_bytes=1 << 20, window=1220)
+    filled = default_plan(images(), global_batch=256, given=Plan(window=100_000))
+    assert filled == Plan(ranks=128, workers=4, chunk_bytes=1 << 20, window=100_000)
+    assert Plan(ranks=4) != Plan(ranks=4, workers=1)
+    two = default_plans(
+        [images(), images(100_000, 1000, 8000)],
+        global_batch=256,
+        shares=(3, 1),
+        given=[Plan(ranks=8), Plan(window=7)],
+    )
+    assert [plan.ranks for plan in two] == [8, 8]
+    assert two[1].window == 7
+
+
+def test_parts_of_plans_that_contradict_each_other_are_refused():
+    with pytest.raises(ValueError, match="multiple of the plan's ranks, 3: found 8; use 6 or 9"):
+        order_of(sizes_of(100), global_batch=8, plan=Plan(ranks=3))
+    mixture = Mixture((1, 1))
+    with pytest.raises(ValueError, match="must share ranks and workers; found workers=2 and 3"):
+        mixed_order(
+            [sizes_of(100)] * 2, mixture, global_batch=8, plan=[Plan(ranks=2, workers=2), Plan(workers=3)]
+        )
+    with pytest.raises(ValueError, match="2 plans are needed, one for each source, found 1"):
+        mixed_order([sizes_of(100)] * 2, mixture, global_batch=8, plan=[Plan(ranks=2)])
+
+
+def test_part_of_a_plan_is_held_against_a_state():
+    """What was left open follows the state; what was given must be the state's."""
+    sizes = images(20_000)
+    order = order_of(sizes, global_batch=256, plan=Plan(window=50))
+    state = order.state(order.course(0, 256), 0, 3)
+    resumed, course, _ = order_of(sizes, global_batch=96, plan=Plan(window=50)).resume(state)
+    assert resumed.plans == order.plans
+    assert course.step == 3
+    with pytest.raises(ResumeError, match="plans differs from the state's"):
+        order_of(sizes, global_batch=256, plan=Plan(window=51)).resume(state)
 
 
 def test_without_shuffle_the_order_is_that_of_storage():

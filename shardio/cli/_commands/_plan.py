@@ -36,7 +36,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     run.add_argument("--memory", metavar="BYTES", type=int, help="refuse what needs more in one process")
     run.add_argument("--weights", metavar="X", type=float, nargs="+", help="of a mixture, one a dataset")
     run.add_argument("--stop", choices=("first", "all"), help="when a mixture ends; default: first")
-    shape = parser.add_argument_group("the plan, where it is not to be the default one (all of them)")
+    shape = parser.add_argument_group("numbers of the plan to fix; the others are chosen to suit")
     shape.add_argument(
         "--plan-ranks", metavar="C", type=int, help="any R that divides it reads each chunk once"
     )
@@ -90,10 +90,6 @@ def _plan(arguments: argparse.Namespace) -> Plan | None:
 
     given = {name: getattr(arguments, f"plan_{name}") for name in _SHAPE}
     named = {name: value for name, value in given.items() if value is not None}
-    if named and len(named) < len(given):
-        missing = ", ".join(f"--plan-{name.replace('_', '-')}" for name in given if name not in named)
-        message = f"a plan of your own needs all four numbers; {missing} are missing"
-        raise ValueError(message)
     return shardio.Plan(**named) if named else None
 
 
