@@ -16,6 +16,14 @@ from shardio.format._blocks import (
 )
 from shardio.format._compression import Compressor, decompress
 from shardio.format._framing import TFRECORD_HEAD, TFRECORD_TAIL, Buffer, frame_bounds, payload_bounds
+from shardio.format._json import (
+    MAX_JSON_DEPTH,
+    UTF8_BOM,
+    check_json_depth,
+    is_blank_line,
+    parse_json,
+    wide_encoding,
+)
 from shardio.format._kinds import Compression, Framing, RecordCrc
 from shardio.format._limits import DEFAULT_LIMITS, Limits
 from shardio.format._streams import decode_stream, iterate_payloads, sniff_compression
@@ -33,10 +41,12 @@ __all__ = [
     "DEFAULT_BLOCK_BYTES",
     "DEFAULT_LIMITS",
     "FRAME_EXTRA",
+    "MAX_JSON_DEPTH",
     "TAR_BLOCK",
     "TAR_END",
     "TFRECORD_HEAD",
     "TFRECORD_TAIL",
+    "UTF8_BOM",
     "Block",
     "BlockBuilder",
     "Buffer",
@@ -47,15 +57,19 @@ __all__ = [
     "RecordCrc",
     "TarMember",
     "check_block",
+    "check_json_depth",
     "decode_stream",
     "decompress",
     "frame_bounds",
+    "is_blank_line",
     "is_tar_header",
     "iterate_payloads",
     "open_block",
+    "parse_json",
     "payload_bounds",
     "read_member",
     "read_sample",
     "sample_name",
     "sniff_compression",
+    "wide_encoding",
 ]

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shardio.errors import SchemaError
+from shardio.format import check_json_depth, parse_json
 from shardio.metadata._types import (
     Kind,
     MisfitError,
@@ -150,7 +151,7 @@ class Feature:
         for bytes and images, parsed JSON for json; a list of these where there is a dimension.
 
         Raises:
-            UnicodeDecodeError, ValueError, RecursionError: text or JSON is damaged.
+            ValueError: text or JSON is damaged.
         """
         if isinstance(stored, np.ndarray):
             return stored[()] if stored.ndim == 0 else stored.copy() if not stored.flags.writeable else stored
@@ -160,7 +161,7 @@ class Feature:
     def restore_item(self, item: bytes) -> Any:
         """Return the value of one stored item of anything but numbers; raises what `restore` does."""
         if self.kind == "json":
-            return json.loads(item.decode(), parse_constant=_no_constant)
+            return parse_json(item)
         return item.decode() if self.kind == "text" else item
 
     def _fit(self, value: object) -> Stored:
@@ -274,14 +275,16 @@ def _frozen(stored: Stored) -> Stored:
 
 def _json_bytes(value: object) -> bytes:
     try:
+        stored = _dumped(value)
+        check_json_depth(stored)  # what is written must be read
+    except (TypeError, ValueError, RecursionError) as error:
+        raise MisfitError("a value that JSON can hold", f"{describe(value)} ({error})") from error
+    return stored
+
+
+def _dumped(value: object) -> bytes:
+    try:
         return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
     except UnicodeEncodeError:
         # A lone surrogate has no UTF-8, but JSON has an escape for it.
         return json.dumps(value, allow_nan=False, separators=(",", ":")).encode()
-    except (TypeError, ValueError, RecursionError) as error:
-        raise MisfitError("a value that JSON can hold", f"{describe(value)} ({error})") from error
-
-
-def _no_constant(name: str) -> object:
-    message = f"{name} is no JSON"
-    raise ValueError(message)

@@ -1,0 +1,114 @@
+"""JSON as records hold it: one decoder that convert, adoption, reading and verification all ask.
+
+A document is what RFC 8259 says, in UTF-8.  `NaN`, `Infinity` and a name that comes twice in an object are
+refused, because another program would read something else or nothing; so are documents nested deeper than
+`MAX_JSON_DEPTH`, which would be read or not depending on who calls.
+
+A file of JSON lines may begin with a byte order mark and may hold blank lines: neither is a record.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["MAX_JSON_DEPTH", "UTF8_BOM", "check_json_depth", "is_blank_line", "parse_json", "wide_encoding"]
+
+UTF8_BOM = b"\xef\xbb\xbf"
+MAX_JSON_DEPTH = 256
+
+# UTF-32's little-endian mark begins with that of UTF-16, so it comes first.
+_WIDE = (
+    (b"\xff\xfe\x00\x00", "UTF-32"),
+    (b"\x00\x00\xfe\xff", "UTF-32"),
+    (b"\xff\xfe", "UTF-16"),
+    (b"\xfe\xff", "UTF-16"),
+)
+_STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
+_WHITESPACE = b" \t\r\n"
+
+
+def parse_json(
+    data: bytes | bytearray | memoryview, *, make: Callable[[dict[str, Any]], Any] | None = None
+) -> Any:
+    """Return the value of one JSON document.
+
+    Args:
+        data: the document, UTF-8; whitespace around it is allowed.
+        make: called with each object, innermost first; what it returns takes the object's place.
+
+    Raises:
+        ValueError: it is not a JSON document; the message says why in one sentence.
+
+    Examples:
+        >>> parse_json(b'{"a": [1, 2.5, null]}')
+        {'a': [1, 2.5, None]}
+    """
+    data = bytes(data)
+    try:
+        text = data.decode()
+    except UnicodeDecodeError as error:
+        message = f"not UTF-8 ({error.reason} at byte {error.start})"
+        raise ValueError(message) from error
+    if text.startswith("\ufeff"):
+        raise ValueError("a byte order mark stands where a JSON document should begin")
+    check_json_depth(data)
+    try:
+        return (_DECODER if make is None else _decoder(make)).decode(text)
+    except json.JSONDecodeError as error:
+        message = f"{error.msg} at character {error.pos}"
+        raise ValueError(message) from error
+
+
+def is_blank_line(line: bytes) -> bool:
+    """Tell whether a line of a JSON lines file holds no document: nothing but JSON's whitespace."""
+    return not line.strip(_WHITESPACE)
+
+
+def wide_encoding(head: bytes) -> str | None:
+    """Return the name of the encoding if a text file begins with the mark of UTF-16 or UTF-32, else None."""
+    return next((name for mark, name in _WIDE if head.startswith(mark)), None)
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    value = dict(pairs)
+    if len(value) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        message = f"the name {twice[:100]!r} comes twice in an object"
+        raise ValueError(message)
+    return value
+
+
+@functools.lru_cache(maxsize=8)
+def _decoder(make: Callable[[dict[str, Any]], Any]) -> json.JSONDecoder:
+    return json.JSONDecoder(object_pairs_hook=lambda pairs: make(_object(pairs)), parse_constant=_no_constant)
+
+
+def _no_constant(name: str) -> object:
+    message = f"{name} is not JSON; a missing number is written as null"
+    raise ValueError(message)
+
+
+# Made once: `json.loads` with a hook makes a decoder at every call.
+_DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_no_constant)
+
+
+def check_json_depth(data: bytes) -> None:
+    """Raise ValueError for a document nested too deeply; brackets within strings do not count."""
+    if data.count(b"[") + data.count(b"{") <= MAX_JSON_DEPTH:
+        return
+    marks = np.frombuffer(_STRING.sub(b"", data), np.uint8)
+    steps = np.zeros(len(marks), np.int8)
+    steps[(marks == ord("[")) | (marks == ord("{"))] = 1
+    steps[(marks == ord("]")) | (marks == ord("}"))] = -1
+    if int(np.cumsum(steps, dtype=np.int64).max(initial=0)) > MAX_JSON_DEPTH:
+        message = f"nested deeper than {MAX_JSON_DEPTH} levels"
+        raise ValueError(message)
