@@ -13,7 +13,6 @@ from shardio_indexer._runs import Run
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from shardio.metadata import IndexBuilder
     from shardio_indexer._cut import BlockCutter
     from shardio_indexer._member_blocks import MemberBlocks
     from shardio_indexer._members import Member
@@ -29,7 +28,6 @@ class BothWays:
         framer: finds frames.
         members: take them as blocks.
         cutter: cuts the stream.
-        stream: the index of the stream.
 
     Attributes:
         damage: stored bytes that were left out, if the members are blocks.
@@ -41,14 +39,12 @@ class BothWays:
         framer: Framer,
         members: MemberBlocks,
         cutter: BlockCutter,
-        stream: IndexBuilder,
     ) -> None:
         self.damage: list[GapFound] = []
         self.broken: GapFound | None = None
         self._framer = framer
         self._members = members
         self._cutter = cutter
-        self._stream = stream
         self._ended: list[Member] = []
         self._place = 0
         self._cut = False
@@ -82,8 +78,6 @@ class BothWays:
         for run in runs:
             self._members.add(run)
             if self.broken is None:
-                # The checksum of a stream covers what decodes.
-                self._stream.update_crc(run.data)
                 self._cutter.take(run)
 
     def _end_members(self) -> None:

@@ -197,7 +197,7 @@ def _scan_compressed(
     members = MemberBlocks(blocks, options.limits)
     members.possible = kind.compression is not Compression.ZLIB
     salvage = Salvage(wanted=options.salvage, limits=options.limits)
-    both = BothWays(framer, members, cutter, stream)
+    both = BothWays(framer, members, cutter)
     # Given offsets, and the samples of a tar file, do not begin anew where a member does.
     anew = framer.framing in (Framing.TFRECORD, Framing.LINES) and not options.use_index
     for part in decode_members(pieces, kind.compression, salvage, step_over=anew):

@@ -226,7 +226,7 @@ def _outcome_before(shard: Shard, index_key: str, head: IndexHead, sha256: bytes
         stored_bytes=head.stored_bytes,
         decoded_bytes=head.decoded_bytes,
         rows=head.rows,
-        blocks=head.blocks if head.stream_bytes is None else min(head.blocks, 1),
+        blocks=head.listed_blocks,
         crc32c=head.crc32c,
         index_key=_listed(shard, index_key),
         index_head_bytes=head.head_bytes,

@@ -34,6 +34,7 @@ _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 _GZIP_MAGIC = b"\x1f\x8b"
 _PIECE = 1 << 20
 _SIP = 1 << 10
+_SWALLOW = 64 << 10
 _ZLIB = type(zlib.decompressobj())
 _FRAME = struct.Struct("<Q")
 
@@ -78,8 +79,8 @@ def decode_stream(
     errors = (zlib.error, _zstd_error()) if compression is Compression.ZSTD else zlib.error
     decoder: Any = None
     offset = 0
-    for whole in pieces:
-        piece = bytes(whole)
+    for swallow in _swallows(pieces):
+        piece = swallow
         while piece:
             if decoder is None:
                 decoder = _new_decoder(compression, limits)
@@ -106,6 +107,14 @@ def decode_stream(
         raise FormatError(
             f"a {compression.name} stream is cut short", start=offset, advice="fetch the file again"
         )
+
+
+def _swallows(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    # What a decoder has not used is copied once for each mebibyte that comes out and once for each member: of
+    # large pieces that would be time in the square of their size, for a bomb or for many short members.
+    for whole in pieces:
+        for start in range(0, len(whole), _SWALLOW):
+            yield bytes(whole[start : start + _SWALLOW])
 
 
 def _inflate(decoder: Any, piece: bytes) -> Generator[bytes, None, bytes]:

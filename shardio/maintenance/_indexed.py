@@ -70,18 +70,18 @@ class _Blocks:
         self._shard = shard
         self._limits = limits
         # The blocks of a stream are cut from its decoded bytes.
-        self._stream = head.stream_bytes is not None
-        self._compression = Compression.NONE if self._stream else head.compression
+        self._compression = Compression.NONE if head.stream else head.compression
         self._crc32c = 0
         self._whole = True
 
     def stored(self) -> Iterator[tuple[int, Buffer | None]]:
         """Yield each block's stored bytes, or None where they are not there or cannot be read."""
+        head = self._head
         done = 0
-        for block, stored in self._of_stream() if self._stream else self._of_object():
+        for block, stored in self._of_stream() if head.stream else self._of_object():
             yield block, stored
             done = block + 1
-        yield from ((block, None) for block in range(done, self._head.blocks))
+        yield from ((block, None) for block in range(done, head.blocks))
 
     def check(self, block: int, stored: Buffer | None, part: NDArray[np.uint32] | None) -> None:
         """Check one block by its checksum, by decoding it, and record by record."""
@@ -131,28 +131,59 @@ class _Blocks:
     def _of_stream(self) -> Iterator[tuple[int, Buffer | None]]:
         head = self._head
         pieces = Pieces(self._survey, self._data)
-        held = bytearray()
-        block = start = 0
-        if self._data.size != head.object_bytes:
+        block = 0
+        if self._data.size != head.stored_bytes:
             self._whole = False
-            self._note("size", size_error(head.object_bytes, self._data.size))
+            self._note("size", size_error(head.stored_bytes, self._data.size))
         try:
-            for piece in pieces.decoded(head.compression, self._limits):
-                held += piece
-                while block < head.blocks and start + len(held) >= head.block_bounds(block)[1]:
-                    stop = head.block_bounds(block)[1]
-                    yield block, bytes(held[: stop - start])
-                    del held[: stop - start]
-                    start, block = stop, block + 1
+            for stored in self._cut(pieces.decoded(head.compression, self._limits)):
+                yield block, stored
+                block += 1
         except (FormatError, *FAILED) as error:
             self._whole = False
             row = head.block_rows(block)[0] if block < head.blocks else None
             kind = "decode" if isinstance(error, FormatError) else UNREADABLE
             self._note(kind, error, row=row, row_stop=None if row is None else head.rows)
             return
-        self._crc32c = pieces.decoded_crc32c
-        if self._whole and pieces.crc32c != head.stream_crc32c:
-            self._note("checksum", checksum_error(head.stream_crc32c or 0, pieces.crc32c))
+        self._crc32c = pieces.crc32c
+
+    def _cut(self, pieces: Iterator[bytes]) -> Iterator[bytearray]:
+        """Yield the blocks of a stream, holding one of them and a piece, however much there is to decode.
+
+        Raises:
+            FormatError: the stream decodes to another size than the index says.
+        """
+        head = self._head
+        held = bytearray()
+        block = 0
+        for piece in pieces:
+            view = memoryview(piece)
+            while view:
+                if block == head.blocks:
+                    # What an attacker has packed behind the end is not unpacked to see how much it is.
+                    raise self._decodes_to(f"more than {head.decoded_bytes} bytes")
+                start, stop = head.block_bounds(block)
+                part = view[: stop - start - len(held)]
+                held += part
+                view = view[len(part) :]
+                if len(held) == stop - start:
+                    yield held
+                    held = bytearray()
+                    block += 1
+        while block < head.blocks and len(held) == head.block_bounds(block)[1] - head.block_bounds(block)[0]:
+            yield held
+            block += 1
+        if block < head.blocks:
+            raise self._decodes_to(f"{head.block_bounds(block)[0] + len(held)} bytes")
+
+    def _decodes_to(self, found: str) -> FormatError:
+        return FormatError(
+            "a compressed stream decodes to another size than its index says",
+            expected=f"{self._head.decoded_bytes} bytes",
+            found=found,
+            advice="the shard or its index was replaced: restore it from a copy, or index the shard again "
+            "with `shardio index`",
+        )
 
     def _open(self, block: int, stored: Buffer) -> tuple[Buffer | None, bool]:
         """Return the decoded bytes of a block, or None, and whether its stored bytes are those written."""

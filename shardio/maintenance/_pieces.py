@@ -36,14 +36,12 @@ class Pieces:
 
     Attributes:
         crc32c: CRC-32C of the stored bytes so far.
-        decoded_crc32c: CRC-32C of the decoded bytes so far.
     """
 
     def __init__(self, survey: Survey, data: DataFile) -> None:
         self._survey = survey
         self._data = data
         self.crc32c = 0
-        self.decoded_crc32c = 0
 
     def stored(self) -> Iterator[memoryview]:
         """Yield the stored bytes.
@@ -67,9 +65,7 @@ class Pieces:
             StorageError, NotFoundError: the environment failed.
         """
         stored = (bytes(piece) for piece in self.stored())
-        for piece in decode_stream(stored, compression, limits=limits):
-            self.decoded_crc32c = kernels.crc32c(piece, self.decoded_crc32c)
-            yield piece
+        yield from decode_stream(stored, compression, limits=limits)
 
     def sniff(self) -> Compression:
         """Tell from the first bytes how the object is compressed."""

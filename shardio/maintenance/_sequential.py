@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from shardio.errors import CorruptBlockError, CorruptRecordError, FormatError
-from shardio.format import Compression, Framing, iterate_payloads
+from shardio.format import Framing, iterate_payloads
 from shardio.maintenance._findings import UNREADABLE
 from shardio.maintenance._pieces import FAILED, Pieces
 
 if TYPE_CHECKING:
-    from shardio.format import Limits
+    from shardio.format import Compression, Limits
     from shardio.maintenance._findings import Survey
     from shardio.metadata import ShardEntry
     from shardio.storage import DataFile
@@ -51,7 +51,7 @@ def check_records(
 def check_listed_bytes(survey: Survey, data: DataFile, entry: ShardEntry, *, limits: Limits) -> None:
     """Compare a shard whose index is of no use with what the list of shards says of its bytes."""
     try:
-        wrong = _difference(Pieces(survey, data), data, entry, limits)
+        wrong = _difference(Pieces(survey, data), data, entry)
     except FAILED as error:
         survey.note(UNREADABLE, error, url=data.url, shard=entry.key)
         return
@@ -65,19 +65,11 @@ def check_listed_bytes(survey: Survey, data: DataFile, entry: ShardEntry, *, lim
         )
 
 
-def _difference(
-    pieces: Pieces, data: DataFile, entry: ShardEntry, limits: Limits
-) -> tuple[str, FormatError] | None:
+def _difference(pieces: Pieces, data: DataFile, entry: ShardEntry) -> tuple[str, FormatError] | None:
     """Return kind and error where size or checksum are not those of the list."""
-    stream = _may_be_stream(entry)
-    try:
-        for _ in pieces.decoded(entry.compression, limits) if stream else pieces.stored():
-            pass
-    except FormatError as error:
-        return "decode", error
-    if stream and pieces.decoded_crc32c == entry.crc32c:
-        return None
-    if not stream and data.size != entry.stored_bytes:
+    for _ in pieces.stored():
+        pass
+    if data.size != entry.stored_bytes:
         return "size", size_error(entry.stored_bytes, data.size)
     if pieces.crc32c != entry.crc32c:
         return "checksum", checksum_error(entry.crc32c, pieces.crc32c)
@@ -102,13 +94,4 @@ def checksum_error(expected: int, found: int) -> CorruptBlockError:
         expected=f"CRC-32C {expected:#010x}",
         found=f"CRC-32C {found:#010x}",
         advice="it was damaged or replaced: restore it from a copy, or salvage it with `shardio repair`",
-    )
-
-
-def _may_be_stream(entry: ShardEntry) -> bool:
-    """Whether size and checksum of an entry may be of the decoded bytes: only the lost index would know."""
-    return (
-        entry.adopted
-        and entry.compression is not Compression.NONE
-        and entry.stored_bytes == entry.decoded_bytes
     )

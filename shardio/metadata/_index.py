@@ -45,15 +45,14 @@ class IndexHead:
     Attributes:
         uuid: 16 bytes, the shard's.
         framing, record_crc, compression: of the shard.
-        stored_bytes, decoded_bytes, rows, blocks: totals; of a stream the decoded bytes count as stored.
-        crc32c: of all `stored_bytes`.
-        block_stop, block_row_stop: uint64[blocks], cumulative.
+        stored_bytes, crc32c: size and CRC-32C of the object.
+        decoded_bytes, rows, blocks: totals.
+        block_stop, block_row_stop: uint64[blocks], cumulative; of a stream `block_stop` counts decoded bytes.
         block_decoded_bytes, block_crc32c, block_frames_crc32c: uint32[blocks].
         frame_stop_offset: where the `frame_stop` column begins in the index file.
         head_bytes: length of the head in bytes.
         features: critical features.
         gaps: reason by block, for blocks without rows.
-        stream_bytes, stream_crc32c: size and CRC-32C of the object, when it is a stream; else None.
         writer: program that made it.
     """
 
@@ -75,8 +74,6 @@ class IndexHead:
     frames_crc32c: int
     features: frozenset[str] = frozenset()
     gaps: dict[int, str] = field(default_factory=dict)
-    stream_bytes: int | None = None
-    stream_crc32c: int | None = None
     writer: str = ""
 
     @property
@@ -85,9 +82,14 @@ class IndexHead:
         return len(self.block_stop)
 
     @property
-    def object_bytes(self) -> int:
-        """Size of the stored object."""
-        return self.stored_bytes if self.stream_bytes is None else self.stream_bytes
+    def stream(self) -> bool:
+        """Whether the object is one compressed stream: blocks are then cut from its decoded bytes."""
+        return "stream" in self.features
+
+    @property
+    def listed_blocks(self) -> int:
+        """Number of blocks as a list of shards counts them: a stream is one unit, however it is cut."""
+        return min(self.blocks, 1) if self.stream else self.blocks
 
     @property
     def index_bytes(self) -> int:
@@ -95,7 +97,7 @@ class IndexHead:
         return _aligned(self.frame_stop_offset + 4 * self.rows) + len(END)
 
     def block_bounds(self, block: int) -> tuple[int, int]:
-        """Return the half-open byte range of a block in the stored object."""
+        """Return the half-open byte range of a block in the object, of a stream in its decoded bytes."""
         return int(self.block_stop[block - 1]) if block else 0, int(self.block_stop[block])
 
     def block_rows(self, block: int) -> tuple[int, int]:
@@ -174,8 +176,6 @@ def parse_head(data: Buffer, *, url: str | None = None, limits: Limits = DEFAULT
         frames_crc32c=header.columns[-1].crc32c,
         features=frozenset(header.critical_features),
         gaps={gap.block: gap.reason for gap in header.gaps},
-        stream_bytes=header.stream.stored_bytes if header.HasField("stream") else None,
-        stream_crc32c=header.stream.crc32c if header.HasField("stream") else None,
         writer=header.writer,
     )
     check_head(index, header, url=url, limits=limits)

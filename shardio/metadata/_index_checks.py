@@ -78,8 +78,10 @@ def _violations(index: IndexHead, header: ShardIndex, limits: Limits) -> Iterato
     for feature, needed in _needed_features(index):
         if needed != (feature in index.features):
             yield f"critical feature {feature!r} stands exactly where it is needed", needed, not needed
-    if index.compression is Compression.ZLIB and "stream" not in index.features:
+    if index.compression is Compression.ZLIB and not index.stream:
         yield "ZLIB occurs only as a stream", "stream", "no stream"
+    if index.compression is Compression.NONE and index.stream:
+        yield "a stream is compressed", "a compression", index.compression.name
     yield from _block_violations(index, limits)
 
 
@@ -88,7 +90,6 @@ def _needed_features(index: IndexHead) -> list[tuple[str, bool]]:
         ("gaps", bool(index.gaps)),
         ("record_crc32", index.record_crc is RecordCrc.CRC32),
         ("record_unchecked", index.record_crc is RecordCrc.UNCHECKED),
-        ("stream", index.stream_bytes is not None),
     ]
 
 
@@ -99,8 +100,10 @@ def _block_violations(index: IndexHead, limits: Limits) -> Iterator[Violation]:
     decoded = index.block_decoded_bytes.astype(np.int64)
     last_stop = int(stops[-1]) if len(stops) else 0
     last_row = int(index.block_row_stop[-1]) if len(stops) else 0
-    if last_stop != index.stored_bytes:
-        yield "the last block stops at the stored size", index.stored_bytes, last_stop
+    end = index.decoded_bytes if index.stream else index.stored_bytes
+    if last_stop != end:
+        size = "decoded size of a stream" if index.stream else "stored size"
+        yield f"the last block stops at the {size}", end, last_stop
     if last_row != index.rows:
         yield "the last block stops at the number of rows", index.rows, last_row
     if int(decoded.sum()) != index.decoded_bytes:
@@ -118,7 +121,7 @@ def _block_violations(index: IndexHead, limits: Limits) -> Iterator[Violation]:
     without_rows = [int(block) for block in np.flatnonzero(rows == 0)]
     if without_rows != sorted(index.gaps):
         yield "blocks without rows are exactly the gaps", sorted(index.gaps), without_rows
-    uncompressed = index.compression is Compression.NONE or index.stream_bytes is not None
+    uncompressed = index.compression is Compression.NONE or index.stream
     if uncompressed and not np.array_equal(sizes, decoded):
         yield "without compression stored and decoded sizes agree", "equal", "different"
     # A block of many records is within the block limit; a block of one may be as large as a record.

@@ -80,7 +80,7 @@ class IndexBuilder:
         self.rows = 0
         self.crc32c = 0
         self._gaps: dict[int, str] = {}
-        self._stream: tuple[int, int] | None = None
+        self._stream = False
         self._stops = array("Q")
         self._row_stops = array("Q")
         self._decoded = array("I")
@@ -130,8 +130,9 @@ class IndexBuilder:
         self.crc32c = kernels.crc32c(stored, self.crc32c)
 
     def mark_stream(self, *, stored_bytes: int, crc32c: int) -> None:
-        """Say that the blocks describe decoded bytes of an object of this size and CRC-32C."""
-        self._stream = (stored_bytes, crc32c)
+        """Say, after the last block, that they describe decoded bytes; these two are of the object."""
+        self._stream = True
+        self.stored_bytes, self.crc32c = stored_bytes, crc32c
 
     @property
     def index_bytes(self) -> int:
@@ -183,7 +184,7 @@ class IndexBuilder:
                 ("gaps", bool(self._gaps)),
                 ("record_crc32", self.record_crc is RecordCrc.CRC32),
                 ("record_unchecked", self.record_crc is RecordCrc.UNCHECKED),
-                ("stream", self._stream is not None),
+                ("stream", self._stream),
             )
             if needed
         ]
@@ -203,8 +204,6 @@ class IndexBuilder:
         )
         for block, reason in self._gaps.items():
             header.gaps.add(block=block, reason=reason)
-        if self._stream is not None:
-            header.stream.stored_bytes, header.stream.crc32c = self._stream
         return header
 
 

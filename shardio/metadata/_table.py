@@ -52,10 +52,11 @@ class ShardEntry:
         key: its object, under data root number `root` (0: the dataset's own).
         uuid: 16 bytes.
         framing, compression: of its bytes.
-        stored_bytes, decoded_bytes: its sizes; of a stream the decoded size stands in both.
+        stored_bytes: size of the object.
+        decoded_bytes: what its blocks decode to.
         rows: physical rows; `live_rows` are those not deleted.
-        blocks: number of blocks.
-        crc32c: CRC-32C of the whole stored object (of a stream: of the decoded bytes).
+        blocks: number of blocks; a stream counts as one.
+        crc32c: CRC-32C of the whole object.
         index_key: of its index, under root 0; "" where it is the usual one.
         index_head_bytes, index_head_sha256: length and SHA-256 of the head of its index.
         schema: number in the manifest's schemas plus 1; 0 for none.

@@ -49,7 +49,7 @@ class Decoder:
         if self._verify:
             self._checks.stored(np.arange(first, stop), stored, bases)
         buffer: Buffer = stored
-        if head.compression is not Compression.NONE and head.stream_bytes is None:
+        if head.compression is not Compression.NONE and not head.stream:
             ends = [*bases[1:].tolist(), len(stored)]
             decoded = [
                 self._decompress(block, stored[a:b])

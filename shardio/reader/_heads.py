@@ -124,9 +124,7 @@ def _checked(view: memoryview, entry: ShardEntry, url: str, limits: Limits) -> I
             found=f"SHA-256 {sha256.hex()} of {facts[0]} bytes",
             advice="it was swapped or replaced: restore it from a copy, or index the shard again",
         )
-    # A stream is one unit to plans, however many blocks its decoded bytes are cut into.
-    blocks = head.blocks if head.stream_bytes is None else min(head.blocks, 1)
-    counts = (head.rows, head.stored_bytes, head.decoded_bytes, blocks, head.crc32c)
+    counts = (head.rows, head.stored_bytes, head.decoded_bytes, head.listed_blocks, head.crc32c)
     listed = (entry.rows, entry.stored_bytes, entry.decoded_bytes, entry.blocks, entry.crc32c)
     kinds = (head.framing, head.compression)
     if counts != listed or kinds != (entry.framing, entry.compression):

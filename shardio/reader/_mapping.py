@@ -60,10 +60,10 @@ def map_data(data: DataFile, head: IndexHead, key: str, *, adopted: bool) -> mem
         CorruptBlockError, StaleIndexError: the shard has another size than its index says.
     """
     # Where the size is to be had for nothing it is compared; a remote file answers with what it was told.
-    if data.size != head.object_bytes:
+    if data.size != head.stored_bytes:
         raise wrong_size(data, head, key, f"{data.size} bytes", adopted=adopted)
     # A stream's blocks are cut from its decoded bytes, which are nowhere to be mapped.
-    return None if head.stream_bytes is not None else data.map()
+    return None if head.stream else data.map()
 
 
 def cut_short(index: DataFile, wanted: int, key: str, error: ShortReadError) -> FormatError:
@@ -82,7 +82,7 @@ def cut_short(index: DataFile, wanted: int, key: str, error: ShortReadError) -> 
 
 def wrong_size(data: DataFile, head: IndexHead, key: str, found: str, *, adopted: bool) -> ShardioError:
     """Return the error for a shard that is longer or shorter than its index says."""
-    expected = f"{head.object_bytes} bytes"
+    expected = f"{head.stored_bytes} bytes"
     if adopted:
         return StaleIndexError(
             "the shard has another size than when it was indexed",

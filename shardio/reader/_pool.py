@@ -131,7 +131,7 @@ class ShardPool:
         entry = self._table[number]
         index, head, frames = (index_of or self._begin_index(number))()
         try:
-            data = self.store_of(number).open(entry.key, size=head.object_bytes, stable=not entry.adopted)
+            data = self.store_of(number).open(entry.key, size=head.stored_bytes, stable=not entry.adopted)
         except NotFoundError as error:
             raise error.located(shard=entry.key) from error
         return OpenShard(

@@ -46,7 +46,7 @@ def take_rows(
     frames = [each for each in fetched[0] if each is not None]
     stored = [each.data for each in fetched[1] if each is not None]
     plain = head.compression is Compression.NONE and head.framing is Framing.TFRECORD
-    if not plain or head.stream_bytes is not None or len(frames) != len(blocks) or len(stored) != len(blocks):
+    if not plain or head.stream or len(frames) != len(blocks) or len(stored) != len(blocks):
         return None
     part = np.frombuffer(b"".join([each.data for each in frames]), "<u4")
     if not frames_fit(head, blocks, part):

@@ -219,7 +219,7 @@ class OpenShard:
         return f"{self.head.uuid.hex()}-frames-{block}-{self.head.block_frames_crc32c[block]:08x}"
 
     def _data_short(self, error: ShortReadError) -> ShardioError:
-        found = f"{error.found} of {error.expected} bytes"
+        found = f"{error.found} of {error.expected}{' decoded' * self.head.stream} bytes"
         return wrong_size(self.data, self.head, self.key, found, adopted=self._adopted)
 
     def _index_short(self, error: ShortReadError) -> ShardioError:

@@ -160,7 +160,7 @@ def _entry(store: Store, name: str, limits: Limits) -> ShardEntry:
         stored_bytes=head.stored_bytes,
         decoded_bytes=head.decoded_bytes,
         rows=head.rows,
-        blocks=head.blocks,
+        blocks=head.listed_blocks,
         crc32c=head.crc32c,
         index_head_bytes=head.head_bytes,
         index_head_sha256=sha256,

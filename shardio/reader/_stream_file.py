@@ -33,7 +33,7 @@ _MOST_CURSORS = 4
 
 def decoded_file(data: DataFile, head: IndexHead, limits: Limits, stats: ReadStats) -> DataFile:
     """Return the file that the blocks of an index are cut from: of a stream its decoded bytes."""
-    if head.stream_bytes is None:
+    if not head.stream:
         return data
     return StreamFile(data, head.compression, head.decoded_bytes, limits, stats)
 

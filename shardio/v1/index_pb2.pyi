@@ -65,16 +65,8 @@ class Gap(_message.Message):
     reason: str
     def __init__(self, block: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
 
-class Stream(_message.Message):
-    __slots__ = ("stored_bytes", "crc32c")
-    STORED_BYTES_FIELD_NUMBER: _ClassVar[int]
-    CRC32C_FIELD_NUMBER: _ClassVar[int]
-    stored_bytes: int
-    crc32c: int
-    def __init__(self, stored_bytes: _Optional[int] = ..., crc32c: _Optional[int] = ...) -> None: ...
-
 class ShardIndex(_message.Message):
-    __slots__ = ("format_version", "critical_features", "framing", "record_crc", "compression", "shard_uuid", "stored_bytes", "decoded_bytes", "rows", "blocks", "crc32c", "columns", "gaps", "stream", "writer")
+    __slots__ = ("format_version", "critical_features", "framing", "record_crc", "compression", "shard_uuid", "stored_bytes", "decoded_bytes", "rows", "blocks", "crc32c", "columns", "gaps", "writer")
     FORMAT_VERSION_FIELD_NUMBER: _ClassVar[int]
     CRITICAL_FEATURES_FIELD_NUMBER: _ClassVar[int]
     FRAMING_FIELD_NUMBER: _ClassVar[int]
@@ -88,7 +80,6 @@ class ShardIndex(_message.Message):
     CRC32C_FIELD_NUMBER: _ClassVar[int]
     COLUMNS_FIELD_NUMBER: _ClassVar[int]
     GAPS_FIELD_NUMBER: _ClassVar[int]
-    STREAM_FIELD_NUMBER: _ClassVar[int]
     WRITER_FIELD_NUMBER: _ClassVar[int]
     format_version: int
     critical_features: _containers.RepeatedScalarFieldContainer[str]
@@ -103,6 +94,5 @@ class ShardIndex(_message.Message):
     crc32c: int
     columns: _containers.RepeatedCompositeFieldContainer[Column]
     gaps: _containers.RepeatedCompositeFieldContainer[Gap]
-    stream: Stream
     writer: str
-    def __init__(self, format_version: _Optional[int] = ..., critical_features: _Optional[_Iterable[str]] = ..., framing: _Optional[_Union[Framing, str]] = ..., record_crc: _Optional[_Union[RecordCrc, str]] = ..., compression: _Optional[_Union[Compression, str]] = ..., shard_uuid: _Optional[bytes] = ..., stored_bytes: _Optional[int] = ..., decoded_bytes: _Optional[int] = ..., rows: _Optional[int] = ..., blocks: _Optional[int] = ..., crc32c: _Optional[int] = ..., columns: _Optional[_Iterable[_Union[Column, _Mapping]]] = ..., gaps: _Optional[_Iterable[_Union[Gap, _Mapping]]] = ..., stream: _Optional[_Union[Stream, _Mapping]] = ..., writer: _Optional[str] = ...) -> None: ...
+    def __init__(self, format_version: _Optional[int] = ..., critical_features: _Optional[_Iterable[str]] = ..., framing: _Optional[_Union[Framing, str]] = ..., record_crc: _Optional[_Union[RecordCrc, str]] = ..., compression: _Optional[_Union[Compression, str]] = ..., shard_uuid: _Optional[bytes] = ..., stored_bytes: _Optional[int] = ..., decoded_bytes: _Optional[int] = ..., rows: _Optional[int] = ..., blocks: _Optional[int] = ..., crc32c: _Optional[int] = ..., columns: _Optional[_Iterable[_Union[Column, _Mapping]]] = ..., gaps: _Optional[_Iterable[_Union[Gap, _Mapping]]] = ..., writer: _Optional[str] = ...) -> None: ...

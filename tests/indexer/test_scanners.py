@@ -148,7 +148,7 @@ def test_members_that_hold_whole_frames_are_blocks(kind) -> None:
     parts = [tfrecord([b"a" * n, b"b"]) for n in (10, 2000, 0)]
     scanned = scan(members(parts, kind))
     head, _ = frames_of(scanned.index.data)
-    assert (head.blocks, head.rows, head.stream_bytes) == (3, 6, None)
+    assert (head.blocks, head.rows, head.stream) == (3, 6, False)
     assert head.compression is (Compression.GZIP if kind == "gzip" else Compression.ZSTD)
 
 
@@ -158,24 +158,24 @@ def test_members_that_cut_frames_are_a_stream(kind) -> None:
     stored = members([data[:333], data[333:]], kind)
     scanned = scan(stored)
     head, frames = frames_of(scanned.index.data)
-    assert head.stream_bytes == len(stored)
-    assert head.stored_bytes == len(data)
+    assert head.stored_bytes == len(stored)
+    assert head.decoded_bytes == len(data)
     assert len(frames) == 50
     assert scanned.blocks == 1, "a stream is one unit to plans"
 
 
 def test_a_member_too_large_to_decode_for_each_record_is_a_stream() -> None:
     data = tfrecord([bytes(1 << 20)] * 5)
-    assert parse_head(scan(members([data], "gzip")).index.data).stream_bytes is not None
+    assert parse_head(scan(members([data], "gzip")).index.data).stream
     one = tfrecord([bytes(6 << 20)])
-    assert parse_head(scan(members([one], "gzip")).index.data).stream_bytes is None
+    assert not parse_head(scan(members([one], "gzip")).index.data).stream
 
 
 def test_zstandard_frames_without_a_size_are_a_stream() -> None:
     import zstandard
 
     frame = zstandard.ZstdCompressor(write_content_size=False).compress(tfrecord([b"a"]))
-    assert parse_head(scan(frame).index.data).stream_bytes is not None
+    assert parse_head(scan(frame).index.data).stream
 
 
 def test_skippable_frames_and_empty_members_are_gaps() -> None:
@@ -200,7 +200,7 @@ def test_a_compressed_tar_has_its_end_in_a_gap() -> None:
     scanned = scan(members([tar([("a.txt", b"1"), ("b.txt", b"2")])], "gzip"), "x.tar.gz")
     head, frames = frames_of(scanned.index.data)
     assert len(frames) == 2
-    assert head.stream_bytes is not None
+    assert head.stream
     assert list(head.gaps.values()) == ["end of the tar archive"]
 
 

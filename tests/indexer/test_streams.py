@@ -15,6 +15,7 @@ import shardio
 import shardio_indexer
 from shardio.errors import FormatError, StaleIndexError
 from shardio.format import DEFAULT_LIMITS, Compression
+from shardio.kernels import crc32c
 from shardio.reader._stats import ReadStats
 from shardio.reader._stream_file import StreamFile
 from shardio.storage import ShortReadError, connect
@@ -58,6 +59,28 @@ def test_ascending_access_is_linear(stream, decoded) -> None:
         decoded.clear()
         assert list(shardio.open(stream)) == PAYLOADS
         assert sum(decoded) == len(tfrecord(PAYLOADS))
+
+
+@pytest.mark.filterwarnings("ignore:.*is one compressed stream")
+def test_sizes_and_checksums_are_those_of_the_object(stream) -> None:
+    """`stored_bytes` and `crc32c` in the header of the index and in the list of shards are the object's."""
+    stored = (stream / "x.tfrecord").read_bytes()
+    ds = shardio.open(stream)
+    (entry,) = ds.source.table
+    assert (entry.stored_bytes, entry.crc32c) == (len(stored), crc32c(stored))
+    assert (entry.decoded_bytes, ds.num_bytes) == (len(tfrecord(PAYLOADS)), len(stored))
+    head = ds._shard(0).head
+    assert (head.stored_bytes, head.crc32c, head.blocks > 1) == (len(stored), crc32c(stored), True)
+    (total,) = shardio.log(stream)[-1].manifest.splits
+    assert total.stored_bytes == len(stored)
+    assert shardio.verify(stream).stored_bytes == len(stored)
+    alone = shardio.open_shard(stream / "x.tfrecord")
+    assert [alone[0], alone[1999], len(alone)] == [PAYLOADS[0], PAYLOADS[1999], 2000]
+    # Without its index it can still be told whole from damaged.
+    (stream / "x.tfrecord.shardidx").unlink()
+    report = shardio.verify(stream)
+    assert [finding.kind for finding in report.findings] == ["missing"]
+    assert report.good_rows == 2000
 
 
 def test_going_back_is_said_once(stream) -> None:

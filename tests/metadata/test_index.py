@@ -78,7 +78,7 @@ def test_what_is_built_is_read(blocks, kind):
     assert (head.uuid, head.compression, head.writer) == (bytes(range(16)), kind, "me")
     assert (head.rows, head.blocks) == (sum(map(len, blocks)), len(blocks))
     assert head.decoded_bytes == sum(map(sum, blocks))
-    assert (head.stored_bytes, head.object_bytes) == (builder.stored_bytes, builder.stored_bytes)
+    assert head.stored_bytes == builder.stored_bytes
     assert head.block_decoded_bytes.tolist() == [sum(sizes) for sizes in blocks]
     assert head.crc32c == crc32c(b"wren")
     for k, sizes in enumerate(blocks):
@@ -174,12 +174,12 @@ def test_features_stand_where_they_are_needed():
     """Critical features MUST be sorted, each once, and stand exactly where they are needed."""
     for features in (["stream", "gaps"], ["gaps", "gaps"]):
         broken("sorted, each once", header_of(COLUMNS, critical_features=features))
-    for feature in ("gaps", "record_crc32", "record_unchecked", "stream"):
+    for feature in ("gaps", "record_crc32", "record_unchecked"):
         broken(f"'{feature}' stands exactly", header_of(COLUMNS, critical_features=[feature]))
     broken("'record_crc32' stands", header_of(COLUMNS, record_crc=index_pb2.CRC32))
     broken("'record_unchecked' stands", header_of(COLUMNS, record_crc=index_pb2.UNCHECKED))
     broken("'gaps' stands", header_of(COLUMNS, gaps=[index_pb2.Gap(block=1, reason="x")]))
-    broken("'stream' stands", header_of(COLUMNS, stream=index_pb2.Stream(stored_bytes=3)))
+    broken("a stream is compressed", header_of(COLUMNS, critical_features=["stream"]))
 
 
 def test_kinds():
@@ -194,13 +194,13 @@ def test_kinds():
 
 
 def test_zlib():
-    """`ZLIB` MUST occur only as a stream."""
+    """`ZLIB` MUST occur only as a stream, and a stream MUST be compressed."""
     broken("only as a stream", header_of(COLUMNS, compression=index_pb2.ZLIB))
 
 
 def test_totals():
-    """The last `block_stop` MUST be the stored size, the last `block_row_stop` the number of rows, and the
-    sum of `block_decoded_bytes` the decoded size.
+    """The last `block_stop` MUST be the stored size, of a stream the decoded size; the last `block_row_stop`
+    the number of rows, and the sum of `block_decoded_bytes` the decoded size.
     """
     broken("stops at the stored size", header_of(COLUMNS, stored_bytes=198))
     broken("add up to the decoded size", header_of(COLUMNS, decoded_bytes=198))
@@ -209,6 +209,9 @@ def test_totals():
     nothing = columns_of([])
     broken("stops at the stored size", header_of(nothing, stored_bytes=1), nothing)
     broken("add up", header_of(nothing, decoded_bytes=1), nothing)
+    stream = {"critical_features": ["stream"], "compression": index_pb2.ZLIB}
+    check_whole(index_of(header_of(COLUMNS, stored_bytes=3, **stream), COLUMNS))
+    broken("stops at the decoded size", header_of(COLUMNS, decoded_bytes=198, **stream))
 
 
 def with_column(name: str, values: list[int]) -> dict[str, np.ndarray]:
@@ -279,12 +282,14 @@ def test_a_stream_is_read():
     builder.add_block(stored_bytes=50, decoded_bytes=50, crc32c=1, frame_stop=np.array([50], np.uint32))
     builder.mark_stream(stored_bytes=12, crc32c=99)
     head = parse_head(builder.finish().data)
-    assert (head.stream_bytes, head.stream_crc32c, head.object_bytes) == (12, 99, 12)
-    assert (head.stored_bytes, head.features) == (50, {"stream"})
+    assert (head.stored_bytes, head.crc32c, head.decoded_bytes) == (12, 99, 50)
+    assert (head.stream, head.features, head.block_bounds(0)) == (True, {"stream"}, (0, 50))
 
 
 def test_sizes_agree_without_compression():
-    """Without compression the stored and the decoded size of a block MUST be equal."""
+    """Without compression, and in a stream, a block's part of `block_stop` MUST be as long as its decoded
+    size.
+    """
     columns = columns_of(BLOCKS, stored=[66, 17, 116])
     broken("stored and decoded sizes agree", header_of(columns), columns)
     check_whole(index_of(header_of(columns, compression=index_pb2.ZSTD), columns))
