@@ -57,7 +57,7 @@ def export_indexes(
     if form != "dali":
         message = f"form={form!r} is not known; there is 'dali'"
         raise ValueError(message)
-    store = connect(str(url), storage_options=storage_options)
+    store = connect(url, storage_options=storage_options)
     catalog = Catalog(store)
     version = catalog.load()
     table = catalog.table(version)

@@ -41,9 +41,7 @@ def commit(
         CommitConflictError: merged before with other content, or another commit stands in the way.
         CommitOutcomeUnknownError: no answer came back; nothing was deleted, call it again.
     """
-    return commit_session(
-        Catalog(connect(str(url), storage_options=storage_options)), session, tasks, mode=mode
-    )
+    return commit_session(Catalog(connect(url, storage_options=storage_options)), session, tasks, mode=mode)
 
 
 def log(url: str | Path, *, storage_options: Mapping[str, Any] | None = None) -> list[Version]:
@@ -52,7 +50,7 @@ def log(url: str | Path, *, storage_options: Mapping[str, Any] | None = None) ->
     Raises:
         NotFoundError: there is no dataset.
     """
-    catalog = Catalog(connect(str(url), storage_options=storage_options))
+    catalog = Catalog(connect(url, storage_options=storage_options))
     versions = list(catalog.versions())
     if not versions:
         raise NotFoundError("there is no shardio dataset here", url=catalog.store.url)
@@ -82,5 +80,5 @@ def gc(
         ValueError: a version or session that cannot be given up.
         CommitConflictError: somebody committed meanwhile; nothing was removed, call it again.
     """
-    catalog = Catalog(connect(str(url), storage_options=storage_options))
+    catalog = Catalog(connect(url, storage_options=storage_options))
     return collect_garbage(catalog, expire=expire, keep=keep, abandon=abandon, dry_run=dry_run)

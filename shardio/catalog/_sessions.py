@@ -18,6 +18,7 @@ from shardio.metadata import (
     ReceiptKey,
     ShardTable,
     check_session,
+    check_tasks,
     parse_data_key,
     parse_receipt,
     parse_receipt_key,
@@ -105,9 +106,7 @@ def commit_session(catalog: Catalog, session: str, tasks: int, *, mode: str | No
         CommitConflictError: the session was merged with other content, or another commit stands in the way.
     """
     check_session(session)
-    if tasks < 1:
-        message = f"tasks={tasks} must be at least 1"
-        raise ValueError(message)
+    tasks = check_tasks(tasks)
     if mode is not None and mode not in MODES:
         message = f"mode={mode!r} must be one of {', '.join(MODES)}"
         raise ValueError(message)

@@ -14,6 +14,7 @@ from shardio.convert._to_tfrecord import TfRecordWriter
 from shardio.convert._to_webdataset import WebDatasetWriter
 from shardio.errors import ShardioError, StorageError
 from shardio.reader import open as open_dataset
+from shardio.storage import url_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -127,7 +128,7 @@ def export_dataset(  # noqa: PLR0913 - the options are the public contract
     done = 0
     form = _TARGETS[kind]
     form.check(whole.schema, compression)
-    with Outbox(str(target), target_options) as outbox:
+    with Outbox(url_text(target), target_options) as outbox:
         for name in names:
             reader = open_dataset(url, split=name, version=whole.version, decode=form.decode, **reading)
             with form(

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from shardio.convert._source import Odd
 from shardio.errors import FormatError, NotFoundError, UnsafeNameError
 from shardio.format import Compression, decode_stream, sniff_compression
-from shardio.storage import connect
+from shardio.storage import connect, url_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -86,7 +86,7 @@ def find_files(source: Any, storage_options: Mapping[str, Any] | None = None) ->
             found.files += part.files
             found.odd += part.odd
         return found
-    url = os.fspath(source).rstrip("/") or "/"
+    url = url_text(source).rstrip("/") or "/"
     if any(mark in url for mark in "*?["):
         return _matching(url, storage_options)
     single = _one_file(url, storage_options)

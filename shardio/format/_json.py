@@ -19,7 +19,15 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["MAX_JSON_DEPTH", "UTF8_BOM", "check_json_depth", "is_blank_line", "parse_json", "wide_encoding"]
+__all__ = [
+    "MAX_JSON_DEPTH",
+    "UTF8_BOM",
+    "check_json_depth",
+    "check_json_keys",
+    "is_blank_line",
+    "parse_json",
+    "wide_encoding",
+]
 
 UTF8_BOM = b"\xef\xbb\xbf"
 MAX_JSON_DEPTH = 256
@@ -112,3 +120,21 @@ def check_json_depth(data: bytes) -> None:
     if int(np.cumsum(steps, dtype=np.int64).max(initial=0)) > MAX_JSON_DEPTH:
         message = f"nested deeper than {MAX_JSON_DEPTH} levels"
         raise ValueError(message)
+
+
+def check_json_keys(value: object) -> None:
+    """Refuse a key that is not text, at any depth: JSON would make text of it, and give that back.
+
+    Raises:
+        TypeError: names the key.
+        RecursionError: nested beyond reason.
+    """
+    if isinstance(value, dict):
+        for key, item in value.items():
+            if not isinstance(key, str):
+                message = f"the key {key!r} is {type(key).__name__}, and keys of JSON objects are text"
+                raise TypeError(message)
+            check_json_keys(item)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            check_json_keys(item)

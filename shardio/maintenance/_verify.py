@@ -16,7 +16,7 @@ from shardio.maintenance._findings import Survey, VerifyReport
 from shardio.maintenance._shards import check_alone, check_listed
 from shardio.metadata import ShardTable, manifest_key
 from shardio.reader import ReadOptions, Source, is_shard, root_stores
-from shardio.storage import connect
+from shardio.storage import connect, url_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -78,7 +78,7 @@ def verify(
         engine=engine,
         allow_roots={root: dict(given or {}) for root, given in (allow_roots or {}).items()},
     )
-    name = str(url)
+    name = url_text(url)
     survey = Survey(progress)
     try:
         alone = is_shard(name, version=version, storage_options=storage_options, engine=engine)

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shardio.errors import SchemaError
-from shardio.format import check_json_depth, parse_json
+from shardio.format import check_json_depth, check_json_keys, parse_json
 from shardio.metadata._types import (
     Kind,
     MisfitError,
@@ -275,6 +275,8 @@ def _frozen(stored: Stored) -> Stored:
 
 def _json_bytes(value: object) -> bytes:
     try:
+        if isinstance(value, dict | list | tuple):
+            check_json_keys(value)
         stored = _dumped(value)
         check_json_depth(stored)  # what is written must be read
     except (TypeError, ValueError, RecursionError) as error:

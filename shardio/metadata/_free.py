@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from shardio.errors import FormatError
-from shardio.format import DEFAULT_LIMITS, Limits
+from shardio.format import DEFAULT_LIMITS, Limits, check_json_keys
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,8 +21,10 @@ def encode_metadata(metadata: Mapping[str, Any], *, limits: Limits = DEFAULT_LIM
         ValueError: it is no mapping of strings to what JSON knows, or over the limit.
     """
     try:
+        # Before it is sorted by them: keys of two kinds cannot be compared.
+        check_json_keys(dict(metadata))
         data = json.dumps(dict(metadata), ensure_ascii=False, allow_nan=False, sort_keys=True).encode()
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, RecursionError) as error:
         message = f"metadata must be a mapping that JSON can hold: {error}"
         raise ValueError(message) from error
     if len(data) > limits.metadata:

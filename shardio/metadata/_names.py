@@ -6,9 +6,10 @@ root, hide in a listing, or mean something to a filesystem.  See "keys are not U
 
 from __future__ import annotations
 
+import operator
 import re
 import secrets
-from typing import NamedTuple
+from typing import NamedTuple, SupportsIndex
 
 from shardio.errors import UnsafeNameError
 
@@ -19,6 +20,8 @@ __all__ = [
     "check_key",
     "check_session",
     "check_split",
+    "check_task",
+    "check_tasks",
     "data_key",
     "is_list_key",
     "list_key",
@@ -46,6 +49,7 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f\\]")
 # Where drives have letters, joining such a name to a root leaves the root.
 _DRIVE = re.compile(r".:", re.DOTALL)
 _MAX_COMPONENTS = 8
+_MAX_TASKS = 10**6  # as many as a dataset may have shards
 _RANDOM_SESSION = "auto."
 _RECEIPT = re.compile(r"_shardio/sessions/([^/]+)/([0-9]+)-([0-9a-f]+)(?:-([0-9]+))?\.receipt\Z")
 
@@ -96,6 +100,31 @@ def check_session(name: str) -> str:
             expected="letters, digits and ._-, at most 64, beginning with a letter or digit",
         )
     return name
+
+
+def check_task(task: object) -> int:
+    """Return the number of a task, or raise `TypeError` or `ValueError`."""
+    number = _integer(task, "task")
+    if not 0 <= number < _MAX_TASKS:
+        message = f"task={number} must be between 0 and {_MAX_TASKS - 1}"
+        raise ValueError(message)
+    return number
+
+
+def check_tasks(tasks: object) -> int:
+    """Return how many tasks a session has, or raise `TypeError` or `ValueError`."""
+    number = _integer(tasks, "tasks")
+    if not 1 <= number <= _MAX_TASKS:
+        message = f"tasks={number} must be between 1 and {_MAX_TASKS}"
+        raise ValueError(message)
+    return number
+
+
+def _integer(value: object, name: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, SupportsIndex):
+        message = f"{name}={value!r} must be an integer"
+        raise TypeError(message)
+    return operator.index(value)
 
 
 def random_id() -> str:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from shardio.metadata import check_tasks
 from shardio.parallel._session import HowToRun, WriteReport, write_session
 from shardio.parallel._shuffle import write_shuffled
+from shardio.storage import url_text
 from shardio.writer import check_options
 
 if TYPE_CHECKING:
@@ -98,8 +100,10 @@ def write_dataset(  # noqa: PLR0913 - the options are the public contract
         options["spool_dir"] = spool_dir
     how = HowToRun(executor=executor, tasks=tasks, on_error=on_error, progress=progress)
     if shuffle is not None:
-        return write_shuffled(str(url), items, fn, seed=shuffle, session=session, how=how, writer=options)
-    return write_session(str(url), items, fn, session=session, how=how, writer=options)
+        return write_shuffled(
+            url_text(url), items, fn, seed=shuffle, session=session, how=how, writer=options
+        )
+    return write_session(url_text(url), items, fn, session=session, how=how, writer=options)
 
 
 def _check(
@@ -117,9 +121,8 @@ def _check(
         raise ValueError(message)
     if ordered and shuffle is not None:
         raise ValueError("ordered=True keeps the order of the items and shuffle= breaks it: give one of them")
-    if tasks is not None and tasks < 1:
-        message = f"tasks={tasks} must be at least 1"
-        raise ValueError(message)
+    if tasks is not None:
+        check_tasks(tasks)
     taken = sorted({"task", "commit"} & set(writer))
     if taken:
         message = f"{taken[0]}= is what write_dataset gives each task itself; leave it out"

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Any
 
 from shardio.catalog import Catalog
 from shardio.errors import NotFoundError, StorageError, UnsafeNameError
 from shardio.metadata import manifest_key
-from shardio.storage import connect, connect_folder
+from shardio.storage import connect, connect_folder, url_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -37,7 +36,7 @@ def is_shard(
         FormatError: it leads to a dataset whose latest manifest is damaged.
         StorageError: the environment failed.
     """
-    name = os.fspath(url)
+    name = url_text(url)
     # A web server may answer for a folder as if it were a file, so a dataset is looked for first,
     # except where the name leaves no doubt.
     if ".tfrecord" in name and _is_object(name, storage_options, engine):

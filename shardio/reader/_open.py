@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from shardio.reader._dataset import DatasetReader
 from shardio.reader._options import ReadOptions
 from shardio.reader._source import DatasetSource
+from shardio.storage import url_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -77,4 +78,4 @@ def open(  # noqa: A001, PLR0913 - the name and the options are the public contr
         on_error=on_error,
         allow_roots={root: dict(given or {}) for root, given in (allow_roots or {}).items()},
     )
-    return DatasetReader(DatasetSource.resolve(str(url), split, options, version=version, digest=digest))
+    return DatasetReader(DatasetSource.resolve(url_text(url), split, options, version=version, digest=digest))

@@ -7,7 +7,6 @@ start, and says so: every record's own checksums are compared then.
 from __future__ import annotations
 
 import hashlib
-import os
 import warnings
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +23,7 @@ from shardio.metadata import ShardEntry, ShardTable, parse_head, usual_index_key
 from shardio.reader._options import ReadOptions
 from shardio.reader._records import Records
 from shardio.reader._source import Source
-from shardio.storage import Store, connect_folder
+from shardio.storage import Store, connect_folder, url_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -129,7 +128,7 @@ def open_shard(
     options = ReadOptions(
         storage_options=dict(storage_options) if storage_options else None, engine=engine, verify=verify
     )
-    name = os.fspath(url)
+    name = url_text(url)
     if "/" not in name:
         name = f"./{name}"
     try:

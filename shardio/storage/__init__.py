@@ -16,7 +16,7 @@ from shardio.storage._face import (
     Store,
     UnknownOutcomeError,
 )
-from shardio.storage._keys import TEMPORARY
+from shardio.storage._keys import TEMPORARY, url_text
 from shardio.storage._local import LocalStore
 from shardio.storage._memory import MemoryStore
 from shardio.storage._remote import RemoteStore, Upload, untold, upload_of
@@ -44,4 +44,5 @@ __all__ = [
     "connect_folder",
     "untold",
     "upload_of",
+    "url_text",
 ]

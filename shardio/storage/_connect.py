@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Any
 
-from shardio.storage._keys import split_url
+from shardio.storage._keys import split_url, url_text
 from shardio.storage._local import LocalStore
 from shardio.storage._memory import MemoryStore
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Mapping
 
     from shardio.storage._face import Store
@@ -68,7 +68,7 @@ def connect_folder(
     Raises:
         ModuleNotFoundError, ValueError: as `connect`.
     """
-    folder, slash, name = os.fspath(url).rpartition("/")
+    folder, slash, name = url_text(url).rpartition("/")
     # "/x" lies in "/", and "memory://x" in "memory://", which keep their slashes.
     root = folder if folder and not folder.endswith("/") else folder + slash
     return connect(root or ".", storage_options=storage_options, engine=engine), name

@@ -14,7 +14,7 @@ from shardio.errors import UnsafeNameError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["TEMPORARY", "Root", "check_key", "check_prefix", "is_temporary", "split_url"]
+__all__ = ["TEMPORARY", "Root", "check_key", "check_prefix", "is_temporary", "split_url", "url_text"]
 
 # Names of our own half-written files on local disks. Keys may not use it.
 TEMPORARY = ".shardio-tmp-"
@@ -68,18 +68,34 @@ def is_temporary(key: str) -> bool:
     return key.rpartition("/")[2].startswith(TEMPORARY)
 
 
+def url_text(url: object) -> str:
+    """Return a URL or path that a caller gave, as text.
+
+    `str(url)` would turn a forgotten `None` into a folder of that name.
+
+    Raises:
+        TypeError: it is neither text nor a path.
+        ValueError: it is empty.
+    """
+    text = os.fspath(url) if isinstance(url, os.PathLike) else url
+    if not isinstance(text, str):
+        msg = f"a URL is text or a pathlib.Path, not {type(url).__name__}"
+        raise TypeError(msg)
+    if not text:
+        msg = "a URL must not be empty; '.' is the current folder"
+        raise ValueError(msg)
+    return text
+
+
 def split_url(url: str | os.PathLike[str]) -> Root:
     """Take a root URL apart; a path without a scheme, and `file://`, become an absolute local path.
 
     `~` is expanded in paths, as fsspec does: a root is the caller's own word. Percent signs stay as they are.
 
     Raises:
-        ValueError: the URL is empty.
+        TypeError, ValueError: as `url_text`.
     """
-    text = os.fspath(url)
-    if not text:
-        msg = "a dataset's URL must not be empty; '.' is the current folder"
-        raise ValueError(msg)
+    text = url_text(url)
     chain = _CHAIN.match(text)
     if chain is not None:
         return Root(chain[1].lower(), text.rstrip("/"))

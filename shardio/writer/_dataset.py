@@ -6,17 +6,24 @@ stored under names that no version mentions, and only `close` commits.
 
 from __future__ import annotations
 
-import os
-from typing import TYPE_CHECKING, Any
+import warnings
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from shardio.catalog import Version, commit_receipts, find_safe_work, writer_name
-from shardio.errors import CommitConflictError, SchemaError, ShardioError, StorageError
+from shardio.errors import (
+    CommitConflictError,
+    CommitOutcomeUnknownError,
+    SchemaError,
+    ShardioError,
+    StorageError,
+)
 from shardio.format import DEFAULT_BLOCK_BYTES, FRAME_EXTRA, BlockBuilder, Compression
-from shardio.metadata import check_split, is_random_session, random_session
+from shardio.metadata import check_split, check_task, is_random_session, random_session
+from shardio.storage import url_text
 from shardio.writer._encoding import encoder
 from shardio.writer._settings import catalog_to_write, check_mode, check_options, is_codec, settle_schema
 from shardio.writer._split import OpenSplit
-from shardio.writer._spool import ShardOptions, ShardSpool, spool_folder
+from shardio.writer._spool import ShardOptions, ShardSpool, open_writers, spool_folder
 from shardio.writer._task import Task
 
 if TYPE_CHECKING:
@@ -76,6 +83,7 @@ class DatasetWriter:
     _closed = True  # until everything stands, so that a failure before leaves nothing to abort
     _version: Version | None = None
     _failure: BaseException | None = None
+    _forked = False
 
     def __init__(  # noqa: PLR0913 - the options are the public contract
         self,
@@ -99,7 +107,7 @@ class DatasetWriter:
         check_options(mode, session, task, commit=commit, shard_bytes=shard_bytes)
         kind = Compression.parse(compression)
         BlockBuilder(compression=kind, level=level, block_bytes=block_bytes)  # refuses what makes no sense
-        self.url = str(url)
+        self.url = url_text(url)
         self.mode = mode
         self.session = session if session is not None else random_session()
         self._catalog = catalog_to_write(self.url, storage_options, single_writer=single_writer)
@@ -112,8 +120,8 @@ class DatasetWriter:
         self._splits: dict[str, OpenSplit] = {}
         self._base_version = base.number if base else 0
         self._task = Task(
-            self._catalog, session=self.session, task=task, schema=self.schema, metadata=dict(metadata or {}),
-            mode=mode, base_version=self._base_version,
+            self._catalog, session=self.session, task=check_task(task), schema=self.schema,
+            metadata=dict(metadata or {}), mode=mode, base_version=self._base_version,
         )  # fmt: skip
         # Made last, for it makes a folder, and nothing shall be touched where an option makes no sense.
         self._options = ShardOptions(
@@ -124,8 +132,8 @@ class DatasetWriter:
             spool=spool_folder(self._catalog.store, spool_dir),
             writer=writer_name(),
         )
-        self._pid = os.getpid()
         self._closed = False
+        open_writers.add(self)
 
     @property
     def written(self) -> Counter[str]:
@@ -164,9 +172,11 @@ class DatasetWriter:
         Raises:
             SchemaError: the value does not fit; names feature and record number. Nothing was taken, and
                 writing may go on.
-            StorageError: the spool or the store failed.
+            StorageError: the spool or the store failed, now or earlier.
+            ValueError: the writer is closed, or was opened by the process that this one was forked from.
         """
         # One record costs few calls: `write_encoded` once more, and what `add` does where nothing is decided.
+        # A writer that has ended has no splits, so that it need not be asked each time.
         part = self._splits.get(split)
         if part is None:
             part = self._open_split(split)
@@ -213,17 +223,10 @@ class DatasetWriter:
             CommitConflictError, CommitOutcomeUnknownError, SchemaError, StorageError: nothing of this write
                 is visible (of an unknown outcome: nothing else is).
         """
-        if self._failure is not None:
-            raise StorageError(
-                "writing failed earlier and nothing was published",
-                url=self.url,
-                found=str(self._failure),
-                advice="leave the block with that error, and write again",
-            ) from self._failure
+        if self._failure is not None or self._forked:
+            self._refuse()
         if self._closed:
             return
-        if os.getpid() != self._pid:
-            raise ValueError("a writer is closed by the process that opened it, not by a forked child")
         try:
             for split, part in self._splits.items():
                 self._task.store(split, part.spool, last=True)
@@ -237,6 +240,7 @@ class DatasetWriter:
             self._abandon(error, keep_shards=not isinstance(error, CommitConflictError))
             raise
         self._closed = True
+        self._splits = {}
 
     def abort(self) -> None:
         """Drop what was written; nothing becomes visible. Safe shards of a named session stay for a rerun."""
@@ -255,6 +259,38 @@ class DatasetWriter:
     def __del__(self) -> None:
         if not self._closed:
             self.abort()
+            message = (
+                f"the writer of {self.url} was dropped before it was closed: nothing was committed; "
+                "use it in a with block, or call close()"
+            )
+            warnings.warn(message, ResourceWarning, stacklevel=2, source=self)
+
+    def leave_to_parent(self) -> None:
+        """Let go of everything, in a forked child: files and shards are its parent's."""
+        if not self._closed:
+            for part in self._splits.values():
+                part.spool.leave_to_parent()
+            self._splits = {}
+            self._closed = self._forked = True
+
+    def _refuse(self) -> NoReturn:
+        """Say why a writer that has ended takes nothing more."""
+        if isinstance(self._failure, CommitOutcomeUnknownError):
+            raise self._failure
+        if self._failure is not None:
+            raise StorageError(
+                "writing failed earlier and nothing was published",
+                url=self.url,
+                found=str(self._failure),
+                advice="leave the block with that error, and write again",
+            ) from self._failure
+        what = (
+            "a writer is used and closed by the process that opened it, not by a forked child"
+            if self._forked
+            else "the writer is closed, and nothing can be added; open another one"
+        )
+        message = f"{self.url}: {what}"
+        raise ValueError(message)
 
     def _take_block(self, split: str, part: OpenSplit, block: Block) -> None:
         """Spool a block; store the shard once it is large enough.
@@ -274,7 +310,7 @@ class DatasetWriter:
 
     def _open_split(self, split: str) -> OpenSplit:
         if self._closed:
-            raise ValueError("the writer is closed")
+            self._refuse()
         check_split(split)
         part = OpenSplit(self._task.rows(split), self._new_spool(split))
         self._splits[split] = part
@@ -286,9 +322,6 @@ class DatasetWriter:
     def _abandon(self, failure: BaseException | None, *, keep_shards: bool) -> None:
         self._closed = True
         self._failure = failure
-        if os.getpid() != self._pid:
-            # A forked child that leaves the block: the files are its parent's.
-            return
         for part in self._splits.values():
             part.spool.discard()
         self._splits = {}

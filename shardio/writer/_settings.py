@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from shardio.catalog import MODES, Catalog
 from shardio.errors import CommitConflictError, StorageError
-from shardio.metadata import Schema, check_session, is_random_session
+from shardio.metadata import Schema, check_session, check_task, is_random_session
 from shardio.storage import connect
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ __all__ = ["catalog_to_write", "check_mode", "check_options", "is_codec", "settl
 
 def check_options(mode: str, session: str | None, task: int, *, commit: bool, shard_bytes: int) -> None:
     """Refuse options that make no sense, by name."""
+    check_task(task)
     if mode not in MODES:
         message = f"mode={mode!r} must be one of {', '.join(MODES)}"
         raise ValueError(message)
@@ -27,11 +28,8 @@ def check_options(mode: str, session: str | None, task: int, *, commit: bool, sh
         if is_random_session(session):
             message = f"session={session!r}: ids that begin like this are shardio's own; choose another"
             raise ValueError(message)
-    elif task or not commit:
+    elif task != 0 or not commit:
         raise ValueError("task= and commit=False need a session= that all tasks share")
-    if isinstance(task, bool) or not isinstance(task, int) or task < 0:
-        message = f"task={task!r} must be an integer of at least 0"
-        raise ValueError(message)
     if shard_bytes < 1:
         message = f"shard_bytes={shard_bytes} must be at least 1"
         raise ValueError(message)

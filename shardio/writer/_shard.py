@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import warnings
 from typing import TYPE_CHECKING, Any
 
 from shardio.catalog import writer_name
 from shardio.errors import CommitConflictError, StorageError
 from shardio.format import DEFAULT_BLOCK_BYTES, Compression
 from shardio.metadata import usual_index_key
-from shardio.storage import UnknownOutcomeError, connect_folder
-from shardio.writer._spool import FinishedShard, ShardOptions, ShardSpool, spool_folder
+from shardio.storage import UnknownOutcomeError, connect_folder, url_text
+from shardio.writer._spool import FinishedShard, ShardOptions, ShardSpool, open_writers, spool_folder
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
     from typing import Self
 
 __all__ = ["ShardWriter"]
+
+_ENDED = "the shard is closed, and nothing can be added to it"
+_NOT_HERE = "a writer is used and closed by the process that opened it, not by a forked child"
 
 
 class ShardWriter:
@@ -44,6 +48,9 @@ class ShardWriter:
         b'wren'
     """
 
+    _spool: ShardSpool | None = None
+    _forked = False
+
     def __init__(
         self,
         url: str | Path,
@@ -54,9 +61,10 @@ class ShardWriter:
         spool_dir: str | Path | None = None,
         storage_options: Mapping[str, Any] | None = None,
     ) -> None:
-        self._store, self._name = connect_folder(str(url), storage_options=storage_options)
+        self.url = url_text(url)
+        self._store, self._name = connect_folder(self.url, storage_options=storage_options)
         spool = spool_dir if spool_dir is not None or not self._store.is_local else self._store.url
-        self._spool: ShardSpool | None = ShardSpool(
+        self._spool = ShardSpool(
             ShardOptions(
                 compression=Compression.parse(compression),
                 level=level,
@@ -65,15 +73,25 @@ class ShardWriter:
                 writer=writer_name(),
             )
         )
+        open_writers.add(self)
 
     def write(self, payload: bytes) -> None:
-        """Append one record."""
+        """Append one record.
+
+        Raises:
+            ValueError: the shard is closed, or was opened by the process that this one was forked from.
+            StorageError: the spool failed.
+        """
         if self._spool is None:
-            raise ValueError("the shard is closed")
+            message = f"{self.url}: {_NOT_HERE if self._forked else _ENDED}"
+            raise ValueError(message)
         self._spool.add(payload)
 
     def close(self) -> None:
         """Store the shard, then its index."""
+        if self._forked:
+            message = f"{self.url}: {_NOT_HERE}"
+            raise ValueError(message)
         if self._spool is None:
             return
         spool, self._spool = self._spool, None
@@ -98,8 +116,17 @@ class ShardWriter:
             self.abort()
 
     def __del__(self) -> None:
-        if getattr(self, "_spool", None) is not None:
+        if self._spool is not None:
             self.abort()
+            message = f"the writer of {self.url} was dropped before it was closed: nothing was stored"
+            warnings.warn(message, ResourceWarning, stacklevel=2, source=self)
+
+    def leave_to_parent(self) -> None:
+        """Let go of everything, in a forked child."""
+        if self._spool is not None:
+            self._spool.leave_to_parent()
+            self._spool = None
+            self._forked = True
 
     def _store_both(self, shard: FinishedShard) -> None:
         # The index goes first: whoever sees the shard finds its index, and an index alone harms nobody.

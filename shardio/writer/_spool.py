@@ -7,12 +7,14 @@ their `with` block; so shards are built here and handed to the store whole.
 from __future__ import annotations
 
 import contextlib
+import os
 import secrets
 import tempfile
 import uuid
+import weakref
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from shardio import kernels
 from shardio.errors import StorageError
@@ -31,7 +33,26 @@ from shardio.storage import TEMPORARY, Store
 if TYPE_CHECKING:
     from shardio.metadata import FinishedIndex
 
-__all__ = ["FinishedShard", "ShardOptions", "ShardSpool", "spool_folder"]
+__all__ = ["FinishedShard", "ShardOptions", "ShardSpool", "open_writers", "spool_folder"]
+
+
+class _Writer(Protocol):
+    def leave_to_parent(self) -> None:
+        """Let go of what belongs to the parent; called in a forked child."""
+
+
+# Those of this process.  A child that is forked while they are open has copies of them that it must not use.
+open_writers: weakref.WeakSet[_Writer] = weakref.WeakSet()
+
+
+def _leave_to_parent() -> None:
+    for writer in list(open_writers):
+        writer.leave_to_parent()
+    open_writers.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_leave_to_parent)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,6 +175,13 @@ class ShardSpool:
         block = self.blocks.add(payload)
         if block is not None:
             self.store(block)
+
+    def leave_to_parent(self) -> None:
+        """Let go of the file in a forked child: not even what is buffered for it may be written twice."""
+        nothing = os.open(os.devnull, os.O_WRONLY)
+        with contextlib.suppress(ValueError):  # closed: on its way to the store
+            os.dup2(nothing, self._file.fileno())
+        os.close(nothing)
 
     def finish(self) -> FinishedShard:
         """Close the last block and return the shard; its spool file is the caller's from now on."""

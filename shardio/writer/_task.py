@@ -210,6 +210,7 @@ class Task:
             for key in (entry.key, entry.usual_index_key):
                 with contextlib.suppress(StorageError):
                     self._store.delete(key)
+        self._safe, self._safe_splits = [], {}
 
     def _put(self, key: str, data: bytes | Path) -> None:
         """Create an object under a name of this attempt's own; a lost reply is settled by asking again."""

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import shardio
-from shardio.errors import NotFoundError, StorageError
+from shardio.errors import CommitConflictError, NotFoundError, StorageError
 from shardio.storage import connect
 from tests.promises.places import PLACES, fresh
 
@@ -77,8 +77,8 @@ def test_a_writer_that_is_dropped(mode, place, tmp_path):
     before = begin(url, mode)
     out = shardio.DatasetWriter(url, mode=mode, **SMALL)
     fill(out)
-    del out
-    gc.collect()
+    with pytest.warns(ResourceWarning, match="dropped before it was closed: nothing was committed"):
+        del out
     check_nothing_new(url, before)
 
 
@@ -125,6 +125,73 @@ def test_a_writer_that_goes_on_after_a_failure_of_the_place(place, tmp_path, mon
     with pytest.raises(StorageError, match="writing failed earlier and nothing was published"):
         out.close()
     check_nothing_new(url, None)
+
+
+WRITES = pytest.mark.parametrize("verb", ["write", "write_encoded"])
+
+
+@EVERY_PLACE
+@WRITES
+@pytest.mark.parametrize("records", [0, 1, 30])
+def test_a_writer_takes_nothing_after_its_end(verb, records, place, tmp_path):
+    """P4: what is written after the end is refused, in splits that were used and in new ones."""
+    url = fresh(place, tmp_path)
+    with shardio.DatasetWriter(url, **SMALL) as out:
+        for k in range(records):
+            out.write(b"%d" % k * 10)
+    for _ in range(3):
+        for split in ("train", "other"):
+            with pytest.raises(ValueError, match="the writer is closed, and nothing can be added"):
+                getattr(out, verb)(b"late", split)
+    out.close()
+    assert (out.version, out.written) == (1, {"train": records} if records else {})
+    assert list(shardio.open(url)) == [b"%d" % k * 10 for k in range(records)]
+
+
+@WRITES
+def test_a_writer_takes_nothing_after_an_exception_in_the_block(verb, tmp_path):
+    with pytest.raises(BoomError), shardio.DatasetWriter(tmp_path / "ds", **SMALL) as out:
+        fill(out)
+        raise BoomError
+    with pytest.raises(ValueError, match="the writer is closed"):
+        getattr(out, verb)(b"late")
+    assert (out.written, out.stored_bytes, out.version) == ({}, 0, None), "its shards were removed"
+    check_nothing_new(str(tmp_path / "ds"), None)
+
+
+@WRITES
+def test_a_writer_takes_nothing_after_a_commit_that_failed(verb, tmp_path):
+    url = str(tmp_path / "ds")
+    out = shardio.DatasetWriter(url)
+    out.write(b"late")
+    with shardio.DatasetWriter(url) as faster:
+        faster.write(b"first")
+    with pytest.raises(CommitConflictError):
+        out.close()
+    for call in (lambda: getattr(out, verb)(b"later"), out.close):
+        with pytest.raises(StorageError, match="writing failed earlier and nothing was published"):
+            call()
+    assert list(shardio.open(url)) == [b"first"]
+
+
+def test_a_session_takes_nothing_after_its_end(tmp_path):
+    """A task that has ended stays as it ended: what `written` says is what the commit takes."""
+    url = str(tmp_path / "ds")
+    with shardio.DatasetWriter(url, session="run", task=0, commit=False) as out:
+        out.write(b"0")
+    with pytest.raises(ValueError, match="the writer is closed"):
+        out.write(b"late")
+    assert out.written == {"train": 1}
+    shardio.commit(url, session="run", tasks=1)
+    assert list(shardio.open(url)) == [b"0"]
+
+
+def test_a_shard_writer_that_is_dropped_says_so(tmp_path):
+    out = shardio.ShardWriter(tmp_path / "x.tfrecord")
+    out.write(b"wren")
+    with pytest.warns(ResourceWarning, match=r"x\.tfrecord was dropped before it was closed"):
+        del out
+    assert list(tmp_path.iterdir()) == []
 
 
 def refuse(_block) -> None:
@@ -208,6 +275,63 @@ def test_a_task_whose_worker_dies_publishes_nothing(tmp_path):
         out.write(b"1")
     shardio.commit(url, session="run", tasks=2)
     assert list(shardio.open(url)) == [b"0", b"1"]
+
+
+def exit_code(work: Callable[[], None]) -> int:
+    """Run something in a forked child; 7 if it raised ValueError, 0 if nothing."""
+    child = os.fork()
+    if child == 0:
+        signal.alarm(30)  # should it hang, it must not stay
+        code = 1
+        try:
+            work()
+            code = 0
+        except ValueError:
+            code = 7
+        finally:
+            os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+@pytest.mark.parametrize("size", [1, 30, 3000])
+def test_a_forked_child_writes_nothing(size, tmp_path):
+    """P15: a child's records are refused, and what it inherited in buffers is not written a second time."""
+    url = str(tmp_path / "ds")
+    records = [bytes([k]) * size for k in range(200)]
+
+    def drop() -> None:
+        nonlocal out
+        out = None
+
+    with shardio.DatasetWriter(url, block_bytes=1000, shard_bytes=100_000) as out:
+        for record in records[:100]:
+            out.write(record)
+        for call in (
+            lambda: out.write(b"child"),
+            lambda: out.write(b"child", "other"),
+            lambda: out.write_encoded(b"child"),
+            out.close,
+        ):
+            assert exit_code(call) == 7
+        assert exit_code(out.abort) == 0
+        assert exit_code(drop) == 0
+        for record in records[100:]:
+            out.write(record)
+    assert list(shardio.open(url)) == records
+    assert shardio.verify(url).ok
+
+
+def test_a_forked_child_stores_no_shard(tmp_path):
+    path = tmp_path / "x.tfrecord"
+    with shardio.ShardWriter(path, block_bytes=10) as out:
+        out.write(b"wren")
+        out.write(b"robin")
+        assert exit_code(lambda: out.write(b"child")) == 7
+        assert exit_code(out.close) == 7
+        assert exit_code(out.abort) == 0
+        assert [each.name for each in tmp_path.iterdir() if each.suffix] == []
+        out.write(b"hawk")
+    assert list(shardio.open_shard(path)) == [b"wren", b"robin", b"hawk"]
 
 
 def test_a_forked_child_that_leaves_the_block_harms_nobody(tmp_path):

@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 import shardio
+import shardio_indexer
+from shardio.convert import convert_dataset, export_dataset
 from shardio.errors import (
     CommitConflictError,
     FormatError,
@@ -281,3 +283,74 @@ def test_metadata_that_json_cannot_hold(tmp_path):
         with pytest.raises(ValueError, match="JSON"):
             shardio.DatasetWriter(tmp_path / "ds", metadata=metadata)
     assert not (tmp_path / "ds").exists()
+
+
+WITH_A_URL = {
+    "open": shardio.open,
+    "open_shard": shardio.open_shard,
+    "DatasetWriter": shardio.DatasetWriter,
+    "ShardWriter": shardio.ShardWriter,
+    "write_dataset": lambda url: shardio.write_dataset(url, [1], bytes),
+    "commit": lambda url: shardio.commit(url, session="run", tasks=1),
+    "log": shardio.log,
+    "gc": shardio.gc,
+    "verify": shardio.verify,
+    "adopt": shardio_indexer.adopt,
+    "export_indexes": lambda url: shardio_indexer.export_indexes(url, form="dali"),
+    "convert": lambda url: convert_dataset("items.jsonl", url, kind="jsonl"),
+    "convert from": lambda url: convert_dataset(url, "new", kind="jsonl"),
+    "export": lambda url: export_dataset(url, "out", kind="jsonl"),
+    "export to": lambda url: export_dataset("ds", url, kind="jsonl"),
+}
+
+
+@pytest.mark.parametrize("url", [None, 7, b"wren", ""])
+@pytest.mark.parametrize("call", WITH_A_URL)
+def test_a_url_that_is_none(call, url, tmp_path, monkeypatch):
+    """A forgotten URL is not a folder called None, nor the current one."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "items.jsonl").write_text("{}\n")
+    with shardio.DatasetWriter("ds", {"a": "int64"}) as out:
+        out.write({"a": 1})
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises((TypeError, ValueError)):
+        WITH_A_URL[call](url)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    ("metadata", "key"),
+    [
+        ({1: 2}, "1"),
+        ({"a": {2: 3}}, "2"),
+        ({"a": [{"b": ({None: 1},)}]}, "None"),
+        ({True: 1, "a": 2}, "True"),
+    ],
+)
+def test_keys_that_are_not_text(metadata, key, tmp_path):
+    """JSON would make text of them in silence."""
+    with pytest.raises(ValueError, match=f"the key {key} is"):
+        shardio.DatasetWriter(tmp_path / "ds", metadata=metadata)
+    assert not list(tmp_path.iterdir())
+    with shardio.DatasetWriter(fresh("memory", tmp_path), {"a": "json"}) as out:
+        with pytest.raises(SchemaError, match=f"the key {key} is"):
+            out.write({"a": metadata})
+        out.write({"a": {"b": 1}})
+
+
+@pytest.mark.parametrize("task", [-1, 10**6, 10**20, True, 1.0, "1", None])
+def test_a_task_that_is_no_number(task, tmp_path):
+    with pytest.raises((TypeError, ValueError), match="task="):
+        shardio.DatasetWriter(tmp_path / "ds", session="run", task=task, commit=False)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("tasks", [-1, 0, 10**6 + 1, 10**20, True, 1.0, "1"])
+def test_a_number_of_tasks_that_is_none(tasks, tmp_path):
+    for call in (
+        lambda: shardio.commit(tmp_path / "ds", session="run", tasks=tasks),
+        lambda: shardio.write_dataset(tmp_path / "ds", [1], bytes, tasks=tasks),
+    ):
+        with pytest.raises((TypeError, ValueError), match="tasks="):
+            call()
+    assert not list(tmp_path.iterdir())
