@@ -10,11 +10,16 @@ that its next `AHEAD` steps will use, and a window leaves when the next one of i
 
 from __future__ import annotations
 
-import itertools
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from shardio.order import Identity, Order, Plan, ShardSizes, Source, default_plan, make_order
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from shardio.order import Schedule, Window
 
 AHEAD = 4
 
@@ -48,22 +53,38 @@ def order_of(sizes: ShardSizes, batch: int, plan: Plan | None) -> Order:
 
 def sameness(order: Order, batch: int) -> tuple[float, float]:
     """Return the sameness of the order's batches, and of batches drawn at random."""
-    sizes, course = order.sources[0].sizes, order.course(0, batch)
+    sizes, schedule = order.sources[0].sizes, order.schedule(0, batch)
     squares = []
-    for step in np.linspace(0, course.turns - 1, 40).astype(int) if course.turns else range(course.stop):
-        shards = np.searchsorted(sizes.edges, course.batch(int(step)).positions, side="right")
+    for step in (
+        np.linspace(0, schedule.tail_start - 1, 40).astype(int)
+        if schedule.tail_start
+        else range(schedule.stop)
+    ):
+        shards = np.searchsorted(sizes.edges, schedule.batch(int(step)).positions, side="right")
         squares.append(float((np.unique(shards, return_counts=True)[1] ** 2).sum()) / batch)
     share = np.asarray(sizes.rows) / sizes.total_rows
     return float(np.mean(squares)), 1 + (batch - 1) * float((share**2).sum())
 
 
+def needs(schedule: Schedule, ranks: int, stop: int) -> Iterator[tuple[int, Window]]:
+    """Yield (step, window) whenever rank 0 comes to a window that its lane did not use just before."""
+    held: dict[int, Window] = {}
+    for step in range(min(stop, schedule.stop)):
+        parts, _ = schedule.parts(step, rank=0, world_size=ranks)
+        for window in schedule.lanes.locate(parts).windows:
+            if held.get(window.lane) != window:
+                held[window.lane] = window
+                yield step, window
+
+
 def memory(order: Order, batch: int, ranks: int) -> tuple[float, float, float]:
     """Return the most decoded bytes held by rank 0, the most fetched for one step, and the mean of that."""
-    sizes, course = order.sources[0].sizes, order.course(0, batch)
+    sizes, schedule = order.sources[0].sizes, order.schedule(0, batch)
     lanes = order.source_epoch(0, 0, 0)
     size = sizes.total_decoded_bytes / sizes.total_rows
     span = min(
-        course.turns, 3 * order.plans[0].window * order.ranks * order.workers // batch + 2 * order.workers
+        schedule.tail_start,
+        3 * order.plans[0].window * order.ranks * order.workers // batch + 2 * order.workers,
     )
     held: dict[int, list[tuple[int, int]]] = {}
     most = 0.0
@@ -71,14 +92,13 @@ def memory(order: Order, batch: int, ranks: int) -> tuple[float, float, float]:
     total = 0
     steps = range(0, span, max(1, span // 20_000))
     last = {}
-    ahead = course.needs(world_size=ranks)
-    queue = itertools.takewhile(lambda need: need.step < span, ahead)
+    queue = needs(schedule, ranks, span)
     coming = next(queue, None)
     for step in steps:
         new = 0
-        while coming is not None and coming.step <= step + AHEAD:
-            rows = -int(np.subtract(*lanes.window_range(coming.window.lane, coming.window.number)))
-            held.setdefault(coming.window.lane, []).append((coming.step, rows))
+        while coming is not None and coming[0] <= step + AHEAD:
+            rows = -int(np.subtract(*lanes.window_range(coming[1].lane, coming[1].number)))
+            held.setdefault(coming[1].lane, []).append((coming[0], rows))
             new += rows
             coming = next(queue, None)
         total += new
@@ -97,7 +117,7 @@ def row(name: str, sizes: ShardSizes, batch: int, plan: Plan | None = None, *, s
     """Return one line of a table."""
     order = order_of(sizes, batch, plan)
     used = order.plans[0]
-    figures = order.course(0, batch)
+    figures = order.schedule(0, batch)
     epoch = order.source_epoch(0, 0, 0)
     widest = min(used.window, int(epoch.lane_lengths.max()))
     ours, random = sameness(order, batch)
@@ -112,7 +132,7 @@ def row(name: str, sizes: ShardSizes, batch: int, plan: Plan | None = None, *, s
         f"{requests / figures.stop:.2f}",
         f"{sizes.total_stored_bytes / requests / 2**20:.2f}",
         f"{ours:.2f} ({random:.2f})",
-        f"{100 * (figures.stop - figures.turns) / figures.stop:.1f} %",
+        f"{100 * (figures.stop - figures.tail_start) / figures.stop:.1f} %",
     ]
     for ranks in (1, 8) if simulate else ():
         most, peak, mean = memory(order, batch, ranks) if order.ranks % ranks == 0 else (0, 0, 0)

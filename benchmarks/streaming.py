@@ -295,7 +295,7 @@ def first_batch_after_resume(root: pathlib.Path) -> float:
     import shardio
 
     probe = shardio.stream(shardio.open(root / "large"), global_batch=256, seed=1)
-    state = probe.order.state(probe.order.course(0, 256), 0, 100_000)
+    state = probe.order.state(probe.order.schedule(0, 256), 0, 100_000)
     began = time.perf_counter()
     stream = shardio.stream(shardio.open(root / "large"), global_batch=256, seed=1)
     stream.load_state_dict(state)
@@ -316,8 +316,8 @@ def plan_memory(_root: pathlib.Path) -> float:
     before = process.memory_info().rss
     sizes = ShardSizes(rows, rows * 300, rows * 300, rows * 300 // 65536)
     order = make_order([Source(sizes, Identity("0" * 32, 1, "f", "train"))], global_batch=1024, seed=1)
-    course = order.course(0, 1024)
-    course.batch(0)
+    schedule = order.schedule(0, 1024)
+    schedule.batch(0)
     return (process.memory_info().rss - before) / 1e6
 
 

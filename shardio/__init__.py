@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from shardio.parallel import write_dataset
     from shardio.reader import DatasetReader, Location, ShardReader, open, open_shard  # noqa: A004 - the public name
     from shardio.storage import CacheOptions
-    from shardio.streaming import Mix, Stream, audit, mix, plan_report, stream
+    from shardio.streaming import Mix, Stream, StreamOptions, audit, mix, plan_report, stream
     from shardio.writer import DatasetWriter, ShardWriter
 
 __version__ = "0.1.0"
@@ -48,6 +48,7 @@ _PLACES = {
     "ShardWriter": "shardio.writer",
     "ShardioError": "shardio.errors",
     "Stream": "shardio.streaming",
+    "StreamOptions": "shardio.streaming",
     "VerifyReport": "shardio.maintenance",
     "Version": "shardio.catalog",
     "audit": "shardio.streaming",
@@ -85,6 +86,7 @@ __all__ = [
     "ShardWriter",
     "ShardioError",
     "Stream",
+    "StreamOptions",
     "VerifyReport",
     "Version",
     "audit",

@@ -4,20 +4,20 @@ Everything here follows from the sizes of the shards, a seed, an epoch and a pla
 network, no clock and no global randomness.  `docs/order.md` is the specification, `tests/golden/order`
 freezes it.
 
-`make_order` lays an order down, `Order.course` gives the steps of an epoch, `Course.batch` the records of a
-step and `Course.needs` the windows to fetch ahead; `Order.state` and `Order.resume` leave off and go on.
+`make_order` lays an order down, `Order.schedule` gives the steps of an epoch, `Schedule.batch` the records of
+a step and `Schedule.group` those of several; `Order.state` and `Order.resume` leave off and go on.
 """
 
 from __future__ import annotations
 
-from shardio.order._course import Batch, Change, Course, Lanes, Need, Stride, rank_slice
-from shardio.order._epoch import Draw, Epoch, Pieces, Rows, Window
+from shardio.order._epoch import Epoch, Pieces, RowLocations, Rows, Window
 from shardio.order._keys import record_generator
 from shardio.order._mixture import MixedEpoch, Mixture
 from shardio.order._order import Order, Source, audit, make_order
 from shardio.order._permutation import Permutation
 from shardio.order._plan import SHUFFLE_BYTES, Plan, default_plan, default_plans
 from shardio.order._report import PlanReport, advice, check_memory, report
+from shardio.order._schedule import Batch, Change, Lanes, Schedule, StepGroup, rank_slice
 from shardio.order._sizes import ShardSizes
 from shardio.order._state import Identity
 
@@ -25,23 +25,22 @@ __all__ = [
     "SHUFFLE_BYTES",
     "Batch",
     "Change",
-    "Course",
-    "Draw",
     "Epoch",
     "Identity",
     "Lanes",
     "MixedEpoch",
     "Mixture",
-    "Need",
     "Order",
     "Permutation",
     "Pieces",
     "Plan",
     "PlanReport",
+    "RowLocations",
     "Rows",
+    "Schedule",
     "ShardSizes",
     "Source",
-    "Stride",
+    "StepGroup",
     "Window",
     "advice",
     "audit",

@@ -18,7 +18,7 @@ from shardio.order._sizes import ShardSizes, chunk_counts, chunk_edges
 if TYPE_CHECKING:
     from shardio.order._plan import Plan
 
-__all__ = ["Draw", "Epoch", "Pieces", "Rows", "Window", "lane_edges"]
+__all__ = ["Epoch", "Pieces", "RowLocations", "Rows", "Window", "lane_edges"]
 
 
 class Rows(NamedTuple):
@@ -44,18 +44,18 @@ class Window(NamedTuple):
     number: int
 
 
-class Draw(NamedTuple):
-    """Say where records lie in the windows that hold them, in the order they are delivered.
+class RowLocations(NamedTuple):
+    """Say where records are in the windows that hold them, in the order they are delivered.
 
     Attributes:
         windows: the windows, each once a run of records.
-        which: int64 [n], number of each record's window in `windows`.
-        local: int64 [n], place of each record in its window's rows as `pieces` gives them.
+        window: int64 [n], number of each record's window in `windows`.
+        row: int64 [n], number of each record among its window's rows as `pieces` gives them.
     """
 
     windows: list[Window]
-    which: Array
-    local: Array
+    window: Array
+    row: Array
 
 
 class Pieces(NamedTuple):
@@ -138,10 +138,10 @@ class Epoch:
         if not self._shuffle:
             self._place_edges, self._shift = edges, np.zeros(edges.size - 1, np.int64)
             return
-        turn = permutation(edges.size - 1, "chunks", *self._fields)
+        order = permutation(edges.size - 1, "chunks", *self._fields)
         places = np.zeros(edges.size, np.int64)
-        np.cumsum(np.diff(edges)[turn], out=places[1:])
-        shift = edges[:-1][turn]
+        np.cumsum(np.diff(edges)[order], out=places[1:])
+        shift = edges[:-1][order]
         shift -= places[:-1]
         self._place_edges, self._shift = places, shift
 
@@ -184,9 +184,9 @@ class Epoch:
             return held
         number = self.window_number(lane, place)
         start, stop = self.window_range(lane, number)
-        turn = permutation(stop - start, "window", *self._fields, lane, number).astype(np.uint32)
-        self._permutations[lane] = (start, stop, turn)
-        return start, stop, turn
+        order = permutation(stop - start, "window", *self._fields, lane, number).astype(np.uint32)
+        self._permutations[lane] = (start, stop, order)
+        return start, stop, order
 
     def _places(self, parts: Array) -> Array:
         """Return the places of the parts over all lanes, as they were before the second shuffle."""
@@ -199,9 +199,9 @@ class Epoch:
         for lane, start, stop in parts.tolist():
             at = start
             while at < stop:
-                low, high, turn = self._window_at(lane, at)
+                low, high, order = self._window_at(lane, at)
                 end = min(high, stop)
-                found.append(turn[at - low : end - low])
+                found.append(order[at - low : end - low])
                 bases.append(self._starts[lane] + low)
                 counts.append(end - at)
                 at = end
@@ -227,8 +227,8 @@ class Epoch:
         positions = self.positions(parts)
         return Rows(positions, np.full_like(positions, self._source), np.full_like(positions, self._cycle))
 
-    def draw(self, parts: Array) -> Draw:
-        """Return where the records of `parts` lie in the windows that hold them."""
+    def locate(self, parts: Array) -> RowLocations:
+        """Return where the records of `parts` are in the windows that hold them."""
         windows: list[Window] = []
         local: list[npt.NDArray[np.integer]] = []
         for lane, start, stop in parts.tolist():
@@ -237,28 +237,12 @@ class Epoch:
                 number = self.window_number(lane, at)
                 low, high = self.window_range(lane, number)
                 end = min(high, stop)
-                turn = self._window_at(lane, at)[2] if self._shuffle else np.arange(high - low)
+                order = self._window_at(lane, at)[2] if self._shuffle else np.arange(high - low)
                 windows.append(Window(self._source, self._cycle, lane, number))
-                local.append(turn[at - low : end - low])
+                local.append(order[at - low : end - low])
                 at = end
         which = np.repeat(np.arange(len(windows)), [each.size for each in local])
-        return Draw(windows, which, np.concatenate([np.zeros(0, np.int64), *local]).astype(np.int64))
-
-    def windows(self, parts: Array) -> Array:
-        """Return the windows that hold the records of `parts`, in the order of use.
-
-        Returns:
-            int64 [n, 4], the fields of a `Window` each.
-        """
-        lanes, starts, stops = parts.T
-        first = (starts - self._first[lanes]) // self.window + 1
-        last = (stops - 1 - self._first[lanes]) // self.window + 1
-        counts = np.where(stops > starts, last - first + 1, 0)
-        found = np.empty((int(counts.sum()), 4), np.int64)
-        found[:, 0], found[:, 1] = self._source, self._cycle
-        found[:, 2] = np.repeat(lanes, counts)
-        found[:, 3] = np.repeat(first - np.cumsum(counts) + counts, counts) + np.arange(found.shape[0])
-        return found
+        return RowLocations(windows, which, np.concatenate([np.zeros(0, np.int64), *local]).astype(np.int64))
 
     def pieces(self, window: Window) -> Pieces:
         """Return which rows of which shards a window holds, in storage order within each chunk."""

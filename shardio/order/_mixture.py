@@ -1,4 +1,4 @@
-"""Several datasets as one: each lane interleaves the same lane of the sources by an exact schedule.
+"""Several datasets as one: each lane interleaves the same lane of the sources in exact proportions.
 
 Weights become integers over a period, every period of every lane holds exactly those proportions, and the
 stream of words that shuffles a period can be entered anywhere; so how much of a source comes before any place
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from shardio.kernels import argsort_words
-from shardio.order._epoch import Draw, Epoch, Pieces, Rows, Window
+from shardio.order._epoch import Epoch, Pieces, RowLocations, Rows, Window
 from shardio.order._keys import Array, key, raw_words
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["MixedEpoch", "Mixture"]
 
 _EXACT_PERIOD = 1000
-_SPAN = 1024  # places of a lane whose schedule is made at a time
+_SPAN = 1024  # places of a lane whose interleaving is made at a time
 
 
 @dataclass(frozen=True)
@@ -163,15 +163,16 @@ class MixedEpoch:
 
     def _epoch(self, source: int, cycle: int) -> Epoch:
         held = self._epochs[source]
-        if cycle not in held:
+        epoch = held.get(cycle)
+        if epoch is None:
             # Lanes advance together, so two passes over a source are in use at a time; the tail may look
             # back.
             for old in sorted(held)[1 : max(1, len(held) - 2)]:
                 held.pop(old, None)
-            held[cycle] = self._make[source](cycle)
-        return held[cycle]
+            epoch = held[cycle] = self._make[source](cycle)
+        return epoch
 
-    def _schedule(self, lane: int, span: int) -> tuple[Array, Array]:
+    def _interleaving(self, lane: int, span: int) -> tuple[Array, Array]:
         """Return the source of each place of a span of periods, and its place within the source's lane."""
         held = self._spans.get(lane)
         if held is not None and held[0] == span:
@@ -191,7 +192,7 @@ class MixedEpoch:
         self._spans[lane] = (span, sources, places)
         return sources, places
 
-    def _scheduled(self, parts: Array) -> tuple[Array, Array, Array]:
+    def _interleaved(self, parts: Array) -> tuple[Array, Array, Array]:
         """Return for each place of the parts its source, its place in the source's lane, and its lane."""
         size = max(1, _SPAN // self.mixture.period) * self.mixture.period
         sources, places, lanes = [], [], []
@@ -200,7 +201,7 @@ class MixedEpoch:
             while at < stop:
                 span, low = divmod(at, size)
                 high = min(low + stop - at, size)
-                source, place = self._schedule(lane, span)
+                source, place = self._interleaving(lane, span)
                 sources.append(source[low:high])
                 places.append(place[low:high])
                 lanes.append(np.full(high - low, lane, np.int64))
@@ -226,7 +227,7 @@ class MixedEpoch:
 
     def rows(self, parts: Array) -> Rows:
         """Return the records of `parts`, int64 [n, 3] of (lane, start, stop), one part after another."""
-        sources, places, lanes = self._scheduled(parts)
+        sources, places, lanes = self._interleaved(parts)
         positions, cycles = np.empty_like(places), np.empty_like(places)
         for source in range(len(self._make)):
             at = np.flatnonzero(sources == source)
@@ -235,29 +236,19 @@ class MixedEpoch:
                 cycles[at[where]] = cycle
         return Rows(positions, sources, cycles)
 
-    def draw(self, parts: Array) -> Draw:
-        """Return where the records of `parts` lie in the windows of the sources."""
-        sources, places, lanes = self._scheduled(parts)
+    def locate(self, parts: Array) -> RowLocations:
+        """Return where the records of `parts` are in the windows of the sources."""
+        sources, places, lanes = self._interleaved(parts)
         which, local = np.empty_like(places), np.empty_like(places)
         windows: list[Window] = []
         for source in range(len(self._make)):
             at = np.flatnonzero(sources == source)
             for cycle, own, where in self._source_parts(source, places[at], lanes[at]):
-                drawn = self._epoch(source, cycle).draw(own)
-                which[at[where]] = drawn.which + len(windows)
-                local[at[where]] = drawn.local
-                windows += drawn.windows
-        return Draw(windows, which, local)
-
-    def windows(self, parts: Array) -> Array:
-        """Return the windows of the sources that hold the records, int64 [n, 4], by source."""
-        sources, places, lanes = self._scheduled(parts)
-        found = [np.zeros((0, 4), np.int64)]
-        for source in range(len(self._make)):
-            at = np.flatnonzero(sources == source)
-            for cycle, own, _ in self._source_parts(source, places[at], lanes[at]):
-                found.append(self._epoch(source, cycle).windows(own))
-        return np.concatenate(found)
+                found = self._epoch(source, cycle).locate(own)
+                which[at[where]] = found.window + len(windows)
+                local[at[where]] = found.row
+                windows += found.windows
+        return RowLocations(windows, which, local)
 
     def pieces(self, window: Window) -> Pieces:
         """Return which rows of which shards of its source a window holds."""

@@ -7,11 +7,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from shardio.errors import ResumeError
-from shardio.order._course import Batch, Course, Lanes
 from shardio.order._epoch import Epoch
 from shardio.order._keys import seed_field
 from shardio.order._mixture import MixedEpoch, Mixture
 from shardio.order._plan import Plan, check_batch, default_plans, nearest_multiples
+from shardio.order._schedule import Batch, Lanes, Schedule
 from shardio.order._state import Identity, State, check_identities, parse_state, replay
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ class Order:
             makers, self.mixture, seed=self.seed, epoch=epoch, shuffle=self.shuffle, global_batch=global_batch
         )
 
-    def course(self, epoch: int, global_batch: int) -> Course:
+    def schedule(self, epoch: int, global_batch: int) -> Schedule:
         """Return the steps of an epoch that begins with a global batch.
 
         Raises ValueError if the batch is not a multiple of the plan's ranks, or if no whole step can be made
@@ -92,16 +92,16 @@ class Order:
         """
         seed_field(epoch, "epoch")
         check_batch(global_batch, self.ranks)
-        course = Course(self.lanes(epoch, global_batch), global_batch, remainder=self.remainder)
-        if self.remainder == "drop" and course.rows < global_batch:
+        schedule = Schedule(self.lanes(epoch, global_batch), global_batch, remainder=self.remainder)
+        if self.remainder == "drop" and schedule.rows < global_batch:
             msg = (
-                f"global_batch {global_batch} is larger than the {course.rows} rows of the epoch, "
+                f"global_batch {global_batch} is larger than the {schedule.rows} rows of the epoch, "
                 'so that remainder="drop" leaves nothing; use a smaller batch, or "pad" or "keep"'
             )
             raise ValueError(msg)
-        return course
+        return schedule
 
-    def state(self, course: Course, epoch: int, step: int) -> dict[str, Any]:
+    def state(self, schedule: Schedule, epoch: int, step: int) -> dict[str, Any]:
         """Return the state before a step: small, readable, and fit for JSON."""
         return State(
             datasets=tuple(source.identity for source in self.sources),
@@ -112,13 +112,13 @@ class Order:
             shuffle=self.shuffle,
             remainder=self.remainder,
             step=step,
-            changes=tuple(change for change in course.changes if change.step <= step),
+            changes=tuple(change for change in schedule.changes if change.step <= step),
         ).to_dict()
 
     def resume(
         self, state: Mapping[str, Any], *, global_batch: int | None = None
-    ) -> tuple[Order, Course, int]:
-        """Return the order, the course and the epoch of a state, going on with another batch if one is given.
+    ) -> tuple[Order, Schedule, int]:
+        """Return order, schedule and epoch of a state, going on with another batch if one is given.
 
         The order returned has the state's plan.  An epoch that had ended stays ended, whatever the batch.
         Raises ResumeError, naming what differs, if the state is damaged or belongs to another dataset, seed,
@@ -194,7 +194,7 @@ def make_order(
 
 def _restore(
     state: State, sources: tuple[Source, ...], global_batch: int | None
-) -> tuple[Order, Course, int]:
+) -> tuple[Order, Schedule, int]:
     order = Order(
         sources, state.plans, state.mixture, state.seed, state.shuffle, state.remainder, state.plans
     )
@@ -202,12 +202,12 @@ def _restore(
         raise ResumeError("the state names no batch", advice="it was cut or edited")
     first = state.changes[0].global_batch
     try:
-        course = Course(order.lanes(state.epoch, first), first, remainder=state.remainder)
+        schedule = Schedule(order.lanes(state.epoch, first), first, remainder=state.remainder)
     except ValueError as error:
         what = f"the state's plan or mixture does not fit its dataset: {error}"
         raise ResumeError(what) from error
-    course = replay(course, state)
-    if global_batch is not None and global_batch != course.global_batch:
+    schedule = replay(schedule, state)
+    if global_batch is not None and global_batch != schedule.global_batch:
         try:
             check_batch(global_batch, order.ranks)
         except ValueError as error:
@@ -219,12 +219,12 @@ def _restore(
             ) from error
         if state.step == 0:
             try:
-                course = order.course(state.epoch, global_batch)
+                schedule = order.schedule(state.epoch, global_batch)
             except ValueError as error:
                 raise ResumeError(str(error)) from error
-        elif len(course):
-            course = course.changed(state.step, global_batch)
-    return order, course, state.epoch
+        elif len(schedule):
+            schedule = schedule.changed(state.step, global_batch)
+    return order, schedule, state.epoch
 
 
 def audit(
@@ -238,5 +238,5 @@ def audit(
     """
     parsed = parse_state(state)
     check_identities(parsed.datasets, [source.identity for source in sources])
-    _, course, _ = _restore(parsed, tuple(sources), None)
-    return course.batch(step, rank=rank, world_size=world_size)
+    _, schedule, _ = _restore(parsed, tuple(sources), None)
+    return schedule.batch(step, rank=rank, world_size=world_size)

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from shardio.order._course import Course, rank_slice
 from shardio.order._plan import nearest_multiples
+from shardio.order._schedule import Schedule, rank_slice
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -89,13 +89,13 @@ class _Load:
     window_rows: int
 
 
-def _loads(order: Order, course: Course) -> list[_Load]:
+def _loads(order: Order, schedule: Schedule) -> list[_Load]:
     period = 1 if order.mixture is None else order.mixture.period
     counts: Sequence[int] = (1,) if order.mixture is None else order.mixture.counts
     loads = []
     for number, (source, plan, count) in enumerate(zip(order.sources, order.plans, counts, strict=True)):
         sizes, rows = source.sizes, max(1, source.sizes.total_rows)
-        passes = course.rows * count / period / rows
+        passes = schedule.rows * count / period / rows
         epoch = order.source_epoch(0, number, 0)
         windows = epoch.window_edges().size - 1
         window_rows = min(plan.window, int(epoch.lane_lengths.max()))
@@ -126,12 +126,14 @@ def _rank_columns(order: Order, global_batch: int, world_size: int) -> list[tupl
     return [(start // share, -(-stop // share)) for start, stop in slices]
 
 
-def _sample(order: Order, course: Course) -> tuple[float, float]:
+def _sample(order: Order, schedule: Schedule) -> tuple[float, float]:
     """Return how many chunks and shards the records of a global batch come from."""
-    steps = sorted({course.stop * i // _SAMPLED_STEPS for i in range(_SAMPLED_STEPS)}) if course.stop else []
+    steps = (
+        sorted({schedule.stop * i // _SAMPLED_STEPS for i in range(_SAMPLED_STEPS)}) if schedule.stop else []
+    )
     chunks, shards = 0, 0
     for step in steps:
-        batch = course.batch(step)
+        batch = schedule.batch(step)
         for number, source in enumerate(order.sources):
             positions = batch.positions[batch.sources == number]
             edges = order.source_epoch(0, number, 0).chunk_edges()
@@ -160,11 +162,11 @@ def report(
         workers: loader workers of each rank; 0 is none.
         ahead: steps for which a process fetches before it needs them.
     """
-    course = order.course(0, global_batch)
+    schedule = order.schedule(0, global_batch)
     if world_size > global_batch:
         msg = f"world_size {world_size} is larger than global_batch {global_batch}: a rank would get no row"
         raise ValueError(msg)
-    loads = _loads(order, course)
+    loads = _loads(order, schedule)
     # Worker w makes steps w, w + W, ...; the classes among them are those congruent to w modulo gcd(T, W).
     makers = max(1, workers)
     worker_copies = makers // math.gcd(order.workers, makers)
@@ -177,17 +179,17 @@ def report(
     fetched = stored + sum(load.seams for load in loads)
     widest = max(stop - start for start, stop in columns)
     open_windows = widest * classes * len(loads)
-    step_bytes = sum(load.decoded for load in loads) / max(1, course.rows) * global_batch / world_size
-    chunks_per_batch, shards_per_batch = _sample(order, course)
-    turns = course.turns
+    step_bytes = sum(load.decoded for load in loads) / max(1, schedule.rows) * global_batch / world_size
+    chunks_per_batch, shards_per_batch = _sample(order, schedule)
+    tail_start = schedule.tail_start
     return PlanReport(
-        rows=course.rows,
-        steps=course.stop,
+        rows=schedule.rows,
+        steps=schedule.stop,
         chunks=sum(load.chunks for load in loads),
         windows=sum(load.windows for load in loads),
         open_windows=open_windows,
         requests=round(requests * copies),
-        requests_per_step=requests * copies / max(1, course.stop),
+        requests_per_step=requests * copies / max(1, schedule.stop),
         request_bytes=fetched / max(1, requests),
         copies=copies,
         epoch_bytes=round(stored),
@@ -197,11 +199,11 @@ def report(
         window_rows=sum(load.window_rows for load in loads) / len(loads),
         window_bytes=sum(load.window_decoded for load in loads) / len(loads),
         shuffle_radius=min(
-            course.rows, order.ranks * order.workers * sum(load.window_rows for load in loads)
+            schedule.rows, order.ranks * order.workers * sum(load.window_rows for load in loads)
         ),
         chunks_per_batch=chunks_per_batch,
         shards_per_batch=shards_per_batch,
-        tail_steps=course.stop - turns,
+        tail_steps=schedule.stop - tail_start,
     )
 
 

@@ -11,9 +11,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from shardio.errors import ResumeError
-from shardio.order._course import Change, Course
 from shardio.order._mixture import Mixture
 from shardio.order._plan import Plan
+from shardio.order._schedule import Change, Schedule
 
 __all__ = ["Identity", "State", "check_identities", "parse_state"]
 
@@ -186,25 +186,27 @@ def check_identities(expected: Sequence[Identity], found: Sequence[Identity]) ->
             raise ResumeError(what, expected=getattr(theirs, name), found=getattr(ours, name), advice=advice)
 
 
-def replay(course: Course, state: State) -> Course:
-    """Lead a fresh course through the changes of a state; ResumeError where they cannot have happened."""
-    if not state.changes or state.changes[0] != course.changes[0]:
+def replay(schedule: Schedule, state: State) -> Schedule:
+    """Lead a fresh schedule through the changes of a state; ResumeError where they cannot have happened."""
+    if not state.changes or state.changes[0] != schedule.changes[0]:
         what = "batches[0] of the state is not the beginning of an epoch"
         raise ResumeError(
-            what, expected=course.changes[0], found=state.changes[0] if state.changes else "nothing"
+            what, expected=schedule.changes[0], found=state.changes[0] if state.changes else "nothing"
         )
     for number, change in enumerate(state.changes[1:], 1):
         before = state.changes[number - 1]
-        if not before.step < change.step <= course.stop or change.global_batch == before.global_batch:
+        if not before.step < change.step <= schedule.stop or change.global_batch == before.global_batch:
             what = f"batches[{number}] of the state cannot follow batches[{number - 1}]"
             raise ResumeError(
-                what, expected=f"a new batch at a step in [{before.step + 1}, {course.stop}]", found=change
+                what, expected=f"a new batch at a step in [{before.step + 1}, {schedule.stop}]", found=change
             )
-        course = course.changed(change.step, change.global_batch)
-        if course.changes[-1] != change:
+        schedule = schedule.changed(change.step, change.global_batch)
+        if schedule.changes[-1] != change:
             what = f"batches[{number}] of the state does not follow from the entries before it"
-            raise ResumeError(what, expected=course.changes[-1], found=change, advice="the state was edited")
-    if not state.changes[-1].step <= state.step <= course.stop:
+            raise ResumeError(
+                what, expected=schedule.changes[-1], found=change, advice="the state was edited"
+            )
+    if not state.changes[-1].step <= state.step <= schedule.stop:
         what = "the step of the state lies outside its epoch"
-        raise ResumeError(what, expected=f"{state.changes[-1].step} to {course.stop}", found=state.step)
-    return Course(course.lanes, course.changes, remainder=course.remainder, step=state.step)
+        raise ResumeError(what, expected=f"{state.changes[-1].step} to {schedule.stop}", found=state.step)
+    return Schedule(schedule.lanes, schedule.changes, remainder=schedule.remainder, step=state.step)

@@ -8,13 +8,12 @@ memory, no lock file.
 from __future__ import annotations
 
 from shardio.order import Permutation, Plan
-from shardio.streaming._audit import AuditedRecord, audit
-from shardio.streaming._front import stream
-from shardio.streaming._mix import Mix, mix
-from shardio.streaming._options import StreamOptions, global_batch_of
-from shardio.streaming._orphans import end_with_parent, worker_folder
-from shardio.streaming._planning import plan_report
-from shardio.streaming._stream import Stream
+from shardio.streaming._batches import common_names
+from shardio.streaming._components import Mix, mix
+from shardio.streaming._options import StreamOptions, method_with_stream_options
+from shardio.streaming._parent_watch import end_with_parent, worker_folder
+from shardio.streaming._reports import AuditedRecord, audit, plan_report
+from shardio.streaming._stream import Stream, stream
 
 __all__ = [
     "AuditedRecord",
@@ -24,8 +23,9 @@ __all__ = [
     "Stream",
     "StreamOptions",
     "audit",
+    "common_names",
     "end_with_parent",
-    "global_batch_of",
+    "method_with_stream_options",
     "mix",
     "plan_report",
     "stream",

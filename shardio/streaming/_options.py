@@ -1,44 +1,72 @@
-"""What a caller may choose about a stream."""
+"""The options of a stream: the one list of them, which `stream` and `StreamingDataset` share."""
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from typing import Concatenate
 
     import numpy as np
 
     from shardio.order import Plan
 
-__all__ = ["StreamOptions", "global_batch_of"]
+__all__ = ["StreamOptions", "method_with_stream_options", "with_stream_options"]
+
+A = TypeVar("A")
+B = TypeVar("B")
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 @dataclass(frozen=True, kw_only=True)
 class StreamOptions:
-    """Options of `shardio.stream`, gathered; see there.
+    """Options of `shardio.stream` and `shardio.torch.StreamingDataset`.
 
     Attributes:
-        shuffle, seed, remainder, plan: decide the order, together with the dataset and the first batch.
-        positions, valid: add the columns `_position` and `_valid`.
-        transform, random_transform, batch_transform: the caller's functions.
-        num_threads: threads that fetch, check, decode and transform; 0 does it all in the caller's.
-        memory_bytes: bound of this process, or None.
-        ahead_bytes: decoded bytes of the batches that are planned, and fetched for, ahead of the consumer.
+        global_batch: records of a step over all ranks; give this, or else `batch_size`.
+        batch_size: records of a step of one rank; the global batch is this times `world_size`.
+        shuffle: False is storage order.
+        seed: the only seed.
+        epoch: number of the first epoch.
+        rank, world_size: which slice of each global batch is delivered here; None is 0 of 1 for `stream`, and
+            found out by `StreamingDataset`.
+        remainder: a short last step is left out ("drop"), filled up ("pad"), or delivered short ("keep").
+        positions: add the int64 column `_position`.
+        valid: with "pad", add the bool column `_valid`.
+        plan: shape of the order; by default a function of the dataset and the global batch.
+        memory_bytes: refuse a plan that needs more than this in one process.
+        transform: `f(value)` for every record.
+        random_transform: `f(value, rng)`, the generator keyed by seed, epoch and the record's position: the
+            same augmentation wherever the record is delivered.
+        batch_transform: `f(columns)` for every batch.
+        num_threads: threads that fetch, check, decode and transform; 0 does it all in the caller's thread. A
+            `StreamingDataLoader` has its own `num_threads` instead.
+        ahead_bytes: decoded bytes of the batches that are planned, and fetched, ahead of the consumer.
+
+    Raises:
+        ValueError, TypeError: an option that makes no sense; names it and both numbers.
     """
 
+    global_batch: int | None = None
+    batch_size: int | None = None
     shuffle: bool = True
     seed: int = 0
+    epoch: int = 0
+    rank: int | None = None
+    world_size: int | None = None
     remainder: str = "drop"
-    plan: Plan | Sequence[Plan] | None = None
     positions: bool = False
     valid: bool = False
+    plan: Plan | Sequence[Plan] | None = None
+    memory_bytes: int | None = None
     transform: Callable[[Any], Any] | None = None
     random_transform: Callable[[Any, np.random.Generator], Any] | None = None
     batch_transform: Callable[[dict[str, Any]], Any] | None = None
     num_threads: int = 2
-    memory_bytes: int | None = None
     ahead_bytes: int = 64 << 20
 
     def __post_init__(self) -> None:
@@ -48,11 +76,7 @@ class StreamOptions:
             if given is not None and not callable(given):
                 message = f"{name}= must be a function, found {type(given).__name__}"
                 raise TypeError(message)
-        if (
-            isinstance(self.num_threads, bool)
-            or not isinstance(self.num_threads, int)
-            or self.num_threads < 0
-        ):
+        if not _is_int(self.num_threads) or self.num_threads < 0:
             message = f"num_threads={self.num_threads!r} must be an integer of at least 0"
             raise ValueError(message)
         if self.transform is not None and self.random_transform is not None:
@@ -61,19 +85,81 @@ class StreamOptions:
             )
         if self.valid and self.remainder != "pad":
             raise ValueError('valid=True needs remainder="pad": without it every row is valid')
+        if (self.global_batch is None) == (self.batch_size is None):
+            raise ValueError("give global_batch= or batch_size=, exactly one of them")
+        if self.batch_size is not None and (not _is_int(self.batch_size) or self.batch_size < 1):
+            message = f"batch_size={self.batch_size!r} must be an integer of at least 1"
+            raise ValueError(message)
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """Rank and world size.
+
+        Raises:
+            ValueError: the rank is not one of the world.
+        """
+        rank, world_size = self.rank or 0, 1 if self.world_size is None else self.world_size
+        if not 0 <= rank < world_size:
+            message = f"rank={rank} must lie in [0, world_size={world_size})"
+            raise ValueError(message)
+        return rank, world_size
+
+    @property
+    def first_global_batch(self) -> int:
+        """Records of a global batch, as given or worked out from `batch_size`.
+
+        Raises:
+            ValueError: there are more ranks than records.
+        """
+        world_size = self.place[1]
+        batch = self.global_batch
+        if batch is None:
+            assert self.batch_size is not None  # noqa: S101 - one of the two was given
+            batch = self.batch_size * world_size
+        if _is_int(batch) and 0 < batch < world_size:
+            message = f"world_size={world_size} is larger than global_batch={batch}: a rank would get no row"
+            raise ValueError(message)
+        return batch
+
+    @property
+    def transforms_records(self) -> bool:
+        """Whether a function of the caller's sees every record."""
+        return self.transform is not None or self.random_transform is not None
 
 
-def global_batch_of(global_batch: int | None, batch_size: int | None, world_size: int) -> int:
-    """Return the rows of a global batch, of which one of two was given.
+def _is_int(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
 
-    Raises:
-        ValueError: both or neither were given, or `batch_size` is below 1.
+
+def with_stream_options(
+    options: Callable[P, StreamOptions],
+) -> Callable[[Callable[Concatenate[A, ...], R]], Callable[Concatenate[A, P], R]]:
+    """Give a function of one argument and `**options` the options of a stream as its signature.
+
+    Type checkers, editors and `help()` then show every option, which stands in `StreamOptions` alone.
     """
-    if (global_batch is None) == (batch_size is None):
-        raise ValueError("give global_batch= or batch_size=, exactly one of them")
-    if global_batch is not None:
-        return global_batch
-    if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
-        message = f"batch_size={batch_size!r} must be an integer of at least 1"
-        raise ValueError(message)
-    return batch_size * world_size
+
+    def decorate(function: Callable[Concatenate[A, ...], R]) -> Callable[Concatenate[A, P], R]:
+        _show_options(function, options)
+        return function
+
+    return decorate
+
+
+def method_with_stream_options(
+    options: Callable[P, StreamOptions],
+) -> Callable[[Callable[Concatenate[A, B, ...], R]], Callable[Concatenate[A, B, P], R]]:
+    """Do what `with_stream_options` does for a method of one argument."""
+
+    def decorate(function: Callable[Concatenate[A, B, ...], R]) -> Callable[Concatenate[A, B, P], R]:
+        _show_options(function, options)
+        return function
+
+    return decorate
+
+
+def _show_options(function: Any, options: Callable[..., Any]) -> None:
+    own = inspect.signature(function)
+    keywords = inspect.signature(options).parameters.values()
+    kept = [each for each in own.parameters.values() if each.kind is not inspect.Parameter.VAR_KEYWORD]
+    function.__signature__ = own.replace(parameters=[*kept, *keywords])

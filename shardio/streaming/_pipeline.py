@@ -1,37 +1,50 @@
-"""The pipeline of one pass: plan strides, fetch their windows ahead, make their batches, deliver in order.
+"""The pipeline of one pass: plan groups of steps, fetch their windows ahead, build and deliver their batches.
 
-The consumer's thread plans (arithmetic only) and delivers; threads of a pool that lives as long as the pass
-fetch and make. Batches are delivered in the order of their steps whatever the threads do. With no threads
-everything happens in the consumer's, when a batch is asked for. The first stride is a single step and is
-made before anything else is fetched: so the first batch waits for its own chunks alone.
+A planner thread does the arithmetic, other threads fetch and build, the consumer's thread only takes what is
+ready. Batches are delivered in the order of their steps whatever the threads do. With `threads=0` everything
+happens in the consumer's thread, when a batch is asked for. The first group is a single step and is built
+before anything else is fetched, so the first batch waits for its own chunks alone.
 """
 
 from __future__ import annotations
 
 import os
+import queue
+import threading
+import time
 from collections import deque
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from shardio.order import Stride
-from shardio.streaming._planned import Planned, Records
+from shardio.order import StepGroup, check_memory, report
+from shardio.streaming._batches import PlannedSteps, RowIdentities
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator, Sequence
+    from collections.abc import Callable, Generator, Iterator
 
-    from shardio.order import Course, Lanes, Pieces, Window
-    from shardio.streaming._maker import Maker
-    from shardio.streaming._planned import Batch, Made
+    from shardio.order import Lanes, Order, Pieces, Schedule, Window
+    from shardio.streaming._batches import Batch, BatchBuilder
+    from shardio.streaming._components import Component
+    from shardio.streaming._options import StreamOptions
     from shardio.streaming._windows import WindowData
 
-__all__ = ["Pipeline", "PipelineOptions", "io_threads_for", "plan_template"]
+__all__ = ["Pipeline", "PipelineOptions", "check_bound", "plan_template"]
 
 _MOST_STEPS = 64
-_MOST_STRIDES = 64
+_MOST_GROUPS = 64
 _TEMPLATE_ROWS = 16
+# Rows of a group: enough that NumPy's overhead is small, few enough that the first batches come soon.
+_GROUP_ROWS = 4096
+_GROUP_BYTES = 16 << 20
+# Where each row costs a call of the caller's function or an image, that overhead is small anyway.
+_GROUP_ROWS_BY_VALUE = 256
+# Threads that fetch from a network, where most of the time is waiting.
+_IO_THREADS = 8
+# Threads end with the record, block or request that they are at; one that hangs is left behind.
+_ENDING_SECONDS = 5.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,59 +52,113 @@ class PipelineOptions:
     """How a pass runs.
 
     Attributes:
-        rank, world_size, worker, workers: who this process is.
-        threads: that fetch and make; 0 for none.
+        rank, world_size, worker, workers: which share of the batches this process delivers.
+        threads: that build, and fetch where data is local; 0 for none.
         io_threads: further threads that fetch, where fetching is waiting for a network; else 0.
         row_bytes: mean decoded bytes of a row.
-        stride_rows, stride_bytes: what a stride of more than one step holds at most.
+        group_rows, group_bytes: what a group of more than one step holds at most.
         ahead_bytes: decoded bytes that are planned ahead of the consumer.
-        records: batches need to know who their rows are.
+        identities: batches need to know which records their rows are.
     """
 
     rank: int
     world_size: int
-    worker: int = 0
-    workers: int = 1
+    worker: int
+    workers: int
     threads: int
-    io_threads: int = 0
+    io_threads: int
     row_bytes: float
-    stride_rows: int
-    stride_bytes: int
+    group_rows: int
+    group_bytes: int
     ahead_bytes: int
-    records: bool
+    identities: bool
+
+    @classmethod
+    def of(
+        cls,
+        options: StreamOptions,
+        components: list[Component],
+        order: Order,
+        *,
+        global_batch: int,
+        worker: int,
+        workers: int,
+        threads: int,
+        by_value: bool,
+    ) -> PipelineOptions:
+        """Return what the options of a stream make of a pass.
+
+        Args:
+            options: of the stream.
+            components: its datasets.
+            order: its order.
+            global_batch: rows of a global batch, now.
+            worker, workers: this is loader worker w of W.
+            threads: that build.
+            by_value: whether a function of the caller's sees every record.
+        """
+        rank, world_size = options.place
+        sizes = [component.order.sizes for component in components]
+        local = all(component.source.is_local for component in components)
+        slow = by_value or components[0].source.options.decode == "image"
+        group_bytes, ahead_bytes = _GROUP_BYTES, options.ahead_bytes
+        if options.memory_bytes is not None:
+            figures = report(order, global_batch=global_batch, world_size=world_size, workers=1)
+            left = options.memory_bytes - int(figures.open_windows * figures.window_bytes)
+            # A quarter for what is ahead, one for the windows of the groups that are being built and
+            # delivered, one for the batches that are gathered from them, one for blocks that are decoded.
+            group_bytes = min(group_bytes, left // (4 * (threads + 2)))
+            ahead_bytes = min(ahead_bytes, left // 4)
+        return cls(
+            rank=rank,
+            world_size=world_size,
+            worker=worker,
+            workers=workers,
+            threads=threads,
+            io_threads=0 if threads == 0 or local else max(_IO_THREADS, threads),
+            row_bytes=sum(s.total_decoded_bytes for s in sizes) / sum(s.total_rows for s in sizes),
+            group_rows=_GROUP_ROWS_BY_VALUE if slow else _GROUP_ROWS,
+            group_bytes=group_bytes,
+            ahead_bytes=ahead_bytes,
+            identities=options.positions or options.random_transform is not None,
+        )
+
+
+def check_bound(order: Order, options: StreamOptions, *, global_batch: int) -> None:
+    """Raise ValueError, with both numbers, if one process of the plan needs more than the caller allows."""
+    if options.memory_bytes is not None:
+        world_size = options.place[1]
+        figures = report(order, global_batch=global_batch, world_size=world_size, workers=1)
+        check_memory(figures, options.memory_bytes)
+
+
+class _Built(NamedTuple):
+    """The batches of a group, up to the first that could not be built, and the error of that one."""
+
+    batches: list[Batch]
+    error: Exception | None
 
 
 class Pipeline:
     """One pass over the rest of an epoch.
 
     Args:
-        course: the epoch, standing at the step to begin with.
-        maker: makes batches.
+        schedule: the epoch, at the step to begin with.
+        builder: builds batches.
         load: fetches a window, given the number of its source and its pieces.
         options: see `PipelineOptions`.
     """
 
     def __init__(
         self,
-        course: Course,
-        maker: Maker,
+        schedule: Schedule,
+        builder: BatchBuilder,
         load: Callable[[int, Pieces], WindowData],
         options: PipelineOptions,
     ) -> None:
-        self._course = course
-        self._maker = maker
-        self._load = load
+        self._planner = _Planner(schedule, load, options)
+        self._builder = builder
         self._options = options
-        self._steps = course.steps(worker=options.worker, workers=options.workers)
-        rows = max(1, -(-course.global_batch // options.world_size))
-        step_bytes = max(1.0, rows * options.row_bytes)
-        wanted = min(options.stride_rows / rows, options.stride_bytes / step_bytes, _MOST_STEPS)
-        self._stride = max(1, int(wanted))
-        ahead = int(options.ahead_bytes / (self._stride * step_bytes))
-        self._ahead = max(1, min(_MOST_STRIDES, ahead))
-        # By source and lane the latest window; a lane is read forward, so older ones live as long as their
-        # strides.
-        self._held: dict[tuple[int, int], tuple[Window, Future[WindowData]]] = {}
 
     def __iter__(self) -> Generator[Batch, None, None]:
         """Yield the batches of this process, in order.
@@ -100,141 +167,301 @@ class Pipeline:
             ValueError: the pass was begun by the parent of this process; its threads are not here.
         """
         if self._options.threads == 0:
-            for stride in self._strides():
-                yield from _delivered(self._maker.make(self._plan(stride, _run_here)))
+            for group in self._planner.groups():
+                yield from self._builder.build(self._planner.plan(group, _run_here))
             return
         home = os.getpid()
-        makers = ThreadPoolExecutor(self._options.threads, thread_name_prefix="shardio-stream")
-        pools = [makers]
-        if self._options.io_threads:
-            pools.append(ThreadPoolExecutor(self._options.io_threads, thread_name_prefix="shardio-fetch"))
+        threads = _PassThreads(self._planner, self._builder, self._options)
+        seconds = 0.0
         try:
-            for batch in self._run(makers, pools[-1]):
+            for batch in threads:
                 yield batch
-                if os.getpid() != home:
-                    raise ValueError(
-                        "this pass was begun before the process forked, and its threads stayed with the "
-                        "parent: iterate over the stream again"
-                    )
+                _check_process(home)
+            seconds = _ENDING_SECONDS
+        except (Exception, GeneratorExit):
+            seconds = _ENDING_SECONDS
+            raise
         finally:
-            # Threads of a parent cannot be waited for.
+            # Threads of a parent cannot be waited for, and Ctrl-C must not wait for a function that hangs.
             if os.getpid() == home:
-                for pool in pools:
-                    pool.shutdown(wait=False, cancel_futures=True)
-                for pool in pools:
-                    pool.shutdown(wait=True)
+                threads.close(seconds)
 
-    def _run(self, makers: ThreadPoolExecutor, fetchers: ThreadPoolExecutor) -> Iterator[Batch]:
-        strides = self._strides()
-        making: deque[Future[Made]] = deque()
-        planned: deque[Planned] = deque()
-        room = self._options.threads + 1
-        # Tasks start in the order in which they were given, and a stride's windows are given before it: so a
-        # thread that waits for a window never waits for one that no thread will fetch.
-        stride = next(strides, None)
-        if stride is None:
-            return
-        first = makers.submit(self._maker.make, self._plan(stride, fetchers.submit)).result()
-        while True:
-            # What makes is kept busy first; beyond that the lead grows by a stride with every one delivered.
-            lead = 2
-            while len(planned) + len(making) < self._ahead + room and (lead or len(making) < room):
-                stride = next(strides, None)
-                if stride is None:
-                    break
-                planned.append(self._plan(stride, fetchers.submit))
-                if self._in_tail(stride):
-                    lead = 0
-                if len(making) < room:
-                    making.append(makers.submit(self._maker.make, planned.popleft()))
-                else:
-                    lead -= bool(lead)
-            yield from _delivered(first)
-            if not making:
-                return
-            first = making.popleft().result()
-            if planned:
-                making.append(makers.submit(self._maker.make, planned.popleft()))
 
-    def _strides(self) -> Iterator[Stride]:
+def _check_process(home: int) -> None:
+    if os.getpid() != home:
+        raise ValueError(
+            "this pass was begun before the process forked, and its threads stayed with the parent: iterate "
+            "over the stream again"
+        )
+
+
+class _Planner:
+    """Cuts the steps of a process into groups and has their windows fetched; one thread at a time uses it."""
+
+    def __init__(
+        self, schedule: Schedule, load: Callable[[int, Pieces], WindowData], options: PipelineOptions
+    ) -> None:
+        self._schedule = schedule
+        self._load = load
+        self._options = options
+        self._steps = schedule.steps(worker=options.worker, workers=options.workers)
+        rows = max(1, -(-schedule.global_batch // options.world_size))
+        step_bytes = max(1.0, rows * options.row_bytes)
+        wanted = min(options.group_rows / rows, options.group_bytes / step_bytes, _MOST_STEPS)
+        self._group_steps = max(1, int(wanted))
+        ahead = int(options.ahead_bytes / (self._group_steps * step_bytes))
+        self._ahead = max(1, min(_MOST_GROUPS, ahead))
+        # By source and lane the latest window; a lane is read forward, so older ones live as long as their
+        # groups.
+        self._held: dict[tuple[int, int], tuple[Window, Future[WindowData]]] = {}
+
+    def groups(self) -> Iterator[StepGroup]:
+        """Yield the steps of this process in groups, of which the first is a single step."""
         options = self._options
         start, count = 0, 1
         while start < len(self._steps):
-            steps = [step for step in self._steps[start : start + count] if step < self._course.turns]
+            steps = [step for step in self._steps[start : start + count] if step < self._schedule.tail_start]
             # Each step of the tail draws from windows of other lanes, so what is common to several is little.
             steps = steps or [self._steps[start]]
-            yield self._course.stride(steps, rank=options.rank, world_size=options.world_size)
-            start, count = start + len(steps), self._stride
+            yield self._schedule.group(steps, rank=options.rank, world_size=options.world_size)
+            start, count = start + len(steps), self._group_steps
 
-    def _in_tail(self, stride: Stride) -> bool:
-        return stride.steps[0] >= self._course.turns
+    def lead(self, group: StepGroup, taken: int) -> int:
+        """Return how many groups may wait beside those that are being built, after so many were taken."""
+        # It grows with every group that was delivered, so that what is needed first is fetched first.
+        return 0 if self._in_tail(group) else min(self._ahead, 2 * taken)
 
-    def _plan(self, stride: Stride, submit: Callable[..., Future[WindowData]]) -> Planned:
-        if self._in_tail(stride) and len(stride.parts):
-            # The tail goes through all lanes in order, whosever they were; those behind it are done with.
-            lane = int(stride.parts[0, 0])
+    def _in_tail(self, group: StepGroup) -> bool:
+        return group.steps[0] >= self._schedule.tail_start
+
+    def plan(self, group: StepGroup, submit: Callable[..., Future[WindowData]]) -> PlannedSteps:
+        """Find the rows of a group, and submit what fetches their windows."""
+        if self._in_tail(group) and len(group.parts):
+            # The tail goes through all lanes in order, those of other processes too; lanes before it are
+            # done with.
+            lane = int(group.parts[0, 0])
             self._held = {key: held for key, held in self._held.items() if key[1] >= lane}
 
         def fetch(window: Window) -> Future[WindowData]:
-            return self._window(window, submit)
+            key = (window.source, window.lane)
+            held = self._held.get(key)
+            if held is not None and held[0] == window:
+                return held[1]
+            future = submit(self._load, window.source, self._schedule.lanes.pieces(window))
+            self._held[key] = (window, future)
+            return future
 
-        return _plan(self._course.lanes, stride, fetch, with_records=self._options.records)
+        return _plan(self._schedule.lanes, group, fetch, with_identities=self._options.identities)
 
-    def _window(self, window: Window, submit: Callable[..., Future[WindowData]]) -> Future[WindowData]:
-        key = (window.source, window.lane)
-        held = self._held.get(key)
-        if held is not None and held[0] == window:
-            return held[1]
-        # The pieces are found here: only this thread asks the lanes anything.
-        future = submit(self._load, window.source, self._course.lanes.pieces(window))
-        self._held[key] = (window, future)
+
+class _PassThreads:
+    """The threads of one pass: a planner, builders, and fetchers where data is remote.
+
+    Iterating, in the consumer's thread, gives the batches.
+    """
+
+    def __init__(self, planner: _Planner, builder: BatchBuilder, options: PipelineOptions) -> None:
+        self._planner = planner
+        self._builder = builder
+        self._room = options.threads + 1
+        self._builders = DaemonThreads(options.threads, "shardio-stream")
+        self._fetchers = self._builders
+        if options.io_threads:
+            self._fetchers = DaemonThreads(options.io_threads, "shardio-fetch")
+        self._changed = threading.Condition()
+        # All below is changed with the condition held.
+        self._planned: deque[PlannedSteps] = deque()
+        self._building: deque[Future[_Built]] = deque()
+        self._begun = False
+        self._taken = 0
+        self._finished = False
+        self._closed = False
+        self._error: BaseException | None = None
+        self._planning = threading.Thread(target=self._plan_ahead, name="shardio-plan", daemon=True)
+        self._planning.start()
+
+    def __iter__(self) -> Iterator[Batch]:
+        while True:
+            future = self._next()
+            if future is None:
+                return
+            built = future.result()
+            with self._changed:
+                self._taken += 1
+                self._changed.notify_all()
+            yield from built.batches
+            if built.error is not None:
+                raise built.error
+
+    def _next(self) -> Future[_Built] | None:
+        with self._changed:
+            while not self._building:
+                if self._finished:
+                    if self._error is not None:
+                        raise self._error
+                    return None
+                self._changed.wait()
+            future = self._building.popleft()
+            self._start_builds()
+            return future
+
+    def _start_builds(self) -> None:
+        # Tasks start in the order in which they were submitted, and the windows of a group are submitted
+        # before it: so a thread that waits for a window never waits for one that no thread will fetch.
+        while self._planned and len(self._building) < self._room:
+            self._building.append(self._builders.submit(self._build, self._planned.popleft()))
+
+    def _build(self, planned: PlannedSteps) -> _Built:
+        batches: list[Batch] = []
+        try:
+            batches.extend(self._builder.build(planned))
+        except Exception as error:  # noqa: BLE001 - it is raised at its step
+            return _Built(batches, error)
+        return _Built(batches, None)
+
+    def _plan_ahead(self) -> None:
+        error: BaseException | None = None
+        try:
+            for group in self._planner.groups():
+                with self._changed:
+                    while not (self._closed or self._has_room(group)):
+                        self._changed.wait()
+                    if self._closed:
+                        return
+                    self._begun = True
+                planned = self._planner.plan(group, self._fetchers.submit)
+                with self._changed:
+                    self._planned.append(planned)
+                    del planned
+                    self._start_builds()
+                    self._changed.notify_all()
+        except BaseException as caught:  # noqa: BLE001 - it is raised in the consumer's thread
+            error = caught
+        finally:
+            with self._changed:
+                self._error = error
+                self._finished = True
+                self._changed.notify_all()
+
+    def _has_room(self, group: StepGroup) -> bool:
+        waiting = len(self._planned) + len(self._building)
+        if not self._taken:
+            # The first batch shares the bandwidth with no other.
+            return not self._begun
+        return waiting < self._room + self._planner.lead(group, self._taken)
+
+    def close(self, seconds: float) -> None:
+        """End all threads: no new task is begun, and those under way stop at the next record.
+
+        Args:
+            seconds: to wait for them at most.
+        """
+        self._builder.cancel()
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        deadline = time.monotonic() + seconds
+        self._planning.join(max(0.0, deadline - time.monotonic()))
+        for threads in (self._builders, self._fetchers):
+            threads.close()
+        for threads in (self._builders, self._fetchers):
+            threads.join(deadline)
+
+
+class DaemonThreads:
+    """Threads that run tasks in the order in which they were submitted.
+
+    Unlike those of a `ThreadPoolExecutor`, the interpreter does not wait for them when it ends: a function of
+    the caller's that hangs must not make the program hang.
+    """
+
+    def __init__(self, count: int, name: str) -> None:
+        self._tasks: queue.SimpleQueue[tuple[Future[Any], Callable[..., Any], tuple[Any, ...]] | None]
+        self._tasks = queue.SimpleQueue()
+        self._threads = [
+            threading.Thread(target=self._work, name=f"{name}_{number}", daemon=True)
+            for number in range(count)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def submit(self, function: Callable[..., Any], *args: Any) -> Future[Any]:
+        """Return the future of a call."""
+        future: Future[Any] = Future()
+        self._tasks.put((future, function, args))
         return future
+
+    def _work(self) -> None:
+        while True:
+            task = self._tasks.get()
+            if task is None:
+                return
+            if task[0].set_running_or_notify_cancel():
+                _run(*task)
+            # What the task holds must not live until the next one comes.
+            del task
+
+    def close(self) -> None:
+        """Cancel the tasks that were not begun."""
+        while True:
+            try:
+                task = self._tasks.get_nowait()
+            except queue.Empty:
+                break
+            if task is not None:
+                task[0].cancel()
+                task[0].set_running_or_notify_cancel()
+        for _ in self._threads:
+            self._tasks.put(None)
+
+    def join(self, deadline: float) -> None:
+        """Wait for the threads until a moment of `time.monotonic`."""
+        for thread in self._threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+
+
+def _run(future: Future[Any], function: Callable[..., Any], args: tuple[Any, ...]) -> None:
+    try:
+        result = function(*args)
+    except BaseException as error:  # noqa: BLE001 - it is raised where the result is needed
+        future.set_exception(error)
+    else:
+        future.set_result(result)
+
+
+def _run_here(function: Callable[..., Any], *args: Any) -> Future[Any]:
+    """Do at once, in this thread, what threads would do later."""
+    future: Future[Any] = Future()
+    try:
+        future.set_result(function(*args))
+    except Exception as error:  # noqa: BLE001 - it is raised where the result is needed
+        future.set_exception(error)
+    return future
 
 
 def _plan(
-    lanes: Lanes, stride: Stride, fetch: Callable[[Window], Future[WindowData]], *, with_records: bool
-) -> Planned:
-    draw = lanes.draw(stride.parts)
-    records = None
-    if with_records:
-        records = Records(*(column[stride.turn] for column in lanes.rows(stride.parts)))
-    return Planned(stride, draw, [fetch(window) for window in draw.windows], records)
+    lanes: Lanes, group: StepGroup, fetch: Callable[[Window], Future[WindowData]], *, with_identities: bool
+) -> PlannedSteps:
+    locations = lanes.locate(group.parts)
+    identities = None
+    if with_identities:
+        identities = RowIdentities(*(column[group.order] for column in lanes.rows(group.parts)))
+    return PlannedSteps(group, locations, [fetch(window) for window in locations.windows], identities)
 
 
-def plan_template(lanes: Lanes, load: Callable[[int, Pieces], WindowData]) -> Planned:
+def plan_template(lanes: Lanes, load: Callable[[int, Pieces], WindowData]) -> PlannedSteps:
     """Return a step of the first few records of an epoch, loaded: the pattern of a batch that has none.
 
     Args:
-        lanes: of the epoch; no other thread may use them meanwhile.
+        lanes: of the epoch.
         load: as of `Pipeline`.
     """
     lane = int(np.flatnonzero(lanes.lane_lengths)[0])
     count = min(_TEMPLATE_ROWS, int(lanes.lane_lengths[lane]))
     parts = np.array([[lane, 0, count]])
-    stride = Stride([0], np.array([0, count]), [count], parts, np.arange(count))
+    group = StepGroup([0], np.array([0, count]), [count], parts, np.arange(count))
 
     def fetch(window: Window) -> Future[WindowData]:
         return _run_here(load, window.source, lanes.pieces(window))
 
-    return _plan(lanes, stride, fetch, with_records=True)
-
-
-def _delivered(made: Made) -> Iterator[Batch]:
-    yield from made.batches
-    if made.error is not None:
-        raise made.error
-
-
-def _run_here(function: Callable[..., Any], *args: Any) -> Future[Any]:
-    """Do at once what a pool would do later."""
-    future: Future[Any] = Future()
-    try:
-        future.set_result(function(*args))
-    except Exception as error:  # noqa: BLE001 - it is raised where the result is needed, as a pool would
-        future.set_exception(error)
-    return future
-
-
-def io_threads_for(local: Sequence[bool], threads: int) -> int:
-    """Return how many threads fetch beside those that make: none where all data is local."""
-    return 0 if threads == 0 or all(local) else max(8, threads)
+    return _plan(lanes, group, fetch, with_identities=True)

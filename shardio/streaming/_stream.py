@@ -4,24 +4,54 @@ from __future__ import annotations
 
 import os
 import warnings
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from shardio.order import advice, make_order
 from shardio.reader import Damage
-from shardio.streaming._bounds import check_bound
-from shardio.streaming._members import Member
-from shardio.streaming._mix import Mix
-from shardio.streaming._pass import make_pipeline
+from shardio.streaming._batches import BatchBuilder
+from shardio.streaming._components import Mix, components_of
+from shardio.streaming._options import StreamOptions, with_stream_options
+from shardio.streaming._pipeline import Pipeline, PipelineOptions, check_bound, plan_template
+from shardio.streaming._windows import load_window
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping
 
-    from shardio.order import Course
+    from shardio.order import Pieces, Schedule
     from shardio.reader import DatasetReader
-    from shardio.streaming._options import StreamOptions
-    from shardio.streaming._planned import Batch
+    from shardio.streaming._batches import Batch
+    from shardio.streaming._windows import WindowData
 
-__all__ = ["Stream"]
+__all__ = ["Stream", "stream"]
+
+
+@with_stream_options(StreamOptions)
+def stream(ds: DatasetReader | Mix, **options: Any) -> Stream:
+    """Stream a dataset, or a mixture, in batches of NumPy columns.
+
+    The global batch of step s holds the same records in the same order whatever the number of ranks and
+    workers, and `state_dict` resumes exactly on any other number; see docs/order.md.
+
+    Args:
+        ds: from `shardio.open`, a slice of it, or `shardio.mix`.
+        options: see `StreamOptions`.
+
+    Raises:
+        ValueError: sizes, ranks or weights that make no sense; names both numbers.
+
+    Examples:
+        >>> import shardio, tempfile
+        >>> url = tempfile.mkdtemp() + "/numbers"
+        >>> with shardio.DatasetWriter(url, schema={"n": "int64"}) as out:
+        ...     for n in range(100):
+        ...         out.write({"n": n})
+        >>> batches = shardio.stream(shardio.open(url), global_batch=10, seed=1)
+        >>> len(batches), next(iter(batches))["n"].shape
+        (10, (10,))
+    """
+    return Stream(ds, StreamOptions(**options))
 
 
 class Stream:
@@ -36,37 +66,25 @@ class Stream:
         epoch: number of the epoch.
         rank, world_size: which slice of every global batch is delivered here.
         options: as the caller gave them.
-        members: the dataset, or those of the mixture.
+        components: the dataset, or those of the mixture.
     """
 
-    def __init__(
-        self,
-        data: DatasetReader | Mix,
-        *,
-        global_batch: int,
-        epoch: int,
-        rank: int,
-        world_size: int,
-        options: StreamOptions,
-    ) -> None:
-        if not 0 <= rank < world_size:
-            message = f"rank={rank} must lie in [0, world_size={world_size})"
-            raise ValueError(message)
-        readers = data.readers if isinstance(data, Mix) else (data,)
+    def __init__(self, data: DatasetReader | Mix, options: StreamOptions) -> None:
+        self.rank, self.world_size = options.place
+        global_batch = options.first_global_batch
         self._data = data
-        self.rank = rank
-        self.world_size = world_size
-        self.epoch = epoch
+        self.epoch = options.epoch
         self.options = options
-        self.members = [Member(reader) for reader in readers]
-        for reader in readers:
+        self.components = components_of(data)
+        for component in self.components:
+            reader = component.reader
             if not len(reader):
                 message = (
                     f"{reader.source.url} has no records in split {reader.split!r}, so none can be streamed"
                 )
                 raise ValueError(message)
         self.order = make_order(
-            [member.order for member in self.members],
+            [component.order for component in self.components],
             global_batch=global_batch,
             shuffle=options.shuffle,
             seed=options.seed,
@@ -74,29 +92,23 @@ class Stream:
             plan=options.plan,
             mixture=data.mixture if isinstance(data, Mix) else None,
         )
-        if world_size > global_batch:
-            message = (
-                f"world_size={world_size} is larger than global_batch={global_batch}: a rank would get no row"
-            )
-            raise ValueError(message)
         self._batch = global_batch
         self._checked: tuple[int, int] | None = None
         self._passes = 0
         self._worker: int | None = None
-        self._go_to(self.order.course(epoch, global_batch))
+        self._go_to(self.order.schedule(options.epoch, global_batch))
 
-    def _go_to(self, course: Course) -> None:
-        """Stand at the beginning of a course; what an iterator of before still delivers counts no more."""
-        if not course.rows:
+    def _go_to(self, schedule: Schedule) -> None:
+        """Stand at the beginning of a schedule; what an iterator of before still delivers counts no more."""
+        if not schedule.rows:
             raise ValueError(
                 "no lane of the plan holds one whole period of the mixture: use a plan with fewer ranks and "
                 "workers, weights of smaller terms, or larger datasets"
             )
-        options = self.options
-        check_bound(self.order, options, global_batch=course.global_batch, world_size=self.world_size)
-        self._damage = Damage(self.members[0].source, course.rows)
-        self._course = course
-        self._step = course.step
+        check_bound(self.order, self.options, global_batch=schedule.global_batch)
+        self._damage = Damage(self.components[0].source, schedule.rows)
+        self._schedule = schedule
+        self._step = schedule.step
         self._fresh = True
         self._over = False
         self._passes += 1
@@ -104,7 +116,7 @@ class Stream:
     @property
     def global_batch(self) -> int:
         """Rows of a global batch."""
-        return self._course.global_batch
+        return self._schedule.global_batch
 
     @property
     def step(self) -> int:
@@ -113,26 +125,25 @@ class Stream:
 
     def __len__(self) -> int:
         """Return the steps of the next pass, or of the one under way when it began; equal on all ranks."""
-        if self._over and (self._course.step or len(self._course.changes) > 1):
-            return len(self.order.course(self.epoch + 1, self._course.global_batch))
-        return len(self._course)
+        if self._over and (self._schedule.step or len(self._schedule.changes) > 1):
+            return len(self.order.schedule(self.epoch + 1, self._schedule.global_batch))
+        return len(self._schedule)
 
     def __repr__(self) -> str:
-        urls = " + ".join(member.source.url for member in self.members)
+        urls = " + ".join(component.source.url for component in self.components)
         return (
-            f"<shardio.Stream {urls}: epoch {self.epoch}, step {self.step} of {self._course.stop}, "
+            f"<shardio.Stream {urls}: epoch {self.epoch}, step {self.step} of {self._schedule.stop}, "
             f"batches of {self.global_batch}, rank {self.rank} of {self.world_size}>"
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle to addresses and a state; a copy stands where the next pass of this stream would begin."""
         if self._ended:
-            course = self.order.course(self.epoch + 1, self._course.global_batch)
-            state = self.order.state(course, self.epoch + 1, 0)
+            schedule = self.order.schedule(self.epoch + 1, self._schedule.global_batch)
+            state = self.order.state(schedule, self.epoch + 1, 0)
         else:
-            state = self.order.state(self._course, self.epoch, self._course.step)
-        fields = (self._data, self._batch, self.rank, self.world_size, self.options)
-        return _rebuild, (*fields, state)
+            state = self.order.state(self._schedule, self.epoch, self._schedule.step)
+        return _rebuild, (self._data, self.options, self._batch, state)
 
     def __iter__(self) -> Generator[Any, None, None]:
         """Yield the batches that remain, as dicts of columns.
@@ -183,12 +194,12 @@ class Stream:
 
     @property
     def _ended(self) -> bool:
-        return not self._fresh and self._step >= self._course.stop
+        return not self._fresh and self._step >= self._schedule.stop
 
     @property
     def skipped(self) -> int:
         """Records that were left out because of damage, by all streams over this reader in this process."""
-        return self.members[0].source.stats.records_skipped
+        return self.components[0].source.stats.records_skipped
 
     def add_skipped(self, rows: int) -> None:
         """Count records that a worker process has left out.
@@ -201,12 +212,12 @@ class Stream:
     def delivered(self, number: int, step: int) -> None:
         """Note that the batch of a step reached its consumer."""
         if number == self._passes:
-            self._step = min(step + 1, self._course.stop)
+            self._step = min(step + 1, self._schedule.stop)
 
     def end(self, number: int) -> None:
         """Note that the pass came to its end."""
         if number == self._passes:
-            self._step = self._course.stop
+            self._step = self._schedule.stop
             self._over = True
 
     def batches(
@@ -215,26 +226,44 @@ class Stream:
         worker: int = 0,
         workers: int = 1,
         threads: int | None = None,
+        collate: Callable[[list[Any]], Any] | None = None,
         finish: Callable[[Any], Any] | None = None,
     ) -> Generator[Batch, None, None]:
-        """Yield the batches that loader worker w of W makes, with their steps; moves nothing here.
+        """Yield the batches that loader worker w of W builds, with their steps; moves nothing here.
 
         Args:
             worker, workers: w and W.
-            threads: that fetch and make; None for those of the options.
-            finish: is called with each batch, in the thread that made it.
+            threads: that fetch and build; None for those of the options.
+            collate: makes a batch of the values of records; by default, columns.
+            finish: is called with each batch, in the thread that built it.
         """
-        return iter(
-            make_pipeline(
-                self,
-                self._course,
-                self._damage,
-                worker=worker,
-                workers=workers,
-                threads=self.options.num_threads if threads is None else threads,
-                finish=finish,
-            )
+        options, components, schedule, damage = self.options, self.components, self._schedule, self._damage
+
+        def load(source: int, pieces: Pieces) -> WindowData:
+            return load_window(components[source], pieces, damage)
+
+        # Lanes of their own: the pass may be asking its own ones meanwhile.
+        lanes = partial(self.order.lanes, self.epoch, schedule.changes[0].global_batch)
+        builder = BatchBuilder(
+            components,
+            options,
+            epoch=self.epoch,
+            damage=damage,
+            template=lambda: plan_template(lanes(), load),
+            collate=collate,
+            finish=finish,
         )
+        pipeline_options = PipelineOptions.of(
+            options,
+            components,
+            self.order,
+            global_batch=schedule.global_batch,
+            worker=worker,
+            workers=workers,
+            threads=options.num_threads if threads is None else threads,
+            by_value=options.transforms_records or collate is not None,
+        )
+        return iter(Pipeline(schedule, builder, load, pipeline_options))
 
     def set_epoch(self, epoch: int, *, restart: bool = False) -> None:
         """Go to the beginning of an epoch; a state of that very epoch that was loaded stays loaded.
@@ -245,13 +274,13 @@ class Stream:
         """
         if epoch == self.epoch and self._fresh and not restart:
             return
-        course = self.order.course(epoch, self._course.global_batch)
+        schedule = self.order.schedule(epoch, self._schedule.global_batch)
         self.epoch = epoch
-        self._go_to(course)
+        self._go_to(schedule)
 
     def state_dict(self) -> dict[str, Any]:
         """Return where the stream stands after what was delivered: small, in clear, fit for JSON."""
-        return self.order.state(self._course, self.epoch, self._step)
+        return self.order.state(self._schedule, self.epoch, self._step)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a state, with this stream's ranks and global batch and the state's plan.
@@ -262,9 +291,9 @@ class Stream:
             ValueError: the state's plan needs more than `memory_bytes`.
         """
         before = self.order, self.epoch
-        self.order, course, self.epoch = self.order.resume(state, global_batch=self._batch)
+        self.order, schedule, self.epoch = self.order.resume(state, global_batch=self._batch)
         try:
-            self._go_to(course)
+            self._go_to(schedule)
         except ValueError:
             self.order, self.epoch = before
             raise
@@ -281,13 +310,8 @@ class Stream:
 
 
 def _rebuild(
-    data: DatasetReader | Mix,
-    global_batch: int,
-    rank: int,
-    world_size: int,
-    options: StreamOptions,
-    state: dict[str, Any],
+    data: DatasetReader | Mix, options: StreamOptions, global_batch: int, state: dict[str, Any]
 ) -> Stream:
-    copy = Stream(data, global_batch=global_batch, epoch=0, rank=rank, world_size=world_size, options=options)
+    copy = Stream(data, replace(options, global_batch=global_batch, batch_size=None, epoch=0))
     copy.load_state_dict(state)
     return copy

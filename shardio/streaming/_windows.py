@@ -1,13 +1,13 @@
-"""Windows in memory: the rows that the second shuffle moves among, fetched, checked and decoded.
+"""Windows in memory: the rows among which the second shuffle moves records, fetched, checked and decoded.
 
-A window is a table of where each of its payloads lies in a few buffers.  Blocks of mapped shards are checked
-and left where they are; other blocks are read and decoded.  Nothing is copied per record.
+A window is a table of where each of its payloads is in a few buffers.  Blocks of mapped shards are checked
+and left in place; other blocks are read and decoded.  Nothing is copied per record.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from shardio.format import Buffer
-    from shardio.order import Pieces
+    from shardio.order import Pieces, RowLocations
     from shardio.reader import Damage, Span
-    from shardio.streaming._members import Member
+    from shardio.streaming._components import Component
 
-__all__ = ["WindowData", "load_window"]
+__all__ = ["WindowData", "load_window", "locate_rows"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,25 +34,25 @@ class WindowData:
     Attributes:
         buffers: what the payloads lie in.
         table: int64[3, rows]: number of the buffer (-1: skipped because of damage), start and stop in it.
-        member: the dataset.
+        component: the dataset.
         pieces: which rows of which shards these are.
     """
 
     buffers: list[Buffer]
     table: NDArray[np.int64]
-    member: Member
+    component: Component
     pieces: Pieces
 
-    def place(self, local: int) -> tuple[int, int]:
+    def shard_row(self, local: int) -> tuple[int, int]:
         """Return the shard's number and the physical row of a row of the window; for messages."""
         ends = np.cumsum(self.pieces.stops - self.pieces.starts)
         piece = int(np.searchsorted(ends, local, side="right"))
         number = int(self.pieces.shards[piece])
         row = int(self.pieces.stops[piece] - ends[piece]) + local
-        return number, int(_physical(self.member, number, row, row + 1)[0])
+        return number, int(_physical(self.component, number, row, row + 1)[0])
 
 
-def load_window(member: Member, pieces: Pieces, damage: Damage) -> WindowData:
+def load_window(component: Component, pieces: Pieces, damage: Damage) -> WindowData:
     """Fetch, check and decode the rows of a window.
 
     What lies in mapped shards is found in one go a shard; the rest is asked for at once, then taken in turn.
@@ -61,7 +61,7 @@ def load_window(member: Member, pieces: Pieces, damage: Damage) -> WindowData:
         CorruptBlockError, FormatError, StaleIndexError, NotFoundError: damage, where it is not to be skipped.
         StorageError: the environment failed.
     """
-    loading = _Loading(member, pieces, damage)
+    loading = _Loading(component, pieces, damage)
     waiting: list[tuple[int, Callable[[], list[Span]] | None]] = []
     for number in dict.fromkeys(pieces.shards.tolist()):
         own = np.flatnonzero(pieces.shards == number).tolist()
@@ -69,18 +69,18 @@ def load_window(member: Member, pieces: Pieces, damage: Damage) -> WindowData:
             waiting += [(piece, loading.begin(piece)) for piece in own]
     for piece, wait in waiting:
         loading.finish(piece, wait)
-    return WindowData(loading.buffers, loading.table, member, pieces)
+    return WindowData(loading.buffers, loading.table, component, pieces)
 
 
 class _Loading:
     """A window that is being filled; rows that are not are damaged ones."""
 
-    def __init__(self, member: Member, pieces: Pieces, damage: Damage) -> None:
-        self._member = member
+    def __init__(self, component: Component, pieces: Pieces, damage: Damage) -> None:
+        self._component = component
         self._damage = damage
         self._shards = pieces.shards.tolist()
         self._rows = [
-            _physical(member, number, start, stop)
+            _physical(component, number, start, stop)
             for number, start, stop in zip(
                 self._shards, pieces.starts.tolist(), pieces.stops.tolist(), strict=True
             )
@@ -92,7 +92,9 @@ class _Loading:
     def place_mapped(self, number: int, own: list[int]) -> bool:
         """Find the rows of all pieces of a shard at once; False where they must be read, or are damaged."""
         try:
-            direct = self._member.source.pool.get(number).direct(np.concatenate([self._rows[i] for i in own]))
+            direct = self._component.source.pool.get(number).direct(
+                np.concatenate([self._rows[i] for i in own])
+            )
         except Exception as error:
             # Skipping goes block by block, in `finish`.
             if not self._damage.skips or not is_damage(error):
@@ -106,7 +108,7 @@ class _Loading:
     def begin(self, piece: int) -> Callable[[], list[Span]] | None:
         """Send the requests of a piece and return what waits for them; None where that failed already."""
         try:
-            shard = self._member.source.pool.get(self._shards[piece])
+            shard = self._component.source.pool.get(self._shards[piece])
             first, last = shard.blocks_of(self._rows[piece][[0, -1]]).tolist()
             return shard.begin([(first, last + 1)])
         except Exception as error:
@@ -129,12 +131,12 @@ class _Loading:
     def _salvage(self, number: int, rows: NDArray[np.int64], at: NDArray[np.int64]) -> None:
         """Load block by block, leaving out those that are damaged; or all, if the shard cannot be opened."""
         try:
-            shard = self._member.source.pool.get(number)
+            shard = self._component.source.pool.get(number)
             blocks = shard.blocks_of(rows)
         except Exception as error:
             if not is_damage(error):
                 raise
-            self._damage.note(error, self._member.source.table.key[number], rows)
+            self._damage.note(error, self._component.source.table.key[number], rows)
             return
         cuts = np.flatnonzero(np.diff(blocks)) + 1
         for own, places in zip(np.split(rows, cuts), np.split(at, cuts), strict=True):
@@ -166,9 +168,36 @@ class _Loading:
         self.table[2, at] = stops
 
 
-def _physical(member: Member, number: int, start: int, stop: int) -> NDArray[np.int64]:
+def locate_rows(rows: RowLocations, windows: list[WindowData]) -> tuple[list[Any], NDArray[np.int64]]:
+    """Return the buffers of all windows, and int64[3, rows]: each row's buffer, start and stop."""
+    buffers: list[Any] = []
+    numbers: dict[int, int] = {}
+    order = np.argsort(rows.window, kind="stable") if len(windows) > 1 else slice(None)
+    local = rows.row[order]
+    table = np.empty((3, len(local)), np.int64)
+    low = 0
+    for window, count in zip(windows, np.bincount(rows.window, minlength=len(windows)).tolist(), strict=True):
+        part = window.table.take(local[low : low + count], axis=1)
+        # The same map stands behind many windows; each buffer is handed over once.
+        own = []
+        for buffer in window.buffers:
+            number = numbers.setdefault(id(buffer), len(buffers))
+            if number == len(buffers):
+                buffers.append(buffer)
+            own.append(number)
+        if own != list(range(len(own))):
+            # The last entry is what -1, a row that is skipped, points to.
+            part[0] = np.array([*own, -1])[part[0]]
+        table[:, low : low + count] = part
+        low += count
+    out = np.empty_like(table)
+    out[:, order] = table
+    return buffers, out
+
+
+def _physical(component: Component, number: int, start: int, stop: int) -> NDArray[np.int64]:
     """Return the rows in a shard of live rows `start .. stop - 1` of what the stream takes of it."""
-    skipped = int(member.skipped[number])
+    skipped = int(component.skipped[number])
     rows = np.arange(start + skipped, stop + skipped)
-    deleted = member.source.pool.deleted(number)
+    deleted = component.source.pool.deleted(number)
     return rows if deleted is None else live_to_physical(rows, deleted)

@@ -5,9 +5,8 @@ Thin on purpose: order, reading and batching live below and know no framework.
 
 from __future__ import annotations
 
+from shardio.torch._dataset import StreamingDataset
 from shardio.torch._loader import StreamingDataLoader
-from shardio.torch._map import MapDataset
-from shardio.torch._shuffle import FullShuffle
-from shardio.torch._streaming import StreamingDataset
+from shardio.torch._map import FullShuffle, MapDataset
 
 __all__ = ["FullShuffle", "MapDataset", "StreamingDataLoader", "StreamingDataset"]

@@ -10,11 +10,12 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
-from shardio.torch._streaming import StreamingDataset
+from shardio.errors import ShardioError
+from shardio.streaming import end_with_parent, worker_folder
+from shardio.torch._dataset import StreamingDataset
 from shardio.torch._tensors import pin, tensors
-from shardio.torch._workers import WorkerView, as_made, deliver, stop_workers
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Mapping
@@ -121,7 +122,7 @@ class StreamingDataLoader:
     def close(self) -> None:
         """End the worker processes that were kept for the next epoch; the loader can be used again."""
         if self._kept is not None:
-            stop_workers(self._kept[2])
+            _stop_workers(self._kept[2])
             self._kept = None
 
     def set_epoch(self, epoch: int) -> None:
@@ -155,27 +156,27 @@ class StreamingDataLoader:
             loader = kept[1]
         else:
             if kept is not None:
-                stop_workers(kept[2])
+                _stop_workers(kept[2])
             # A generator of its own: torch's is the caller's, and must not depend on how batches are made.
             generator = torch.Generator().manual_seed((stream.options.seed + stream.epoch) % 2**63)
             loader = DataLoader(
-                WorkerView(stream),
+                _WorkerView(stream),
                 batch_size=None,
-                collate_fn=as_made,
+                collate_fn=_as_made,
                 generator=generator,
                 **self._loader_options,
             )
         iterator = iter(loader)
         whole = False
         try:
-            for step, batch in deliver(iterator, stream):
+            for step, batch in _deliver(iterator, stream):
                 yield step, pin(batch) if self._pin else batch
             whole = True
         finally:
             if whole and self._persistent:
                 self._kept = ((stream.order, stream.epoch + 1, 0), loader, iterator)
             else:
-                stop_workers(iterator)
+                _stop_workers(iterator)
 
 
 def _can_pin() -> bool:
@@ -185,3 +186,67 @@ def _can_pin() -> bool:
         return True
     warnings.warn("pin_memory=True, but there is no accelerator: batches are not pinned", stacklevel=3)
     return False
+
+
+# Both ends of a loader's worker processes: what a worker makes, and how its parent takes it. Besides
+# batches a worker reports how many records it has skipped, and errors of shardio whole: torch itself would
+# pass on their text alone, without the address of the damage.
+
+
+class _WorkerView(IterableDataset[Any]):
+    """What a worker process gets of a stream: its turns, as (step, batch, records skipped since the last)."""
+
+    def __init__(self, stream: Stream) -> None:
+        self._stream = stream
+        self._folder = worker_folder()
+        self._passes = 0
+
+    def __iter__(self) -> Iterator[tuple[int, Any, int]]:
+        # Not in the generator, which begins when the first batch is asked for: that may be never.
+        end_with_parent(self._folder)
+        return self._turns()
+
+    def _turns(self) -> Iterator[tuple[int, Any, int]]:
+        info = get_worker_info()
+        assert info is not None  # noqa: S101 - only workers iterate over it
+        stream = self._stream
+        if self._passes:
+            stream.set_epoch(stream.epoch + 1, restart=True)
+        self._passes += 1
+        skipped = stream.skipped
+        try:
+            for batch in stream.batches(worker=info.id, workers=info.num_workers, threads=0, finish=tensors):
+                yield batch.step, batch.columns, stream.skipped - skipped
+                skipped = stream.skipped
+        except ShardioError as error:
+            yield -1, error, 0
+
+
+def _as_made(batch: Any) -> Any:
+    """Return a batch as it is; what torch would do with it by default takes tuples and long doubles apart."""
+    return batch
+
+
+def _deliver(batches: Iterator[Any], stream: Stream) -> Iterator[tuple[int, Any]]:
+    """Yield the steps and batches that a loader over a `_WorkerView` gives.
+
+    Raises:
+        ShardioError: as it was raised in a worker.
+        RuntimeError: torch's, where a worker died.
+    """
+    for step, batch, skipped in batches:
+        if isinstance(batch, ShardioError):
+            raise batch
+        if skipped:
+            stream.add_skipped(skipped)
+        yield step, batch
+
+
+def _stop_workers(iterator: Iterator[Any]) -> None:
+    """End the worker processes behind a loader's iterator now, not when the garbage collector comes to it.
+
+    A traceback that is kept would keep them alive.
+    """
+    stop = getattr(iterator, "_shutdown_workers", None)  # torch has no public way
+    if stop is not None:
+        stop()

@@ -1,17 +1,25 @@
-"""Map-style access for torch: any sampler, any `DataLoader`, lookups by the batch."""
+"""Map-style access for torch: lookups by the batch in any `DataLoader`, and a full shuffle as a sampler."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from torch.utils.data import Dataset
+import numpy as np
+from torch.utils.data import Dataset, Sampler
+
+from shardio.errors import ResumeError
+from shardio.order import Permutation
+from shardio.torch._ranks import resolve_rank
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Sized
 
     from shardio.reader import Records
 
-__all__ = ["MapDataset"]
+__all__ = ["FullShuffle", "MapDataset"]
+
+_BLOCK = 4096
 
 
 class MapDataset(Dataset[Any]):
@@ -56,3 +64,110 @@ class MapDataset(Dataset[Any]):
         """Return several records in the order asked; torch's fetcher calls this where it is there."""
         values = self.records.read(indices)
         return values if self.transform is None else [self.transform(value) for value in values]
+
+
+class FullShuffle(Sampler[int]):
+    """Yield every position once in an order that depends on seed and epoch, in O(1) memory.
+
+    For lookups on local disks, where order costs nothing. Of R ranks, rank r gets every R-th position, all
+    ranks the same number; up to R - 1 positions of an epoch are left out, or with `drop_last=False` some are
+    given twice. As with torch's distributed sampler, every pass gives the same epoch until `set_epoch` says
+    another.
+
+    Args:
+        data: the map-style dataset, or the number of its records.
+        seed: the only seed.
+        epoch: number of the first epoch.
+        rank, world_size: as for `StreamingDataset`.
+        drop_last: leave out what does not divide by the ranks.
+
+    The state counts positions that were taken: in a loader that prefetches, take it from a loader that knows
+    what it has delivered, such as torchdata's `StatefulDataLoader`. The number of ranks may change.
+
+    Examples:
+        >>> sampler = FullShuffle(5, seed=1)
+        >>> sorted(sampler)
+        [0, 1, 2, 3, 4]
+    """
+
+    def __init__(
+        self,
+        data: Sized | int,
+        *,
+        seed: int = 0,
+        epoch: int = 0,
+        rank: int | None = None,
+        world_size: int | None = None,
+        drop_last: bool = True,
+    ) -> None:
+        self._rows = data if isinstance(data, int) else len(data)
+        self._seed = seed
+        self._rank, self._world_size = resolve_rank(rank, world_size)
+        if not 0 <= self._rank < self._world_size:
+            message = f"rank={self._rank} must lie in [0, world_size={self._world_size})"
+            raise ValueError(message)
+        self._drop_last = drop_last
+        self.epoch = epoch
+        Permutation(self._rows, seed, epoch=epoch)  # refuses what makes no sense
+        # Positions that all ranks had taken when this pass began, and those that this rank took since.
+        self._before = 0
+        self._taken = 0
+        self._resumed = False
+
+    def __len__(self) -> int:
+        """Return the positions of this rank in the next pass, or in the one under way when it began."""
+        left = self._rows - self._before
+        return left // self._world_size if self._drop_last else -(-left // self._world_size)
+
+    def __iter__(self) -> Iterator[int]:
+        """Yield the positions of this rank."""
+        if not self._resumed:
+            self._before = 0
+        self._resumed = False
+        self._taken = 0
+        permutation = Permutation(self._rows, self._seed, epoch=self.epoch)
+        count, before = len(self), self._before
+        for start in range(0, count, _BLOCK):
+            turns = np.arange(start, min(start + _BLOCK, count))
+            places = (before + turns * self._world_size + self._rank) % self._rows
+            for turn, position in zip(turns.tolist(), permutation[places].tolist(), strict=True):
+                self._taken = turn + 1
+                yield position
+
+    def set_epoch(self, epoch: int) -> None:
+        """Go to the beginning of an epoch; a state of that very epoch that was loaded stays loaded."""
+        if epoch != self.epoch:
+            Permutation(self._rows, self._seed, epoch=epoch)
+            self.epoch = epoch
+            self._before = self._taken = 0
+            self._resumed = False
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return where the sampler stands, fit for JSON; counted over all ranks."""
+        return {
+            "full_shuffle": 1,
+            "rows": self._rows,
+            "seed": self._seed,
+            "epoch": self.epoch,
+            "taken": min(self._rows, self._before + self._taken * self._world_size),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from a state.
+
+        Raises:
+            ResumeError: it is damaged, or belongs to another dataset or seed.
+        """
+        if not isinstance(state, Mapping):
+            raise ResumeError("the sampler's state is not a dict", found=type(state).__name__)
+        for name, own in (("full_shuffle", 1), ("rows", self._rows), ("seed", self._seed)):
+            if state.get(name) != own:
+                what = f"{name} of the sampler's state differs"
+                raise ResumeError(what, expected=state.get(name), found=own)
+        taken, epoch = state.get("taken"), state.get("epoch")
+        whole = all(type(value) is int and value >= 0 for value in (taken, epoch))
+        if not whole or not isinstance(taken, int) or not isinstance(epoch, int) or taken > self._rows:
+            raise ResumeError("the sampler's state is damaged", found=dict(state))
+        self._before, self._taken = taken, 0
+        self.epoch = epoch
+        self._resumed = True

@@ -92,11 +92,11 @@ def triples(batch):
     return list(zip(batch.sources.tolist(), batch.cycles.tolist(), batch.positions.tolist(), strict=True))
 
 
-def deliver(course, step, R, W):
+def deliver(schedule, step, R, W):
     """Return the global batch as R ranks deliver it, the right worker of each asked."""
-    worker = (step - course.step) % max(1, W)
-    assert step in course.steps(worker=worker, workers=W)
-    shares = [course.batch(step, rank=r, world_size=R) for r in range(R)]
+    worker = (step - schedule.step) % max(1, W)
+    assert step in schedule.steps(worker=worker, workers=W)
+    shares = [schedule.batch(step, rank=r, world_size=R) for r in range(R)]
     lengths = [len(share.positions) for share in shares]
     assert max(lengths) - min(lengths) <= 1
     assert sum(lengths) == shares[0].global_rows
@@ -126,45 +126,45 @@ class Run:
     def no_step(self, batch):
         return self.case.remainder == "drop" and sum(self.rows.values()) < batch
 
-    def live(self, course, until, ranks, workers):
-        for step in range(course.step, until):
+    def live(self, schedule, until, ranks, workers):
+        for step in range(schedule.step, until):
             expected = self.replay.step(self.batch)
             assert expected, "more steps than rows"
             real = len(expected)
             if self.case.remainder == "pad":
                 expected = self.replay.padded(expected, self.batch)
-            got, valid = deliver(course, step, ranks, workers)
+            got, valid = deliver(schedule, step, ranks, workers)
             assert got == expected, (step, got, expected)
             assert valid == [i < real for i in range(len(expected))]
-            assert real == self.batch or step == course.stop - 1
+            assert real == self.batch or step == schedule.stop - 1
             self.seen.update(expected[:real])
             self.history.append(expected)
 
-    def resume(self, course, until, batch):
-        """Return the course after a kill before step `until`; with another batch, unless none can be made."""
-        state = json.loads(json.dumps(self.order.state(course, self.case.epoch, until)))
-        ended = until == course.stop
+    def resume(self, schedule, until, batch):
+        """Return the schedule after a kill before step `until`, with another batch if one can be made."""
+        state = json.loads(json.dumps(self.order.state(schedule, self.case.epoch, until)))
+        ended = until == schedule.stop
         anew = until == 0 and batch not in (None, self.batch)
         counted = self.case.mixture is not None and isinstance(self.case.mixture.stop, int)
         if anew and not counted and self.no_step(batch):
             with pytest.raises(ResumeError, match="leaves nothing"):
                 self.order.resume(state, global_batch=batch)
             batch = None
-        self.order, course, epoch = self.order.resume(state, global_batch=batch)
-        assert (course.step, epoch) == (until, self.case.epoch)
+        self.order, schedule, epoch = self.order.resume(state, global_batch=batch)
+        assert (schedule.step, epoch) == (until, self.case.epoch)
         if batch is not None and not ended:
             if anew and counted:  # the epoch begins anew, and counts steps of the new batch
                 self.case.global_batch = batch
                 self.begin()
             self.batch = batch
-        return course
+        return schedule
 
-    def check_end(self, course):
+    def check_end(self, schedule):
         left = self.rows - self.seen
         assert not self.seen - self.rows, "a row was delivered twice"
         assert sum(left.values()) < self.batch if self.case.remainder == "drop" else not left
         for step in random.Random(0).sample(range(len(self.history)), min(3, len(self.history))):
-            assert triples(course.batch(step)) == self.history[step], "any step can be asked for again"
+            assert triples(schedule.batch(step)) == self.history[step], "any step can be asked for again"
 
 
 def run_case(case):
@@ -172,18 +172,18 @@ def run_case(case):
     run = Run(case)
     if run.no_step(case.global_batch):
         with pytest.raises(ValueError, match="leaves nothing"):
-            run.order.course(case.epoch, case.global_batch)
+            run.order.schedule(case.epoch, case.global_batch)
         return 0
-    course = run.order.course(case.epoch, case.global_batch)
+    schedule = run.order.schedule(case.epoch, case.global_batch)
     for share, ranks, workers, batch in [*case.lives, (1.0, 1, 0, None)]:
-        until = course.step + round(len(course) * share)
-        finished = until == course.stop
-        run.live(course, until, ranks, workers)
-        course = run.resume(course, until, batch)
+        until = schedule.step + round(len(schedule) * share)
+        finished = until == schedule.stop
+        run.live(schedule, until, ranks, workers)
+        schedule = run.resume(schedule, until, batch)
         if finished:
-            assert len(course) == 0
+            assert len(schedule) == 0
             break
-    run.check_end(course)
+    run.check_end(schedule)
     return len(run.history)
 
 

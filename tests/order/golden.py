@@ -76,12 +76,12 @@ def play(inputs):
     ]
     plans = inputs["plans"] and [Plan(**plan) for plan in inputs["plans"]]
     order = make_order(sources, global_batch=inputs["global_batch"], plan=plans, mixture=mixture, **options)
-    course = order.course(epoch, inputs["global_batch"])
+    schedule = order.schedule(epoch, inputs["global_batch"])
     for step, batch in inputs["changes"]:
-        order, course, _ = order.resume(order.state(course, epoch, step), global_batch=batch)
+        order, schedule, _ = order.resume(order.state(schedule, epoch, step), global_batch=batch)
     batches = []
-    for step in range(course.stop) if inputs["steps"] is None else inputs["steps"]:
-        made = course.batch(step)
+    for step in range(schedule.stop) if inputs["steps"] is None else inputs["steps"]:
+        made = schedule.batch(step)
         batches.append(
             [made.positions.tolist(), made.sources.tolist(), made.cycles.tolist(), made.valid.tolist()]
         )
@@ -89,7 +89,7 @@ def play(inputs):
             batches[-1][1:3] = [0, 0]
         if made.valid.all():
             batches[-1][3] = True
-    return {"stop": course.stop, "batches": batches, "state": order.state(course, epoch, course.step)}
+    return {"stop": schedule.stop, "batches": batches, "state": order.state(schedule, epoch, schedule.step)}
 
 
 def permutations():

@@ -27,3 +27,14 @@ def mixed_order(all_sizes, mixture, *, global_batch, plan=None, **options):
 
 def small_plan(ranks=2, workers=2, chunk_bytes=30, window=4):
     return Plan(ranks=ranks, workers=workers, chunk_bytes=chunk_bytes, window=window)
+
+
+def needs(schedule, *, rank=0, world_size=1, worker=0, workers=1):
+    """Yield (step, window) whenever a process comes to a window that its lane did not use just before."""
+    held = {}
+    for step in schedule.steps(worker=worker, workers=workers):
+        parts, _ = schedule.parts(step, rank=rank, world_size=world_size)
+        for window in schedule.lanes.locate(parts).windows:
+            if held.get(window[:3]) != window:
+                held[window[:3]] = window
+                yield step, window

@@ -75,9 +75,9 @@ def test_stop_after_so_many_steps(steps):
     order = mixed_order(
         [sizes_of(12), sizes_of(30)], Mixture((1, 2), steps), global_batch=8, plan=small_plan()
     )
-    course = order.course(0, 8)
-    assert len(course) == steps
-    assert all(course.batch(step).positions.size == 8 for step in range(steps))
+    schedule = order.schedule(0, 8)
+    assert len(schedule) == steps
+    assert all(schedule.batch(step).positions.size == 8 for step in range(steps))
 
 
 def test_two_epochs_and_two_sources_differ():
@@ -140,7 +140,7 @@ def test_mixtures_that_cannot_be():
         [sizes_of(3), sizes_of(30)], Mixture((1, 1), "all"), global_batch=4, plan=small_plan()
     )
     with pytest.raises(ValueError, match="source 0 has 3 rows for 4 lanes and none for lane 3"):
-        order.course(0, 4)
+        order.schedule(0, 4)
     with pytest.raises(ValueError, match="2 sources given for a mixture of 3"):
         mixed_order([sizes_of(3), sizes_of(3)], Mixture((1, 1, 1)), global_batch=4)
 

@@ -68,9 +68,9 @@ def test_ten_to_the_ninth_records_take_little_memory():
     """O(shards + chunks) memory: 10^9 records stay under 64 MB."""
     sizes = ShardSizes([10**5] * 10**4, [4 * 10**7] * 10**4, [10**8] * 10**4, [1500] * 10**4)
     tracemalloc.start()
-    course = order_of(sizes, global_batch=256).course(0, 256)
-    for step in (*range(8), course.stop // 2, course.stop - 1):
-        course.batch(step)
+    schedule = order_of(sizes, global_batch=256).schedule(0, 256)
+    for step in (*range(8), schedule.stop // 2, schedule.stop - 1):
+        schedule.batch(step)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 64e6
@@ -171,8 +171,8 @@ def test_part_of_a_plan_is_held_against_a_state():
 def test_without_shuffle_the_order_is_that_of_storage():
     """`shuffle=False` is the same plan with identity permutations and C = T = 1: storage order."""
     order = order_of(sizes_of(30, 0, 41), global_batch=8, shuffle=False, remainder="keep")
-    course = order.course(3, 8)
-    rows = np.concatenate([course.batch(step).positions for step in range(len(course))])
+    schedule = order.schedule(3, 8)
+    rows = np.concatenate([schedule.batch(step).positions for step in range(len(schedule))])
     assert rows.tolist() == list(range(71))
 
 
@@ -193,7 +193,7 @@ def test_plans_that_cannot_be_are_refused():
     with pytest.raises(ValueError, match="multiple of the plan's ranks, 2: found 9; use 8 or 10"):
         order_of(sizes_of(100), global_batch=9, plan=small_plan())
     with pytest.raises(ValueError, match="global_batch 200 is larger than the 100 rows"):
-        order_of(sizes_of(100), global_batch=200).course(0, 200)
+        order_of(sizes_of(100), global_batch=200).schedule(0, 200)
     with pytest.raises(ValueError, match='remainder must be "drop"'):
         order_of(sizes_of(100), global_batch=2, remainder="no")
 

@@ -22,10 +22,10 @@ def run_of(**options):
 
 
 def changed_twice(order):
-    course = order.course(2, 8)
-    order, course, _ = order.resume(order.state(course, 2, 5), global_batch=4)
-    order, course, _ = order.resume(order.state(course, 2, 9), global_batch=12)
-    return order, course, order.state(course, 2, 10)
+    schedule = order.schedule(2, 8)
+    order, schedule, _ = order.resume(order.state(schedule, 2, 5), global_batch=4)
+    order, schedule, _ = order.resume(order.state(schedule, 2, 9), global_batch=12)
+    return order, schedule, order.state(schedule, 2, 10)
 
 
 def test_a_state_is_small_plain_json():
@@ -39,35 +39,37 @@ def test_a_state_is_small_plain_json():
 
 def test_audit_needs_nothing_but_the_state_and_the_dataset():
     """`audit` needs nothing but the state and the dataset."""
-    order, course, state = changed_twice(run_of(remainder="keep"))
-    for step in range(course.stop):
+    order, schedule, state = changed_twice(run_of(remainder="keep"))
+    for step in range(schedule.stop):
         for rank in range(2):
             found = audit(json.loads(json.dumps(state)), order.sources, step, rank=rank, world_size=2)
-            assert found.positions.tolist() == course.batch(step, rank=rank, world_size=2).positions.tolist()
+            assert (
+                found.positions.tolist() == schedule.batch(step, rank=rank, world_size=2).positions.tolist()
+            )
     with pytest.raises(IndexError):
-        audit(state, order.sources, course.stop)
+        audit(state, order.sources, schedule.stop)
 
 
 def test_a_resume_uses_the_plan_of_the_state_never_defaults():
     """A resume uses the state's plan, never defaults."""
     order = run_of()
-    state = order.state(order.course(0, 8), 0, 3)
+    state = order.state(order.schedule(0, 8), 0, 3)
     fresh = order_of(SIZES, global_batch=6, seed=5)
-    resumed, course, epoch = fresh.resume(state)
-    assert (resumed.plans, course.global_batch, course.step, epoch) == (order.plans, 8, 3, 0)
+    resumed, schedule, epoch = fresh.resume(state)
+    assert (resumed.plans, schedule.global_batch, schedule.step, epoch) == (order.plans, 8, 3, 0)
 
 
 def test_len_is_what_remains():
     """After `load_state_dict`, `len` is the steps that remain."""
     order = run_of()
-    course = order.course(0, 8)
-    assert len(order.resume(order.state(course, 0, 6))[1]) == len(course) - 6
+    schedule = order.schedule(0, 8)
+    assert len(order.resume(order.state(schedule, 0, 6))[1]) == len(schedule) - 6
 
 
 def test_an_epoch_that_ended_stays_ended():
     order = run_of()
-    course = order.course(0, 8)
-    _, ended, _ = order.resume(order.state(course, 0, course.stop), global_batch=2)
+    schedule = order.schedule(0, 8)
+    _, ended, _ = order.resume(order.state(schedule, 0, schedule.stop), global_batch=2)
     assert len(ended) == 0
 
 
@@ -85,7 +87,7 @@ def test_an_epoch_that_ended_stays_ended():
 def test_what_differs_is_named_with_the_version_to_open(change, message):
     """What differs is named in `ResumeError`, with the version to open."""
     order = run_of()
-    state = order.state(order.course(0, 8), 0, 3)
+    state = order.state(order.schedule(0, 8), 0, 3)
     other = replace(order, sources=(Source(SIZES, replace(IDENTITY, **change)),))
     with pytest.raises(ResumeError, match=message):
         other.resume(state)
@@ -95,7 +97,7 @@ def test_what_differs_is_named_with_the_version_to_open(change, message):
 
 def test_another_version_with_the_same_shards_will_do():
     order = run_of()
-    state = order.state(order.course(0, 8), 0, 3)
+    state = order.state(order.schedule(0, 8), 0, 3)
     other = replace(order, sources=(Source(SIZES, replace(IDENTITY, version=9)),))
     assert other.resume(state)[1].step == 3
 
@@ -106,7 +108,7 @@ def test_another_version_with_the_same_shards_will_do():
 )
 def test_another_seed_shuffle_or_remainder_is_refused(options):
     order = run_of()
-    state = order.state(order.course(0, 8), 0, 3)
+    state = order.state(order.schedule(0, 8), 0, 3)
     (name,) = options
     with pytest.raises(ResumeError, match=f"{name} differs from the state's: expected"):
         run_of(**options).resume(state)
@@ -114,13 +116,13 @@ def test_another_seed_shuffle_or_remainder_is_refused(options):
 
 def test_another_plan_or_mixture_is_refused():
     order = run_of()
-    state = order.state(order.course(0, 8), 0, 3)
+    state = order.state(order.schedule(0, 8), 0, 3)
     with pytest.raises(ResumeError, match="plans differs"):
         order_of(SIZES, global_batch=8, plan=small_plan(window=5), seed=5).resume(state)
     mixed = mixed_order([SIZES, SIZES], Mixture((1, 2)), global_batch=8, plan=small_plan())
     with pytest.raises(ResumeError, match="another number of datasets: expected 1, found 2"):
         mixed.resume(state)
-    state = mixed.state(mixed.course(0, 8), 0, 2)
+    state = mixed.state(mixed.schedule(0, 8), 0, 2)
     with pytest.raises(ResumeError, match="mixture differs"):
         replace(mixed, mixture=Mixture((2, 1))).resume(state)
 
@@ -130,10 +132,10 @@ def test_a_batch_that_does_not_fit_names_the_nearest(batch, near):
     """G must be a multiple of C; any other is a `ValueError` (or `ResumeError`) that names the nearest."""
     order = run_of()
     with pytest.raises(ResumeError, match=near):
-        order.resume(order.state(order.course(0, 8), 0, 3), global_batch=batch)
+        order.resume(order.state(order.schedule(0, 8), 0, 3), global_batch=batch)
     if batch:
         with pytest.raises(ValueError, match=near):
-            order.course(0, batch)
+            order.schedule(0, batch)
 
 
 def paths(value, at=()):
@@ -180,7 +182,7 @@ def test_an_edited_number_is_noticed_or_harmless(data):
 
     But for the last batch: with another one the state is that of another run, and as good as any.
     """
-    order, course, state = changed_twice(run_of())
+    order, schedule, state = changed_twice(run_of())
     numbers = [p for p in paths(state) if p and p[0] == "batches" and len(p) > 2 and p[-1] != "places"]
     numbers.remove(("batches", 2, "global_batch"))
     path = data.draw(st.sampled_from(numbers))
@@ -192,12 +194,12 @@ def test_an_edited_number_is_noticed_or_harmless(data):
         _, other, _ = run_of().resume(made)
     except ResumeError:
         return
-    raise AssertionError((path, value, other.changes, course.changes, order))
+    raise AssertionError((path, value, other.changes, schedule.changes, order))
 
 
 def test_a_step_outside_its_epoch_and_a_newer_format_are_refused():
     order = run_of()
-    state = order.state(order.course(0, 8), 0, 3)
+    state = order.state(order.schedule(0, 8), 0, 3)
     with pytest.raises(ResumeError, match="outside its epoch: expected 0 to 15, found 16"):
         order.resume({**state, "step": 16})
     with pytest.raises(ResumeError, match=r"newer shardio.*upgrade"):

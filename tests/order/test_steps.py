@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from shardio.order import Mixture, ShardSizes, Window, rank_slice
-from tests.order.shapes import mixed_order, order_of, sizes_of, small_plan
+from tests.order.shapes import mixed_order, needs, order_of, sizes_of, small_plan
 
 
 @pytest.mark.parametrize("remainder", ["drop", "pad", "keep"])
@@ -20,15 +20,15 @@ def test_every_rank_gets_the_same_number_of_steps(rows, remainder):
         G = C * share
         if G < R or (remainder == "drop" and sum(rows) < G):
             continue
-        course = order_of(
+        schedule = order_of(
             sizes_of(*rows), global_batch=G, plan=small_plan(C, T), remainder=remainder
-        ).course(0, G)  # fmt: skip
-        assert len(course) == (sum(rows) // G if remainder == "drop" else -(-sum(rows) // G))
+        ).schedule(0, G)  # fmt: skip
+        assert len(schedule) == (sum(rows) // G if remainder == "drop" else -(-sum(rows) // G))
         for W in range(9):
-            made = [course.steps(worker=w, workers=W) for w in range(max(1, W))]
-            assert sorted(s for steps in made for s in steps) == list(range(len(course)))
-        for step in range(len(course)):
-            counts = [course.batch(step, rank=r, world_size=R).positions.size for r in range(R)]
+            made = [schedule.steps(worker=w, workers=W) for w in range(max(1, W))]
+            assert sorted(s for steps in made for s in steps) == list(range(len(schedule)))
+        for step in range(len(schedule)):
+            counts = [schedule.batch(step, rank=r, world_size=R).positions.size for r in range(R)]
             assert max(counts) - min(counts) <= 1
             if remainder != "keep":
                 assert sum(counts) == G
@@ -42,12 +42,12 @@ def test_slices_are_those_of_the_contract():
 
 def test_a_step_far_away_is_found_without_the_steps_before():
     sizes = ShardSizes([10**8] * 10, [10**11] * 10, [10**11] * 10, [10**6] * 10)
-    course = order_of(sizes, global_batch=256, remainder="keep").course(5, 256)
-    assert course.stop == -(-(10**9) // 256)
-    last = course.batch(course.stop - 1)
-    assert last.positions.size == 10**9 - 256 * (course.stop - 1)
-    middle = course.batch(course.stop // 2, rank=3, world_size=8).positions
-    np.testing.assert_array_equal(middle, course.batch(course.stop // 2).positions[96:128])
+    schedule = order_of(sizes, global_batch=256, remainder="keep").schedule(5, 256)
+    assert schedule.stop == -(-(10**9) // 256)
+    last = schedule.batch(schedule.stop - 1)
+    assert last.positions.size == 10**9 - 256 * (schedule.stop - 1)
+    middle = schedule.batch(schedule.stop // 2, rank=3, world_size=8).positions
+    np.testing.assert_array_equal(middle, schedule.batch(schedule.stop // 2).positions[96:128])
 
 
 def pieces_of(sizes, pieces):
@@ -87,17 +87,17 @@ def test_a_process_has_what_it_needs_when_it_needs_it(mixed, R, W, begin):
         )
     else:
         order = order_of(sizes_of(90, 1, 60), global_batch=8, plan=small_plan(4, 4), remainder="pad")
-    course = order.course(0, 8)
-    course.step = begin
+    schedule = order.schedule(0, 8)
+    schedule.step = begin
     for rank, worker in itertools.product(range(R), range(max(1, W))):
         place = {"rank": rank, "world_size": R}
-        needs = list(course.needs(**place, worker=worker, workers=W))
+        coming = list(needs(schedule, **place, worker=worker, workers=W))
         held = {}
-        for step in course.steps(worker=worker, workers=W):
-            batch = course.batch(step, **place)
+        for step in schedule.steps(worker=worker, workers=W):
+            batch = schedule.batch(step, **place)
             have = {}
-            while needs and needs[0].step == step:
-                window = needs.pop(0).window
+            while coming and coming[0][0] == step:
+                window = coming.pop(0)[1]
                 have.setdefault(window[:3], []).append(window)
             rows = {}
             for lane, windows in {**{k: [v] for k, v in held.items()}, **have}.items():
@@ -105,12 +105,12 @@ def test_a_process_has_what_it_needs_when_it_needs_it(mixed, R, W, begin):
                 rows.setdefault(lane[:2], set()).update(
                     row
                     for w in both
-                    for row in pieces_of(order.sources[w.source].sizes, course.lanes.pieces(w))
+                    for row in pieces_of(order.sources[w.source].sizes, schedule.lanes.pieces(w))
                 )
                 held[lane] = windows[-1]
             for source, cycle, position in zip(batch.sources, batch.cycles, batch.positions, strict=True):
                 assert position in rows[int(source), int(cycle)]
-        assert not needs
+        assert not coming
 
 
 @pytest.mark.parametrize(("R", "W"), [(1, 1), (2, 2), (4, 2), (1, 4), (4, 4)])
@@ -120,26 +120,26 @@ def test_each_window_belongs_to_one_process_where_ranks_and_workers_divide(R, W)
     Apart, that is, from one block at each lane seam and the tail of the epoch.
     """
     order = order_of(sizes_of(300, 200, 7), global_batch=8, plan=small_plan(4, 4, chunk_bytes=60, window=5))
-    course = order.course(2, 8)
-    course.step = 5
+    schedule = order.schedule(2, 8)
+    schedule.step = 5
     owners = {}
     for rank, worker in itertools.product(range(R), range(W)):
-        for need in course.needs(rank=rank, world_size=R, worker=worker, workers=W):
-            if need.step < course.turns:
-                owners.setdefault(need.window, []).append((rank, worker))
+        for step, window in needs(schedule, rank=rank, world_size=R, worker=worker, workers=W):
+            if step < schedule.tail_start:
+                owners.setdefault(window, []).append((rank, worker))
     assert owners
     assert all(len(owner) == 1 for owner in owners.values())
 
 
 def test_asking_for_what_is_not_there():
-    course = order_of(sizes_of(20), global_batch=4, plan=small_plan()).course(0, 4)
+    schedule = order_of(sizes_of(20), global_batch=4, plan=small_plan()).schedule(0, 4)
     with pytest.raises(IndexError, match=r"step must lie in \[0, 5\), found 5"):
-        course.batch(5)
+        schedule.batch(5)
     with pytest.raises(ValueError, match=r"rank must lie in \[0, 2\), found 2"):
-        course.batch(0, rank=2, world_size=2)
+        schedule.batch(0, rank=2, world_size=2)
     with pytest.raises(ValueError, match="world_size 5 is larger than global_batch 4"):
-        course.batch(0, rank=0, world_size=5)
+        schedule.batch(0, rank=0, world_size=5)
     with pytest.raises(ValueError, match=r"worker must lie in \[0, 2\)"):
-        course.steps(worker=2, workers=2)
+        schedule.steps(worker=2, workers=2)
     with pytest.raises(IndexError, match="begins anew"):
-        course.changed(0, 8)
+        schedule.changed(0, 8)

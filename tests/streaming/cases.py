@@ -101,9 +101,9 @@ class Case:
             **options,
         )
 
-    def expected(self, course, step):
+    def expected(self, schedule, step):
         """Return what the global batch of a step holds, by the order's arithmetic and lookups."""
-        batch = course.batch(step)
+        batch = schedule.batch(step)
         rows = zip(batch.sources.tolist(), batch.cycles.tolist(), batch.positions.tolist(), strict=True)
         found = []
         for (source, cycle, position), valid in zip(rows, batch.valid.tolist(), strict=True):
@@ -156,29 +156,29 @@ def run_case(case):
             return 0
         raise
     everything = sum(map(len, case.readers))
-    state, course, seen, steps = None, first._course, Counter(), 0
+    state, schedule, seen, steps = None, first._schedule, Counter(), 0
     lives = rnd.randint(1, 4)
     for life in range(lives):
-        until = course.stop if life == lives - 1 else course.step + round(len(course) * rnd.random())
+        until = schedule.stop if life == lives - 1 else schedule.step + round(len(schedule) * rnd.random())
         ranks, workers = rnd.randint(1, min(8, case.batch)), rnd.choice([0, 0, 0, 1, 2, 3, 8])
         threads = 0 if workers else rnd.choice([0, 1, 1, 2, 3])
         got, state = case.live(state, until, ranks, workers, threads)
-        assert sorted(got) == list(range(course.step, until))
+        assert sorted(got) == list(range(schedule.step, until))
         for step, shares in got.items():
             sizes = [len(share) for share in shares]
             assert max(sizes) - min(sizes) <= 1
-            expected = case.expected(course, step)
+            expected = case.expected(schedule, step)
             assert [row for share in shares for row in share] == expected, step
             seen.update(row[:2] for row in expected if row[4])
             steps += 1
-        if rnd.random() < 0.4 and 0 < until < course.stop:
+        if rnd.random() < 0.4 and 0 < until < schedule.stop:
             batch = case.C * rnd.choice([1, 2, 3, 5])
-            case.batch = min(batch, course.rows) // case.C * case.C or case.batch
+            case.batch = min(batch, schedule.rows) // case.C * case.C or case.batch
         resumed = case.stream()
         resumed.load_state_dict(state)
-        course = resumed._course
-        assert course.step == until
-        assert len(resumed) == course.stop - until
+        schedule = resumed._schedule
+        assert schedule.step == until
+        assert len(resumed) == schedule.stop - until
     if not case.mixed:
         assert set(seen.values()) <= {1}, "a record was delivered twice"
         missing = everything - len(seen)

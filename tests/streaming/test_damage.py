@@ -66,7 +66,7 @@ def test_skipped_records_are_missing_and_nothing_else_changes(url, compression, 
         assert len(got) == len(whole[rank]) == len(stream)
         assert got == [[n for n in batch if n not in bad] for batch in whole[rank]]
         missed = sum(n in bad for n in flat(whole[rank]))
-        assert stream.members[0].reader.stats["records_skipped"] == missed
+        assert stream.components[0].reader.stats["records_skipped"] == missed
 
 
 @COMPRESSIONS

@@ -13,7 +13,6 @@ import pytest
 import shardio
 from shardio.errors import CorruptBlockError
 from shardio.order import report
-from shardio.streaming import StreamOptions
 from shardio.streaming._windows import WindowData
 from tests.streaming.datasets import flat, memory_url, numbers, plan, write
 
@@ -111,12 +110,12 @@ def test_damage_comes_at_the_first_step_that_needs_it(tmp_path, threads):
     assert caught.value.row in bad
     assert got == expected[: len(got)]
     # A window is loaded whole: the first step that draws from a window with the damage is the one that fails.
-    course = make(ds)._course
+    schedule = make(ds)._schedule
     for step in range(len(got) + 1):
-        windows = course.lanes.draw(course.parts(step)[0]).windows
+        windows = schedule.lanes.locate(schedule.parts(step)[0]).windows
         touched = [
             set(range(start, stop)) & bad
-            for pieces in map(course.lanes.pieces, windows)
+            for pieces in map(schedule.lanes.pieces, windows)
             for start, stop in zip(pieces.starts.tolist(), pieces.stops.tolist(), strict=True)
         ]
         assert any(touched) == (step == len(got))
@@ -149,7 +148,7 @@ class Counted:
         self.pieces = []
         self.alive = 0
         self.peak = 0
-        from shardio.streaming import _pass, _windows
+        from shardio.streaming import _stream, _windows
 
         load = _windows.load_window
 
@@ -162,7 +161,7 @@ class Counted:
             weakref.finalize(data, self._gone, size)
             return data
 
-        monkeypatch.setattr(_pass, "load_window", counting)
+        monkeypatch.setattr(_stream, "load_window", counting)
 
     def _gone(self, size):
         self.alive -= size
@@ -190,8 +189,7 @@ def test_what_is_held_is_bounded_for_any_dataset_size(monkeypatch, large, thread
     """Memory stays within the stated bound: the plan's windows, and what is planned ahead."""
     shape = plan(ranks=4, workers=2, chunk_bytes=1 << 16, window=32)
     memory = 1 << 20
-    options = StreamOptions(plan=shape, num_threads=threads, memory_bytes=memory)
-    stream = shardio.streaming.Stream(large, global_batch=16, epoch=0, rank=0, world_size=1, options=options)
+    stream = shardio.stream(large, global_batch=16, plan=shape, num_threads=threads, memory_bytes=memory)
     figures = report(stream.order, global_batch=16, world_size=1, workers=1)
     assert figures.memory_bytes < memory < figures.epoch_bytes / 3
     counted = Counted(monkeypatch)
@@ -208,13 +206,15 @@ def test_the_tail_holds_no_windows_of_lanes_that_are_behind_it(monkeypatch, larg
     stream = shardio.stream(
         large[:3999], global_batch=34, plan=shape, remainder="keep", num_threads=0, rank=1, world_size=2
     )
-    course = stream._course
-    assert course.stop - course.turns > 5
-    state = stream.order.state(course, 0, course.turns)
+    schedule = stream._schedule
+    assert schedule.stop - schedule.tail_start > 5
+    state = stream.order.state(schedule, 0, schedule.tail_start)
     stream.load_state_dict(state)
     counted = Counted(monkeypatch)
-    parts = [course.parts(step, rank=1, world_size=2)[0] for step in range(course.turns, course.stop)]
-    held = {window for each in parts for window in course.lanes.draw(each).windows}
+    parts = [
+        schedule.parts(step, rank=1, world_size=2)[0] for step in range(schedule.tail_start, schedule.stop)
+    ]
+    held = {window for each in parts for window in schedule.lanes.locate(each).windows}
     rows = sum(len(batch["payload"]) for batch in stream)
     assert rows > 0
     assert counted.loads == len(held)
@@ -230,8 +230,8 @@ def test_before_the_first_batch_only_its_own_chunks_are_read(monkeypatch, ds, th
         reader, global_batch=2, plan=plan(ranks=2, workers=1, window=3), num_threads=threads
     )
     assert len(reader.source.pool) == 0
-    course = stream._course
-    pieces = [course.lanes.pieces(window) for window in course.lanes.draw(course.parts(0)[0]).windows]
+    schedule = stream._schedule
+    pieces = [schedule.lanes.pieces(window) for window in schedule.lanes.locate(schedule.parts(0)[0]).windows]
     wanted = {int(shard) for each in pieces for shard in each.shards}
     opened: list[int] = []
     get = type(reader.source.pool).get
@@ -259,7 +259,7 @@ def test_each_chunk_is_fetched_by_one_process_apart_from_seams_and_the_tail(
     steps = 0
     for rank in range(ranks):
         stream = shardio.stream(large, global_batch=8, plan=shape, rank=rank, world_size=ranks)
-        steps = stream._course.turns
+        steps = stream._schedule.tail_start
         for worker in range(workers):
             counted = Counted(monkeypatch)
             for batch in stream.batches(worker=worker, workers=workers, threads=0):

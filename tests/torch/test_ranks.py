@@ -78,7 +78,7 @@ def note(rank, folder, url, kinds):
         ds = ds[:30]
     try:
         data = StreamingDataset(ds, global_batch=4)
-        reader = data.stream.members[0].reader
+        reader = data.stream.components[0].reader
         said: object = [data.stream.rank, data.stream.world_size, reader.version, len(reader)]
     except ValueError as error:
         said = str(error)
@@ -122,7 +122,7 @@ def mixed(rank, folder, url):
     ds.source.pinned = False
     data = StreamingDataset(shardio.mix([(ds, 1), (ds, 3)]), global_batch=4)
     (folder / f"said-{rank}").write_text(
-        str([m.reader.version for m in data.stream.members]), encoding="utf-8"
+        str([m.reader.version for m in data.stream.components]), encoding="utf-8"
     )
 
 

@@ -1,4 +1,4 @@
-"""Strides: several steps at once are the same steps one by one, and draws point at the same records."""
+"""Step groups: several steps are the same steps as one by one, and locations point at the same records."""
 
 from __future__ import annotations
 
@@ -55,34 +55,36 @@ class Windows:
 
 @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.randoms(use_true_random=False))
-def test_strides_and_draws_agree_with_batches(rnd):
+def test_groups_and_locations_agree_with_batches(rnd):
     sizes, order = orders(rnd)
-    course = order.course(rnd.randint(0, 2), order.ranks * rnd.choice([1, 2, 3]))
-    R = rnd.randint(1, course.global_batch)
+    schedule = order.schedule(rnd.randint(0, 2), order.ranks * rnd.choice([1, 2, 3]))
+    R = rnd.randint(1, schedule.global_batch)
     rank, size = rnd.randrange(R), rnd.randint(1, 6)
-    held = Windows(sizes, course.lanes)
-    for first in range(0, course.stop, size):
-        steps = range(first, min(course.stop, first + size))
-        stride = course.stride(steps, rank=rank, world_size=R)
-        rows = course.lanes.rows(stride.parts)
-        draw = course.lanes.draw(stride.parts)
-        who = list(zip(draw.which[stride.turn].tolist(), draw.local[stride.turn].tolist(), strict=True))
+    held = Windows(sizes, schedule.lanes)
+    for first in range(0, schedule.stop, size):
+        steps = range(first, min(schedule.stop, first + size))
+        group = schedule.group(steps, rank=rank, world_size=R)
+        rows = schedule.lanes.rows(group.parts)
+        found = schedule.lanes.locate(group.parts)
+        rows_in = list(zip(found.window[group.order].tolist(), found.row[group.order].tolist(), strict=True))
         for k, step in enumerate(steps):
-            batch = course.batch(step, rank=rank, world_size=R)
-            low, high = stride.edges[k], stride.edges[k + 1]
-            assert rows.positions[stride.turn][low:high].tolist() == batch.positions.tolist()
-            assert rows.sources[stride.turn][low:high].tolist() == batch.sources.tolist()
-            assert rows.cycles[stride.turn][low:high].tolist() == batch.cycles.tolist()
-            assert stride.valid[k] == int(batch.valid.sum())
-            drawn = [(draw.windows[w].source, held.position(draw.windows[w], i)) for w, i in who[low:high]]
+            batch = schedule.batch(step, rank=rank, world_size=R)
+            low, high = group.edges[k], group.edges[k + 1]
+            assert rows.positions[group.order][low:high].tolist() == batch.positions.tolist()
+            assert rows.sources[group.order][low:high].tolist() == batch.sources.tolist()
+            assert rows.cycles[group.order][low:high].tolist() == batch.cycles.tolist()
+            assert group.valid[k] == int(batch.valid.sum())
+            drawn = [
+                (found.windows[w].source, held.position(found.windows[w], i)) for w, i in rows_in[low:high]
+            ]
             assert drawn == list(zip(batch.sources.tolist(), batch.positions.tolist(), strict=True))
 
 
-def test_a_stride_of_no_steps_is_empty():
+def test_a_group_of_no_steps_is_empty():
     _, order = orders(random.Random(1))
-    course = order.course(0, order.ranks)
-    stride = course.stride([])
-    assert stride.edges.tolist() == [0]
-    draw = course.lanes.draw(stride.parts)
-    assert draw.windows == []
-    assert draw.which.size == draw.local.size == 0
+    schedule = order.schedule(0, order.ranks)
+    group = schedule.group([])
+    assert group.edges.tolist() == [0]
+    found = schedule.lanes.locate(group.parts)
+    assert found.windows == []
+    assert found.window.size == found.row.size == 0

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from torch.utils.data import IterableDataset, get_worker_info
 
-from shardio.streaming import Stream, StreamOptions, end_with_parent, global_batch_of
+from shardio.streaming import Stream, StreamOptions, end_with_parent, method_with_stream_options
 from shardio.torch._ranks import agree, resolve_rank
 from shardio.torch._tensors import tensors
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping
 
-    import numpy as np
-
-    from shardio.order import Plan
     from shardio.reader import DatasetReader
     from shardio.streaming import Mix
 
@@ -32,61 +30,20 @@ class StreamingDataset(IterableDataset[Any]):
 
     Args:
         ds: from `shardio.open`, a slice of it, or `shardio.mix`.
-        global_batch, batch_size: exactly one of them.
-        rank, world_size: data-parallel coordinates; by default of `torch.distributed`, else of the
-            environment, else 0 of 1.
-        shuffle, seed, epoch, remainder, plan: decide the order.
-        positions, valid: add the columns `_position` and `_valid`.
-        transform, random_transform, batch_transform: the caller's functions, on NumPy values and columns.
-        memory_bytes: refuse a plan that needs more than this in one process.
+        options: see `shardio.StreamOptions`. Rank and world size are by default those of
+            `torch.distributed`, else of the environment, else 0 of 1.
 
     Raises:
         ValueError: sizes, ranks or weights that make no sense; several ranks that could read
             different versions.
     """
 
-    def __init__(  # noqa: PLR0913 - the options are the public contract
-        self,
-        ds: DatasetReader | Mix,
-        *,
-        global_batch: int | None = None,
-        batch_size: int | None = None,
-        shuffle: bool = True,
-        seed: int = 0,
-        epoch: int = 0,
-        rank: int | None = None,
-        world_size: int | None = None,
-        remainder: str = "drop",
-        positions: bool = False,
-        valid: bool = False,
-        plan: Plan | Sequence[Plan] | None = None,
-        memory_bytes: int | None = None,
-        transform: Callable[[Any], Any] | None = None,
-        random_transform: Callable[[Any, np.random.Generator], Any] | None = None,
-        batch_transform: Callable[[dict[str, Any]], Any] | None = None,
-    ) -> None:
-        rank, world_size = resolve_rank(rank, world_size)
-        options = StreamOptions(
-            shuffle=shuffle,
-            seed=seed,
-            remainder=remainder,
-            plan=plan,
-            positions=positions,
-            valid=valid,
-            transform=transform,
-            random_transform=random_transform,
-            batch_transform=batch_transform,
-            num_threads=0,
-            memory_bytes=memory_bytes,
-        )
-        self.stream = Stream(
-            agree(ds, world_size),
-            global_batch=global_batch_of(global_batch, batch_size, world_size),
-            epoch=epoch,
-            rank=rank,
-            world_size=world_size,
-            options=options,
-        )
+    @method_with_stream_options(StreamOptions)
+    def __init__(self, ds: DatasetReader | Mix, **options: Any) -> None:
+        given = StreamOptions(**options)
+        rank, world_size = resolve_rank(given.rank, given.world_size)
+        given = replace(given, rank=rank, world_size=world_size, num_threads=0)
+        self.stream = Stream(agree(ds, world_size), given)
 
     def __len__(self) -> int:
         """Return the steps of this epoch that remain; the same for every rank."""

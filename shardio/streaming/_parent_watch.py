@@ -1,7 +1,7 @@
-"""Worker processes that do not outlive the process that they work for, and leave no file behind.
+"""Worker processes that end with their parent and leave no file behind.
 
-A parent that is killed cannot end its workers. They find out by themselves, but late, and under some start
-methods never: a worker of a fork server waits for the server, and the server for its workers.
+A parent that is killed cannot end its workers. They notice it late, and under some start methods never: a
+worker of a fork server waits for the server, and the server waits for its workers.
 """
 
 from __future__ import annotations

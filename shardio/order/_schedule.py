@@ -1,0 +1,418 @@
+"""One epoch, step by step: which records make up each global batch, and which of them a rank delivers.
+
+A schedule is the epoch from its beginning, through every change of the batch, to its end.  It never changes:
+the caller keeps the cursor, every question names the step, and any step costs the same.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from shardio.order._plan import check_batch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from shardio.order._epoch import Pieces, RowLocations, Rows, Window
+    from shardio.order._keys import Array
+
+__all__ = ["Batch", "Change", "Lanes", "Schedule", "StepGroup", "rank_slice"]
+
+
+class Lanes(Protocol):
+    """What a schedule needs of an epoch: `Epoch` and `MixedEpoch` offer it."""
+
+    ranks: int
+    workers: int
+    lane_lengths: Array
+
+    def rows(self, parts: Array) -> Rows:
+        """Return the records of the parts, one part after another."""
+
+    def locate(self, parts: Array) -> RowLocations:
+        """Return where the records of the parts lie in the windows that hold them."""
+
+    def pieces(self, window: Window) -> Pieces:
+        """Return which rows of which shards a window holds."""
+
+
+class Change(NamedTuple):
+    """Say with which batch an epoch began, or went on: one entry of a state."""
+
+    step: int
+    global_batch: int
+    places: tuple[int, ...]
+    tail: int | None
+
+
+class StepGroup(NamedTuple):
+    """Hold a rank's rows of several steps.
+
+    Attributes:
+        steps: their numbers.
+        edges: int64 [steps + 1], where the rows of each step begin, all steps one after another.
+        valid: rows of each step before padding.
+        parts: int64 [n, 3] of (lane, start, stop): the same rows, neighbouring ones together.
+        order: int64 [rows], number of each row among those of `parts`.
+    """
+
+    steps: list[int]
+    edges: Array
+    valid: list[int]
+    parts: Array
+    order: Array
+
+
+class Batch(NamedTuple):
+    """Hold a rank's share of a global batch, in the order in which it is delivered; arrays of one length.
+
+    Attributes:
+        step: number of the step in its epoch.
+        positions, sources, cycles: int64, as in `Rows`.
+        valid: bool; False where `remainder="pad"` filled the last step up.
+        global_rows: rows of the whole global batch; the mean loss of a rank is weighed by
+            `len(positions) * world_size / global_rows`.
+    """
+
+    step: int
+    positions: Array
+    sources: Array
+    cycles: Array
+    valid: npt.NDArray[np.bool_]
+    global_rows: int
+
+
+def rank_slice(rows: int, rank: int, world_size: int) -> tuple[int, int]:
+    """Return the slice `[floor(r * n / R), floor((r + 1) * n / R))` of a batch of n rows: rank r's share.
+
+    >>> [rank_slice(10, rank, 4) for rank in range(4)]
+    [(0, 2), (2, 5), (5, 7), (7, 10)]
+    """
+    return rows * rank // world_size, rows * (rank + 1) // world_size
+
+
+class Schedule:
+    """Hold the steps of one epoch.
+
+    Args:
+        lanes: the lanes of a dataset or a mixture.
+        changes: with which batches; the first at step 0, or a global batch to begin with.
+        remainder: "drop", "pad" or "keep": what becomes of a short last step.
+        step: where the caller resumes; `len` counts from here.
+
+    Attributes:
+        step: the first step to deliver.
+        stop: the step after the last; the same for every rank.
+        global_batch: rows of a global batch at the end of the epoch.
+    """
+
+    def __init__(
+        self, lanes: Lanes, changes: int | list[Change], *, remainder: str = "drop", step: int = 0
+    ) -> None:
+        if remainder not in ("drop", "pad", "keep"):
+            msg = f'remainder must be "drop", "pad" or "keep", found {remainder!r}'
+            raise ValueError(msg)
+        if isinstance(changes, int):
+            check_batch(changes, lanes.ranks)
+            changes = [Change(0, changes, (0,) * lanes.workers, None)]
+        self.lanes = lanes
+        self.remainder = remainder
+        self.changes = list(changes)
+        self.rows = int(lanes.lane_lengths.sum())
+        self._segments = [self._segment(change) for change in self.changes]
+        self.step = step
+        self.global_batch = self.changes[-1].global_batch
+        last = self._segments[-1]
+        left = last.rows_left()
+        steps = left // self.global_batch if remainder == "drop" else -(-left // self.global_batch)
+        self.stop = last.step + steps
+
+    def _segment(self, change: Change) -> Segment:
+        return Segment(
+            self.lanes.lane_lengths,
+            self.lanes.ranks,
+            global_batch=change.global_batch,
+            step=change.step,
+            places=list(change.places),
+            tail=change.tail,
+        )
+
+    def __len__(self) -> int:
+        return max(0, self.stop - self.step)
+
+    def _segment_of(self, step: int) -> Segment:
+        return next(segment for segment in reversed(self._segments) if segment.step <= step)
+
+    def _check(self, step: int, rank: int, world_size: int) -> None:
+        if not 0 <= step < self.stop:
+            msg = f"step must lie in [0, {self.stop}), found {step}"
+            raise IndexError(msg)
+        if not 0 <= rank < world_size:
+            msg = f"rank must lie in [0, {world_size}), found {rank}"
+            raise ValueError(msg)
+        if world_size > self.global_batch:
+            msg = (
+                f"world_size {world_size} is larger than global_batch "
+                f"{self.global_batch}: a rank would get no row"
+            )
+            raise ValueError(msg)
+
+    @property
+    def tail_start(self) -> int:
+        """The step with which the tail begins, where the last steps cut across lanes."""
+        return min(self.stop, self._segments[-1].step + self._segments[-1].visits)
+
+    def change_at(self, step: int) -> Change:
+        """Return where an epoch stands before a step, as the entry from which it could go on."""
+        segment = self._segment_of(step)
+        places, tail = segment.cursor(step)
+        return Change(step, segment.global_batch, tuple(places), tail)
+
+    def changed(self, step: int, global_batch: int) -> Schedule:
+        """Return the schedule that goes on from `step` with another batch, a multiple of the plan's ranks."""
+        check_batch(global_batch, self.lanes.ranks)
+        if not 0 < step <= self.stop:
+            msg = (
+                f"step must lie in [1, {self.stop}], found {step}; before its first step an epoch begins anew"
+            )
+            raise IndexError(msg)
+        here = self.change_at(step)._replace(global_batch=global_batch)
+        # An entry that was never used, or changes nothing, would only make states longer.
+        changes = [change for change in self.changes if change.step < step]
+        if changes[-1].global_batch != global_batch:
+            changes.append(here)
+        return Schedule(self.lanes, changes, remainder=self.remainder, step=step)
+
+    def steps(self, *, worker: int = 0, workers: int = 1) -> range:
+        """Return the steps of loader worker w of W: every W-th from the resumed step on (W = 0 is 1)."""
+        count = max(1, workers)
+        if not 0 <= worker < count:
+            msg = f"worker must lie in [0, {count}), found {worker}"
+            raise ValueError(msg)
+        return range(self.step + worker, self.stop, count)
+
+    def batch_rows(self, step: int) -> int:
+        """Return the rows of the global batch of a step: G, but for the last step of `remainder="keep"`."""
+        segment = self._segment_of(step)
+        return segment.global_batch if self.remainder == "pad" else segment.batch_rows(step)
+
+    def parts(self, step: int, *, rank: int = 0, world_size: int = 1) -> tuple[Array, int]:
+        """Return which places of which lanes a rank delivers at a step, and how many of its rows are real.
+
+        Returns:
+            int64 [n, 3] of (lane, start, stop), in the order of delivery, and the number of rows before
+            padding.
+        """
+        self._check(step, rank, world_size)
+        segment = self._segment_of(step)
+        real = segment.batch_rows(step)
+        start, stop = rank_slice(self.batch_rows(step), rank, world_size)
+        parts = segment.parts(step, min(start, real), min(stop, real))
+        valid = max(0, min(stop, real) - start)
+        if stop > real:
+            parts = np.concatenate([parts, *self._padding(max(start - real, 0), stop - real)])
+        return parts, valid
+
+    def _padding(self, start: int, stop: int) -> Iterator[Array]:
+        """Yield rows [start, stop) of the epoch's own order from lane 0, place 0, on, again and again."""
+        edges = np.concatenate([np.zeros(1, np.int64), np.cumsum(self.lanes.lane_lengths)])
+        while start < stop:
+            low = start % self.rows
+            high = min(low + stop - start, self.rows)
+            yield spans(edges, np.zeros(edges.size - 1, np.int64), low, high)
+            start += high - low
+
+    def group(self, steps: Sequence[int], *, rank: int = 0, world_size: int = 1) -> StepGroup:
+        """Return several steps at once: what is common to neighbouring steps of a lane is done once.
+
+        Args:
+            steps: numbers of the steps, ascending.
+        """
+        found = [self.parts(step, rank=rank, world_size=world_size) for step in steps]
+        parts = np.concatenate([np.zeros((0, 3), np.int64), *(each for each, _ in found)])
+        counts = parts[:, 2] - parts[:, 1]
+        # A class of lanes goes on where it left off, so in lane order most parts continue the part before.
+        order = np.lexsort((parts[:, 1], parts[:, 0]))
+        ordered = parts[order]
+        fresh = np.ones(len(ordered), bool)
+        fresh[1:] = (ordered[1:, 0] != ordered[:-1, 0]) | (ordered[1:, 1] != ordered[:-1, 2])
+        heads = np.flatnonzero(fresh)
+        merged = ordered[heads]
+        if heads.size:
+            merged[:, 2] = ordered[np.append(heads[1:], len(ordered)) - 1, 2]
+        # Where each row of the merged parts stands among the rows of the steps.
+        ends = np.cumsum(counts)
+        shift = np.repeat((ends - counts)[order] - (np.cumsum(counts[order]) - counts[order]), counts[order])
+        index = np.empty(int(counts.sum()), np.int64)
+        index[shift + np.arange(index.size)] = np.arange(index.size)
+        sizes = [int((each[:, 2] - each[:, 1]).sum()) for each, _ in found]
+        return StepGroup(list(steps), np.cumsum([0, *sizes]), [valid for _, valid in found], merged, index)
+
+    def batch(self, step: int, *, rank: int = 0, world_size: int = 1) -> Batch:
+        """Return the records that a rank delivers at a step."""
+        parts, valid = self.parts(step, rank=rank, world_size=world_size)
+        rows = self.lanes.rows(parts)
+        return Batch(step, *rows, np.arange(rows.positions.size) < valid, self.batch_rows(step))
+
+
+def spans(edges: Array, firsts: Array, start: int, stop: int) -> Array:
+    """Cut the run `[start, stop)` of a row of lanes into parts.
+
+    Args:
+        edges: int64 [lanes + 1], where each lane begins in the run; lanes may be empty.
+        firsts: int64 [lanes], the place within each lane at which its share of the run begins.
+
+    Returns:
+        int64 [n, 3] of (lane, start place, stop place), without empty parts.
+    """
+    if start >= stop:
+        return np.zeros((0, 3), np.int64)
+    low = int(np.searchsorted(edges, start, side="right")) - 1
+    high = int(np.searchsorted(edges, stop, side="left"))
+    lanes = np.arange(low, high, dtype=np.int64)
+    begin = np.maximum(edges[low:high], start)
+    end = np.minimum(edges[low + 1 : high + 1], stop)
+    lead = firsts[low:high] - edges[low:high]
+    parts = np.stack([lanes, begin + lead, end + lead], axis=1)
+    return parts[end > begin]
+
+
+class Visit(NamedTuple):
+    """Say that a step takes rows from one class of lanes, beginning at `place` in each of them."""
+
+    lane_class: int
+    place: int
+
+
+class Segment:
+    """Find the steps of a part of an epoch in which the global batch stays the same.
+
+    They are found by arithmetic from the places at which the segment begins, so step one million costs what
+    step one costs.
+
+    Args:
+        lengths: rows of each lane, int64 [T * C]; lane (t, c) has number t * C + c.
+        ranks: C.
+        global_batch: G, a multiple of C.
+        step: the step of the epoch with which the segment begins.
+        places: p_0 .. p_(T-1), rows already taken from each lane of each class.
+        tail: None while classes take turns; rows already taken of what remained, once that began.
+
+    Attributes:
+        visits: number of steps in which classes take turns, counted from the beginning of the segment.
+        rest: rows that then remain in the lanes and are not taken yet.
+    """
+
+    def __init__(
+        self, lengths: Array, ranks: int, *, global_batch: int, step: int, places: list[int], tail: int | None
+    ) -> None:
+        self.global_batch = global_batch
+        self.step = step
+        self.places = list(places)
+        self.tail = tail
+        self._ranks = ranks
+        self._share = share = global_batch // ranks
+        # A class's visits are at p, p + u, p + 2u ...: written as p = a * u + r, each class comes once in
+        # every round from its a on, and the rounds all have the same order: by r, then by number.
+        self._begin = [place // share for place in places]
+        self._residue = [place % share for place in places]
+        self._order = sorted(range(len(places)), key=lambda t: (self._residue[t], t))
+        self._regular = max(self._begin)
+        self._regular_visits = self._visits_before(self._regular)
+        shortest = lengths.reshape(len(places), ranks).min(axis=1).tolist()
+        self.visits = 0 if tail is not None else self._count_visits(shortest)
+        remain = lengths - np.repeat(np.array(self.places_after(self.visits), np.int64), ranks)
+        self._firsts = lengths - remain
+        self._edges = np.concatenate([np.zeros(1, np.int64), np.cumsum(remain)])
+        self.rest = int(self._edges[-1]) - (tail or 0)
+
+    def _count_visits(self, shortest: list[int]) -> int:
+        share = self._share
+        limits = [length - share for length in shortest]
+        if any(place > limit for place, limit in zip(self.places, limits, strict=True)):
+            return 0
+        # The turns end after the first visit that leaves its class with fewer than u rows in some lane.
+        last = min(
+            (place + (limit - place) // share * share, t)
+            for t, (place, limit) in enumerate(zip(self.places, limits, strict=True))
+        )
+        return sum(
+            max(0, (last[0] - place - (t > last[1])) // share + 1) for t, place in enumerate(self.places)
+        )
+
+    def _visits_before(self, round_number: int) -> int:
+        return sum(max(0, round_number - begin) for begin in self._begin)
+
+    def _round(self, visit: int) -> tuple[int, int]:
+        """Return the round of a visit, and how many classes come before it in that round."""
+        if visit >= self._regular_visits:
+            late, before = divmod(visit - self._regular_visits, len(self.places))
+            return self._regular + late, before
+        rounds = range(min(self._begin), self._regular + 1)
+        number = rounds[bisect_right(rounds, visit, key=self._visits_before) - 1]
+        return number, visit - self._visits_before(number)
+
+    def _active(self, round_number: int) -> list[int]:
+        return [t for t in self._order if self._begin[t] <= round_number]
+
+    def visit(self, number: int) -> Visit:
+        """Return the class and place of a visit, counted from the beginning of the segment, in O(T log G)."""
+        round_number, before = self._round(number)
+        t = self._active(round_number)[before]
+        return Visit(t, round_number * self._share + self._residue[t])
+
+    def places_after(self, visits: int) -> list[int]:
+        """Return p_0 .. p_(T-1) after so many visits."""
+        number, before = self._round(visits)
+        places = list(self.places)
+        for t, begin in enumerate(self._begin):
+            places[t] += self._share * max(0, number - begin)
+        for t in self._active(number)[:before]:
+            places[t] += self._share
+        return places
+
+    def rows_left(self) -> int:
+        """Return the rows not yet taken at the beginning of the segment."""
+        return self.visits * self.global_batch + self.rest
+
+    def batch_rows(self, step: int) -> int:
+        """Return how many rows of the epoch the batch of a step holds: G, or fewer in the last step."""
+        late = step - self.step - self.visits
+        return (
+            self.global_batch
+            if late < 0
+            else max(0, min(self.global_batch, self.rest - late * self.global_batch))
+        )
+
+    def parts(self, step: int, start: int, stop: int) -> Array:
+        """Return the rows [start, stop) of a step's batch as parts, int64 [n, 3] of (lane, start, stop)."""
+        number = step - self.step
+        if number >= self.visits:
+            offset = (self.tail or 0) + (number - self.visits) * self.global_batch
+            return spans(self._edges, self._firsts, offset + start, offset + stop)
+        if start >= stop:
+            return np.zeros((0, 3), np.int64)
+        here = self.visit(number)
+        share = self._share
+        low, high = start // share, -(-stop // share)
+        parts = np.empty((high - low, 3), np.int64)
+        parts[:, 0] = np.arange(here.lane_class * self._ranks + low, here.lane_class * self._ranks + high)
+        parts[:, 1] = here.place
+        parts[:, 2] = here.place + share
+        parts[0, 1] += start - low * share
+        parts[-1, 2] -= high * share - stop
+        return parts
+
+    def cursor(self, step: int) -> tuple[list[int], int | None]:
+        """Return the places and the tail before a step: what the next segment begins with."""
+        number = step - self.step
+        if self.tail is None and number <= self.visits:
+            # At the seam the turns have ended but the tail has not begun: a smaller batch may go on taking
+            # turns.
+            return self.places_after(number), None
+        taken = (self.tail or 0) + (number - self.visits) * self.global_batch
+        return self.places_after(self.visits), min(taken, int(self._edges[-1]))

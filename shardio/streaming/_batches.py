@@ -1,0 +1,433 @@
+"""From windows to batches: gather the payloads of several steps, decode them together, cut them by step.
+
+The unit of work is a group of steps, so that what Python and NumPy cost is paid once for many records;
+payloads of one length become one strided view, Examples are parsed straight into columns.  An error comes at
+its own step: the batches before it are delivered.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from shardio import kernels
+from shardio.order import RowLocations, StepGroup, record_generator
+from shardio.reader import is_damage
+from shardio.streaming._windows import locate_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from concurrent.futures import Future
+
+    from numpy.typing import NDArray
+
+    from shardio.errors import ShardioError
+    from shardio.reader import Damage
+    from shardio.streaming._components import Component
+    from shardio.streaming._options import StreamOptions
+    from shardio.streaming._windows import WindowData
+
+__all__ = ["Batch", "BatchBuilder", "CancelledError", "PlannedSteps", "RowIdentities", "stack"]
+
+_NUMBERS = (bool, int, float, np.number, np.bool_)
+
+
+class Batch(NamedTuple):
+    """What one step delivers: its number in the epoch, and its columns (or what transforms made of them)."""
+
+    step: int
+    columns: Any
+
+
+class CancelledError(Exception):
+    """The pass was ended while a batch of it was being made."""
+
+
+class RowIdentities(NamedTuple):
+    """Which records the rows of a group are, in the order of delivery; int64 arrays of one length.
+
+    Attributes:
+        positions: position of each record in its dataset.
+        sources: number of its dataset.
+        cycles: how often its dataset had ended before, in this epoch of a mixture.
+    """
+
+    positions: NDArray[np.int64]
+    sources: NDArray[np.int64]
+    cycles: NDArray[np.int64]
+
+
+class PlannedSteps(NamedTuple):
+    """A group of steps whose windows are being fetched.
+
+    Attributes:
+        group: which steps, and where the rows of each are.
+        locations: where the rows are in the windows.
+        windows: the data of `locations.windows`, once fetched.
+        identities: which records the rows are, where that is needed.
+    """
+
+    group: StepGroup
+    locations: RowLocations
+    windows: list[Future[WindowData]]
+    identities: RowIdentities | None
+
+    def single(self, k: int) -> PlannedSteps:
+        """Return the k-th step of the group alone, with the windows that it needs."""
+        group = self.group
+        low, high = int(group.edges[k]), int(group.edges[k + 1])
+        index = group.order[low:high]
+        used, window = np.unique(self.locations.window[index], return_inverse=True)
+        windows = [self.locations.windows[i] for i in used.tolist()]
+        locations = RowLocations(windows, window, self.locations.row[index])
+        count = high - low
+        alone = StepGroup(
+            [group.steps[k]], np.array([0, count]), [group.valid[k]], group.parts, np.arange(count)
+        )
+        identities = self.identities
+        if identities is not None:
+            identities = RowIdentities(*(column[low:high] for column in identities))
+        return PlannedSteps(alone, locations, [self.windows[i] for i in used.tolist()], identities)
+
+
+class _Decoded(NamedTuple):
+    """Rows of a group without those that are skipped.
+
+    Attributes:
+        data: the windows.
+        kept: numbers of these rows in the group; None for all of them.
+        rows: how many they are.
+        content: columns; or the list of values where a function is to see each.
+    """
+
+    data: list[WindowData]
+    kept: NDArray[np.int64] | None
+    rows: int
+    content: Any
+
+    def numbers(self, low: int, high: int) -> NDArray[np.int64]:
+        """Return the numbers in their group of rows `low .. high - 1`."""
+        return np.arange(low, high) if self.kept is None else self.kept[low:high]
+
+
+class BatchBuilder:
+    """Builds the batches of groups of steps; the threads of a pass share one.
+
+    Args:
+        components: the datasets.
+        options: of the stream.
+        epoch: the stream's, which keys `random_transform` together with seed and position.
+        damage: what to do about it.
+        template: plans a step of a few records: the pattern of a batch without rows.
+        collate: makes a batch of the values of records; None for columns of the schema, or `stack` where a
+            transform is given.
+        finish: is called with each batch at last, in the thread that built it.
+    """
+
+    def __init__(
+        self,
+        components: Sequence[Component],
+        options: StreamOptions,
+        *,
+        epoch: int,
+        damage: Damage,
+        template: Callable[[], PlannedSteps],
+        collate: Callable[[list[Any]], Any] | None = None,
+        finish: Callable[[Any], Any] | None = None,
+    ) -> None:
+        self._mixed = len(components) > 1
+        self._options = options
+        self._epoch = epoch
+        self._damage = damage
+        self._template = template
+        self._collate = collate or stack
+        self._finish = finish
+        source = components[0].source
+        self._codec = source.codec
+        self._by_value = options.transforms_records or collate is not None
+        # Where the schema alone does not say what a batch of no rows looks like.
+        self._patterned = self._by_value or source.options.decode == "image"
+        self._pattern: Any = None
+        self._cancelled = False
+
+    def cancel(self) -> None:
+        """Make every call that is under way end at the next record with `CancelledError`."""
+        self._cancelled = True
+
+    def build(self, planned: PlannedSteps) -> Iterator[Batch]:
+        """Wait for the windows of a group and yield its batches, in order.
+
+        Raises:
+            Exception: whatever the first step that cannot be built raises; the steps before it come first.
+        """
+        try:
+            decoded = self._decode(planned)
+        except CancelledError:
+            raise
+        except Exception:
+            if len(planned.group.steps) == 1:
+                raise
+            for k in range(len(planned.group.steps)):
+                yield from self.build(planned.single(k))
+            return
+        group = planned.group
+        edges = group.edges if decoded.kept is None else np.searchsorted(decoded.kept, group.edges)
+        bounds, wanted = edges.tolist(), np.diff(group.edges).tolist()
+        for k, step in enumerate(group.steps):
+            low, high = bounds[k], bounds[k + 1]
+            if high - low < wanted[k]:
+                self._damage.count(wanted[k] - high + low)
+            batch = self._columns(planned, decoded, low, high)
+            batch = self._extend(batch, planned, decoded, k, low, high)
+            transform = self._options.batch_transform
+            if transform is not None:
+                batch = transform(batch)
+                if batch is None:
+                    raise TypeError("batch_transform returned None; it must return the batch")
+            yield Batch(step, batch if self._finish is None else self._finish(batch))
+
+    def _columns(self, planned: PlannedSteps, decoded: _Decoded, low: int, high: int) -> Any:
+        """Return the columns of one step, from rows `low .. high - 1` of what was decoded."""
+        if low == high and self._patterned:
+            return self._nothing()
+        if self._by_value:
+            columns = self._collate(self._transformed(planned, decoded, low, high))
+        elif low == 0 and high == decoded.rows:
+            columns = decoded.content
+        else:
+            columns = cut(decoded.content, low, high)
+        if self._patterned and self._pattern is None:
+            self._pattern = cut(columns, 0, 0)
+        return columns
+
+    def _extend(
+        self, columns: Any, planned: PlannedSteps, decoded: _Decoded, k: int, low: int, high: int
+    ) -> Any:
+        """Add the columns that were asked for beside those of the records."""
+        if not (self._options.positions or self._options.valid):
+            return columns
+        if not isinstance(columns, dict):
+            message = (
+                "positions= and valid= add columns to a dict, but the transform or collate_fn makes a "
+                f"{type(columns).__name__} of a batch: let it return dicts"
+            )
+            raise TypeError(message)
+        columns = dict(columns)
+        rows = decoded.numbers(low, high)
+        if planned.identities is not None and self._options.positions:
+            columns["_position"] = planned.identities.positions[rows]
+            if self._mixed:
+                columns["_source"] = planned.identities.sources[rows]
+        if self._options.valid:
+            columns["_valid"] = rows - planned.group.edges[k] < planned.group.valid[k]
+        return columns
+
+    def _transformed(self, planned: PlannedSteps, decoded: _Decoded, low: int, high: int) -> list[Any]:
+        given = decoded.content[low:high]
+        if not self._options.transforms_records:
+            return list(given)
+        values: list[Any] = []
+        try:
+            for function, arguments in self._calls(planned, decoded, low, high, given):
+                values.append(self._call(function, arguments))
+        except CancelledError:
+            raise
+        except Exception as error:
+            number = int(decoded.numbers(low, high)[len(values)])
+            url, shard, row = _address(planned, decoded.data, number)
+            error.add_note(f"in a transform, for row {row} of shard {shard} ({url})")
+            raise
+        return values
+
+    def _call(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+        if self._cancelled:
+            raise CancelledError
+        value = function(*arguments)
+        if value is None:
+            raise TypeError(
+                "the transform returned None; it must return the record's new value (a function without "
+                "`return` returns None)"
+            )
+        return value
+
+    def _calls(
+        self, planned: PlannedSteps, decoded: _Decoded, low: int, high: int, given: list[Any]
+    ) -> Iterator[tuple[Callable[..., Any], tuple[Any, ...]]]:
+        """Yield the caller's function for each record, and what it is called with."""
+        options = self._options
+        if options.transform is not None:
+            for value in given:
+                yield options.transform, (value,)
+            return
+        assert options.random_transform is not None  # noqa: S101 - for the type checker
+        assert planned.identities is not None  # noqa: S101 - a stream with a random transform asks for them
+        # Keyed by the record, not by the process that delivers it; a dataset that began again is another
+        # cycle of its own.
+        rows = decoded.numbers(low, high)
+        records = zip(*(column[rows].tolist() for column in planned.identities), strict=True)
+        for value, (position, source, cycle) in zip(given, records, strict=True):
+            rng = record_generator(options.seed, self._epoch, position, source=source, cycle=cycle)
+            yield options.random_transform, (value, rng)
+
+    def _decode(self, planned: PlannedSteps) -> _Decoded:
+        """Gather and decode all rows of a group together.
+
+        Raises:
+            FormatError, SchemaError, StorageError: with the address of the record, where it is not to be
+                skipped.
+        """
+        data = [window.result() for window in planned.windows]
+        if self._cancelled:
+            raise CancelledError
+        buffers, table = locate_rows(planned.locations, data)
+        table = table[:, planned.group.order]
+        kept = None
+        if not (table[0] >= 0).all():
+            kept = np.flatnonzero(table[0] >= 0)
+            table = table[:, kept]
+        values, offsets = kernels.gather_from(buffers, *table)
+        try:
+            return _Decoded(data, kept, table.shape[1], self._content(values, offsets[:-1], offsets[1:]))
+        except Exception as error:
+            if not is_damage(error):
+                raise
+            rows = np.arange(table.shape[1]) if kept is None else kept
+            if not self._damage.skips:
+                found = _located(error, planned, data, rows)
+                raise found from found.__cause__
+        return self._skip_corrupt(planned, data, rows, values, offsets)
+
+    def _skip_corrupt(
+        self,
+        planned: PlannedSteps,
+        data: list[WindowData],
+        rows: NDArray[np.int64],
+        values: NDArray[np.uint8],
+        offsets: NDArray[np.int64],
+    ) -> _Decoded:
+        """Find, one by one, the records that cannot be decoded, and leave them out."""
+        good = np.ones(len(rows), bool)
+        for k in range(len(rows)):
+            try:
+                self._content(values, offsets[k : k + 1], offsets[k + 1 : k + 2])
+            except Exception as error:
+                if not is_damage(error):
+                    raise
+                found = _located(error, planned, data, rows[k : k + 1])
+                self._damage.note(found, found.shard or "", np.array([found.row or 0]))
+                good[k] = False
+        content = self._content(values, offsets[:-1][good], offsets[1:][good])
+        return _Decoded(data, rows[good], int(good.sum()), content)
+
+    def _content(self, *payloads: NDArray[Any]) -> Any:
+        codec = self._codec
+        if self._by_value:
+            return kernels.slice_records(*payloads) if codec is None else codec.decode_many(payloads)
+        return (
+            {"payload": kernels.slice_records(*payloads)} if codec is None else codec.decode_batch(payloads)
+        )
+
+    def _nothing(self) -> Any:
+        """Return the columns of a batch without rows: names, dtypes and trailing shapes as of any other."""
+        if self._pattern is None:
+            planned = self._template()
+            decoded = self._decode(planned)
+            if decoded.rows:
+                self._columns(planned, decoded, 0, 1)
+        return {} if self._pattern is None else cut(self._pattern, 0, 0)
+
+
+def _address(planned: PlannedSteps, data: list[WindowData], row: int) -> tuple[str, str, int]:
+    """Return URL and key of the shard, and the row in it, of a row of a group."""
+    location = int(planned.group.order[row])
+    window = data[int(planned.locations.window[location])]
+    number, physical = window.shard_row(int(planned.locations.row[location]))
+    source = window.component.source
+    return source.pool.url_of(number), source.table.key[number], physical
+
+
+def _located(
+    error: ShardioError, planned: PlannedSteps, data: list[WindowData], rows: NDArray[np.int64]
+) -> ShardioError:
+    """Return a codec's error, which knows the row of its call, with the address of the record.
+
+    Args:
+        error: of the codec.
+        planned: the group.
+        data: its windows.
+        rows: rows of the group that the codec was given.
+    """
+    if error.row is None or error.url is not None:
+        return error
+    url, shard, row = _address(planned, data, int(rows[error.row]))
+    error.row = None
+    return error.located(url=url, shard=shard, row=row)
+
+
+# What a batch looks like depends on its own records alone: not on the steps that were decoded together with
+# it, so not on the process that delivers it.
+
+
+def cut(columns: Any, low: int, high: int) -> Any:
+    """Return rows `low .. high - 1` of every column, as views.
+
+    A list of arrays (images of differing sizes) that have one shape in these rows becomes one array.
+    """
+    if isinstance(columns, dict):
+        return {name: cut(column, low, high) for name, column in columns.items()}
+    if isinstance(columns, tuple):
+        items = [cut(column, low, high) for column in columns]
+        return type(columns)(*items) if hasattr(columns, "_fields") else tuple(items)
+    part = columns[low:high]
+    if isinstance(part, list) and part and isinstance(part[0], np.ndarray) and _alike(part):
+        return np.stack(part)
+    return part
+
+
+def stack(values: list[Any]) -> dict[str, Any]:
+    """Bring the values that a transform returned into columns.
+
+    Arrays of one shape and dtype become one array [n, ...], numbers an array [n], everything else a list.
+    What is no mapping becomes the one column `"value"`.
+
+    Raises:
+        ValueError: the values do not have the same names.
+    """
+    if not values:
+        return {}
+    if not all(isinstance(value, dict) for value in values):
+        return {"value": _column(values)}
+    return {name: _column([value[name] for value in values]) for name in common_names(values)}
+
+
+def common_names(values: Sequence[dict[Any, Any]]) -> Sequence[Any]:
+    """Return the names that all values have.
+
+    Raises:
+        ValueError: the values do not have the same names.
+    """
+    names = values[0].keys()
+    for value in values:
+        if value.keys() != names:
+            message = (
+                "a transform must return the same names for every record: "
+                f"{sorted(map(str, names))}, then {sorted(map(str, value))}"
+            )
+            raise ValueError(message)
+    return list(names)
+
+
+def _column(values: list[Any]) -> Any:
+    if isinstance(values[0], np.ndarray):
+        return np.stack(values) if _alike(values) else values
+    if all(isinstance(value, _NUMBERS) for value in values):
+        return np.array(values)
+    return values
+
+
+def _alike(values: list[Any]) -> bool:
+    shape, dtype = values[0].shape, values[0].dtype
+    return all(
+        isinstance(value, np.ndarray) and value.shape == shape and value.dtype == dtype for value in values
+    )

@@ -1,0 +1,76 @@
+"""What is worked out without reading a shard: the records of a step, and the cost of a run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from shardio.order import PlanReport, advice, report
+from shardio.order import audit as audit_order
+from shardio.streaming._components import components_of
+from shardio.streaming._stream import stream
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from shardio.reader import DatasetReader
+    from shardio.streaming._components import Mix
+
+__all__ = ["AuditedRecord", "audit", "plan_report"]
+
+
+class AuditedRecord(NamedTuple):
+    """One record of a step.
+
+    Attributes:
+        source: number of its dataset in the mixture; 0 without one.
+        position: in its dataset, as the stream was given it: `ds[position]` is the record.
+        shard: key of its shard.
+        row: within the shard.
+        valid: False where `remainder="pad"` filled the step up.
+    """
+
+    source: int
+    position: int
+    shard: str
+    row: int
+    valid: bool
+
+
+def audit(
+    ds: DatasetReader | Mix, state: Mapping[str, Any], step: int, *, rank: int = 0, world_size: int = 1
+) -> list[AuditedRecord]:
+    """Return which records a rank got, or will get, in a step of the state's epoch, in order.
+
+    Reads no shard. Earlier steps went through the batches of the state; later ones go on with its last.
+
+    Raises:
+        ResumeError: the state is damaged or belongs to another dataset.
+        IndexError: the epoch has no such step.
+    """
+    components = components_of(ds)
+    sources = [component.order for component in components]
+    batch = audit_order(state, sources, step, rank=rank, world_size=world_size)
+    records = []
+    rows = zip(batch.sources.tolist(), batch.positions.tolist(), batch.valid.tolist(), strict=True)
+    for number, local, valid in rows:
+        component = components[number]
+        shard, row = component.source.shard_of(local + component.start)
+        records.append(AuditedRecord(number, local, component.source.table.key[shard], row, valid))
+    return records
+
+
+def plan_report(
+    ds: DatasetReader | Mix, *, global_batch: int, world_size: int = 1, workers: int = 0, **options: Any
+) -> tuple[PlanReport, list[str]]:
+    """Return the figures of an epoch for given ranks and loader workers, and what is worth a warning.
+
+    Args:
+        ds: as for `stream`.
+        global_batch: as for `stream`.
+        world_size: number of ranks.
+        workers: loader worker processes of each rank; 0 for threads.
+        options: further options of `stream` that decide the order: `shuffle`, `seed`, `remainder`, `plan`.
+    """
+    made = stream(ds, global_batch=global_batch, world_size=world_size, **options)
+    figures = report(made.order, global_batch=global_batch, world_size=world_size, workers=workers)
+    return figures, advice(made.order, global_batch=global_batch, world_size=world_size, workers=workers)
