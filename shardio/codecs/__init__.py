@@ -19,7 +19,15 @@ from shardio.codecs._images import MAX_PIXELS, decode_image
 from shardio.codecs._infer import FeatureReport, InferenceReport, infer_schema
 from shardio.codecs._make import record_codec
 from shardio.codecs._message import Message
-from shardio.codecs._parse import FixedLen, Ragged, VarLen, parse_examples, parse_sequence_examples
+from shardio.codecs._parse import (
+    FixedLen,
+    FixedLenSequence,
+    Ragged,
+    Sparse,
+    VarLen,
+    parse_examples,
+    parse_sequence_examples,
+)
 from shardio.codecs._payloads import Payloads
 from shardio.codecs._tensors import Tensor, decode_tensors, encode_tensors, read_tensors
 
@@ -28,12 +36,14 @@ __all__ = [
     "Column",
     "FeatureReport",
     "FixedLen",
+    "FixedLenSequence",
     "InferenceReport",
     "Message",
     "Payloads",
     "Ragged",
     "RaggedColumn",
     "RecordCodec",
+    "Sparse",
     "Tensor",
     "VarLen",
     "VarLenColumn",

@@ -84,12 +84,13 @@ class RaggedColumn:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class VarLenColumn:
-    """A sparse column, as `tf.io.VarLenFeature` gives it.
+    """A sparse column, as `tf.io.VarLenFeature` and `tf.io.SparseFeature` give it.
 
     Attributes:
         values: the values of all rows: int64, float32, or an object array of bytes.
-        indices: int64[k, 2] (row, place); of feature lists int64[k, 3] (row, step, place).
-        shape: int64[2] or int64[3]: rows, most steps, most values.
+        indices: int64[k, 2] (row, place); of feature lists int64[k, 3] (row, step, place); of `Sparse` (row,
+            then a place for each dimension).
+        shape: int64[2] or int64[3]: rows, most steps, most values; of `Sparse` rows and its sizes.
     """
 
     values: npt.NDArray[Any]

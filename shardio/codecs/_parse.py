@@ -6,24 +6,28 @@ The kernels parse; here descriptions are translated, and columns get their final
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import numpy as np
 
 from shardio import kernels
+from shardio.codecs import _partitions
 from shardio.codecs._columns import RaggedColumn, VarLenColumn
 from shardio.codecs._payloads import Payloads, as_records
-from shardio.errors import CorruptRecordError, FormatError
+from shardio.errors import CorruptRecordError, FormatError, SchemaError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping
 
     import numpy.typing as npt
 
 __all__ = [
     "FixedLen",
+    "FixedLenSequence",
     "Ragged",
+    "Sparse",
     "VarLen",
     "parse_examples",
     "parse_sequence_examples",
@@ -31,6 +35,10 @@ __all__ = [
 ]
 
 _KINDS: dict[str, kernels.Kind] = {"int64": "int64", "float32": "float", "bytes": "bytes"}
+_MAY_BE_MISSING = (
+    "where it may be missing, give FixedLen a default, or ask for Ragged or VarLen; of a feature list, for "
+    "FixedLenSequence(allow_missing=True), Ragged or VarLen"
+)
 
 
 def _check_dtype(dtype: str) -> None:
@@ -39,27 +47,62 @@ def _check_dtype(dtype: str) -> None:
         raise ValueError(message)
 
 
+def _sizes(given: Any, what: str, least: int = 0) -> tuple[int, ...]:
+    """Return a shape, of which an int is one size, as a tuple."""
+    sizes = [given] if isinstance(given, int | np.integer) else given
+    listed = isinstance(sizes, Sequence | np.ndarray) and not isinstance(sizes, str | bytes)
+    if not listed or any(
+        isinstance(n, bool) or not isinstance(n, int | np.integer) or n < least for n in sizes
+    ):
+        message = f"{what} {given!r}: sizes are ints of at least {least}"
+        raise ValueError(message)
+    return tuple(int(size) for size in sizes)
+
+
 @dataclass(frozen=True, slots=True)
 class FixedLen:
     """Ask for a feature of fixed shape: a column [n, *shape].
 
     Attributes:
-        shape: sizes; () for one value a record.
+        shape: sizes; () for one value a record; an int is a shape of one size.
         dtype: `"int64"`, `"float32"` or `"bytes"`.
         default: the value of records that lack the feature, of this shape or one for all places; without it
             the feature is required.
     """
 
-    shape: Sequence[int]
+    shape: int | Sequence[int]
     dtype: str
     default: Any = None
 
     def __post_init__(self) -> None:
         """Refuse what could describe no column."""
         _check_dtype(self.dtype)
-        if isinstance(self.shape, str) or any(not isinstance(size, int) or size < 0 for size in self.shape):
-            message = f"shape {self.shape!r}: sizes are non-negative ints"
-            raise ValueError(message)
+        object.__setattr__(self, "shape", _sizes(self.shape, "shape"))
+
+
+@dataclass(frozen=True, slots=True)
+class FixedLenSequence:
+    """Ask for any number of items of fixed shape, padded: a column [n, longest, *shape].
+
+    In `parse_examples` the values of a feature are the items one after another; in the feature lists of
+    `parse_sequence_examples` each step is one item.
+
+    Attributes:
+        shape: sizes of one item, at least 1 each; () for one value; an int is a shape of one size.
+        dtype: `"int64"`, `"float32"` or `"bytes"`.
+        allow_missing: whether a record may lack the feature and so have no items; `parse_examples` needs it.
+        default: one value to pad with, by default 0 or `b""`; feature lists take none.
+    """
+
+    shape: int | Sequence[int]
+    dtype: str
+    allow_missing: bool = False
+    default: Any = None
+
+    def __post_init__(self) -> None:
+        """Refuse what could describe no column."""
+        _check_dtype(self.dtype)
+        object.__setattr__(self, "shape", _sizes(self.shape, "shape", 1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,17 +117,92 @@ class VarLen:
 
 
 @dataclass(frozen=True, slots=True)
-class Ragged:
-    """Ask for a feature of any length as a ragged column: `values` and `offsets`."""
+class Sparse:
+    """Ask for a sparse array whose values and places are features of their own, as a `VarLenColumn`.
 
+    Attributes:
+        index_key: the int64 feature that holds the place of each value; one a dimension where it is a list.
+        value_key: the feature that holds the values.
+        dtype: of the values: `"int64"`, `"float32"` or `"bytes"`.
+        size: the size of the array; a list, one a dimension, where `index_key` is one.
+        already_sorted: whether the values come in the order of their places; otherwise they are sorted.
+    """
+
+    index_key: str | Sequence[str]
+    value_key: str
     dtype: str
+    size: int | Sequence[int]
+    already_sorted: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse a dtype that an Example does not hold."""
+        """Refuse what could describe no array."""
         _check_dtype(self.dtype)
+        keys = self.index_keys
+        if not keys or any(not isinstance(key, str) or not key for key in (*keys, self.value_key)):
+            message = f"index_key {self.index_key!r}, value_key {self.value_key!r}: names of features"
+            raise ValueError(message)
+        single = isinstance(self.size, int | np.integer)
+        if isinstance(self.index_key, str) is not single or len(keys) != len(_sizes(self.size, "size")):
+            message = f"size {self.size!r} for index_key {self.index_key!r}: one size for each key"
+            raise ValueError(message)
+
+    @property
+    def index_keys(self) -> tuple[str, ...]:
+        """The features that hold places, one a dimension."""
+        return (self.index_key,) if isinstance(self.index_key, str) else tuple(self.index_key)
 
 
-Description: TypeAlias = FixedLen | VarLen | Ragged
+@dataclass(frozen=True, slots=True)
+class Ragged:
+    """Ask for a feature of any length as a ragged column: `values` and `offsets`.
+
+    With partitions the values of a record are cut into rows, and a record of the column is a `RaggedColumn`
+    of its rows (of rows of rows, with several).
+
+    Attributes:
+        dtype: `"int64"`, `"float32"` or `"bytes"`.
+        value_key: the feature that holds the values; None for the one of the column's own name.
+        partitions: from the outermost level to the innermost: `Ragged.RowSplits(key)`, `RowLengths(key)`,
+            `RowStarts(key)`, `RowLimits(key)`, `ValueRowIds(key)` or `UniformRowLength(length)`.
+
+    Examples:
+        >>> from shardio.codecs import encode_example
+        >>> record = encode_example({"v": [3, 1, 4, 1], "lengths": [1, 0, 3]})
+        >>> column = parse_examples([record], {"x": Ragged("int64", "v", [Ragged.RowLengths("lengths")])})[
+        ...     "x"
+        ... ]
+        >>> [row.tolist() for row in column[0]]
+        [[3], [], [1, 4, 1]]
+    """
+
+    dtype: str
+    value_key: str | None = None
+    partitions: Sequence[_partitions.Partition] = ()
+
+    RowSplits: ClassVar = _partitions.RowSplits
+    RowLengths: ClassVar = _partitions.RowLengths
+    RowStarts: ClassVar = _partitions.RowStarts
+    RowLimits: ClassVar = _partitions.RowLimits
+    ValueRowIds: ClassVar = _partitions.ValueRowIds
+    UniformRowLength: ClassVar = _partitions.UniformRowLength
+
+    def __post_init__(self) -> None:
+        """Refuse what could describe no column."""
+        _check_dtype(self.dtype)
+        if self.value_key is not None and (not isinstance(self.value_key, str) or not self.value_key):
+            message = f"value_key {self.value_key!r}: the name of a feature, or None"
+            raise ValueError(message)
+        if not isinstance(self.partitions, list | tuple):
+            message = f"partitions is a list, not {type(self.partitions).__name__}"
+            raise TypeError(message)
+        for partition in self.partitions:
+            if not isinstance(partition, _partitions.Partition):
+                message = f"a partition is a Ragged.RowSplits(key) or its like, not {partition!r}"
+                raise TypeError(message)
+        object.__setattr__(self, "partitions", tuple(self.partitions))
+
+
+Description: TypeAlias = FixedLen | FixedLenSequence | VarLen | Sparse | Ragged
 
 
 def parse_examples(payloads: Payloads, features: Mapping[str, Description]) -> dict[str, Any]:
@@ -96,11 +214,13 @@ def parse_examples(payloads: Payloads, features: Mapping[str, Description]) -> d
 
     Returns:
         By name: for FixedLen an array [n, *shape] of int64, float32, or object where it holds bytes; for
-        VarLen a `VarLenColumn`; for Ragged a `RaggedColumn`.
+        FixedLenSequence an array [n, longest, *shape]; for VarLen and Sparse a `VarLenColumn`; for Ragged a
+        `RaggedColumn`.
 
     Raises:
-        SchemaError: a required feature is missing, is of another kind, or has another number of values; names
-            the feature and the record (`row` is its number within this call).
+        SchemaError: a required feature is missing, is of another kind, or has another number of values, or
+            places or partitions do not fit their values; names the feature and the record (`row` is its
+            number within this call).
         CorruptRecordError: a payload is no Example.
 
     Examples:
@@ -108,25 +228,34 @@ def parse_examples(payloads: Payloads, features: Mapping[str, Description]) -> d
         >>> parse_examples([encode_example({"id": 7})], {"id": FixedLen((), "int64")})
         {'id': array([7])}
     """
-    wanted = [_asked(name, given) for name, given in _checked(features).items()]
-    parsed = parsed_or_raise(kernels.parse_examples, as_records(payloads), wanted)
-    return {name: _column(parsed.columns[name.encode()], given) for name, given in features.items()}
+    known: tuple[type, ...] = (FixedLen, FixedLenSequence, VarLen, Sparse, Ragged)
+    _check(features, known)
+    for name, given in features.items():
+        if isinstance(given, FixedLenSequence) and not given.allow_missing:
+            message = f"feature {name!r}: FixedLenSequence needs allow_missing=True outside feature lists"
+            raise ValueError(message)
+    parsed = parsed_or_raise(
+        kernels.parse_examples, as_records(payloads), _wanted(features), advice=_MAY_BE_MISSING
+    )
+    return {name: _column(name, given, parsed.columns) for name, given in features.items()}
 
 
 def parse_sequence_examples(
     payloads: Payloads, features: Mapping[str, Mapping[str, Description]]
 ) -> dict[str, dict[str, Any]]:
-    """Parse tf.train.SequenceExample records into columns.
+    """Parse tf.train.SequenceExample records into columns, as tf.io.parse_sequence_example does.
 
     Args:
         payloads: n records: a sequence of bytes, or `(buffer, starts, stops)`.
         features: `{"context": {...}, "feature_lists": {...}}`; either may be left out.  A feature list's
-            description is of one step: FixedLen means that the list is required, and cannot have a default.
+            description is of one step.  The context takes FixedLen, VarLen and Ragged; feature lists take
+            these and FixedLenSequence.  FixedLen means that the list is required, and cannot have a default.
 
     Returns:
-        `{"context": {...}, "feature_lists": {...}}`.  A feature list is ragged by step: for FixedLen a
-        `RaggedColumn` of an array [steps, *shape]; for Ragged a `RaggedColumn` whose values are the
-        `RaggedColumn` of all steps; for VarLen a `VarLenColumn` of three dimensions.
+        `{"context": {...}, "feature_lists": {...}, "lengths": {...}}`.  A feature list is ragged by step: for
+        FixedLen a `RaggedColumn` of an array [steps, *shape]; for Ragged a `RaggedColumn` whose values are
+        the `RaggedColumn` of all steps; for VarLen a `VarLenColumn` of three dimensions.  For
+        FixedLenSequence it is an array [n, most steps, *shape], and `"lengths"` has int64[n], its steps.
 
     Raises:
         SchemaError, CorruptRecordError: as `parse_examples`.
@@ -135,51 +264,98 @@ def parse_sequence_examples(
     if extra:
         message = f'features are {{"context": ..., "feature_lists": ...}}; found {", ".join(map(str, extra))}'
         raise ValueError(message)
-    context, lists = (_checked(features.get(part, {})) for part in ("context", "feature_lists"))
+    context, lists = (features.get(part, {}) for part in ("context", "feature_lists"))
+    _check(context, (FixedLen, VarLen, Ragged))
+    _check(lists, (FixedLen, FixedLenSequence, VarLen, Ragged))
     for name, given in lists.items():
-        if isinstance(given, FixedLen) and given.default is not None:
-            message = f"feature list {name!r}: a step has no default; ask for Ragged where it may be missing"
+        if isinstance(given, FixedLen | FixedLenSequence) and given.default is not None:
+            message = (
+                f"feature list {name!r}: a step has no default; where the list may be missing, ask for "
+                "FixedLenSequence(allow_missing=True) or Ragged"
+            )
             raise ValueError(message)
-    asked = [[_asked(name, given) for name, given in part.items()] for part in (context, lists)]
-    parsed = parsed_or_raise(kernels.parse_sequence_examples, as_records(payloads), *asked)
+    asked = _wanted(context), _wanted(lists, listed=True)
+    parsed = parsed_or_raise(
+        kernels.parse_sequence_examples, as_records(payloads), *asked, advice=_MAY_BE_MISSING
+    )
     return {
-        "context": {name: _column(parsed.columns[name.encode()], given) for name, given in context.items()},
-        "feature_lists": {name: _steps(parsed.lists[name.encode()], given) for name, given in lists.items()},
+        "context": {name: _column(name, given, parsed.columns) for name, given in context.items()},
+        "feature_lists": {name: _steps(name, given, parsed.lists) for name, given in lists.items()},
+        "lengths": {
+            name: np.diff(_known(parsed.lists[name.encode()].steps))
+            for name, given in lists.items()
+            if isinstance(given, FixedLenSequence)
+        },
     }
 
 
-def parsed_or_raise(parse: Any, records: Any, *wanted: list[kernels.Feature]) -> kernels.Parsed:
+def parsed_or_raise(
+    parse: Any, records: Any, *wanted: list[kernels.Feature], advice: str | None = None
+) -> kernels.Parsed:
     """Parse, and turn what does not fit into the errors of the tree.
 
-    `row` of an error is the record's number within the call.
+    `row` of an error is the record's number within the call.  `advice` is what to do about a missing feature.
     """
     try:
         parsed: kernels.Parsed = parse(records, *wanted)
     except FormatError as error:
         raise CorruptRecordError(error.what, **error.fields()) from None
     if parsed.mismatch is not None:
-        raise parsed.mismatch.error()
+        raise parsed.mismatch.error(advice)
     return parsed
 
 
-def _checked(features: Mapping[str, Description]) -> Mapping[str, Description]:
+def _check(features: Mapping[str, Description], known: tuple[type, ...]) -> None:
     for name, given in features.items():
-        if not isinstance(given, FixedLen | VarLen | Ragged):
-            message = (
-                f"feature {name!r} is described by a FixedLen, VarLen or Ragged, not {type(given).__name__}"
-            )
+        if not isinstance(given, known):
+            *some, last = (one.__name__ for one in known)
+            found = type(given).__name__
+            message = f"feature {name!r} is described by a {', '.join(some)} or {last}, not {found}"
             raise TypeError(message)
-    return features
 
 
-def _asked(name: str, given: Description) -> kernels.Feature:
-    key = name.encode()
-    if not isinstance(given, FixedLen):
-        return kernels.Feature(key, _KINDS[given.dtype])
-    count = math.prod(given.shape)
-    if given.default is None:
-        return kernels.Feature(key, _KINDS[given.dtype], count, required=True)
-    return kernels.Feature(key, _KINDS[given.dtype], count, default=_default(name, given, count))
+def _wanted(features: Mapping[str, Description], *, listed: bool = False) -> list[kernels.Feature]:
+    """Return what a kernel must look for: each feature once, also where several descriptions share it."""
+    found: dict[str, kernels.Feature] = {}
+    for name, given in features.items():
+        for key, feature in _asked(name, given, listed=listed):
+            other = found.setdefault(key, feature)
+            if other is not feature and not _alike(other, feature):
+                both = f"as {_shown(other)} and, for {name!r}, as {_shown(feature)}"
+                message = f"feature {key!r} is asked for twice, {both}"
+                raise ValueError(message)
+    return list(found.values())
+
+
+def _alike(one: kernels.Feature, other: kernels.Feature) -> bool:
+    return one.count is None and other.count is None and one.kind == other.kind
+
+
+def _shown(feature: kernels.Feature) -> str:
+    return f"{feature.kind} of {'any length' if feature.count is None else f'{feature.count} values'}"
+
+
+def _asked(name: str, given: Description, *, listed: bool) -> Iterator[tuple[str, kernels.Feature]]:
+    """Yield the features that a description needs, by name."""
+    kind = _KINDS[given.dtype]
+    if isinstance(given, FixedLen):
+        count = math.prod(_sizes(given.shape, "shape"))
+        default = None if given.default is None else _default(name, given, count)
+        yield name, kernels.Feature(name.encode(), kind, count, required=default is None, default=default)
+    elif isinstance(given, FixedLenSequence) and listed:
+        count = math.prod(_sizes(given.shape, "shape"))
+        yield name, kernels.Feature(name.encode(), kind, count, required=not given.allow_missing)
+    elif isinstance(given, Sparse):
+        for key in given.index_keys:
+            yield key, kernels.Feature(key.encode(), "int64")
+        yield given.value_key, kernels.Feature(given.value_key.encode(), kind)
+    elif isinstance(given, Ragged):
+        key = given.value_key or name
+        yield key, kernels.Feature(key.encode(), kind)
+        for other in _keys(given):
+            yield other, kernels.Feature(other.encode(), "int64")
+    else:
+        yield name, kernels.Feature(name.encode(), kind)
 
 
 def _default(name: str, given: FixedLen, count: int) -> Any:
@@ -209,23 +385,107 @@ def values_of(column: kernels.Column) -> npt.NDArray[Any]:
     return objects.reshape(column.starts.shape)
 
 
-def _column(column: kernels.Column, given: Description) -> Any:
-    values = values_of(column)
-    if isinstance(given, FixedLen):
-        return values.reshape(-1, *given.shape) if len(values) else values.reshape(0, *given.shape)
-    offsets = _known(column.offsets)
+def _column(name: str, given: Description, columns: Mapping[bytes, kernels.Column]) -> Any:
+    if isinstance(given, Sparse):
+        return _placed(name, given, columns)
     if isinstance(given, Ragged):
-        return RaggedColumn(values, offsets)
-    rows, places, widest = _sparse(offsets)
+        key = given.value_key or name
+        others = {other: _ragged(columns[other.encode()]) for other in _keys(given)}
+        return _partitions.partitioned(name, _ragged(columns[key.encode()]), given.partitions, others)
+    column = columns[name.encode()]
+    if isinstance(given, FixedLen):
+        return _shaped(values_of(column), given)
+    ragged = _ragged(column)
+    if isinstance(given, FixedLenSequence):
+        items = math.prod(_sizes(given.shape, "shape"))
+        odd = np.flatnonzero(ragged.lengths % items)
+        if odd.size:
+            row = int(odd[0])
+            message = f"feature {name!r} has the wrong number of values"
+            raise SchemaError(
+                message, row=row, expected=f"a multiple of {items}", found=int(ragged.lengths[row])
+            )
+        return _padded(name, given, _shaped(ragged.values, given), ragged.offsets // items)
+    rows, places, widest = _sparse(ragged.offsets)
     return VarLenColumn(
-        values, np.stack([rows, places], axis=1), np.array([len(offsets) - 1, widest], np.int64)
+        ragged.values, np.stack([rows, places], axis=1), np.array([len(ragged), widest], np.int64)
     )
 
 
-def _steps(column: kernels.Column, given: Description) -> Any:
+def _keys(given: Ragged) -> list[str]:
+    """Return the features that the partitions of a column are."""
+    return [part.key for part in given.partitions if not isinstance(part, _partitions.UniformRowLength)]
+
+
+def _ragged(column: kernels.Column) -> RaggedColumn:
+    return RaggedColumn(values_of(column), _known(column.offsets))
+
+
+def _shaped(values: npt.NDArray[Any], given: FixedLen | FixedLenSequence) -> npt.NDArray[Any]:
+    shape = _sizes(given.shape, "shape")
+    return values.reshape(-1, *shape) if len(values) else values.reshape(0, *shape)
+
+
+def _padded(
+    name: str, given: FixedLenSequence, items: npt.NDArray[Any], offsets: npt.NDArray[np.int64]
+) -> npt.NDArray[Any]:
+    """Return the items of all rows as [n, longest, *shape]."""
+    default = b"" if given.dtype == "bytes" else 0
+    if given.default is not None:
+        default = _default(name, FixedLen((), given.dtype, given.default), 1)[0]
+    rows, places, longest = _sparse(offsets)
+    padded = np.full((len(offsets) - 1, longest, *items.shape[1:]), default, items.dtype)
+    padded[rows, places] = items
+    return padded
+
+
+def _placed(name: str, given: Sparse, columns: Mapping[bytes, kernels.Column]) -> VarLenColumn:
+    """Return the values of a sparse array in the order of their places."""
+    values = _ragged(columns[given.value_key.encode()])
+    places = []
+    for key, size in zip(given.index_keys, _sizes(given.size, "size"), strict=True):
+        column = _ragged(columns[key.encode()])
+        odd = np.flatnonzero(column.lengths != values.lengths)
+        if odd.size:
+            row = int(odd[0])
+            message = f"feature {name!r}: {key!r} and {given.value_key!r} differ in their number of values"
+            expected = f"{values.lengths[row]} places"
+            raise SchemaError(message, row=row, expected=expected, found=int(column.lengths[row]))
+        outside = np.flatnonzero((column.values < 0) | (column.values >= size))
+        if outside.size:
+            row = int(np.searchsorted(column.offsets, outside[0], side="right")) - 1
+            message = f"feature {name!r}: a place in {key!r} is outside the array"
+            found = int(column.values[outside[0]])
+            raise SchemaError(message, row=row, expected=f"0 to {size - 1}", found=found)
+        places.append(column.values)
+    rows = np.repeat(np.arange(len(values)), values.lengths)
+    indices = np.stack([rows, *places], axis=1)
+    found, shape = values.values, np.array([len(values), *_sizes(given.size, "size")], np.int64)
+    if not given.already_sorted:
+        order = np.lexsort(indices.T[::-1])
+        found, indices = found[order], indices[order]
+    return VarLenColumn(found, indices, shape)
+
+
+def _steps(name: str, given: Description, lists: Mapping[bytes, kernels.Column]) -> Any:
+    if isinstance(given, Ragged):
+        key = given.value_key or name
+        steps = _known(lists[key.encode()].steps)
+        cut = _partitions.partitioned(
+            name,
+            _ragged(lists[key.encode()]),
+            given.partitions,
+            {other: _ragged(lists[other.encode()]) for other in _keys(given)},
+            steps,
+            {other: _known(lists[other.encode()].steps) for other in _keys(given)},
+        )
+        return RaggedColumn(cut, steps)
+    column = lists[name.encode()]
     steps = _known(column.steps)
-    if isinstance(given, FixedLen | Ragged):
-        return RaggedColumn(_column(column, given), steps)
+    if isinstance(given, FixedLen):
+        return RaggedColumn(_shaped(values_of(column), given), steps)
+    if isinstance(given, FixedLenSequence):
+        return _padded(name, given, _shaped(values_of(column), given), steps)
     owner, place, widest = _sparse(_known(column.offsets))
     rows, step, longest = _sparse(steps)
     indices = np.stack([rows[owner], step[owner], place], axis=1)

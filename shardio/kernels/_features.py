@@ -74,12 +74,15 @@ class Mismatch(NamedTuple):
     found: str | int | None = None
     step: int | None = None
 
-    def error(self) -> SchemaError:
-        """Say it as the error that a caller who knows no better should raise."""
+    def error(self, advice: str | None = None) -> SchemaError:
+        """Say it as the error that a caller who knows no better should raise.
+
+        `advice` is what to do about a missing feature, by default to give it a default in the schema.
+        """
         name = self.name.decode()
         at = "" if self.step is None else f", step {self.step}"
         if self.problem == "missing":
-            advice = "give the feature a default if it may be missing"
+            advice = advice or "give the feature a default, or make it optional, if it may be missing"
             return SchemaError(
                 f"feature {name!r} is required and the record lacks it", row=self.row, advice=advice
             )
