@@ -7,19 +7,22 @@ goes on where it was when it is run again: an index that was made for the shard 
 from __future__ import annotations
 
 import os
+import urllib.parse
 from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from shardio.catalog import Catalog
 from shardio.errors import NotFoundError, StorageError
-from shardio_indexer._commit import Addition, commit_shards, known_shards
+from shardio_indexer._commit import Addition, Change, commit_shards, known_shards
 from shardio_indexer._drive import Job, run_jobs
+from shardio_indexer._place import Place
 from shardio_indexer._places import explain_listing, find_shards
 from shardio_indexer._report import AdoptProgress, AdoptReport, LeftOut, Refusal, opening_line
 from shardio_indexer._scan import ScanOptions
+from shardio_indexer._sniff import UnknownKindError
 from shardio_indexer._splits import Splits
-from shardio_indexer._suit import settle_schema, sort_out
+from shardio_indexer._suit import Known, line_content, settle_schema, sort_out
 from shardio_indexer._target import choose_target, lay_out
 
 if TYPE_CHECKING:
@@ -29,9 +32,9 @@ if TYPE_CHECKING:
 
     from shardio.catalog import Version
     from shardio.metadata import ShardEntry
-    from shardio_indexer._infer import Inferred
     from shardio_indexer._places import Search
     from shardio_indexer._shard import Outcome, Shard
+    from shardio_indexer._suit import Settled
     from shardio_indexer._target import Target
 
 __all__ = ["adopt"]
@@ -45,6 +48,7 @@ def adopt(  # noqa: PLR0913 - the options are the public contract
     executor: Executor | None = None,
     salvage: bool = False,
     update: bool = False,
+    drop_missing: bool = False,
     schema: Any = None,
     scan: ScanOptions | None = None,
     storage_options: Mapping[str, Any] | None = None,
@@ -65,7 +69,9 @@ def adopt(  # noqa: PLR0913 - the options are the public contract
         executor: any of `concurrent.futures`, or one with its interface; None for a process pool of its own.
         salvage: index around damage and report what was left out; otherwise a damaged shard is refused.
         update: index shards again that have changed since they were adopted.
-        schema: a schema or mapping for the records; None infers one for Examples; False leaves records bytes.
+        drop_missing: take shards out of the dataset that `urls` would find, and that are no longer there.
+        schema: a schema or mapping for the records; it takes the place of the one that the dataset has. None
+            keeps that, or infers one for Examples and JSON lines; False leaves records as they are.
         scan: format, checksums and block size, where they shall not be found out.
         storage_options: of the shards, as in fsspec.
         into_options: of `into`; None for the same where it is the same kind of storage.
@@ -78,7 +84,7 @@ def adopt(  # noqa: PLR0913 - the options are the public contract
     Raises:
         NotFoundError: nothing matches.
         StorageError: a place cannot be listed or written.
-        SchemaError: the new records do not fit the dataset's schema; nothing was committed.
+        SchemaError: no one schema reads all records of the dataset; nothing was committed.
         ValueError: arguments that make no sense.
 
     Examples:
@@ -102,6 +108,7 @@ def adopt(  # noqa: PLR0913 - the options are the public contract
     except StorageError as error:
         raise explain_listing(error) from error
     if not search.shards:
+        # Of a dataset whose shards are all gone nothing would be left.
         raise search.missing[0] if search.missing else NotFoundError("there is nothing to adopt")
     target = choose_target(
         search,
@@ -109,10 +116,12 @@ def adopt(  # noqa: PLR0913 - the options are the public contract
         storage_options=storage_options,
         into_options=into_options,
     )
-    work = _Adoption(target, options, storage_options, search, update=update)
+    work = _Adoption(
+        target, options, storage_options, search, schema, update=update, drop_missing=drop_missing
+    )
     work.plan(splits)
     work.index(executor, workers, progress)
-    return work.commit(schema)
+    return work.commit()
 
 
 class _Adoption:
@@ -123,7 +132,9 @@ class _Adoption:
         options: of the scan.
         data_options: storage options of the shards.
         search: what was found.
+        schema: that the caller wants.
         update: index changed shards again.
+        drop_missing: take shards out that are gone.
     """
 
     def __init__(
@@ -132,8 +143,10 @@ class _Adoption:
         options: ScanOptions,
         data_options: Mapping[str, Any] | None,
         search: Search,
+        schema: Any,
         *,
         update: bool,
+        drop_missing: bool,
     ) -> None:
         self._target = target
         self._options = options
@@ -142,8 +155,14 @@ class _Adoption:
         self._catalog = Catalog(target.store)
         self._base: Version | None = self._catalog.latest()
         self._known: dict[tuple[str, str], ShardEntry] = known_shards(self._catalog, self._base)
-        self._refused = [Refusal(str(getattr(error, "url", "")), error) for error in search.missing]
-        self._notes = [note for note in (*search.notes, target.note) if note]
+        self._schema = schema
+        if options.lines is None:
+            lines = line_content(schema, self._base, self._known.values())
+            self._options = replace(options, lines=lines)
+        self._drop_missing = drop_missing
+        self._notes = [target.note] if target.note else []
+        self._ignored = list(search.ignored)
+        self._missing: dict[str, tuple[str, str]] = {}  # URL to root and key
         self._stale: list[str] = []
         self._kept: list[ShardEntry] = []
         self._changed: set[str] = set()
@@ -156,6 +175,8 @@ class _Adoption:
         shards, left = lay_out(self._search, self._target, splits)
         if left:
             self._notes.append(f"{len(left)} shards match no pattern of --split ({splits}), e.g. {left[0]}")
+            self._ignored += left
+        self._find_missing({(shard.root, shard.key) for shard in shards})
         doomed = self._doomed()
         for found in shards:
             shard = replace(found, given_up=doomed.intersection(found.index_keys(found.uuid(self._options))))
@@ -169,6 +190,22 @@ class _Adoption:
                 self._shards.append(shard)
             else:
                 self._stale.append(shard.url)
+
+    def _find_missing(self, found: set[tuple[str, str]]) -> None:
+        """Tell which shards of the dataset were looked for and are gone."""
+        for (root, key), entry in self._known.items():
+            if entry.adopted and (root, key) not in found:
+                folder = Place.parse(root) if root else self._target.place
+                path = urllib.parse.quote(key) if folder.is_web else key
+                place = Place(folder.scheme, (*folder.parts, *path.split("/")))
+                if self._search.lacks(place):
+                    self._missing[place.url] = (root, key)
+        # What is named and gone is not refused a second time.
+        self._refused = [
+            Refusal(url, error)
+            for error in self._search.missing
+            if (url := str(getattr(error, "url", ""))) not in self._missing
+        ]
 
     def _doomed(self) -> frozenset[str]:
         """Return the keys that garbage collection has ever given up."""
@@ -207,31 +244,41 @@ class _Adoption:
         order = {shard: number for number, shard in enumerate(self._shards)}
         self._outcomes.sort(key=lambda outcome: order[outcome.shard])
 
-    def commit(self, schema: Any) -> AdoptReport:
+    def commit(self) -> AdoptReport:
         """Make what was indexed part of the dataset, and say what became of every shard."""
-        good, bad = sort_out(self._outcomes, self._known.values())
-        self._refused += [Refusal(outcome.shard.url, outcome.error) for outcome in bad if outcome.error]
-        inferred, metadata, notes = settle_schema(
-            good, schema, self._base, self._target, self._options, self._data_options
+        gone = frozenset(self._missing.values()) if self._drop_missing else frozenset()
+        stays = {place: entry for place, entry in self._known.items() if place not in gone}
+        good, bad = sort_out(self._outcomes, stays.values())
+        for outcome in bad:
+            if outcome.shard.doubtful and isinstance(outcome.error, UnknownKindError):
+                self._ignored.append(outcome.shard.url)
+            elif outcome.error is not None:
+                self._refused.append(Refusal(outcome.shard.url, outcome.error))
+        again = {(outcome.shard.root, outcome.shard.key) for outcome in good}
+        known = [Known(root, entry) for (root, key), entry in stays.items() if (root, key) not in again]
+        settled = settle_schema(
+            good, known, self._schema, self._base, self._target, self._options, self._data_options
         )
-        self._notes += notes
+        self._notes += settled.notes
         version = self._base
-        if good:
-            version = commit_shards(
-                self._catalog,
-                [
+        if good or gone or settled.replaces:
+            change = Change(
+                additions=[
                     Addition(outcome.shard.root, outcome.entry)
                     for outcome in good
                     if outcome.entry is not None
                 ],
-                schema=inferred.schema,
-                metadata=metadata,
+                schema=settled.schema,
+                replaces=settled.replaces,
+                metadata=settled.metadata,
                 update=self._update,
-                seen=self._base.number if self._base is not None else 0,
+                dropped=gone,
             )
-        return self._report(good, inferred, version)
+            seen = self._base.number if self._base is not None else 0
+            version = commit_shards(self._catalog, change, seen=seen)
+        return self._report(good, settled, version)
 
-    def _report(self, good: list[Outcome], inferred: Inferred, version: Version | None) -> AdoptReport:
+    def _report(self, good: list[Outcome], settled: Settled, version: Version | None) -> AdoptReport:
         entries = [outcome.entry for outcome in good if outcome.entry is not None] + self._kept
         updated = sum(outcome.shard.url in self._changed for outcome in good)
         seen: Counter[str] = Counter()
@@ -239,6 +286,7 @@ class _Adoption:
             seen.update(outcome.notes)
         notes = [*self._notes, *(f"{what}: {count}" for what, count in sorted(seen.items()))]
         manifest = version.manifest if version is not None else None
+        missing = tuple(sorted(self._missing))
         return AdoptReport(
             url=self._target.place.url,
             version=version.number if version is not None else None,
@@ -252,12 +300,15 @@ class _Adoption:
             + sum(entry.stored_bytes for entry in self._kept),
             splits={total.name: total.rows for total in manifest.splits} if manifest is not None else {},
             schema=manifest.schema if manifest is not None else None,
-            inference=inferred.report,
+            inference=settled.report,
             refused=tuple(self._refused),
             stale=tuple(self._stale),
+            missing=() if self._drop_missing else missing,
+            dropped=missing if self._drop_missing else (),
             left_out=tuple(
                 LeftOut(outcome.shard.url, *part) for outcome in good for part in outcome.left_out
             ),
+            ignored=tuple(self._ignored),
             notes=tuple(notes),
         )
 

@@ -7,7 +7,7 @@ second time.
 from __future__ import annotations
 
 import uuid
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from shardio.metadata import Schema, ShardEntry
 
-__all__ = ["Addition", "commit_shards", "known_shards"]
+__all__ = ["Addition", "Change", "commit_shards", "known_shards"]
 
 _LIST_SHARDS = 50_000
 
@@ -48,52 +48,51 @@ def known_shards(catalog: Catalog, base: Version | None) -> dict[tuple[str, str]
     return {(roots[entry.root], entry.key): entry for entry in catalog.table(base)}
 
 
-def commit_shards(
-    catalog: Catalog,
-    additions: Sequence[Addition],
-    *,
-    schema: Schema | None,
-    metadata: Mapping[str, Any] | None = None,
-    update: bool = False,
-    seen: int = 0,
-) -> Version:
-    """Make shards part of the dataset.
+@dataclass(frozen=True, kw_only=True)
+class Change:
+    """What a commit does to a dataset.
+
+    Attributes:
+        additions: in order; those that are part of it already stay as they are.
+        schema: of the dataset; used where it has none and no records yet, and where `replaces` says so.
+        replaces: the schema takes the place of the one that the dataset has.
+        metadata: added to the free metadata.
+        update: shards whose index is another one now replace the old ones, in their places.
+        dropped: shards that the dataset shall no longer hold, by root URL and key.
+    """
+
+    additions: Sequence[Addition]
+    schema: Schema | None = None
+    replaces: bool = False
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    update: bool = False
+    dropped: frozenset[tuple[str, str]] = frozenset()
+
+
+def commit_shards(catalog: Catalog, change: Change, *, seen: int = 0) -> Version:
+    """Make a change to the dataset, as one new version.
 
     Args:
         catalog: of the dataset.
-        additions: in order; those that are part of it already stay as they are.
-        schema: of a dataset that has none and holds no records yet.
-        metadata: added to the free metadata.
-        update: shards whose index is another one now replace the old ones, in their places.
+        change: what is to be done.
         seen: version that the caller started from.
 
     Raises:
         CommitConflictError, CommitOutcomeUnknownError, SchemaError: see the classes.
     """
-    builder = _Builder(catalog, list(additions), schema, dict(metadata or {}), update=update)
-    keys = [addition.entry.key for addition in additions if not addition.root]
+    builder = _Builder(catalog, change)
+    keys = [addition.entry.key for addition in change.additions if not addition.root]
     # An index may have been there already, and be doomed by now.
-    keys += [addition.entry.usual_index_key for addition in additions]
+    keys += [addition.entry.usual_index_key for addition in change.additions]
     return publish(catalog, builder, seen=seen, keys=keys, lists=builder.lists)
 
 
 class _Builder:
     """Builds the manifest that follows a version; lists of shards are stored once."""
 
-    def __init__(
-        self,
-        catalog: Catalog,
-        additions: list[Addition],
-        schema: Schema | None,
-        metadata: dict[str, Any],
-        *,
-        update: bool,
-    ) -> None:
+    def __init__(self, catalog: Catalog, change: Change) -> None:
         self._catalog = catalog
-        self._additions = additions
-        self._schema = schema
-        self._metadata = metadata
-        self._update = update
+        self._change = change
         self.lists = StoredLists(catalog.store)
 
     def __call__(self, base: Version | None) -> Manifest | Version:
@@ -101,25 +100,30 @@ class _Builder:
         table = self._catalog.table(base) if base is not None else ShardTable.of([])
         roots = dict(old.roots) if old is not None else {}
         numbers = {"": 0, **{url: number for number, url in roots.items()}}
-        for addition in self._additions:
+        for addition in self._change.additions:
             if addition.root not in numbers:
                 numbers[addition.root] = max(numbers.values()) + 1
                 roots[numbers[addition.root]] = addition.root
         schemas, schema = self._schemas(old, table)
+        replaced = old is not None and schemas != old.schemas
         places = {place: i for i, place in enumerate(zip(table.root.tolist(), table.key, strict=True))}
         fresh, changed = [], {}
-        for addition in self._additions:
+        for addition in self._change.additions:
             entry = replace(addition.entry, root=numbers[addition.root], schema=schema)
             place = places.get((entry.root, entry.key))
             if place is None:
                 fresh.append(entry)
-            elif self._update and table[place].index_head_sha256 != entry.index_head_sha256:
+            elif self._change.update and table[place].index_head_sha256 != entry.index_head_sha256:
                 changed[place] = replace(entry, split=table.split[place])
-        if base is not None and not fresh and not changed:
+        dropped = {places.get((numbers.get(root, -1), key)) for root, key in self._change.dropped} - {None}
+        if base is not None and not (fresh or changed or dropped or replaced):
             return base
         lists = old.lists if old is not None else ()
-        if changed:
-            table = ShardTable.of([changed.get(i, entry) for i, entry in enumerate(table)])
+        if changed or dropped or replaced:
+            kept = [changed.get(i, entry) for i, entry in enumerate(table) if i not in dropped]
+            if replaced:
+                kept = [replace(entry, schema=schema) if entry.adopted else entry for entry in kept]
+            table = ShardTable.of(kept)
             lists = self._lists(table)
         added = ShardTable.of(fresh)
         whole = ShardTable.concatenate([table, added])
@@ -132,7 +136,7 @@ class _Builder:
             operation="adopt",
             sessions=tuple(i for i in (old.sessions if old else ()) if not is_random_session(i.session)),
             schemas=schemas,
-            metadata={**(old.metadata if old is not None else {}), **self._metadata},
+            metadata={**(old.metadata if old is not None else {}), **self._change.metadata},
             roots={number: url for number, url in roots.items() if number in set(whole.root.tolist())},
             lists=(*lists, *self._lists(added)),
             splits=tuple(total for _, total in sorted(whole.totals().items())),
@@ -142,8 +146,16 @@ class _Builder:
 
     def _schemas(self, old: Manifest | None, table: ShardTable) -> tuple[tuple[Schema, ...], int]:
         """Return the schemas of the new version, and the number of the new shards' one (0: none)."""
+        wanted = self._change.schema
+        if old is not None and self._change.replaces:
+            if wanted is None or wanted == old.schema:
+                return (old.schemas, len(old.schemas)) if wanted is not None else ((), 0)
+            # What shardio wrote goes on naming the schema that it was written with.
+            own = any(not entry.adopted for entry in table)
+            schemas = (*old.schemas, wanted) if own else (wanted,)
+            return schemas, len(schemas)
         if old is not None and old.schemas:
-            kinds = {int(addition.entry.framing) for addition in self._additions}
+            kinds = {int(addition.entry.framing) for addition in self._change.additions}
             if len(table) and kinds - set(np.unique(table.framing).tolist()):
                 raise SchemaError(
                     "the dataset has a schema, and the new shards hold records of another kind",
@@ -151,9 +163,9 @@ class _Builder:
                     advice="adopt them as a dataset of their own, with --into",
                 )
             return old.schemas, len(old.schemas)
-        if self._schema is None or (old is not None and any(total.rows for total in old.splits)):
+        if wanted is None or (old is not None and any(total.rows for total in old.splits)):
             return (), 0
-        return (self._schema,), 1
+        return (wanted,), 1
 
     def _lists(self, table: ShardTable) -> tuple[ListRef, ...]:
         """Store lists of shards, once for each content."""

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from shardio.codecs import InferenceReport, infer_schema
-from shardio.errors import CorruptRecordError, SchemaError, ShardioError
-from shardio.format import Compression
+from shardio.errors import CorruptRecordError, SchemaError, ShardioError, StorageError
+from shardio.format import Compression, Framing
 from shardio.metadata import Feature, Schema, ShardTable
 from shardio.reader import ReadOptions, Records, Source, value_codec
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from shardio.storage import Store
 
-__all__ = ["JSON_LINES", "Inferred", "infer"]
+__all__ = ["JSON_LINES", "Inferred", "check_lines", "check_reads", "infer"]
 
 JSON_LINES = Schema({"json": Feature("json")}, encoding="bytes")
 
@@ -55,21 +55,51 @@ def check_reads(schema: Schema, table: ShardTable, stores: Mapping[int, Store]) 
     """Decode a few records of many shards through a schema.
 
     Raises:
-        SchemaError, CorruptRecordError: one does not fit; names the feature.
+        SchemaError: one does not fit; names the feature.
     """
-    payloads = _sample(table, stores)
-    framings = np.unique(table.framing).tolist()
-    if len(payloads) and len(framings) == 1:
+    for framing in np.unique(table.framing).tolist():
+        part = table.take(np.flatnonzero(table.framing == framing))
+        payloads = _sample(part, stores)
+        if not payloads:
+            continue
         try:
-            value_codec(framings, schema).decode_many(payloads)
+            value_codec([framing], schema).decode_many(payloads)
         except ShardioError as error:
             # The number of a record in this sample says nothing.
             raise SchemaError(
-                f"the schema does not read the new records: {error.what}",
+                f"the schema does not read the records: {error.what}",
                 expected=error.expected,
                 found=error.found,
-                advice="give another schema, or adopt them as a dataset of their own",
+                advice="give another schema, or adopt them as a dataset of their own, with --into",
             ) from error
+        except ValueError as error:
+            # Lines want one feature, and no other encoding than "bytes".
+            raise SchemaError(
+                f"the schema does not read the records: {error}",
+                advice="give another schema, or adopt them as a dataset of their own, with --into",
+            ) from error
+
+
+def check_lines(schema: Schema | None, table: ShardTable, stores: Mapping[int, Store]) -> None:
+    """Decode every line of shards that were indexed for another schema: which were looked at for that one.
+
+    Raises:
+        SchemaError: one does not fit, with its place.
+    """
+    part = table.take(np.flatnonzero(table.framing == int(Framing.LINES)))
+    if not len(part):
+        return
+    try:
+        source = Source("", part, stores, ReadOptions(), schema)
+        for _ in Records(source):
+            pass
+    except StorageError:
+        raise
+    except ShardioError as error:
+        raise SchemaError(
+            f"the schema does not read the lines: {error.what}",
+            **{**error.fields(), "advice": "give another schema, or mend the line and adopt the file again"},
+        ) from error
 
 
 def _sample(table: ShardTable, stores: Mapping[int, Store]) -> list[bytes]:

@@ -1,50 +1,208 @@
-"""Lines of text: a frame is a line up to and with its line feed; the last line may lack it."""
+"""Lines of text: a frame is a line up to and with its line feed; the last line may lack it.
+
+What a reader will make of a line is asked here, of the decoder that the reader uses: a line that is not JSON,
+or not UTF-8, is damage.  A byte order mark at the beginning, and blank lines among JSON, belong to no record.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
 
-from shardio.format import Framing, RecordCrc
-from shardio_indexer._runs import Run
+from shardio.errors import CorruptRecordError, FormatError
+from shardio.format import UTF8_BOM, Framing, RecordCrc, is_blank_line, parse_json, wide_encoding
+from shardio_indexer._runs import Run, Salvage
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator, Iterator
+
+    from numpy.typing import NDArray
 
     from shardio_indexer._runs import Bytes
 
-__all__ = ["LineFramer"]
+__all__ = ["LineContent", "LineFramer"]
+
+# What a line holds for its reader.
+LineContent: TypeAlias = Literal["json", "text", "bytes"]
 
 _LINE_FEED = 10
+_MARK = 4  # bytes of the longest mark of an encoding
+# Bytes of no record end a block, and blocks cost memory.
+_MOST_GAPS = 1 << 16
+_BLANK = "blank line"
+_ADVICE = {
+    "json": "mend the line, or leave it out with --salvage",
+    "text": 'declare lines to be bytes with --schema \'{"line": "bytes"}\', or leave it out with --salvage',
+}
 
 
 class LineFramer:
-    """Find lines; no bytes are damage to it."""
+    """Find lines, and look at what they hold.
+
+    Args:
+        content: "json", "text" (UTF-8), or "bytes", to which nothing is damage.
+        salvage: leave lines out that are damaged.
+    """
 
     framing = Framing.LINES
     record_crc = RecordCrc.ABSENT
 
-    def __init__(self) -> None:
+    def __init__(self, *, content: LineContent = "bytes", salvage: Salvage | None = None) -> None:
         self.notes: Counter[str] = Counter()
-        self._open = False
+        self._content = content
+        self._salvage = salvage or Salvage()
+        self._first: bytes | None = b""  # the first bytes, until there are enough to know the encoding
+        self._line: list[bytes] = []  # the line that is open; its bytes were handed on already
+        self._line_bytes = 0
+        self._offset = self._row = self._gaps = 0  # of the first byte that was not looked at
 
     def feed(self, piece: Bytes) -> Iterator[Run]:
-        """Take the next decoded bytes; yield the lines that they complete."""
-        stops = np.flatnonzero(np.frombuffer(piece, np.uint8) == _LINE_FEED) + 1
-        last = int(stops[-1]) if len(stops) else 0
-        if last:
-            yield Run(piece[:last], stops)
-            self._open = False
-        if last < len(piece):
-            yield Run(piece[last:])
-            self._open = True
+        """Take the next decoded bytes; yield the lines that they complete.
+
+        Raises:
+            FormatError: a line is damaged, or longer than a record may be.
+        """
+        if self._first is not None:
+            self._first += bytes(piece)
+            if len(self._first) < _MARK:
+                return
+            piece = yield from self._begin()
+        yield from self._feed(piece)
 
     def end(self, *, cut: bool = False) -> Iterator[Run]:
         """Yield the end of a last line without a line feed."""
-        if self._open and cut:
-            yield Run(b"", reason="damage: the last line is cut short")
-        elif self._open:
+        if self._first is not None:
+            yield from self._feed((yield from self._begin()))
+        if not self._line_bytes:
+            return
+        if cut:
+            yield self._gap(b"", "damage: the last line is cut short")
+            return
+        line = b"".join(self._line)
+        if not (self._content == "json" and is_blank_line(line)):
             self.notes["the last line has no line feed"] += 1
-            yield Run(b"", np.zeros(1, np.int64))
+        yield from self._lines(line, np.array([len(line)], np.int64), self._line_bytes)
+
+    def _begin(self) -> Generator[Run, None, bytes]:
+        """Look at the first bytes of all; return what follows a byte order mark."""
+        data, self._first = self._first or b"", None
+        encoding = wide_encoding(data[:_MARK])
+        if self._content == "bytes":
+            return data
+        if encoding is not None:
+            raise FormatError(
+                f"the file is {encoding} text",
+                start=0,
+                expected="UTF-8",
+                found=f"first bytes {data[:_MARK].hex(' ')}",
+                advice=f"write it anew as UTF-8, with `iconv -f {encoding} -t UTF-8`, and adopt that",
+            )
+        if data.startswith(UTF8_BOM):
+            yield self._gap(UTF8_BOM, "byte order mark")
+            self._offset += len(UTF8_BOM)
+            return data[len(UTF8_BOM) :]
+        return data
+
+    def _feed(self, piece: Bytes) -> Iterator[Run]:
+        stops = np.flatnonzero(np.frombuffer(piece, np.uint8) == _LINE_FEED) + 1
+        last = int(stops[-1]) if len(stops) else 0
+        looks = self._content != "bytes"
+        if last:
+            held = self._line_bytes
+            data = b"".join((*self._line, piece[:last])) if looks else piece[:last]
+            yield from self._lines(data, stops + (held if looks else 0), held if looks else 0)
+            self._line, self._line_bytes = [], 0
+        if last < len(piece):
+            # It is handed on at once, for it may be where a damaged stream ends; a copy is looked at later.
+            yield Run(piece[last:])
+            self._line_bytes += len(piece) - last
+            if looks:
+                self._line.append(bytes(piece[last:]))
+            if self._line_bytes > self._salvage.limits.record:
+                raise FormatError(
+                    "a line is longer than a record may be",
+                    row=self._row,
+                    start=self._offset,
+                    expected=f"at most {self._salvage.limits.record} bytes",
+                )
+
+    def _lines(self, data: Bytes, stops: NDArray[np.int64], known: int) -> Iterator[Run]:
+        """Yield whole lines as they are: records in a row, or bytes of no record with the reason.
+
+        Args:
+            data: the lines.
+            stops: int64, where they end in `data`.
+            known: so many bytes of the first line were handed on before.
+        """
+        if self._content == "bytes" or (self._content == "text" and _is_text(data)):
+            self._row += len(stops)
+            self._offset += len(data)
+            yield Run(data[known:], stops - known)
+            return
+        place = first = taken = 0
+        reason: str | None = None
+        for number, stop in enumerate(stops.tolist()):
+            row = self._row + (number - taken if reason is None else 0)
+            why = self._look(bytes(data[place:stop]), row, self._offset + place - first)
+            if why != reason and place > first:
+                yield self._alike(
+                    data[max(first, known) : place], stops[taken:number] - max(first, known), reason
+                )
+                self._offset += place - first
+                first, taken = place, number
+            reason, place = why, stop
+        base = max(first, known)
+        yield self._alike(data[base:place], stops[taken:] - base, reason)
+        self._offset += place - first
+
+    def _look(self, line: bytes, row: int, offset: int) -> str | None:
+        """Return why a line is no record, or None."""
+        if self._content == "json" and is_blank_line(line):
+            return _BLANK
+        try:
+            if self._content == "json":
+                parse_json(line)
+            else:
+                line.decode()
+        except ValueError as error:
+            what = "a line is not JSON" if self._content == "json" else "a line is not UTF-8 text"
+            if not self._salvage.wanted:
+                raise CorruptRecordError(
+                    what,
+                    row=row,
+                    start=offset,
+                    stop=offset + len(line),
+                    found=str(error),
+                    advice=_ADVICE[self._content],
+                ) from error
+            return f"damage: {what}"
+        return None
+
+    def _alike(self, data: Bytes, stops: NDArray[np.int64], reason: str | None) -> Run:
+        if reason is None:
+            self._row += len(stops)
+            return Run(data, stops)
+        if reason == _BLANK:
+            self.notes["blank lines left out"] += len(stops)
+        return self._gap(data, reason)
+
+    def _gap(self, data: Bytes, reason: str) -> Run:
+        self._gaps += 1
+        if self._gaps > _MOST_GAPS:
+            raise FormatError(
+                "too many places between its lines hold no record",
+                start=self._offset,
+                expected=f"at most {_MOST_GAPS:,}",
+                advice="copy the records into a dataset with `shardio convert`",
+            )
+        return Run(data, reason=reason)
+
+
+def _is_text(data: Bytes) -> bool:
+    try:
+        bytes(data).decode()
+    except UnicodeDecodeError:
+        return False
+    return True

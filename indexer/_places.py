@@ -16,10 +16,10 @@ from shardio.storage import connect
 from shardio_indexer._braces import expand_braces
 from shardio_indexer._glob import MAGIC, glob_expression
 from shardio_indexer._place import Place
-from shardio_indexer._sniff import format_of_name
+from shardio_indexer._sniff import format_of_name, may_be_shard
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from shardio.storage import ObjectInfo, Store
 
@@ -53,13 +53,41 @@ class Search:
         shards: the objects, each once, in the order of the patterns and by rising name within each.
         folders: the folder that each pattern begins in.
         missing: one error a pattern that matches nothing.
-        notes: what deserves a word.
+        doubtful: of the shards, those whose names do not say that they are any.
+        ignored: URLs of what was found and is no shard by its name.
+        looked: what was searched, to tell which objects are gone.
     """
 
     shards: dict[Place, Found] = field(default_factory=dict)
     folders: list[Place] = field(default_factory=list)
     missing: list[Exception] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
+    doubtful: set[Place] = field(default_factory=set)
+    ignored: list[str] = field(default_factory=list)
+    looked: list[Looked] = field(default_factory=list)
+
+    def lacks(self, place: Place) -> bool:
+        """Tell whether an object would have been found if it were there."""
+        return any(looked.lacks(place) for looked in self.looked)
+
+
+@dataclass(frozen=True)
+class Looked:
+    """One look at a store.
+
+    Attributes:
+        folder: below which objects were listed.
+        there: the keys that were found.
+        matches: tells of a key whether the look was for it.
+    """
+
+    folder: Place
+    there: frozenset[str]
+    matches: Callable[[str], object]
+
+    def lacks(self, place: Place) -> bool:
+        """Tell whether this look was for an object, and it is not there."""
+        key = place.below(self.folder)
+        return key is not None and key not in self.there and bool(self.matches(key))
 
 
 def read_list(name: str, *, storage_options: Mapping[str, Any] | None = None) -> list[str]:
@@ -124,9 +152,10 @@ def _is_object(place: Place, storage_options: Mapping[str, Any] | None) -> bool:
     return _connect(folder, storage_options).head(place.below(folder) or "") is not None
 
 
-def _add(search: Search, folder: Place, info: ObjectInfo, *, key: str | None = None) -> None:
+def _add(search: Search, folder: Place, info: ObjectInfo, *, key: str | None = None) -> Place:
     place = Place(folder.scheme, (*folder.parts, *(key or info.key).split("/")))
     search.shards.setdefault(place, Found(place, info.size, info.stamp or "unknown"))
+    return place
 
 
 def _add_names(
@@ -135,6 +164,7 @@ def _add_names(
     """Add objects by name; what is no object is looked at as a folder."""
     store = _connect(folder, storage_options)
     listed: dict[str, ObjectInfo] | None = None
+    absent: set[str] = set()
     if len(wanted) > _MOST_HEADS and store.can_list:
         listed = {info.key: info for info in store.list() if "/" not in info.key}
     found = False
@@ -145,11 +175,15 @@ def _add_names(
             found = True
             _add(search, folder, info, key=name)
         elif store.can_list:
+            absent.add(key)
             _add_folder(search, Place(folder.scheme, (*folder.parts, name)), storage_options)
         else:
+            absent.add(key)
             search.missing.append(NotFoundError("there is no such shard", url=store.url_of(key)))
     if found:
         search.folders.append(folder)
+    if absent:
+        search.looked.append(Looked(folder, frozenset(), absent.__contains__))
 
 
 def _add_folder(search: Search, folder: Place, storage_options: Mapping[str, Any] | None) -> None:
@@ -157,9 +191,17 @@ def _add_folder(search: Search, folder: Place, storage_options: Mapping[str, Any
     store = _connect(folder, storage_options)
     count = len(search.shards)
     infos = list(store.list())
+    search.looked.append(Looked(folder, frozenset(info.key for info in infos), bool))
     for info in infos:
-        if not _is_ours(info.key) and format_of_name(info.key) not in (None, "text"):
+        if _is_ours(info.key):
+            continue
+        hidden = info.key.rpartition("/")[2].startswith(".")
+        if not hidden and format_of_name(info.key) not in (None, "text"):
             _add(search, folder, info)
+        elif not hidden and may_be_shard(info.key):
+            search.doubtful.add(_add(search, folder, info))
+        else:
+            search.ignored.append(store.url_of(info.key))
     if len(search.shards) == count:
         found = f"{len(infos)} other files" if infos else "nothing"
         advice = "check the address, or name the files with a pattern"
@@ -178,17 +220,17 @@ def _add_matches(
     store = _connect(folder, storage_options)
     matches = re.compile(glob_expression(parts)).fullmatch
     literal = MAGIC.split(parts[0])[0]
-    skipped = 0
     count = len(search.shards)
+    there = set()
     for info in store.list(literal):
         if not matches(info.key) or _is_ours(info.key):
             continue
+        there.add(info.key)
         if info.key.endswith(_INDEXES) or info.key.rpartition("/")[2] == "METADATA":
-            skipped += 1
+            search.ignored.append(store.url_of(info.key))
             continue
         _add(search, folder, info)
-    if skipped:
-        search.notes.append(f"{skipped} indexes of other programs were not taken for shards")
+    search.looked.append(Looked(folder, frozenset(there), matches))
     if len(search.shards) == count:
         what = "the pattern matches nothing"
         url = f"{folder.url}/{'/'.join(parts)}"

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shardio.errors import ShardioError
+from shardio.metadata import schema_to_json
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -62,7 +63,11 @@ class AdoptReport:
         inference: what the schema rests on, where it was inferred.
         refused: shards that could not be adopted, and patterns that match nothing.
         stale: URLs of shards that changed since they were adopted.
+        missing: URLs of shards that are part of the dataset and no longer there.
+        dropped: URLs of such shards that this adoption took out of the dataset.
         left_out: damage that was left out.
+        ignored: URLs of files that were found and not adopted: no shards by their names or first bytes, or of
+            no split.
         notes: what deserves a word.
     """
 
@@ -80,13 +85,16 @@ class AdoptReport:
     inference: InferenceReport | None = None
     refused: tuple[Refusal, ...] = ()
     stale: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+    dropped: tuple[str, ...] = ()
     left_out: tuple[LeftOut, ...] = ()
+    ignored: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
-        """Whether every shard is part of the dataset as it is now; damage left out on request is."""
-        return self.version is not None and not self.refused and not self.stale
+        """Whether the dataset is what was found: nothing refused, changed or gone."""
+        return self.version is not None and not (self.refused or self.stale or self.missing)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the report as plain values, fit for JSON."""
@@ -102,9 +110,13 @@ class AdoptReport:
             "rows": self.rows,
             "bytes": self.num_bytes,
             "splits": dict(self.splits),
-            "schema": None if self.schema is None else repr(self.schema),
+            "schema": None if self.schema is None else schema_to_json(self.schema),
+            "encoding": None if self.schema is None else self.schema.encoding,
             "refused": [_refusal(refusal) for refusal in self.refused],
             "stale": list(self.stale),
+            "missing": list(self.missing),
+            "dropped": list(self.dropped),
+            "ignored": list(self.ignored),
             "left_out": [part._asdict() for part in self.left_out],
             "notes": list(self.notes),
         }

@@ -19,7 +19,7 @@ from shardio_indexer._both import BothWays
 from shardio_indexer._cut import BlockCutter, GapFound, least_block_bytes
 from shardio_indexer._existing import find_existing
 from shardio_indexer._given import GivenFramer
-from shardio_indexer._lines import LineFramer
+from shardio_indexer._lines import LineContent, LineFramer
 from shardio_indexer._member_blocks import MemberBlocks
 from shardio_indexer._members import Member, decode_members
 from shardio_indexer._runs import Salvage
@@ -38,6 +38,7 @@ __all__ = ["ScanOptions", "Scanned", "scan_shard"]
 
 _LOCAL_PIECE = 2 << 20
 _REMOTE_PIECE = 16 << 20
+_LINES: dict[str, LineContent] = {"jsonl": "json", "text": "text"}
 _CHECKS: dict[str, Check] = {"crc32c": "crc32c", "crc32": "crc32", "none": "none"}
 
 
@@ -51,6 +52,7 @@ class ScanOptions:
         trust: believe lengths and do not compute the checksums of records.
         use_index: take the frames from the index that another program left beside the shard.
         salvage: leave damage out.
+        lines: what a reader makes of a line, "json", "text" or "bytes"; None for what the format says.
         block_bytes: target size of a block.
         limits: what is too large to believe.
     """
@@ -60,6 +62,7 @@ class ScanOptions:
     trust: bool = False
     use_index: bool = False
     salvage: bool = False
+    lines: LineContent | None = None
     block_bytes: int = DEFAULT_BLOCK_BYTES
     limits: Limits = DEFAULT_LIMITS
 
@@ -247,4 +250,6 @@ def _framer(store: Store, key: str, kind: Kind, options: ScanOptions) -> Framer:
         )
     if framing is Framing.TFRECORD:
         return TFRecordFramer(check=check, trust=options.trust, salvage=salvage)
-    return TarFramer(salvage=salvage) if framing is Framing.TAR_SAMPLE else LineFramer()
+    if framing is Framing.TAR_SAMPLE:
+        return TarFramer(salvage=salvage)
+    return LineFramer(content=options.lines or _LINES[kind.format], salvage=salvage)

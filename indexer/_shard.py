@@ -51,6 +51,7 @@ class Shard:
         url: of the object.
         size, stamp: of the object when it was listed.
         given_up: keys of indexes of it that garbage collection has doomed: these names are not used again.
+        doubtful: its name does not say that it is a shard.
     """
 
     split: str
@@ -60,12 +61,20 @@ class Shard:
     size: int
     stamp: str
     given_up: frozenset[str] = frozenset()
+    doubtful: bool = False
 
     def uuid(self, options: ScanOptions) -> bytes:
         """Return the 16 bytes that stand for this object read this way."""
-        facts = (self.url, str(self.size), self.stamp, options.format or "", options.record_crc)
+        facts = (
+            self.url,
+            str(self.size),
+            self.stamp,
+            options.format or "",
+            options.record_crc,
+            options.lines or "",
+        )
         return hashlib.sha256(
-            "\0".join(("shardio adoption 1", *facts)).encode("utf-8", "surrogateescape")
+            "\0".join(("shardio adoption 2", *facts)).encode("utf-8", "surrogateescape")
         ).digest()[:16]
 
     @property

@@ -12,7 +12,7 @@ from shardio_indexer._members import decode_members, is_compressed
 from shardio_indexer._runs import Salvage
 from shardio_indexer._tfrecord import head_fits
 
-__all__ = ["FORMATS", "HEAD_BYTES", "Kind", "format_of_name", "sniff"]
+__all__ = ["FORMATS", "HEAD_BYTES", "Kind", "UnknownKindError", "format_of_name", "may_be_shard", "sniff"]
 
 HEAD_BYTES = 64 << 10
 
@@ -24,14 +24,29 @@ FORMATS = {
     "text": Framing.LINES,
     "codewithgpu": Framing.RAW,
 }
+# What writers put behind a name when there are several files: `-00000-of-00002`, `.00001`, `_7`.
+_PART = r"(?:[-._]?\d+(?:-of-\d+)?)?$"
 _COMPRESSED = re.compile(r"\.(gz|gzip|zst|zstd|zz|zlib|bgz)$", re.IGNORECASE)
 _NAMES = (
-    ("tfrecord", re.compile(r"tfrecord|\.tfrec$|\.tfr$|\.records?$|\.recordio$", re.IGNORECASE)),
+    (
+        "tfrecord",
+        re.compile(
+            rf"(?:^|[-._])(?:tfrecords?|tfrec|tfr){_PART}|tfrecord.*-\d+-of-\d+$|\.(?:records?|recordio){_PART}",
+            re.IGNORECASE,
+        ),
+    ),
     ("tar", re.compile(r"\.tar$|\.tgz$", re.IGNORECASE)),
     ("jsonl", re.compile(r"\.(jsonl|ndjson|jsonlines)$", re.IGNORECASE)),
     ("text", re.compile(r"\.(txt|text|csv|tsv)$", re.IGNORECASE)),
     ("codewithgpu", re.compile(r"\.data$", re.IGNORECASE)),
 )
+
+# `train-00000-of-00002`: TensorFlow's guides name TFRecord files so, and others name other files so.
+_NUMBERED = re.compile(r"[^.]*-\d{4,}-of-\d{4,}$")
+
+
+class UnknownKindError(FormatError):
+    """Neither the bytes nor the name of a file say what it is."""
 
 
 class Kind(NamedTuple):
@@ -57,6 +72,11 @@ def format_of_name(name: str) -> str | None:
     return next((kind for kind, pattern in _NAMES if pattern.search(plain)), None)
 
 
+def may_be_shard(name: str) -> bool:
+    """Tell whether a file of such a name may be a TFRecord file, though the name does not say so."""
+    return _NUMBERED.search(_COMPRESSED.sub("", name.rpartition("/")[2])) is not None
+
+
 def sniff(head: bytes, name: str, wanted: str | None = None, *, strict: bool = True) -> Kind:
     """Return what a file is.
 
@@ -80,7 +100,7 @@ def sniff(head: bytes, name: str, wanted: str | None = None, *, strict: bool = T
     kind = wanted or found or format_of_name(name)
     first = decoded[:12]
     if kind is None:
-        raise FormatError(
+        raise UnknownKindError(
             "this is no file of a known kind",
             expected="TFRecord, tar, or a name that says what it is",
             found=f"first bytes {first.hex(' ')}" if first else "an empty file",

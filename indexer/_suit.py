@@ -4,37 +4,57 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from shardio.errors import FormatError, NotFoundError, ShardioError
+from shardio.errors import FormatError, NotFoundError, SchemaError, ShardioError
 from shardio.format import Framing
 from shardio.metadata import Schema, ShardTable
 from shardio.storage import connect
-from shardio_indexer._infer import JSON_LINES, Inferred, check_reads, infer
+from shardio_indexer._infer import JSON_LINES, Inferred, check_lines, check_reads, infer
 from shardio_indexer._sniff import format_of_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
     from shardio.catalog import Version
+    from shardio.codecs import InferenceReport
     from shardio.metadata import ShardEntry
     from shardio.storage import Store
+    from shardio_indexer._lines import LineContent
     from shardio_indexer._scan import ScanOptions
     from shardio_indexer._shard import Outcome
     from shardio_indexer._target import Target
 
-__all__ = ["Settled", "settle_schema", "sort_out"]
+__all__ = ["Known", "Settled", "line_content", "settle_schema", "sort_out"]
 
 _METADATA_BYTES = 1 << 20
 
 
 class Settled(NamedTuple):
-    """The schema of the new shards, what goes into the free metadata, and what deserves a word."""
+    """The schema that the dataset shall have, and what it rests on.
 
-    inferred: Inferred
+    Attributes:
+        schema: for all of its records; None where they have none.
+        metadata: goes into the free metadata.
+        notes: what deserves a word.
+        replaces: it takes the place of the schema that the dataset has.
+        report: what it rests on, where it was inferred.
+    """
+
+    schema: Schema | None
     metadata: dict[str, Any]
     notes: list[str]
+    replaces: bool = False
+    report: InferenceReport | None = None
+
+
+class Known(NamedTuple):
+    """A shard of the dataset, there or to come: URL of its root ("" for the dataset's own), and entry."""
+
+    root: str
+    entry: ShardEntry
 
 
 def sort_out(outcomes: Iterable[Outcome], known: Iterable[ShardEntry]) -> tuple[list[Outcome], list[Outcome]]:
@@ -69,75 +89,204 @@ def sort_out(outcomes: Iterable[Outcome], known: Iterable[ShardEntry]) -> tuple[
     return good, bad
 
 
+def line_content(wanted: Any, base: Version | None, known: Iterable[ShardEntry]) -> LineContent | None:
+    """Return what readers of the dataset will make of a line; None where each file's format says it."""
+    if wanted is False:
+        return "text"
+    schema = wanted if wanted is not None else base.manifest.schema if base is not None else None
+    if schema is None:
+        return "text" if any(entry.framing is Framing.LINES for entry in known) else None
+    kinds = {feature.kind for feature in Schema.parse(schema).values()} if _is_flat(schema) else set()
+    return "json" if kinds == {"json"} else "text" if kinds == {"text"} else "bytes"
+
+
 def settle_schema(
     good: list[Outcome],
+    known: list[Known],
     wanted: Any,
     base: Version | None,
     target: Target,
     options: ScanOptions,
     data_options: Mapping[str, Any] | None,
 ) -> Settled:
-    """Find the schema of the new shards.
+    """Find the schema of the dataset with its new shards.
+
+    Args:
+        good: the new shards.
+        known: the shards that the dataset has and keeps.
+        wanted: what the caller says: a schema, False for none, None for what is there or can be inferred.
+        base: the version that the new one follows.
+        target: where the dataset lies.
+        options: of the scan.
+        data_options: storage options of the shards.
 
     Raises:
-        SchemaError: they do not fit the schema that the dataset has.
+        SchemaError: no one schema reads all records.
         ValueError, TypeError: what the caller gave is no schema.
     """
-    entries = [outcome.entry for outcome in good if outcome.entry is not None]
-    framings = {entry.framing for entry in entries}
-    stores, table = _open(good, target, data_options)
-    metadata, notes = _codewithgpu(good, stores, table)
-    old = base.manifest if base is not None else None
-    if not entries:
-        return Settled(Inferred(None, None), metadata, notes)
-    if old is not None and old.schema is not None:
-        check_reads(old.schema, table, stores)
-        return Settled(Inferred(None, None), metadata, notes)
-    if wanted is False:
-        return Settled(Inferred(None, None), metadata, notes)
+    new = [Known(outcome.shard.root, outcome.entry) for outcome in good if outcome.entry is not None]
+    shards = _Shards(target, data_options)
+    table, stores = shards.open(new)
+    metadata, notes = _codewithgpu(stores, table)
+    old = base.manifest.schema if base is not None else None
     if wanted is not None:
-        encoding = "bytes" if framings == {Framing.LINES} and not isinstance(wanted, Schema) else None
-        schema = Schema.parse(wanted, encoding=encoding)
-        check_reads(schema, table, stores)
-        return Settled(Inferred(schema, None), metadata, notes)
-    if framings == {Framing.LINES}:
-        json_lines = options.format == "jsonl" or (
-            options.format is None and all(format_of_name(entry.key) == "jsonl" for entry in entries)
-        )
-        return Settled(Inferred(JSON_LINES if json_lines else None, None), metadata, notes)
-    if framings != {Framing.TFRECORD}:
-        return Settled(Inferred(None, None), metadata, notes)
-    inferred = infer(table, stores)
-    if inferred.schema is None and int(table.rows.sum()):
-        notes.append("the records are no tf.train.Examples that could be described: they are read as bytes")
-    elif inferred.report is not None:
+        schema = _parse(wanted, [*known, *new])
+        replaces = bool(known) and schema != old
+        if replaces:
+            _check_own(base, known, schema)
+            table, stores = shards.open([*known, *new])
+            check_lines(schema, table, stores)
+        if schema is not None:
+            check_reads(schema, table, stores)
+        if replaces:
+            notes.append("the records that were part of the dataset before are read by the new schema, too")
+        return Settled(schema, metadata, notes, replaces=replaces)
+    if old is not None:
+        check_reads(old, table, stores)
+        return Settled(old, metadata, notes)
+    kinds = _Kinds(new, options)
+    if known:
+        before = _Kinds(known, options)
+        for kind in kinds.splits.keys() - before.splits.keys():
+            if kind != "tar samples" and _alone(kind, kinds, shards).schema is not None:
+                raise _mixed(target, [*before.described(), *kinds.described()])
+        return Settled(None, metadata, notes)
+    inferred = {kind: _alone(kind, kinds, shards) for kind in kinds.splits}
+    if len(inferred) > 1:
+        if any(one.schema is not None for one in inferred.values()):
+            raise _mixed(target, kinds.described())
+        return Settled(None, metadata, notes)
+    for one in inferred.values():
         total = int(table.rows.sum())
-        notes.append(f"the schema was inferred from {inferred.report.records:,} of {total:,} records")
-        notes += inferred.report.notes()
-    return Settled(inferred, metadata, notes)
+        if one.schema is None and _EXAMPLES in inferred and total:
+            notes.append(
+                "the records are no tf.train.Examples that could be described: they are read as bytes"
+            )
+        elif one.report is not None:
+            notes.append(f"the schema was inferred from {one.report.records:,} of {total:,} records")
+            notes += one.report.notes()
+        return Settled(one.schema, metadata, notes, report=one.report)
+    return Settled(None, metadata, notes)
 
 
-def _open(
-    good: list[Outcome], target: Target, data_options: Mapping[str, Any] | None
-) -> tuple[dict[int, Store], ShardTable]:
-    """Return the stores of the data roots by number, and the new shards as a table with these numbers."""
-    stores: dict[int, Store] = {0: target.store}
-    numbers = {"": 0}
-    entries = []
-    for outcome in good:
-        root = outcome.shard.root
-        if root not in numbers:
-            numbers[root] = len(numbers)
-            given = data_options if "://" in root else None
-            stores[numbers[root]] = connect(root, storage_options=given)
-        if outcome.entry is not None:
-            entries.append(replace(outcome.entry, root=numbers[root]))
-    return stores, ShardTable.of(entries)
+def _is_flat(schema: Any) -> bool:
+    return isinstance(schema, Schema) or not any(isinstance(part, Mapping) for part in schema.values())
 
 
-def _codewithgpu(
-    good: list[Outcome], stores: Mapping[int, Store], table: ShardTable
-) -> tuple[dict[str, Any], list[str]]:
+def _parse(wanted: Any, shards: Iterable[Known]) -> Schema | None:
+    """Return what the caller means by a schema."""
+    if wanted is False:
+        return None
+    if isinstance(wanted, Schema):
+        return wanted
+    if isinstance(wanted, Mapping):
+        without = next((name for name, feature in wanted.items() if feature is None), None)
+        if without is not None:
+            message = f"feature {without!r}: null is for converting; a schema of adopted shards leaves it out"
+            raise ValueError(message)
+        if not _is_flat(wanted):
+            return Schema.parse(wanted, encoding="sequence_example")
+    lines = {shard.entry.framing for shard in shards} == {Framing.LINES}
+    return Schema.parse(wanted, encoding="bytes" if lines else None)
+
+
+def _check_own(base: Version | None, known: Iterable[Known], schema: Schema | None) -> None:
+    """Raise SchemaError where shardio wrote records with a schema that the new one cannot follow."""
+    own = any(not shard.entry.adopted for shard in known)
+    if not own or base is None:
+        return
+    if schema is None:
+        raise SchemaError(
+            "records of this dataset were written with a schema, which cannot be taken from them",
+            advice="open it with decode=False to read payload bytes",
+        )
+    if not base.manifest.schemas:
+        raise SchemaError(
+            "records of this dataset were written without a schema, and are bytes",
+            advice="write them again with a schema into a dataset of their own",
+        )
+    for older in base.manifest.schemas:
+        schema.check_reads(older)
+
+
+class _Kinds:
+    """Shards by the kind of their records, and the splits of each kind."""
+
+    def __init__(self, shards: Iterable[Known], options: ScanOptions) -> None:
+        self.shards: dict[str, list[Known]] = {}
+        self.splits: dict[str, set[str]] = {}
+        for shard in shards:
+            kind = _kind(shard.entry, options)
+            self.shards.setdefault(kind, []).append(shard)
+            self.splits.setdefault(kind, set()).add(shard.entry.split)
+
+    def described(self) -> list[str]:
+        """Return the splits with their kinds, for a message."""
+        return [f"{split}: {kind}" for kind, splits in self.splits.items() for split in sorted(splits)]
+
+
+_EXAMPLES, _JSON = "TFRECORD records", "JSON lines"
+
+
+def _kind(entry: ShardEntry, options: ScanOptions) -> str:
+    if entry.framing is Framing.LINES:
+        named = options.format or format_of_name(entry.key)
+        json_lines = named == "jsonl" and options.lines in (None, "json")
+        return _JSON if json_lines else "lines of text"
+    names = {Framing.TFRECORD: _EXAMPLES, Framing.TAR_SAMPLE: "tar samples"}
+    return names.get(entry.framing, "codewithgpu records")
+
+
+def _alone(kind: str, kinds: _Kinds, shards: _Shards) -> Inferred:
+    """Return the schema that the records of one kind would have by themselves."""
+    if kind == _JSON:
+        return Inferred(JSON_LINES, None)
+    if kind != _EXAMPLES:
+        return Inferred(None, None)
+    whole = infer(*shards.open(kinds.shards[kind]))
+    splits = kinds.splits[kind]
+    if whole.schema is None and len(splits) > 1:
+        # Where some are Examples and others are not, bytes for all would be a surprise.
+        each = {}
+        for split in sorted(splits):
+            part = [shard for shard in kinds.shards[kind] if shard.entry.split == split]
+            each[split] = infer(*shards.open(part)).schema is not None
+        if any(each.values()):
+            words = {True: "tf.train.Examples", False: "other records"}
+            raise _mixed(shards.target, [f"{split}: {words[is_one]}" for split, is_one in each.items()])
+    return whole
+
+
+def _mixed(target: Target, found: list[str]) -> SchemaError:
+    return SchemaError(
+        "these shards hold records of different kinds, which no one schema reads",
+        url=target.place.url,
+        found="; ".join(dict.fromkeys(found)),
+        advice="make each kind a dataset of its own, with --into; or adopt all of them with --no-schema, "
+        "which leaves records bytes, text or members of samples",
+    )
+
+
+class _Shards:
+    """Opens shards by the URL of their roots."""
+
+    def __init__(self, target: Target, data_options: Mapping[str, Any] | None) -> None:
+        self.target = target
+        self._options = data_options
+        self._stores: dict[str, Store] = {"": target.store}
+
+    def open(self, shards: Iterable[Known]) -> tuple[ShardTable, dict[int, Store]]:
+        """Return the shards as a table, and the stores of their data roots by its numbers."""
+        entries = []
+        for root, entry in shards:
+            if root not in self._stores:
+                given = self._options if "://" in root else None
+                self._stores[root] = connect(root, storage_options=given)
+            entries.append(replace(entry, root=list(self._stores).index(root)))
+        return ShardTable.of(entries), dict(enumerate(self._stores.values()))
+
+
+def _codewithgpu(stores: Mapping[int, Store], table: ShardTable) -> tuple[dict[str, Any], list[str]]:
     """Return codewithgpu's METADATA for the free metadata, and whether its count of entries is right."""
     folders: Counter[tuple[int, str]] = Counter()
     for number in range(len(table)):
@@ -159,5 +308,4 @@ def _codewithgpu(
         entries = content.get("entries") if isinstance(content, dict) else None
         if isinstance(entries, int) and entries != rows:
             notes.append(f"{stores[root].url_of(key)} speaks of {entries} records, found {rows}")
-    del good
     return ({"codewithgpu": found} if found else {}), notes

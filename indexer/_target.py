@@ -88,7 +88,15 @@ def lay_out(search: Search, target: Target, splits: Splits) -> tuple[list[Shard]
             left.append(place.url)
             continue
         shards.append(
-            Shard(split=split, root=root, key=key, url=place.url, size=found.size, stamp=found.stamp)
+            Shard(
+                split=split,
+                root=root,
+                key=key,
+                url=place.url,
+                size=found.size,
+                stamp=found.stamp,
+                doubtful=place in search.doubtful,
+            )
         )
     return shards, left
 

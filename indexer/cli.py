@@ -1,6 +1,7 @@
 """The `shardio-index` program: adopt shards that others wrote, in place.
 
-Exit codes: 0 clean, 1 a shard was refused or has changed, 2 usage, 3 could not be done; 130 after Ctrl-C.
+Exit codes: 0 clean, 1 a shard was refused, has changed or is gone, 2 usage, 3 could not be done; 130 after
+Ctrl-C.
 The last line printed is the line of Python that opens the result.
 """
 
@@ -23,6 +24,8 @@ __all__ = ["main"]
 
 _CLEAN, _DAMAGE, _USAGE, _FAILED, _INTERRUPTED = 0, 1, 2, 3, 130
 _MOST_SHOWN = 20
+# `shardio.metadata.ENCODINGS`, written out so that help needs none of what adopting needs.
+_ENCODINGS = ("example", "sequence_example", "tensors", "array", "bytes")
 _ANONYMOUS: dict[str, dict[str, Any]] = {
     "s3": {"anon": True},
     "s3a": {"anon": True},
@@ -45,7 +48,7 @@ examples:
   shardio index s3://bucket/birds --export dali
       write the indexes that DALI reads
 
-exit codes: 0 clean, 1 a shard was refused or has changed, 2 usage, 3 could not be done"""
+exit codes: 0 clean, 1 a shard was refused, has changed or is gone, 2 usage, 3 could not be done"""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -84,7 +87,8 @@ def _adopt(arguments: argparse.Namespace) -> int:
             split=_splits(arguments.split),
             salvage=arguments.salvage,
             update=arguments.update,
-            schema=False if arguments.no_schema else _schema(arguments.schema),
+            drop_missing=arguments.drop_missing,
+            schema=False if arguments.no_schema else _schema(arguments.schema, arguments.encoding),
             scan=ScanOptions(
                 format=arguments.format,
                 record_crc=arguments.record_crc,
@@ -129,11 +133,21 @@ def _print(report: AdoptReport, *, quiet: bool) -> None:
         _say(f"refused: {refusal.error}")
     for url in report.stale[:_MOST_SHOWN]:
         _say(f"stale: {url} has changed since it was adopted; index it again with --update")
+    for url in report.missing[:_MOST_SHOWN]:
+        _say(
+            f"missing: {url} is part of the dataset and no longer there; "
+            "restore it, or take it out of the dataset with --drop-missing"
+        )
+    for url in report.dropped[:_MOST_SHOWN]:
+        _say(f"dropped: {url} was no longer there")
     for part in report.left_out[:_MOST_SHOWN]:
         _say(f"left out: {part.url} bytes [{part.start}, {part.stop}): {part.reason}")
-    for items in (report.refused, report.stale, report.left_out):
+    for items in (report.refused, report.stale, report.missing, report.dropped, report.left_out):
         if len(items) > _MOST_SHOWN:
             _say(f"... and {len(items) - _MOST_SHOWN:,} more; --json lists all")
+    if report.ignored and not quiet:
+        shown = ", ".join(report.ignored[:5]) + (", ..." if len(report.ignored) > 5 else "")
+        _say(f"note: {len(report.ignored):,} files were found and not adopted: {shown}")
     for note in () if quiet else report.notes:
         _say(f"note: {note}")
     counts = [f"{report.adopted:,} adopted"]
@@ -142,6 +156,8 @@ def _print(report: AdoptReport, *, quiet: bool) -> None:
         (report.updated, "updated"),
         (len(report.refused), "refused"),
         (len(report.stale), "stale"),
+        (len(report.missing), "missing"),
+        (len(report.dropped), "dropped"),
     ):
         if count:
             counts.append(f"{count:,} {what}")
@@ -209,10 +225,21 @@ def _parser() -> argparse.ArgumentParser:
     add("--format", choices=tuple(FORMATS), help="what the shards are, where it shall not be found out")
     add("--salvage", action="store_true", help="index around damage and say what was left out")
     add("--update", action="store_true", help="index shards again that have changed")
+    add("--drop-missing", action="store_true", help="take shards out of the dataset that are no longer there")
     add("--use-index", action="store_true", help="take the records from the .index, .idx or .tar.idx beside")
     add("--trust", action="store_true", help="do not compute the checksums of records")
     add("--record-crc", choices=("crc32c", "crc32", "none"), default="crc32c", help="what the writer used")
-    add("--schema", metavar="JSON", help='types by feature, e.g. \'{"jpg": "image", "cls": "int64"}\'')
+    add(
+        "--schema",
+        metavar="JSON",
+        help="features by name, in place of those that were inferred or given before, e.g. "
+        '\'{"jpg": "image", "cls": {"type": "int64", "default": -1}}\'',
+    )
+    add(
+        "--encoding",
+        choices=_ENCODINGS,
+        help="how records hold the features of --schema; default: example, or what it tells",
+    )
     add("--no-schema", action="store_true", help="infer none: records are bytes")
     add("--block-bytes", type=int, default=64 << 10, metavar="N", help="size of a block (default: 65536)")
     add("--workers", type=int, metavar="N", help="processes (default: one a processor)")
@@ -257,13 +284,18 @@ def _splits(given: list[str]) -> str | dict[str, str] | None:
     return {name: pattern for name, _, pattern in pairs}
 
 
-def _schema(text: str | None) -> Any:
+def _schema(text: str | None, encoding: str | None) -> Any:
+    from shardio.metadata import Schema, parse_schema_json
+
     if text is None:
+        if encoding is not None:
+            raise ValueError("--encoding says how records hold the features of --schema, which is missing")
         return None
     try:
-        return json.loads(text)
-    except ValueError as error:
-        message = f"--schema is no JSON ({error})"
+        mapping = parse_schema_json(text)
+        return mapping if encoding is None else Schema.parse(mapping, encoding=encoding)
+    except (TypeError, ValueError) as error:
+        message = f"--schema: {error}"
         raise ValueError(message) from None
 
 

@@ -27,14 +27,21 @@ if TYPE_CHECKING:
 
     from shardio.format import Buffer, Limits
     from shardio.maintenance._findings import Survey
-    from shardio.metadata import IndexHead
+    from shardio.metadata import IndexHead, Schema
     from shardio.storage import DataFile
 
 __all__ = ["check_indexed"]
 
 
 def check_indexed(
-    survey: Survey, head: IndexHead, index: DataFile, data: DataFile | None, *, shard: str, limits: Limits
+    survey: Survey,
+    head: IndexHead,
+    index: DataFile,
+    data: DataFile | None,
+    *,
+    shard: str,
+    limits: Limits,
+    schema: Schema | None = None,
 ) -> None:
     """Check one shard against its index, and the index against itself.
 
@@ -45,13 +52,15 @@ def check_indexed(
         data: the shard, or None where it cannot be opened and only the index can be looked at.
         shard: its key, for messages.
         limits: upper bounds for decoding.
+        schema: of the dataset: lines that it calls JSON are decoded.
     """
     index_file = IndexFile(survey, head, index, shard=shard)
     if data is None:
         for _ in index_file.parts():
             pass
     else:
-        blocks = _Blocks(survey, head, data, shard=shard, limits=limits)
+        json_lines = schema is not None and [feature.kind for feature in schema.values()] == ["json"]
+        blocks = _Blocks(survey, head, data, shard=shard, limits=limits, json_lines=json_lines)
         for (block, stored), part in zip(blocks.stored(), index_file.parts(), strict=True):
             blocks.check(block, stored, part)
         blocks.finish()
@@ -62,13 +71,21 @@ class _Blocks:
     """One pass over the blocks of a shard."""
 
     def __init__(
-        self, survey: Survey, head: IndexHead, data: DataFile, *, shard: str, limits: Limits
+        self,
+        survey: Survey,
+        head: IndexHead,
+        data: DataFile,
+        *,
+        shard: str,
+        limits: Limits,
+        json_lines: bool,
     ) -> None:
         self._survey = survey
         self._head = head
         self._data = data
         self._shard = shard
         self._limits = limits
+        self._json_lines = json_lines
         # The blocks of a stream are cut from its decoded bytes.
         self._compression = Compression.NONE if head.stream else head.compression
         self._crc32c = 0
@@ -216,7 +233,7 @@ class _Blocks:
         first, stop = head.block_rows(block)
         base = head.block_bounds(block)[0] if self._compression is Compression.NONE else 0
         lost = 0
-        for damage in damaged_rows(head, decoded, part, last=stop == head.rows):
+        for damage in damaged_rows(head, decoded, part, last=stop == head.rows, json_lines=self._json_lines):
             lost += damage.stop - damage.first
             self._note(
                 "record",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import numpy as np
 
 from shardio import kernels
-from shardio.format import Framing, RecordCrc
+from shardio.format import Framing, RecordCrc, parse_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,7 +40,7 @@ class Damage(NamedTuple):
 
 
 def damaged_rows(
-    head: IndexHead, decoded: Buffer, part: NDArray[np.uint32], *, last: bool
+    head: IndexHead, decoded: Buffer, part: NDArray[np.uint32], *, last: bool, json_lines: bool = False
 ) -> Iterator[Damage]:
     """Yield what is damaged in a block, by rising row; neighbours are one damage.
 
@@ -49,6 +49,7 @@ def damaged_rows(
         decoded: the block's decoded bytes.
         part: the block's part of `frame_stop`.
         last: the block ends with the shard's last row.
+        json_lines: each line is a JSON document.
     """
     stops = part.astype(np.int64)
     starts = np.concatenate([[0], stops[:-1]])
@@ -64,6 +65,24 @@ def damaged_rows(
             ends[-1] = True  # the last line of a file may lack its ending
         for first, stop in _runs(np.flatnonzero(~ends).tolist()):
             yield Damage(first, stop, int(starts[first]), int(stops[stop - 1]), "a line has no line ending")
+        rows = (
+            [row for row in range(len(stops)) if _not_json(decoded[starts[row] : stops[row]])]
+            if json_lines
+            else []
+        )
+        for first, stop in _runs(rows):
+            why = _not_json(decoded[starts[first] : stops[first]])
+            place = int(starts[first]), int(stops[stop - 1])
+            yield Damage(first, stop, *place, "a line is not JSON", None, why)
+
+
+def _not_json(line: Buffer) -> str | None:
+    """Return why a line is no JSON document, as the reader will say."""
+    try:
+        parse_json(line)
+    except ValueError as error:
+        return str(error)
+    return None
 
 
 def _damaged_frames(

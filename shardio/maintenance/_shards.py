@@ -49,7 +49,7 @@ def check_listed(survey: Survey, source: Source, root: Store, number: int, entry
         if opened is not None:
             index, head = opened
             files.enter_context(index)
-            check_indexed(survey, head, index, data, shard=entry.key, limits=limits)
+            check_indexed(survey, head, index, data, shard=entry.key, limits=limits, schema=source.schema)
         elif data is not None:
             check_listed_bytes(survey, data, entry, limits=limits)
 

@@ -116,7 +116,7 @@ def _verify_dataset(
     if split is not None:
         table = table.of_split(split)
     stores = root_stores(store, version, table, options)
-    source = Source(store.url, table, stores, options, None)
+    source = Source(store.url, table, stores, options, version.manifest.schema)
     survey.total_bytes = int(table.stored_bytes.sum())
     done = 0
     for number, entry in enumerate(table):

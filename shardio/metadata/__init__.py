@@ -52,6 +52,7 @@ from shardio.metadata._names import (
 )
 from shardio.metadata._receipt import Receipt, SplitReceipt, parse_receipt, seal_receipt, session_digest
 from shardio.metadata._schema import Feature, Schema
+from shardio.metadata._schema_json import parse_schema_json, schema_to_json
 from shardio.metadata._sealed import SEAL_BYTES, seal, unseal
 from shardio.metadata._table import ShardEntry, ShardTable, SplitTotals
 
@@ -104,11 +105,13 @@ __all__ = [
     "parse_manifest",
     "parse_receipt",
     "parse_receipt_key",
+    "parse_schema_json",
     "random_id",
     "random_session",
     "read_head_bytes",
     "read_head_size",
     "receipt_key",
+    "schema_to_json",
     "seal",
     "seal_list",
     "seal_manifest",

@@ -300,7 +300,10 @@ def test_a_split_holds_records_of_one_kind(tmp_path) -> None:
     report = shardio_indexer.adopt(tmp_path)
     assert (report.adopted, len(report.refused)) == (3, 1)
     assert "another kind" in str(report.refused[0].error)
-    report = shardio_indexer.adopt(tmp_path, split={"lines": "*.jsonl", "train": "*"})
+    splits = {"lines": "*.jsonl", "train": "*"}
+    with pytest.raises(SchemaError, match="lines: JSON lines"):
+        shardio_indexer.adopt(tmp_path, split=splits)
+    report = shardio_indexer.adopt(tmp_path, split=splits, schema=False)
     assert report.splits == {"lines": 1, "train": 15}
     assert list(shardio.open(tmp_path, split="lines")) == ['{"a": 1}']
     with pytest.raises(ValueError, match="several kinds"):
@@ -325,8 +328,8 @@ def test_lines(tmp_path) -> None:
     (tmp_path / "c.jsonl").write_text('{"n": 1}\nno json\n')
     shardio_indexer.adopt(tmp_path / "c.jsonl", into=tmp_path / "bad", schema=False)
     assert shardio.open(tmp_path / "bad", allow_roots={str(tmp_path): {}})[1] == "no json"
-    with pytest.raises(SchemaError, match="does not read"):
-        shardio_indexer.adopt(tmp_path / "c.jsonl", into=tmp_path / "worse", schema={"json": "json"})
+    report = shardio_indexer.adopt(tmp_path / "c.jsonl", into=tmp_path / "worse", schema={"json": "json"})
+    assert "a line is not JSON" in str(report.refused[0].error)
 
 
 def test_more_shards_must_fit_the_schema_of_the_first(tmp_path) -> None:

@@ -190,7 +190,7 @@ def test_skippable_frames_and_empty_members_are_gaps() -> None:
 
 
 def test_lines_in_members_are_blocks_even_without_a_last_line_feed() -> None:
-    scanned = scan(members([b"a\nb\n", b"c"], "gzip"), "x.jsonl.gz")
+    scanned = scan(members([b"a\nb\n", b"c"], "gzip"), "x.txt.gz")
     head, frames = frames_of(scanned.index.data)
     assert (head.blocks, len(frames), head.framing) == (2, 3, Framing.LINES)
     assert scanned.notes["the last line has no line feed"] == 1
