@@ -35,7 +35,10 @@ def decoded_file(data: DataFile, head: IndexHead, limits: Limits, stats: ReadSta
     """Return the file that the blocks of an index are cut from: of a stream its decoded bytes."""
     if not head.stream:
         return data
-    return StreamFile(data, head.compression, head.decoded_bytes, limits, stats)
+    # Bytes of no record may stand first, such as a byte order mark.
+    first = int(np.searchsorted(head.block_row_stop, 0, side="right"))
+    begin = head.block_bounds(first)[0] if first < head.blocks else 0
+    return StreamFile(data, head.compression, head.decoded_bytes, limits, stats, begin=begin)
 
 
 class StreamFile(DataFile):
@@ -47,10 +50,18 @@ class StreamFile(DataFile):
         decoded_bytes: how many bytes it decodes to.
         limits: upper bounds for decoding.
         stats: counts the reads that had to begin again.
+        begin: where the first record begins: a read from there is one from the start.
     """
 
     def __init__(
-        self, data: DataFile, compression: Compression, decoded_bytes: int, limits: Limits, stats: ReadStats
+        self,
+        data: DataFile,
+        compression: Compression,
+        decoded_bytes: int,
+        limits: Limits,
+        stats: ReadStats,
+        *,
+        begin: int = 0,
     ) -> None:
         self.url = data.url
         self._data = data
@@ -58,6 +69,7 @@ class StreamFile(DataFile):
         self._size = decoded_bytes
         self._limits = limits
         self._stats = stats
+        self._begin = begin
         # Taken out while it is used and put back afterwards, each in one atomic step: no lock to fork with.
         self._cursors: list[_Cursor] = []
 
@@ -107,7 +119,7 @@ class StreamFile(DataFile):
                 except ValueError:  # another thread was faster
                     continue
                 return cursor
-        if start:
+        if start > self._begin:
             self._stats.streams_restarted += 1
             if self._stats.streams_restarted == 1:
                 warnings.warn(

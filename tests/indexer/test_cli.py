@@ -65,7 +65,7 @@ def test_stale_is_exit_code_1(folder, capsys) -> None:
         (["--split", "a=b"], 2, "required"),
         (["x", "--format", "mp3"], 2, "invalid choice"),
         (["x.tfrecord", "--split", "train", "--split", "val"], 2, "need patterns"),
-        (["x.tfrecord", "--schema", "{"], 2, "no JSON"),
+        (["x.tfrecord", "--schema", "{"], 2, "not JSON"),
         (["x.tfrecord", "--anon"], 2, "--anon is for buckets"),
         (["http://h/*.tar"], 2, "cannot be listed"),
         (["s3://"], 2, "names no bucket"),
