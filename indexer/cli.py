@@ -147,7 +147,8 @@ def _print(report: AdoptReport, *, quiet: bool) -> None:
             _say(f"... and {len(items) - _MOST_SHOWN:,} more; --json lists all")
     if report.ignored and not quiet:
         shown = ", ".join(report.ignored[:5]) + (", ..." if len(report.ignored) > 5 else "")
-        _say(f"note: {len(report.ignored):,} files were found and not adopted: {shown}")
+        files = "1 file was" if len(report.ignored) == 1 else f"{len(report.ignored):,} files were"
+        _say(f"note: {files} found and not adopted: {shown}")
     for note in () if quiet else report.notes:
         _say(f"note: {note}")
     counts = [f"{report.adopted:,} adopted"]

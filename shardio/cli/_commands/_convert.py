@@ -44,6 +44,11 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         help='type of a feature instead of the inferred one, "-" to leave it out; may be repeated',
     )
     parser.add_argument(
+        "--schema",
+        metavar="JSON",
+        help='the same for several at once, with defaults: {"n": {"type": "int64", "default": 0}, "x": null}',
+    )
+    parser.add_argument(
         "--process", metavar="MODULE:FUNCTION", help="for lists: makes records of a line or row"
     )
     parser.add_argument("--root", metavar="URL", help="for lists: folder that relative paths start from")
@@ -88,7 +93,7 @@ def _run(arguments: argparse.Namespace, screen: Screen) -> int:
             arguments.source,
             arguments.url,
             kind=arguments.kind,
-            schema={name: None if kind == "-" else kind for name, kind in arguments.type} or None,
+            schema=_schema(arguments.schema, arguments.type),
             process=_function(arguments.process),
             split=_shares(arguments.split),
             on_error="skip" if arguments.skip else "raise",
@@ -131,6 +136,13 @@ def _pair(text: str) -> tuple[str, str]:
         message = f"expected NAME=VALUE, found {text!r}"
         raise argparse.ArgumentTypeError(message)
     return name, value
+
+
+def _schema(text: str | None, types: list[tuple[str, str]]) -> dict[str, Any] | None:
+    from shardio.metadata import parse_schema_json
+
+    given: dict[str, Any] = {} if text is None else parse_schema_json(text)
+    return {**given, **{name: None if kind == "-" else kind for name, kind in types}} or None
 
 
 def _value(text: str) -> Any:

@@ -1,0 +1,152 @@
+"""What a search takes for a shard, what it leaves out, and what is gone: all of it is counted and listed."""
+
+from __future__ import annotations
+
+import gzip
+import json
+
+import pytest
+
+import shardio
+import shardio_indexer
+from shardio_indexer._sniff import format_of_name
+from shardio_indexer.cli import main
+from tests.indexer.shards import tar, tfrecord
+
+SHARDS = [
+    "a.tfrecord",
+    "a.tfrecords",
+    "a.tfrec",
+    "a.TFRecord.gz",
+    "a.tfrecord-00000-of-00002",
+    "tfrecord",
+    "a-tfrecord-00001-of-00010",
+    "mnist-train.tfrecord-00000-of-00001.gz",
+    "part-r-00001.tfrecord",
+    "a.tfrecord.00007",
+    "tfrecord_train-00000-of-00004",
+    "a.record",
+    "a.recordio",
+    "train.tfrecord_0",
+    "data_tfrecord-1-of-2",
+    "a.tar.gz",
+]
+OTHERS = [
+    "a.tfrecord.idx",
+    "a.tfrecord.md5",
+    "a.tfrecord.json",
+    "a.tfrecord.crc",
+    "tfrecord_info.json",
+    "a.tfrecord.sha256",
+    "make_tfrecords.py",
+    "tfrecords.md",
+    "a.tfrecord.bak",
+    "notes",
+    "model-00000-of-00002.safetensors",
+    "x.ckpt.data-00000-of-00001",
+    "_SUCCESS",
+]
+
+
+@pytest.mark.parametrize("name", SHARDS)
+def test_names_of_shards(name) -> None:
+    assert format_of_name(name) in ("tfrecord", "tar")
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_names_that_say_nothing(name) -> None:
+    assert format_of_name(name) is None
+
+
+def test_what_is_no_shard_is_listed(tmp_path) -> None:
+    """A folder takes its shards; everything else is counted and listed, and is no failure."""
+    wanted = {f"{name}": tfrecord([name.encode()]) for name in SHARDS if not name.endswith("gz")}
+    for name, data in wanted.items():
+        (tmp_path / name).write_bytes(data)
+    for name in (*OTHERS, ".hidden.tfrecord", "text.txt"):
+        (tmp_path / name).write_bytes(b"something else")
+    report = shardio_indexer.adopt(tmp_path)
+    assert (report.ok, report.adopted) == (True, len(wanted))
+    assert sorted(report.ignored) == sorted(
+        f"{tmp_path}/{name}" for name in (*OTHERS, ".hidden.tfrecord", "text.txt")
+    )
+    assert report.as_dict()["ignored"] == list(report.ignored)
+
+
+def test_numbered_files_are_looked_at(tmp_path, capsys) -> None:
+    """`train-00000-of-00002` is taken where its bytes are TFRecord, and listed where they are not."""
+    (tmp_path / "train-00000-of-00002").write_bytes(tfrecord([b"a"]))
+    (tmp_path / "train-00001-of-00002").write_bytes(gzip.compress(tfrecord([b"b"])))
+    (tmp_path / "other-00000-of-00001").write_bytes(b"not a shard at all")
+    assert main([str(tmp_path)]) == 0
+    assert "1 file was found and not adopted: " in capsys.readouterr().err
+    assert list(shardio.open(tmp_path)) == [b"a", b"b"]
+    # What is named is meant, and refused.
+    assert main([f"{tmp_path}/other-00000-of-00001"]) == 1
+
+
+def test_indexes_for_dali_are_not_taken_for_shards(tmp_path, capsys) -> None:
+    (tmp_path / "x.tfrecord").write_bytes(tfrecord([b"a"]))
+    (tmp_path / "x.tfrecord.md5").write_bytes(b"0" * 32)
+    assert main([str(tmp_path)]) == 0
+    assert main([str(tmp_path), "--export", "dali"]) == 0
+    assert main([str(tmp_path)]) == 0
+    err = capsys.readouterr().err
+    assert "2 files were found and not adopted" in err
+    assert "x.tfrecord.idx" in err
+
+
+@pytest.mark.parametrize("how", ["folder", "pattern", "names"])
+@pytest.mark.parametrize("beside", [True, False])
+def test_shards_that_are_gone_are_said_and_can_be_dropped(tmp_path, capsys, how, beside) -> None:
+    """A shard of the dataset that is no longer there is exit code 1, until it is restored or dropped."""
+    data = tmp_path / "data"
+    data.mkdir()
+    for n in range(3):
+        (data / f"x{n}.tfrecord").write_bytes(tfrecord([b"%d" % n, b"y"]))
+    (data / "other.tar").write_bytes(tar([("a.txt", b"1")]))
+    into = [] if beside else ["--into", str(tmp_path / "into")]
+    place = data if beside else tmp_path / "into"
+    options = {} if beside else {"allow_roots": {str(data): {}}}
+    found = {
+        "folder": [str(data), "--split", "train=*.tfrecord"],
+        "pattern": [f"{data}/*.tfrecord"],
+        "names": [f"{data}/x{n}.tfrecord" for n in range(3)],
+    }[how]
+    assert main([*found, *into]) == 0
+    gone = (data / "x1.tfrecord").read_bytes()
+    (data / "x1.tfrecord").unlink()
+    for more in ([], ["--update"]):
+        assert main([*found, *into, *more]) == 1
+        err = capsys.readouterr().err
+        assert f"missing: {data}/x1.tfrecord" in err
+        assert "--drop-missing" in err
+        assert "refused" not in err
+    assert not shardio.verify(place, **options).ok
+    assert main([*found, *into, "--drop-missing", "--json"]) == 0
+    report = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert (report["dropped"], report["missing"], report["version"]) == ([f"{data}/x1.tfrecord"], [], 2)
+    assert report["splits"] == {"train": 4}
+    assert list(shardio.open(place, **options)) == [b"0", b"y", b"2", b"y"]
+    assert shardio.verify(place, **options).ok
+    if how != "names":
+        assert main([*found, *into]) == 0
+    # Put back, it is a new shard.
+    (data / "x1.tfrecord").write_bytes(gone)
+    assert main([*found, *into]) == 0
+    assert len(shardio.open(place, **options)) == 6
+
+
+def test_what_was_not_looked_for_is_not_missing(tmp_path) -> None:
+    """A shard adopted by name, or below another folder, is not gone because a search does not find it."""
+    for name in ("a/x.tfrecord", "b/x.tfrecord", "a/words.txt"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(tfrecord([b"a"]) if name.endswith("d") else b"a\n")
+    names = [f"{tmp_path}/a/x.tfrecord", f"{tmp_path}/b/x.tfrecord", f"{tmp_path}/a/words.txt"]
+    splits = {"text": "*.txt", "train": "*"}
+    assert shardio_indexer.adopt(names, split=splits).ok
+    (tmp_path / "b" / "x.tfrecord").unlink()
+    into = tmp_path
+    assert shardio_indexer.adopt(tmp_path / "a", into=into, split=splits, drop_missing=True).dropped == ()
+    assert shardio_indexer.adopt(f"{tmp_path}/a/*", into=into, split=splits).missing == ()
+    assert shardio_indexer.adopt(tmp_path, split=splits).missing == (f"{tmp_path}/b/x.tfrecord",)

@@ -1,0 +1,199 @@
+"""One schema for all records that are adopted, or a refusal; and a schema that was wrong can be corrected."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+import shardio
+import shardio_indexer
+from shardio import Feature, Schema, codecs
+from shardio.errors import SchemaError
+from shardio_indexer.cli import main
+from tests.indexer.shards import tar, tfrecord
+
+SPLITS = {"train": "train*", "val": "val*"}
+EXAMPLES = tfrecord([codecs.encode_example({"n": n, "data": b"\xff\xd8\xff%d" % n}) for n in range(3)])
+FILES = {
+    "examples.tfrecord": EXAMPLES,
+    "raw.tfrecord": tfrecord([b"\xff\xff", b"\xfe"]),
+    "lines.jsonl": b'{"n": 1}\n',
+    "text.txt": b"wren\n",
+    "samples.tar": tar([("a.cls", b"1")]),
+}
+# Where neither kind would have a schema by itself, none is lost.
+ALIKE = [{"raw.tfrecord", "text.txt"}, {"raw.tfrecord", "samples.tar"}, {"text.txt", "samples.tar"}]
+
+
+def lay(folder, train: str, val: str) -> None:
+    folder.mkdir(exist_ok=True)
+    (folder / f"train-{train}").write_bytes(FILES[train])
+    (folder / f"val-{val}").write_bytes(FILES[val])
+
+
+@pytest.mark.parametrize("val", FILES)
+@pytest.mark.parametrize("train", FILES)
+def test_splits_of_different_kinds_keep_their_values_or_are_refused(tmp_path, train, val) -> None:
+    """A record reads together with others as it reads alone, or the refusal names splits and the way out."""
+    alone = []
+    for number, name in enumerate((train, val)):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        (folder / name).write_bytes(FILES[name])
+        shardio_indexer.adopt(folder / name)
+        alone.append(list(shardio.open(folder)))
+    both = tmp_path / "both"
+    lay(both, train, val)
+    patterns = [f"{both}/train*", f"{both}/val*"]
+    if train == val or {train, val} in ALIKE:
+        report = shardio_indexer.adopt(patterns, split=SPLITS)
+        assert report.ok
+    else:
+        with pytest.raises(SchemaError, match=r"train: .*val: |val: .*train: ") as caught:
+            shardio_indexer.adopt(patterns, split=SPLITS)
+        assert not (both / "_shardio").exists()
+        assert "--into" in caught.value.advice
+        assert "--no-schema" in caught.value.advice
+        # Both ways out work.
+        for number, pattern in enumerate(patterns):
+            assert shardio_indexer.adopt(pattern, into=tmp_path / f"into{number}").ok
+            opened = shardio.open(tmp_path / f"into{number}", allow_roots={str(both): {}})
+            assert list(opened) == alone[number]
+        assert shardio_indexer.adopt(patterns, split=SPLITS, schema=False).ok
+        alone = [read_plain(name) for name in (train, val)]
+    assert [list(shardio.open(both, split=split)) for split in SPLITS] == alone
+
+
+def read_plain(name: str) -> list[object]:
+    """Return the records of a file as they are without a schema."""
+    from tests.indexer.shards import read_tfrecord
+
+    if name.endswith(".tar"):
+        return [{"__key__": "a", "cls": b"1"}]
+    if name.endswith(".tfrecord"):
+        return list(read_tfrecord(FILES[name]))
+    return FILES[name].decode().splitlines()
+
+
+@pytest.mark.parametrize("later", ["examples.tfrecord", "lines.jsonl"])
+def test_records_of_another_kind_do_not_lose_their_values_to_an_older_dataset(tmp_path, later) -> None:
+    """A dataset without a schema takes no records that would have one."""
+    (tmp_path / "val-samples.tar").write_bytes(FILES["samples.tar"])
+    shardio_indexer.adopt(tmp_path, split="val")
+    (tmp_path / f"train-{later}").write_bytes(FILES[later])
+    with pytest.raises(SchemaError, match="different kinds"):
+        shardio_indexer.adopt(tmp_path, split={"val": "val*", "train": "*"})
+    assert shardio.open(tmp_path).version == 1
+
+
+def test_a_schema_must_read_the_records_of_every_kind(tmp_path) -> None:
+    lay(tmp_path / "a", "examples.tfrecord", "samples.tar")
+    pattern = [f"{tmp_path}/a/*"]
+    with pytest.raises(SchemaError, match="'cls'"):
+        shardio_indexer.adopt(pattern, split=SPLITS, schema={"n": "int64", "cls": "int64"})
+    schema = {"n": Feature("int64", optional=True), "cls": Feature("int64", default=7)}
+    assert shardio_indexer.adopt(pattern, split=SPLITS, schema=schema).ok
+    assert list(shardio.open(tmp_path / "a", split="val")) == [{"__key__": "a", "n": None, "cls": 1}]
+    assert shardio.open(tmp_path / "a", split="train")[2] == {"n": 2, "cls": 7}
+
+
+@pytest.mark.parametrize("update", [False, True])
+def test_a_schema_is_corrected_by_one_new_version(tmp_path, update) -> None:
+    """A schema given for a known folder applies, as a new version; given again it changes nothing."""
+    (tmp_path / "x.tfrecord").write_bytes(EXAMPLES)
+    assert shardio_indexer.adopt(tmp_path).schema["data"].type == "jpeg"
+    wanted = Schema.parse(
+        {"n": Feature("int64", default=-1), "data": "bytes", "more": Feature("text", default="x")}
+    )
+    for _ in range(2):
+        report = shardio_indexer.adopt(tmp_path, schema=wanted, update=update)
+        assert (report.ok, report.version, report.known, report.adopted) == (True, 2, 1, 0)
+        assert report.schema == wanted
+    ds = shardio.open(tmp_path)
+    assert ds.schema == wanted
+    assert ds[1] == {"n": 1, "data": b"\xff\xd8\xff1", "more": "x"}
+    assert "more" not in shardio.open(tmp_path, version=1)[1]
+    assert shardio.verify(tmp_path).ok
+    # Narrower again: nothing that was stored depends on a schema here.
+    assert shardio_indexer.adopt(tmp_path, schema={"data": "jpeg"}).version == 3
+    assert shardio.open(tmp_path)[0] == {"data": b"\xff\xd8\xff0"}
+    assert shardio_indexer.adopt(tmp_path, schema=False).version == 4
+    assert isinstance(shardio.open(tmp_path)[0], bytes)
+    assert shardio_indexer.adopt(tmp_path).version == 4
+    report = shardio_indexer.adopt(tmp_path, schema={"n": "int64"})
+    assert report.version == 5
+    assert shardio.open(tmp_path)[2] == {"n": 2}
+
+
+def test_a_schema_and_new_shards_are_one_version(tmp_path) -> None:
+    (tmp_path / "a.tfrecord").write_bytes(EXAMPLES)
+    shardio_indexer.adopt(tmp_path)
+    (tmp_path / "b.tfrecord").write_bytes(EXAMPLES)
+    report = shardio_indexer.adopt(tmp_path, schema={"n": "int64"})
+    assert (report.version, report.adopted, report.known) == (2, 1, 1)
+    assert [value["n"] for value in shardio.open(tmp_path)] == [0, 1, 2, 0, 1, 2]
+
+
+def test_a_schema_that_does_not_read_what_is_there_changes_nothing(tmp_path) -> None:
+    (tmp_path / "x.tfrecord").write_bytes(EXAMPLES)
+    shardio_indexer.adopt(tmp_path)
+    for schema in ({"n": "text"}, {"absent": "int64"}):
+        with pytest.raises(SchemaError, match=next(iter(schema))):
+            shardio_indexer.adopt(tmp_path, schema=schema)
+    assert shardio.open(tmp_path).version == 1
+
+
+def test_text_becomes_json_when_every_line_is(tmp_path) -> None:
+    """Shards that were looked at as text are looked at again, to the last line."""
+    lines = [json.dumps({"n": n}) for n in range(5000)]
+    (tmp_path / "x.txt").write_text("\n".join(lines))
+    shardio_indexer.adopt(tmp_path / "x.txt")
+    assert shardio_indexer.adopt(tmp_path / "x.txt", schema={"value": "json"}).version == 2
+    assert shardio.open(tmp_path)[4999] == {"n": 4999}
+    (tmp_path / "y.txt").write_text("\n".join([*lines, "no json"]))
+    shardio_indexer.adopt(tmp_path / "y.txt", into=tmp_path / "y", schema=False)
+    with pytest.raises(SchemaError, match="row 5000"):
+        shardio_indexer.adopt(tmp_path / "y.txt", into=tmp_path / "y", schema={"value": "json"})
+
+
+def test_what_shardio_wrote_keeps_a_schema_that_can_follow(tmp_path) -> None:
+    """Beside adopted shards lie shards of our own: a new schema must read those too."""
+    with shardio.DatasetWriter(tmp_path, schema={"n": "int64", "data": "bytes"}) as out:
+        out.write({"n": 7, "data": b"x"})
+    (tmp_path / "more").mkdir()
+    (tmp_path / "more" / "x.tfrecord").write_bytes(EXAMPLES)
+    assert shardio_indexer.adopt(tmp_path / "more", into=tmp_path).ok
+    for schema in (False, {"n": "float32"}):
+        with pytest.raises(SchemaError):
+            shardio_indexer.adopt(tmp_path / "more", into=tmp_path, schema=schema)
+    schema = {"n": "int64", "name": Feature("text", default="?")}
+    assert shardio_indexer.adopt(tmp_path / "more", into=tmp_path, schema=schema).ok
+    assert [value["n"] for value in shardio.open(tmp_path)] == [7, 0, 1, 2]
+    assert shardio.open(tmp_path)[0]["name"] == "?"
+    assert shardio.verify(tmp_path).ok
+
+
+def test_the_command_line_says_all_that_a_feature_says(tmp_path, capsys) -> None:
+    (tmp_path / "x.tfrecord").write_bytes(EXAMPLES)
+    assert main([str(tmp_path)]) == 0
+    schema = '{"n": {"type": "int64", "default": -1}, "name": {"type": "text", "optional": true}}'
+    assert main([str(tmp_path), "--schema", schema, "--json"]) == 0
+    report = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert report["schema"] == json.loads(schema)
+    wanted = {"n": Feature("int64", default=-1), "name": Feature("text", optional=True)}
+    assert dict(shardio.open(tmp_path).schema) == wanted
+    assert main([str(tmp_path), "--schema", '{"n": {"type": "int65"}}']) == 2
+    assert "feature 'n'" in capsys.readouterr().err
+    assert main([str(tmp_path), "--schema", '{"n": null}']) == 2
+    assert "'n'" in capsys.readouterr().err
+    assert main([str(tmp_path), "--encoding", "tensors"]) == 2
+    assert main([str(tmp_path), "--schema", '{"n": "int64"}', "--encoding", "tensors"]) == 1
+
+
+def test_sequence_examples_by_the_command_line(tmp_path) -> None:
+    value = {"context": {"id": 3}, "feature_lists": {"frame": [b"a", b"b"]}}
+    (tmp_path / "x.tfrecord").write_bytes(tfrecord([codecs.encode_sequence_example(value)]))
+    schema = '{"context": {"id": "int64"}, "feature_lists": {"frame": "bytes"}}'
+    assert main([str(tmp_path), "--schema", schema]) == 0
+    assert shardio.open(tmp_path)[0] == value
