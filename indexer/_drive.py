@@ -1,30 +1,21 @@
-"""Shards handed out to processes, outcomes as they come; a bounded number under way.
-
-Any executor of `concurrent.futures` will do: a process pool of our own, Dask, MPI, `RayExecutor` of
-`shardio.parallel`.
-"""
+"""Shards cut into jobs that run in processes; every shard has an outcome, also where its worker was lost."""
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import functools
-import itertools
-import multiprocessing
-import os
 import pickle
-import signal
-import sys
-from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from shardio.errors import StorageError
+from shardio.parallel import JobRunner, LostJob, check_workers
 from shardio.storage import connect
 from shardio_indexer._shard import Outcome, Shard, index_shard
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
+    from concurrent.futures import Executor
 
     from shardio.storage import Store
     from shardio_indexer._scan import ScanOptions
@@ -34,8 +25,6 @@ __all__ = ["Job", "run_jobs"]
 # One job is so much: a process's clients serve many small shards, and a kill loses little.
 _JOB_SHARDS = 16
 _JOB_BYTES = 64 << 20
-_AHEAD = 1024
-_PR_SET_PDEATHSIG = 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,70 +90,35 @@ def run_jobs(
     Args:
         job: all of it.
         executor: where to work; None for a process pool of our own, or here where that is not worth while.
-        workers: processes of that pool; None for one a processor. 1 works here.
+        workers: processes of that pool; None for one per processor. 1 works here.
         show: called with the number of bytes done.
     """
     jobs = job.cut()
-    workers = workers or os.cpu_count() or 1
+    check_workers(workers, executor)
     if executor is None and (workers == 1 or len(jobs) < 2):
         for one in jobs:
             yield from one.run(show)
         return
-    if executor is not None:
-        yield from _run_on(executor, jobs, show)
-        return
-    pool = ProcessPoolExecutor(min(workers, len(jobs)), initializer=_begin_worker, initargs=(os.getpid(),))
-    try:
-        yield from _run_on(pool, jobs, show)
-    except BaseException:
-        _kill(pool)
-        raise
-    finally:
-        pool.shutdown(wait=True, cancel_futures=True)
+    # `Job.run` raises nothing of its own: engines raise errors of many kinds when they lose a worker.
+    runner: JobRunner[Job, list[Outcome]] = JobRunner(
+        Job.run, executor=executor, workers=workers, keep_going=True
+    )
+    with contextlib.closing(runner.run(jobs)) as results:
+        for one, result in results:
+            outcomes = _lost(one, result) if isinstance(result, LostJob) else result
+            if show is not None:
+                show(sum(outcome.shard.size for outcome in outcomes))
+            yield from outcomes
 
 
-def _run_on(executor: Executor, jobs: Sequence[Job], show: Callable[[int], None] | None) -> Iterator[Outcome]:
-    todo = iter(jobs)
-    waiting: dict[Future[list[Outcome]], Job] = {}
-    try:
-        while True:
-            for job in itertools.islice(todo, _AHEAD - len(waiting)):
-                waiting[executor.submit(_run_job, job)] = job
-            if not waiting:
-                return
-            for future in wait(waiting, return_when=FIRST_COMPLETED).done:
-                outcomes = _result(future, waiting.pop(future))
-                if show is not None:
-                    show(sum(outcome.shard.size for outcome in outcomes))
-                yield from outcomes
-    except BrokenExecutor as error:
-        # Nothing can be submitted any more: what was under way and what was not begun is named.
-        for job in (*waiting.values(), *todo):
-            yield from _lost(job, error)
-    finally:
-        for future in waiting:
-            future.cancel()
-
-
-def _run_job(job: Job) -> list[Outcome]:
-    return job.run()
-
-
-def _result(future: Future[list[Outcome]], job: Job) -> list[Outcome]:
-    try:
-        return future.result()
-    except Exception as error:  # noqa: BLE001 - engines raise errors of their own when a worker is lost
-        return _lost(job, error)
-
-
-def _lost(job: Job, error: Exception) -> list[Outcome]:
+def _lost(job: Job, lost: LostJob) -> list[Outcome]:
     return [
         Outcome(
             shard,
             error=StorageError(
                 "the worker that indexed this shard was lost",
                 url=shard.url,
-                found=f"{type(error).__name__}: {error}",
+                found=f"{type(lost.error).__name__}: {lost.error}",
                 advice="it may have been out of memory; run it again, what is done is kept",
             ),
         )
@@ -180,20 +134,3 @@ def _store(url: str, frozen: str) -> Store:
 
 def _frozen(options: Mapping[str, Any] | None) -> str:
     return pickle.dumps(dict(options) if options else None).hex()
-
-
-def _begin_worker(parent: int) -> None:
-    """End with the parent, however that ends, and leave Ctrl-C to it."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    if sys.platform == "linux":
-        with contextlib.suppress(OSError, AttributeError):
-            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
-        # Of a fork server the parent is that server; a child of our own may have come too late to hear.
-        if multiprocessing.get_start_method() == "fork" and os.getppid() != parent:
-            os._exit(1)
-
-
-def _kill(pool: ProcessPoolExecutor) -> None:
-    for process in list((getattr(pool, "_processes", None) or {}).values()):
-        with contextlib.suppress(OSError, ValueError):
-            process.kill()

@@ -17,7 +17,7 @@ from shardio.convert._splits import Splitter
 from shardio.convert._worker import ConvertWorker
 from shardio.errors import FormatError, NotFoundError
 from shardio.metadata import Schema
-from shardio.parallel import local_executor, write_dataset
+from shardio.parallel import write_dataset
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -167,9 +167,10 @@ def convert_dataset(  # noqa: PLR0913 - the options are the public contract
     pieces, odd = _contents(opened, on_error, _shown(source))
     settled, notes = settle(opened, pieces, schema, encoding, lenient=on_error == "skip")
     worker = ConvertWorker(opened, settled, splitter, on_error, _dropped(schema))
-    own = None if executor is not None else _executor(pieces, workers)
+    if workers is None and executor is None and sum(piece.size for piece in pieces) < _SMALL:
+        workers = 1
     report = write_dataset(
-        url, pieces, worker, schema=settled, executor=executor or own, session=session, mode=mode,
+        url, pieces, worker, schema=settled, executor=executor, workers=workers, session=session, mode=mode,
         tasks=_tasks(pieces), shuffle=shuffle, progress=progress, storage_options=storage_options,
         metadata={**opened.metadata(), **dict(metadata or {})}, **writer,
     )  # fmt: skip
@@ -217,12 +218,6 @@ def _dropped(schema: Any) -> frozenset[str] | None:
     if isinstance(schema, Schema):
         return None
     return frozenset(name for name, wanted in (schema or {}).items() if wanted is None)
-
-
-def _executor(pieces: Sequence[Piece], workers: int | None) -> Any:
-    if workers is not None:
-        return local_executor(workers)
-    return local_executor(1) if sum(piece.size for piece in pieces) < _SMALL else None
 
 
 def _tasks(pieces: Sequence[Piece]) -> int:

@@ -6,7 +6,7 @@ commits once.  Works on any `concurrent.futures.Executor` (processes, Dask, MPI)
 
 from __future__ import annotations
 
-from shardio.parallel._inline import InlineExecutor, local_executor
+from shardio.parallel._jobs import InlineExecutor, JobRunner, LostJob, check_workers
 from shardio.parallel._marks import Encoded, LeftOut
 from shardio.parallel._progress import Progress, ProgressPrinter
 from shardio.parallel._ray import RayExecutor
@@ -18,11 +18,13 @@ __all__ = [
     "Encoded",
     "FailedItem",
     "InlineExecutor",
+    "JobRunner",
     "LeftOut",
+    "LostJob",
     "Progress",
     "ProgressPrinter",
     "RayExecutor",
     "WriteReport",
-    "local_executor",
+    "check_workers",
     "write_dataset",
 ]

@@ -33,10 +33,10 @@ class _StoppedError(BaseException):
     """The driver wants no more of this task; not an `Exception`, which callers' functions may catch."""
 
 
-def make_pool() -> ProcessPoolExecutor:
-    """Return a pool of one worker per processor, of the kind that this Python makes by default."""
+def make_pool(workers: int | None = None) -> ProcessPoolExecutor:
+    """Return a pool of so many workers (None: one per processor), started the way this Python does."""
     parent = os.getpid() if get_start_method() == "fork" else 0
-    return ProcessPoolExecutor(initializer=_begin_worker, initargs=(parent,))
+    return ProcessPoolExecutor(workers, initializer=_begin_worker, initargs=(parent,))
 
 
 def stop_pool(pool: ProcessPoolExecutor) -> None:

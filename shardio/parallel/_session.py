@@ -51,12 +51,14 @@ class HowToRun:
 
     Attributes:
         executor: where; None for a process pool.
+        workers: processes of that pool; None for one per processor, 1 for this process itself.
         tasks: how many; None for as many as suit.
         on_error: "raise" or "skip".
         progress: True to print it, or a function of a `Progress`.
     """
 
     executor: Executor | None = None
+    workers: int | None = None
     tasks: int | None = None
     on_error: str = "raise"
     progress: bool | Callable[[Progress], None] = False
@@ -112,7 +114,8 @@ def write_session(
     done = complete_tasks(catalog, name) if session is not None else set()
     printer = ProgressPrinter() if how.progress is True else None
     show = printer if how.progress is True else how.progress or None
-    driver = Driver(TaskSpec(url, name, function, writer, how.on_error, encoded), how.executor, show)
+    spec = TaskSpec(url, name, function, writer, how.on_error, encoded)
+    driver = Driver(spec, how.executor, show, workers=how.workers)
     committing = False
     try:
         driver.run(cut, done)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from shardio.metadata import check_tasks
+from shardio.parallel._jobs import check_workers
 from shardio.parallel._session import HowToRun, WriteReport, write_session
 from shardio.parallel._shuffle import write_shuffled
 from shardio.storage import url_text
@@ -29,6 +30,7 @@ def write_dataset(  # noqa: PLR0913 - the options are the public contract
     *,
     schema: Mapping[str, Any] | Schema | RecordCodec | None = None,
     executor: Executor | None = None,
+    workers: int | None = None,
     session: str | None = None,
     ordered: bool = False,
     mode: str = "create",
@@ -54,6 +56,7 @@ def write_dataset(  # noqa: PLR0913 - the options are the public contract
         schema: as for `DatasetWriter`.
         executor: any `concurrent.futures.Executor`: a process pool (default), `dask.distributed`'s
             `Client.get_executor()`, `mpi4py.futures.MPIPoolExecutor`, `shardio.parallel.RayExecutor`.
+        workers: processes of the default pool; None for one per processor, 1 for this process itself.
         session: the caller's own id of this write, by which a rerun continues; items, `fn` and `tasks` must
             be the same then.
         ordered: promise that records stand in the order of their items; they do in any case, unless
@@ -94,11 +97,12 @@ def write_dataset(  # noqa: PLR0913 - the options are the public contract
         >>> int(shardio.open(url)[7]["square"])
         49
     """
+    check_workers(workers, executor)
     options = {"schema": schema, "mode": mode, "storage_options": storage_options, **writer}
     _check(ordered=ordered, tasks=tasks, shuffle=shuffle, on_error=on_error, session=session, writer=options)
     if spool_dir is not None:
         options["spool_dir"] = spool_dir
-    how = HowToRun(executor=executor, tasks=tasks, on_error=on_error, progress=progress)
+    how = HowToRun(executor=executor, workers=workers, tasks=tasks, on_error=on_error, progress=progress)
     if shuffle is not None:
         return write_shuffled(
             url_text(url), items, fn, seed=shuffle, session=session, how=how, writer=options

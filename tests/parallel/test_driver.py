@@ -54,12 +54,12 @@ def test_a_lost_task_is_run_again(tmp_path, loss, after) -> None:
 
 def test_a_task_lost_too_often_ends_the_write(tmp_path) -> None:
     class Cursed(Losing):
-        def submit(self, fn, /, spec, part):
+        def submit(self, fn, /, part):
             if part.task == 2:
                 future: Future = Future()
                 future.set_exception(KilledWorker("gone"))
                 return future
-            return super().submit(fn, spec, part)
+            return super().submit(fn, part)
 
     with (
         Cursed() as executor,

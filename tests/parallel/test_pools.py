@@ -1,0 +1,112 @@
+"""One law for all who start processes: none outlives its parent, and a worker that dies costs only time.
+
+Each caller is a program of its own, because it is killed.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+import shardio
+from tests.parallel.programs import ROOT, wait_until, wait_until_gone, workers_of
+
+# Each program takes two folders: where its processes leave a file with their number, and where the
+# dataset goes.  A worker that finds a file "hang" waits; one that finds "die" removes it and is killed.
+AT_WORK = """
+import multiprocessing, os, signal, sys, time
+from pathlib import Path
+
+def at_work():
+    folder = Path(sys.argv[1])
+    (folder / str(os.getpid())).touch()
+    if multiprocessing.parent_process() is None:
+        return
+    while (folder / "hang").exists():
+        time.sleep(0.05)
+    try:
+        (folder / "die").unlink()
+    except FileNotFoundError:
+        return
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+PROGRAMS = {
+    "write": """
+import shardio
+def number(n):
+    at_work()
+    return {"n": n}
+shardio.write_dataset(sys.argv[2], range(8), number, schema={"n": "int64"}, workers=WORKERS)
+""",
+    "convert": """
+import shardio
+def number(line):
+    at_work()
+    return {"n": line}
+options = {"kind": "list", "schema": {"n": "int64"}, "workers": WORKERS}
+shardio.convert_dataset(list(range(8)), sys.argv[2], process=number, **options)
+""",
+    "adopt": """
+import shardio_indexer
+from shardio_indexer import _drive
+Path(sys.argv[2]).mkdir()
+for n in range(64):
+    (Path(sys.argv[2]) / f"{n}.txt").write_text(f"{n}\\n")
+index_shard = _drive.index_shard
+def index(*arguments, **options):
+    at_work()
+    return index_shard(*arguments, **options)
+_drive.index_shard = index
+shardio_indexer.adopt(sys.argv[2] + "/*.txt", workers=WORKERS)
+""",
+}
+
+
+def program(name: str, workers: int | None, marks: Path, url: Path) -> subprocess.Popen:
+    text = AT_WORK + PROGRAMS[name].replace("WORKERS", repr(workers))
+    script = marks.parent / "program.py"
+    script.write_text(text, encoding="utf-8")
+    return subprocess.Popen([sys.executable, script, marks, url], cwd=ROOT, stderr=subprocess.PIPE, text=True)
+
+
+@pytest.fixture
+def marks(tmp_path) -> Path:
+    (tmp_path / "marks").mkdir()
+    return tmp_path / "marks"
+
+
+# A small source is converted without processes unless the caller asks for them.
+@pytest.mark.parametrize(
+    ("name", "workers"), [("write", None), ("write", 2), ("convert", 2), ("adopt", None), ("adopt", 2)]
+)
+def test_no_worker_outlives_a_killed_parent(tmp_path, marks, name, workers) -> None:
+    (marks / "hang").touch()
+    with program(name, workers, marks, tmp_path / "ds") as process:
+        wait_until(lambda: {path.name for path in marks.iterdir()} - {"hang", str(process.pid)})
+        children: list[psutil.Process] = workers_of(process)
+        assert children
+        process.kill()
+        process.wait()
+        wait_until_gone(children)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_worker_that_is_killed_costs_only_time(tmp_path, marks, name) -> None:
+    (marks / "die").touch()
+    with program(name, 2, marks, tmp_path / "ds") as process:
+        _, err = process.communicate(timeout=100)
+    assert process.returncode == 0, err
+    assert not (marks / "die").exists(), "a worker was killed"
+    assert len(shardio.open(tmp_path / "ds")) == (64 if name == "adopt" else 8)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_one_worker_is_the_caller_itself(tmp_path, marks, name) -> None:
+    with program(name, 1, marks, tmp_path / "ds") as process:
+        process.communicate(timeout=100)
+    assert process.returncode == 0
+    assert [int(path.name) for path in marks.iterdir()] == [process.pid]
