@@ -8,6 +8,9 @@ call (`SchemaError`, `ResumeError`, `UnsafeNameError`).  Plain mistakes of the c
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from itertools import islice
 from typing import Any
 
 __all__ = [
@@ -27,6 +30,38 @@ __all__ = [
 ]
 
 _PLACES = ("url", "shard", "row", "start", "stop")
+# What stands in a file may be of any length; a message is read by people, and sent from process to process.
+_LONGEST_TEXT = 4096
+_LONGEST_SIDE = 1024
+_MOST_ITEMS = 64
+
+
+def _cut(text: str, longest: int) -> str:
+    if len(text) <= longest:
+        return text
+    end = f" ... ({len(text)} characters)"
+    return text[: longest - len(end)] + end
+
+
+def _bounded(value: object) -> object:
+    """Return a side of a disagreement as it is, or where that is long, a text that shows its beginning."""
+    if isinstance(value, str):
+        return _cut(value, _LONGEST_SIDE)
+    if isinstance(value, int):
+        # Python refuses to print integers of more than 4,300 digits.
+        return value if value.bit_length() <= 1024 else f"an integer of {value.bit_length()} bits"
+    if isinstance(value, bytes | bytearray | memoryview):
+        short = bytes(value[:_LONGEST_SIDE])
+        return value if len(value) <= _LONGEST_SIDE // 4 else _cut(f"{short!r}, {len(value)} bytes", 1024)
+    if isinstance(value, Sequence | AbstractSet | Mapping):
+        items = list(islice(value.items() if isinstance(value, Mapping) else value, _MOST_ITEMS))
+        shown = [_bounded(item) for item in items]
+        if len(value) == len(items) and all(a is b for a, b in zip(items, shown, strict=True)):
+            text = str(value)
+            return value if len(text) <= _LONGEST_SIDE else _cut(text, _LONGEST_SIDE)
+        inside = ", ".join(item if isinstance(item, str) else repr(item) for item in shown)
+        return f"{_cut(inside, _LONGEST_SIDE - 64)} ({len(value)} items)"
+    return value
 
 
 def _rebuild(cls: type[ShardioError], what: str, fields: dict[str, Any]) -> ShardioError:
@@ -44,6 +79,8 @@ class ShardioError(Exception):
         start, stop: half-open byte range `[start, stop)` in the object, or None.
         expected, found: the two sides of the disagreement, or None.
         advice: what to do next, or None.
+
+    Texts longer than some thousand characters are cut, so that no file decides how long a message gets.
     """
 
     def __init__(
@@ -59,15 +96,15 @@ class ShardioError(Exception):
         found: object = None,
         advice: str | None = None,
     ) -> None:
-        self.what = what
-        self.url = url
-        self.shard = shard
+        self.what = what = _cut(what, _LONGEST_TEXT)
+        self.url = None if url is None else _cut(str(url), _LONGEST_TEXT)
+        self.shard = None if shard is None else _cut(shard, _LONGEST_TEXT)
         self.row = row
         self.start = start
         self.stop = stop
-        self.expected = expected
-        self.found = found
-        self.advice = advice
+        self.expected = _bounded(expected)
+        self.found = _bounded(found)
+        self.advice = None if advice is None else _cut(advice, _LONGEST_TEXT)
         super().__init__(what)
 
     def __str__(self) -> str:

@@ -20,11 +20,14 @@ class Limits:
         record: payload of one record; at most 2^32 - 17, so that its frame fits a u32 column.
         block: stored and decoded bytes of a block of several records; a block of one record may be larger.
         zstd_window: window that a Zstandard frame may ask for.
-        manifest: manifest, list of shards, receipt and deletion sidecar, each.
+        manifest: manifest, list of shards, receipt, deletion sidecar and header of an index, each.
         index: one sidecar index.
         metadata: the free metadata of a dataset, as JSON.
         shards: number of shards in a dataset.
         rows: number of records in a dataset.
+        messages: protobuf messages in a manifest, receipt or header of an index, at any depth: lists, splits,
+            schemas, features, merged sessions, gaps.
+        items: strings or numbers in one repeated field of a manifest; in a list of shards it is `shards`.
     """
 
     record: int = 1 << 30
@@ -35,6 +38,8 @@ class Limits:
     metadata: int = 1 << 20
     shards: int = 10**6
     rows: int = 1 << 40
+    messages: int = 1 << 18
+    items: int = 1 << 21
 
     def __post_init__(self) -> None:
         """Refuse limits that no column could hold."""

@@ -197,7 +197,14 @@ def _read_header(data: Buffer, url: str | None, limits: Limits) -> tuple[ShardIn
     from shardio.metadata._index_checks import parse_header
 
     stop = read_head_bytes(data, url=url)
-    if stop > min(len(data), limits.index):
+    if stop - PREFIX.size > limits.manifest:
+        raise FormatError(
+            "the header of an index is over the limit",
+            url=url,
+            expected=f"at most {limits.manifest} bytes",
+            found=f"{stop - PREFIX.size} bytes",
+        )
+    if stop > len(data):
         raise FormatError(
             "an index is cut short in its header", url=url, expected=f"{stop} bytes", found=len(data)
         )
@@ -211,7 +218,7 @@ def _read_header(data: Buffer, url: str | None, limits: Limits) -> tuple[ShardIn
             expected=f"{expected:#010x}",
             found=f"{found:#010x}",
         )
-    return parse_header(header_bytes, url=url), stop
+    return parse_header(header_bytes, url=url, limits=limits), stop
 
 
 def _read_columns(

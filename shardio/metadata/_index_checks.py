@@ -8,11 +8,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
-from google.protobuf.message import DecodeError
 
 from shardio.errors import FormatError
 from shardio.format import Compression, Framing, RecordCrc
 from shardio.metadata._features import INDEX_FEATURES, check_version
+from shardio.metadata._wire import parse
 from shardio.v1.index_pb2 import ShardIndex
 
 if TYPE_CHECKING:
@@ -27,12 +27,9 @@ __all__ = ["check_head", "parse_header"]
 Violation: TypeAlias = tuple[str, object, object]
 
 
-def parse_header(data: bytes, *, url: str | None) -> ShardIndex:
+def parse_header(data: bytes, *, url: str | None, limits: Limits) -> ShardIndex:
     """Return the header's message; its CRC has been compared."""
-    try:
-        header = ShardIndex.FromString(data)
-    except DecodeError as error:
-        raise FormatError("the header of an index does not parse", url=url, found=str(error)) from error
+    header = parse(ShardIndex, data, what="header of an index", url=url, limits=limits)
     # Before anything else, for a newer version may know other kinds.
     check_version(
         header.format_version, header.critical_features, INDEX_FEATURES, what="shard index", url=url

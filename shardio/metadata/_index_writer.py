@@ -16,6 +16,7 @@ from shardio import kernels
 from shardio.format import Compression, Framing, RecordCrc
 from shardio.metadata._features import FORMAT_VERSION
 from shardio.metadata._index import ALIGN, COLUMN_DTYPES, COLUMNS, DTYPES, END, MAGIC, PREFIX
+from shardio.metadata._wire import check_counts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -223,6 +224,7 @@ def _head(
         )
     _settle(header, lambda: _offsets(header))
     body = header.SerializeToString(deterministic=True)
+    check_counts(type(header), body, what="header of an index")  # what could not be read must not be written
     parts: list[Buffer] = [PREFIX.pack(MAGIC, len(body), kernels.crc32c(body)), body]
     size = PREFIX.size + len(body)
     for entry in header.columns:

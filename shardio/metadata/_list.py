@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from google.protobuf.message import DecodeError
 
 from shardio.errors import FormatError, ShardioError
 from shardio.format import DEFAULT_LIMITS, Compression, Framing, Limits
@@ -13,6 +12,7 @@ from shardio.metadata._features import FORMAT_VERSION, MANIFEST_FEATURES, check_
 from shardio.metadata._names import check_foreign_key, check_key, check_split
 from shardio.metadata._sealed import seal, unseal
 from shardio.metadata._table import ShardTable
+from shardio.metadata._wire import parse
 from shardio.v1.manifest_pb2 import ShardList
 
 if TYPE_CHECKING:
@@ -37,10 +37,7 @@ def parse_list(
         FormatError, UnsupportedVersionError, UnsafeNameError: the list is damaged, newer or hostile.
     """
     payload, digest = unseal(data, what=_WHAT, url=url)
-    try:
-        message = ShardList.FromString(payload)
-    except DecodeError as error:
-        raise FormatError(f"a {_WHAT} does not parse", url=url, found=str(error)) from error
+    message = parse(ShardList, payload, what=_WHAT, url=url, limits=limits, items=limits.shards)
     try:
         return table_from_message(message, limits=limits), digest
     except ShardioError as error:

@@ -8,8 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from google.protobuf.message import DecodeError
-
 from shardio.errors import FormatError, UnsafeNameError
 from shardio.format import DEFAULT_LIMITS, Limits
 from shardio.metadata._features import FORMAT_VERSION, MANIFEST_FEATURES, check_version
@@ -18,6 +16,7 @@ from shardio.metadata._names import check_foreign_key, check_key, check_session,
 from shardio.metadata._schema import Schema
 from shardio.metadata._sealed import seal, unseal
 from shardio.metadata._table import SplitTotals
+from shardio.metadata._wire import check_counts, parse
 from shardio.v1 import manifest_pb2 as pb
 
 if TYPE_CHECKING:
@@ -137,7 +136,9 @@ def seal_manifest(manifest: Manifest) -> tuple[bytes, bytes]:
         message.expiry.expired_versions.extend(manifest.expiry.expired_versions)
         message.expiry.abandoned_sessions.extend(manifest.expiry.abandoned_sessions)
         message.expiry.doomed_keys.extend(manifest.expiry.doomed_keys)
-    return seal(message.SerializeToString(deterministic=True))
+    payload = message.SerializeToString(deterministic=True)
+    check_counts(pb.Manifest, payload, what=_WHAT)  # what could not be read must not be written
+    return seal(payload)
 
 
 def parse_manifest(
@@ -155,10 +156,7 @@ def parse_manifest(
         FormatError, UnsupportedVersionError, UnsafeNameError: damaged, newer or hostile.
     """
     payload, digest = unseal(data, what=_WHAT, url=url)
-    try:
-        message = pb.Manifest.FromString(payload)
-    except DecodeError as error:
-        raise FormatError("a manifest does not parse", url=url, found=str(error)) from error
+    message = parse(pb.Manifest, payload, what=_WHAT, url=url, limits=limits)
     check_version(message.format_version, message.critical_features, MANIFEST_FEATURES, what=_WHAT, url=url)
     if message.version != version:
         raise FormatError(

@@ -50,8 +50,14 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f\\]")
 _DRIVE = re.compile(r".:", re.DOTALL)
 _MAX_COMPONENTS = 8
 _MAX_TASKS = 10**6  # as many as a dataset may have shards
+_MAX_FOREIGN = 4096  # no filesystem and no bucket takes longer ones
+_MAX_SHOWN = 200
 _RANDOM_SESSION = "auto."
 _RECEIPT = re.compile(r"_shardio/sessions/([^/]+)/([0-9]+)-([0-9a-f]+)(?:-([0-9]+))?\.receipt\Z")
+
+
+def _shown(name: object) -> str:
+    return repr(name[:_MAX_SHOWN]) if isinstance(name, str) else repr(name)
 
 
 def check_key(key: str) -> str:
@@ -60,7 +66,7 @@ def check_key(key: str) -> str:
     if len(parts) > _MAX_COMPONENTS or not all(_COMPONENT.match(part) for part in parts):
         raise UnsafeNameError(
             "a key could leave the dataset or be misread",
-            found=repr(key[:200]),
+            found=_shown(key),
             expected=f"at most {_MAX_COMPONENTS} components of letters, digits and ._=-, none beginning with "
             "one of .=-",
         )
@@ -73,9 +79,15 @@ def check_foreign_key(key: str) -> str:
     if any(part in ("", ".", "..") for part in parts) or _CONTROL.search(key) or _DRIVE.match(key):
         raise UnsafeNameError(
             "the key of an adopted shard could leave its root",
-            found=repr(key[:200]),
+            found=_shown(key),
             expected="a relative path without empty, . and .. components, control characters, backslashes "
             "and a drive letter",
+        )
+    if len(key) > _MAX_FOREIGN // 4 and len(key.encode("utf-8", "surrogateescape")) > _MAX_FOREIGN:
+        raise UnsafeNameError(
+            "the key of an adopted shard is too long",
+            found=f"{len(key)} characters, {_shown(key)} ...",
+            expected=f"at most {_MAX_FOREIGN} bytes",
         )
     return key
 
@@ -85,7 +97,7 @@ def check_split(name: str) -> str:
     if not isinstance(name, str) or not _SPLIT.match(name) or name == "all":
         raise UnsafeNameError(
             "not a name for a split",
-            found=repr(name),
+            found=_shown(name),
             expected='letters, digits and ._=-, at most 64, beginning with a letter or digit, and not "all"',
         )
     return name
@@ -96,7 +108,7 @@ def check_session(name: str) -> str:
     if not isinstance(name, str) or not _SESSION.match(name):
         raise UnsafeNameError(
             "not a name for a session",
-            found=repr(name),
+            found=_shown(name),
             expected="letters, digits and ._-, at most 64, beginning with a letter or digit",
         )
     return name

@@ -11,8 +11,6 @@ import struct
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from google.protobuf.message import DecodeError
-
 from shardio.errors import FormatError, UnsafeNameError
 from shardio.format import DEFAULT_LIMITS, Limits
 from shardio.metadata._features import FORMAT_VERSION, MANIFEST_FEATURES, check_version
@@ -21,6 +19,7 @@ from shardio.metadata._list import table_from_message, table_to_message
 from shardio.metadata._names import check_session, check_split
 from shardio.metadata._schema import Schema
 from shardio.metadata._sealed import seal, unseal
+from shardio.metadata._wire import parse
 from shardio.v1 import manifest_pb2 as pb
 
 if TYPE_CHECKING:
@@ -102,10 +101,7 @@ def parse_receipt(data: bytes, *, url: str | None = None, limits: Limits = DEFAU
         FormatError, UnsupportedVersionError, UnsafeNameError: damaged, newer or hostile.
     """
     payload, _ = unseal(data, what=_WHAT, url=url)
-    try:
-        message = pb.Receipt.FromString(payload)
-    except DecodeError as error:
-        raise FormatError("a receipt does not parse", url=url, found=str(error)) from error
+    message = parse(pb.Receipt, payload, what=_WHAT, url=url, limits=limits, items=limits.shards)
     check_version(message.format_version, (), MANIFEST_FEATURES, what=_WHAT, url=url)
     try:
         table = table_from_message(message.shards, limits=limits)

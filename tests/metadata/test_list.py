@@ -168,7 +168,7 @@ def test_other_limits():
     broken("past its split names", split=[0, 2])
     broken("names a split twice", split_names=["a", "a"])
     broken("newer shardio", error=UnsupportedVersionError, format_version=2)
-    with pytest.raises(FormatError, match="1 shards"):
+    with pytest.raises(FormatError, match="at most 1 items of"):
         parse_list(sealed(list_message()), limits=Limits(shards=1))
     with pytest.raises(FormatError, match="19 rows"):
         parse_list(sealed(list_message()), limits=Limits(rows=19))

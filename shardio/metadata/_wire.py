@@ -1,0 +1,202 @@
+"""Protobuf messages counted before they are parsed.
+
+A parser makes an object of some dozens of bytes of what takes two in a file, so an object of 60 MB can cost
+gigabytes.  `parse` walks the wire format once, builds nothing, and refuses what holds more messages or items
+than a file of shardio's may; only then the message is parsed.
+https://protobuf.dev/programming-guides/encoding/
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar, cast
+
+import numpy as np
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import DecodeError, Message
+
+from shardio.errors import FormatError
+from shardio.format import DEFAULT_LIMITS, Limits
+
+if TYPE_CHECKING:
+    from google.protobuf.descriptor import Descriptor
+
+__all__ = ["check_counts", "parse"]
+
+M = TypeVar("M", bound=Message)
+
+_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+_SIZES = {_FIXED64: 8, _FIXED32: 4}
+_FIXED_TYPES = {
+    FieldDescriptor.TYPE_FIXED32: 4,
+    FieldDescriptor.TYPE_SFIXED32: 4,
+    FieldDescriptor.TYPE_FLOAT: 4,
+    FieldDescriptor.TYPE_FIXED64: 8,
+    FieldDescriptor.TYPE_SFIXED64: 8,
+    FieldDescriptor.TYPE_DOUBLE: 8,
+}
+# Of all fields together, known or not: what bounds the time of the walk.
+_MOST_FIELDS_PER_ITEM = 4
+_FEW_FIELDS = 4096
+
+
+def parse(
+    kind: type[M],
+    data: bytes,
+    *,
+    what: str,
+    url: str | None = None,
+    limits: Limits = DEFAULT_LIMITS,
+    items: int | None = None,
+) -> M:
+    """Return the message that some bytes hold, after `check_counts`.
+
+    Raises:
+        FormatError: they hold too much, or no such message.
+    """
+    check_counts(kind, data, what=what, url=url, limits=limits, items=items)
+    try:
+        return kind.FromString(data)
+    except DecodeError as error:
+        raise FormatError(f"a {what} does not parse", url=url, found=str(error)) from error
+
+
+def check_counts(
+    kind: type[Message],
+    data: bytes,
+    *,
+    what: str,
+    url: str | None = None,
+    limits: Limits = DEFAULT_LIMITS,
+    items: int | None = None,
+) -> None:
+    """Count messages and items in the bytes of a message.
+
+    Args:
+        kind: of the message.
+        data: its bytes.
+        what: what it is, for messages.
+        url: where it lies, for messages.
+        limits: `messages` in all, at any depth; `items` of one repeated field, in all messages together.
+        items: in the place of `limits.items`.
+
+    Raises:
+        FormatError: there are more, or the bytes are no message.
+    """
+    items = limits.items if items is None else items
+    try:
+        _Counter(data, limits.messages, items).walk(0, len(data), cast("Descriptor", kind.DESCRIPTOR))
+    except _TooManyError as error:
+        name, most = error.args
+        raise FormatError(
+            f"a {what} holds more than it may",
+            url=url,
+            expected=f"at most {most} {name}",
+            found="more",
+            advice="if you trust it, raise `messages` or `items` of the limits",
+        ) from None
+    except _BrokenError as error:
+        raise FormatError(f"a {what} does not parse", url=url, found=str(error)) from None
+
+
+class _TooManyError(Exception):
+    """Name of what is too many, and how many there may be."""
+
+
+class _BrokenError(Exception):
+    """The bytes are no protobuf message."""
+
+
+class _Counter:
+    """One walk over the bytes of a message."""
+
+    def __init__(self, data: bytes, messages: int, items: int) -> None:
+        self._data = data
+        self._most_messages = messages
+        self._most_items = items
+        self._messages = self._fields = 0
+        self._items: dict[str, int] = {}
+
+    def walk(self, place: int, stop: int, message: Descriptor) -> None:
+        """Count what lies in a message; messages of shardio are nested a few deep, and by no recursion."""
+        data = self._data
+        most_fields = _FEW_FIELDS + _MOST_FIELDS_PER_ITEM * self._most_items
+        fields = _fields(message)
+        while place < stop:
+            tag = data[place]
+            place += 1
+            if tag > 127:
+                tag, place = self._varint(place - 1, stop)
+            wire = tag & 7
+            if wire == _BYTES:
+                size, place = self._varint(place, stop)
+                start, place = place, place + size
+            elif wire == _VARINT:
+                start = place
+                _, place = self._varint(place, stop)
+            elif wire in _SIZES:
+                start, place = place, place + _SIZES[wire]
+            else:
+                raise _BrokenError(f"wire type {wire} at byte {place - 1}")
+            if place > stop:
+                raise _BrokenError(f"a field ends after byte {stop}")
+            self._fields += 1
+            if self._fields > most_fields:
+                raise _TooManyError("fields", most_fields)
+            facts = fields.get(tag >> 3)
+            if facts is None:
+                continue
+            name, nested, packed = facts
+            if nested is not None and wire == _BYTES:
+                self._messages += 1
+                if self._messages > self._most_messages:
+                    raise _TooManyError("messages", self._most_messages)
+                self.walk(start, place, nested)
+            elif name is not None:
+                count = self._items.get(name, 0)
+                count += self._packed(start, place, packed) if packed is not None and wire == _BYTES else 1
+                if count > self._most_items:
+                    raise _TooManyError(f"items of {name}", self._most_items)
+                self._items[name] = count
+
+    def _varint(self, place: int, stop: int) -> tuple[int, int]:
+        data = self._data
+        value = shift = 0
+        while place < stop and shift < 70:
+            byte = data[place]
+            place += 1
+            value |= (byte & 127) << shift
+            if byte < 128:
+                return value, place
+            shift += 7
+        raise _BrokenError(f"a number has no end at byte {place}")
+
+    def _packed(self, start: int, stop: int, size: int) -> int:
+        """Return how many numbers a packed field holds."""
+        if size:
+            return (stop - start) // size
+        # Each number ends with the one byte of its own that is below 128.
+        return int(np.count_nonzero(np.frombuffer(self._data, np.uint8, stop - start, start) < 128))
+
+
+def _fields(message: Descriptor) -> dict[int, tuple[str | None, Descriptor | None, int | None]]:
+    known = _known.get(message.full_name)
+    if known is None:
+        known = {number: _facts(field) for number, field in message.fields_by_number.items()}
+        _known[message.full_name] = known
+    return known
+
+
+_known: dict[str, dict[int, tuple[str | None, Descriptor | None, int | None]]] = {}
+
+
+def _facts(field: FieldDescriptor) -> tuple[str | None, Descriptor | None, int | None]:
+    """Return the name of a repeated field, the message that a field holds, and the size of packed numbers.
+
+    The size is 0 for numbers of varying size and None for what is not packed.
+    """
+    nested = field.message_type
+    # The older one of the two went with protobuf 7.
+    repeated = field.is_repeated if hasattr(field, "is_repeated") else getattr(field, "label", 0) == 3
+    name = field.full_name if repeated else None
+    packable = nested is None and field.type not in (FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_BYTES)
+    return name, nested, _FIXED_TYPES.get(field.type, 0) if packable else None

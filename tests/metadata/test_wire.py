@@ -1,0 +1,216 @@
+"""Metadata bombs: 16 MB that a parser makes hundreds of megabytes of; error messages have a bound."""
+
+from __future__ import annotations
+
+import os
+import struct
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from google.protobuf.message import DecodeError, Message
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shardio.errors import FormatError
+from shardio.format import Limits
+from shardio.kernels import crc32c
+from shardio.metadata import Manifest, Schema, parse_head, parse_list, parse_manifest, parse_receipt, seal
+from shardio.metadata._manifest import seal_manifest
+from shardio.metadata._wire import check_counts
+from shardio.v1 import index_pb2, manifest_pb2
+from tests.metadata.crafted import manifest_message, sealed
+
+SIZE = 16 << 20
+SPARE = 7 * SIZE
+
+_PARSE = """
+import resource, sys
+from pathlib import Path
+from shardio.errors import ShardioError
+from shardio.metadata import parse_head, parse_list, parse_manifest, parse_receipt
+ways = {
+    "manifest": lambda data: parse_manifest(data, version=1),
+    "list": parse_list, "receipt": parse_receipt, "index": parse_head,
+}
+spare = int(sys.argv[1])
+for path in map(Path, sys.argv[2:]):
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + spare, resource.RLIM_INFINITY))
+    try:
+        ways[path.suffix[1:]](path.read_bytes())
+        print(path.stem, "parsed")
+    except ShardioError as error:
+        print(path.stem, type(error).__name__, len(str(error)), str(error)[:100].replace("\\n", " "))
+"""
+
+
+def varint(number: int) -> bytes:
+    out = bytearray()
+    while number > 127:
+        out.append(number & 127 | 128)
+        number >>= 7
+    return bytes([*out, number])
+
+
+def field(number: int, body: bytes = b"") -> bytes:
+    """Return a field of length-delimited bytes."""
+    return varint(number << 3 | 2) + varint(len(body)) + body
+
+
+def many(unit: bytes) -> bytes:
+    return unit * (SIZE // len(unit))
+
+
+def bombs() -> Iterator[tuple[str, bytes]]:
+    """Yield names, whose suffix says what it is, and files."""
+    manifest = manifest_message().SerializeToString()
+    for number, name in ((11, "sessions"), (12, "schemas"), (14, "roots"), (15, "lists"), (16, "splits")):
+        yield f"{name}.manifest", manifest + many(field(number))
+    features = field(12, field(1, b"example") + field(2) * 1000)
+    yield "features.manifest", manifest + many(features)
+    yield "rows.manifest", manifest + field(11, many(field(5)))
+    yield "expired.manifest", manifest + field(17, field(1, b"\x7f" * SIZE))
+    yield "doomed.manifest", manifest + field(17, many(field(3, b"a")))
+    yield "features-critical.manifest", manifest + many(field(2))
+    yield "name.manifest", manifest + field(16, field(1, b"a" * SIZE))
+    yield "feature-name.manifest", manifest + field(2, b"a" * SIZE)
+    shards = manifest_pb2.ShardList(format_version=1).SerializeToString()
+    yield "keys.list", shards + many(field(4))
+    yield "names.list", shards + many(field(2))
+    yield "split.list", shards + field(3, bytes(SIZE))
+    yield "rows.list", shards + many(b"\x58\0")
+    yield "splits.receipt", b"\x08\1" + many(field(7))
+    yield "list.receipt", b"\x08\1" + field(6, shards + many(field(4)))
+
+
+def index(body: bytes) -> bytes:
+    header = index_pb2.ShardIndex(
+        format_version=1, framing=1, record_crc=1, compression=1, shard_uuid=bytes(16)
+    )
+    data = header.SerializeToString() + body
+    return struct.pack("<8sII", b"SHRDIDX1", len(data), crc32c(data)) + data
+
+
+def test_bombs_cost_little(tmp_path):
+    """A reader MUST count messages and items before it parses a message."""
+    paths = []
+    for name, payload in bombs():
+        paths.append(tmp_path / name)
+        paths[-1].write_bytes(seal(payload)[0])
+    for number, name in ((2, "crit"), (12, "columns"), (13, "gaps")):
+        paths.append(tmp_path / f"{name}.index")
+        paths[-1].write_bytes(index(many(field(number))))
+    paths.append(tmp_path / "column.index")
+    paths[-1].write_bytes(index(field(12, field(1, b"a" * SIZE))))
+    done = subprocess.run(
+        [sys.executable, "-c", _PARSE, str(SPARE), *map(str, paths)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[2]), *sys.path])},
+    )
+    assert done.returncode == 0, done.stdout[-500:] + done.stderr[-2000:]
+    said = [line.split(" ", 3) for line in done.stdout.splitlines()]
+    assert len(said) == len(paths)
+    for name, kind, *rest in said:
+        assert kind.endswith("Error"), (name, kind)
+        assert int(rest[0]) < 6000, f"the message of {name} has {rest[0]} characters"
+
+
+def test_what_is_within_the_limits_is_read():
+    few = Limits(messages=3, items=2)
+    limited = manifest_message(expiry=manifest_pb2.Expiry(doomed_keys=["a", "b"]))
+    limited.lists.add(key="_shardio/lists/a.list", sha256=bytes(32))
+    assert parse_manifest(sealed(limited), version=1, limits=few)[0].expiry.doomed_keys == ("a", "b")
+    limited.expiry.doomed_keys.append("c")
+    with pytest.raises(FormatError, match=r"expected at most 2 items of shardio.v1.Expiry.doomed_keys"):
+        parse_manifest(sealed(limited), version=1, limits=few, url="here")
+    del limited.expiry.doomed_keys[:]
+    for _ in range(2):
+        limited.roots.add()
+    with pytest.raises(FormatError, match="expected at most 3 messages") as caught:
+        parse_manifest(sealed(limited), version=1, limits=few, url="here")
+    assert caught.value.url == "here"
+
+
+def test_a_header_of_an_index_has_a_limit_of_its_own():
+    data = index(field(15, b"a" * 1000))
+    with pytest.raises(FormatError, match="the header of an index is over the limit"):
+        parse_head(data, limits=Limits(manifest=900))
+
+
+def test_what_could_not_be_read_is_not_written():
+    """A writer MUST NOT store what it would refuse to read."""
+    schema = Schema.parse({f"f{number}": "int64" for number in range(1000)})
+    manifest = Manifest(
+        dataset_uuid=bytes(16),
+        version=1,
+        parent_version=0,
+        parent_sha256=b"",
+        write_id=bytes(16),
+        schemas=(schema,) * 300,
+    )
+    with pytest.raises(FormatError, match="a manifest holds more than it may"):
+        seal_manifest(manifest)
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_counted_or_refused(data):
+    """What protobuf parses is counted, and what it refuses may be refused one step earlier."""
+    for kind in (manifest_pb2.Manifest, manifest_pb2.ShardList, index_pb2.ShardIndex):
+        try:
+            message = kind.FromString(data)
+        except DecodeError:
+            for way in (lambda: parse_manifest(seal(data)[0], version=1), lambda: parse_list(seal(data)[0])):
+                with pytest.raises(FormatError):
+                    way()
+            return
+        try:
+            check_counts(kind, data, what="thing")
+        except FormatError as error:
+            # Groups, which no message of shardio's has, are the one thing that is not walked.
+            if "wire type" not in str(error):
+                raise AssertionError(message) from error
+
+
+def messages_in(message: Message) -> int:
+    """Count nested messages by what was parsed."""
+    found = 0
+    for descriptor, value in message.ListFields():
+        if descriptor.message_type is None:
+            continue
+        if descriptor.message_type.GetOptions().map_entry:
+            found += len(value)
+        else:
+            children = value if descriptor.is_repeated else [value]
+            found += sum(1 + messages_in(child) for child in children)
+    return found
+
+
+@given(st.integers(0, 5), st.integers(0, 5), st.integers(0, 5), st.lists(st.integers(0, 1 << 64 - 1)))
+def test_counts_are_those_of_what_is_parsed(sessions, roots, features, expired):
+    message = manifest_message()
+    for number in range(sessions):
+        message.sessions.add(session=f"s{number}").rows["train"] = number
+    for _ in range(roots):
+        message.roots.add(number=1)
+    for _ in range(features):
+        message.schemas.add().features.add(name="a", shape=[1, 2, -1])
+    message.expiry.expired_versions.extend(expired)
+    data = message.SerializeToString()
+    shapes = 3 * features
+    count, items = messages_in(message), max(sessions, roots, features, shapes, len(expired), 1)
+    check_counts(type(message), data, what="thing", limits=Limits(messages=count, items=items + 40))
+    with pytest.raises(FormatError, match="messages"):
+        check_counts(type(message), data, what="thing", limits=Limits(messages=count - 1, items=items + 40))
+    if len(expired) > max(shapes, 1) and len(expired) > 30:
+        with pytest.raises(FormatError, match="expired_versions"):
+            check_counts(type(message), data, what="thing", limits=Limits(items=len(expired) - 1))
+
+
+def test_receipts_and_indexes_name_what_does_not_parse():
+    with pytest.raises(FormatError, match="a receipt does not parse"):
+        parse_receipt(seal(b"\xff" * 20)[0])
