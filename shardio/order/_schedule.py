@@ -6,6 +6,7 @@ the caller keeps the cursor, every question names the step, and any step costs t
 
 from __future__ import annotations
 
+import copy
 from bisect import bisect_right
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -160,6 +161,15 @@ class Schedule:
                 f"{self.global_batch}: a rank would get no row"
             )
             raise ValueError(msg)
+
+    def at(self, step: int) -> Schedule:
+        """Return the same schedule for a caller that begins with another step of it."""
+        if not 0 <= step <= self.stop:
+            msg = f"step must lie in [0, {self.stop}], found {step}"
+            raise IndexError(msg)
+        other = copy.copy(self)
+        other.step = step
+        return other
 
     @property
     def tail_start(self) -> int:

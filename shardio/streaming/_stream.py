@@ -95,6 +95,8 @@ class Stream:
         self._batch = global_batch
         self._checked: tuple[int, int] | None = None
         self._passes = 0
+        # The step from which passes of this epoch began one after another, and how many did.
+        self._repeated: tuple[int, int, int] = (-1, 0, 0)
         self._worker: int | None = None
         self._go_to(self.order.schedule(options.epoch, global_batch))
 
@@ -115,7 +117,7 @@ class Stream:
 
     @property
     def global_batch(self) -> int:
-        """Rows of a global batch."""
+        """Rows of a global batch, over all ranks."""
         return self._schedule.global_batch
 
     @property
@@ -124,10 +126,15 @@ class Stream:
         return self._step
 
     def __len__(self) -> int:
-        """Return the steps of the next pass, or of the one under way when it began; equal on all ranks."""
-        if self._over and (self._schedule.step or len(self._schedule.changes) > 1):
-            return len(self.order.schedule(self.epoch + 1, self._schedule.global_batch))
-        return len(self._schedule)
+        """Return the steps of the whole epoch, equal on all ranks; after a pass that ended, of the next."""
+        if self._over and len(self._schedule.changes) > 1:
+            return self.order.schedule(self.epoch + 1, self._schedule.global_batch).stop
+        return self._schedule.stop
+
+    @property
+    def remaining(self) -> int:
+        """Steps of this epoch that were not delivered yet; 0 once it has ended."""
+        return self._schedule.stop - self._step
 
     def __repr__(self) -> str:
         urls = " + ".join(component.source.url for component in self.components)
@@ -172,11 +179,27 @@ class Stream:
             counts.
         """
         if not self._fresh:
+            self._warn_if_stuck()
             self.set_epoch(self.epoch + self._ended, restart=True)
         self._fresh = False
         self._passes += 1
         self._warn_once(workers)
         return self._passes
+
+    def _warn_if_stuck(self) -> None:
+        """Warn once where a loop is left early again and again, and so sees the same first batches."""
+        if self._ended:
+            return
+        epoch, passes, said = self._repeated
+        passes = passes + 1 if epoch == self.epoch else 1
+        if passes == 2 and not said:
+            said = 1
+            warnings.warn(
+                f"this is the third pass in a row over the first batches of epoch {self.epoch}: a pass that "
+                "is left early begins its epoch again; call set_epoch(n) for another one",
+                stacklevel=4,
+            )
+        self._repeated = (self.epoch, passes, said)
 
     def begin_in_worker(self, worker: int, workers: int) -> int:
         """Make ready for a pass in a loader worker process that torch runs.
@@ -208,6 +231,11 @@ class Stream:
             FormatError: too many records were skipped.
         """
         self._damage.count(rows)
+
+    @property
+    def passes(self) -> int:
+        """Number of the latest pass."""
+        return self._passes
 
     def delivered(self, number: int, step: int) -> None:
         """Note that the batch of a step reached its consumer."""
@@ -264,6 +292,14 @@ class Stream:
             by_value=options.transforms_records or collate is not None,
         )
         return iter(Pipeline(schedule, builder, load, pipeline_options))
+
+    def go_to(self, step: int) -> None:
+        """Go to a step of this epoch, from which the next pass goes on.
+
+        Raises:
+            IndexError: the epoch has no such step.
+        """
+        self._go_to(self._schedule.at(step))
 
     def set_epoch(self, epoch: int, *, restart: bool = False) -> None:
         """Go to the beginning of an epoch; a state of that very epoch that was loaded stays loaded.

@@ -8,5 +8,6 @@ from __future__ import annotations
 from shardio.torch._dataset import StreamingDataset
 from shardio.torch._loader import StreamingDataLoader
 from shardio.torch._map import FullShuffle, MapDataset
+from shardio.torch._seeded import seeded
 
-__all__ = ["FullShuffle", "MapDataset", "StreamingDataLoader", "StreamingDataset"]
+__all__ = ["FullShuffle", "MapDataset", "StreamingDataLoader", "StreamingDataset", "seeded"]

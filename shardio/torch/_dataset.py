@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import sys
+from copy import copy
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from torch.utils.data import IterableDataset, get_worker_info
+from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from shardio.streaming import Stream, StreamOptions, end_with_parent, method_with_stream_options
 from shardio.torch._ranks import agree, resolve_rank
-from shardio.torch._tensors import tensors
+from shardio.torch._seeded import Watched
+from shardio.torch._tensors import collate, tensors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
+    from types import FrameType
+    from typing import Self
 
     from shardio.reader import DatasetReader
     from shardio.streaming import Mix
@@ -27,6 +32,9 @@ class StreamingDataset(IterableDataset[Any]):
     Meant for `StreamingDataLoader`. It is right as well in torch's own `DataLoader(dataset, batch_size=None)`
     and in torchdata's `StatefulDataLoader(dataset, batch_size=None)`: loader worker w of W makes every W-th
     batch, which is the order in which those loaders ask for them.
+
+    What a transform returns is collated as torch's `default_collate` does it: tensors, arrays and numbers are
+    stacked, dicts and tuples item by item.
 
     Args:
         ds: from `shardio.open`, a slice of it, or `shardio.mix`.
@@ -43,29 +51,60 @@ class StreamingDataset(IterableDataset[Any]):
         given = StreamOptions(**options)
         rank, world_size = resolve_rank(given.rank, given.world_size)
         given = replace(given, rank=rank, world_size=world_size, num_threads=0)
+        if given.transform is not None:
+            given = replace(given, transform=Watched(given.transform))
+        if given.random_transform is not None:
+            given = replace(given, random_transform=Watched(given.random_transform))
         self.stream = Stream(agree(ds, world_size), given)
+        self.collate_fn: Callable[[list[Any]], Any] | None = collate if given.transforms_records else None
+
+    def with_collate(self, collate_fn: Callable[[list[Any]], Any]) -> Self:
+        """Return the same dataset, over the same stream, whose batches a function makes of the records.
+
+        Args:
+            collate_fn: called with the list of the values of a step's records.
+        """
+        other = copy(self)
+        other.collate_fn = collate_fn
+        return other
 
     def __len__(self) -> int:
-        """Return the steps of this epoch that remain; the same for every rank."""
+        """Return the steps of the whole epoch; the same for every rank."""
         return len(self.stream)
 
+    @property
+    def remaining(self) -> int:
+        """Steps of this epoch that are left."""
+        return self.stream.remaining
+
     def __iter__(self) -> Iterator[Any]:
-        """Yield the batches of this rank, or within a loader worker those that are its turn."""
+        """Yield the batches of this rank, or within a loader worker those that are its turn.
+
+        Raises:
+            ValueError: a loader would batch the batches again, or hand them to other ranks.
+        """
+        _check_loader(sys._getframe(1))  # noqa: SLF001 - a loader tells the dataset nothing about itself
         info = get_worker_info()
         if info is None:
-            return self._turns(0, 1, self.stream.begin)
+            return self._batches(0, 1, self.stream.begin)
         end_with_parent()
-        return self._turns(
+        return self._batches(
             info.id,
             info.num_workers,
             partial(self.stream.begin_in_worker, info.id, info.num_workers),
         )
 
-    def _turns(self, worker: int, workers: int, begin: Callable[[], int]) -> Iterator[Any]:
+    def __getstate__(self) -> dict[str, Any]:
+        # On its way to a worker process, where the loader cannot be seen any more.
+        _check_loader(sys._getframe(1))  # noqa: SLF001
+        return self.__dict__.copy()
+
+    def _batches(self, worker: int, workers: int, begin: Callable[[], int]) -> Iterator[Any]:
         stream = self.stream
         number = begin()
-        for batch in stream.batches(worker=worker, workers=workers, finish=tensors):
-            # As the stream counts it, the step before this worker's next turn.
+        batches = stream.batches(worker=worker, workers=workers, collate=self.collate_fn, finish=tensors)
+        for batch in batches:
+            # As the stream counts it, the step before this worker's next batch.
             stream.delivered(number, batch.step + workers - 1 - worker)
             yield batch.columns
         stream.end(number)
@@ -89,3 +128,35 @@ class StreamingDataset(IterableDataset[Any]):
             ResumeError: it is damaged or does not belong here; names what differs.
         """
         self.stream.load_state_dict(state)
+
+
+def _check_loader(frame: FrameType | None) -> None:
+    """Look up the stack for a loader in which batches would come out wrong.
+
+    Raises:
+        ValueError: it would batch the batches again, or is accelerate's, which reads rank 0 alone and cuts
+            its batches up for the other ranks.
+    """
+    for _ in range(40):
+        if frame is None:
+            return
+        loader = frame.f_locals.get("self")
+        module = type(loader).__module__
+        batches_again = isinstance(loader, DataLoader) and loader.batch_size is not None
+        if module.startswith("torch.utils.data."):  # a fetcher, which is there in worker processes too
+            batches_again |= getattr(loader, "auto_collation", False)
+        if batches_again:
+            raise ValueError(
+                "the batches of a StreamingDataset are ready made, and this loader would batch them again: "
+                "write StreamingDataLoader(dataset), or DataLoader(dataset, batch_size=None)"
+            )
+        if module == "accelerate.data_loader":
+            state = getattr(loader, "state", None)
+            split = type(loader).__name__ in ("DataLoaderDispatcher", "IterableDatasetShard")
+            if split and getattr(state, "num_processes", 2) > 1:
+                raise ValueError(
+                    "accelerate would hand the batches of one rank's StreamingDataset to all ranks, and the "
+                    "other ranks' records would never be seen: write StreamingDataLoader(dataset) and give "
+                    "that to accelerator.prepare, or return it from the Trainer's get_train_dataloader"
+                )
+        frame = frame.f_back

@@ -6,11 +6,12 @@ so threads of the training process do it without the cost of sending batches bet
 
 from __future__ import annotations
 
+import os
 import warnings
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.utils.data import DataLoader, IterableDataset, get_worker_info
+from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler, get_worker_info
 
 from shardio.errors import ShardioError
 from shardio.streaming import end_with_parent, worker_folder
@@ -18,7 +19,7 @@ from shardio.torch._dataset import StreamingDataset
 from shardio.torch._tensors import pin, tensors
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator, Mapping
+    from collections.abc import Callable, Generator, Iterator, Mapping
     from types import TracebackType
     from typing import Self
 
@@ -34,8 +35,15 @@ class StreamingDataLoader:
     `state_dict` counts the batches that were delivered, not those that were prefetched. A pass ends, with its
     threads or processes, when its iterator does: at the end of the epoch, on `break`, or on an error.
 
+    Training loops of others find what they ask a torch loader for: `batch_size`, `drop_last`, `sampler` and
+    `batch_sampler` (of steps, with `set_epoch`), and `dataset`, a map-style view of the epoch in which item s
+    is the batch of step s. So Lightning, accelerate and transformers resume and skip exactly; see
+    docs/training.
+
     Args:
         dataset: what to load.
+        collate_fn: makes a batch of the list of a step's values; by default columns of the schema, or what
+            torch's `default_collate` makes of what a transform returns.
         num_threads: threads of this process that fetch, check, decode, transform and collate; 0 for none.
         num_workers: processes instead, for transforms in pure Python; `num_threads` is not used then.
         prefetch_factor: batches that each worker process makes ahead.
@@ -59,6 +67,7 @@ class StreamingDataLoader:
         self,
         dataset: StreamingDataset,
         *,
+        collate_fn: Callable[[list[Any]], Any] | None = None,
         num_threads: int = 2,
         num_workers: int = 0,
         prefetch_factor: int = 2,
@@ -82,10 +91,11 @@ class StreamingDataLoader:
                 raise ValueError(message)
         if persistent_workers and not num_workers:
             raise ValueError("persistent_workers=True needs num_workers of at least 1")
-        self.dataset = dataset
+        self._data = dataset if collate_fn is None else dataset.with_collate(collate_fn)
+        self.stream = self._data.stream
         self.num_threads = num_threads
         self.num_workers = num_workers
-        self._pin = pin_memory and _can_pin()
+        self.pin_memory = pin_memory and _can_pin()
         self._loader_options = {
             "num_workers": num_workers,
             "prefetch_factor": prefetch_factor,
@@ -94,17 +104,40 @@ class StreamingDataLoader:
         }
         self._persistent = persistent_workers
         self._kept: tuple[tuple[Order, int, int], DataLoader[Any], Iterator[Any]] | None = None
+        # What other people's training loops ask a loader of torch for.
+        self.dataset = StepDataset(self._data, num_threads)
+        self.sampler = StepSampler(self.stream)
+        self.batch_sampler = StepSampler(self.stream, batches=True)
+        self.collate_fn = _as_made
+        self.drop_last = self.stream.options.remainder == "drop"
+        self.prefetch_factor = prefetch_factor if num_workers else None
+        self.persistent_workers = persistent_workers
+        self.multiprocessing_context = multiprocessing_context
+        self.timeout = 0
+        self.worker_init_fn = None
+        self.generator = None
+        self.pin_memory_device = ""
+
+    @property
+    def batch_size(self) -> int:
+        """Records of a step of this rank; the most of any rank where ranks do not divide the global batch."""
+        return -(-self.stream.global_batch // self.stream.world_size)
 
     def __len__(self) -> int:
-        """Return the steps of this epoch that remain."""
-        return len(self.dataset)
+        """Return the steps of the whole epoch; the same for every rank."""
+        return len(self.stream)
+
+    @property
+    def remaining(self) -> int:
+        """Steps of this epoch that are left."""
+        return self.stream.remaining
 
     def __iter__(self) -> Generator[Any, None, None]:
         """Yield the batches that remain; after an epoch that came to its end, those of the next one."""
-        stream = self.dataset.stream
+        stream = self.stream
         number = stream.begin(workers=self.num_workers)
         # Of an epoch that had ended nothing is left to start processes for.
-        processes = self.num_workers and len(stream)
+        processes = self.num_workers and stream.remaining
         source = self._from_processes(stream) if processes else self._from_threads(stream)
         for step, batch in source:
             stream.delivered(number, step)
@@ -127,11 +160,11 @@ class StreamingDataLoader:
 
     def set_epoch(self, epoch: int) -> None:
         """Go to the beginning of an epoch; a state of that very epoch that was loaded stays loaded."""
-        self.dataset.set_epoch(epoch)
+        self.stream.set_epoch(epoch)
 
     def state_dict(self) -> dict[str, Any]:
         """Return where the consumer stands: small, in clear, fit for JSON."""
-        return self.dataset.stream.state_dict()
+        return self.stream.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a state, on any number of ranks, workers and threads.
@@ -139,14 +172,15 @@ class StreamingDataLoader:
         Raises:
             ResumeError: it is damaged or does not belong here; names what differs.
         """
-        self.dataset.load_state_dict(state)
+        self.stream.load_state_dict(state)
 
     def _finish(self, batch: Any) -> Any:
         made = tensors(batch)
-        return pin(made) if self._pin else made
+        return pin(made) if self.pin_memory else made
 
     def _from_threads(self, stream: Stream) -> Iterator[tuple[int, Any]]:
-        for batch in stream.batches(threads=self.num_threads, finish=self._finish):
+        batches = stream.batches(threads=self.num_threads, collate=self._data.collate_fn, finish=self._finish)
+        for batch in batches:
             yield batch.step, batch.columns
 
     def _from_processes(self, stream: Stream) -> Iterator[tuple[int, Any]]:
@@ -160,7 +194,7 @@ class StreamingDataLoader:
             # A generator of its own: torch's is the caller's, and must not depend on how batches are made.
             generator = torch.Generator().manual_seed((stream.options.seed + stream.epoch) % 2**63)
             loader = DataLoader(
-                _WorkerView(stream),
+                _WorkerView(stream, self._data.collate_fn),
                 batch_size=None,
                 collate_fn=_as_made,
                 generator=generator,
@@ -170,13 +204,100 @@ class StreamingDataLoader:
         whole = False
         try:
             for step, batch in _deliver(iterator, stream):
-                yield step, pin(batch) if self._pin else batch
+                yield step, pin(batch) if self.pin_memory else batch
             whole = True
         finally:
             if whole and self._persistent:
                 self._kept = ((stream.order, stream.epoch + 1, 0), loader, iterator)
             else:
                 _stop_workers(iterator)
+
+
+class StepSampler(Sampler[Any]):
+    """The steps of a stream's epoch, for loops that take samplers apart.
+
+    Args:
+        stream: what `set_epoch` reaches.
+        batches: yield each step as a list of one, as batch samplers do.
+    """
+
+    def __init__(self, stream: Stream, *, batches: bool = False) -> None:
+        self._stream = stream
+        self._batches = batches
+
+    def __len__(self) -> int:
+        return len(self._stream)
+
+    def __iter__(self) -> Iterator[Any]:
+        for step in range(len(self._stream)):
+            yield [step] if self._batches else step
+
+    def set_epoch(self, epoch: int) -> None:
+        """Go to the beginning of an epoch; a state of that very epoch that was loaded stays loaded."""
+        self._stream.set_epoch(epoch)
+
+
+class StepDataset(Dataset[Any]):
+    """The batches of a stream's epoch by the number of their step; consecutive ones are read ahead.
+
+    A loop that skips the first n batches begins with step n: what lies before it is not read.
+
+    Attributes:
+        stream: the stream.
+    """
+
+    def __init__(self, data: StreamingDataset, threads: int) -> None:
+        self.stream = data.stream
+        self._collate = data.collate_fn
+        self._threads = threads
+        self._pass: tuple[int, int, int, Iterator[Any]] | None = None
+
+    def __len__(self) -> int:
+        return len(self.stream)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_pass": None}
+
+    def __getitem__(self, step: int) -> Any:
+        """Return the batch of a step, and note it as delivered.
+
+        Raises:
+            IndexError: the epoch has no such step.
+        """
+        if not 0 <= step < len(self):
+            message = f"step {step} must lie in [0, {len(self)})"
+            raise IndexError(message)
+        stream, info = self.stream, get_worker_info()
+        workers = 1 if info is None else info.num_workers
+        # A pass that is over, or that the parent of this process began, cannot go on.
+        if self._pass is None or self._pass[:3] != (os.getpid(), stream.passes, step):
+            self._pass = None
+            stream.go_to(step)
+            number = stream.begin()
+            threads = self._threads if info is None else 0
+            batches: Iterator[Any] = stream.batches(
+                workers=workers, threads=threads, collate=self._collate, finish=tensors
+            )
+        else:
+            number, batches = self._pass[1], self._pass[3]
+        batch = next(batches)
+        stream.delivered(number, batch.step)
+        coming = step + workers
+        self._pass = (os.getpid(), number, coming, batches) if coming < len(self) else None
+        return batch.columns
+
+    def __getitems__(self, steps: list[int]) -> Any:
+        """Return the batch of the one step of a list, as a `batch_sampler` gives it.
+
+        Raises:
+            ValueError: there are several; their batches would be batched again.
+        """
+        if len(steps) != 1:
+            raise ValueError(
+                "the batches of a stream are ready made, and this loader would batch them again: use the "
+                "StreamingDataLoader itself, or its batch_sampler with its dataset"
+            )
+        return self[steps[0]]
 
 
 def _can_pin() -> bool:
@@ -196,8 +317,9 @@ def _can_pin() -> bool:
 class _WorkerView(IterableDataset[Any]):
     """What a worker process gets of a stream: its turns, as (step, batch, records skipped since the last)."""
 
-    def __init__(self, stream: Stream) -> None:
+    def __init__(self, stream: Stream, collate: Callable[[list[Any]], Any] | None) -> None:
         self._stream = stream
+        self._collate = collate
         self._folder = worker_folder()
         self._passes = 0
 
@@ -215,7 +337,14 @@ class _WorkerView(IterableDataset[Any]):
         self._passes += 1
         skipped = stream.skipped
         try:
-            for batch in stream.batches(worker=info.id, workers=info.num_workers, threads=0, finish=tensors):
+            batches = stream.batches(
+                worker=info.id,
+                workers=info.num_workers,
+                threads=0,
+                collate=self._collate,
+                finish=tensors,
+            )
+            for batch in batches:
                 yield batch.step, batch.columns, stream.skipped - skipped
                 skipped = stream.skipped
         except ShardioError as error:

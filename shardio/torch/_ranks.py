@@ -1,12 +1,14 @@
-"""Who this process is, and that all ranks read the same version.
+"""Rank and world size, and that all ranks read the same version.
 
-Rank and world size are what the caller gives (data-parallel coordinates of a mesh), else those of
+They are what the caller gives (data-parallel coordinates of a mesh), else those of
 `torch.distributed`, else of the launcher's environment, else 0 of 1; resolved once.
 """
 
 from __future__ import annotations
 
+import json
 import os
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import torch.distributed as dist
@@ -52,14 +54,15 @@ def agree(data: DatasetReader | Mix, world_size: int) -> DatasetReader | Mix:
     """Return the data at the version that rank 0 has found, so that every rank reads the same.
 
     Ranks that open the latest version at different moments may find different ones. Where `torch.distributed`
-    runs, rank 0 tells the others; where it does not, nobody could, so the version must have been named.
+    runs, rank 0 tells the others; where it does not, none could, so the version must be named.
 
     Raises:
         ValueError: there are several ranks, no channel between them, and no `version=` or `digest=`.
     """
     readers = data.readers if isinstance(data, Mix) else (data,)
     if world_size == 1:
-        return data
+        # Ranks that share a batch (tensor or pipeline parallelism), or one that works alone.
+        return _agree_with_first(data, readers) if _running() else data
     if _running():
         return _agree_with_all(data, readers)
     loose = [reader.source.url for reader in readers if not reader.source.pinned]
@@ -70,6 +73,30 @@ def agree(data: DatasetReader | Mix, world_size: int) -> DatasetReader | Mix:
         )
         raise ValueError(message)
     return data
+
+
+_alone: Counter[str] = Counter()
+
+
+def _agree_with_first(data: DatasetReader | Mix, readers: Sequence[DatasetReader]) -> DatasetReader | Mix:
+    """Take the version that the first process of the job has found for its n-th dataset of one place.
+
+    Not a collective call: datasets of one data-parallel rank may be made by some processes of a job alone.
+    """
+    from torch.distributed import distributed_c10d
+
+    agreed = []
+    for reader in readers:
+        if reader.source.pinned or dist.get_world_size() == 1:
+            agreed.append(reader)
+            continue
+        place = f"{reader.source.version.manifest.dataset_uuid.hex()}/{reader.split}"
+        _alone[place] += 1
+        own = json.dumps([reader.version, reader.digest])
+        store = distributed_c10d._get_default_store()  # noqa: SLF001 - torch has no public way
+        told = store.compare_set(f"shardio/{place}/{_alone[place]}", "", own).decode()
+        agreed.append(reader if told == own else reader.at(*json.loads(told)))
+    return Mix(agreed, data.mixture) if isinstance(data, Mix) else agreed[0]
 
 
 def _agree_with_all(data: DatasetReader | Mix, readers: Sequence[DatasetReader]) -> DatasetReader | Mix:

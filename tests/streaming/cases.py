@@ -178,7 +178,8 @@ def run_case(case):
         resumed.load_state_dict(state)
         schedule = resumed._schedule
         assert schedule.step == until
-        assert len(resumed) == schedule.stop - until
+        assert resumed.remaining == schedule.stop - until
+        assert len(resumed) == schedule.stop
     if not case.mixed:
         assert set(seen.values()) <= {1}, "a record was delivered twice"
         missing = everything - len(seen)

@@ -78,12 +78,13 @@ def test_an_epoch_that_ended_stays_ended(ds):
     state = json.loads(json.dumps(stream.state_dict()))
     other = make(ds)
     other.load_state_dict(state)
-    assert len(other) == 0
+    assert len(other) == 13
+    assert other.remaining == 0
     assert numbers(other) == []
     assert numbers(other) == numbers(make(ds, epoch=1))
 
 
-def test_len_is_the_steps_that_remain_and_then_those_of_whole_epochs(ds):
+def test_len_is_that_of_the_epoch_and_remaining_is_what_is_left(ds):
     stream = make(ds)
     assert len(stream) == 13
     it = iter(stream)
@@ -92,10 +93,12 @@ def test_len_is_the_steps_that_remain_and_then_those_of_whole_epochs(ds):
     assert len(stream) == 13
     other = make(ds)
     other.load_state_dict(stream.state_dict())
-    assert len(other) == 9
+    assert stream.remaining == 9
+    assert len(other) == 13
+    assert other.remaining == 9
     assert len(numbers(other)) == 9
-    assert len(other) == 13, "the next pass is a whole epoch"
-    assert len(numbers(other)) == 13
+    assert other.remaining == 0
+    assert len(other) == len(numbers(other)) == 13
 
 
 @pytest.mark.parametrize(("remainder", "steps"), [("drop", 12), ("pad", 13), ("keep", 13)])

@@ -123,7 +123,8 @@ def test_resume_counts_what_was_delivered_not_what_was_prefetched(url, expected,
     for other in ({"num_threads": 3}, {"num_workers": 2}):
         resumed = StreamingDataLoader(dataset(url), **other)
         resumed.load_state_dict(state)
-        assert len(resumed) == 34 - steps
+        assert len(resumed) == len(resumed.sampler) == 34
+        assert resumed.remaining == 34 - steps
         assert head + lists(resumed) == expected[0]
         assert lists(resumed) == expected[1]
 
