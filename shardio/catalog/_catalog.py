@@ -2,16 +2,19 @@
 
 The latest version is found from the hint, else from the highest manifest listed, then upward until the next
 one is absent.  The hint is never trusted: one that points to nothing is ignored.  A manifest that cannot be
-read is an error and never skipped, for the version below it is not the latest.
+read is an error and never skipped, for the version below it is not the latest.  Nor is an error of the
+environment taken for an absent hint: what cannot be reached for one object cannot for the next.
+
+S3 and what stands before it answer 403 for what is absent to those who may not list.  So 403 counts as absent
+for the version after one that could be read, and for the hint as long as a listing may tell.
 """
 
 from __future__ import annotations
 
-import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from shardio.errors import FormatError, NotFoundError, ShardioError, StorageError
+from shardio.errors import FormatError, NotFoundError, StorageError
 from shardio.format import DEFAULT_LIMITS, Limits
 from shardio.metadata import (
     HINT_KEY,
@@ -23,6 +26,7 @@ from shardio.metadata import (
     parse_list,
     parse_manifest,
 )
+from shardio.storage import CannotListError, DeniedError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -63,22 +67,57 @@ class Catalog:
 
         Raises:
             FormatError, UnsupportedVersionError: the latest manifest cannot be read.
+            CannotListError: there is no hint, and this kind of place has no listings.
+            DeniedError: there is no hint that may be read, and nothing may be listed.
             StorageError: the environment failed.
         """
         number = self._hinted()
         version = self._read(number) if number else None
         if version is None:
-            listed = [manifest_version(info.key) for info in self.store.list(MANIFESTS)]
-            number = max((found for found in listed if found is not None), default=0)
+            number = self._highest_listed()
             if number == 0:
                 return None
             version = self._read(number)
             if version is None:
                 what = "a manifest was listed and is not there"
                 raise StorageError(what, url=self.store.url_of(manifest_key(number)), advice="try again")
-        while (following := self._read(version.number + 1)) is not None:
+        while (following := self._following(version)) is not None:
             version = following
         return version
+
+    def _highest_listed(self) -> int:
+        try:
+            listed = [manifest_version(info.key) for info in self.store.list(MANIFESTS)]
+        except CannotListError as error:
+            raise CannotListError(
+                f"there is no {HINT_KEY} that names a version, and this server cannot list its objects",
+                url=self.store.url,
+                advice="check the address; if there is a dataset, name the version to open",
+            ) from error
+        except DeniedError as error:
+            raise DeniedError(
+                f"there is no {HINT_KEY} that may be read, and the bucket may not be listed",
+                url=self.store.url,
+                found=error.found,
+                advice="check the address, the credentials, and that they may list this prefix "
+                "(s3:ListBucket); or name the version to open",
+            ) from error
+        return max((found for found in listed if found is not None), default=0)
+
+    def _following(self, version: Version) -> Version | None:
+        """Return the next version, or None where there is none."""
+        try:
+            return self._read(version.number + 1)
+        except DeniedError:
+            key = manifest_key(version.number + 1)
+            try:
+                forbidden = any(info.key == key for info in self.store.list(key))
+            except (CannotListError, DeniedError):
+                # Absent, as far as one can know who has just read the manifest before it.
+                return None
+            if forbidden:
+                raise
+            return None
 
     def load(
         self, number: int | None = None, *, digest: str | None = None, known_live: bool = False
@@ -113,11 +152,14 @@ class Catalog:
 
     def _latest_for(self, number: int | None) -> Version | None:
         """Return the latest version; without list and hint, the highest that follows `number`."""
-        if number is None or self.store.can_list or self._hinted():
+        if number is None:
             return self.latest()
-        version = following = self._read(number)
+        try:
+            return self.latest()
+        except (CannotListError, DeniedError):
+            version = following = self._read(number)
         while following is not None:
-            version, following = following, self._read(following.number + 1)
+            version, following = following, self._following(following)
         return version
 
     def versions(self) -> Iterator[Version]:
@@ -154,11 +196,12 @@ class Catalog:
 
     def _hinted(self) -> int:
         """Return the version that the hint names, or 0."""
-        with contextlib.suppress(ShardioError):
+        try:
             text = self.store.get(HINT_KEY, max_bytes=64)
-            if text.strip().isdigit():
-                return int(text)
-        return 0
+        except (NotFoundError, DeniedError, FormatError):
+            # Absent, perhaps absent, or longer than a number.
+            return 0
+        return int(text) if text.strip().isdigit() else 0
 
     def _read(self, number: int) -> Version | None:
         """Return a version by its number, or None if its manifest is absent."""

@@ -127,7 +127,7 @@ def _create(catalog: Catalog, manifest: Manifest, data: bytes) -> bool:
     unknown: Exception | None = None
     for _ in range(_MAX_PUTS):
         try:
-            if store.put_new(key, data):
+            if store.put_and_confirm(key, data):
                 return True
         except UnknownOutcomeError as error:
             unknown = error

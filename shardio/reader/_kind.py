@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any
 
 from shardio.catalog import Catalog
-from shardio.errors import NotFoundError, StorageError, UnsafeNameError
+from shardio.errors import NotFoundError, UnsafeNameError
 from shardio.metadata import manifest_key
-from shardio.storage import connect, connect_folder, url_text
+from shardio.storage import CannotListError, DeniedError, connect, connect_folder, url_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -45,19 +46,16 @@ def is_shard(
     try:
         if Catalog(store).latest() is not None:
             return False
-    except StorageError:
-        if store.can_list:
-            raise
-        if version is not None and store.head(manifest_key(version)) is not None:
-            return False
-        try:
-            alone = _is_object(name, storage_options, engine)
-        except StorageError:
-            # Web servers forbid looking at folders; what is to be told is why no dataset was found.
-            alone = False
-        if not alone:
-            raise
-        return True
+    except (CannotListError, DeniedError):
+        # No hint tells of a dataset, and no listing can. What is forbidden may as well be absent; then what is
+        # to be told is why no dataset was found.
+        with contextlib.suppress(DeniedError):
+            if version is not None and store.head(manifest_key(version)) is not None:
+                return False
+        with contextlib.suppress(DeniedError):
+            if _is_object(name, storage_options, engine):
+                return True
+        raise
     if _is_object(name, storage_options, engine):
         return True
     raise NotFoundError(

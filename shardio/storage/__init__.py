@@ -9,8 +9,11 @@ from __future__ import annotations
 from shardio.storage._cache import BlockCache, CacheOptions, CacheUsage
 from shardio.storage._connect import connect, connect_folder
 from shardio.storage._face import (
+    CannotListError,
     ChangedObjectError,
     DataFile,
+    DeniedError,
+    MissingBucketError,
     ObjectInfo,
     ShortReadError,
     Store,
@@ -28,10 +31,13 @@ __all__ = [
     "BlockCache",
     "CacheOptions",
     "CacheUsage",
+    "CannotListError",
     "ChangedObjectError",
     "DataFile",
+    "DeniedError",
     "LocalStore",
     "MemoryStore",
+    "MissingBucketError",
     "ObjectInfo",
     "RemoteStore",
     "ShortReadError",

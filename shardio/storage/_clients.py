@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from shardio.storage._client import Client
 
-__all__ = ["SharedClients"]
+__all__ = ["SharedClients", "fingerprint"]
 
 _MOST = 8
 # What the libraries below look for; changed variables mean another client.
@@ -54,8 +54,7 @@ class SharedClients:
         if self._pid != os.getpid():
             # A thread that does not exist here may hold the lock; the clients are kept alive elsewhere.
             self._built, self._pid, self._lock = {}, os.getpid(), threading.Lock()
-        around = tuple(sorted(item for item in os.environ.items() if item[0].startswith(_VARIABLES)))
-        key = (kind, _frozen(options), around, id(loop))
+        key = (kind, fingerprint(options), id(loop))
         with self._lock:
             client, _ = self._built.pop(key, (None, None))
             if client is None or client is instead_of:
@@ -65,6 +64,12 @@ class SharedClients:
             while len(self._built) > _MOST:
                 del self._built[next(iter(self._built))]
             return client
+
+
+def fingerprint(options: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return what tells apart clients of these options, in this environment, for as long as they are kept."""
+    around = tuple(sorted(item for item in os.environ.items() if item[0].startswith(_VARIABLES)))
+    return _frozen(options), around
 
 
 def _frozen(value: Any) -> Any:

@@ -8,7 +8,7 @@ import numpy as np
 
 from shardio.errors import NotFoundError, StorageError
 from shardio.storage._engine import EngineError
-from shardio.storage._face import ChangedObjectError, ShortReadError
+from shardio.storage._face import ChangedObjectError, DeniedError, MissingBucketError, ShortReadError
 from shardio.storage._fetch import ChangedError, PastEndError
 from shardio.storage._verdict import Verdict
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from shardio.storage._fetch import Identity
     from shardio.storage._retry import GaveUpError
 
-__all__ = ["explain", "gave_up"]
+__all__ = ["explain", "gave_up", "missing_bucket"]
 
 E = TypeVar("E", bound=StorageError)
 
@@ -28,7 +28,11 @@ _ADVICE = {
     Verdict.BROKEN: "check the network, the endpoint and the proxy",
     Verdict.BAD_REPLY: "a proxy or the server does not honour range requests; read from another place",
     Verdict.REFUSED: "check the URL, the region and the storage_options",
+    Verdict.SKEWED: "set the clock of this machine (NTP does); it is too far from the service's",
+    Verdict.INSECURE: "check the certificate, the proxy, and whether the endpoint speaks https or http",
+    Verdict.LOCAL: "check the storage_options, the environment variables and the profile",
 }
+_OR_ABSENT = "or that it exists: who may not list the bucket is told 403 of what is absent, too"
 
 
 def explain(
@@ -41,6 +45,8 @@ def explain(
     """Raise what the failure means.
 
     Raises:
+        MissingBucketError: there is no such bucket.
+        DeniedError: the service answered 403.
         NotFoundError: there is no such object.
         ShortReadError: the object ends before the range.
         ChangedObjectError: the object is not the one that was opened.
@@ -60,6 +66,12 @@ def explain(
     verdict = error.last.verdict
     if verdict is Verdict.ABSENT:
         raise NotFoundError(verdict.value, url=url) from error
+    if verdict is Verdict.NO_BUCKET:
+        raise missing_bucket(url) from error
+    if verdict is Verdict.DENIED and error.last.status == 403:
+        denied = gave_up(error, url, verdict.value, DeniedError)
+        denied.advice = f"{denied.advice}, {_OR_ABSENT}"
+        raise denied from error
     if identity is not None and identity.size is not None and ranges is not None:
         starts, stops = (np.asarray(column, np.int64) for column in ranges)
         past = np.flatnonzero(stops > identity.size)
@@ -77,6 +89,17 @@ def gave_up(error: GaveUpError, url: str, what: str, kind: type[E] = StorageErro
     if error.attempts > 1:
         what = f"{what} (tried {error.attempts} times in {error.seconds:.1f} s)"
     return kind(what, url=url, found=error.last.text, advice=_ADVICE.get(error.last.verdict))
+
+
+def missing_bucket(url: str) -> MissingBucketError:
+    """Return the error for a bucket or container that is not there."""
+    protocol, _, rest = url.partition("://")
+    kind = "container" if protocol in {"az", "abfs", "abfss", "adl"} else "bucket"
+    name = rest.partition("/")[0].partition("@")[0]
+    what = f"there is no {kind} {name!r}"
+    return MissingBucketError(
+        what, url=url, advice="create it, or check the name and the account or endpoint"
+    )
 
 
 def _short(start: int, stop: int, total: int, url: str) -> ShortReadError:

@@ -19,7 +19,10 @@ from shardio.errors import StorageError
 from shardio.storage._keys import check_key, check_prefix
 from shardio.storage._values import (
     Buffer,
+    CannotListError,
     ChangedObjectError,
+    DeniedError,
+    MissingBucketError,
     ObjectInfo,
     Offsets,
     ShortReadError,
@@ -32,8 +35,11 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Buffer",
+    "CannotListError",
     "ChangedObjectError",
     "DataFile",
+    "DeniedError",
+    "MissingBucketError",
     "ObjectInfo",
     "Offsets",
     "ShortReadError",
@@ -145,12 +151,32 @@ class Store(abc.ABC):
             True if this call created the object, False if there already was one of that name.
 
         Raises:
+            MissingBucketError: there is no such bucket.
             UnknownOutcomeError: no answer came back; the object may exist, or appear yet.
             StorageError: it was not created, or the store is read-only.
         """
         check_key(key)
         self._refuse_if_read_only(key)
         return self._put_new(key, data, move=move)
+
+    def put_and_confirm(self, key: str, data: Buffer) -> bool:
+        """Create an object as `put_new` does, and make sure that it is this one that stands.
+
+        For what must not be lost once it is acknowledged. A store that looks first and writes then may let two
+        writers create one object; `put_new` believes what it is told, this call reads the object back.
+
+        Args:
+            key: its name, relative to the root.
+            data: its bytes.
+
+        Returns:
+            True if this call created the object, False if another one of that name stands there.
+
+        Raises:
+            UnknownOutcomeError: no answer came back, or the object could not be read back.
+            StorageError: it was not created, or the store is read-only.
+        """
+        return self.put_new(key, data)
 
     def put_hint(self, key: str, data: Buffer) -> None:
         """Write an object over whatever stood there; for hints that nobody trusts.
@@ -168,6 +194,7 @@ class Store(abc.ABC):
         Raises:
             NotFoundError: there is none.
             FormatError: it is larger than `max_bytes`; found out before anything of that size is allocated.
+            DeniedError: it may not be read; where the caller may not list either, also of what is absent.
             StorageError: the environment failed.
         """
         check_key(key)
@@ -220,6 +247,8 @@ class Store(abc.ABC):
         A missing folder is an empty one. Temporaries are left out.
 
         Raises:
+            CannotListError: this kind of place has no listings.
+            MissingBucketError: there is no such bucket.
             StorageError: the environment failed.
         """
         check_prefix(prefix)

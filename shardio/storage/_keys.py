@@ -20,6 +20,8 @@ __all__ = ["TEMPORARY", "Root", "check_key", "check_prefix", "is_temporary", "sp
 TEMPORARY = ".shardio-tmp-"
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
+# What pathlib makes of a URL: `str(Path("s3://bucket/x"))` is "s3:/bucket/x".
+_COLLAPSED = re.compile(r"(?:[A-Za-z][A-Za-z0-9+.-]+(?:://?[^:]*)?::)*([A-Za-z][A-Za-z0-9+.-]+):/(?!/)")
 _CHAIN = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)(?:://[^:]*)?::[A-Za-z][A-Za-z0-9+.-]+(?:://|::)")
 
 
@@ -75,7 +77,7 @@ def url_text(url: object) -> str:
 
     Raises:
         TypeError: it is neither text nor a path.
-        ValueError: it is empty.
+        ValueError: it is empty, or has lost a slash.
     """
     text = os.fspath(url) if isinstance(url, os.PathLike) else url
     if not isinstance(text, str):
@@ -83,6 +85,13 @@ def url_text(url: object) -> str:
         raise TypeError(msg)
     if not text:
         msg = "a URL must not be empty; '.' is the current folder"
+        raise ValueError(msg)
+    collapsed = _COLLAPSED.match(text)
+    if collapsed is not None:
+        msg = (
+            f"{text!r} has one slash after {collapsed[1]}: where a URL has two; pathlib.Path takes one away, "
+            f"so give URLs as text; a local path that begins so is written './{text}'"
+        )
         raise ValueError(msg)
     return text
 

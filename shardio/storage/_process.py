@@ -61,14 +61,13 @@ class Process:
         self.hedge = Hedge(tuning, clock)
         self.engine = Engine()
         self.batching = Batching(clock)
-        self.probed = False
         self.requests = Places(tuning.concurrency)
         self._large = Places(tuning.large_concurrency)
         self._fsspec = Places(tuning.fsspec_concurrency)
         self.uploads = Places(tuning.uploads)
         self._connect = connect
         self._tuning = tuning
-        self._clock = clock
+        self.clock = clock
         self._client: Client | None = None
         self._expired: Client | None = None
         self._built = float("-inf")
@@ -109,9 +108,9 @@ class Process:
             True if it was built anew; otherwise the caller waits, as for any other failure.
         """
         with self._lock:
-            if self._clock.now() - self._built < self._tuning.renewal:
+            if self.clock.now() - self._built < self._tuning.renewal:
                 return False
-            self._built = self._clock.now()
+            self._built = self.clock.now()
             self._expired, self._client = self._client, None
             self.engine = Engine()
             return True

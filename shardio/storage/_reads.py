@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 from shardio.errors import FormatError, NotFoundError, StorageError
 from shardio.storage._engine import read_with
-from shardio.storage._explain import explain
-from shardio.storage._face import DataFile, ObjectInfo, ShortReadError, Store
+from shardio.storage._explain import explain, missing_bucket
+from shardio.storage._face import CannotListError, DataFile, ObjectInfo, ShortReadError, Store
 from shardio.storage._fetch import Identity, PastEndError, fetch_many
 from shardio.storage._keys import check_key, is_temporary
 from shardio.storage._loop import run, submit
@@ -259,8 +259,12 @@ class RemoteReads(Store):
     def _list(self, prefix: str) -> Iterator[ObjectInfo]:
         if not self.can_list:
             what = "this server cannot list its objects"
-            raise StorageError(what, url=self.url, advice="name the version to open")
-        found = self._gather(prefix, lambda client, path: client.list(path))
+            raise CannotListError(what, url=self.url, advice="name the version to open")
+        try:
+            found = self._gather(prefix, lambda client, path: client.list(path))
+        except NotFoundError as error:
+            # Of a listing nothing can be absent but the bucket, whatever words the service has for it.
+            raise missing_bucket(self.url) from error
         return iter([info for info in found if not is_temporary(info.key)])
 
     def _gather(

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import os
 import pathlib
 import secrets
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from shardio.errors import NotFoundError
+from shardio.errors import FormatError, NotFoundError, StorageError
+from shardio.storage._clients import fingerprint
 from shardio.storage._explain import explain, gave_up
 from shardio.storage._face import UnknownOutcomeError
-from shardio.storage._keys import is_temporary
+from shardio.storage._keys import check_key, is_temporary
 from shardio.storage._loop import run
-from shardio.storage._probe import PROBES, probe
+from shardio.storage._probe import PROBES, Proofs, probe
 from shardio.storage._reads import RemoteReads
 from shardio.storage._retry import GaveUpError
 from shardio.storage._verdict import Verdict
@@ -25,6 +28,8 @@ if TYPE_CHECKING:
 
 __all__ = ["RemoteStore", "Upload", "untold", "upload_of"]
 
+_proofs = Proofs()
+_LONGEST_WAIT = 2.0  # seconds before an object is read back
 _UPLOAD = "upload:"  # how the stamp of an unfinished upload in parts begins
 
 
@@ -75,10 +80,39 @@ class RemoteStore(RemoteReads):
 
     def _put_new(self, key: str, data: Buffer | pathlib.Path, *, move: bool) -> bool:
         self.probe()
-        created = self._upload(key, data)
+        if self._vouched and self._head(key) is not None:
+            return False
+        created = self._upload(key, data, exclusive=not self._vouched)
         if created and move and isinstance(data, pathlib.Path):
             data.unlink(missing_ok=True)
         return created
+
+    @property
+    def _vouched(self) -> bool:
+        """Whether objects are created without a condition: the caller vouches for being alone.
+
+        Filesystems of fsspec have no conditions; their client looks by itself.
+        """
+        return self._backend.single_writer and self._backend.kind != "other"
+
+    def put_and_confirm(self, key: str, data: Buffer) -> bool:
+        check_key(key)
+        self._refuse_if_read_only(key)
+        self.probe()
+        clock = self._processes.here().clock
+        begun = clock.now()
+        if not self.put_new(key, data):
+            return False
+        # A writer that found the name free before ours was there has written by the time that a request takes,
+        # once more: L. Lamport, "A Fast Mutual Exclusion Algorithm" (1987), has Fischer's argument.
+        run(clock.sleep(min(_LONGEST_WAIT, clock.now() - begun)))
+        try:
+            return self.get(key, max_bytes=len(data)) == bytes(data)
+        except FormatError:
+            return False  # a larger one, so not ours
+        except (NotFoundError, StorageError) as error:
+            what = "the object was created and cannot be read back"
+            raise UnknownOutcomeError(what, url=self.url_of(key), found=str(error)) from error
 
     def probe(self) -> None:
         """Make sure, once per process, that this store refuses to replace what exists.
@@ -86,12 +120,19 @@ class RemoteStore(RemoteReads):
         Raises:
             StorageError: it does replace, or is a zonal bucket.
         """
-        state = self._processes.here()
-        if not state.probed and not self._backend.single_writer:
-            probe(self, self._upload, lambda: self._ask("", self._backend.refusal))
-            state.probed = True
+        backend = self._backend
+        if backend.single_writer:
+            return
 
-    def _upload(self, key: str, data: Buffer | pathlib.Path) -> bool:
+        def ask() -> None:
+            create = functools.partial(self._upload, limited=False)
+            probe(self, create, lambda: self._ask("", backend.refusal))
+
+        _proofs.once((backend.url, fingerprint(backend.options)), backend, ask)
+
+    def _upload(
+        self, key: str, data: Buffer | pathlib.Path, *, exclusive: bool = True, limited: bool = True
+    ) -> bool:
         path = self._backend.path_of(key)
         content = data if isinstance(data, pathlib.Path) else bytes(data)
         size = os.stat(content).st_size if isinstance(content, pathlib.Path) else len(content)
@@ -101,9 +142,9 @@ class RemoteStore(RemoteReads):
             state = self._processes.here()
 
             async def once() -> None:
-                await (await state.client()).put(path, content, exclusive=True, token=token)
+                await (await state.client()).put(path, content, exclusive=exclusive, token=token)
 
-            async with state.uploads:
+            async with state.uploads if limited else contextlib.nullcontext():
                 await state.retrier.run(once, size=size, renew=state.renew)
 
         try:

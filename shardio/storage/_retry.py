@@ -77,6 +77,7 @@ class Retrier:
         self._clock = clock
         self._budget = Budget(tuning, clock)
         self._answered = False
+        self._succeeded = False
 
     async def run(
         self, request: Callable[[], Awaitable[T]], *, size: int = 0, renew: Callable[[], bool] = lambda: False
@@ -96,14 +97,18 @@ class Retrier:
         applied = False
         while True:
             attempts += 1
+            patience = self._tuning.patience(size)
+            limit = asyncio.timeout(patience)
             try:
                 # Not `wait_for`, which makes a task of each request.
-                async with asyncio.timeout(self._tuning.patience(size)):
+                async with limit:
                     reply = await request()
             except Exception as error:  # noqa: BLE001 - five libraries, each with its own; diagnosed below
                 last, cause = diagnose(error), error
+                if limit.expired():
+                    last = last._replace(text=f"no answer within {patience:.3g} s")
             else:
-                self._answered = True
+                self._answered = self._succeeded = True
                 self._budget.succeeded()
                 return reply
             applied |= last.applied
@@ -111,8 +116,12 @@ class Retrier:
             if last.status is not None:
                 self._answered = True
             pause = self._pause(last, attempts, begun)
-            if last.verdict is Verdict.EXPIRED and renew():
-                pause = 0.0
+            if last.verdict is Verdict.EXPIRED:
+                if renew():
+                    pause = 0.0
+                elif not self._succeeded:
+                    # A service that has never taken them: waiting is for those that are being renewed.
+                    pause = None
             if pause is None or bad >= _BAD_REPLIES:
                 spent = self._clock.now() - begun
                 raise GaveUpError(last, attempts=attempts, seconds=spent, applied=applied) from cause

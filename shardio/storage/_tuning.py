@@ -35,7 +35,8 @@ class Tuning:
         uploads: objects in flight; each holds at most two parts of `part_bytes` per connection in memory.
         part_bytes: size from which twice that much is uploaded in parts, and the size of the parts.
         deadline: seconds after which a call gives up retrying.
-        first_deadline: the same before the store has ever answered, for a mistyped endpoint.
+        first_deadline: the same before the store has ever answered, for a mistyped endpoint; less than
+            `stall`, so that one that is silent is waited for once.
         backoff, max_backoff: seconds; the n-th retry waits a random time up to `backoff * 2**n`.
         retry_burst, retries_per_second, retry_share: budget of retries of a store: a stock, refilled by time
             and by this share of the successful requests.  Who finds it empty waits, so an outage gets fewer
@@ -55,7 +56,7 @@ class Tuning:
     uploads: int = 4
     part_bytes: int = 16 << 20
     deadline: float = 180.0
-    first_deadline: float = 30.0
+    first_deadline: float = 5.0
     backoff: float = 0.1
     max_backoff: float = 20.0
     retry_burst: float = 16.0

@@ -1,10 +1,10 @@
-"""What passes between a store and its callers: bytes, offsets, facts about objects, and three errors."""
+"""What passes between a store and its callers: bytes, offsets, facts about objects, and errors."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from shardio.errors import StorageError
+from shardio.errors import NotFoundError, StorageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -12,10 +12,32 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["Buffer", "ChangedObjectError", "ObjectInfo", "Offsets", "ShortReadError", "UnknownOutcomeError"]
+__all__ = [
+    "Buffer",
+    "CannotListError",
+    "ChangedObjectError",
+    "DeniedError",
+    "MissingBucketError",
+    "ObjectInfo",
+    "Offsets",
+    "ShortReadError",
+    "UnknownOutcomeError",
+]
 
 Buffer: TypeAlias = "bytes | memoryview"
 Offsets: TypeAlias = "Sequence[int] | NDArray[np.int64]"
+
+
+class CannotListError(StorageError):
+    """This kind of place has no listings, as web servers have none."""
+
+
+class DeniedError(StorageError):
+    """The service answered 403: what was asked for may not be had, or is absent and may not be asked about."""
+
+
+class MissingBucketError(NotFoundError):
+    """There is no such bucket or container."""
 
 
 class UnknownOutcomeError(StorageError):

@@ -23,14 +23,18 @@ class Verdict(enum.Enum):
     """What to do about a failed request."""
 
     ABSENT = "there is no such object"
+    NO_BUCKET = "there is no such bucket"
     EXISTS = "an object of that name already exists"
     DENIED = "access is denied"
     EXPIRED = "the credentials have expired"
+    SKEWED = "the service refuses the time on this machine's clock"
+    INSECURE = "no secure connection can be made"
     PAST_END = "the range lies past the end of the object"
     BUSY = "the service is overloaded or out of order"
     BROKEN = "the connection failed"
     BAD_REPLY = "the reply is not what was asked for"
     REFUSED = "the service refuses the request"
+    LOCAL = "the request could not be made"
 
     @property
     def worth_retrying(self) -> bool:
@@ -98,9 +102,19 @@ _EXPIRED = re.compile(
     r"Invalid Credentials|invalid_token|credentials? (have|has|are) expired|Signature not valid in the spec",
     re.IGNORECASE,
 )
-_BUSY = re.compile(
-    r"SlowDown|reduce your request rate|Throttl|ServerBusy|RequestTimeout\b|RequestTimeTooSkewed"
+# In the words of S3 (two of them), STS (two), Azure (two) and Google.
+_SKEWED = re.compile(
+    r"RequestTimeTooSkewed|difference between the request time|Signature not yet current|Signature expired|"
+    r"date header too old|Date header in the request is incorrect|in a reasonable timeframe",
+    re.IGNORECASE,
 )
+_INSECURE = re.compile(
+    r"CERTIFICATE_VERIFY_FAILED|certificate verify failed|invalid peer certificate|WRONG_VERSION_NUMBER|"
+    r"record layer failure|received corrupt message|TLSV1_ALERT|no protocols available",
+    re.IGNORECASE,
+)
+_NO_BUCKET = re.compile(r"NoSuchBucket|ContainerNotFound|specified (bucket|container) does not exist")
+_BUSY = re.compile(r"SlowDown|reduce your request rate|Throttl|ServerBusy|RequestTimeout\b")
 _EXISTS = re.compile(r"BlobAlreadyExists|PreconditionFailed|conditionNotMet")
 _OBSTORE_STATUS = re.compile(r"status: (\d{3})\b|status code: (\d{3})\b")
 _OBSTORE_BAD = re.compile(
@@ -118,11 +132,13 @@ def diagnose(error: BaseException) -> Diagnosis:
             return _judge(facts)
     for link in _chain(error):
         found = _by_class(link)
+        if found is not None and found.verdict is Verdict.BROKEN and _INSECURE.search(_words(error)):
+            return Diagnosis(Verdict.INSECURE, found.text)
         if found is not None and found.verdict is Verdict.BROKEN:
             return found._replace(applied=not _nothing_sent(error))
         if found is not None:
             return found
-    return Diagnosis(Verdict.REFUSED, f"{type(error).__name__}: {_first_line(error)}", applied=True)
+    return Diagnosis(Verdict.LOCAL, f"{type(error).__name__}: {_first_line(error)}", applied=True)
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
@@ -148,6 +164,9 @@ def _facts(error: BaseException) -> _Facts | None:
     if isinstance(status, int):  # azure
         headers = getattr(response, "headers", None) or {}
         return _Facts(status, str(getattr(error, "error_code", "") or ""), _first_line(error), headers)
+    status = getattr(response, "status_code", None)
+    if isinstance(status, int):  # requests, httpx, huggingface_hub
+        return _Facts(status, "", _first_line(error), getattr(response, "headers", None) or {})
     module = type(error).__module__
     status = getattr(error, "status", None)
     # aiohttp gives a status to replies that it could not read, too; those have no history.
@@ -174,8 +193,12 @@ def _judge(facts: _Facts) -> Diagnosis:
     status = facts.status
     # The words are searched for codes only where the status is an error; a body may hold anything.
     words = f"{facts.code} {facts.text}"
-    if status in {400, 401, 403} and _EXPIRED.search(words):
+    if status in {400, 401, 403} and _SKEWED.search(words):
+        verdict = Verdict.SKEWED
+    elif status in {400, 401, 403} and _EXPIRED.search(words):
         verdict = Verdict.EXPIRED
+    elif status == 404 and _NO_BUCKET.search(words):
+        verdict = Verdict.NO_BUCKET
     elif _BUSY.search(words):
         verdict = Verdict.BUSY
     elif _EXISTS.search(words):
@@ -185,8 +208,8 @@ def _judge(facts: _Facts) -> Diagnosis:
     else:
         verdict = _BY_STATUS.get(status, Verdict.BUSY if status >= 500 else Verdict.REFUSED)
     text = " ".join(part for part in (f"status {status}", facts.code, facts.text.strip()[:200]) if part)
-    # A gateway's 5xx says nothing about what the service behind it did.
-    applied = status is not None and status >= 500
+    # A gateway's 5xx says nothing about what the service behind it did; that it cannot do it says enough.
+    applied = status is not None and status >= 500 and verdict is not Verdict.REFUSED
     return Diagnosis(verdict, text, status, _retry_after(facts.headers), applied)
 
 
@@ -218,7 +241,7 @@ def _by_class(error: BaseException) -> Diagnosis | None:
     if isinstance(error, FileExistsError) or "AlreadyExistsError" in names:
         return Diagnosis(Verdict.EXISTS, text)
     if "RefreshError" in names:  # google-auth
-        return Diagnosis(Verdict.EXPIRED, text)
+        return Diagnosis(Verdict.SKEWED if _SKEWED.search(text) else Verdict.EXPIRED, text)
     if isinstance(error, PermissionError) or names & {"NoCredentialsError", "ClientAuthenticationError"}:
         return Diagnosis(Verdict.DENIED, text)
     if module.startswith("obstore"):
@@ -228,6 +251,7 @@ def _by_class(error: BaseException) -> Diagnosis | None:
             return Diagnosis(Verdict.BROKEN, text, applied=True)
     if isinstance(error, (TimeoutError, asyncio.TimeoutError, ConnectionError, EOFError)) or names & {
         "ClientError" if module.startswith("aiohttp") else "",
+        "TransportError" if any(cls.__module__.startswith("httpx") for cls in type(error).__mro__) else "",
         "EndpointConnectionError",
         "HTTPClientError",
         "IncompleteRead",
@@ -248,6 +272,10 @@ def _nothing_sent(error: BaseException) -> bool:
         or {cls.__name__ for cls in type(link).__mro__} & {"ClientConnectorError", "ConnectTimeoutError"}
         for link in _chain(error)
     )
+
+
+def _words(error: BaseException) -> str:
+    return " ".join(str(link) for link in _chain(error))
 
 
 def _first_line(error: BaseException) -> str:

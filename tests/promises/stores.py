@@ -52,7 +52,13 @@ class FaultyStore(Store):
             os.kill(os.getpid(), signal.SIGKILL)
         return result
 
+    def put_and_confirm(self, key: str, data: Any) -> bool:
+        return self._create(key, data, lambda: self.inner.put_and_confirm(key, data))
+
     def _put_new(self, key: str, data: Any, *, move: bool) -> bool:
+        return self._create(key, data, lambda: self.inner.put_new(key, data, move=move), move=move)
+
+    def _create(self, key: str, data: Any, create: Callable[[], bool], *, move: bool = False) -> bool:
         def half() -> None:
             # What a store may leave of an object that it did not create: a temporary, and the spool is gone.
             if self.is_local:
@@ -63,7 +69,7 @@ class FaultyStore(Store):
             if move and isinstance(data, Path):
                 data.unlink()
 
-        return self._do("put_new", key, lambda: self.inner.put_new(key, data, move=move), half)
+        return self._do("put_new", key, create, half)
 
     def _put_hint(self, key: str, data: Any) -> None:
         self._do(

@@ -8,13 +8,17 @@ import random
 import signal
 import time
 from collections import Counter
+from collections.abc import Callable
 
 import pytest
 
 import shardio
-from shardio.errors import CommitConflictError
+from shardio.errors import CommitConflictError, StorageError
+from shardio.storage._remote import _proofs
 from tests.promises.places import fresh
 from tests.promises.test_p03_concurrent import append_from_process, race, write_one
+from tests.servers.faults import fault_server
+from tests.servers.s3 import options_for
 
 
 def test_of_16_racers_for_one_version_one_wins(s3, tmp_path):
@@ -68,3 +72,47 @@ def test_appends_of_racing_and_killed_processes_are_whole(kills, s3, tmp_path):
     assert max(found.values()) == 1
     assert set(sure) <= set(found) <= set(every)
     assert shardio.open(url).version == len(found)
+
+
+def looking_first(looks_first: Callable[[str], float]) -> tuple[list[bytes], list[Exception], list[bytes]]:
+    """Let six writers append to a server that looks first and writes then; return what was acknowledged, the
+    errors, and what is there in the end.
+    """
+    with fault_server() as server:
+        options = options_for(server.url)
+        url = "s3://bucket/ds"
+        with shardio.DatasetWriter(url, storage_options=options) as out:
+            out.write(b"first")
+        server.looks_first = looks_first
+        errors: list[Exception] = []
+
+        def append(number: int) -> bytes | None:
+            # The probe of the first writer was answered well; processes of their own ask again.
+            _proofs.forget()
+            try:
+                with shardio.DatasetWriter(url, mode="append", storage_options=options) as out:
+                    out.write(b"%d" % number)
+            except StorageError as error:
+                errors.append(error)
+                return None
+            return b"%d" % number
+
+        done = [record for record in race(6, append) if record is not None]
+        return done, errors, list(shardio.open(url, storage_options=options, engine="fsspec"))
+
+
+def test_a_store_that_looks_first_and_writes_then_takes_no_commit():
+    """P3: no acknowledged commit is lost where creation is not one step: the probe finds out."""
+    done, errors, found = looking_first(lambda _path: 0.2)
+    assert done == []
+    assert found == [b"first"]
+    assert len(errors) == 6
+    assert all("raced to create one object" in str(error) for error in errors)
+
+
+def test_a_store_that_races_only_sometimes_loses_nothing_that_was_acknowledged():
+    """P3: nor where the probe sees nothing: the manifest is read back before it is acknowledged."""
+    done, errors, found = looking_first(lambda path: 0.3 if "/manifests/" in path else 0.0)
+    assert errors == []
+    assert len(done) == 6
+    assert sorted(found) == sorted([b"first", *done])

@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import dataclasses
 import hashlib
+import html
 import pathlib
 import random
 import re
@@ -49,6 +50,7 @@ class Request:
     headers: dict[str, str]
     body: bytes
     number: int
+    query: dict[str, str] = dataclasses.field(default_factory=dict)
 
     @property
     def range(self) -> tuple[int, int] | None:
@@ -66,6 +68,10 @@ class FaultServer:
         objects: content by path ("/bucket/key").
         stale: older content by path, for the faults of that name.
         plan: chooses the fault of each request; None for none.
+        buckets: those that exist, or None for any.
+        looks_first: seconds between looking whether an object exists and writing it, by path; a proper store
+            does both in one step.
+        condition_status: the answer to `If-None-Match`, where the server does not know it.
         token: session token that is valid, or None where none is asked for.
         seen: requests counted by method.
         log: all requests, with the fault chosen.
@@ -76,6 +82,9 @@ class FaultServer:
         self.stale: dict[str, bytes] = {}
         self.marks: dict[str, dict[str, str]] = {}
         self.keeps_metadata = True
+        self.buckets: set[str] | None = None
+        self.looks_first: Callable[[str], float] = lambda _: 0.0
+        self.condition_status = 412
         self.plan: Plan = lambda _: None
         self.token: str | None = None
         self.seen: Counter[str] = Counter()
@@ -117,8 +126,9 @@ class FaultServer:
             body = await reader.readexactly(int(headers["content-length"]))
         if "aws-chunked" in headers.get("content-encoding", ""):
             body = _unchunk(body)
-        path = urllib.parse.unquote(target.partition("?")[0])
-        return Request(method, path, headers, body, len(self.log))
+        path, _, query = target.partition("?")
+        asked = dict(urllib.parse.parse_qsl(query, keep_blank_values=True))
+        return Request(method, urllib.parse.unquote(path), headers, body, len(self.log), asked)
 
     def load(self, folder: pathlib.Path, root: str) -> None:
         """Take the files of a folder as objects under a root."""
@@ -136,6 +146,7 @@ class FaultServer:
             "redirect nowhere": (301, "PermanentRedirect"),
             "expired": (400, "ExpiredToken"),
             "403": (403, "AccessDenied"),
+            "skewed": (403, "RequestTimeTooSkewed"),
             "409": (409, "ConditionalRequestConflict"),
         }
         if self.token is not None and self.token != request.headers.get("x-amz-security-token"):
@@ -153,6 +164,11 @@ class FaultServer:
             return await _send(writer, 307, b"", {"Location": self.url + urllib.parse.quote(request.path)})
         if fault == "portal":
             return await _send(writer, 200, b"<html>Please log in</html>", {"Content-Type": "text/html"})
+        bucket = request.path.split("/")[1]
+        if self.buckets is not None and bucket not in self.buckets:
+            return await _send(writer, 404, _error("NoSuchBucket"), head=request.method == "HEAD")
+        if request.method == "GET" and "list-type" in request.query:
+            return await _send(writer, 200, self._listing(bucket, request.query.get("prefix", "")))
         if request.method == "PUT":
             return await self._put(request, fault, writer)
         if request.method == "DELETE":
@@ -160,9 +176,23 @@ class FaultServer:
             return await _send(writer, 204, b"")
         return await self._get(request, fault, writer)
 
+    def _listing(self, bucket: str, prefix: str) -> bytes:
+        found = sorted(path for path in self.objects if path.startswith(f"/{bucket}/{prefix}"))
+        entries = "".join(
+            f"<Contents><Key>{html.escape(path[len(bucket) + 2 :])}</Key><Size>{len(self.objects[path])}</Size>"
+            f"<ETag>{html.escape(_etag(self.objects[path]))}</ETag></Contents>"
+            for path in found
+        )
+        return f"<ListBucketResult><IsTruncated>false</IsTruncated>{entries}</ListBucketResult>".encode()
+
     async def _put(self, request: Request, fault: str | None, writer: asyncio.StreamWriter) -> bool:
-        if request.headers.get("if-none-match") == "*" and request.path in self.objects:
-            return await _send(writer, 412, _error("PreconditionFailed"))
+        if "if-none-match" in request.headers:
+            if self.condition_status != 412:
+                return await _send(writer, self.condition_status, _error("NotImplemented"))
+            if request.path in self.objects:
+                return await _send(writer, 412, _error("PreconditionFailed"))
+            if pause := self.looks_first(request.path):
+                await asyncio.sleep(pause)
         self.objects[request.path] = request.body
         self.marks[request.path] = {
             name: value

@@ -20,9 +20,12 @@ from shardio.storage import (
 )
 from shardio.storage._backends import backend_of
 from shardio.storage._keys import split_url
+from shardio.storage._probe import RACERS
+from shardio.storage._remote import _proofs
 from tests.servers.faults import READ_FAULTS, FaultServer, Request, fault_server
 from tests.servers.s3 import options_for
 from tests.suites.clock import FakeClock
+from tests.suites.store import answer_of_child
 
 CONTENT = np.random.default_rng(3).integers(0, 256, 200_000, np.uint8).tobytes()
 OLD = np.random.default_rng(4).integers(0, 256, 200_000, np.uint8).tobytes()
@@ -51,8 +54,12 @@ def server(running_server: FaultServer) -> FaultServer:
     running_server.plan = lambda _: None
     running_server.token = None
     running_server.keeps_metadata = True
+    running_server.looks_first = lambda _: 0.0
+    running_server.condition_status = 412
     running_server.seen.clear()
     running_server.log.clear()
+    # Other tests had another kind of server at this address.
+    _proofs.forget()
     return running_server
 
 
@@ -62,14 +69,20 @@ def clock() -> FakeClock:
 
 
 def open_store(
-    server: FaultServer, client: str, clock: FakeClock, tuning: Tuning = QUICK, **options: object
+    server: FaultServer,
+    client: str,
+    clock: FakeClock,
+    tuning: Tuning = QUICK,
+    *,
+    single_writer: bool = False,
+    **options: object,
 ) -> RemoteStore:
     protocol, engine = client.split()
     if protocol == "s3":
         root, merged = "s3://bucket/root", options_for(server.url, **options)
     else:
         root, merged = f"{server.url}/bucket/root", options
-    backend = backend_of(split_url(root), merged, engine=engine, single_writer=False)
+    backend = backend_of(split_url(root), merged, engine=engine, single_writer=single_writer)
     return RemoteStore(backend, tuning=tuning, clock=clock)
 
 
@@ -370,3 +383,78 @@ def test_the_probe_is_asked_once_and_cleans_up(server: FaultServer, clock: FakeC
     store.put_new("b", b"1")
     assert [r.method for r, _ in server.log] == ["PUT"]
     assert sorted(server.objects) == ["/bucket/root/a", "/bucket/root/b", f"/bucket/root/{KEY}"]
+
+
+def test_a_store_that_looks_first_and_writes_then_is_found_out(server: FaultServer, clock: FakeClock) -> None:
+    """P3: it refuses what exists, and lets all of those win who come at the same moment."""
+    server.looks_first = lambda _: 0.2
+    store = open_store(server, "s3 fsspec", clock)
+    with pytest.raises(StorageError, match="8 writers that raced.*single_writer=True"):
+        store.put_new("m", b"1")
+    assert sorted(server.objects) == [f"/bucket/root/{KEY}"]
+
+
+def test_what_is_confirmed_was_read_back(server: FaultServer, clock: FakeClock) -> None:
+    """P3: another writer's object that took the place of ours is not ours; one that cannot be read may be."""
+    store = open_store(server, "s3 fsspec", clock)
+    assert store.put_and_confirm("m", b"ours") is True
+    assert store.put_and_confirm("m", b"ours") is False
+
+    def overwrite(request: Request) -> str | None:
+        if request.method == "GET" and request.path.endswith("/n"):
+            server.objects[request.path] = theirs
+        return None
+
+    for theirs in (b"them", b"longer ones", b"", b"x"):
+        server.objects.pop("/bucket/root/n", None)
+        server.plan = overwrite
+        assert store.put_and_confirm("n", b"ours") is False
+    server.plan = lambda r: "403" if r.method == "GET" else None
+    with pytest.raises(UnknownOutcomeError, match="cannot be read back"):
+        store.put_and_confirm("o", b"ours")
+
+
+def test_threads_and_stores_of_a_process_probe_once(server: FaultServer, clock: FakeClock) -> None:
+    stores = [open_store(server, "s3 fsspec", clock) for _ in range(2)]
+    with concurrent.futures.ThreadPoolExecutor(6) as pool:
+        assert all(pool.map(lambda k: stores[k % 2].put_new(f"m{k}", b"1"), range(6)))
+    puts = [r.path for r, _ in server.log if r.method == "PUT" and "/probes/" in r.path]
+    assert len(puts) == 2 + RACERS
+    assert len(set(puts)) == 2
+    assert not any("/probes/" in path for path in server.objects)
+    # A child knows what its parent has found out.
+    assert answer_of_child(lambda: str(stores[0].put_new("child", b"1")).encode()) == b"True"
+    assert sum(r.method == "PUT" and "/probes/" in r.path for r, _ in server.log) == len(puts)
+
+
+@pytest.mark.parametrize("status", [400, 405, 501])
+def test_a_store_that_does_not_know_the_condition_says_so(
+    server: FaultServer, clock: FakeClock, status: int, tmp_path: pathlib.Path
+) -> None:
+    server.condition_status = status
+    store = open_store(server, "s3 fsspec", clock)
+    with pytest.raises(
+        StorageError, match=rf"answers 'status {status}.*If-None-Match.*single_writer=True"
+    ) as e:
+        store.put_new("m", b"1")
+    assert not isinstance(e.value, UnknownOutcomeError)
+    assert clock.slept == []
+    assert sorted(server.objects) == [f"/bucket/root/{KEY}"]
+    # The advice works: who is alone needs no condition, and still replaces nothing.
+    alone = open_store(server, "s3 fsspec", clock, single_writer=True)
+    spool = tmp_path / "spool"
+    spool.write_bytes(CONTENT)
+    server.log.clear()
+    assert alone.put_and_confirm("m", b"1") is True
+    assert alone.put_new("m", b"2") is False
+    assert alone.put_new("large", spool) is True
+    assert not any("if-none-match" in r.headers for r, _ in server.log)
+    assert (server.objects["/bucket/root/m"], server.objects["/bucket/root/large"]) == (b"1", CONTENT)
+
+
+def test_a_refusal_that_is_not_about_the_condition_is_told_as_it_is(
+    server: FaultServer, clock: FakeClock
+) -> None:
+    server.plan = lambda r: "expired" if r.method == "PUT" else None
+    with pytest.raises(StorageError, match="expired"):
+        open_store(server, "s3 fsspec", clock).put_new("m", b"1")
