@@ -47,8 +47,8 @@ def is_shard(
         if Catalog(store).latest() is not None:
             return False
     except (CannotListError, DeniedError):
-        # No hint tells of a dataset, and no listing can. What is forbidden may as well be absent; then what is
-        # to be told is why no dataset was found.
+        # No hint tells of a dataset, and no listing can. What is forbidden may as well be absent; then the
+        # reason why no dataset was found is the one to be told.
         with contextlib.suppress(DeniedError):
             if version is not None and store.head(manifest_key(version)) is not None:
                 return False

@@ -162,8 +162,8 @@ class Store(abc.ABC):
     def put_and_confirm(self, key: str, data: Buffer) -> bool:
         """Create an object as `put_new` does, and make sure that it is this one that stands.
 
-        For what must not be lost once it is acknowledged. A store that looks first and writes then may let two
-        writers create one object; `put_new` believes what it is told, this call reads the object back.
+        For what must not be lost once it is acknowledged. A store that looks first and writes then may let
+        two writers create one object; `put_new` believes what it is told, this call reads the object back.
 
         Args:
             key: its name, relative to the root.

@@ -1,4 +1,4 @@
-"""Does this store create an object only if it is absent, as it promises? Asked once, before anything is written.
+"""Does this store create an object only if it is absent, as it promises? Asked before the first write.
 
 A store that looks first and writes then refuses what exists, and yet two writers at the same moment both win,
 and the first loses an acknowledged commit.  Only a race shows that, so the probe runs one.

@@ -103,8 +103,9 @@ class RemoteStore(RemoteReads):
         begun = clock.now()
         if not self.put_new(key, data):
             return False
-        # A writer that found the name free before ours was there has written by the time that a request takes,
-        # once more: L. Lamport, "A Fast Mutual Exclusion Algorithm" (1987), has Fischer's argument.
+        # A writer that found the name free before our object was there has written its own by the time that a
+        # request takes, once more: M. Fischer's argument, told in L. Lamport, "A Fast Mutual Exclusion
+        # Algorithm" (1987).
         run(clock.sleep(min(_LONGEST_WAIT, clock.now() - begun)))
         try:
             return self.get(key, max_bytes=len(data)) == bytes(data)

@@ -33,7 +33,7 @@ class CannotListError(StorageError):
 
 
 class DeniedError(StorageError):
-    """The service answered 403: what was asked for may not be had, or is absent and may not be asked about."""
+    """The service answered 403: what was asked for is forbidden, or absent where nothing may be listed."""
 
 
 class MissingBucketError(NotFoundError):

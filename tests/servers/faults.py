@@ -179,8 +179,8 @@ class FaultServer:
     def _listing(self, bucket: str, prefix: str) -> bytes:
         found = sorted(path for path in self.objects if path.startswith(f"/{bucket}/{prefix}"))
         entries = "".join(
-            f"<Contents><Key>{html.escape(path[len(bucket) + 2 :])}</Key><Size>{len(self.objects[path])}</Size>"
-            f"<ETag>{html.escape(_etag(self.objects[path]))}</ETag></Contents>"
+            f"<Contents><Key>{html.escape(path[len(bucket) + 2 :])}</Key>"
+            f"<Size>{len(self.objects[path])}</Size><ETag>{html.escape(_etag(self.objects[path]))}</ETag></Contents>"
             for path in found
         )
         return f"<ListBucketResult><IsTruncated>false</IsTruncated>{entries}</ListBucketResult>".encode()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import dataclasses
+import functools
 import pathlib
 from collections.abc import Iterator
 
@@ -389,7 +390,7 @@ def test_a_store_that_looks_first_and_writes_then_is_found_out(server: FaultServ
     """P3: it refuses what exists, and lets all of those win who come at the same moment."""
     server.looks_first = lambda _: 0.2
     store = open_store(server, "s3 fsspec", clock)
-    with pytest.raises(StorageError, match="8 writers that raced.*single_writer=True"):
+    with pytest.raises(StorageError, match=r"8 writers that raced.*single_writer=True"):
         store.put_new("m", b"1")
     assert sorted(server.objects) == [f"/bucket/root/{KEY}"]
 
@@ -400,14 +401,13 @@ def test_what_is_confirmed_was_read_back(server: FaultServer, clock: FakeClock) 
     assert store.put_and_confirm("m", b"ours") is True
     assert store.put_and_confirm("m", b"ours") is False
 
-    def overwrite(request: Request) -> str | None:
+    def overwrite(theirs: bytes, request: Request) -> None:
         if request.method == "GET" and request.path.endswith("/n"):
             server.objects[request.path] = theirs
-        return None
 
     for theirs in (b"them", b"longer ones", b"", b"x"):
         server.objects.pop("/bucket/root/n", None)
-        server.plan = overwrite
+        server.plan = functools.partial(overwrite, theirs)
         assert store.put_and_confirm("n", b"ours") is False
     server.plan = lambda r: "403" if r.method == "GET" else None
     with pytest.raises(UnknownOutcomeError, match="cannot be read back"):
