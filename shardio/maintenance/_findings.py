@@ -10,6 +10,8 @@ from shardio.errors import ShardioError
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from shardio.metadata import IndexHead
+
 __all__ = ["UNREADABLE", "Finding", "Survey", "VerifyProgress", "VerifyReport"]
 
 # The one kind that says nothing about the data: the environment failed, or this program is too old.
@@ -89,6 +91,7 @@ class VerifyReport:
         good_rows: records that are there and match every checksum that covers them.
         stored_bytes: size of the shards.
         findings: all of them: metadata first, then shard by shard in order, by rising block and row.
+        left_out: damage that adoption left out knowingly (`--salvage`), of the kind "left out": no finding.
     """
 
     url: str
@@ -100,6 +103,7 @@ class VerifyReport:
     good_rows: int = 0
     stored_bytes: int = 0
     findings: tuple[Finding, ...] = ()
+    left_out: tuple[Finding, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -113,8 +117,10 @@ class VerifyReport:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the report for JSON."""
-        fields = {name: getattr(self, name) for name in self.__dataclass_fields__ if name != "findings"}
-        return {**fields, "ok": self.ok, "findings": [finding.as_dict() for finding in self.findings]}
+        lists = ("findings", "left_out")
+        fields = {name: getattr(self, name) for name in self.__dataclass_fields__ if name not in lists}
+        found = {name: [finding.as_dict() for finding in getattr(self, name)] for name in lists}
+        return {**fields, "ok": self.ok, **found}
 
 
 class VerifyProgress(NamedTuple):
@@ -135,6 +141,7 @@ class Survey:
 
     def __init__(self, progress: Callable[[VerifyProgress], None] | None = None) -> None:
         self.findings: list[Finding] = []
+        self.left_out: list[Finding] = []
         self.rows = 0
         self.good_rows = 0
         self.total_bytes = 0
@@ -144,6 +151,16 @@ class Survey:
     def note(self, kind: str, error: ShardioError, **places: Any) -> None:
         """Add what an error says to the findings."""
         self.findings.append(Finding.of(kind, error, **places))
+
+    def note_left_out(self, head: IndexHead, *, url: str, shard: str) -> None:
+        """Note the damage that an index says was left out."""
+        for block, reason in sorted(head.gaps.items()):
+            if reason.startswith("damage"):
+                start, stop = head.block_bounds(block)
+                what = reason.removeprefix("damage: ")
+                self.left_out.append(
+                    Finding(kind="left out", message=what, url=url, shard=shard, start=start, stop=stop)
+                )
 
     def advance(self, size: int) -> None:
         """Count stored bytes that were looked at."""

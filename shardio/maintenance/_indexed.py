@@ -14,7 +14,7 @@ import numpy as np
 from shardio import kernels
 from shardio.errors import CorruptBlockError, CorruptRecordError, FormatError, ShardioError
 from shardio.format import Compression, RecordCrc, check_block, open_block
-from shardio.maintenance._findings import UNREADABLE
+from shardio.maintenance._findings import UNREADABLE, Finding
 from shardio.maintenance._index_file import IndexFile
 from shardio.maintenance._pieces import FAILED, Pieces, read_ahead, runs
 from shardio.maintenance._records import damaged_rows
@@ -54,6 +54,7 @@ def check_indexed(
         limits: upper bounds for decoding.
         schema: of the dataset: lines that it calls JSON are decoded.
     """
+    survey.note_left_out(head, url=index.url if data is None else data.url, shard=shard)
     index_file = IndexFile(survey, head, index, shard=shard)
     if data is None:
         for _ in index_file.parts():
@@ -65,6 +66,10 @@ def check_indexed(
             blocks.check(block, stored, part)
         blocks.finish()
     index_file.finish()
+
+
+# Adoption gives up so many decoded bytes at most in front of the place where a stream is damaged.
+_MOST_REST = 4 << 20
 
 
 class _Blocks:
@@ -86,6 +91,7 @@ class _Blocks:
         self._shard = shard
         self._limits = limits
         self._json_lines = json_lines
+        self._rest: FormatError | None = None  # why a stream does not decode behind its last block
         # The blocks of a stream are cut from its decoded bytes.
         self._compression = Compression.NONE if head.stream else head.compression
         self._crc32c = 0
@@ -163,6 +169,28 @@ class _Blocks:
             self._note(kind, error, row=row, row_stop=None if row is None else head.rows)
             return
         self._crc32c = pieces.crc32c
+        if self._rest is not None:
+            self._check_rest(self._rest)
+
+    def _check_rest(self, error: FormatError) -> None:
+        """Tell damage that was left out when the object was indexed from damage that came later.
+
+        What does not decode is indexed with `--salvage` alone: it was known if no byte has changed since.
+        """
+        pieces = Pieces(self._survey, self._data)
+        try:
+            for _ in pieces.stored():
+                pass
+        except FAILED as failure:
+            self._whole = False
+            self._note(UNREADABLE, failure)
+            return
+        self._crc32c = pieces.crc32c
+        if self._whole and self._crc32c == self._head.crc32c:
+            self._survey.left_out.append(Finding.of("left out", error, url=self._data.url, shard=self._shard))
+        else:
+            self._whole = False
+            self._note("decode", error)
 
     def _cut(self, pieces: Iterator[bytes]) -> Iterator[bytearray]:
         """Yield the blocks of a stream, holding one of them and a piece, however much there is to decode.
@@ -172,13 +200,20 @@ class _Blocks:
         """
         head = self._head
         held = bytearray()
-        block = 0
-        for piece in pieces:
+        block = more = 0
+        pieces = iter(pieces)
+        while True:
+            try:
+                piece = next(pieces, None)
+            except FormatError as error:
+                if block < head.blocks:
+                    raise
+                self._rest = error
+                return
+            if piece is None:
+                break
             view = memoryview(piece)
-            while view:
-                if block == head.blocks:
-                    # What an attacker has packed behind the end is not unpacked to see how much it is.
-                    raise self._decodes_to(f"more than {head.decoded_bytes} bytes")
+            while view and block < head.blocks:
                 start, stop = head.block_bounds(block)
                 part = view[: stop - start - len(held)]
                 held += part
@@ -187,9 +222,12 @@ class _Blocks:
                     yield held
                     held = bytearray()
                     block += 1
-        while block < head.blocks and len(held) == head.block_bounds(block)[1] - head.block_bounds(block)[0]:
-            yield held
-            block += 1
+            # What an attacker has packed behind the end is not unpacked to see how much it is.
+            more += len(view)
+            if more > _MOST_REST:
+                raise self._decodes_to(f"more than {head.decoded_bytes} bytes")
+        if more:
+            raise self._decodes_to(f"{head.decoded_bytes + more} bytes")
         if block < head.blocks:
             raise self._decodes_to(f"{head.block_bounds(block)[0] + len(held)} bytes")
 

@@ -132,6 +132,7 @@ def _verify_dataset(
         good_rows=survey.good_rows,
         stored_bytes=survey.total_bytes,
         findings=tuple(survey.findings),
+        left_out=tuple(survey.left_out),
     )
 
 

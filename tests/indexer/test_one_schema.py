@@ -36,7 +36,7 @@ def lay(folder, train: str, val: str) -> None:
 @pytest.mark.parametrize("train", FILES)
 def test_splits_of_different_kinds_keep_their_values_or_are_refused(tmp_path, train, val) -> None:
     """A record reads together with others as it reads alone, or the refusal names splits and the way out."""
-    alone = []
+    alone: list[list[object]] = []
     for number, name in enumerate((train, val)):
         folder = tmp_path / str(number)
         folder.mkdir()
@@ -72,8 +72,8 @@ def read_plain(name: str) -> list[object]:
     if name.endswith(".tar"):
         return [{"__key__": "a", "cls": b"1"}]
     if name.endswith(".tfrecord"):
-        return list(read_tfrecord(FILES[name]))
-    return FILES[name].decode().splitlines()
+        return [*read_tfrecord(FILES[name])]
+    return [*FILES[name].decode().splitlines()]
 
 
 @pytest.mark.parametrize("later", ["examples.tfrecord", "lines.jsonl"])

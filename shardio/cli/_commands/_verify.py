@@ -64,6 +64,11 @@ def _print(screen: Screen, finding: Finding) -> None:
 def _summarise(screen: Screen, report: VerifyReport) -> None:
     what = report.url if report.version is None else f"{report.url} version {report.version}"
     looked = f"{plural(report.shards, 'shard')}, {plural(report.rows, 'record')}, {size(report.stored_bytes)}"
+    if report.left_out:
+        parts = plural(len(report.left_out), "place")
+        screen.note(f"{parts} of damage were left out when the shards were adopted, for example:")
+        for part in report.left_out[:3]:
+            screen.note(str(part))
     if report.ok:
         how = "everything matches its checksums" if report.indexed else "every record matches its checksums"
         screen.line(f"ok: {what}: {looked}: {how}")
