@@ -166,7 +166,7 @@ def _add_names(
     listed: dict[str, ObjectInfo] | None = None
     absent: set[str] = set()
     if len(wanted) > _MOST_HEADS and store.can_list:
-        listed = {info.key: info for info in store.list() if "/" not in info.key}
+        listed = {info.key: info for info in store.list(linked=True) if "/" not in info.key}
     found = False
     for name in dict.fromkeys(wanted):
         key = urllib.parse.unquote(name) if folder.is_web else name
@@ -190,7 +190,7 @@ def _add_folder(search: Search, folder: Place, storage_options: Mapping[str, Any
     """Add every shard below a folder whose name says what it is."""
     store = _connect(folder, storage_options)
     count = len(search.shards)
-    infos = list(store.list())
+    infos = list(store.list(linked=True))
     search.looked.append(Looked(folder, frozenset(info.key for info in infos), bool))
     for info in infos:
         if _is_ours(info.key):
@@ -222,7 +222,7 @@ def _add_matches(
     literal = MAGIC.split(parts[0])[0]
     count = len(search.shards)
     there = set()
-    for info in store.list(literal):
+    for info in store.list(literal, linked=True):
         if not matches(info.key) or _is_ours(info.key):
             continue
         there.add(info.key)

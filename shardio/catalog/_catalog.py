@@ -1,9 +1,10 @@
 """Finding and reading versions.
 
 The latest version is found from the hint, else from the highest manifest listed, then upward until the next
-one is absent.  The hint is never trusted: one that points to nothing is ignored.  A manifest that cannot be
-read is an error and never skipped, for the version below it is not the latest.  Nor is an error of the
-environment taken for an absent hint: what cannot be reached for one object cannot for the next.
+one is absent.  The hint is never trusted: one that is no number is ignored.  It is only ever written after a
+commit, so one beyond every manifest means that manifests are gone, and is an error.  So is a manifest that
+cannot be read: the version below it is not the latest.  Nor is an error of the environment taken for an
+absent hint: what cannot be reached for one object cannot for the next.
 
 S3 and what stands before it answer 403 for what is absent to those who may not list.  So 403 counts as absent
 for the version after one that could be read, and for the hint as long as a listing may tell.
@@ -11,8 +12,9 @@ for the version after one that could be read, and for the hint as long as a list
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from shardio.errors import FormatError, NotFoundError, StorageError
 from shardio.format import DEFAULT_LIMITS, Limits
@@ -29,12 +31,17 @@ from shardio.metadata import (
 from shardio.storage import CannotListError, DeniedError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from shardio.metadata import ListRef
     from shardio.storage import Store
 
 __all__ = ["Catalog", "Version"]
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+_AT_ONCE = 16  # requests for metadata that wait for their replies together
 
 
 @dataclass(frozen=True)
@@ -66,13 +73,30 @@ class Catalog:
         """Return the latest version, or None where there is no dataset.
 
         Raises:
-            FormatError, UnsupportedVersionError: the latest manifest cannot be read.
+            FormatError, UnsupportedVersionError: the latest manifest cannot be read, or is gone.
             CannotListError: there is no hint, and this kind of place has no listings.
             DeniedError: there is no hint that may be read, and nothing may be listed.
             StorageError: the environment failed.
         """
-        number = self._hinted()
-        version = self._read(number) if number else None
+        hinted = self._hinted()
+        version = self._highest(hinted)
+        found = version.number if version else 0
+        if found < hinted:
+            # The hint is written after a commit, and manifests are never deleted.
+            raise FormatError(
+                f"the manifest of version {hinted} is gone, which was committed, so the latest is unknown",
+                url=self.store.url_of(manifest_key(hinted)),
+                expected=f"version {hinted}, as {HINT_KEY} says",
+                found=f"version {found} as the highest" if found else "no manifest at all",
+                advice="restore the manifests from a copy; "
+                + (f"version={found} reads what is left, and " if found else "")
+                + f"removing {HINT_KEY} gives up what is lost",
+            )
+        return version
+
+    def _highest(self, hinted: int) -> Version | None:
+        """Return the version found from the hint, else from the highest name listed, then upward."""
+        version = self._read(hinted) if hinted else None
         if version is None:
             number = self._highest_listed()
             if number == 0:
@@ -155,7 +179,8 @@ class Catalog:
         if number is None:
             return self.latest()
         try:
-            return self.latest()
+            # Where manifests are gone, those that are left can be read by their numbers.
+            return self._highest(self._hinted())
         except (CannotListError, DeniedError):
             version = following = self._read(number)
         while following is not None:
@@ -165,8 +190,19 @@ class Catalog:
     def versions(self) -> Iterator[Version]:
         """Yield all versions from the first, expired ones too."""
         latest = self.latest()
-        for number in range(1, (latest.number if latest else 0) + 1):
-            version = self._read(number)
+        if latest is not None:
+            yield from self.between(1, latest.number - 1)
+            yield latest
+
+    def between(self, first: int, last: int) -> Iterator[Version]:
+        """Yield the versions from `first` to `last`, expired ones too; many are fetched at once.
+
+        Raises:
+            FormatError: one of them is damaged or not there.
+        """
+        for number, version in zip(
+            range(first, last + 1), self.concurrently(self._read, range(first, last + 1)), strict=True
+        ):
             if version is None:
                 raise FormatError(
                     "a version has no manifest, and manifests are never deleted",
@@ -174,6 +210,16 @@ class Catalog:
                     advice="restore the object from a copy",
                 )
             yield version
+
+    def concurrently(self, fetch: Callable[[T], R], wanted: Sequence[T]) -> Iterator[R]:
+        """Yield `fetch(item)` for each item, in order; remote requests wait for their replies together."""
+        if self.store.is_local or len(wanted) < 2:
+            yield from map(fetch, wanted)
+            return
+        with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="shardio-catalog") as pool:
+            # A few at a time, so that little is fetched in vain where the caller stops.
+            for begin in range(0, len(wanted), 4 * _AT_ONCE):
+                yield from pool.map(fetch, wanted[begin : begin + 4 * _AT_ONCE])
 
     def table(self, version: Version) -> ShardTable:
         """Return all shards of a version, in order; one request a list.
@@ -197,11 +243,12 @@ class Catalog:
     def _hinted(self) -> int:
         """Return the version that the hint names, or 0."""
         try:
-            text = self.store.get(HINT_KEY, max_bytes=64)
+            text = self.store.get(HINT_KEY, max_bytes=64).strip()
         except (NotFoundError, DeniedError, FormatError):
             # Absent, perhaps absent, or longer than a number.
             return 0
-        return int(text) if text.strip().isdigit() else 0
+        # What is no number of a manifest is no hint.
+        return int(text) if text.isdigit() and len(text) <= 20 else 0
 
     def _read(self, number: int) -> Version | None:
         """Return a version by its number, or None if its manifest is absent."""
@@ -219,11 +266,19 @@ class Catalog:
 
     def shards_of(self, ref: ListRef) -> ShardTable:
         """Return the shards of one list, checked against its reference."""
-        url = self.store.url_of(ref.key)
+        table = self.find_shards(ref)
+        if table is None:
+            raise FormatError(
+                "the manifest names a list of shards that is not there", url=self.store.url_of(ref.key)
+            )
+        return table
+
+    def find_shards(self, ref: ListRef) -> ShardTable | None:
+        """Return the shards of one list, checked against its reference, or None where the list is gone."""
         try:
             data = self.store.get(ref.key, max_bytes=self.limits.manifest)
-        except NotFoundError as error:
-            raise FormatError("the manifest names a list of shards that is not there", url=url) from error
+        except NotFoundError:
+            return None
         return self._parse_list(ref, data)
 
     def _parse_list(self, ref: ListRef, data: bytes) -> ShardTable:

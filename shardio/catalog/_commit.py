@@ -1,8 +1,11 @@
 """The commit: create manifest v+1 only if it does not exist.
 
-A lost reply is not a failure.  After "exists" or an unknown outcome the manifest is read back: own write id
--> it was committed; another's -> somebody else won; absent -> the same bytes are put again.  Appends then
-rebase on the newer version, overwrites raise.  Nothing is ever deleted here.
+A lost reply is not a failure.  After "exists" or any failure to create, the manifest is read back: own write
+id -> it was committed; another's -> somebody else won; absent -> the same bytes are put again, or the failure
+is told.  Appends then rebase on the newer version, overwrites raise.  Nothing is ever deleted here.
+
+Once the manifest may stand under its name, the outcome is success or `CommitOutcomeUnknownError`: whoever is
+told that nothing happened writes the same records again.
 """
 
 from __future__ import annotations
@@ -15,9 +18,16 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from shardio.catalog._catalog import Catalog, Version
-from shardio.errors import CommitConflictError, CommitOutcomeUnknownError, NotFoundError, StorageError
+from shardio.errors import (
+    CommitConflictError,
+    CommitOutcomeUnknownError,
+    FormatError,
+    NotFoundError,
+    ShardioError,
+    StorageError,
+)
 from shardio.metadata import HINT_KEY, Manifest, manifest_key, parse_manifest, seal_manifest
-from shardio.storage import UnknownOutcomeError
+from shardio.storage import NotDurableError, UnknownOutcomeError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -71,10 +81,15 @@ def publish(
     own_keys = set(keys)
     for _ in range(_MAX_REBASES):
         base = catalog.latest()
-        seen = _check_fence(catalog, base, seen, own_keys, lists)
+        fences, seen = _fences(catalog, base, seen), max(seen, base.number if base else 0)
+        if lists is not None:
+            for fence in fences:
+                lists.forget(fence.manifest.expiry.doomed_keys)
         built = build(base)
         if isinstance(built, Version):
+            # Asked before the fence: what is committed already need not care for what was given up since.
             return built
+        _check_fences(catalog, fences, own_keys)
         manifest = replace(
             built,
             version=base.number + 1 if base else 1,
@@ -90,7 +105,7 @@ def publish(
             raise ValueError(what)
         if _create(catalog, manifest, data):
             # Only a hint: a reader that does not find it lists instead.
-            with contextlib.suppress(StorageError):
+            with contextlib.suppress(ShardioError):
                 catalog.store.put_hint(HINT_KEY, str(manifest.version).encode())
             return Version(manifest, sha256)
     raise CommitConflictError(
@@ -100,54 +115,69 @@ def publish(
     )
 
 
-def _check_fence(
-    catalog: Catalog, base: Version | None, seen: int, keys: set[str], lists: StoredLists | None
-) -> int:
-    """Look through the versions after `seen` for doomed keys among `keys`; return the new `seen`."""
-    latest = base.number if base else 0
-    for number in range(seen + 1, latest + 1):
-        version = base if base and number == latest else catalog.load(number, known_live=True)
-        doomed = keys.intersection(version.manifest.expiry.doomed_keys)
+def _fences(catalog: Catalog, base: Version | None, seen: int) -> list[Version]:
+    """Return the versions after `seen`; what they have doomed, the next version must not add."""
+    if base is None or base.number <= seen:
+        return []
+    return [*catalog.between(seen + 1, base.number - 1), base]
+
+
+def _check_fences(catalog: Catalog, fences: list[Version], keys: set[str]) -> None:
+    for fence in fences:
+        doomed = keys.intersection(fence.manifest.expiry.doomed_keys)
         if doomed:
             raise CommitConflictError(
-                f"garbage collection in version {number} gave up objects that this commit adds",
+                f"garbage collection in version {fence.number} gave up objects that this commit adds",
                 url=catalog.store.url,
                 found=sorted(doomed)[:3],
                 advice="write them again under a new session",
             )
-        if lists is not None:
-            lists.forget(version.manifest.expiry.doomed_keys)
-    return max(seen, latest)
 
 
 def _create(catalog: Catalog, manifest: Manifest, data: bytes) -> bool:
     """Create the manifest's object; return False if another writer's stands there."""
     store = catalog.store
     key = manifest_key(manifest.version)
-    unknown: Exception | None = None
+    unknown: StorageError | None = None
     for _ in range(_MAX_PUTS):
+        failed: StorageError | None = None
         try:
             if store.put_and_confirm(key, data):
                 return True
+        except NotDurableError as error:
+            raise _outcome_unknown(catalog, manifest, error) from error
         except UnknownOutcomeError as error:
             unknown = error
+        except StorageError as error:
+            failed = error
         try:
             there = store.get(key, max_bytes=catalog.limits.manifest)
+            found, _ = parse_manifest(
+                there, version=manifest.version, url=store.url_of(key), limits=catalog.limits
+            )
         except NotFoundError:
-            continue
-        except StorageError as error:
-            raise _outcome_unknown(catalog, manifest) from error
-        found, _ = parse_manifest(
-            there, version=manifest.version, url=store.url_of(key), limits=catalog.limits
-        )
+            if failed is None:
+                continue
+            if unknown is None:
+                # The store says that it did not create the object, and it is not there.
+                raise failed from failed.__cause__
+            raise _outcome_unknown(catalog, manifest, unknown) from failed
+        except (StorageError, FormatError) as error:
+            first = unknown or failed
+            if first is None and isinstance(error, FormatError):
+                raise
+            raise _outcome_unknown(catalog, manifest, first or error) from error
         return found.write_id == manifest.write_id
-    raise _outcome_unknown(catalog, manifest) from unknown
+    raise _outcome_unknown(catalog, manifest, unknown) from unknown
 
 
-def _outcome_unknown(catalog: Catalog, manifest: Manifest) -> CommitOutcomeUnknownError:
+def _outcome_unknown(
+    catalog: Catalog, manifest: Manifest, cause: StorageError | FormatError | None
+) -> CommitOutcomeUnknownError:
     return CommitOutcomeUnknownError(
         f"it is unknown whether version {manifest.version} was committed",
         url=catalog.store.url_of(manifest_key(manifest.version)),
         expected=f"write id {manifest.write_id.hex()}",
+        found=None if cause is None else str(cause),
         advice="nothing was deleted; look with `shardio log`, and run a named session again to finish it",
     )

@@ -6,19 +6,26 @@ Phase two deletes the named keys.  A run that was killed in between is finished 
 the doomed keys from the manifests.  Manifests themselves are never deleted, so a version number is never free
 twice.
 
+Where others commit meanwhile, the plan follows their versions, as an append does: what they name is not
+garbage.  What is not of shardio's making is never removed, whatever a list or a manifest says, and nothing
+behind a link.
+
 A list that no version names is doomed without a word: its name says no session, and a commit that is still on
 its way stores its list again.
 """
 
 from __future__ import annotations
 
+import contextlib
+import errno
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from shardio.catalog._commit import publish
-from shardio.errors import NotFoundError
+from shardio.errors import NotFoundError, ShardioError, StorageError
 from shardio.metadata import (
     DATA,
+    HINT_KEY,
     INDEX_SUFFIX,
     INDEXES,
     LISTS,
@@ -27,18 +34,24 @@ from shardio.metadata import (
     Manifest,
     check_session,
     is_list_key,
+    is_own_key,
     is_random_session,
     parse_data_key,
     parse_receipt_key,
 )
+from shardio.storage import untold, upload_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
     from shardio.catalog._catalog import Catalog, Version
+    from shardio.metadata import ListRef, ShardTable
     from shardio.storage import ObjectInfo
 
 __all__ = ["GcReport", "collect_garbage"]
+
+# So many keys are named at first where the disk has no room for a manifest that names them all.
+_FEW = 8
 
 
 @dataclass(frozen=True)
@@ -54,6 +67,8 @@ class GcReport:
         unclaimed: sessions that have objects here and are in no version: still being written, or given up;
             name them in `abandon` to have them removed. Bytes by session.
         temporaries: what interrupted writes left behind, which may belong to a writer that is still at work.
+        uploads: unfinished uploads of sessions that are merged or given up; they are (or would be) removed.
+        untold: what could not be looked at, in words.
     """
 
     dry_run: bool
@@ -63,6 +78,8 @@ class GcReport:
     deleted: int
     unclaimed: dict[str, int]
     temporaries: tuple[ObjectInfo, ...]
+    uploads: tuple[ObjectInfo, ...] = ()
+    untold: tuple[str, ...] = ()
 
     @property
     def doomed_bytes(self) -> int:
@@ -90,59 +107,328 @@ def collect_garbage(
     Raises:
         ValueError: a version or session that cannot be given up.
         NotFoundError: there is no dataset.
+        StorageError: the environment failed; what was deleted is garbage, and the next run deletes the rest.
     """
-    versions = list(catalog.versions())
-    if not versions:
-        raise NotFoundError("there is no shardio dataset here", url=catalog.store.url)
-    latest = versions[-1]
-    for session in abandon:
-        _check_abandon(session, versions)
-    expired = _expired(versions, expire, keep)
-    new_expired = expired - set(latest.manifest.expiry.expired_versions)
-    objects = _objects(catalog)
-    theirs: set[str] = set()
-    live = _keys(catalog, [version for version in versions if version.number not in expired], theirs)
-    gone = {*latest.manifest.expiry.abandoned_sessions, *abandon}
-    dead = _keys(
-        catalog, [version for version in versions if version.number in expired], theirs, missing_ok=True
+    plan = _Plan(catalog, expire=expire, keep=keep, abandon=abandon)
+    report = plan.report()
+    if dry_run or not plan.has_work():
+        # Uploads need no fence: none of them will be part of a version.
+        uploads = report.uploads if dry_run else _abort(catalog, report.uploads)
+        return replace(report, dry_run=dry_run, uploads=uploads)
+    deleted = 0
+    before: tuple[ObjectInfo, ...] = ()
+    try:
+        fence = _fence(plan)
+    except StorageError as error:
+        if not _is_full(error):
+            raise
+        fence, before, deleted = _make_room(plan, error)
+        if plan.doomed:
+            fence = _fence(plan)
+    report = plan.report()
+    deleted += sum(catalog.concurrently(lambda info: catalog.store.delete(info.key), report.doomed))
+    return replace(
+        report,
+        dry_run=False,
+        version=fence.number,
+        deleted=deleted,
+        doomed=tuple(sorted({*before, *report.doomed})),
+        uploads=_abort(catalog, report.uploads),
     )
-    already = {key for version in versions for key in version.manifest.expiry.doomed_keys}
-    merged = {session.session for version in versions for session in version.manifest.sessions}
-    doomed = [
-        info
-        for info in objects
-        if info.key not in live | theirs
-        and (
-            info.key in dead | already
-            or is_list_key(info.key)
-            or _session_of(info) in gone
-            # What lost attempts of a merged session left: it cannot be merged again with other content.
-            or (info.key.startswith(DATA) and _session_of(info) in merged)
+
+
+def _abort(catalog: Catalog, uploads: tuple[ObjectInfo, ...]) -> tuple[ObjectInfo, ...]:
+    """Remove unfinished uploads; return those that were there."""
+    return tuple(info for info in uploads if catalog.store.delete_temporary(info))
+
+
+def _is_full(error: BaseException | None) -> bool:
+    while error is not None:
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            return True
+        error = error.__cause__
+    return False
+
+
+def _make_room(plan: _Plan, error: StorageError) -> tuple[Version, tuple[ObjectInfo, ...], int]:
+    """Where the disk is full: give up the hint for a small fence, and delete the largest objects first.
+
+    Returns:
+        The fence, what it has doomed, and how many objects were deleted.
+    """
+    store = plan.catalog.store
+    # What an earlier version has doomed needs no new fence.
+    with contextlib.suppress(ShardioError):
+        for info in plan.fenced:
+            store.delete(info.key)
+    # A reader that finds no hint lists instead; the block that it took is enough for a small manifest.
+    store.delete(HINT_KEY)
+    try:
+        fence = _fence(plan, most=_FEW)
+    except StorageError:
+        with contextlib.suppress(ShardioError):
+            store.put_hint(HINT_KEY, str(plan.latest.number).encode())
+        raise error from error.__cause__
+    largest = plan.largest(_FEW)
+    deleted = sum(store.delete(info.key) for info in largest)
+    with contextlib.suppress(ShardioError):
+        store.put_hint(HINT_KEY, str(fence.number).encode())
+    plan.forget(largest)
+    plan.follow(fence)
+    return fence, tuple(largest), deleted
+
+
+def _fence(plan: _Plan, *, most: int | None = None) -> Version:
+    """Commit the version that names what goes; the plan follows what others have committed meanwhile."""
+
+    def build(base: Version | None) -> Manifest:
+        if base is None:
+            raise NotFoundError("there is no shardio dataset here any more", url=plan.catalog.store.url)
+        plan.follow(base)
+        return replace(base.manifest, operation="gc", expiry=plan.expiry(most))
+
+    return publish(plan.catalog, build, seen=plan.latest.number)
+
+
+class _Plan:
+    """What is garbage, as of the latest version that was looked at."""
+
+    def __init__(
+        self, catalog: Catalog, *, expire: Collection[int], keep: int | None, abandon: Collection[str]
+    ) -> None:
+        self.catalog = catalog
+        self._expire = set(expire)
+        self._abandon = set(abandon)
+        versions = list(catalog.versions())
+        if not versions:
+            raise NotFoundError("there is no shardio dataset here", url=catalog.store.url)
+        for session in abandon:
+            check_session(session)
+        self._check_expire(versions[-1].number, expire, keep)
+        if keep is not None:
+            self._expire |= set(range(1, versions[-1].number - keep + 1))
+        self._versions: list[Version] = []
+        self._named: dict[str, tuple[frozenset[str], frozenset[str]] | None] = {}
+        self._untold: list[str] = []
+        self._objects = self._listed()
+        self._temporaries = self._listed_temporaries()
+        self._take(versions)
+
+    @property
+    def latest(self) -> Version:
+        """The latest version that was looked at."""
+        return self._versions[-1]
+
+    def follow(self, base: Version) -> None:
+        """Look at what was committed since."""
+        if base.sha256 != self.latest.sha256:
+            self._take([*self.catalog.between(self.latest.number + 1, base.number - 1), base])
+
+    def forget(self, objects: Iterable[ObjectInfo]) -> None:
+        """Leave out objects that were deleted."""
+        gone = {info.key for info in objects}
+        self._objects = [info for info in self._objects if info.key not in gone]
+
+    def has_work(self) -> bool:
+        """Tell whether there is anything to fence."""
+        known = self.latest.manifest.expiry
+        new = self.expired - set(known.expired_versions) or self._gone - set(known.abandoned_sessions)
+        return bool(self.doomed or new)
+
+    def largest(self, most: int) -> list[ObjectInfo]:
+        """Return the doomed objects that free the most."""
+        return sorted(self.doomed, key=lambda info: -info.size)[:most]
+
+    def expiry(self, most: int | None) -> Expiry:
+        """Return what the fence says; with `most`, naming only so many keys."""
+        doomed = self.doomed if most is None else self.largest(most)
+        return Expiry(
+            tuple(sorted(self.expired)), tuple(sorted(self._gone)), tuple(sorted(info.key for info in doomed))
         )
-    ]
-    unclaimed = _unclaimed((info for info in objects if info.key not in live | theirs), gone | merged)
-    temporaries = tuple(catalog.store.list_temporaries())
-    report = GcReport(dry_run, None, tuple(sorted(expired)), tuple(doomed), 0, unclaimed, temporaries)
-    if dry_run or not (
-        doomed or new_expired or set(abandon) - set(latest.manifest.expiry.abandoned_sessions)
-    ):
-        return report
 
-    expiry = Expiry(tuple(sorted(expired)), tuple(sorted(gone)), tuple(sorted(info.key for info in doomed)))
-    fence = _fence(catalog, latest, expiry)
-    deleted = sum(catalog.store.delete(info.key) for info in doomed)
-    return replace(report, version=fence.number, deleted=deleted)
+    def report(self) -> GcReport:
+        """Return what was found."""
+        given_up = self._gone | self._merged
+        uploads = [
+            info
+            for info in self._temporaries
+            if upload_of(info) is not None and info.key not in self._live and _session_of(info) in given_up
+        ]
+        unclaimed = _unclaimed(
+            (
+                *(info for info in self._objects if info.key not in self._live | self._theirs),
+                *(info for info in self._temporaries if upload_of(info) is not None),
+            ),
+            given_up,
+        )
+        return GcReport(
+            dry_run=True,
+            version=None,
+            expired_versions=tuple(sorted(self.expired)),
+            doomed=tuple(self.doomed),
+            deleted=0,
+            unclaimed=unclaimed,
+            temporaries=tuple(info for info in self._temporaries if info not in uploads),
+            uploads=tuple(uploads),
+            untold=tuple(self._untold),
+        )
+
+    @staticmethod
+    def _check_expire(latest: int, expire: Collection[int], keep: int | None) -> None:
+        if keep is not None and keep < 1:
+            message = f"keep={keep} must be at least 1: the latest version cannot be expired"
+            raise ValueError(message)
+        wrong = [number for number in expire if not 1 <= number < latest]
+        if wrong:
+            message = (
+                f"cannot expire {wrong}: versions 1 to {latest - 1} can be, the latest ({latest}) cannot"
+            )
+            raise ValueError(message)
+
+    def _listed(self) -> list[ObjectInfo]:
+        """Return the objects in shardio's own folders that garbage collection may know of."""
+        store = self.catalog.store
+        found = []
+        for prefix in (DATA, LISTS, SESSIONS, INDEXES):
+            # What else lies among the indexes, somebody else has put there.
+            found += [
+                info for info in store.list(prefix) if prefix != INDEXES or info.key.endswith(INDEX_SUFFIX)
+            ]
+            self._untold += [
+                f"{folder} is a link to a folder elsewhere; what lies behind it was not looked at"
+                for folder in store.linked_folders(prefix)
+            ]
+        return found
+
+    def _listed_temporaries(self) -> list[ObjectInfo]:
+        store = self.catalog.store
+        found: list[ObjectInfo] = []
+        try:
+            found.extend(store.list_temporaries())
+        except StorageError as error:
+            # Such a listing takes no part in what is garbage: a service that has none may be cleaned up, too.
+            self._untold.append(f"whether uploads were left unfinished here could not be asked: {error}")
+        note = untold(store)
+        if note is not None:
+            self._untold.append(note)
+        return found
+
+    def _take(self, versions: list[Version]) -> None:
+        """Add later versions, and find out anew what is garbage."""
+        for session in self._abandon:
+            for version in versions:
+                if version.manifest.session(session) is not None:
+                    message = (
+                        f"session {session!r} is part of version {version.number}: "
+                        "expire that to remove its records"
+                    )
+                    raise ValueError(message)
+        self._versions += versions
+        known = self.latest.manifest.expiry
+        self.expired = self._expire | set(known.expired_versions)
+        self._gone = self._abandon | set(known.abandoned_sessions)
+        self._merged = {
+            session.session for version in self._versions for session in version.manifest.sessions
+        }
+        already = {key for version in self._versions for key in version.manifest.expiry.doomed_keys}
+        live, dead = self._sort_out()
+        self.doomed = [
+            info
+            for info in self._objects
+            if info.key not in live
+            and info.key not in self._theirs
+            and is_own_key(info.key)
+            and (
+                info.key in dead
+                or info.key in already
+                or is_list_key(info.key)
+                or _session_of(info) in self._gone
+                # What lost attempts of a merged session left: it cannot be merged again with other content.
+                or (info.key.startswith(DATA) and _session_of(info) in self._merged)
+            )
+        ]
+        self.fenced = [info for info in self.doomed if info.key in already]
+        self._live = live
+
+    def _sort_out(self) -> tuple[set[str], set[str]]:
+        """Return the keys that live versions name, and those that only expired ones do.
+
+        The latest versions are read first: once everything that was listed is known to be live, older lists
+        have nothing to add.  Adopted shards are somebody else's, wherever they lie and whatever they are
+        called; they go to `_theirs`.
+        """
+        self._theirs: set[str] = set()
+        newest = self._versions[::-1]
+        lists = [
+            {
+                ref.key: ref
+                for version in newest
+                if (version.number in self.expired) is gone
+                for ref in version.manifest.lists
+            }
+            for gone in (False, True)
+        ]
+        live = set(lists[0])
+        dead = set(lists[1]) - live
+        unknown = {info.key for info in self._objects if info.key.startswith((DATA, INDEXES))}
+        unknown = {key for key in unknown if is_own_key(key)}
+        for key, named in self._read(list(lists[0].values()), missing_ok=False, wanted=unknown):
+            live |= {key, *named[0]}
+            self._theirs |= named[1]
+        if unknown:
+            for key, named in self._read(list(lists[1].values()), missing_ok=True, wanted=None):
+                dead |= {key, *named[0]}
+                self._theirs |= named[1]
+        return live, dead - live
+
+    def _read(
+        self, refs: list[ListRef], *, missing_ok: bool, wanted: set[str] | None
+    ) -> Iterable[tuple[str, tuple[frozenset[str], frozenset[str]]]]:
+        """Yield what lists name, own and adopted, until nothing is `wanted` any more."""
+        unread = [ref for ref in refs if ref.key not in self._named]
+        for ref in refs:
+            if ref.key in self._named:
+                yield from self._told(ref, missing_ok=missing_ok, wanted=wanted)
+        # Small steps first: the latest lists mostly name everything.
+        step = 16
+        for begin in range(0, len(unread), step):
+            if wanted is not None and not wanted:
+                return
+            part = unread[begin : begin + step]
+            for ref, table in zip(
+                part, self.catalog.concurrently(self.catalog.find_shards, part), strict=True
+            ):
+                self._named[ref.key] = None if table is None else _keys(table)
+                yield from self._told(ref, missing_ok=missing_ok, wanted=wanted)
+
+    def _told(
+        self, ref: ListRef, *, missing_ok: bool, wanted: set[str] | None
+    ) -> Iterable[tuple[str, tuple[frozenset[str], frozenset[str]]]]:
+        named = self._named[ref.key]
+        if named is None:
+            if not missing_ok:
+                self.catalog.shards_of(ref)  # raises, in its own words
+            # The list of a version that expired earlier is gone, and so are its shards.
+            return
+        if wanted is not None:
+            wanted -= named[0]
+            wanted -= named[1]
+        yield ref.key, named
 
 
-def _objects(catalog: Catalog) -> list[ObjectInfo]:
-    """Return the objects in shardio's own folders that garbage collection may know of."""
-    return [
-        info
-        for prefix in (DATA, LISTS, SESSIONS, INDEXES)
-        for info in catalog.store.list(prefix)
-        # What else lies among the indexes, somebody else has put there.
-        if prefix != INDEXES or info.key.endswith(INDEX_SUFFIX)
-    ]
+def _keys(table: ShardTable) -> tuple[frozenset[str], frozenset[str]]:
+    """Return the keys of shardio's own that a list names, and those of adopted shards under root 0."""
+    own: set[str] = set()
+    theirs: set[str] = set()
+    for shard in table:
+        if not shard.adopted:
+            own.add(shard.key)
+        elif not shard.root:
+            theirs.add(shard.key)
+        own.add(shard.usual_index_key)
+        if shard.deletion_key:
+            own.add(shard.deletion_key)
+    return frozenset(own), frozenset(theirs)
 
 
 def _unclaimed(objects: Iterable[ObjectInfo], known: set[str]) -> dict[str, int]:
@@ -153,79 +439,6 @@ def _unclaimed(objects: Iterable[ObjectInfo], known: set[str]) -> dict[str, int]
         if owner and owner not in known:
             found[owner] = found.get(owner, 0) + info.size
     return found
-
-
-def _fence(catalog: Catalog, planned_on: Version, expiry: Expiry) -> Version:
-    """Commit the version that names what goes; a plan made on an older version is dropped."""
-
-    def build(base: Version | None) -> Manifest:
-        if base is None or base.sha256 != planned_on.sha256:
-            from shardio.errors import CommitConflictError
-
-            raise CommitConflictError(
-                "somebody committed while garbage was being looked for; nothing was removed",
-                url=catalog.store.url,
-                expected=f"version {planned_on.number}",
-                found=f"version {base.number if base else 0}",
-                advice="run it again",
-            )
-        return replace(base.manifest, operation="gc", expiry=expiry)
-
-    return publish(catalog, build, seen=planned_on.number)
-
-
-def _expired(versions: list[Version], expire: Collection[int], keep: int | None) -> set[int]:
-    latest = versions[-1].number
-    if keep is not None and keep < 1:
-        message = f"keep={keep} must be at least 1: the latest version cannot be expired"
-        raise ValueError(message)
-    wrong = [number for number in expire if not 1 <= number < latest]
-    if wrong:
-        message = f"cannot expire {wrong}: versions 1 to {latest - 1} can be, the latest ({latest}) cannot"
-        raise ValueError(message)
-    expired = {*versions[-1].manifest.expiry.expired_versions, *expire}
-    if keep is not None:
-        expired |= set(range(1, latest - keep + 1))
-    return expired
-
-
-def _check_abandon(session: str, versions: list[Version]) -> None:
-    check_session(session)
-    for version in versions:
-        if version.manifest.session(session) is not None:
-            message = (
-                f"session {session!r} is part of version {version.number}: expire that to remove its records"
-            )
-            raise ValueError(message)
-
-
-def _keys(
-    catalog: Catalog, versions: Iterable[Version], theirs: set[str], *, missing_ok: bool = False
-) -> set[str]:
-    """Return all keys that versions name: lists, shards, indexes, deletion sidecars.
-
-    Adopted shards are somebody else's, wherever they lie and whatever they are called: they go to `theirs`.
-    """
-    keys: set[str] = set()
-    seen: set[str] = set()
-    for version in versions:
-        for ref in version.manifest.lists:
-            if ref.key in seen:
-                continue
-            seen.add(ref.key)
-            keys.add(ref.key)
-            # The list of a version that expired earlier is gone, and so are its shards.
-            if missing_ok and catalog.store.head(ref.key) is None:
-                continue
-            for shard in catalog.shards_of(ref):
-                if not shard.adopted:
-                    keys.add(shard.key)
-                elif not shard.root:
-                    theirs.add(shard.key)
-                keys.add(shard.usual_index_key)
-                if shard.deletion_key:
-                    keys.add(shard.deletion_key)
-    return keys
 
 
 def _session_of(info: ObjectInfo) -> str | None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from shardio.errors import StorageError
 from shardio.metadata import ListRef, list_key, random_id
-from shardio.storage import UnknownOutcomeError
+from shardio.storage import NotDurableError, UnknownOutcomeError
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -54,6 +54,8 @@ class StoredLists:
         for _ in range(_MAX_PUTS):
             try:
                 self._store.put_new(key, data)
+            except NotDurableError:
+                raise
             except UnknownOutcomeError:
                 continue
             return

@@ -243,7 +243,7 @@ def _one_file(url: str, storage_options: Mapping[str, Any] | None) -> File | Non
 def _below(root: str, storage_options: Mapping[str, Any] | None) -> Found:
     store = connect(root, storage_options=storage_options)
     found = Found()
-    for info in store.list():
+    for info in store.list(linked=True):
         if _is_clutter(info.key):
             continue
         if _is_text(info.key):

@@ -12,7 +12,7 @@ from shardio.errors import FormatError, UnsafeNameError
 from shardio.format import DEFAULT_LIMITS, Limits
 from shardio.metadata._features import FORMAT_VERSION, MANIFEST_FEATURES, check_version
 from shardio.metadata._free import decode_metadata, encode_metadata
-from shardio.metadata._names import check_foreign_key, check_key, check_session, check_split
+from shardio.metadata._names import check_foreign_key, check_key, check_session, check_split, is_own_key
 from shardio.metadata._schema import Schema
 from shardio.metadata._sealed import seal, unseal
 from shardio.metadata._table import SplitTotals
@@ -199,10 +199,20 @@ def _from_message(message: pb.Manifest, limits: Limits) -> Manifest:
         expiry=Expiry(
             tuple(message.expiry.expired_versions),
             tuple(check_session(session) for session in message.expiry.abandoned_sessions),
-            tuple(check_foreign_key(key) for key in message.expiry.doomed_keys),
+            tuple(_check_doomed(key) for key in message.expiry.doomed_keys),
         ),
         deletions="deletions" in message.critical_features,
     )
+
+
+def _check_doomed(key: str) -> str:
+    if not is_own_key(check_foreign_key(key)):
+        raise FormatError(
+            "a manifest dooms a key that is not of shardio's making",
+            found=repr(key[:200]),
+            expected="a shard under shardio's own name, an index, deleted rows, a list or a receipt",
+        )
+    return key
 
 
 _Rule = tuple[str, bool, object]

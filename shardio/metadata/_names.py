@@ -24,6 +24,7 @@ __all__ = [
     "check_tasks",
     "data_key",
     "is_list_key",
+    "is_own_key",
     "list_key",
     "manifest_key",
     "manifest_version",
@@ -44,7 +45,13 @@ _COMPONENT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._=-]{0,254}\Z")
 _SPLIT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._=-]{0,63}\Z")
 _SESSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z")
 _MANIFEST = re.compile(r"_shardio/manifests/([0-9]{20})\.manifest\Z")
-_LIST = re.compile(r"_shardio/lists/[0-9a-f]{32}\.list\Z")
+_LIST = re.compile(r"_shardio/lists/(?:[0-9a-f]{32}|[0-9a-f]{64})\.list\Z")
+# A shard that shardio wrote, and what stands beside one: its index, an index made anew, deleted rows.
+_DATA = re.compile(
+    r"data/[A-Za-z0-9][A-Za-z0-9._=-]*-[A-Za-z0-9][A-Za-z0-9._=]*-[0-9]{5,}-[0-9a-f]{16}-[0-9]{5,}"
+    r"\.tfrecord(?:\.zst|\.gz)?(?:(?:\.[0-9a-f]{16})?\.shardidx)?\Z"
+)
+_ROWS = re.compile(r"data/[A-Za-z0-9_][A-Za-z0-9._=-]{0,249}\.rows\Z")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f\\]")
 # Where drives have letters, joining such a name to a root leaves the root.
 _DRIVE = re.compile(r".:", re.DOTALL)
@@ -178,12 +185,7 @@ def parse_data_key(key: str) -> DataKey | None:
     """Return the parts of a data key (of a shard or of its index), or None for anything else."""
     stem, dot, _ = key.removeprefix(DATA).rpartition(".tfrecord")
     parts = stem.rsplit("-", 4)
-    if (
-        not key.startswith(DATA)
-        or not dot
-        or len(parts) != 5
-        or not (parts[2].isdecimal() and parts[4].isdecimal())
-    ):
+    if not dot or len(parts) != 5 or not _DATA.match(key):
         return None
     split, session, task, attempt, sequence = parts
     return DataKey(split, session.replace("=", "-"), int(task), attempt, int(sequence))
@@ -213,6 +215,20 @@ def list_key(identifier: str) -> str:
 def is_list_key(key: str) -> bool:
     """Tell whether a key is that of a list of shards."""
     return _LIST.match(key) is not None
+
+
+def is_own_key(key: str) -> bool:
+    """Tell whether a key has the shape of something that shardio makes; nothing else is ever collected.
+
+    That is: shards under shardio's own names, indexes, sidecars of deleted rows, lists, receipts.
+    """
+    return (
+        _DATA.match(key) is not None
+        or _ROWS.match(key) is not None
+        or (key.endswith(INDEX_SUFFIX) and key.startswith((DATA, INDEXES)))
+        or is_list_key(key)
+        or parse_receipt_key(key) is not None
+    )
 
 
 def receipt_key(session: str, task: int, attempt: str, sequence: int | None = None) -> str:

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from shardio.storage._cache import BlockCache, CacheOptions, CacheUsage
 from shardio.storage._connect import connect, connect_folder
+from shardio.storage._create import make_folders
 from shardio.storage._face import (
     CannotListError,
     ChangedObjectError,
     DataFile,
     DeniedError,
     MissingBucketError,
+    NotDurableError,
     ObjectInfo,
     ShortReadError,
     Store,
@@ -38,6 +40,7 @@ __all__ = [
     "LocalStore",
     "MemoryStore",
     "MissingBucketError",
+    "NotDurableError",
     "ObjectInfo",
     "RemoteStore",
     "ShortReadError",
@@ -48,6 +51,7 @@ __all__ = [
     "Uploads",
     "connect",
     "connect_folder",
+    "make_folders",
     "untold",
     "upload_of",
     "url_text",

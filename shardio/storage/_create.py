@@ -3,6 +3,9 @@
 Bytes go to a temporary beside the target, are flushed to disk, and get their name by `link`, which fails
 where the name is taken.  NFS may lose the reply of a `link` that took effect; the temporary's link count
 tells the truth.  Where links do not exist, `renameat2(RENAME_NOREPLACE)` (Linux) or `rename` (Windows) do.
+
+The folder is opened before anything is written, so one that cannot be flushed refuses while nothing has
+happened.  Once the file has its name, a disk that fails to make it permanent is `NotDurableError`.
 """
 
 from __future__ import annotations
@@ -17,12 +20,12 @@ import shutil
 from typing import TYPE_CHECKING
 
 from shardio.errors import StorageError
-from shardio.storage._face import UnknownOutcomeError
+from shardio.storage._face import NotDurableError, UnknownOutcomeError
 from shardio.storage._keys import TEMPORARY
 
 if TYPE_CHECKING:
     import pathlib
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from shardio.storage._face import Buffer
 
@@ -31,6 +34,10 @@ __all__ = ["create", "make_folders", "replace"]
 _AT_FDCWD = -100
 _RENAME_NOREPLACE = 1
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
+# What `fsync` of a folder answers where a filesystem has no such thing.
+_NO_FOLDER_SYNC = frozenset(
+    getattr(errno, name) for name in ("EINVAL", "ENOSYS", "ENOTSUP", "EOPNOTSUPP") if hasattr(errno, name)
+)
 # What `link` and `renameat2` answer where a filesystem, a mount or a sandbox does not know them.
 _UNSUPPORTED = frozenset(
     getattr(errno, name)
@@ -46,18 +53,34 @@ def create(target: str, data: Buffer | pathlib.Path, *, move: bool, single_write
         True if this call created the file, False if there was one.
 
     Raises:
+        NotDurableError: this call created the file, and the disk failed to make its name permanent.
         UnknownOutcomeError: the filesystem failed so that nobody can tell.
         StorageError: this filesystem cannot create exclusively, and the caller did not vouch for one writer.
         OSError: the disk is full, or the like; nothing is left behind.
     """
     folder = os.path.dirname(target)
-    if os.path.lexists(target):
-        return False
+    with _opened(folder) as sync:
+        created = not os.path.lexists(target) and _given_its_name(
+            folder, target, data, move=move, single_writer=single_writer
+        )
+        try:
+            # Also where there was a file: an earlier attempt of the same writer may have made it.
+            sync()
+        except OSError as error:
+            if not created:
+                raise
+            what = "the file has its name, but the disk failed to make that permanent"
+            raise NotDurableError(what, url=target, found=str(error)) from error
+    return created
+
+
+def _given_its_name(
+    folder: str, target: str, data: Buffer | pathlib.Path, *, move: bool, single_writer: bool
+) -> bool:
     if move and isinstance(data, os.PathLike) and _adopt(folder, data):
         created = _publish(os.fspath(data), target, single_writer=single_writer)
         if created:
             _remove(os.fspath(data))
-        _sync_folder(folder)
         return created
     temporary = _written(folder, data)
     try:
@@ -66,43 +89,68 @@ def create(target: str, data: Buffer | pathlib.Path, *, move: bool, single_write
             _remove(os.fspath(data))
     finally:
         _remove(temporary)
-    _sync_folder(folder)
     return created
 
 
 def replace(target: str, data: Buffer) -> None:
     """Write `data` under the name `target`, atomically, over whatever has it; its folder must exist."""
-    temporary = _written(os.path.dirname(target), data)
-    try:
-        os.replace(temporary, target)
-    except OSError:
-        _remove(temporary)
-        raise
-    _sync_folder(os.path.dirname(target))
+    with _opened(os.path.dirname(target)) as sync:
+        temporary = _written(os.path.dirname(target), data)
+        try:
+            os.replace(temporary, target)
+        except BaseException:
+            _remove(temporary)
+            raise
+        sync()
 
 
-def make_folders(folder: str) -> None:
-    """Create a folder and its parents, and make their names durable."""
+def make_folders(folder: str, *, root: str) -> None:
+    """Create a folder and its parents, and make their names durable.
+
+    Args:
+        folder: that is to be there.
+        root: of the dataset, the folder itself or above it: its own name and those below are made durable
+            also where they are there already, for another process may have made them a moment ago.
+
+    Raises:
+        OSError: one cannot be made, or its name not be made permanent.
+    """
     missing = []
-    while not os.path.isdir(folder):
-        missing.append(folder)
-        folder = os.path.dirname(folder)
+    there = folder
+    while not os.path.isdir(there):
+        missing.append(there)
+        if there == os.path.dirname(there):
+            break
+        there = os.path.dirname(there)
     for name in reversed(missing):
-        with contextlib.suppress(FileExistsError):
-            os.mkdir(name)
-        _sync_folder(os.path.dirname(name))
+        with _opened(os.path.dirname(name)) as sync:
+            try:
+                os.mkdir(name)
+            except FileExistsError:
+                if not os.path.isdir(name):
+                    raise
+            sync()
+    while len(there) >= len(root) and there != os.path.dirname(there):
+        there = os.path.dirname(there)
+        try:
+            with _opened(there) as sync:
+                sync()
+        except PermissionError:
+            # Whoever made what is in there could; reading a folder above the data is not ours to ask for.
+            continue
 
 
 def _publish(temporary: str, target: str, *, single_writer: bool) -> bool:
+    refused: BaseException | None = None
     for attempt in (_link, _rename_exclusively):
         try:
             return attempt(temporary, target)
-        except _UnsupportedHere:
-            continue
+        except _UnsupportedHere as error:
+            refused = refused or error.__cause__
     if not single_writer:
         what = "this filesystem can neither link nor rename without replacing, so commits cannot be safe"
         advice = "use another filesystem, or single_writer=True if nobody else writes here"
-        raise StorageError(what, url=target, advice=advice)
+        raise StorageError(what, url=target, found=refused, advice=advice) from refused
     if os.path.lexists(target):
         return False
     os.rename(temporary, target)
@@ -212,8 +260,8 @@ def _mode_of_new_files(folder: str) -> int:
     try:
         return os.fstat(number).st_mode & 0o777
     finally:
-        os.close(number)
         _remove(sample)
+        os.close(number)
 
 
 def _remove(path: str) -> None:
@@ -226,13 +274,24 @@ def _sync_file(path: os.PathLike[str]) -> None:
         os.fsync(file.fileno())
 
 
-def _sync_folder(folder: str) -> None:
-    """Make the names in a folder durable; some systems and network mounts cannot, and need not."""
+@contextlib.contextmanager
+def _opened(folder: str) -> Iterator[Callable[[], None]]:
+    """Open a folder, and give what makes the names in it durable; where there is no such thing, nothing."""
     if os.name == "nt":
+        yield lambda: None
         return
-    number = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        with contextlib.suppress(OSError):
+    number = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+    def sync() -> None:
+        try:
             os.fsync(number)
+        except OSError as error:
+            if error.errno not in _NO_FOLDER_SYNC:
+                raise
+
+    try:
+        yield sync
     finally:
-        os.close(number)
+        # What there was to flush is flushed, or its failure is on its way.
+        with contextlib.suppress(OSError):
+            os.close(number)

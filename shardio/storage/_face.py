@@ -23,6 +23,7 @@ from shardio.storage._values import (
     ChangedObjectError,
     DeniedError,
     MissingBucketError,
+    NotDurableError,
     ObjectInfo,
     Offsets,
     ShortReadError,
@@ -40,6 +41,7 @@ __all__ = [
     "DataFile",
     "DeniedError",
     "MissingBucketError",
+    "NotDurableError",
     "ObjectInfo",
     "Offsets",
     "ShortReadError",
@@ -152,6 +154,7 @@ class Store(abc.ABC):
 
         Raises:
             MissingBucketError: there is no such bucket.
+            NotDurableError: this call created it, and the disk failed to make its name permanent.
             UnknownOutcomeError: no answer came back; the object may exist, or appear yet.
             StorageError: it was not created, or the store is read-only.
         """
@@ -241,10 +244,15 @@ class Store(abc.ABC):
         check_key(key)
         return self._head(key)
 
-    def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
+    def list(self, prefix: str = "", *, linked: bool = False) -> Iterator[ObjectInfo]:
         """Yield the objects whose key starts with `prefix`, however deep, by rising key.
 
         A missing folder is an empty one. Temporaries are left out.
+
+        Args:
+            prefix: of the keys.
+            linked: in local folders, also what lies behind links to folders, for those who only read;
+                otherwise such folders are left out, since what is in them is not below the root.
 
         Raises:
             CannotListError: this kind of place has no listings.
@@ -252,7 +260,19 @@ class Store(abc.ABC):
             StorageError: the environment failed.
         """
         check_prefix(prefix)
-        return self._list(prefix)
+        return self._list_linked(prefix) if linked else self._list(prefix)
+
+    def linked_folders(self, prefix: str) -> tuple[str, ...]:
+        """Return the folders on the way to a prefix, or right below it, that `list` leaves out: links.
+
+        Args:
+            prefix: of the keys; ends with a slash.
+
+        Raises:
+            StorageError: the environment failed.
+        """
+        del prefix
+        return ()
 
     def delete(self, key: str) -> bool:
         """Remove one object; return False if there was none.
@@ -307,6 +327,9 @@ class Store(abc.ABC):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.url!r})"
+
+    def _list_linked(self, prefix: str) -> Iterator[ObjectInfo]:
+        return self._list(prefix)
 
     # The primitives of a backend; keys are checked, and writing is allowed, when these are called.
 

@@ -41,12 +41,16 @@ class LocalFile(DataFile):
             number = os.open(path, _READ)
         except OSError as error:
             _explain(error, path)
-        info = os.fstat(number)
+        self._number = number
+        try:
+            info = os.fstat(number)
+        except OSError as error:
+            self._close_number()
+            _explain(error, path)
         if not stat.S_ISREG(info.st_mode):
-            os.close(number)
+            self._close_number()
             what = "this is not a file"
             raise NotFoundError(what, url=path)
-        self._number = number
         self._size = info.st_size
         self._view = self._mapped() if stable else None
         if self._view is not None:
@@ -118,11 +122,10 @@ class LocalFile(DataFile):
     def _close_number(self) -> None:
         number, self._number = self._number, -1
         if number >= 0:
-            os.close(number)
+            _close(number)
 
     def __del__(self) -> None:
-        with contextlib.suppress(OSError):
-            self.close()
+        self.close()
 
 
 class LocalStore(Store):
@@ -133,6 +136,7 @@ class LocalStore(Store):
     def __init__(self, path: str, *, single_writer: bool = False) -> None:
         self.url = path
         self._single_writer = single_writer
+        self._durable: set[str] = set()  # folders whose names this process has made permanent
 
     def __reduce__(self) -> tuple[object, ...]:
         return _rebuild, (self.url, self._single_writer)
@@ -148,18 +152,24 @@ class LocalStore(Store):
     def _put_new(self, key: str, data: Buffer | pathlib.Path, *, move: bool) -> bool:
         path = self._path(key)
         try:
-            make_folders(os.path.dirname(path))
+            self._make_folder(os.path.dirname(path))
             return create(path, data, move=move, single_writer=self._single_writer)
         except OSError as error:
-            _explain(error, path)
+            _explain_write(error, path)
+
+    def _make_folder(self, folder: str) -> None:
+        if folder in self._durable and os.path.isdir(folder):
+            return
+        make_folders(folder, root=self.url)
+        self._durable.add(folder)
 
     def _put_hint(self, key: str, data: Buffer) -> None:
         path = self._path(key)
         try:
-            make_folders(os.path.dirname(path))
+            self._make_folder(os.path.dirname(path))
             replace(path, data)
         except OSError as error:
-            _explain(error, path)
+            _explain_write(error, path)
 
     def _get(self, key: str, max_bytes: int) -> bytes:
         with self.open(key) as file:
@@ -181,50 +191,100 @@ class LocalStore(Store):
         return _describe(key, info) if stat.S_ISREG(info.st_mode) else None
 
     def _list(self, prefix: str) -> Iterator[ObjectInfo]:
-        return (info for info in self._walk(prefix) if not is_temporary(info.key))
+        return (info for info in self._walk(prefix, linked=False) if not is_temporary(info.key))
+
+    def _list_linked(self, prefix: str) -> Iterator[ObjectInfo]:
+        return (info for info in self._walk(prefix, linked=True) if not is_temporary(info.key))
 
     def list_temporaries(self) -> Iterator[ObjectInfo]:
-        return (info for info in self._walk("") if is_temporary(info.key))
+        return (info for info in self._walk("", linked=False) if is_temporary(info.key))
 
     def delete_temporary(self, temporary: ObjectInfo) -> bool:
         if not is_temporary(temporary.key):
             msg = f"{temporary.key!r} is not a temporary; delete() removes objects"
             raise ValueError(msg)
-        return _unlink(os.path.join(self.url, *temporary.key.split("/")))
+        return self._unlink(temporary.key)
 
-    def _walk(self, prefix: str) -> Iterator[ObjectInfo]:
+    def linked_folders(self, prefix: str) -> tuple[str, ...]:
+        folder = self.url
+        parts = prefix.rstrip("/").split("/")
+        for depth, part in enumerate(parts):
+            folder = os.path.join(folder, part)
+            if os.path.islink(folder):
+                return ("/".join(parts[: depth + 1]),)
+        try:
+            with os.scandir(folder) as entries:
+                names = sorted(e.name for e in entries if e.is_symlink() and e.is_dir())
+        except _ABSENT:
+            return ()
+        except OSError as error:
+            _explain(error, folder)
+        return tuple(prefix + name for name in names)
+
+    def _walk(self, prefix: str, *, linked: bool) -> Iterator[ObjectInfo]:
         """Yield files by rising key: a folder sorts as its name with a slash, as keys do."""
         folder, _, _ = prefix.rpartition("/")
-        seen: set[tuple[int, int]] = set()
+        if folder and not linked:
+            parts = folder.split("/")
+            above = (os.path.join(self.url, *parts[: depth + 1]) for depth in range(len(parts)))
+            if any(os.path.islink(path) for path in above):
+                return
+        seen: frozenset[tuple[int, int]] | None = frozenset() if linked else None
         yield from self._walk_folder(f"{folder}/" if folder else "", prefix, seen)
 
-    def _walk_folder(self, base: str, prefix: str, above: set[tuple[int, int]]) -> Iterator[ObjectInfo]:
+    def _walk_folder(
+        self, base: str, prefix: str, above: frozenset[tuple[int, int]] | None
+    ) -> Iterator[ObjectInfo]:
+        """Walk a folder; `above` are those above it, where links to folders are followed, else None."""
         path = os.path.join(self.url, *base.split("/"))
+        follow = above is not None
         try:
             here = os.stat(path)
             with os.scandir(path) as entries:
-                found = [(base + e.name + ("/" if e.is_dir() else ""), e) for e in entries]
+                found = [
+                    (base + e.name + ("/" if e.is_dir(follow_symlinks=follow) else ""), e) for e in entries
+                ]
         except _ABSENT:
             return
         except OSError as error:
             _explain(error, path)
         identity = here.st_dev, here.st_ino
-        if identity in above:
-            # A symbolic link leads back up.
-            return
+        if above is not None:
+            if identity in above:
+                # A symbolic link leads back up.
+                return
+            above |= {identity}
         for name, entry in sorted(found, key=lambda pair: pair[0]):
             if name.endswith("/") and (name.startswith(prefix) or prefix.startswith(name)):
-                yield from self._walk_folder(name, prefix, above | {identity})
+                yield from self._walk_folder(name, prefix, above)
             elif name.startswith(prefix):
                 try:
                     info = entry.stat()
                 except _ABSENT:
                     continue
+                except OSError as error:
+                    _explain(error, os.path.join(path, entry.name))
                 if stat.S_ISREG(info.st_mode):
                     yield _describe(name, info)
 
     def _delete(self, key: str) -> bool:
-        return _unlink(self._path(key))
+        return self._unlink(key)
+
+    def _unlink(self, key: str) -> bool:
+        """Remove a file below the root; links on the way are not followed, so nothing outside is removed."""
+        *folders, name = key.split("/")
+        path = os.path.join(self.url, *folders, name)
+        try:
+            with _folder_below(self.url, folders) as number:
+                there = path if number is None else name
+                if stat.S_ISDIR(os.lstat(there, dir_fd=number).st_mode):
+                    return False
+                os.unlink(there, dir_fd=number)
+        except _ABSENT:
+            return False
+        except OSError as error:
+            _explain(error, path)
+        return True
 
 
 def _rebuild(url: str, single_writer: bool) -> LocalStore:  # noqa: FBT001 - pickle passes by position
@@ -235,16 +295,55 @@ def _describe(key: str, info: os.stat_result) -> ObjectInfo:
     return ObjectInfo(key, info.st_size, str(info.st_mtime_ns))
 
 
-def _unlink(path: str) -> bool:
+@contextlib.contextmanager
+def _folder_below(root: str, folders: list[str]) -> Iterator[int | None]:
+    """Open a folder below a root without following a link below it; None where paths have to do."""
+    if os.unlink not in os.supports_dir_fd or os.lstat not in os.supports_dir_fd:
+        path = root
+        for name in folders:
+            path = os.path.join(path, name)
+            if os.path.islink(path):
+                _refuse_link(path)
+        yield None
+        return
+    # A descriptor that can only be walked through needs no right to read.
+    way = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
+    number = os.open(root, way)
     try:
-        if stat.S_ISDIR(os.lstat(path).st_mode):
-            return False
-        os.unlink(path)
-    except _ABSENT:
-        return False
-    except OSError as error:
-        _explain(error, path)
-    return True
+        path = root
+        for name in folders:
+            path = os.path.join(path, name)
+            try:
+                below = os.open(name, way | os.O_NOFOLLOW, dir_fd=number)
+            except OSError:
+                if os.path.islink(path):
+                    _refuse_link(path)
+                raise
+            _close(number)
+            number = below
+        yield number
+    finally:
+        _close(number)
+
+
+def _close(number: int) -> None:
+    """Give a descriptor back that nothing was written through: the system has nothing to say that matters."""
+    with contextlib.suppress(OSError):
+        os.close(number)
+
+
+def _refuse_link(path: str) -> NoReturn:
+    what = "the way to a file to remove leads over a link, and nothing outside of the dataset is removed"
+    raise StorageError(what, url=path, advice="remove the link, or what it leads to, by hand")
+
+
+def _explain_write(error: OSError, path: str) -> NoReturn:
+    """Raise the error of our tree for a write that failed: what is absent on its way is the disk's doing."""
+    if isinstance(error, _ABSENT) and not isinstance(error, NotFoundError):
+        what = f"the filesystem refused: {error.strerror or error}"
+        advice = "a folder on the way is a file, or was removed meanwhile"
+        raise StorageError(what, url=path, advice=advice) from error
+    _explain(error, path)
 
 
 def _explain(error: OSError, path: str) -> NoReturn:

@@ -18,6 +18,7 @@ __all__ = [
     "ChangedObjectError",
     "DeniedError",
     "MissingBucketError",
+    "NotDurableError",
     "ObjectInfo",
     "Offsets",
     "ShortReadError",
@@ -42,6 +43,10 @@ class MissingBucketError(NotFoundError):
 
 class UnknownOutcomeError(StorageError):
     """The request was sent and no answer came back: it may have taken effect, now or later."""
+
+
+class NotDurableError(UnknownOutcomeError):
+    """The object has its name, but the disk failed to make that permanent: a crash may undo it."""
 
 
 class ShortReadError(StorageError):

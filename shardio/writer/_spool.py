@@ -28,7 +28,7 @@ from shardio.format import (
     Limits,
 )
 from shardio.metadata import IndexBuilder, ShardEntry
-from shardio.storage import TEMPORARY, Store
+from shardio.storage import TEMPORARY, Store, make_folders
 
 if TYPE_CHECKING:
     from shardio.metadata import FinishedIndex
@@ -114,6 +114,7 @@ def spool_folder(store: Store, wanted: str | Path | None) -> Path:
     """Return where spool files go: beside the data of a local dataset, where a finished shard need not be
     copied to get its name; else the system's temporary folder, or the one the caller wants.
     """  # noqa: D205 - one thought
+    beside = wanted is None and store.is_local
     if wanted is not None:
         folder = Path(wanted)
     elif store.is_local:
@@ -121,7 +122,10 @@ def spool_folder(store: Store, wanted: str | Path | None) -> Path:
     else:
         folder = Path(tempfile.gettempdir())
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        if beside:
+            make_folders(str(folder), root=store.url)
+        else:
+            folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise StorageError(
             "the spool folder cannot be made", url=str(folder), found=error.strerror
@@ -157,7 +161,8 @@ class ShardSpool:
             raise self._failed(error) from error
         except BaseException:
             # A signal that came while the file was made: nobody else knows its name.
-            self._path.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                self._path.unlink(missing_ok=True)
             raise
 
     @property
@@ -207,9 +212,11 @@ class ShardSpool:
 
     def discard(self) -> None:
         """Remove the spool file."""
+        # Whatever fails here comes after what ended the write; a file that stays is listed by `shardio gc`.
         with contextlib.suppress(OSError):
             self._file.close()
-        self._path.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            self._path.unlink(missing_ok=True)
 
     def store(self, block: Block) -> None:
         """Take a block that `blocks` has closed."""

@@ -8,6 +8,7 @@ background, several at once, and may end in any order; receipts do not.
 from __future__ import annotations
 
 import contextlib
+import os
 from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -27,7 +28,7 @@ from shardio.metadata import (
     seal_receipt,
     usual_index_key,
 )
-from shardio.storage import UnknownOutcomeError, Uploads
+from shardio.storage import NotDurableError, UnknownOutcomeError, Uploads
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -219,9 +220,12 @@ class Task:
             try:
                 if self._store.put_new(key, data, move=not isinstance(data, bytes)) or sent:
                     return
+            except NotDurableError:
+                raise
             except UnknownOutcomeError:
                 sent = True
-                if not isinstance(data, bytes) and not data.exists():
+                # Not `Path.exists`, which raises what the disk says: `head` says it in our words.
+                if not isinstance(data, bytes) and not os.path.exists(data):  # noqa: PTH110
                     # The spool file is gone only where the object was made of it.
                     if self._store.head(key) is not None:
                         return

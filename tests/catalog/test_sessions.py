@@ -106,6 +106,31 @@ def test_committing_again_is_a_success(place, tmp_path):
 
 
 @EVERY_PLACE
+def test_committing_again_after_gc_is_a_success(place, tmp_path):
+    """Whether the session is merged MUST be asked before the fence: garbage collection may have given up its
+    shards since.
+
+    The advice to write under a new session would double the data.
+    """
+    url = fresh(place, tmp_path)
+    run_task(url, 0)
+    shardio.commit(url, session="run", tasks=1)
+    # Later attempts of the same task; gc gives up what they stored, and any of them may be taken next time.
+    for _ in range(6):
+        run_task(url, 0)
+    assert shardio.gc(url, dry_run=False).deleted > 0
+    assert shardio.commit(url, session="run", tasks=1).number == 2
+    all_records(url, 1)
+    run_task(url, 0)
+    with shardio.DatasetWriter(url, mode="overwrite") as out:
+        out.write(b"new", "a")
+    # Now not even the shards that were merged are there any more.
+    shardio.gc(url, keep=1, dry_run=False)
+    assert shardio.commit(url, session="run", tasks=1).number == 4
+    assert list(shardio.open(url, "all")) == [b"new"]
+
+
+@EVERY_PLACE
 @pytest.mark.parametrize("die_after", range(0, 30, 3))
 def test_a_killed_task_goes_on_from_what_is_stored(die_after, place, tmp_path):
     """Under a session's own id a rerun that reads `written` skips what is safe, and doubles nothing."""

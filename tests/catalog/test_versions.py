@@ -51,7 +51,6 @@ def test_the_hint_saves_a_listing(url):
         b"2",
         b"1",
         b" 2\n",
-        b"99",
         b"-1",
         b"9" * 25,
         b"9" * 64,
@@ -63,7 +62,7 @@ def test_the_hint_saves_a_listing(url):
     ],
 )
 def test_the_hint_is_never_trusted(url, hint):
-    """The hint MUST NOT be trusted: one that leads to nothing is ignored."""
+    """The hint MUST NOT be trusted: an older one is followed upward, one that is no number is ignored."""
     store = connect(url)
     if hint is None:
         store.delete(HINT_KEY)
@@ -75,6 +74,27 @@ def test_the_hint_is_never_trusted(url, hint):
         out.write(b"more")
     assert out.version == 4
     assert store.get(HINT_KEY, max_bytes=9) == b"4"
+
+
+@pytest.mark.parametrize("lost", [(3,), (2, 3), (1, 2, 3)])
+def test_a_hint_beyond_every_manifest_means_that_manifests_are_gone(url, lost):
+    """A hint that names a version beyond every manifest MUST be an error: it is written after a commit."""
+    store = connect(url)
+    for number in lost:
+        store.delete(manifest_key(number))
+    left = 3 - len(lost)
+    for call in (shardio.open, shardio.log, lambda url: shardio.DatasetWriter(url, mode="append")):
+        with pytest.raises(
+            FormatError, match="the manifest of version 3 is gone, which was committed"
+        ) as caught:
+            call(url)
+        assert caught.value.url == store.url_of(manifest_key(3))
+        assert "removing _shardio/latest gives up what is lost" in caught.value.advice
+    if left:
+        # What the advice says works.
+        assert len(shardio.open(url, version=left)) == left
+        store.delete(HINT_KEY)
+        assert shardio.open(url).version == left
 
 
 def test_a_manifest_that_cannot_be_read_is_not_skipped(url):

@@ -64,7 +64,7 @@ def manifests(draw) -> Manifest:
         expiry=Expiry(
             tuple(draw(st.lists(st.integers(1, version - 1), max_size=3))) if version > 1 else (),
             tuple(draw(st.lists(NAME, max_size=2))),
-            tuple(draw(st.lists(NAME, max_size=2))),
+            tuple(f"data/{name}.rows" for name in draw(st.lists(NAME, max_size=2))),
         ),
         deletions=draw(st.booleans()),
     )

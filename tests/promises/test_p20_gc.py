@@ -11,6 +11,7 @@ import random
 import signal
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from unittest import mock
 
@@ -18,8 +19,11 @@ import pytest
 
 import shardio
 from shardio.catalog import Catalog
-from shardio.errors import CommitConflictError, NotFoundError
+from shardio.errors import CommitConflictError, FormatError, NotFoundError, StorageError
+from shardio.metadata import Expiry, is_own_key, manifest_key, seal_manifest
 from shardio.storage import connect
+from shardio.v1 import manifest_pb2 as pb
+from tests.metadata.crafted import list_message, manifest_message, sealed
 from tests.promises.deeds import SMALL, records, seen, split_up, write
 from tests.promises.places import GOLDEN, PLACES, copied, fresh
 from tests.promises.stores import FaultyStore, faulty
@@ -190,25 +194,59 @@ def test_the_fence_alone_stops_a_late_commit(place, tmp_path):
 
 
 @EVERY_PLACE
-def test_a_commit_in_between_stops_the_collection(place, tmp_path):
-    """P20: a plan made on an older version is dropped, and nothing is removed."""
+def test_commits_in_between_are_followed(place, tmp_path):
+    """P20: whoever commits while garbage is looked for neither loses anything nor stops the collection."""
     url = fresh(place, tmp_path)
     write(url, "create", 0, 10)
     write(url, "overwrite", 100, 10)
-    there = keys(url)
+    late = shardio.DatasetWriter(url, mode="append", **SMALL)
+    for record in records(700, 30):
+        late.write(record, "a")
+    rounds: list[int] = []
+
+    def commit_first(verb: str, key: str) -> str:
+        if verb == "put_new" and key.endswith(".manifest") and len(rounds) < 5:
+            rounds.append(len(rounds))
+            with mock.patch.object(FaultyStore, "_do", lambda _self, _verb, _key, call, _half=None: call()):
+                if len(rounds) == 3:
+                    late.close()  # its shards were listed as nobody's before
+                else:
+                    write(url, "append", 300 + 10 * len(rounds), 3, session=f"s{len(rounds)}")
+        return ""
+
+    only_old = named(url, 1) - named(url, 2)
+    with faulty(commit_first):
+        report = shardio.gc(url, expire=[1], dry_run=False)
+    assert len(rounds) == 5
+    assert report.version == 8
+    assert not only_old & keys(url)
+    assert report.deleted == len(only_old)
+    found = seen(url)
+    assert len(found["a"]) + len(found["b"]) == 10 + 4 * 3 + 30
+    assert set(records(700, 30)) <= set(found["a"])
+
+
+@EVERY_PLACE
+def test_a_session_that_is_merged_meanwhile_is_not_abandoned(place, tmp_path):
+    """P20: what the caller gives up may be committed before the fence; then it stays."""
+    url = fresh(place, tmp_path)
+    write(url, "create", 0, 10)
+    late = shardio.DatasetWriter(url, mode="append", session="late", **SMALL)
+    for record in records(700, 30):
+        late.write(record, "a")
     done: list[str] = []
 
     def commit_first(verb: str, key: str) -> str:
-        if verb == "put_new" and key.endswith("3.manifest") and not done:
+        if verb == "put_new" and key.endswith("2.manifest") and not done:
             done.append(key)
             with mock.patch.object(FaultyStore, "_do", lambda _self, _verb, _key, call, _half=None: call()):
-                write(url, "append", 300, 3)
+                late.close()
         return ""
 
-    with faulty(commit_first), pytest.raises(CommitConflictError, match="nothing was removed"):
-        shardio.gc(url, expire=[1], dry_run=False)
-    assert there <= keys(url)
-    assert shardio.open(url, "all", version=1).version == 1
+    with faulty(commit_first), pytest.raises(ValueError, match="'late' is part of version 2"):
+        shardio.gc(url, abandon=["late"], dry_run=False)
+    assert done
+    assert len(shardio.open(url, "a")) == len(split_up(0, 10)["a"]) + 30
 
 
 @EVERY_PLACE
@@ -351,6 +389,97 @@ def test_what_lost_attempts_left_goes(tmp_path):
     assert report.deleted > 0
     assert report.unclaimed == {}
     assert seen(url) == before
+
+
+def hostile_fence(url: str, key: str) -> None:
+    """Commit what a hostile or broken program could: a version that dooms a key."""
+    catalog = Catalog(connect(url))
+    latest = catalog.load()
+    manifest = replace(
+        latest.manifest,
+        version=latest.number + 1,
+        parent_version=latest.number,
+        parent_sha256=latest.sha256,
+        expiry=Expiry(doomed_keys=(key,)),
+    )
+    connect(url).put_new(manifest_key(latest.number + 1), seal_manifest(manifest)[0])
+
+
+OWN = "train-auto.c5c67caa081727ed-00000-20b0268ae6a3749e-00004.tfrecord"
+
+
+@pytest.mark.parametrize(
+    "key",
+    ["data/notes.txt", "data/mine/a.tfrecord", "notes.txt", "_shardio/latest", manifest_key(1),
+     "_shardio/lists/x.list", f"other/{OWN}", "train/a.tfrecord.shardidx", "data/a.tfrecord"],
+)  # fmt: skip
+def test_a_manifest_that_dooms_what_shardio_did_not_make_is_damaged(key, tmp_path):
+    """A doomed key MUST be of shardio's making: a shard under the name that the dataset's layout gives it, an
+    index below `data/` or `indexes/`, deleted rows (`data/<name>.rows`), a list or a receipt. A manifest that
+    dooms another is damaged.
+    """
+    url = fresh("local", tmp_path)
+    write(url, "create", 0, 5)
+    path = Path(url, key)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.exists() or path.write_bytes(b"mine")
+    before = path.read_bytes()
+    hostile_fence(url, key)
+    for call in (shardio.open, shardio.log, lambda url: shardio.gc(url, keep=1, dry_run=False)):
+        with pytest.raises(FormatError, match="dooms a key that is not of shardio's making"):
+            call(url)
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("linked", ["data/sub", "data", "indexes/sub", "indexes", "_shardio/lists"])
+def test_nothing_behind_a_link_is_removed(linked, tmp_path):
+    """Garbage collection MUST NOT follow a link below the root."""
+    url = fresh("local", tmp_path)
+    write(url, "create", 0, 20)
+    write(url, "overwrite", 100, 20)
+    # The same names as in the dataset, and doomed ones, where the link leads.
+    folder = Path(url, linked)
+    outside = tmp_path / "outside"
+    if folder.exists():
+        folder.rename(outside)
+    outside.mkdir(exist_ok=True)
+    (outside / f"{'0' * 32}.list").write_bytes(b"theirs")
+    (outside / OWN).write_bytes(b"theirs")
+    (outside / f"{OWN}.shardidx").write_bytes(b"theirs")
+    folder.parent.mkdir(exist_ok=True)
+    folder.symlink_to(outside)
+    there = {path.name: path.read_bytes() for path in outside.iterdir()}
+    for key in (f"{linked}/{OWN}", f"{linked}/{'0' * 32}.list", f"{linked}/{OWN}.shardidx"):
+        if is_own_key(key):
+            hostile_fence(url, key)
+            with pytest.raises(StorageError, match="leads over a link"):
+                connect(url).delete(key)
+    report = shardio.gc(url, expire=[1], dry_run=False)
+    assert {path.name: path.read_bytes() for path in outside.iterdir()} == there
+    assert any(f"{linked} is a link" in note for note in report.untold)
+    assert seen(url) == split_up(100, 20)
+
+
+def test_what_somebody_put_among_the_shards_stays(tmp_path):
+    """P20: also where a list of shards names it as shardio's own."""
+    url = fresh("local", tmp_path)
+    store = connect(url)
+    table = list_message(key=["data/mine.tfrecord", "data/photo.jpg"])
+    sealed_list = sealed(table)
+    store.put_new("_shardio/lists/0.list", sealed_list)
+    ref = pb.ListRef(
+        key="_shardio/lists/0.list", bytes=len(sealed_list), sha256=sealed_list[-40:-8], shards=2
+    )
+    total = pb.SplitTotals(name="train", rows=20, shards=2, stored_bytes=320, decoded_bytes=320)
+    store.put_new(manifest_key(1), sealed(manifest_message(lists=[ref], splits=[total])))
+    for name in ("mine.tfrecord", "photo.jpg"):
+        store.put_new(f"data/{name}", b"theirs")
+    write(url, "overwrite", 0, 3)
+    shardio.gc(url, expire=[1], dry_run=False)
+    assert sorted(info.key for info in store.list("data/") if "auto" not in info.key) == [
+        "data/mine.tfrecord",
+        "data/photo.jpg",
+    ]
 
 
 def test_temporaries_are_reported_and_left(tmp_path):

@@ -197,10 +197,31 @@ def test_a_pipe_is_not_waited_for(store: LocalStore, tmp_path: pathlib.Path) -> 
     assert list(store.list("")) == []
 
 
-def test_listing_follows_links_to_folders_but_no_circle(store: LocalStore, tmp_path: pathlib.Path) -> None:
+def test_listing_follows_links_to_folders_only_where_asked_and_no_circle(
+    store: LocalStore, tmp_path: pathlib.Path
+) -> None:
+    store = LocalStore(str(tmp_path / "root"))
     store.put_new("a/file", b"1")
-    (tmp_path / "a" / "up").symlink_to("..")
-    assert [info.key for info in store.list("")] == ["a/file"]
+    elsewhere = tmp_path / "elsewhere"
+    (elsewhere / "deep").mkdir(parents=True)
+    (elsewhere / "deep" / "other").write_bytes(b"2")
+    (elsewhere / ".shardio-tmp-0").write_bytes(b"3")
+    (tmp_path / "root" / "a" / "up").symlink_to("..")
+    (tmp_path / "root" / "a" / "linked").symlink_to(elsewhere)
+    (tmp_path / "root" / "a" / "one").symlink_to(elsewhere / "deep" / "other")
+    assert [info.key for info in store.list("")] == ["a/file", "a/one"]
+    assert [info.key for info in store.list("a/linked/")] == []
+    assert [info.key for info in store.list("a/linked/de")] == []
+    assert [info.key for info in store.list("", linked=True)] == ["a/file", "a/linked/deep/other", "a/one"]
+    assert list(store.list_temporaries()) == []
+    assert store.linked_folders("a/") == ("a/linked", "a/up")
+    assert store.linked_folders("a/linked/") == ("a/linked",)
+    # What is removed is the link, never what it leads to.
+    assert store.delete("a/one")
+    assert (elsewhere / "deep" / "other").exists()
+    with pytest.raises(StorageError, match="leads over a link"):
+        store.delete("a/linked/deep/other")
+    assert (elsewhere / "deep" / "other").exists()
 
 
 def test_a_map_outlives_its_file(store: LocalStore) -> None:

@@ -1,0 +1,311 @@
+"""P1 on a disk that fails: any system call, once or for good; only shardio's errors, and the first cause."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import shardio
+from shardio.catalog import Catalog
+from shardio.errors import CommitOutcomeUnknownError, ShardioError, StorageError
+from shardio.metadata import manifest_key
+from shardio.storage import NotDurableError, connect
+from tests.promises.deeds import BASE, DEEDS, prepared, records, seen, write
+from tests.promises.disk import MARK, FailingDisk
+from tests.promises.places import copied
+from tests.promises.test_p01_atomic import setting
+from tests.promises.test_p11_full_disk import may_mount
+
+NUMBERS = (errno.EIO, errno.EACCES, errno.ENOSPC)
+
+
+@pytest.fixture(scope="module")
+def begun(tmp_path_factory) -> Path:
+    root = tmp_path_factory.mktemp("begun") / "ds"
+    prepared(str(root))
+    assert seen(str(root)) == BASE
+    return root
+
+
+def chain(error: BaseException | None) -> list[str]:
+    found = []
+    while error is not None:
+        found.append(str(error))
+        error = error.__cause__
+    return found
+
+
+@pytest.mark.parametrize("deed", ["create", "append", "session", "array", "overwrite", "gc"])
+@pytest.mark.parametrize("way", ["once", "for good", "after its effect"])
+def test_every_system_call_failing_in_turn(deed, way, begun, tmp_path, long):
+    """P1: only shardio's errors come out, they name what failed and not what was cleaned up after it, and one
+    that is no unknown outcome means that nothing happened.
+
+    Once the manifest may stand under its name, a commit MUST end as a success or as
+    `CommitOutcomeUnknownError`.
+    """
+    todo = DEEDS[deed]
+    url = setting(todo, begun, "local", tmp_path)
+    counting = FailingDisk(tmp_path)
+    with counting():
+        todo.do(url)
+    total = len(counting.calls)
+    assert total > 60
+    shutil.rmtree(url)
+    failures = 0
+    # The commit itself is always tried, call by call.
+    commit = [k for k, call in enumerate(counting.calls) if "manifests" in call and "scandir" not in call]
+    points = range(total) if long else sorted({*range(0, total, 15), *commit[::2]})
+    for at in points:
+        for number in NUMBERS if long else (NUMBERS[at % 3],):
+            url = setting(todo, begun, "local", tmp_path)
+            disk = FailingDisk(
+                tmp_path, at, number, lasting=way == "for good", after=way == "after its effect"
+            )
+            acknowledged, unknown = True, False
+            with disk():
+                try:
+                    todo.do(url)
+                except ShardioError as error:
+                    acknowledged = False
+                    unknown = isinstance(error, CommitOutcomeUnknownError)
+                    told = chain(error)
+            where = f"{at}: {os.strerror(number)} at {disk.failed[:1]}"
+            if not acknowledged:
+                failures += 1
+                assert os.strerror(number) in told[0], f"{where} is not told: {told}"
+                cleaning = any(f"{MARK} ({os.strerror(number)}): {verb}" in told[0] for verb in ("unlink",))
+                assert not cleaning or "unlink" in disk.failed[0], f"{where} is hidden: {told}"
+            found = seen(url)
+            wanted = (todo.after,) if acknowledged else (todo.before, todo.after)
+            assert found in wanted, where
+            if not acknowledged and not unknown:
+                assert found == todo.before, f"{where}: said that nothing happened: {told}"
+            shutil.rmtree(url, ignore_errors=True)
+    assert failures > 5
+
+
+def test_a_folder_that_cannot_be_flushed_is_no_success(begun, tmp_path):
+    """P2: what a crash may undo is not acknowledged, and is not called a failure either."""
+    calls = FailingDisk(tmp_path)
+    url = copied(begun, "local", tmp_path)
+    with calls():
+        write(url, "append", 300, 4)
+    flushes = [
+        k for k, call in enumerate(calls.calls) if call.startswith("fsync") and "shardio-tmp" not in call
+    ]
+    assert flushes
+    outcomes = set()
+    for at in flushes:
+        url = copied(begun, "local", tmp_path)
+        disk = FailingDisk(tmp_path, at)
+        outcome = "acknowledged"
+        with disk():
+            try:
+                write(url, "append", 300, 4)
+            except CommitOutcomeUnknownError:
+                outcome = "unknown"
+            except StorageError:
+                outcome = "failed"
+        if not disk.failed or not disk.failed[0].startswith("fsync"):
+            continue  # shards are stored in the background, so a number may mean another call next time
+        outcomes.add(outcome)
+        flushed = any(call.startswith("fsync") and call.endswith("manifests") for call in disk.calls[:at])
+        # Once the manifest is flushed, the hint may be lost and nothing else.
+        assert (outcome == "acknowledged") == flushed, disk.failed
+        assert (outcome == "unknown") == disk.failed[0].endswith("_shardio/manifests"), disk.failed
+    assert {"unknown", "failed"} <= outcomes
+
+
+def test_the_names_of_the_root_and_of_new_folders_are_flushed(tmp_path):
+    """P2: a dataset whose folder's own name is lost in a crash is lost."""
+    (tmp_path / "there").mkdir()
+    for parts in (("new",), ("a", "b", "new"), ("there",)):
+        disk = FailingDisk(tmp_path)
+        url = tmp_path.joinpath(*parts)
+        with disk():
+            write(str(url), "create", 0, 3)
+        flushed = {call.removeprefix("fsync ") for call in disk.calls if call.startswith("fsync ")}
+        above = [
+            os.path.relpath(folder, tmp_path)
+            for folder in url.parents
+            if tmp_path in (folder, *folder.parents)
+        ]
+        below = [
+            os.path.relpath(url / key, tmp_path) for key in (".", "_shardio", "data", "_shardio/manifests")
+        ]
+        assert {*above, *below} <= flushed
+
+
+def as_somebody(code: str, url: str) -> str:
+    """Run code as a user whom permissions bind; return what it prints."""
+    # Everything is imported before: this user may not be allowed to read what Python is made of.
+    drop = """
+import os
+with tempfile.TemporaryDirectory() as folder:
+    for mode in ("create", "append"):
+        with shardio.DatasetWriter(folder + "/ds", mode=mode) as out:
+            out.write(b"x")
+if os.getuid() == 0:
+    os.setgid(65534); os.setuid(65534)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", f"import shardio, sys, tempfile\nurl = sys.argv[1]\n{drop}{code}", url],
+        capture_output=True, text=True, check=False, cwd=Path(__file__).parents[2],
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+APPEND = """
+try:
+    with shardio.DatasetWriter(url, mode="append") as out:
+        out.write(b"wren", "a")
+        LOSE
+except BaseException as error:
+    print(type(error).__name__, error)
+"""
+
+
+@pytest.fixture
+def open_to_all(tmp_path, begun) -> str:
+    url = tmp_path / "ds"
+    shutil.copytree(begun, url)
+    for path in (url, *url.rglob("*")):
+        os.chown(path, 65534, 65534) if os.getuid() == 0 else None
+    for folder in (tmp_path, *tmp_path.parents):
+        if folder.stat().st_uid == os.getuid() and folder != Path("/"):
+            folder.chmod(folder.stat().st_mode | 0o755)
+    return str(url)
+
+
+def test_manifests_that_may_not_be_listed(open_to_all):
+    """P2: mode 0300 lets a manifest be created and not be flushed; that is told before, not after."""
+    folder = Path(open_to_all, "_shardio", "manifests")
+    folder.chmod(0o300)
+    said = as_somebody(APPEND.replace("LOSE", "pass"), open_to_all)
+    folder.chmod(0o755)
+    assert said.startswith("StorageError the filesystem refused: Permission denied"), said
+    assert "manifests" in said
+    assert seen(open_to_all) == BASE
+
+
+def test_a_lost_permission_is_told_and_not_what_was_cleaned_up(open_to_all):
+    data = Path(open_to_all, "data")
+    lose = f"os.chmod({str(data)!r}, 0o555)"
+    said = as_somebody(APPEND.replace("LOSE", lose), open_to_all)
+    data.chmod(0o755)
+    assert said.startswith("StorageError the filesystem refused: Permission denied"), said
+    assert seen(open_to_all) == BASE
+
+
+def test_a_commit_that_is_not_durable_is_told_apart(begun, tmp_path, monkeypatch):
+    """P2: the manifest can be read back, so only the disk's word says that a crash may undo it."""
+    url = copied(begun, "local", tmp_path)
+    store = connect(url)
+    put = type(store)._put_new
+
+    def not_durable(self, key, data, *, move):
+        created = put(self, key, data, move=move)
+        if key == manifest_key(3):
+            raise NotDurableError("the disk failed", url=key)
+        return created
+
+    monkeypatch.setattr(type(store), "_put_new", not_durable)
+    with pytest.raises(CommitOutcomeUnknownError, match="whether version 3 was committed") as caught:
+        write(url, "append", 300, 4)
+    assert "the disk failed" in str(caught.value.found)
+    monkeypatch.undo()
+    assert Catalog(store).latest().number == 3
+
+
+FULL = """
+import os, sys
+from pathlib import Path
+import shardio
+from tests.promises.deeds import write, seen
+url = sys.argv[1] + "/ds"
+write(url, "create", 0, 300)
+write(url, "overwrite", 1000, 20)
+before = seen(url)
+room = 1 << 16
+with open(sys.argv[1] + "/rest", "wb", buffering=0) as file:
+    while room:
+        try:
+            file.write(b"x" * room)
+        except OSError:
+            room //= 2
+try:
+    write(url, "append", 2000, 20)
+    raise SystemExit("there was room")
+except shardio.errors.StorageError as error:
+    assert "free some space" in str(error) or "make room" in str(error), error
+assert seen(url) == before
+doomed = shardio.gc(url, expire=[1]).doomed
+report = shardio.gc(url, expire=[1], dry_run=False)
+assert set(report.doomed) >= set(doomed), report
+assert report.deleted == len(report.doomed) > 20, report
+assert seen(url) == before
+assert not [info for info in doomed if Path(url, info.key).exists()]
+write(url, "append", 2000, 3)
+assert shardio.gc(url).doomed == ()
+"""
+
+
+@pytest.mark.skipif(not may_mount(), reason="only a file system of our own can be full in earnest")
+def test_gc_runs_on_a_full_disk(tmp_path):
+    """P20: whoever has no room left is whoever needs it."""
+    mounted = 'mount -t tmpfs -o size=1M none "$0" && exec "$@"'
+    command = [
+        "unshare",
+        "-Urm",
+        "sh",
+        "-c",
+        mounted,
+        str(tmp_path),
+        sys.executable,
+        "-c",
+        FULL,
+        str(tmp_path),
+    ]
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, timeout=100, cwd=Path(__file__).parents[2]
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_gc_that_finds_no_room_names_its_keys_in_two_steps(begun, tmp_path, monkeypatch):
+    """The same with a disk whose fullness is counted: a manifest fits once the hint is gone."""
+    url = str(tmp_path / "ds")
+    write(url, "create", 0, 200)
+    write(url, "overwrite", 1000, 20)
+    before = seen(url)
+    store = connect(url)
+    put = type(store)._put_new
+    refused = []
+
+    def full(self, key, data, *, move):
+        if "manifests" in key and not refused:
+            refused.append(key)
+            error = StorageError("the filesystem refused: No space left on device", url=key)
+            raise error from OSError(errno.ENOSPC, "No space left on device")
+        if "manifests" in key and len(refused) == 1:
+            assert not Path(url, "_shardio", "latest").exists()
+            refused.append(key)
+            assert len(bytes(data)) < 2048, "what the hint took is all there is"
+        return put(self, key, data, move=move)
+
+    monkeypatch.setattr(type(store), "_put_new", full)
+    report = shardio.gc(url, expire=[1], dry_run=False)
+    assert len(refused) == 2
+    assert report.version == 4
+    assert report.deleted == len(report.doomed) > 20
+    assert seen(url) == before
+    assert Path(url, "_shardio", "latest").read_bytes() == b"4"
+    assert records(1000, 1)[0] in seen(url)["b"] + seen(url)["a"]
