@@ -65,7 +65,6 @@ def test_when_no_reply_ever_comes_the_outcome_is_unknown(place, tmp_path):
         calls.append((verb, key))
         return "lost before" if verb == "put_new" and key.endswith(".manifest") else ""
 
-    out = shardio.DatasetWriter(url, mode="append")
     with faulty(lose):
         out = shardio.DatasetWriter(url, mode="append")
         out.write(b"wren")

@@ -389,6 +389,7 @@ def test_what_lost_attempts_left_goes(tmp_path):
     assert report.deleted > 0
     assert report.unclaimed == {}
     assert seen(url) == before
+    lost.abort()
 
 
 def hostile_fence(url: str, key: str) -> None:
