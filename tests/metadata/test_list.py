@@ -34,6 +34,11 @@ KEY = st.from_regex(r"data/[A-Za-z0-9][A-Za-z0-9._=-]{0,20}", fullmatch=True)
 DIGEST = st.binary(min_size=32, max_size=32)
 
 
+def all_rows(rows: int) -> bytes:
+    """Return the digest of the one sidecar that deletes every row; of very many nobody computes it."""
+    return bytes(32) if rows > 1 << 24 else hashlib.sha256(np.arange(rows, dtype="<u4")).digest()
+
+
 @st.composite
 def entries(draw) -> ShardEntry:
     rows = draw(COUNT)
@@ -59,7 +64,7 @@ def entries(draw) -> ShardEntry:
         live_rows=rows - deleted,
         deletion_key="data/deleted" if deleted else "",
         deletion_bytes=4 * deleted,
-        deletion_sha256=draw(DIGEST) if deleted else bytes(32),
+        deletion_sha256=all_rows(rows) if deleted == rows > 0 else draw(DIGEST) if deleted else bytes(32),
     )
 
 
@@ -344,3 +349,12 @@ def test_every_flipped_bit_of_a_deletion_sidecar_is_found():
     for wrong in damaged:
         with pytest.raises(FormatError, match="not the one that the list of shards names"):
             parse_deletions(wrong, shard_with(data))
+
+
+def test_a_shard_of_which_no_row_is_left():
+    """Deleted rows MUST ascend strictly and be rows of the shard: of all rows there is one such sidecar."""
+    right = hashlib.sha256(np.arange(10, dtype="<u4")).digest()
+    wrong = hashlib.sha256(np.array([*range(9), 12], "<u4")).digest()
+    gone = {"live_rows": [0, 10], "deletion_key": ["data/d", ""], "deletion_bytes": [40, 0]}
+    parse_list(sealed(list_message(**gone, deletion_sha256=right + bytes(32))))
+    broken("should delete all rows of its shard", **gone, deletion_sha256=wrong + bytes(32))

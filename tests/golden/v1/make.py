@@ -164,7 +164,8 @@ def deleted() -> None:
         source = HERE / f"source-{compression}"
         catalog = Catalog(connect(source))
         for number, entry in enumerate(catalog.table(catalog.load())):
-            gone = sorted({0, number + 1, entry.rows // 2, entry.rows - 1}) if number % 2 == 0 else []
+            rows = {0, (number + 1) % entry.rows, entry.rows // 2, entry.rows - 1}
+            gone = sorted(rows) if number % 2 == 0 else []
             key = f"data/deleted-{compression}-{number}.rows"
             sidecar = np.array(gone, "<u4").tobytes()
             for name in (entry.key, usual_index_key(entry.key)):
