@@ -1,0 +1,19 @@
+"""What others wrote, before it becomes a dataset: which files there are, and how their URLs read.
+
+Adoption and conversion both begin here, so that both find the same files.
+"""
+
+from __future__ import annotations
+
+from shardio.sources._find import FoundFile, Listing, explain_listing, find_files
+from shardio.sources._urls import Place, common_folder, expand_braces
+
+__all__ = [
+    "FoundFile",
+    "Listing",
+    "Place",
+    "common_folder",
+    "expand_braces",
+    "explain_listing",
+    "find_files",
+]

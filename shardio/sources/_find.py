@@ -1,0 +1,243 @@
+"""From what a caller typed to the files that are meant: names, folders, patterns, braces, `@lists`.
+
+The one finder of adoption and conversion: what it finds is the same for both, and so is what it does not
+find.  Each decides by itself which of the files it takes, and lists the others.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import urllib.parse
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from shardio.errors import NotFoundError, ShardioError, StorageError, UnsafeNameError
+from shardio.sources._urls import Place, expand_braces, glob_expression, has_pattern, literal_prefix
+from shardio.storage import connect, url_text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from shardio.storage import ObjectInfo, Store
+
+__all__ = ["FoundFile", "Listing", "find_files"]
+
+_MOST_HEADS = 8
+_LIST_BYTES = 256 << 20
+_OWN = "_shardio"
+
+
+class FoundFile(NamedTuple):
+    """One file.
+
+    Attributes:
+        root: URL of the folder in which the search for it began.
+        key: its name below that folder.
+        size: stored bytes.
+        etag: ETag, generation or modification time; "unknown" where the server tells none.
+    """
+
+    root: str
+    key: str
+    size: int
+    etag: str
+
+    @property
+    def url(self) -> str:
+        """Its URL."""
+        return f"{self.root.rstrip('/')}/{self.key}"
+
+    @property
+    def place(self) -> Place:
+        """Its URL taken apart."""
+        folder = Place.parse(self.root)
+        return folder.join(urllib.parse.quote(self.key) if folder.is_web else self.key)
+
+    @property
+    def is_shardio(self) -> bool:
+        """Whether it belongs to shardio's own bookkeeping: an index, or what is below `_shardio/`."""
+        return self.key.endswith(".shardidx") or _OWN in self.key.split("/")
+
+
+@dataclass
+class Listing:
+    """What one name, folder or pattern stands for.
+
+    Attributes:
+        url: the name, folder or pattern.
+        kind: "file", "folder" or "pattern".
+        root: the folder in which the search began.
+        files: by rising key; of a name, one or none.
+        bad_names: URLs, with escapes, of files whose names are not text or hold control characters.
+        error: why there is nothing, or None.
+        matches: tells of a key below `root` whether this listing is of it.
+    """
+
+    url: str
+    kind: str
+    root: Place
+    files: list[FoundFile] = field(default_factory=list)
+    bad_names: list[str] = field(default_factory=list)
+    error: ShardioError | None = None
+    matches: Callable[[str], object] = bool
+
+    def lacks(self, place: Place) -> bool:
+        """Tell whether a file would have been found if it were there."""
+        key = place.below(self.root)
+        if key is None or not self.matches(key):
+            return False
+        return all(file.key != key for file in self.files)
+
+
+def find_files(
+    sources: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+    *,
+    storage_options: Mapping[str, Any] | None = None,
+) -> list[Listing]:
+    """Find the files that names, folders, patterns, braces and `@lists` stand for.
+
+    A pattern holds `*`, `?`, `[...]`, or `**` for any number of folders; a name with such characters that
+    exists is that file. A folder stands for all files below it. `@names.txt` is a text file of names, folders
+    and patterns, one a line; blank lines and those that begin with `#` are left out.
+
+    Returns:
+        One listing for each name, folder and pattern, in the order given; the same file may be in several.
+        Names that are not there have an empty listing with an error.
+
+    Raises:
+        NotFoundError: a list of names does not exist.
+        StorageError: a store cannot be listed, or did not answer.
+        TypeError, ValueError: a URL that makes no sense.
+    """
+    given = [sources] if isinstance(sources, str | os.PathLike) else list(sources)
+    found: list[Listing] = []
+    names: dict[Place, list[Listing]] = {}
+    for url in _expanded(map(url_text, given), storage_options):
+        place = Place.parse(url)
+        magic = next((number for number, part in enumerate(place.parts) if has_pattern(part)), None)
+        if magic is None or _exists(place, storage_options):
+            listing = Listing(url, "file", place.folder)
+            if len(place.parts) < 2 if place.scheme else not place.parts:
+                _list_folder(listing, place, storage_options)
+            else:
+                names.setdefault(place.folder, []).append(listing)
+        else:
+            listing = _matching(url, place, magic, storage_options)
+        found.append(listing)
+    for folder, listings in names.items():
+        _look_up(folder, listings, storage_options)
+    return found
+
+
+def _expanded(urls: Iterable[str], storage_options: Mapping[str, Any] | None) -> Iterator[str]:
+    for url in urls:
+        if url.startswith("@"):
+            for line in _lines_of(url[1:], storage_options):
+                yield from expand_braces(line)
+        elif _exists(Place.parse(url), storage_options) if "{" in url else True:
+            yield url
+        else:
+            yield from expand_braces(url)
+
+
+def _lines_of(name: str, storage_options: Mapping[str, Any] | None) -> list[str]:
+    place = Place.parse(name)
+    store = _connect(place.folder, storage_options)
+    text = store.get(place.parts[-1], max_bytes=_LIST_BYTES).decode("utf-8-sig")
+    return [line.strip() for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
+
+
+def _connect(place: Place, storage_options: Mapping[str, Any] | None) -> Store:
+    return connect(place.url, storage_options=storage_options if place.scheme else None)
+
+
+def _exists(place: Place, storage_options: Mapping[str, Any] | None) -> bool:
+    """Tell whether a name with characters of patterns is a name."""
+    if (
+        place.is_web
+        or not place.parts
+        or (place.scheme and (len(place.parts) < 2 or has_pattern(place.parts[0])))
+    ):
+        return False
+    return _connect(place.folder, storage_options).head(place.below(place.folder) or "") is not None
+
+
+def _look_up(folder: Place, listings: list[Listing], storage_options: Mapping[str, Any] | None) -> None:
+    """Find files by name; what is not a file is looked at as a folder."""
+    store = _connect(folder, storage_options)
+    keys = [Place.parse(listing.url).below(folder) or "" for listing in listings]
+    listed: dict[str, ObjectInfo] | None = None
+    if len(set(keys)) > _MOST_HEADS and store.can_list:
+        listed = {info.key: info for info in store.list() if "/" not in info.key}
+    for listing, key in zip(listings, keys, strict=True):
+        try:
+            info = listed.get(key) if listed is not None else store.head(key)
+        except UnsafeNameError:
+            listing.bad_names.append(_shown(store, key))
+            continue
+        listing.matches = key.__eq__
+        if info is not None:
+            _add(listing, store, info)
+        elif store.can_list:
+            _list_folder(listing, folder.join(key), storage_options)
+        else:
+            listing.error = NotFoundError("there is no such file", url=store.url_of(key))
+
+
+def _list_folder(listing: Listing, folder: Place, storage_options: Mapping[str, Any] | None) -> None:
+    """Take every file below a folder."""
+    store = _connect(folder, storage_options)
+    infos = list(store.list())
+    if infos:
+        listing.kind, listing.root, listing.matches = "folder", folder, bool
+    for info in infos:
+        _add(listing, store, info)
+    if not infos:
+        advice = "check the address, or name the files with a pattern"
+        listing.error = NotFoundError("there is no such file or folder", url=store.url, advice=advice)
+
+
+def _matching(url: str, place: Place, magic: int, storage_options: Mapping[str, Any] | None) -> Listing:
+    if place.is_web:
+        message = f"{url}: a web server cannot be listed; give the URLs in a file, as @list.txt"
+        raise ValueError(message)
+    folder = Place(place.scheme, place.parts[:magic])
+    if place.scheme and not folder.parts:
+        message = f"{url}: a pattern must begin below a bucket"
+        raise ValueError(message)
+    pattern = "/".join(place.parts[magic:])
+    matches = re.compile(glob_expression(pattern), re.DOTALL).fullmatch
+    listing = Listing(url, "pattern", folder, matches=matches)
+    store = _connect(folder, storage_options)
+    for info in store.list(literal_prefix(pattern)):
+        if matches(info.key):
+            _add(listing, store, info)
+    if not listing.files and not listing.bad_names:
+        listing.error = NotFoundError(
+            "the pattern matches no file", url=url, advice="check the address; quote it for the shell"
+        )
+    return listing
+
+
+def _add(listing: Listing, store: Store, info: ObjectInfo) -> None:
+    if _is_text(info.key):
+        listing.files.append(FoundFile(store.url, info.key, info.size, info.stamp or "unknown"))
+    else:
+        listing.bad_names.append(_shown(store, info.key))
+
+
+def _is_text(key: str) -> bool:
+    return not any("\ud800" <= char <= "\udfff" or char < " " or char in "\x7f\\" for char in key)
+
+
+def _shown(store: Store, key: str) -> str:
+    return f"{store.url}/{key}".encode(errors="backslashreplace").decode()
+
+
+def explain_listing(error: StorageError) -> StorageError:
+    """Return the error for a bucket that may not be listed, with what to do instead."""
+    advice = "if it may be read but not listed, give the files by name, or their URLs in a file: @list.txt"
+    located = StorageError(error.what, **{**error.fields(), "advice": advice})
+    located.__cause__ = error
+    return located

@@ -1,0 +1,188 @@
+"""URLs as text: taken apart into folders, expanded from braces, matched against patterns.
+
+No filesystem expands anything: a name from a listing is only ever compared with a pattern here.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import pathlib
+import re
+import urllib.parse
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+__all__ = ["Place", "common_folder", "expand_braces", "glob_expression", "has_pattern"]
+
+_SCHEME = re.compile(r"((?:[A-Za-z][A-Za-z0-9+.-]+::)*[A-Za-z][A-Za-z0-9+.-]+://)(.*)", re.DOTALL)
+_MAGIC = re.compile(r"[*?\[]")
+_INNERMOST = re.compile(r"\{([^{}]*)\}")
+_RANGE = re.compile(r"(-?\d+)\.\.(-?\d+)")
+_MOST_NAMES = 1_000_000
+
+
+class Place(NamedTuple):
+    """A URL taken apart: its scheme with `://` ("" for a local path), and its components."""
+
+    scheme: str
+    parts: tuple[str, ...]
+
+    @classmethod
+    def parse(cls, text: str) -> Place:
+        """Take a URL or local path apart; a local path becomes absolute.
+
+        Raises:
+            ValueError: empty, or a URL with a query, which names no object of a dataset.
+        """
+        match = _SCHEME.fullmatch(text)
+        scheme = match[1].lower() if match is not None else ""
+        if match is None or scheme in ("file://", "local://"):
+            path = text if match is None else match[2]
+            if not path:
+                raise ValueError("a path must not be empty; '.' is the current folder")
+            # Not `Path.resolve`, which would follow links: `..` is text here.
+            absolute = os.path.abspath(os.path.expanduser(path))  # noqa: PTH100, PTH111
+            return cls("", pathlib.PurePath(absolute).parts[1:])
+        if scheme in ("http://", "https://") and ("?" in match[2] or "#" in match[2]):
+            message = (
+                f"{text!r}: a URL with a query cannot be read by ranges from a dataset; use plain addresses"
+            )
+            raise ValueError(message)
+        parts = [part for part in match[2].split("/") if part]
+        if not parts:
+            message = f"{text!r} names no bucket"
+            raise ValueError(message)
+        return cls(scheme, tuple(parts))
+
+    @property
+    def url(self) -> str:
+        """The URL, or the absolute local path."""
+        return f"{self.scheme}{'/'.join(self.parts)}" if self.scheme else f"/{'/'.join(self.parts)}"
+
+    @property
+    def is_web(self) -> bool:
+        """Whether a web server answers for it."""
+        return self.scheme in ("http://", "https://")
+
+    @property
+    def folder(self) -> Place:
+        """The place that this one is in."""
+        return Place(self.scheme, self.parts[:-1])
+
+    def join(self, key: str) -> Place:
+        """Return the place of a key below this one."""
+        return Place(self.scheme, (*self.parts, *key.split("/")))
+
+    def below(self, folder: Place) -> str | None:
+        """Return the key of this place under a folder, or None where it is elsewhere."""
+        count = len(folder.parts)
+        if self.scheme != folder.scheme or self.parts[:count] != folder.parts or len(self.parts) <= count:
+            return None
+        key = "/".join(self.parts[count:])
+        # Web addresses are percent-encoded, keys are not.
+        return urllib.parse.unquote(key) if self.is_web else key
+
+
+def common_folder(folders: Iterable[Place]) -> Place | None:
+    """Return the deepest folder that holds all of them; None where there is no such folder."""
+    given = list(dict.fromkeys(folders))
+    if not given or len({place.scheme for place in given}) > 1:
+        return None
+    shared = itertools.takewhile(
+        lambda same: len(set(same)) == 1, zip(*(place.parts for place in given), strict=False)
+    )
+    parts = tuple(same[0] for same in shared)
+    return Place(given[0].scheme, parts) if parts else None
+
+
+def has_pattern(text: str) -> bool:
+    """Tell whether a name holds a character that patterns give a meaning: `*`, `?` or `[`."""
+    return _MAGIC.search(text) is not None
+
+
+def glob_expression(pattern: str) -> str:
+    """Return the regular expression of a pattern over keys.
+
+    `*` and `?` stay within a component, `[...]` and `[!...]` are sets of characters, and `**` as a component
+    stands for any number of folders.
+    """
+    out: list[str] = []
+    parts = pattern.split("/")
+    for number, part in enumerate(parts):
+        last = number == len(parts) - 1
+        if part == "**":
+            out.append(".*" if last else "(?:.*/)?")
+        else:
+            out.append(_component(part) + ("" if last else "/"))
+    return "".join(out)
+
+
+def literal_prefix(pattern: str) -> str:
+    """Return what every key that a pattern matches begins with."""
+    return _MAGIC.split(pattern)[0]
+
+
+def _component(part: str) -> str:
+    out, at = "", 0
+    while at < len(part):
+        char = part[at]
+        stop = part.find("]", at + 2) if char == "[" else -1
+        if char == "*":
+            out += "[^/]*"
+        elif char == "?":
+            out += "[^/]"
+        elif stop > 0:
+            inside = part[at + 1 : stop].replace("\\", "\\\\")
+            out += f"[{'^' + inside[1:] if inside.startswith(('!', '^')) else inside}]"
+            at = stop
+        else:
+            out += re.escape(char)
+        at += 1
+    return out
+
+
+def expand_braces(text: str) -> list[str]:
+    """Return every name that a pattern with braces stands for, in order; the text itself where it has none.
+
+    `{0000..0127}` counts, `{train,val}` lists, as in shells and WebDataset. Numbers keep the leading zeros of
+    the first one. Braces around something else stay as they are.
+
+    Raises:
+        ValueError: more than a million names.
+    """
+    names = list(itertools.islice(_expand(text, 0), _MOST_NAMES + 1))
+    if len(names) > _MOST_NAMES:
+        message = f"{text!r} stands for more than {_MOST_NAMES} names; give the names in a file, as @list.txt"
+        raise ValueError(message)
+    return names
+
+
+def _expand(text: str, start: int) -> Iterator[str]:
+    match = _INNERMOST.search(text, start)
+    if match is None:
+        yield text
+        return
+    choices = _choices(match[1])
+    if choices is None:
+        yield from _expand(text, match.end())
+        return
+    for choice in choices:
+        # What stood before may hold an outer brace, so the search begins anew.
+        yield from _expand(text[: match.start()] + choice + text[match.end() :], 0 if start == 0 else start)
+
+
+def _choices(inside: str) -> list[str] | None:
+    found = _RANGE.fullmatch(inside)
+    if found is not None:
+        first, last = int(found[1]), int(found[2])
+        if abs(last - first) >= _MOST_NAMES:
+            count = abs(last - first) + 1
+            message = f"{{{inside}}} stands for {count} names; at most {_MOST_NAMES} are taken at once"
+            raise ValueError(message)
+        width = len(found[1]) if found[1].lstrip("-").startswith("0") else 0
+        step = 1 if last >= first else -1
+        return [f"{number:0{width}d}" for number in range(first, last + step, step)]
+    return inside.split(",") if "," in inside else None
