@@ -14,16 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 from shardio.catalog import Catalog
 from shardio.errors import NotFoundError, StorageError
+from shardio.sources import Place, explain_listing
 from shardio_indexer._commit import Addition, Change, commit_shards, known_shards
 from shardio_indexer._drive import Job, run_jobs
-from shardio_indexer._place import Place
-from shardio_indexer._places import explain_listing, find_shards
+from shardio_indexer._layout import Splits, choose_target, find_shards, lay_out
 from shardio_indexer._report import AdoptProgress, AdoptReport, LeftOut, Refusal, opening_line
 from shardio_indexer._scan import ScanOptions
 from shardio_indexer._sniff import UnknownKindError
-from shardio_indexer._splits import Splits
 from shardio_indexer._suit import Known, line_content, settle_schema, sort_out
-from shardio_indexer._target import choose_target, lay_out
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -32,10 +30,9 @@ if TYPE_CHECKING:
 
     from shardio.catalog import Version
     from shardio.metadata import ShardEntry
-    from shardio_indexer._places import Search
+    from shardio_indexer._layout import Search, Target
     from shardio_indexer._shard import Outcome, Shard
     from shardio_indexer._suit import Settled
-    from shardio_indexer._target import Target
 
 __all__ = ["adopt"]
 

@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from shardio.codecs import InferenceReport
     from shardio.metadata import ShardEntry
     from shardio.storage import Store
+    from shardio_indexer._layout import Target
     from shardio_indexer._lines import LineContent
     from shardio_indexer._scan import ScanOptions
     from shardio_indexer._shard import Outcome
-    from shardio_indexer._target import Target
 
 __all__ = ["Known", "Settled", "line_content", "settle_schema", "sort_out"]
 

@@ -169,7 +169,7 @@ def _look_up(folder: Place, listings: list[Listing], storage_options: Mapping[st
     keys = [Place.parse(listing.url).below(folder) or "" for listing in listings]
     listed: dict[str, ObjectInfo] | None = None
     if len(set(keys)) > _MOST_HEADS and store.can_list:
-        listed = {info.key: info for info in store.list() if "/" not in info.key}
+        listed = {info.key: info for info in store.list(linked=True) if "/" not in info.key}
     for listing, key in zip(listings, keys, strict=True):
         try:
             info = listed.get(key) if listed is not None else store.head(key)
@@ -188,7 +188,7 @@ def _look_up(folder: Place, listings: list[Listing], storage_options: Mapping[st
 def _list_folder(listing: Listing, folder: Place, storage_options: Mapping[str, Any] | None) -> None:
     """Take every file below a folder."""
     store = _connect(folder, storage_options)
-    infos = list(store.list())
+    infos = list(store.list(linked=True))
     if infos:
         listing.kind, listing.root, listing.matches = "folder", folder, bool
     for info in infos:
@@ -210,12 +210,12 @@ def _matching(url: str, place: Place, magic: int, storage_options: Mapping[str, 
     matches = re.compile(glob_expression(pattern), re.DOTALL).fullmatch
     listing = Listing(url, "pattern", folder, matches=matches)
     store = _connect(folder, storage_options)
-    for info in store.list(literal_prefix(pattern)):
+    for info in store.list(literal_prefix(pattern), linked=True):
         if matches(info.key):
             _add(listing, store, info)
     if not listing.files and not listing.bad_names:
         listing.error = NotFoundError(
-            "the pattern matches no file", url=url, advice="check the address; quote it for the shell"
+            "the pattern matches nothing", url=url, advice="check the address; quote it for the shell"
         )
     return listing
 

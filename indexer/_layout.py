@@ -1,0 +1,283 @@
+"""Which files are shards, which split each belongs to, and where the dataset goes.
+
+The dataset goes beside its shards, where the caller says, or to the cache folder of the user where the
+place of the shards cannot be written.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import hashlib
+import os
+import pathlib
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from shardio.errors import NotFoundError, ShardioError, UnsafeNameError
+from shardio.metadata import check_split
+from shardio.sources import FoundFile, Listing, Place, common_folder, find_files
+from shardio.storage import RemoteStore, connect
+from shardio_indexer._shard import Shard
+from shardio_indexer._sniff import format_of_name, may_be_shard
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from shardio.storage import Store
+
+__all__ = ["DEFAULT_SPLIT", "Search", "Splits", "Target", "choose_target", "find_shards", "lay_out"]
+
+_INDEXES = (".shardidx", ".idx", ".index")
+
+
+@dataclass
+class Search:
+    """What a search found.
+
+    Attributes:
+        shards: the files, each once, in the order of the patterns and by rising name within each.
+        folders: the folder that each pattern begins in.
+        missing: one error for each pattern that matches nothing.
+        doubtful: of the shards, those whose names do not say that they are any.
+        ignored: URLs of what was found and is no shard by its name.
+        listings: what was searched, to tell which files are gone.
+    """
+
+    shards: dict[Place, FoundFile] = field(default_factory=dict)
+    folders: list[Place] = field(default_factory=list)
+    missing: list[Exception] = field(default_factory=list)
+    doubtful: set[Place] = field(default_factory=set)
+    ignored: list[str] = field(default_factory=list)
+    listings: list[Listing] = field(default_factory=list)
+
+    def lacks(self, place: Place) -> bool:
+        """Tell whether a file would have been found if it were there."""
+        return any(listing.lacks(place) for listing in self.listings)
+
+
+def find_shards(urls: Iterable[str], *, storage_options: Mapping[str, Any] | None = None) -> Search:
+    """Find the shards that names, folders, patterns, braces and `@lists` stand for.
+
+    A file that is named is a shard. A pattern takes what it matches but for indexes; a folder takes the files
+    whose names say that they are shards, or may be.
+
+    Raises:
+        NotFoundError: a list of names does not exist.
+        StorageError: a store cannot be listed, or did not answer.
+        ValueError: a URL makes no sense.
+    """
+    search = Search()
+    for listing in find_files(urls, storage_options=storage_options):
+        search.listings.append(listing)
+        for url in listing.bad_names:
+            if listing.kind == "folder" and format_of_name(url) in (None, "text"):
+                search.ignored.append(url)
+            else:
+                search.missing.append(_bad_name(url))
+        taken = [file for file in listing.files if _is_taken(search, listing, file)]
+        for file in taken:
+            search.shards.setdefault(file.place, file)
+        if taken:
+            search.folders.append(listing.root)
+        elif not listing.bad_names:
+            search.missing.append(listing.error or _no_shards(listing))
+    return search
+
+
+def _is_taken(search: Search, listing: Listing, file: FoundFile) -> bool:
+    if listing.kind == "file":
+        return True
+    if file.is_shardio:
+        return False
+    name = file.key.rpartition("/")[2]
+    if listing.kind == "pattern":
+        taken = not (name.endswith(_INDEXES) or name == "METADATA")
+    elif name.startswith("."):
+        taken = False
+    elif format_of_name(name) not in (None, "text"):
+        taken = True
+    else:
+        taken = may_be_shard(name)
+        if taken:
+            search.doubtful.add(file.place)
+    if not taken:
+        search.ignored.append(file.url)
+    return taken
+
+
+def _bad_name(url: str) -> UnsafeNameError:
+    return UnsafeNameError(
+        "a name that is not text, or holds a control character or a backslash, cannot stand in a dataset",
+        url=url,
+        advice="rename the file",
+    )
+
+
+def _no_shards(listing: Listing) -> NotFoundError:
+    return NotFoundError(
+        "there are no shards of a known kind",
+        url=listing.url,
+        found=f"{len(listing.files)} other files",
+        advice="check the address, or name the files with a pattern",
+    )
+
+
+class Target(NamedTuple):
+    """The dataset's own place.
+
+    Attributes:
+        place: where it lies.
+        store: what writes there.
+        options: storage options of it.
+        note: why it lies somewhere else than beside the shards, or "".
+    """
+
+    place: Place
+    store: Store
+    options: Mapping[str, Any] | None
+    note: str
+
+
+def choose_target(
+    search: Search,
+    into: str | None,
+    *,
+    storage_options: Mapping[str, Any] | None,
+    into_options: Mapping[str, Any] | None,
+) -> Target:
+    """Choose the dataset's place.
+
+    Raises:
+        ValueError: the shards have no folder in common, and the caller names no other one.
+        StorageError: the caller's place cannot be written.
+    """
+    if into is not None:
+        place = Place.parse(into)
+        options = into_options if into_options is not None else _same_kind(place, search, storage_options)
+        return _target(place, options, "")
+    root = common_folder(search.folders)
+    if root is None:
+        places = ", ".join(sorted({place.url for place in search.folders}))
+        message = (
+            f"these shards have no folder in common ({places}): say where the dataset shall go with into="
+        )
+        raise ValueError(message)
+    target = _target(root, storage_options, "")
+    reason = _cannot_write(target.store)
+    if reason is None:
+        return target
+    cache = _cache_folder(root)
+    note = f"{root.url} cannot be written ({reason}), so the dataset lies in {cache.url}"
+    return _target(cache, None, note)
+
+
+def lay_out(search: Search, target: Target, splits: Splits) -> tuple[list[Shard], list[str]]:
+    """Return the shards with their data roots, and the URLs that no split's pattern matches."""
+    roots = _roots(search.folders)
+    shards, left = [], []
+    for place, found in search.shards.items():
+        key = place.below(target.place)
+        root = ""
+        if key is None:
+            folder = next(root for root in roots if place.below(root) is not None)
+            root, key = folder.url, place.below(folder)
+        assert key is not None  # noqa: S101 - for the type checker
+        split = splits.of(key)
+        if split is None:
+            left.append(place.url)
+            continue
+        shards.append(
+            Shard(
+                split=split,
+                root=root,
+                key=key,
+                url=place.url,
+                size=found.size,
+                stamp=found.etag,
+                doubtful=place in search.doubtful,
+            )
+        )
+    return shards, left
+
+
+def _target(place: Place, options: Mapping[str, Any] | None, note: str) -> Target:
+    given = options if place.scheme else None
+    return Target(place, connect(place.url, storage_options=given), given, note)
+
+
+def _same_kind(place: Place, search: Search, options: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+    """Return the shards' storage options where the dataset lies in the same kind of storage."""
+    return options if any(folder.scheme == place.scheme for folder in search.folders) else None
+
+
+def _roots(folders: Iterable[Place]) -> list[Place]:
+    """Return one data root a disk, bucket or web server."""
+    groups: dict[tuple[str, str], list[Place]] = {}
+    for folder in folders:
+        groups.setdefault((folder.scheme, folder.parts[0] if folder.scheme else ""), []).append(folder)
+    roots = []
+    for group in groups.values():
+        root = common_folder(group)
+        roots += [root] if root is not None else list(dict.fromkeys(group))
+    return roots
+
+
+def _cannot_write(store: Store) -> str | None:
+    """Return why nothing can be written, or None."""
+    if store.read_only:
+        return store.read_only_reason
+    if store.is_local:
+        folder = pathlib.Path(store.url)
+        while not folder.exists():
+            folder = folder.parent
+        return None if os.access(folder, os.W_OK | os.X_OK) else "no permission"
+    if isinstance(store, RemoteStore):
+        try:
+            store.probe()
+        except ShardioError as error:
+            return str(error.found or error.what)
+    return None
+
+
+def _cache_folder(root: Place) -> Place:
+    """Return the folder in the user's cache for shards that lie under a root."""
+    home = pathlib.Path.home()
+    cache = home / "Library" / "Caches" if sys.platform == "darwin" else home / ".cache"
+    digest = hashlib.sha256(root.url.encode("utf-8", "surrogateescape")).hexdigest()[:16]
+    return Place.parse(str(cache / "shardio" / "adopted" / digest))
+
+
+DEFAULT_SPLIT = "train"
+
+
+class Splits:
+    """Names of splits by pattern.
+
+    Args:
+        given: None for one split "train"; the name of the one split; or patterns by name, e.g.
+            `{"train": "*train*", "val": "*val*"}`, the first that matches counts.
+
+    Raises:
+        UnsafeNameError: no name for a split.
+    """
+
+    def __init__(self, given: str | Mapping[str, str] | None) -> None:
+        if isinstance(given, Mapping):
+            self._patterns = dict(given)
+        else:
+            self._patterns = {given or DEFAULT_SPLIT: "*"}
+        for name in self._patterns:
+            check_split(name)
+
+    def of(self, key: str) -> str | None:
+        """Return the split of a shard by its key; None where no pattern matches."""
+        name = key.rpartition("/")[2]
+        for split, pattern in self._patterns.items():
+            if fnmatch.fnmatchcase(key, pattern) or fnmatch.fnmatchcase(name, pattern):
+                return split
+        return None
+
+    def __str__(self) -> str:
+        return ", ".join(f"{name}={pattern}" for name, pattern in self._patterns.items())
