@@ -22,10 +22,14 @@ if TYPE_CHECKING:
 
     from shardio.metadata import Feature
 
-__all__ = ["IMAGE_ENDINGS", "ImageFolder", "image_trouble"]
+__all__ = ["IMAGE_ENDINGS", "IMAGE_TYPES", "ImageFolder", "image_trouble"]
 
-IMAGE_ENDINGS = (".jpg", ".jpeg", ".png", ".webp", ".tif", ".tiff", ".bmp", ".gif", ".ppm", ".pgm")
-_TYPES = {".jpg": "jpeg", ".jpeg": "jpeg", ".png": "png", ".webp": "webp", ".tif": "tiff", ".tiff": "tiff"}
+# What an ending says of the file, for folders and for members of tar files alike.
+IMAGE_TYPES = {
+    "jpg": "jpeg", "jpeg": "jpeg", "png": "png", "webp": "webp", "tif": "tiff", "tiff": "tiff",
+    "bmp": "image", "gif": "image", "ppm": "image", "pgm": "image",
+}  # fmt: skip
+IMAGE_ENDINGS = tuple(f".{ending}" for ending in IMAGE_TYPES)
 
 
 @dataclass(frozen=True)
@@ -101,8 +105,7 @@ class ImageFolder(Source):
 
     def known(self) -> Mapping[str, Feature | str]:
         """Return the types, the image's by the endings of all files."""
-        endings = {file.key[file.key.rfind(".") :].lower() for file in self._files}
-        types = {_TYPES.get(ending, "image") for ending in endings}
+        types = {IMAGE_TYPES[file.key.rpartition(".")[2].lower()] for file in self._files}
         image = types.pop() if len(types) == 1 else "image"
         return {"image": image, "path": "text"} | ({"label": "int64"} if self._classes else {})
 

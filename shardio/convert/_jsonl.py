@@ -1,14 +1,14 @@
 """JSON lines: one JSON document a line; objects are records by their keys, all else is `{"value": ...}`.
 
-An uncompressed file is cut at line ends into runs of 8 MiB, which workers read side by side.  Bytes that
-`export_dataset` wrote as `{"$base64": ...}` are bytes again.
+`shardio.format.parse_json` decides what is a document, here as in adoption and reading.  An uncompressed file
+is cut at line ends into runs of 8 MiB, which workers read side by side.  Bytes and numbers that
+`export_dataset` wrote as `{"$base64": ...}` and `{"$float": "NaN"}` are bytes and numbers again.
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
-import json
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from shardio.convert._files import DecodedFile, Found, find_files, split_of
 from shardio.convert._source import Odd, Piece, Sample, Source, SourceOptions
 from shardio.errors import FormatError
-from shardio.format import DEFAULT_LIMITS
+from shardio.format import DEFAULT_LIMITS, UTF8_BOM, is_blank_line, parse_json, wide_encoding
 from shardio.storage import connect
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ __all__ = ["JSON_ENDINGS", "JsonLines"]
 JSON_ENDINGS = (".jsonl", ".ndjson", ".jsonl.gz", ".jsonl.zst", ".ndjson.gz", ".ndjson.zst")
 _RUN = 8 << 20
 _SIP = 1 << 20
+_FLOATS = ("NaN", "Infinity", "-Infinity")
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ class JsonLines(Source):
         runs = []
         for file in files:
             compressed = file.key.lower().endswith((".gz", ".zst"))
-            for start in range(0, file.size, file.size if compressed else _RUN):
+            for start in range(0, file.size, max(1, file.size) if compressed else _RUN):
                 stop = file.size if compressed else min(start + _RUN, file.size)
                 runs.append(
                     Piece(file.root, file.key, splits(file.key), stop - start, start, stop, compressed)
@@ -72,9 +73,14 @@ class JsonLines(Source):
             else:
                 lines = _lines_of_run(file, piece.start, piece.stop, piece.url)
             for start, line in lines:
-                text = line.strip()
-                if text:
-                    yield _parsed(text, f"{piece.url} byte {start}")
+                where = f"{piece.url} byte {start}"
+                if start == 0 and (encoding := wide_encoding(line)) is not None:
+                    # No line of it could be read, and the line feeds are none.
+                    advice = "write the file as UTF-8"
+                    raise FormatError(f"the file is {encoding}, not UTF-8", url=piece.url, advice=advice)
+                text = line.removeprefix(UTF8_BOM) if start == 0 else line
+                if not is_blank_line(text):
+                    yield _parsed(text, where)
 
     def odd(self) -> Sequence[Odd]:
         """Return files whose names are no text."""
@@ -87,29 +93,37 @@ class JsonLines(Source):
 
 
 def _lines_of_run(file: DataFile, start: int, stop: int, url: str) -> Iterator[tuple[int, bytes]]:
-    """Yield (place, line) of the lines that begin in `[start, stop)`: the last may end behind it."""
+    """Yield (place, line) of the lines that begin in `[start, stop)`: the last may end behind it.
+
+    Each byte is looked at once, however long the lines are.
+    """
     place = start
-    buffer = bytearray()
+    held: list[bytes] = []
+    size = 0
     # A line that begins exactly here is ours if the byte before it ends a line.
     skipping = start > 0 and bytes(file.read(start - 1, start)) != b"\n"
     line_start = start
     while place < file.size:
+        if skipping and place >= stop:
+            # One line covers the whole run; it belongs to the run that it begins in.
+            return
         end = min(place + _SIP, file.size)
-        buffer += file.read(place, end)
+        first, *others = bytes(file.read(place, end)).split(b"\n")
         place = end
-        *lines, rest = bytes(buffer).split(b"\n")
-        for line in lines:
+        if not skipping:
+            held.append(first)
+        size += len(first)
+        if not skipping and size > DEFAULT_LIMITS.record:
+            raise FormatError("a line is longer than a record may be", url=url, start=line_start)
+        for following in others:
             if not skipping:
-                yield line_start, line
-            skipping = False
-            line_start += len(line) + 1
+                yield line_start, b"".join(held)
+            line_start += size + 1
             if line_start >= stop:
                 return
-        buffer = bytearray(rest)
-        if len(buffer) > DEFAULT_LIMITS.record:
-            raise FormatError("a line is longer than a record may be", url=url, start=line_start)
-    if buffer and not skipping:
-        yield line_start, bytes(buffer)
+            held, size, skipping = [following], len(following), False
+    if size and not skipping:
+        yield line_start, b"".join(held)
 
 
 def _decoded_lines(file: DataFile, url: str) -> Iterator[tuple[int, bytes]]:
@@ -124,26 +138,24 @@ def _decoded_lines(file: DataFile, url: str) -> Iterator[tuple[int, bytes]]:
             place += len(line)
 
 
-def _parsed(text: bytes, where: str) -> Sample | Odd:
+def _parsed(line: bytes, where: str) -> Sample | Odd:
     try:
-        value = json.loads(text.decode("utf-8-sig"), object_pairs_hook=_object)
-    except UnicodeDecodeError as error:
-        return Odd(where, f"the line is not UTF-8 text ({error.reason} at byte {error.start})")
-    except (ValueError, RecursionError) as error:
+        value = parse_json(line, make=_restored)
+    except ValueError as error:
         return Odd(where, f"the line is no JSON: {error}")
     return Sample(where, value if isinstance(value, dict) else {"value": value})
 
 
-def _object(pairs: list[tuple[str, Any]]) -> Any:
-    value = dict(pairs)
-    if len(value) < len(pairs):
-        names = [name for name, _ in pairs]
-        raise ValueError(
-            f"key {next(name for name in names if names.count(name) > 1)!r} comes twice in an object"
-        )
-    if len(value) == 1 and isinstance(value.get("$base64"), str):
+def _restored(value: dict[str, Any]) -> Any:
+    """Return what `export_dataset` wrote as an object because JSON has no word for it."""
+    if len(value) != 1:
+        return value
+    (name, text), = value.items()
+    if name == "$float" and text in _FLOATS:
+        return float(text)
+    if name == "$base64" and isinstance(text, str):
         try:
-            return base64.b64decode(value["$base64"], validate=True)
-        except binascii.Error:
+            return base64.b64decode(text, validate=True)
+        except (binascii.Error, ValueError):
             return value
     return value

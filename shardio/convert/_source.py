@@ -6,6 +6,7 @@ and read piece by piece, so nothing of its size is ever in memory.
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
     from shardio.metadata import Feature, Schema
 
-__all__ = ["Odd", "Piece", "Sample", "Source", "SourceOptions"]
+__all__ = ["Odd", "Piece", "Sample", "Source", "SourceOptions", "Unreadable", "keep_as"]
 
 
 class Piece(NamedTuple):
@@ -51,10 +52,39 @@ class Sample(NamedTuple):
 
 
 class Odd(NamedTuple):
-    """A record, or a whole file, that cannot become a record: where, and why."""
+    """A record, or a whole file, that cannot become a record: where, why, and what to do instead.
+
+    Attributes:
+        note: it is no record at all, and the conversion goes on without it: it is only reported.
+    """
 
     where: str
     reason: str
+    advice: str | None = None
+    note: bool = False
+
+
+class Unreadable(NamedTuple):
+    """A column whose values cannot become those of a feature, unless the caller says how.
+
+    Attributes:
+        reason: one sentence that names the column.
+        keep: the type that the caller may give it instead, or None where it can only be left out.
+    """
+
+    reason: str
+    keep: str | None = None
+
+    def advice(self, name: str) -> str:
+        """Return what the caller can do."""
+        out = f"leave the column out with {keep_as(name, None)}"
+        return out if self.keep is None else f"keep it with {keep_as(name, self.keep)}, or {out}"
+
+
+def keep_as(name: str, kind: str | None) -> str:
+    """Return the option that gives a feature a type, or leaves it out, as advice names it."""
+    shown = "None" if kind is None else json.dumps(kind)
+    return f"schema={{{json.dumps(name, ensure_ascii=False)}: {shown}}}"
 
 
 @dataclass(frozen=True)
@@ -65,7 +95,7 @@ class SourceOptions:
         storage_options: as in fsspec.
         process: function of the caller's, for lists.
         root: folder that relative paths of a list start from.
-        check_images: decode every image once, to find those that cannot be.
+        check_images: decode every image once, to find those that cannot be decoded.
         classes: names of the classes in the order of their labels, or None for those found, sorted.
     """
 
@@ -104,7 +134,7 @@ class Source(ABC):
             StorageError: the environment failed.
         """
 
-    def known(self) -> Mapping[str, Feature | str]:
+    def known(self) -> Mapping[str, Feature | str | Unreadable]:
         """Return the types that the source itself declares; what it leaves out is inferred from values."""
         return {}
 

@@ -1,15 +1,16 @@
-"""WebDataset: tar files whose consecutive members of one key are a sample; `{"__key__", ending: ...}`.
+"""WebDataset: tar files whose consecutive members of one key are a sample; `{"__key__", extension: ...}`.
 
-Members stay bytes unless their ending says more: `cls`, `id` and `index` integers, `txt` and `json` text
-and JSON, `npy` an array, images what they are.  Nothing is unpickled.  An integer or a JSON document that
-would not come back byte for byte may be kept as it is with `schema={"json": "bytes"}`.
+What is a sample, its key and its extensions is decided by `shardio.format.sample_name`, as for adopted tar
+files, which does as the webdataset library does.  Members stay bytes unless their extension says more: `cls`,
+`id` and `index` integers, `txt` and `json` text and JSON, `npy` an array, images what they are.  Nothing is
+unpickled.  A member that does not hold what its extension says is refused, and may be kept as it is with
+`schema={"json": "bytes"}`.
 """
 
 from __future__ import annotations
 
 import io
-import json
-import tarfile
+from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -18,9 +19,18 @@ import numpy as np
 
 from shardio.convert._files import DecodedFile, File, Found, find_files, split_of
 from shardio.convert._guess import image_type
-from shardio.convert._source import Odd, Piece, Sample, Source, SourceOptions
-from shardio.errors import FormatError, SchemaError, ShardioError
-from shardio.format import DEFAULT_LIMITS
+from shardio.convert._images import IMAGE_TYPES, image_trouble
+from shardio.convert._source import Odd, Piece, Sample, Source, SourceOptions, keep_as
+from shardio.errors import FormatError, SchemaError
+from shardio.format import (
+    DEFAULT_LIMITS,
+    TAR_BLOCK,
+    TAR_END,
+    TarMember,
+    parse_json,
+    read_member,
+    sample_name,
+)
 from shardio.metadata import Feature
 from shardio.storage import connect
 
@@ -33,9 +43,8 @@ __all__ = ["TAR_ENDINGS", "WebDataset"]
 
 TAR_ENDINGS = (".tar", ".tar.gz", ".tgz", ".tar.zst")
 _INTEGERS = {"cls", "cls2", "id", "index", "count", "inx"}
-# tarfile reads 10 KiB at a time, so where it stopped lies within the last two reads.
-_REMEMBERED = 1 << 15
 _TEXTS = {"txt", "text", "transcript"}
+_PIECE = 1 << 20
 
 
 class _Member(bytes):
@@ -78,51 +87,54 @@ class WebDataset(Source):
             yield Odd(piece.url, "the tar file is empty")
             return
         file = connect(piece.root, storage_options=self.options.storage_options).open(piece.key)
-        seen: set[str] = set()
-        samples = 0
         plain = piece.key.lower().endswith(".tar")
-        with io.BufferedReader(DecodedFile(file, compressed=not plain), 1 << 20) as stream:
+        with io.BufferedReader(DecodedFile(file, compressed=not plain), _PIECE) as stream:
+            reading = _Samples(stream, piece.url)
             try:
-                for key, found in _samples(stream, piece.url):
-                    samples += 1
-                    if isinstance(found, Odd):
-                        yield found
-                    elif key in seen:
-                        yield Odd(
-                            f"{piece.url} {key}", "duplicate key: the file has a sample of this name already"
-                        )
-                    else:
-                        yield Sample(f"{piece.url} {key}", {"__key__": key, **found})
-                    seen.add(key)
-            except (tarfile.TarError, EOFError, OSError) as error:
-                if isinstance(error, ShardioError):
-                    raise
-                what = f"the tar file is damaged ({error}); {samples} samples were read before"
-                raise FormatError(what, url=piece.url) from error
+                yield from reading
+            except FormatError as error:
+                what = f"the tar file is damaged ({error.what}); {reading.count} samples were read before"
+                raise FormatError(
+                    what, url=piece.url, start=error.start, expected=error.expected, found=error.found
+                ) from error
 
     def guess(self, name: str, values: Sequence[Any]) -> str | Feature | None:
-        """Return what a member's ending says, if all values agree."""
+        """Return what a member's extension says, where at least one of the members bears it out.
+
+        Members that do not are told, or left out, one by one: a single error page among photographs does not
+        turn all of them into bytes.
+
+        Raises:
+            SchemaError: arrays of different types.
+        """
         members = [value for value in values if isinstance(value, _Member)]
         if not members:
             return None
         ending = name.rpartition(".")[2]
         if ending in _INTEGERS and all(_is_integer(member) for member in members):
             return "int64"
-        if ending in _TEXTS | _INTEGERS and all(_is_text(member) for member in members):
+        if ending in _TEXTS | _INTEGERS and any(_is_text(member) for member in members):
             return "text"
-        if ending == "json" and all(_is_json(member) for member in members):
+        if ending == "json" and any(_is_json(member) for member in members):
             return "json"
         if ending == "npy":
-            return _array_type(members)
+            return _array_type(name, members)
         types = {image_type(member[:16]) for member in members}
-        if None in types:
+        if ending in IMAGE_TYPES:
+            found = types - {None} or {IMAGE_TYPES[ending]}
+        elif None in types:
             return "bytes"
-        return str(types.pop()) if len(types) == 1 else "image"
+        else:
+            found = types
+        return str(found.pop()) if len(found) == 1 else "image"
 
     def fit(self, value: Any, schema: Schema) -> Any:
         """Return a sample with its members as the schema says."""
+        check = self.options.check_images
         return {
-            name: _decoded(name, item, schema[name]) if isinstance(item, _Member) and name in schema else item
+            name: _decoded(name, item, schema[name], check=check)
+            if isinstance(item, _Member) and name in schema
+            else item
             for name, item in value.items()
         }
 
@@ -136,115 +148,168 @@ class WebDataset(Source):
         return [file.key for file in self._found.files if file not in taken]
 
 
-class _Watched:
-    """A stream that remembers the last bytes read, so that the end of an archive can be looked at."""
+class _Samples:
+    """Yield the samples of one archive, and what is odd in it.
 
-    def __init__(self, stream: Any) -> None:
+    Attributes:
+        count: samples so far.
+    """
+
+    def __init__(self, stream: Any, url: str) -> None:
         self._stream = stream
-        self._recent = b""
-        self._total = 0
+        self._url = url
+        self._held = b""
+        self._place = 0  # of the first byte held, in the archive
+        self._seen: set[str] = set()
+        self._key: str | None = None
+        self._members: dict[str, Any] = {}
+        self._trouble: str | None = None
+        self._outside: Counter[str] = Counter()
+        self.count = 0
 
-    def read(self, size: int) -> bytes:
-        """Return what comes next."""
-        data: bytes = self._stream.read(size)
-        self._total += len(data)
-        self._recent = (self._recent + data)[-_REMEMBERED:]
-        return data
-
-    def ends_in_zeros(self, place: int) -> bool:
-        """Tell whether from a place on there are zeros, a block of them or more, and nothing else."""
-        tail = self._recent[max(0, place - self._total + len(self._recent)) :]
-        if len(tail) < tarfile.BLOCKSIZE or any(tail):
-            return False
-        while data := self._stream.read(1 << 20):
+    def __iter__(self) -> Iterator[Sample | Odd]:
+        while (member := self._header()) is not TAR_END:
+            size = member.stop - member.start
+            parts = sample_name(member.name) if member.regular else None
+            if parts is not None:
+                key, extension = parts
+                if key != self._key:
+                    yield from self._finish()
+                    self._key = key
+                self._trouble = self._trouble or _trouble(member, extension, self._members)
+                if self._trouble is None:
+                    self._members[extension] = _Member(self._take(size))
+                    size = 0
+            elif not member.folder:
+                yield from self._belongs_to_none(member)
+            self._skip(size + member.next - member.stop)
+        yield from self._finish()
+        while data := self._read(_PIECE):
             if any(data):
-                return False
-        return True
+                raise FormatError("bytes follow its end mark", start=self._place)
+        if self._outside:
+            total = sum(self._outside.values())
+            shown = ", ".join(sorted(self._outside)[:5]) + (", ..." if len(self._outside) > 5 else "")
+            yield Odd(self._url, f"{total} hidden or `__x__` members belong to no sample: {shown}", note=True)
+
+    def _belongs_to_none(self, member: TarMember) -> Iterator[Odd]:
+        name = _shown(member.name)
+        if member.regular and (member.name.rpartition("/")[2].startswith(".") or member.name.startswith("__")):
+            self._outside[name] += 1
+            return
+        reason = "has no ending to be called by" if member.regular else "is no regular file"
+        yield Odd(f"{self._url} {name}", f"member {name!r} {reason}")
+
+    def _finish(self) -> Iterator[Sample | Odd]:
+        key, members, trouble = self._key, self._members, self._trouble
+        self._key, self._members, self._trouble = None, {}, None
+        if key is None:
+            return
+        self.count += 1
+        where = f"{self._url} {_shown(key)}"
+        if trouble is not None:
+            yield Odd(where, trouble)
+        elif key in self._seen:
+            yield Odd(where, "duplicate key: the file has a sample of this name already")
+        else:
+            yield Sample(where, {"__key__": key, **members})
+        self._seen.add(key)
+
+    def _header(self) -> TarMember:
+        """Return the next member, or `TAR_END`; what is read next is what follows its headers."""
+        data = self._read(TAR_BLOCK)
+        while True:
+            try:
+                member = read_member(data, 0)
+            except FormatError as error:
+                raise error.located(start=self._place - len(data)) from error
+            if member is not None:
+                used = TAR_BLOCK if member is TAR_END else member.start
+                self._held = data[used:] + self._held
+                self._place -= len(data) - used
+                return member
+            # Names that are too long for a header stand before it; twice as much is read each time.
+            more = self._read(max(TAR_BLOCK, len(data)))
+            if not more:
+                what = "it ends within a header" if data else "it does not end with an end mark"
+                raise FormatError(what, start=self._place)
+            data += more
+
+    def _read(self, size: int) -> bytes:
+        """Return up to so many of the next bytes; none at the end."""
+        data = self._held[:size] if self._held else self._stream.read(size)
+        self._held = self._held[size:]
+        self._place += len(data)
+        return bytes(data)
+
+    def _take(self, size: int) -> bytes:
+        """Return contents; memory grows with what is there, not with what a header claims."""
+        parts = []
+        while size:
+            data = self._read(min(size, _PIECE))
+            if not data:
+                raise FormatError("it ends within a member", start=self._place)
+            parts.append(data)
+            size -= len(data)
+        return b"".join(parts)
+
+    def _skip(self, size: int) -> None:
+        while size:
+            data = self._read(min(size, _PIECE))
+            if not data:
+                raise FormatError("it ends within a member", start=self._place)
+            size -= len(data)
 
 
-def _samples(stream: Any, url: str) -> Iterator[tuple[str, dict[str, Any] | Odd]]:
-    """Yield (key, members by ending) of consecutive members that share a key."""
-    key: str | None = None
-    members: dict[str, Any] = {}
-    trouble: str | None = None
-    watched = _Watched(stream)
-    source: Any = watched
-    with tarfile.open(fileobj=source, mode="r|") as archive:
-        for info in archive:
-            archive.members = []  # type: ignore[attr-defined] # or it would remember every member
-            if info.isdir():
-                continue
-            name = info.name.removeprefix("./")
-            folder, slash, file_name = name.rpartition("/")
-            if file_name.startswith(".") or name.startswith("__"):
-                continue
-            stem, _, ending = file_name.partition(".")
-            this = folder + slash + stem
-            if this != key and key is not None:
-                yield key, members if trouble is None else Odd(f"{url} {_shown(key)}", trouble)
-                members, trouble = {}, None
-            key = this
-            trouble = trouble or _trouble(info, name, ending, members)
-            if trouble is None:
-                content = archive.extractfile(info)
-                data = content.read() if content is not None else b""
-                if len(data) != info.size:
-                    raise EOFError("it ends within a member")
-                members[ending] = _Member(data)
-        # tarfile takes a cut header, or garbage, for the end.
-        if not watched.ends_in_zeros(archive.offset):
-            raise EOFError("it does not end with an end mark")
-    if key is not None:
-        yield key, members if trouble is None else Odd(f"{url} {_shown(key)}", trouble)
-
-
-def _trouble(info: tarfile.TarInfo, name: str, ending: str, members: Mapping[str, Any]) -> str | None:
-    if any("\ud800" <= char <= "\udfff" for char in name):
-        return f"the name of member {_shown(name)!r} is not UTF-8 text"
-    if not info.isreg():
-        return f"member {name!r} is no regular file"
-    if not ending:
+def _trouble(member: TarMember, extension: str, members: Mapping[str, Any]) -> str | None:
+    name = _shown(member.name)
+    if any("\ud800" <= char <= "\udfff" for char in member.name):
+        return f"the name of member {name!r} is not UTF-8 text"
+    if not extension:
         return f"member {name!r} has no ending to be called by"
-    if ending in members:
+    if extension in members:
         return f"duplicate key: member {name!r} comes twice"
-    return f"member {name!r} is larger than a record may be" if info.size > DEFAULT_LIMITS.record else None
+    too_large = member.stop - member.start > DEFAULT_LIMITS.record
+    return f"member {name!r} is larger than a record may be" if too_large else None
 
 
 def _shown(name: str) -> str:
     return name.encode(errors="surrogateescape").decode(errors="backslashreplace")
 
 
-def _decoded(name: str, member: _Member, feature: Feature) -> Any:
+def _decoded(name: str, member: _Member, feature: Feature, *, check: bool) -> Any:
     """Return a member as a feature's value."""
     try:
+        if feature.kind == "image" and check:
+            trouble = image_trouble(member, check=True)
+            if trouble is not None:
+                raise ValueError(trouble)
         if feature.kind == "text" and not feature.shape:
             return member.decode()
         if feature.kind == "json":
-            return json.loads(member.decode())
+            return parse_json(member)
         if feature.kind == "number" and member.startswith(b"\x93NUMPY"):
-            return np.load(io.BytesIO(member), allow_pickle=False)
-        if feature.kind == "number" and not feature.shape:
-            text = member.decode()
-            if feature.type.startswith("float"):
-                return float(text)
-            number = int(text)
-            if str(number) == text:
-                return number
-            trouble: Exception = ValueError("it would not come back byte for byte")
-        else:
-            return bytes(member)
-    except (ValueError, RecursionError, EOFError) as error:
-        trouble = error
-    raise SchemaError(
-        f"member {name!r} is no {feature.short} ({trouble})",
-        found=repr(bytes(member[:40])),
-        advice=f'keep it as it is with schema={{"{name}": "bytes"}}',
-    )
+            return _array(member)
+        if feature.kind != "number" or feature.shape:
+            return parse_json(member) if feature.shape else bytes(member)
+        text = member.decode()
+        if feature.type.startswith("float"):
+            return float(text)
+        number = int(text)
+        if str(number) != text:
+            raise ValueError("it would not come back byte for byte")
+    except ValueError as error:
+        raise SchemaError(
+            f"member {name!r} is no {feature.short} ({error})",
+            found=repr(bytes(member[:40])),
+            advice=f"keep it as it is with {keep_as(name, 'bytes')}",
+        ) from error
+    return number
 
 
 def _is_integer(member: bytes) -> bool:
     text = member.decode(errors="replace")
-    return text.lstrip("-").isdecimal() and len(text) < 19 and str(int(text)) == text
+    return text.removeprefix("-").isdecimal() and len(text) < 19 and str(int(text)) == text
 
 
 def _is_text(member: bytes) -> bool:
@@ -257,24 +322,45 @@ def _is_text(member: bytes) -> bool:
 
 def _is_json(member: bytes) -> bool:
     try:
-        json.loads(member)
-    except (ValueError, RecursionError):
+        parse_json(member)
+    except ValueError:
         return False
     return True
 
 
-def _array_type(members: Sequence[bytes]) -> str | Feature:
+def _array(member: bytes) -> Any:
+    """Return the array of a `.npy` file; ValueError where it is none, or more than one."""
+    stream = io.BytesIO(member)
+    try:
+        array = np.load(stream, allow_pickle=False)
+    except (EOFError, MemoryError, OverflowError, SyntaxError, TypeError) as error:
+        message = f"no array: {error!r:.200}"
+        raise ValueError(message) from error
+    if not isinstance(array, np.ndarray) or stream.tell() != len(member):
+        raise ValueError("more than one array")
+    return array
+
+
+def _array_type(name: str, members: Sequence[bytes]) -> str | Feature:
     arrays = []
     for member in members:
         try:
-            arrays.append(np.load(io.BytesIO(member), allow_pickle=False))
-        except (ValueError, EOFError):
-            return "bytes"
-    if len({array.dtype for array in arrays}) > 1 or len({array.ndim for array in arrays}) > 1:
+            arrays.append(_array(member))
+        except ValueError:
+            continue
+    if not arrays:
         return "bytes"
+    kinds = Counter((array.dtype.newbyteorder("<").name, array.ndim) for array in arrays)
+    if len(kinds) > 1:
+        shown = ", ".join(f"{dtype} of {ndim} dimensions in {n}" for (dtype, ndim), n in kinds.items())
+        raise SchemaError(
+            f"the values of {name!r} are of different types", found=shown,
+            advice=f"keep them as they are with {keep_as(name, 'bytes')}",
+        )  # fmt: skip
     sizes = zip(*(array.shape for array in arrays), strict=True)
     shape = [found[0] if len(set(found)) == 1 and found[0] else None for found in sizes]
     try:
         return Feature(arrays[0].dtype.name, shape=shape)
     except ValueError:
+        # A type that no feature has, such as records and dates.
         return "bytes"

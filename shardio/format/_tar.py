@@ -42,6 +42,7 @@ class TarMember(NamedTuple):
         regular: it is a file with contents, and no folder, link or device.
         start, stop: half-open range of its contents, which may lie beyond the buffer.
         next: where the headers of the member after it begin.
+        folder: it is a folder.
     """
 
     name: str
@@ -49,6 +50,7 @@ class TarMember(NamedTuple):
     start: int
     stop: int
     next: int
+    folder: bool = False
 
 
 TAR_END = TarMember("", regular=False, start=0, stop=0, next=0)
@@ -202,7 +204,7 @@ def _member(header: bytes, kind: bytes, size: int, start: int, names: dict[str, 
     regular = kind in _REGULAR
     # Folders, links and devices have no contents, whatever their size says.
     held = size if regular or kind not in _KNOWN else 0
-    return TarMember(name, regular, start, start + held, start + _padded(held))
+    return TarMember(name, regular, start, start + held, start + _padded(held), kind == b"5")
 
 
 def _extend(names: dict[str, str], kind: bytes, body: bytes, place: int) -> None:
