@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import json
 import struct
+from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from shardio.convert._files import find_files, read_whole, split_of
-from shardio.convert._source import Odd, Piece, Sample, Source, SourceOptions
+from shardio.convert._source import Odd, Piece, Sample, Source, SourceOptions, Unreadable
 from shardio.convert._wire import read_fields
 from shardio.errors import FormatError
 from shardio.metadata import Feature
@@ -97,23 +98,40 @@ class CodeWithGpu(Source):
             except (ValueError, struct.error) as error:
                 yield Odd(where, f"the record is damaged: {error}")
 
-    def known(self) -> Mapping[str, Feature | str]:
+    def known(self) -> Mapping[str, Feature | str | Unreadable]:
         """Return the types that METADATA declares; sizes of lists it does not know."""
-        return dict(_declared(self._metadata["features"], ""))
+        declared = list(_declared(self._metadata["features"], ""))
+        counts = Counter(name for name, _ in declared)
+        return {
+            name: Unreadable(f"METADATA names two features {name!r}") if counts[name] > 1 else kind
+            for name, kind in declared
+        }
 
 
-def _declared(features: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Feature | str]]:
+def _declared(
+    features: Mapping[str, Any], prefix: str, level: int = 0
+) -> Iterator[tuple[str, Feature | str | Unreadable]]:
+    if level > _MOST_LEVELS:
+        raise FormatError("METADATA is damaged: maps lie too deep in one another", found=prefix)
     for name, kind in features.items():
         if isinstance(kind, dict):
-            yield from _declared(kind, f"{prefix}{name}.")
-        elif isinstance(kind, list) and len(kind) == 1 and kind[0] in _TYPES:
+            yield from _declared(kind, f"{prefix}{name}.", level + 1)
+        elif isinstance(kind, list) and len(kind) == 1 and isinstance(kind[0], str) and kind[0] in _TYPES:
             yield prefix + name, Feature(_TYPES[kind[0]], shape=(None,))
         elif isinstance(kind, str) and kind in _TYPES:
             # Bytes may be images; a look at them tells.
             if kind != "BYTES":
                 yield prefix + name, _TYPES[kind]
+        elif _holds_bytes(kind):
+            yield prefix + name, Unreadable(f"feature {prefix + name!r} is {kind}: JSON holds no bytes")
         else:
             yield prefix + name, "json"
+
+
+def _holds_bytes(kind: Any) -> bool:
+    if isinstance(kind, dict | list):
+        return any(map(_holds_bytes, kind.values() if isinstance(kind, dict) else kind))
+    return bool(kind == "BYTES")
 
 
 def _spans(index: bytes, url: str, size: int) -> list[tuple[int, int]]:
@@ -143,7 +161,7 @@ def _runs(spans: list[tuple[int, int]]) -> Iterator[tuple[int, list[tuple[int, i
 
 
 def _feature_map(
-    payload: bytes, kinds: Mapping[str, Any], prefix: str = "", level: int = 0
+    payload: bytes, kinds: Mapping[str, Any], prefix: str = "", level: int = 0, *, nested: bool = False
 ) -> dict[str, Any]:
     if level > _MOST_LEVELS:
         raise ValueError("maps lie too deep in one another")
@@ -154,7 +172,7 @@ def _feature_map(
         parts = dict(read_fields(entry))
         name, feature = _bytes(parts.get(1, b"")).decode(), _bytes(parts.get(2, b""))
         kind = kinds.get(name)
-        if isinstance(kind, dict):
+        if isinstance(kind, dict) and not nested:
             fields = dict(read_fields(feature))
             value |= _feature_map(_bytes(fields.get(5, b"")), kind, f"{prefix}{name}.", level + 1)
         else:
@@ -164,6 +182,12 @@ def _feature_map(
 
 def _value(feature: bytes, kind: Any, level: int) -> Any:
     """Return a Feature's value; one without any is an empty list, or the zero of its kind."""
+    if level > _MOST_LEVELS:
+        raise ValueError("lists lie too deep in one another")
+    if isinstance(kind, dict):
+        # A map within a list stays an object of its own.
+        inner = dict(read_fields(feature)).get(5, b"")
+        return _feature_map(_bytes(inner), kind, level=level + 1, nested=True)
     fields = list(read_fields(feature))
     if isinstance(kind, list):
         items = [item for number, data in fields if number == 4 for _, item in read_fields(_bytes(data))]

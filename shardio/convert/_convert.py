@@ -6,18 +6,21 @@ encode and write.  What is odd is refused, or left out, counted and listed where
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from shardio.convert._guess import SKIP
 from shardio.convert._kinds import open_source
 from shardio.convert._left_out import SkippedRecord
 from shardio.convert._settle import settle
 from shardio.convert._source import Odd, Piece, Source, SourceOptions
 from shardio.convert._splits import Splitter
-from shardio.convert._worker import ConvertWorker
-from shardio.errors import FormatError, NotFoundError
+from shardio.convert._worker import NOTE, ConvertWorker
+from shardio.errors import FormatError, NotFoundError, SchemaError
 from shardio.metadata import Schema
 from shardio.parallel import write_dataset
+from shardio.reader import open as open_dataset
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -44,8 +47,8 @@ class ConvertReport:
         schema: of the records, or None where they are bytes.
         skipped: what was left out, with `on_error="skip"`; empty otherwise.
         ignored: names of files that lay in the source and were no part of it.
-        notes: what deserves attention, such as features of TFRecords that no schema can hold; their
-            payloads are kept.
+        notes: what deserves attention, such as features of TFRecords that no schema can hold, whose
+            payloads are kept, and hidden members of tar files.
     """
 
     source: str
@@ -126,7 +129,8 @@ def convert_dataset(  # noqa: PLR0913 - the options are the public contract
         executor: any `concurrent.futures.Executor`, instead of `workers`.
         root: folder that relative paths in a list start from; by default that of the list.
         classes: names of classes in the order of their labels; by default those found, sorted.
-        check_images: decode every image of image folders and lists once, to find those that cannot be.
+        check_images: decode every image of image folders, lists and tar files once, to find those that
+            cannot be decoded.
         encoding: of the records, as in `DatasetWriter`.
         mode: "create", "append" or "overwrite".
         metadata: free metadata, besides what the source gives, such as "labels".
@@ -164,6 +168,8 @@ def convert_dataset(  # noqa: PLR0913 - the options are the public contract
     )  # fmt: skip
     opened = open_source(source, kind, options)
     splitter = Splitter(split, seed)
+    if mode == "append":
+        _check_metadata(opened, str(url), metadata, storage_options)
     pieces, odd = _contents(opened, on_error, _shown(source))
     settled, notes = settle(opened, pieces, schema, encoding, lenient=on_error == "skip")
     worker = ConvertWorker(opened, settled, splitter, on_error, _dropped(schema))
@@ -177,12 +183,46 @@ def convert_dataset(  # noqa: PLR0913 - the options are the public contract
     return _told(_shown(source), str(url), opened, settled, notes, odd, report)
 
 
+def _check_metadata(
+    source: Source,
+    url: str,
+    given: Mapping[str, Any] | None,
+    storage_options: Mapping[str, Any] | None,
+) -> None:
+    """Refuse an append that would give the dataset's labels another meaning, or replace its metadata."""
+    new = source.metadata()
+    try:
+        reader = open_dataset(url, split="all", decode=False, storage_options=storage_options)
+    except NotFoundError:
+        return
+    old = reader.metadata
+    if "labels" in new and new["labels"] != old.get("labels") and len(reader):
+        known = old.get("labels")
+        advice = "convert into a new dataset"
+        if isinstance(known, list) and all(isinstance(name, str) for name in known):
+            advice = f"number them as the dataset does, with classes={json.dumps(known, ensure_ascii=False)}"
+        what = "the source's classes are not those of the dataset: the same labels would mean other things"
+        raise SchemaError(what, url=url, expected=_listed(known), found=_listed(new["labels"]), advice=advice)
+    for name, value in new.items():
+        if name in old and old[name] != value and name not in (given or {}):
+            raise SchemaError(
+                f"the source would replace the dataset's metadata {name!r}",
+                url=url, expected=_listed(old[name]), found=_listed(value),
+                advice=f"say which is meant with metadata={{{json.dumps(name)}: ...}}",
+            )  # fmt: skip
+
+
+def _listed(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    return text if len(text) <= 400 else text[:400] + " ..."
+
+
 def _contents(source: Source, on_error: str, shown: str) -> tuple[Sequence[Piece], list[Odd]]:
     """Return what there is to read, and what was found odd before reading; or refuse it."""
     pieces = source.pieces()
     odd = list(source.odd())
     if odd and on_error == "raise":
-        raise FormatError(odd[0].reason, url=odd[0].where, advice='on_error="skip" leaves it out')
+        raise FormatError(odd[0].reason, url=odd[0].where, advice=SKIP)
     if not pieces and not odd:
         raise NotFoundError(f"there is nothing of kind {source.kind!r} here", url=shown)
     return pieces, odd
@@ -198,7 +238,12 @@ def _told(
     report: WriteReport,
 ) -> ConvertReport:
     skipped = [SkippedRecord(each.where, each.reason) for each in odd]
-    skipped += [SkippedRecord(each.shown, each.error) for each in report.failed]
+    notes = list(notes)
+    for each in report.failed:
+        if each.error.startswith(NOTE):
+            notes.append(f"{each.shown}: {each.error.removeprefix(NOTE)}")
+        else:
+            skipped.append(SkippedRecord(each.shown, each.error))
     return ConvertReport(
         source=place,
         kind=source.kind,

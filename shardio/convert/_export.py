@@ -12,7 +12,7 @@ from shardio.convert._to_jsonl import JsonLinesWriter
 from shardio.convert._to_parquet import ParquetWriter
 from shardio.convert._to_tfrecord import TfRecordWriter
 from shardio.convert._to_webdataset import WebDatasetWriter
-from shardio.errors import ShardioError, StorageError
+from shardio.errors import CommitConflictError, SchemaError, ShardioError, StorageError, UnsafeNameError
 from shardio.reader import open as open_dataset
 from shardio.storage import url_text
 
@@ -33,6 +33,7 @@ _TARGETS: dict[str, type[TargetWriter]] = {
     "images": ImageFolderWriter,
 }
 TARGET_KINDS = tuple(_TARGETS)
+_SKIP = 'on_error="skip" leaves such records out'
 _EVERY = 1024
 _TOGETHER = 256
 
@@ -46,7 +47,9 @@ class ExportReport:
         target, kind: what was made of it.
         records: by split.
         files: names below the target, in the order in which they were made.
-        skipped: damaged records that were left out, with `on_error="skip"`.
+        skipped: records that were left out, with `on_error="skip"`: damaged ones, and those that the kind
+            cannot hold.
+        notes: what is not in the files although every record is, such as features beside an image.
     """
 
     url: str
@@ -57,6 +60,7 @@ class ExportReport:
     records: Mapping[str, int]
     files: list[str]
     skipped: list[SkippedRecord]
+    notes: list[str]
 
     def as_dict(self) -> dict[str, Any]:
         """Return it as JSON holds it."""
@@ -89,13 +93,15 @@ def export_dataset(  # noqa: PLR0913 - the options are the public contract
         version: a number; None for the latest.
         compression: "gzip" for `tfrecord` and `jsonl`; "zstd" or "gzip" for `parquet`; None as usual there.
         shard_bytes: bytes after which a new file is begun, where the kind has several.
-        on_error: about damaged records: "raise", or "skip": left out and listed in the report.
+        on_error: about damaged records, and those that the kind cannot hold: "raise", or "skip": left out and
+            listed in the report.
         storage_options, target_options: of the dataset's and the target's filesystem, as in fsspec.
         allow_roots: as in `shardio.open`.
         progress: called with records done and records in all.
 
     Raises:
         ValueError: the kind cannot hold these records; says which feature. Nothing was made.
+        SchemaError: the kind cannot hold one of the records; says which one, and which feature.
         CommitConflictError: there is something at the target already, or two records want the same name.
         UnsafeNameError: a record names a file outside of the target.
         FormatError, StorageError: reading or writing failed; nothing was made.
@@ -134,8 +140,21 @@ def export_dataset(  # noqa: PLR0913 - the options are the public contract
             with form(
                 outbox, name, reader, compression=compression, shard_bytes=shard_bytes, splits=len(names)
             ) as out:
-                for value in reader if on_error == "raise" else _undamaged(reader, skipped):
-                    out.add(value)
+                for position, value in _values(reader, None if on_error == "raise" else skipped):
+                    place = f"{whole.source.url} {name} {position}"
+                    try:
+                        out.add(value)
+                    except (SchemaError, UnsafeNameError, CommitConflictError) as error:
+                        if on_error == "raise":
+                            raise _placed(error, place) from error
+                        skipped.append(SkippedRecord(place, str(error)))
+                        continue
+                    except OSError as error:
+                        if isinstance(error, ShardioError):
+                            raise
+                        raise StorageError(
+                            f"a file of the export could not be written ({error})", url=outbox.url
+                        ) from error
                     records[name] += 1
                     done += 1
                     if progress is not None and done % _EVERY == 0:
@@ -143,15 +162,28 @@ def export_dataset(  # noqa: PLR0913 - the options are the public contract
         files = list(outbox.names)
     if progress is not None:
         progress(done, total)
-    return ExportReport(str(url), whole.version, whole.digest, str(target), kind, records, files, skipped)
+    notes = form.notes(whole.schema)
+    return ExportReport(
+        str(url), whole.version, whole.digest, str(target), kind, records, files, skipped, notes
+    )
 
 
-def _undamaged(reader: DatasetReader, skipped: list[SkippedRecord]) -> Iterator[Any]:
-    """Yield the values of a split but for the damaged ones, which are listed."""
+def _placed(error: ShardioError, place: str) -> ShardioError:
+    """Return the error of a record that the kind cannot hold, with its place and what to do about it."""
+    advice = f"{error.advice}, or {_SKIP}" if error.advice else _SKIP
+    placed = type(error)(error.what, **{**error.fields(), "url": place, "advice": advice})
+    return placed.with_traceback(error.__traceback__)
+
+
+def _values(reader: DatasetReader, skipped: list[SkippedRecord] | None) -> Iterator[tuple[int, Any]]:
+    """Yield (position, value) of a split; damaged ones are listed where there is a list for them."""
+    if skipped is None:
+        yield from enumerate(reader)
+        return
     for start in range(0, len(reader), _TOGETHER):
         part = range(start, min(start + _TOGETHER, len(reader)))
         try:
-            yield from reader.read(part)
+            yield from zip(part, reader.read(part), strict=True)
             continue
         except StorageError:
             raise
@@ -165,4 +197,4 @@ def _undamaged(reader: DatasetReader, skipped: list[SkippedRecord]) -> Iterator[
             except ShardioError as error:
                 skipped.append(SkippedRecord(f"{reader.source.url} {reader.split} {position}", str(error)))
                 continue
-            yield value
+            yield position, value

@@ -22,7 +22,16 @@ if TYPE_CHECKING:
 
     from shardio.storage import DataFile
 
-__all__ = ["DecodedFile", "File", "Found", "SeekableFile", "find_files", "read_whole", "split_of"]
+__all__ = [
+    "DecodedFile",
+    "File",
+    "Found",
+    "SeekableFile",
+    "find_files",
+    "is_clutter",
+    "read_whole",
+    "split_of",
+]
 
 _PIECE = 1 << 20
 _MAX_WHOLE = 1 << 30
@@ -244,7 +253,7 @@ def _below(root: str, storage_options: Mapping[str, Any] | None) -> Found:
     store = connect(root, storage_options=storage_options)
     found = Found()
     for info in store.list(linked=True):
-        if _is_clutter(info.key):
+        if is_clutter(info.key):
             continue
         if _is_text(info.key):
             found.files.append(File(store.url, info.key, info.size))
@@ -270,7 +279,7 @@ def _matches(parts: list[str], patterns: list[str]) -> bool:
     return len(parts) == len(patterns) and all(map(fnmatch.fnmatchcase, parts, patterns))
 
 
-def _is_clutter(key: str) -> bool:
+def is_clutter(key: str) -> bool:
     parts = key.split("/")
     return any(part.startswith(".") or part == "__MACOSX" for part in parts) or parts[-1] in _CLUTTER
 

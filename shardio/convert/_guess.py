@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from shardio.convert._source import Unreadable, keep_as
 from shardio.errors import SchemaError
 from shardio.metadata import Feature, Schema
 
@@ -21,7 +22,11 @@ if TYPE_CHECKING:
 
     from shardio.convert._source import Sample, Source
 
-__all__ = ["guess_schema", "image_type"]
+__all__ = ["SKIP", "guess_schema", "image_type", "type_for"]
+
+SKIP = 'on_error="skip" leaves such records out'
+# Types that take more values than others do, the most telling first.
+_WIDER = ("float64", "json", "bytes")
 
 _IMAGES = frozenset({"jpeg", "png", "webp", "tiff", "image"})
 _SMALLEST, _LARGEST, _LARGEST_UNSIGNED = -(1 << 63), (1 << 63) - 1, (1 << 64) - 1
@@ -39,6 +44,8 @@ class _Seen:
     listed: bool = True
     places: dict[str, str] = field(default_factory=dict)
     values: list[Any] = field(default_factory=list)
+    examples: dict[tuple[str, int], Any] = field(default_factory=dict)
+    forms: Counter[tuple[str, int]] = field(default_factory=Counter)
 
     def add(self, value: Any, where: str) -> None:
         if value is None:
@@ -54,6 +61,8 @@ class _Seen:
             self.empty = True
             return
         self.types[name] += 1
+        self.forms[name, len(shape)] += 1
+        self.examples.setdefault((name, len(shape)), value)
         self.places.setdefault(name, where)
         self.shapes.add(shape)
 
@@ -99,6 +108,8 @@ def guess_schema(
     features: dict[str, Any] = {}
     for name in dict.fromkeys([*names, *overrides]):
         chosen = overrides[name] if name in overrides else declared.get(name)
+        if isinstance(chosen, Unreadable):
+            raise SchemaError(chosen.reason, advice=chosen.advice(name))
         if chosen is None and name not in overrides:
             chosen = _conclude(source, name, seen[name], len(samples), lenient=lenient)
         if chosen is not None:
@@ -129,15 +140,20 @@ def _conclude(source: Source, name: str, seen: _Seen, records: int, *, lenient: 
         # Only nothing, or only empty lists: whatever JSON can hold loses none of it.
         return Feature("json", optional=optional or not seen.empty)
     merged = _merged(seen)
-    if merged is None:
-        if not lenient:
+    shape = None if merged is None else _merged_shape(seen) if merged != "json" else ()
+    if merged is None or shape is None:
+        if seen.listed:
+            merged, shape = "json", ()
+        elif lenient:
+            # What most have; the others are left out, one by one.
+            merged, dimensions = seen.forms.most_common(1)[0][0]
+            sizes = {shape for shape in seen.shapes if len(shape) == dimensions}
+            shape = tuple(
+                size[0] if len(size) == 1 and size[0] else None
+                for size in map(tuple, map(set, zip(*sizes, strict=True)))
+            )
+        else:
             raise _contradiction(name, seen)
-        merged = seen.types.most_common(1)[0][0]
-    shape = _merged_shape(seen) if merged != "json" else ()
-    if shape is None:
-        if not seen.listed and not lenient:
-            raise _contradiction(name, seen)
-        merged, shape = ("json", ()) if seen.listed else (merged, ())
     return Feature(merged, shape=shape, optional=optional)
 
 
@@ -189,8 +205,8 @@ def _type_of_one(value: Any) -> str:
         if _SMALLEST <= value <= _LARGEST:
             return "int64"
         return "uint64" if 0 <= value <= _LARGEST_UNSIGNED else "json"
-    if isinstance(value, float):
-        return "float64"
+    if isinstance(value, float | complex):
+        return "float64" if isinstance(value, float) else "complex128"
     return "text" if isinstance(value, str) else "json"
 
 
@@ -225,5 +241,18 @@ def _contradiction(name: str, seen: _Seen) -> SchemaError:
     return SchemaError(
         f"the values of {name!r} are of different types",
         found=shown,
-        advice=f'say what is meant: schema={{"{name}": "text"}}, or on_error="skip" to leave the others out',
+        advice=f"{type_for(name, list(seen.examples.values()))}, or {SKIP}",
     )
+
+
+def type_for(name: str, values: Sequence[Any]) -> str:
+    """Return the advice for a feature whose values do not fit its type: a type that takes all of these."""
+    for kind in _WIDER:
+        feature = Feature(kind)
+        try:
+            for value in values:
+                feature.fit(value, name)
+        except SchemaError:
+            continue
+        return f"say what is meant with {keep_as(name, kind)}"
+    return f"leave the feature out with {keep_as(name, None)}"

@@ -2,7 +2,7 @@
 
 `shardio.format.parse_json` decides what is a document, here as in adoption and reading.  An uncompressed file
 is cut at line ends into runs of 8 MiB, which workers read side by side.  Bytes and numbers that
-`export_dataset` wrote as `{"$base64": ...}` and `{"$float": "NaN"}` are bytes and numbers again.
+`export_dataset` wrote as `{"$base64": ...}`, `{"$float": "NaN"}` and `{"$complex": ...}` are such again.
 """
 
 from __future__ import annotations
@@ -150,9 +150,11 @@ def _restored(value: dict[str, Any]) -> Any:
     """Return what `export_dataset` wrote as an object because JSON has no word for it."""
     if len(value) != 1:
         return value
-    (name, text), = value.items()
+    ((name, text),) = value.items()
     if name == "$float" and text in _FLOATS:
         return float(text)
+    if name == "$complex" and isinstance(text, list) and [type(part) for part in text] == [float, float]:
+        return complex(*text)
     if name == "$base64" and isinstance(text, str):
         try:
             return base64.b64decode(text, validate=True)

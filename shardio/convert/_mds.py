@@ -19,8 +19,8 @@ import numpy as np
 
 from shardio.convert._files import find_files, read_whole, split_of
 from shardio.convert._mds_columns import Column, column_of
-from shardio.convert._source import Odd, Piece, Sample, Source, SourceOptions
-from shardio.errors import FormatError, SchemaError
+from shardio.convert._source import Odd, Piece, Sample, Source, SourceOptions, Unreadable
+from shardio.errors import FormatError, ShardioError
 from shardio.format import Compression, decode_stream
 from shardio.metadata import check_foreign_key
 
@@ -82,25 +82,42 @@ class MdsFolder(Source):
                     stored = shard["zip_data"] if shard.get("compression") else shard["raw_data"]
                     name = folder + "/" * bool(folder) + stored["basename"]
                     size = int(stored["bytes"])
-                except (KeyError, TypeError, ValueError) as error:
+                    _columns(shard)
+                    numbers = (shard["samples"], shard["raw_data"]["bytes"])
+                except (KeyError, TypeError, ValueError, AttributeError) as error:
+                    if isinstance(error, ShardioError):
+                        raise
                     what = f"index.json does not describe a shard ({error!r})"
                     raise FormatError(what, url=f"{root}/{index_key}") from None
+                if not all(isinstance(number, int) and number >= 0 for number in (size, *numbers)):
+                    raise FormatError(
+                        "index.json has a number that makes no sense",
+                        url=f"{root}/{index_key}",
+                        found=numbers,
+                    )
                 check_foreign_key(name)
                 found.append(Piece(root, name, splits(index_key), size, extra=shard))
         return found
 
-    def known(self) -> Mapping[str, Feature | str]:
-        """Return the types of columns that the index declares."""
-        declared: dict[str, Feature | str] = {}
-        for shard in (shard for _, _, index in self._indexes for shard in index["shards"]):
-            for name, encoding in zip(shard["column_names"], shard["column_encodings"], strict=True):
-                feature = column_of(name, encoding).feature
-                if feature is not None and declared.setdefault(name, feature) != feature:
-                    raise SchemaError(
-                        f"column {name!r} has another encoding in another shard",
-                        url=str(self.place),
-                        found=encoding,
-                    )
+    def known(self) -> Mapping[str, Feature | str | Unreadable]:
+        """Return the types of columns that the index declares, and what is wrong with the others."""
+        declared: dict[str, Feature | str | Unreadable] = {}
+        encodings: dict[str, str] = {}
+        names: set[str] | None = None
+        for piece in self.pieces():
+            shard = piece.extra
+            for column, encoding in zip(_columns(shard), shard["column_encodings"], strict=True):
+                first = encodings.setdefault(column.name, encoding)
+                if first != encoding:
+                    known = column.feature, declared.get(column.name)
+                    why = next((one.reason for one in known if isinstance(one, Unreadable)), None)
+                    reason = f"column {column.name!r} is not the same in all shards: {first}, {encoding}"
+                    declared[column.name] = Unreadable(why or reason)
+                elif column.feature is not None:
+                    declared.setdefault(column.name, column.feature)
+            names = names if names is not None else set(shard["column_names"])
+            for name in names ^ set(shard["column_names"]):
+                declared[name] = Unreadable(f"column {name!r} is not in all shards")
         return declared
 
     def read(self, piece: Piece) -> Iterator[Sample | Odd]:
@@ -112,9 +129,7 @@ class MdsFolder(Source):
         data = _decompressed(stored, shard, piece.url)
         if data is not stored:
             _check(data, shard["raw_data"], piece.url)
-        columns = [
-            column_of(*pair) for pair in zip(shard["column_names"], shard["column_encodings"], strict=True)
-        ]
+        columns = _columns(shard)
         offsets = _offsets(data, shard["samples"], piece.url)
         for number in range(len(offsets) - 1):
             where = f"{piece.url} sample {number}"
@@ -122,6 +137,15 @@ class MdsFolder(Source):
                 yield Sample(where, _sample(data[offsets[number] : offsets[number + 1]], columns))
             except (ValueError, IndexError, KeyError, RecursionError) as error:
                 yield Odd(where, f"the sample is damaged: {error}")
+
+
+def _columns(shard: Mapping[str, Any]) -> list[Column]:
+    names, encodings = shard["column_names"], shard["column_encodings"]
+    sizes = shard.get("column_sizes") or [None] * len(names)
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise FormatError(f"two columns of a shard are called {twice!r}")
+    return [column_of(*column) for column in zip(names, encodings, sizes, strict=True)]
 
 
 def _check(data: bytes, described: Mapping[str, Any], url: str) -> None:

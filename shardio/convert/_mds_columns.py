@@ -5,14 +5,15 @@ Source of the format: streaming/base/format/mds/encodings.py of mosaicml/streami
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from shardio.convert._source import Unreadable
 from shardio.errors import FormatError
+from shardio.format import parse_json
 from shardio.metadata import Feature
 
 if TYPE_CHECKING:
@@ -33,15 +34,19 @@ class Column:
 
     name: str
     size: int | None
-    feature: Feature | None
+    feature: Feature | Unreadable | None
     decode: Callable[[bytes], Any]
 
 
-def column_of(name: str, encoding: str) -> Column:
-    """Return the column of an encoding.
+def column_of(name: str, encoding: str, size_given: int | None = None) -> Column:
+    """Return the column of an encoding; one that is unknown, or would run code, gives bytes.
+
+    Args:
+        name, encoding: of the column.
+        size_given: in bytes, as the index says for encodings that are not known here.
 
     Raises:
-        FormatError: an encoding that is unknown, or that would run code when it is read.
+        FormatError: an encoding that makes no sense.
     """
     kind, _, rest = encoding.partition(":")
     if kind == "ndarray":
@@ -55,7 +60,7 @@ def column_of(name: str, encoding: str) -> Column:
         "int": (8, "int64", lambda data: np.frombuffer(data, "<i8")[0]),
         "jpeg": (None, "jpeg", bytes),
         "png": (None, "png", bytes),
-        "json": (None, "json", json.loads),
+        "json": (None, "json", parse_json),
         "str_int": (None, None, lambda data: int(data.decode())),
         "str_float": (None, "float64", lambda data: float(data.decode())),
         "str_decimal": (None, "text", bytes.decode),
@@ -63,8 +68,8 @@ def column_of(name: str, encoding: str) -> Column:
     }
     if kind not in known:
         runs_code = "reading it would run code from the data" if kind == "pkl" else "it is not known"
-        advice = "write the column with another encoding"
-        raise FormatError(f"column {name!r} has encoding {encoding!r}: {runs_code}", advice=advice)
+        unreadable = Unreadable(f"column {name!r} has encoding {encoding!r}: {runs_code}", keep="bytes")
+        return Column(name, size_given, unreadable, bytes)
     size, feature, decode = known[kind]
     return Column(name, size, None if feature is None else Feature(feature), decode)
 

@@ -13,7 +13,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from shardio.errors import CommitConflictError, StorageError
+from shardio.errors import CommitConflictError, StorageError, UnsafeNameError
 from shardio.metadata import check_foreign_key
 from shardio.storage import connect
 
@@ -51,6 +51,14 @@ class Outbox:
         self._put: list[str] = []
         self.names: list[str] = []
 
+    def check(self, name: str) -> str:
+        """Return the name of a file, or raise UnsafeNameError where it could lead out of the target."""
+        try:
+            return check_foreign_key(name)
+        except UnsafeNameError as error:
+            what = "a record names a file that could lead out of the target"
+            raise UnsafeNameError(what, url=self.url, found=error.found, expected=error.expected) from error
+
     def path(self, name: str) -> Path:
         """Return the local path at which a file is to be made; call `finish` with the name when it is.
 
@@ -58,10 +66,12 @@ class Outbox:
             UnsafeNameError: the name could lead elsewhere.
             CommitConflictError: there is a file of that name already.
         """
-        check_foreign_key(name)
+        self.check(name)
         path = self._folder / name
         if path.exists() or name in self._put:
             raise CommitConflictError("two records want the same file name", url=f"{self.url}/{name}")
+        if any(folder.is_file() for folder in path.parents):
+            raise CommitConflictError("a record wants a file's name for a folder", url=f"{self.url}/{name}")
         path.parent.mkdir(parents=True, exist_ok=True)
         return path
 

@@ -1,26 +1,28 @@
 """Parquet and Arrow files: a row is a record, a column a feature of the column's own type.
 
 Columns of structs become features `outer.inner`; numbers, text, bytes and lists of them keep their types;
-times become integers in their unit, decimals text; what is nested deeper is JSON.  Row groups and record
-batches are read side by side.
+times become integers in their unit, decimals text, also within lists; what is nested deeper is JSON.  Row
+groups and record batches are read side by side.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from shardio.convert._arrow_types import feature_of, flattened, rows_of
+from shardio.convert._arrow_types import JsonText, feature_of, flattened, rows_of
 from shardio.convert._files import File, Found, SeekableFile, find_files, split_of
-from shardio.convert._source import Odd, Piece, Sample, Source, SourceOptions
+from shardio.convert._source import Odd, Piece, Sample, Source, SourceOptions, Unreadable, keep_as
 from shardio.errors import FormatError, SchemaError, ShardioError
+from shardio.format import parse_json
 from shardio.storage import connect
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from shardio.metadata import Feature
+    from shardio.metadata import Feature, Schema
 
 __all__ = ["ARROW_ENDINGS", "PARQUET_ENDINGS", "ArrowFiles"]
 
@@ -92,29 +94,42 @@ class ArrowFiles(Source):
                     yield Sample(f"{piece.url} row {number}", value)
                     number += 1
 
-    def known(self) -> Mapping[str, Feature | str]:
-        """Return the types of the columns.
-
-        Raises:
-            SchemaError: files disagree.
-        """
-        declared: dict[str, Feature] = {}
-        places: dict[str, str] = {}
+    def known(self) -> Mapping[str, Feature | str | Unreadable]:
+        """Return the types of the columns; what cannot be read, or differs between files, says why."""
         heads = [head for head in self._heads if not isinstance(head, Odd)]
         nulls = {name for *_, columns in heads for name in columns}
-        for file, schema, *_ in heads:
-            fields = flattened(schema)
-            missing = (declared.keys() - fields.keys()) | (
-                fields.keys() - declared.keys() if places else set()
-            )
-            for name, arrow_type in fields.items():
-                feature = feature_of(name, arrow_type, optional=name in nulls)
-                if declared.setdefault(name, feature) != feature or name in missing:
-                    raise _mixed(name, file.url, places, str(arrow_type))
-            if missing:
-                raise _mixed(min(missing), file.url, places, "no such column")
-            places = places or dict.fromkeys(fields, file.url)
+        declared: dict[str, Feature | str | Unreadable] = {}
+        places: dict[str, str] = {}
+        types: dict[str, str] = {}
+        for number, (file, schema, *_) in enumerate(heads):
+            columns = flattened(schema)
+            counts = Counter(name for name, _ in columns)
+            for name, field in columns:
+                feature = feature_of(name, field, optional=name in nulls)
+                if counts[name] > 1:
+                    feature = Unreadable(f"two columns of {file.url} are called {name!r}")
+                if number and name not in places:
+                    feature = _differs(name, f"there is none in {heads[0][0].url}", f"one in {file.url}")
+                elif name in declared and feature != declared[name]:
+                    here = f"{field.type} in {file.url}"
+                    feature = _differs(name, f"{types[name]} in {places[name]}", here)
+                if not isinstance(declared.get(name), Unreadable):
+                    declared[name] = feature
+                places.setdefault(name, file.url)
+                types.setdefault(name, str(field.type))
+            for name in declared.keys() - counts.keys():
+                if not isinstance(declared[name], Unreadable):
+                    declared[name] = _differs(name, f"{types[name]} in {places[name]}", f"none in {file.url}")
         return declared
+
+    def fit(self, value: Any, schema: Schema) -> Any:
+        """Return a row with its JSON documents parsed, where the schema wants JSON."""
+        return {
+            name: _document(name, item)
+            if isinstance(item, JsonText) and name in schema and schema[name].kind == "json"
+            else item
+            for name, item in value.items()
+        }
 
     def ignored(self) -> Sequence[str]:
         """Return files that are called otherwise."""
@@ -122,10 +137,16 @@ class ArrowFiles(Source):
         return [file.key for file in self._found.files if file not in taken]
 
 
-def _mixed(name: str, url: str, places: Mapping[str, str], found: str) -> SchemaError:
-    other = places.get(name) or next(iter(places.values()), "another file")
-    advice = "convert files of different columns one after another, with mode='append'"
-    return SchemaError(f"column {name!r} is not the same as in {other}", url=url, found=found, advice=advice)
+def _differs(name: str, one: str, other: str) -> Unreadable:
+    return Unreadable(f"column {name!r} is not the same in all files: {one}, {other}")
+
+
+def _document(name: str, text: str) -> Any:
+    try:
+        return parse_json(text.encode())
+    except ValueError as error:
+        advice = f"keep the column as it is with {keep_as(name, 'text')}"
+        raise SchemaError(f"column {name!r} is no JSON ({error})", found=text[:40], advice=advice) from error
 
 
 class _Opened:
@@ -186,7 +207,7 @@ class _Opened:
     def columns_with_nulls(self) -> set[str]:
         """Return the columns that may hold nulls: by the statistics of a Parquet file where it has them."""
         nullable = {field.name: field.nullable for field in self.schema}
-        found = {name for name in flattened(self.schema) if nullable.get(name.split(".")[0], True)}
+        found = {name for name, _ in flattened(self.schema) if nullable.get(name, True)}
         if self._parquet is None:
             return found
         # Of a list the leaf's statistics count empty lists too; none is certain all the same.

@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 from shardio.codecs import infer_schema
 from shardio.convert._guess import guess_schema
-from shardio.convert._source import Odd, Piece, Sample, Source
+from shardio.convert._images import IMAGE_TYPES
+from shardio.convert._source import Odd, Piece, Sample, Source, Unreadable
 from shardio.convert._tfrecord import ShardioDataset
-from shardio.errors import ShardioError, StorageError
+from shardio.convert._webdataset import WebDataset
+from shardio.errors import SchemaError, ShardioError, StorageError
 from shardio.metadata import Schema
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 __all__ = ["settle"]
 
@@ -42,9 +44,30 @@ def settle(
     if source.payloads:
         return _settle_payloads(source, pieces, schema, encoding)
     if isinstance(schema, Schema):
+        _check_readable(source, schema)
         return Schema.parse(schema, encoding=encoding), []
     samples = [] if source.declared else _look(source, pieces).samples
-    return guess_schema(source, samples, schema, encoding=encoding, lenient=lenient), []
+    found = guess_schema(source, samples, schema, encoding=encoding, lenient=lenient)
+    return found, _doubts(source, found, schema or {})
+
+
+def _check_readable(source: Source, schema: Schema) -> None:
+    """Refuse a schema that asks for columns of which the source knows that they cannot be read so."""
+    for name, known in source.known().items() if source.declared else ():
+        if isinstance(known, Unreadable) and name in schema and schema[name].type != known.keep:
+            advice = f"declare it as {known.keep}" if known.keep else "leave it out of the schema"
+            raise SchemaError(known.reason, advice=advice)
+
+
+def _doubts(source: Source, schema: Schema | None, given: Mapping[str, Any]) -> list[str]:
+    """Return what the caller may not expect of an inferred schema."""
+    if not isinstance(source, WebDataset):
+        return []
+    return [
+        f"none of the members {name!r} that were looked at is an image: they are kept as bytes, unchecked"
+        for name, feature in (schema or {}).items()
+        if name not in given and feature.type == "bytes" and name.rpartition(".")[2] in IMAGE_TYPES
+    ]
 
 
 def _settle_payloads(

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+
+from shardio.errors import SchemaError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
     from shardio.convert._outbox import Outbox
-    from shardio.metadata import Schema
+    from shardio.metadata import Feature, Schema
     from shardio.reader import DatasetReader
 
-__all__ = ["NumberedFiles", "TargetWriter"]
+__all__ = ["NumberedFiles", "TargetWriter", "as_lists", "json_text"]
 
 
 class TargetWriter(ABC):
@@ -67,9 +72,19 @@ class TargetWriter(ABC):
             message = f"compression={compression!r} must be None{known}"
             raise ValueError(message)
 
+    @classmethod
+    def notes(cls, schema: Schema | None) -> list[str]:
+        """Return what the files do not hold of records with this schema."""
+        del schema
+        return []
+
     @abstractmethod
     def add(self, value: Any) -> None:
-        """Write one record."""
+        """Write one record, or nothing of it.
+
+        Raises:
+            SchemaError: the kind cannot hold this value; names the feature.
+        """
 
     @abstractmethod
     def close(self) -> None:
@@ -86,6 +101,37 @@ class TargetWriter(ABC):
 
     def abandon(self) -> None:  # noqa: B027 - most kinds have nothing open between records
         """Let go of an open file; the outbox removes it."""
+
+
+def json_text(value: Any) -> str:
+    """Return a JSON document; what has no UTF-8 is escaped."""
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False)
+    return text if _has_utf8(text) else json.dumps(value, allow_nan=False)
+
+
+def _has_utf8(text: str) -> bool:
+    return not any("\ud800" <= char <= "\udfff" for char in text)
+
+
+def as_lists(value: Any, name: str, feature: Feature) -> Any:
+    """Return an array as nested lists, or a number; bfloat16 as the float that it is.
+
+    Raises:
+        SchemaError: an array without elements whose sizes nested lists cannot tell.
+    """
+    array = np.asarray(value)
+    if feature.type == "bfloat16":
+        array = (array.astype(np.uint32) << 16).view(np.float32)
+    lists = array.tolist()
+    if array.size == 0 and array.ndim > 1:
+        try:
+            kept = np.shape(feature.fit(lists, name)) == array.shape
+        except SchemaError:
+            kept = False
+        if not kept:
+            what = f"feature {name!r} has no elements, and nested lists cannot tell its sizes"
+            raise SchemaError(what, found=f"shape {list(array.shape)}")
+    return lists
 
 
 class NumberedFiles(TargetWriter):

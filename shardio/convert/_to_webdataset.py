@@ -7,15 +7,14 @@ its type asks keeps its name (`jpg`, `seg.png`, `cls`); others get an ending: `l
 from __future__ import annotations
 
 import io
-import json
 import tarfile
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from shardio.convert._target import NumberedFiles
+from shardio.convert._target import NumberedFiles, json_text
 from shardio.errors import SchemaError
-from shardio.metadata import check_foreign_key
+from shardio.format import sample_name
 
 if TYPE_CHECKING:
     from shardio.metadata import Feature, Schema
@@ -38,38 +37,72 @@ class WebDatasetWriter(NumberedFiles):
 
     @classmethod
     def check(cls, schema: Schema | None, compression: str | None) -> None:
-        """Refuse records without features, and feature names that no member can have."""
+        """Refuse records without features, and features that cannot be members or want the same one."""
         super().check(schema, compression)
-        if schema is None or schema.sequence_features:
+        if schema is None or schema.sequence_features or not schema.keys() - {_KEY}:
             raise ValueError("WebDataset needs members: a schema with features, and no feature lists")
-        for name in schema:
-            if "/" in name or name.startswith("."):
+        taken: dict[str, str] = {}
+        for name, feature in schema.items():
+            if name == _KEY:
+                continue
+            if feature.shape and feature.kind in ("bytes", "image"):
+                message = f"feature {name!r} is a list of {feature.type}, which no member can hold"
+                raise ValueError(message)
+            ending = _ending_of(name, feature)
+            if sample_name(f"0.{ending}") != ("0", ending.lower()):
                 message = f"feature {name!r} cannot be the ending of a file name"
+                raise ValueError(message)
+            # Readers compare endings in lower case.
+            other = taken.setdefault(ending.lower(), name)
+            if other != name:
+                message = f"features {other!r} and {name!r} would both be the member {ending!r}"
                 raise ValueError(message)
 
     def add(self, value: Any) -> None:
         """Write the members of a sample, one after another."""
         assert self.schema is not None  # noqa: S101 - as `check` found
-        key = str(value.get(_KEY) or f"{self.records:09d}")
-        check_foreign_key(key)
-        if "." in key.rpartition("/")[2]:
-            advice = "WebDataset cuts names at their first dot: write keys without"
-            raise SchemaError("a key has a dot in its last part", found=key, advice=advice)
         archive = self._opened()
+        key = self._key_of(value)
+        members = []
         for name, feature in self.schema.items():
             item = value.get(name)
-            if name != _KEY and item is not None:
-                data, ending = _member(name, item, feature)
-                info = tarfile.TarInfo(f"{key}.{ending}")
-                info.size, info.mode, info.mtime = len(data), 0o444, 0
-                archive.addfile(info, io.BytesIO(data))
+            # The null of a required document is a value of its own.
+            if name != _KEY and (item is not None or not feature.optional):
+                ending = _ending_of(name, feature)
+                if sample_name(f"{key}.{ending}") != (key, ending.lower()):
+                    advice = "write keys without dots in their last part, and no names like __x__"
+                    what = f"readers would cut or pass over the member {ending!r} of {_KEY!r} {key!r}"
+                    raise SchemaError(what, advice=advice)
+                members.append((f"{key}.{ending}", _contents(item, feature)))
+        if not members:
+            names = ", ".join(repr(name) for name in self.schema if name != _KEY)
+            raise SchemaError(f"a record without any member cannot be a sample: it has none of {names}")
+        for name, data in members:
+            info = tarfile.TarInfo(name)
+            info.size, info.mode, info.mtime = len(data), 0o444, 0
+            archive.addfile(info, io.BytesIO(data))
+        self._keys.add(key)
         self.records += 1
         if archive.offset >= self.shard_bytes:
             self.finish()
 
+    def _key_of(self, value: Any) -> str:
+        """Return the key of a record: what readers will take for it, and no other sample's."""
+        given = value.get(_KEY)
+        key = f"{self.records:09d}" if given is None else str(given)
+        self.outbox.check(key.removeprefix("./"))
+        if key in self._keys:
+            advice = f"write another {_KEY!r}, or leave it out, and records are numbered"
+            raise SchemaError(
+                f"feature {_KEY!r} holds a key for the second time: readers would take both for one sample",
+                found=repr(key), advice=advice,
+            )  # fmt: skip
+        return key
+
     def _opened(self) -> tarfile.TarFile:
         if self._file is None:
             self._file = tarfile.open(self.next_path(), "w", format=tarfile.PAX_FORMAT)  # noqa: SIM115 - till `finish`
+            self._keys: set[str] = set()
         archive: tarfile.TarFile = self._file
         archive.members = []  # type: ignore[attr-defined] # or it would remember every member
         return archive
@@ -80,24 +113,33 @@ class WebDatasetWriter(NumberedFiles):
             self._file.fileobj.close()
 
 
-def _member(name: str, value: Any, feature: Feature) -> tuple[bytes, str]:
-    """Return a member's bytes and the ending of its name."""
+def _ending_of(name: str, feature: Feature) -> str:
+    """Return the ending of a feature's members."""
     if feature.kind == "number":
-        if feature.type == "int64" and not feature.shape:
-            return str(int(value)).encode(), _ending(name, _ENDINGS["int64"])
+        return _ending(name, _ENDINGS["int64"] if _is_integer(feature) else ("npy",))
+    if feature.shape:
+        return _ending(name, ("json",))
+    if feature.type == "bytes":
+        return name if "." in name or len(name) <= 5 else f"{name}.bin"
+    return _ending(name, _ENDINGS[feature.type])
+
+
+def _is_integer(feature: Feature) -> bool:
+    return feature.type == "int64" and not feature.shape
+
+
+def _contents(value: Any, feature: Feature) -> bytes:
+    """Return the bytes of a member."""
+    if feature.kind == "number":
+        if _is_integer(feature):
+            return str(int(value)).encode()
         buffer = io.BytesIO()
         np.save(buffer, np.asarray(value), allow_pickle=False)
-        return buffer.getvalue(), _ending(name, ("npy",))
+        return buffer.getvalue()
     if feature.shape or feature.kind == "json":
-        if any(isinstance(item, bytes) for item in value if feature.shape):
-            message = f"feature {name!r} is a list of bytes, which no member can hold"
-            raise SchemaError(message)
-        return json.dumps(value, ensure_ascii=False).encode(), _ending(name, ("json",))
-    if feature.kind == "text":
-        return value.encode(), _ending(name, _ENDINGS["text"])
-    if feature.type == "bytes":
-        return value, name if "." in name or len(name) <= 5 else f"{name}.bin"
-    return value, _ending(name, _ENDINGS[feature.type])
+        return json_text(value).encode()
+    data: bytes = value.encode() if feature.kind == "text" else value
+    return data
 
 
 def _ending(name: str, endings: tuple[str, ...]) -> str:

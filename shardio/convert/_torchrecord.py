@@ -1,14 +1,25 @@
 """TorchRecord: LMDB environments whose values are caffe2 `TensorProtos`.
 
 One environment holds the databases `db0`, `db1` ..., or each of the folders `db0`, `db1` ... is one; keys
-are decimal numbers.  An image lies as raw bytes with width and height as its sizes and comes as uint8
-[height, width, channels]; a label is decimal text.  Records of two tensors are called "image" and "label",
-others "tensor0", "tensor1" ...
+are decimal numbers.  Tensors that have names are called by them, and keep type and sizes.  A record of two
+nameless tensors is one of TorchRecord's: "image", raw bytes with width and height as its sizes, comes as
+uint8 [height, width, channels], and "label", decimal text, as an integer where all that was looked at are
+such.  Others are called "tensor0", "tensor1" ...  Any other byte tensor without sizes is bytes; a schema
+makes text, integers or bytes of it: `schema={"label": "bytes"}`.
+
+The environment is read in a child process, since a damaged one ends its reader by a signal.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import math
+import os
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -16,18 +27,24 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from shardio.codecs import read_tensors
-from shardio.convert._source import Odd, Piece, Sample, Source, SourceOptions
-from shardio.errors import FormatError, NotFoundError
+from shardio.convert import _lmdb_child as child
+from shardio.convert._source import Odd, Piece, Sample, Source, SourceOptions, keep_as
+from shardio.errors import FormatError, NotFoundError, SchemaError, StorageError
+from shardio.metadata import Feature
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from shardio.codecs import Tensor
+    from shardio.metadata import Schema
 
 __all__ = ["TorchRecord"]
 
-_MOST_DATABASES = 4096
-_LOCK_FREE = {"readonly": True, "lock": False, "create": False, "meminit": False}
+# What damaged pages lead to, and nothing else should.
+_DEATHS: dict[int, str] = {
+    int(number): number.name
+    for number in (signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGFPE, signal.SIGILL)
+}
 
 
 @dataclass(frozen=True)
@@ -47,79 +64,102 @@ class TorchRecord(Source):
         if root.name == "data.mdb":
             root = root.parent
         folders = [root] if (root / "data.mdb").is_file() else sorted(
-            (path.parent for path in root.glob("*/data.mdb")), key=lambda path: _by_number(path.name)
+            (path.parent for path in root.glob("*/data.mdb")),
+            key=lambda path: child.by_number(os.fsencode(path.name)),
         )  # fmt: skip
         if not folders:
             raise NotFoundError("there is no data.mdb here", url=str(root))
         found = []
         for folder in folders:
             size = (folder / "data.mdb").stat().st_size
-            names = _databases(folder)
+            names = list(_chunks(folder, None)) or [b""]
             found += [Piece(str(folder), "", "train", size // len(names), extra=name) for name in names]
         return found
 
     def read(self, piece: Piece) -> Iterator[Sample | Odd]:
         """Yield the records of a database, by the numbers of their keys."""
-        label = "" if piece.extra is None else f" {piece.extra.decode()}"
-        environment = _opened(Path(piece.root))
-        try:
-            import lmdb
+        label = f" {_shown(piece.extra)}" if piece.extra else ""
+        chunks = _chunks(Path(piece.root), piece.extra)
+        for key in chunks:
+            payload = next(chunks, None)
+            if payload is None:
+                raise FormatError("a key has no value", url=f"{piece.root}/data.mdb", found=_shown(key))
+            yield _parsed(payload, f"{piece.root}{label} key {_shown(key)}")
 
-            try:
-                database = environment.open_db(piece.extra, create=False) if piece.extra else None
-                with environment.begin(db=database) as reading:
-                    keys = sorted(
-                        reading.cursor().iternext(values=False), key=lambda key: _by_number(_shown(key))
-                    )
-                    for key in keys:
-                        where = f"{piece.root}{label} key {_shown(key)}"
-                        yield _parsed(bytes(reading.get(key)), where)
-            except lmdb.Error as error:
-                raise FormatError(f"the LMDB environment is damaged ({error})", url=piece.root) from error
-        finally:
-            environment.close()
+    def guess(self, name: str, values: Sequence[Any]) -> str | Feature | None:
+        """Return the type of a tensor that is bytes, where its layout says more than bytes."""
+        if not any(isinstance(value, _Bytes) for value in values):
+            return None
+        found = [value for value in values if isinstance(value, _Bytes)]
+        if name == "label" and len(found) == len(values) and all(value.paired for value in found):
+            return "int64" if all(map(_is_integer, found)) else "bytes"
+        images = [value.image() for value in found]
+        if len(found) < len(values) or any(image is None for image in images):
+            return None
+        channels = {image.shape[2] for image in images if image is not None}
+        return Feature("uint8", shape=(None, None, channels.pop() if len(channels) == 1 else None))
+
+    def fit(self, value: Any, schema: Schema) -> Any:
+        """Return a record with its byte tensors as the schema says."""
+        return {
+            name: _as_feature(name, item, schema[name])
+            if isinstance(item, _Bytes) and name in schema
+            else item
+            for name, item in value.items()
+        }
 
 
-def _opened(folder: Path) -> Any:
+class _Bytes(bytes):
+    """The bytes of a byte tensor, of which the schema says what they are.
+
+    Attributes:
+        dims: the sizes beside them.
+        paired: it is one of a record of two nameless tensors, as TorchRecord writes images and labels.
+    """
+
+    dims: tuple[int, ...]
+    paired: bool
+
+    def image(self) -> Any:
+        """Return uint8 [height, width, channels], or None where sizes and bytes are not those of an image."""
+        if len(self.dims) != 2 or not self:
+            return None
+        # Width and height of an image whose channels nobody wrote down.
+        width, height = self.dims
+        channels = len(self) // max(1, math.prod(self.dims))
+        if channels not in (1, 3, 4) or len(self) != width * height * channels:
+            return None
+        return np.frombuffer(self, np.uint8).reshape(height, width, channels)
+
+
+def _as_feature(name: str, item: _Bytes, feature: Feature) -> Any:
     try:
-        import lmdb
-    except ImportError as error:
-        message = 'reading LMDB needs lmdb: pip install "shardio[convert]"'
-        raise ImportError(message, name="lmdb") from error
-    size = (folder / "data.mdb").stat().st_size
-    try:
-        environment = lmdb.open(str(folder), max_dbs=_MOST_DATABASES, **_LOCK_FREE)
-        # Reading a page behind the end of a mapped file would kill the process.
-        needed = (environment.info()["last_pgno"] + 1) * environment.stat()["psize"]
-    except lmdb.Error as error:
-        raise FormatError(
-            f"this is no LMDB environment, or a damaged one ({error})", url=str(folder)
+        if feature.kind == "number":
+            if len(feature.shape) == 3 and (image := item.image()) is not None:
+                return image
+            if feature.shape:
+                return np.frombuffer(item, np.uint8)
+            text = item.decode("ascii")
+            return float(text) if feature.type.startswith("float") else _integer(text)
+        return item.decode() if feature.kind == "text" else bytes(item)
+    except ValueError as error:
+        raise SchemaError(
+            f"tensor {name!r} is no {feature.short} ({error})",
+            found=repr(bytes(item[:40])),
+            advice=f"keep it as it is with {keep_as(name, 'bytes')}",
         ) from error
-    if needed > size:
-        environment.close()
-        raise FormatError("data.mdb was cut", url=str(folder), expected=f"{needed} bytes or more", found=size)
-    return environment
 
 
-def _databases(folder: Path) -> list[bytes | None]:
-    """Return the names of the databases in an environment; None is the only, nameless one."""
-    environment = _opened(folder)
-    try:
-        with environment.begin() as reading:
-            names: list[bytes] = []
-            for key, _ in zip(reading.cursor().iternext(values=False), range(_MOST_DATABASES), strict=False):
-                if not key.startswith(b"db"):
-                    return [None]
-                names.append(bytes(key))
-    finally:
-        environment.close()
-    ordered: list[bytes | None] = [*sorted(names, key=lambda name: _by_number(_shown(name)))]
-    return ordered or [None]
+def _integer(text: str) -> int:
+    number = int(text)
+    if str(number) != text:
+        raise ValueError("it would not come back byte for byte")
+    return number
 
 
-def _by_number(name: str) -> tuple[int, int, str]:
-    digits = name.removeprefix("db")
-    return (0, int(digits), name) if digits.isdecimal() and digits.isascii() else (1, 0, name)
+def _is_integer(data: bytes) -> bool:
+    digits = data.removeprefix(b"-")
+    return digits.isdigit() and len(data) < 19 and str(int(data)).encode() == data
 
 
 def _shown(key: bytes) -> str:
@@ -130,29 +170,77 @@ def _parsed(payload: bytes, where: str) -> Sample | Odd:
     try:
         tensors = read_tensors(payload)
         names = [tensor.name for tensor in tensors]
+        paired = len(tensors) == 2 and not any(names)
         if not all(names) or len(set(names)) < len(names):
-            names = (
-                ["image", "label"]
-                if len(tensors) == 2
-                else [f"tensor{number}" for number in range(len(tensors))]
-            )
-        return Sample(where, {name: _value(tensor) for name, tensor in zip(names, tensors, strict=True)})
+            names = ["image", "label"] if paired else [f"tensor{n}" for n in range(len(tensors))]
+        return Sample(
+            where, {name: _value(tensor, paired=paired) for name, tensor in zip(names, tensors, strict=True)}
+        )
     except (FormatError, ValueError) as error:
         return Odd(where, f"the record is damaged: {error}")
 
 
-def _value(tensor: Tensor) -> Any:
+def _value(tensor: Tensor, *, paired: bool) -> Any:
     values = tensor.values
     if isinstance(values, list):
         return values[0] if len(values) == 1 else values
-    if values.dtype == np.uint8 and len(tensor.dims) == 2 and values.size:
-        # Width and height of an image whose channels nobody wrote down.
-        width, height = tensor.dims
-        channels = values.size // max(1, math.prod(tensor.dims))
-        if channels in (1, 3, 4) and values.size == width * height * channels:
-            return values.reshape(height, width, channels)
-    if values.dtype == np.uint8 and not tensor.dims:
-        data = values.tobytes()
-        text = data.decode("ascii", "replace")
-        return int(text) if text.removeprefix("-").isdecimal() and len(text) < 19 else data
+    whole = values.size == math.prod(tensor.dims)
+    # Sizes that do not multiply to the bytes that are there, or none: bytes, of which more may be known.
+    if values.dtype == np.uint8 and (not tensor.dims or not whole or (paired and len(tensor.dims) == 2)):
+        data = _Bytes(values.tobytes())
+        data.dims, data.paired = tensor.dims, paired
+        return data
     return tensor.shaped()
+
+
+def _chunks(folder: Path, name: bytes | None) -> Iterator[bytes]:
+    """Yield what the child process writes; with its death or its word as an error that names the file.
+
+    Raises:
+        FormatError: the environment is damaged.
+        StorageError: the child process failed for another reason.
+        ImportError: lmdb is not installed.
+    """
+    if importlib.util.find_spec("lmdb") is None:
+        message = 'reading LMDB needs lmdb: pip install "shardio[convert]"'
+        raise ImportError(message, name="lmdb")
+    # The child finds lmdb where this process would.
+    command = [sys.executable, "-P", child.__file__, os.pathsep.join(sys.path), str(folder)]
+    command += [] if name is None else [os.fsdecode(name)]
+    with (
+        tempfile.TemporaryFile() as said,
+        subprocess.Popen(  # noqa: S603 - this Python, and a file of ours
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=said,
+        ) as process,
+    ):
+        assert process.stdout is not None  # noqa: S101 - a pipe was asked for
+        try:
+            while len(head := process.stdout.read(4)) == 4:
+                (size,) = struct.unpack("<I", head)
+                if size == child.END:
+                    return
+                data = process.stdout.read(size)
+                if len(data) < size:
+                    break
+                yield data
+            process.wait()
+            said.seek(0)
+            raise _death(folder, process.returncode, said.read(1 << 16).decode(errors="replace").strip())
+        finally:
+            # Whoever stops in the middle leaves no process behind.
+            process.kill()
+
+
+def _death(folder: Path, code: int, said: str) -> FormatError | StorageError:
+    url = f"{folder}/data.mdb"
+    advice = "copy the folder again from where it was made"
+    if code == child.DAMAGED and said:
+        return FormatError(said, url=url, advice=advice)
+    if -code in _DEATHS:
+        what = f"the LMDB environment is damaged: the process that read it ended by {_DEATHS[-code]}"
+        return FormatError(what, url=url, advice=advice)
+    last = said.splitlines()[-1][:300] if said else None
+    return StorageError(f"the process that read LMDB ended early, with code {code}", url=url, found=last)

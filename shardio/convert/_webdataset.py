@@ -119,14 +119,11 @@ class WebDataset(Source):
             return "json"
         if ending == "npy":
             return _array_type(name, members)
-        types = {image_type(member[:16]) for member in members}
-        if ending in IMAGE_TYPES:
-            found = types - {None} or {IMAGE_TYPES[ending]}
-        elif None in types:
+        types = Counter(_image_type(member) for member in members)
+        if not types.keys() - {None} or (None in types and ending not in IMAGE_TYPES):
             return "bytes"
-        else:
-            found = types
-        return str(found.pop()) if len(found) == 1 else "image"
+        del types[None]
+        return str(next(iter(types))) if len(types) == 1 else "image"
 
     def fit(self, value: Any, schema: Schema) -> Any:
         """Return a sample with its members as the schema says."""
@@ -194,7 +191,9 @@ class _Samples:
 
     def _belongs_to_none(self, member: TarMember) -> Iterator[Odd]:
         name = _shown(member.name)
-        if member.regular and (member.name.rpartition("/")[2].startswith(".") or member.name.startswith("__")):
+        if member.regular and (
+            member.name.rpartition("/")[2].startswith(".") or member.name.startswith("__")
+        ):
             self._outside[name] += 1
             return
         reason = "has no ending to be called by" if member.regular else "is no regular file"
@@ -281,9 +280,7 @@ def _decoded(name: str, member: _Member, feature: Feature, *, check: bool) -> An
     """Return a member as a feature's value."""
     try:
         if feature.kind == "image" and check:
-            trouble = image_trouble(member, check=True)
-            if trouble is not None:
-                raise ValueError(trouble)
+            _check_image(member)
         if feature.kind == "text" and not feature.shape:
             return member.decode()
         if feature.kind == "json":
@@ -295,16 +292,30 @@ def _decoded(name: str, member: _Member, feature: Feature, *, check: bool) -> An
         text = member.decode()
         if feature.type.startswith("float"):
             return float(text)
-        number = int(text)
-        if str(number) != text:
-            raise ValueError("it would not come back byte for byte")
+        return _integer(text)
     except ValueError as error:
         raise SchemaError(
             f"member {name!r} is no {feature.short} ({error})",
             found=repr(bytes(member[:40])),
             advice=f"keep it as it is with {keep_as(name, 'bytes')}",
         ) from error
+
+
+def _check_image(member: bytes) -> None:
+    trouble = image_trouble(member, check=True)
+    if trouble is not None:
+        raise ValueError(trouble)
+
+
+def _integer(text: str) -> int:
+    number = int(text)
+    if str(number) != text:
+        raise ValueError("it would not come back byte for byte")
     return number
+
+
+def _image_type(member: bytes) -> str | None:
+    return image_type(member[:16]) or ("image" if member[:2] in (b"P5", b"P6") else None)
 
 
 def _is_integer(member: bytes) -> bool:

@@ -5,18 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from shardio.convert._source import Odd, Piece, Sample, Source
-from shardio.errors import FormatError, SchemaError, ShardioError
+from shardio.convert._guess import SKIP, type_for
+from shardio.convert._source import Odd, Piece, Sample, Source, keep_as
+from shardio.errors import FormatError, SchemaError, ShardioError, StorageError
 from shardio.parallel import Encoded, LeftOut
 from shardio.writer import encoder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from shardio.convert._splits import Splitter
-    from shardio.metadata import Schema
+    from shardio.metadata import Feature, Schema
 
-__all__ = ["ConvertWorker"]
+__all__ = ["NOTE", "ConvertWorker"]
+
+# What begins so in the list of what was left out is a note: no record was lost.
+NOTE = "note: "
 
 
 @dataclass(frozen=True)
@@ -81,21 +85,45 @@ class ConvertWorker:
         self, found: Sample | Odd, piece: Piece, encode: Callable[[Any], bytes], names: set[str] | None
     ) -> tuple[str, Encoded | LeftOut]:
         if isinstance(found, Odd):
+            if found.note:
+                return piece.split, LeftOut(found.where, NOTE + found.reason)
             if self.on_error == "raise":
-                raise FormatError(found.reason, url=found.where, advice='on_error="skip" leaves it out')
+                advice = f"{found.advice}, or {SKIP}" if found.advice else SKIP
+                raise FormatError(found.reason, url=found.where, advice=advice)
             return piece.split, LeftOut(found.where, found.reason)
         split = self.splitter(found.where.removeprefix(piece.root), piece.split)
+        value = found.value
+        fitted = False
         try:
-            value = found.value if self.schema is None else self.source.fit(found.value, self.schema)
+            value = value if self.schema is None else self.source.fit(value, self.schema)
+            fitted = True
             if names is not None and isinstance(value, dict):
                 value = self._chosen(value, names)
             return split, Encoded(encode(value))
         except (ShardioError, ValueError, TypeError) as error:
-            if self.on_error == "raise":
-                if isinstance(error, ShardioError):
-                    raise error.located(url=found.where) from error
-                raise SchemaError(str(error), url=found.where) from error
-            return piece.split, LeftOut(found.where, str(error))
+            if isinstance(error, StorageError):
+                raise
+            if self.on_error != "raise":
+                return piece.split, LeftOut(found.where, str(error))
+            told = error if isinstance(error, ShardioError) else SchemaError(str(error))
+            if not self.source.payloads:
+                # What the encoder advises is meant for somebody who writes values.
+                told.advice = self._advice(value) if fitted else f"{told.advice}, or {SKIP}"
+            raise told.located(url=found.where) from error
+
+    def _advice(self, value: Any) -> str:
+        """Return what makes a conversion go on past a value that does not fit."""
+        features: Mapping[str, Feature] = self.schema or {}
+        for name, feature in features.items():
+            item = value.get(name) if isinstance(value, dict) else None
+            if item is None:
+                continue
+            try:
+                feature.fit(item, name)
+            except SchemaError:
+                return f"{type_for(name, [item])}, or {SKIP}"
+        unknown = [name for name in value if name not in features] if isinstance(value, dict) else []
+        return f"leave the feature out with {keep_as(unknown[0], None)}, or {SKIP}" if unknown else SKIP
 
     def _chosen(self, value: dict[str, Any], names: set[str]) -> dict[str, Any]:
         """Return a value without the features left out; those that nobody knew stay, to be refused."""

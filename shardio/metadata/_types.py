@@ -142,6 +142,8 @@ def fit_numbers(value: object, type_name: str, shape: Shape) -> npt.NDArray[Any]
     """
     expected = print_short(type_name, shape)
     array = _as_array(value, expected)
+    if type_name == "uint64" and array.dtype.kind == "f" and not isinstance(value, np.ndarray | np.generic):
+        array = _exact_integers(value, array)
     fitted = (
         _fit_bfloat16(array, expected) if type_name == BFLOAT16 else _fit_dtype(array, type_name, expected)
     )
@@ -169,6 +171,14 @@ def _as_array(value: object, expected: str) -> npt.NDArray[Any]:
     if array.dtype.kind not in "biufc" and array.dtype.name != BFLOAT16:
         raise MisfitError(expected, describe(value))
     return array
+
+
+def _exact_integers(value: object, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return integers on both sides of 2**63, for which NumPy takes floats, as they are."""
+    items = np.asarray(value, object)
+    if not all(isinstance(item, int | np.integer) and 0 <= item < 1 << 64 for item in items.flat):
+        return array
+    return items.astype(np.uint64)
 
 
 def _fit_dtype(array: npt.NDArray[Any], type_name: str, expected: str) -> npt.NDArray[Any]:

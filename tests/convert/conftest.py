@@ -25,6 +25,15 @@ def picture(seed: int, form: str = "JPEG", size: tuple[int, int] = (9, 7)) -> by
     return out.getvalue()
 
 
+def library_samples(file: Path) -> list[dict[str, Any]]:
+    """Return the samples of a tar file as the webdataset library gives them."""
+    from webdataset.tariterators import group_by_keys, tar_file_expander
+
+    with file.open("rb") as stream:
+        samples = list(group_by_keys(tar_file_expander([{"url": str(file), "stream": stream}])))
+    return [{name: data for name, data in sample.items() if name != "__url__"} for sample in samples]
+
+
 class Converter:
     """Convert to a fresh place each time; keeps the last report."""
 

@@ -7,6 +7,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from shardio.cli._command import CLEAN, DAMAGE, Command
+from shardio.cli._flags import in_flags, told_in_flags
 from shardio.cli._kinds import Kinds
 from shardio.cli._options import add_storage, add_url, storage_options
 from shardio.cli._words import plural
@@ -58,6 +59,14 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         help='a name for all records, or shares: "train=0.9,test=0.1"; default: as found',
     )
     parser.add_argument(
+        "--class", metavar="NAME", action="append", dest="classes",
+        help="name of a class, in the order of the labels; may be repeated; default: those found, sorted",
+    )  # fmt: skip
+    parser.add_argument(
+        "--metadata", metavar="NAME=VALUE", action="append", default=[], type=_pair,
+        help="free metadata of the dataset; the value is JSON, or else text; may be repeated",
+    )  # fmt: skip
+    parser.add_argument(
         "--skip", action="store_true", help="leave out what cannot become a record, and list it"
     )
     parser.add_argument("--no-image-check", action="store_true", help="do not decode every image once")
@@ -84,7 +93,7 @@ def _run(arguments: argparse.Namespace, screen: Screen) -> int:
 
     given = {name: getattr(arguments, name) for name in ("shard_bytes", "block_bytes")}
     writer = {name: value for name, value in given.items() if value is not None}
-    with screen.progress("convert", unit="tasks") as progress:
+    with told_in_flags(), screen.progress("convert", unit="tasks") as progress:
 
         def show(state: Progress) -> None:
             progress.update(state.done, state.tasks)
@@ -93,28 +102,35 @@ def _run(arguments: argparse.Namespace, screen: Screen) -> int:
             arguments.source,
             arguments.url,
             kind=arguments.kind,
-            schema=_schema(arguments.schema, arguments.type),
+            schema=_schema(arguments.schema, list(_once("--type", arguments.type).items())),
             process=_function(arguments.process),
             split=_shares(arguments.split),
             on_error="skip" if arguments.skip else "raise",
             shuffle=arguments.shuffle,
             workers=arguments.workers,
             root=arguments.root,
+            classes=arguments.classes,
+            metadata={name: _value(text) for name, text in _once("--metadata", arguments.metadata).items()},
             check_images=not arguments.no_image_check,
             encoding=arguments.encoding,
             mode=arguments.mode,
             session=arguments.session,
             progress=show,
-            source_options={name: _value(text) for name, text in arguments.source_option} or None,
+            source_options={
+                name: _value(text) for name, text in _once("--source-option", arguments.source_option).items()
+            }
+            or None,
             storage_options=storage_options(arguments),
             compression=arguments.compression,
             **writer,
         )
     if screen.json:
-        screen.document(report.as_dict())
+        document = report.as_dict()
+        document["skipped"] = [{**each, "reason": in_flags(each["reason"])} for each in document["skipped"]]
+        screen.document(document)
         return DAMAGE if report.skipped else CLEAN
     for skipped in report.skipped:
-        screen.line(f"left out: {skipped.where}: {skipped.reason}")
+        screen.line(f"left out: {skipped.where}: {in_flags(skipped.reason)}")
     for note in report.notes:
         screen.note(note)
     if report.ignored:
@@ -128,6 +144,17 @@ def _run(arguments: argparse.Namespace, screen: Screen) -> int:
     if report.skipped:
         screen.line(f"{plural(len(report.skipped), 'record')} left out")
     return DAMAGE if report.skipped else CLEAN
+
+
+def _once(flag: str, pairs: list[tuple[str, str]]) -> dict[str, str]:
+    """Return pairs as a dict; nobody means the last of two."""
+    found: dict[str, str] = {}
+    for name, value in pairs:
+        if name in found:
+            message = f"{flag} {name}= is given twice"
+            raise ValueError(message)
+        found[name] = value
+    return found
 
 
 def _pair(text: str) -> tuple[str, str]:
@@ -176,9 +203,10 @@ def _function(name: str | None) -> Any:
 def _shares(text: str | None) -> Any:
     if text is None or "=" not in text:
         return text
-    pairs = [part.partition("=") for part in text.split(",")]
+    pairs = [(name.strip(), share) for name, _, share in (part.partition("=") for part in text.split(","))]
+    shares = _once("--split", pairs)
     try:
-        return {name.strip(): float(share) for name, _, share in pairs}
+        return {name: float(share) for name, share in shares.items()}
     except ValueError:
         message = f"--split {text}: expected shares such as train=0.9,test=0.1"
         raise ValueError(message) from None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from shardio.cli._command import CLEAN, DAMAGE, Command
+from shardio.cli._flags import in_flags, told_in_flags
 from shardio.cli._kinds import Kinds
 from shardio.cli._options import add_storage, add_url, allow_roots, storage_options
 from shardio.cli._words import plural
@@ -29,12 +30,14 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--split", metavar="NAME", help="one split; default: all")
     parser.add_argument("--version", metavar="N", type=int, dest="version_number", help="default: latest")
     parser.add_argument(
-        "--compression", choices=("gzip", "zstd"), help="of the files, where the kind has such"
+        "--compression", choices=("gzip", "zstd", "snappy"), help="of the files, where the kind has such"
     )
     parser.add_argument(
         "--shard-bytes", metavar="N", type=int, default=256 << 20, help="bytes of a file, about"
     )
-    parser.add_argument("--skip", action="store_true", help="leave out damaged records")
+    parser.add_argument(
+        "--skip", action="store_true", help="leave out damaged records, and those that the kind cannot hold"
+    )
     parser.add_argument(
         "--allow-root",
         metavar="URL",
@@ -48,7 +51,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 def _run(arguments: argparse.Namespace, screen: Screen) -> int:
     import shardio
 
-    with screen.progress("export", unit="records") as progress:
+    with told_in_flags(), screen.progress("export", unit="records") as progress:
         report = shardio.export_dataset(
             arguments.url,
             arguments.target,
@@ -63,15 +66,19 @@ def _run(arguments: argparse.Namespace, screen: Screen) -> int:
             progress=progress.update,
         )
     if screen.json:
-        screen.document(report.as_dict())
+        document = report.as_dict()
+        document["skipped"] = [{**each, "reason": in_flags(each["reason"])} for each in document["skipped"]]
+        screen.document(document)
         return DAMAGE if report.skipped else CLEAN
     for skipped in report.skipped:
-        screen.line(f"left out: {skipped.where}: {skipped.reason}")
+        screen.line(f"left out: {skipped.where}: {in_flags(skipped.reason)}")
+    for note in report.notes:
+        screen.note(note)
     total = plural(sum(report.records.values()), "record")
     screen.line(
         f"{report.target}: {total} of version {report.version} in {plural(len(report.files), 'file')}"
     )
-    return CLEAN
+    return DAMAGE if report.skipped else CLEAN
 
 
 COMMAND = Command(

@@ -1,0 +1,648 @@
+"""Nothing is dropped or changed in silence; every piece of advice in a message works when followed."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+import tarfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import shardio
+from shardio.cli import main
+from shardio.errors import FormatError, SchemaError, ShardioError
+from tests.convert.conftest import FOREIGN, library_samples, picture
+
+
+def tar(path: Path, members: list[tuple[Any, bytes]]) -> Path:
+    with tarfile.open(path, "w") as archive:
+        for name, data in members:
+            info = name if isinstance(name, tarfile.TarInfo) else tarfile.TarInfo(name)
+            info.size = len(data)
+            archive.addfile(info, io.BytesIO(data) if info.isreg() else None)
+    return path
+
+
+def folder_info(name: str) -> tarfile.TarInfo:
+    info = tarfile.TarInfo(name)
+    info.type = tarfile.DIRTYPE
+    return info
+
+
+# ------------------------------------------------------------------ tar files, as webdataset reads them
+
+PARTS = st.sampled_from(["a", "b", "__a", "__a__", "a__", ".a", "__", ".", "..a", "ü", "A", "./a", "x" * 120])
+NAMES = st.builds(
+    lambda folder, stem, ending: folder + stem + ending,
+    st.sampled_from(["", "", "d/", "__m__/", "d/__m__/", ".d/", "./"]),
+    PARTS,
+    st.sampled_from([".txt", ".TXT", ".bin", ".seg.bin", "", ".", ".a b"]),
+)
+
+
+@settings(deadline=None, suppress_health_check=list(HealthCheck))
+@given(members=st.lists(st.tuples(NAMES, st.binary(max_size=3)), min_size=1, max_size=6))
+def test_samples_are_those_of_the_library(tmp_path_factory, members) -> None:
+    """Over odd names: the library's samples, or a refusal; what it passes over is listed."""
+    folder = tmp_path_factory.mktemp("tar")
+    path = tar(folder / "x.tar", members)
+    try:
+        wanted = library_samples(path)
+    except ValueError:
+        wanted = None
+    names = {name for sample in wanted or [] for name in sample if name != "__key__"}
+    schema = {name: shardio.Feature("bytes", optional=True) for name in sorted(names)}
+    keys = [sample["__key__"] for sample in wanted or []]
+    if wanted is None or len(set(keys)) < len(keys):
+        with pytest.raises(FormatError, match=r"duplicate key|no ending"):
+            shardio.convert_dataset(path, folder / "out")
+        return
+    if "" in names or not wanted:
+        return
+    whole = shardio.Schema.parse({"__key__": "text", **schema})
+    report = shardio.convert_dataset(path, folder / "out", schema=whole, on_error="skip")
+    found = [
+        {name: item for name, item in value.items() if item is not None}
+        for value in shardio.open(folder / "out")
+    ]
+    assert found == wanted
+    outside = len(members) - sum(len(sample) - 1 for sample in wanted)
+    listed = len(report.skipped) + sum(
+        int(note.split(": ", 1)[1].split(" ")[0]) for note in report.notes if "belong to no sample" in note
+    )
+    assert listed == outside
+
+
+def test_names_that_begin_with_two_underscores(convert, tmp_path) -> None:
+    """Only `__x__` is not a sample to the library; `__x.txt` is."""
+    members = [("__a.txt", b"1"), ("__index__.txt", b"2"), ("__meta__/b.txt", b"3"), ("c.txt", b"4")]
+    path = tar(tmp_path / "x.tar", [(folder_info("d"), b""), *members])
+    values = convert(path)
+    assert values == library_values(path)
+    assert [value["__key__"] for value in values] == ["__a", "__index__", "c"]
+    (note,) = convert.report.notes
+    assert "1 hidden" in note
+    assert "__meta__/b.txt" in note
+
+
+def library_values(path: Path) -> list[dict[str, Any]]:
+    return [
+        {name: item if name == "__key__" else item.decode() for name, item in sample.items()}
+        for sample in library_samples(path)
+    ]
+
+
+def test_a_tar_file_that_claims_a_terabyte(convert, tmp_path) -> None:
+    """It is read to its end and no further: headers are counted, not believed."""
+    info = tarfile.TarInfo("a.bin")
+    info.size = 1 << 40
+    for size in (1 << 40, 100 << 20, 2000):
+        info.size = size
+        path = tmp_path / f"{size}.tar"
+        path.write_bytes(info.tobuf(tarfile.GNU_FORMAT) + bytes(1024))
+        before = time.process_time()
+        convert.refused(path, FormatError, "ends within a member|damaged")
+        # 2**40 bytes were some hours of empty reads.
+        assert time.process_time() - before < 60
+
+
+# ------------------------------------------------------------------ images in tar files
+
+
+def test_one_error_page_among_photographs(convert, tmp_path) -> None:
+    members = [(f"{n}.jpg", picture(n)) for n in range(5)]
+    page = ("7.jpg", b"<html>404</html>")
+    path = tar(tmp_path / "x.tar", [*members[:3], page, *members[3:]])
+    convert.refused(path, SchemaError, r"'jpg' is no jpeg .*unreadable image")
+    values = convert(path, on_error="skip")
+    assert [value["jpg"] for value in values] == [data for _, data in members]
+    assert convert.report.schema["jpg"].short == "jpeg"
+    assert [each.where.rpartition(" ")[2] for each in convert.report.skipped] == ["7"]
+    assert convert(path, schema={"jpg": "bytes"})[3]["jpg"] == page[1]
+
+
+def test_broken_photographs(convert, tmp_path) -> None:
+    whole = picture(1, size=(64, 64))
+    path = tar(tmp_path / "x.tar", [("a.jpg", whole), ("b.jpg", whole[:700]), ("c.jpg", b"")])
+    convert.refused(path, SchemaError, "unreadable image")
+    assert [value["__key__"] for value in convert(path, on_error="skip")] == ["a"]
+    assert len(convert.report.skipped) == 2
+    assert len(convert(path, check_images=False, schema={"jpg": "jpeg"})) == 3
+
+
+def test_photographs_of_which_none_is_one(convert, tmp_path) -> None:
+    convert(tar(tmp_path / "x.tar", [("a.jpg", b"1"), ("b.jpg", b"2")]))
+    assert convert.report.schema["jpg"].short == "bytes"
+    assert "is an image: they are kept as bytes" in convert.report.notes[0]
+
+
+@pytest.mark.parametrize(
+    ("ending", "good", "bad"),
+    [
+        ("json", b'{"a": 1}', b'{"a": 1, "a": 2}'),
+        ("json", b'{"a": 1}', b'{"a": NaN}'),
+        ("json", b"[]", b"nope"),
+        ("txt", b"one", b"\xff"),
+        ("npy", None, b"\x93NUMPY nothing"),
+    ],
+)
+def test_one_bad_member_among_good_ones(convert, tmp_path, ending, good, bad) -> None:
+    """It is told, by name; it does not turn the feature of all into bytes, nor lose a value."""
+    if good is None:
+        buffer = io.BytesIO()
+        np.save(buffer, np.arange(3))
+        good = buffer.getvalue()
+    path = tar(tmp_path / "x.tar", [(f"a.{ending}", good), (f"b.{ending}", bad)])
+    convert.refused(path, SchemaError, f"member '{ending}' is no")
+    assert len(convert(path, on_error="skip")) == 1
+    assert len(convert.report.skipped) == 1
+    assert [value[ending] for value in convert(path, schema={ending: "bytes"})] == [good, bad]
+
+
+# ------------------------------------------------------------------ JSON lines
+
+
+@pytest.mark.parametrize("compression", ["", ".gz"])
+def test_lines_that_other_readers_take(convert, tmp_path, compression) -> None:
+    import gzip
+
+    path = tmp_path / f"a.jsonl{compression}"
+    write = gzip.compress if compression else bytes
+    path.write_bytes(write(b'\xef\xbb\xbf{"a": 1}\n\n \t\r\n{"a": 2}\r\n'))
+    assert [int(value["a"]) for value in convert(path)] == [1, 2]
+    path.write_bytes(write('{"a": 1}\n'.encode("utf-16")))
+    convert.refused(path, FormatError, "UTF-16.*write the file as UTF-8")
+    path.write_bytes(write(b'{"a": 1}\n{"a": NaN}\n'))
+    convert.refused(path, FormatError, "NaN is not JSON")
+    path.write_bytes(write(b'{"a": 1}\n\xef\xbb\xbf{"a": 2}\n'))
+    convert.refused(path, FormatError, "byte order mark")
+    path.write_bytes(b"")
+    convert.refused(path, shardio.errors.NotFoundError, "nothing")
+
+
+def test_a_long_line_is_read_once(tmp_path, monkeypatch) -> None:
+    """A line longer than many runs: no run reads or copies what another one does."""
+    from shardio.convert import _jsonl
+    from shardio.convert._source import SourceOptions
+    from shardio.storage import connect
+
+    monkeypatch.setattr(_jsonl, "_RUN", 1 << 16)
+    monkeypatch.setattr(_jsonl, "_SIP", 1 << 12)
+    long = json.dumps({"a": "x" * (1 << 20)}).encode()
+    (tmp_path / "a.jsonl").write_bytes(b'{"a": "0"}\n' + long + b'\n{"a": "2"}\n')
+    counted: list[int] = []
+    opened = type(connect(str(tmp_path)).open("a.jsonl"))
+    read = opened.read
+
+    def counting(self: Any, start: int, stop: int) -> Any:
+        counted.append(stop - start)
+        return read(self, start, stop)
+
+    monkeypatch.setattr(opened, "read", counting)
+    source = _jsonl.JsonLines(str(tmp_path / "a.jsonl"), SourceOptions())
+    pieces = source.pieces()
+    assert len(pieces) > 10
+    found = [sample for piece in pieces for sample in source.read(piece)]
+    assert [len(sample.value["a"]) for sample in found] == [1, 1 << 20, 1]
+    # Twice: the run that a line begins in, and those that look for its end.
+    assert sum(counted) < 3 * (1 << 20)
+
+
+# ------------------------------------------------------------------ appending
+
+
+def photos(root: Path, *names: str) -> Path:
+    for name in names:
+        (root / name).mkdir(parents=True)
+        (root / name / "1.jpg").write_bytes(picture(len(name)))
+    return root
+
+
+def test_appending_other_classes(convert, tmp_path) -> None:
+    """A class keeps its number, or nothing is appended; the advice gives the number that it has."""
+    convert(photos(tmp_path / "a", "cat", "dog"))
+    other = photos(tmp_path / "b", "dog")
+    with pytest.raises(SchemaError, match=r'classes=\["cat", "dog"\]'):
+        shardio.convert_dataset(other, convert.url, mode="append")
+    with pytest.raises(SchemaError, match="classes are not those"):
+        shardio.convert_dataset(photos(tmp_path / "c", "ant", "cat", "dog"), convert.url, mode="append")
+    assert len(shardio.open(convert.url)) == 2
+    shardio.convert_dataset(other, convert.url, mode="append", classes=["cat", "dog"])
+    shardio.convert_dataset(photos(tmp_path / "d", "cat", "dog"), convert.url, mode="append")
+    reader = shardio.open(convert.url)
+    names = reader.metadata["labels"]
+    assert names == ["cat", "dog"]
+    assert [names[value["label"]] for value in reader] == [
+        value["path"].partition("/")[0] for value in reader
+    ]
+    (tmp_path / "list.csv").write_text("path,label\nb/dog/1.jpg,dog\n")
+    with pytest.raises(SchemaError, match="classes are not those"):
+        shardio.convert_dataset(tmp_path / "list.csv", convert.url, mode="append")
+
+
+def test_appending_with_a_program(tmp_path, capsys) -> None:
+    url = str(tmp_path / "dataset")
+    assert main(["convert", str(photos(tmp_path / "a", "cat", "the dog")), url]) == 0
+    other = photos(tmp_path / "b", "the dog")
+    capsys.readouterr()
+    assert main(["convert", str(other), url, "--mode", "append"]) == 1
+    follow(capsys, ["convert", str(other), url, "--mode", "append"], "--class cat --class 'the dog'")
+    assert len(shardio.open(url)) == 3
+
+
+# ------------------------------------------------------------------ Parquet and Arrow
+
+
+def table_file(path: Path, table: Any) -> Path:
+    import pyarrow.parquet as pq
+
+    pq.write_table(table, path)
+    return path
+
+
+def test_columns_that_collide(convert, tmp_path) -> None:
+    import pyarrow as pa
+
+    inner = pa.array([{"b": 2}], pa.struct([("b", pa.int64())]))
+    beside = pa.table([pa.array([1]), inner, pa.array([3])], names=["a.b", "a", "c"])
+    twice = pa.table([pa.array([1]), pa.array([2]), pa.array([3])], names=["a.b", "a.b", "c"])
+    for number, table in enumerate((beside, twice)):
+        path = tmp_path / f"{number}.arrow"
+        with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, table.schema) as out:
+            out.write_table(table)
+        convert.refused(path, SchemaError, r"two columns of .* are called 'a\.b'")
+        assert convert(path, schema={"a.b": None}) == [{"c": 3}]
+        schema = shardio.Schema.parse({"a.b": "int64", "c": "int64"})
+        convert.refused(path, SchemaError, r"two columns of .* are called 'a\.b'", schema=schema)
+
+
+def arrow_columns() -> dict[str, tuple[Any, str, list[Any]]]:
+    """Return arrays of types that others write, the feature each becomes, and its values."""
+    import datetime
+    import decimal
+
+    import pyarrow as pa
+
+    day = np.datetime64(1, "s").astype(datetime.datetime)
+    d = decimal.Decimal
+    return {
+        "decimals": (pa.array([[d("1.50")], [d("2.25"), None]]), "text[?]", [["1.50"], "json"]),
+        "decimal lists": (pa.array([[d("1.50")], [d("2.25")]]), "text[?]", [["1.50"], ["2.25"]]),
+        "times": (pa.array([[day], []], pa.list_(pa.timestamp("us"))), "int64[?]", [[1000000], []]),
+        "dates": (pa.array([[1], [2]], pa.list_(pa.date32())), "int32[?]", [[1], [2]]),
+        "durations": (pa.array([5, 6], pa.duration("ms")), "int64", [5, 6]),
+        "binary view": (pa.array([b"a", b"bc"], pa.binary_view()), "bytes", [b"a", b"bc"]),
+        "text view": (pa.array(["a", "bc"], pa.string_view()), "text", ["a", "bc"]),
+        "large list": (pa.array([["a"], []], pa.large_list(pa.string())), "text[?]", [["a"], []]),
+        "list view": (pa.array([[1], [2, 3]], pa.list_view(pa.int8())), "int8[?]", [[1], [2, 3]]),
+        "uuid": (
+            pa.ExtensionArray.from_storage(pa.uuid(), pa.array([b"0" * 16, b"1" * 16], pa.binary(16))),
+            "bytes",
+            [b"0" * 16, b"1" * 16],
+        ),
+        "json": (
+            pa.ExtensionArray.from_storage(pa.json_(), pa.array(['{"a": [1]}', "null"])),
+            "json",
+            [{"a": [1]}, None],
+        ),
+        "tensor": (
+            pa.ExtensionArray.from_storage(
+                pa.fixed_shape_tensor(pa.int32(), [2, 2]),
+                pa.array([[1, 2, 3, 4]] * 2, pa.list_(pa.int32(), 4)),
+            ),
+            "int32[2,2]",
+            [[[1, 2], [3, 4]]] * 2,
+        ),
+        "dictionary": (pa.array(["a", "b"]).dictionary_encode(), "text", ["a", "b"]),
+        "large uint64": (pa.array([[0, 2**63], [1]], pa.list_(pa.uint64())), "uint64[?]", [[0, 2**63], [1]]),
+        "struct list": (pa.array([[{"a": 1, "t": day}], []]), "json", [[{"a": 1, "t": 1000000}], []]),
+        "map": (pa.array([[("a", 1)], []], pa.map_(pa.string(), pa.int64())), "json", [[["a", 1]], []]),
+    }
+
+
+@pytest.mark.parametrize("name", arrow_columns())
+def test_arrow_types(convert, tmp_path, name) -> None:
+    """Each type is read, or the advice of the refusal is followed and works."""
+    import pyarrow as pa
+
+    array, short, wanted = arrow_columns()[name]
+    table = pa.table({"x": array, "n": [1, 2]})
+    with pa.OSFile(str(tmp_path / "a.arrow"), "wb") as file, pa.ipc.new_file(file, table.schema) as out:
+        out.write_table(table)
+    if wanted[-1] == "json":
+        convert.refused(tmp_path / "a.arrow", SchemaError, r'schema=\{"x": "json"\}')
+        values = convert(tmp_path / "a.arrow", schema={"x": "json"})
+        assert [value["x"] for value in values] == [["1.50"], ["2.25", None]]
+        return
+    values = convert(tmp_path / "a.arrow")
+    assert convert.report.schema["x"].short == short
+    found = [value["x"].tolist() if hasattr(value["x"], "tolist") else value["x"] for value in values]
+    assert found == wanted
+
+
+def test_arrow_types_that_no_feature_has(convert, tmp_path) -> None:
+    import pyarrow as pa
+
+    table = pa.table({"x": pa.array([[{"a": b"1"}]]), "n": [1]})
+    path = table_file(tmp_path / "a.parquet", table)
+    convert.refused(path, SchemaError, r"column 'x' is of the type list.*holds bytes.*schema=\{\"x\": None\}")
+    assert convert(path, schema={"x": None}) == [{"n": 1}]
+    ragged = table_file(tmp_path / "b.parquet", pa.table({"x": [[[1], [2, 3]], [[4]]]}))
+    convert.refused(ragged, SchemaError, r'schema=\{"x": "json"\}')
+    assert [value["x"] for value in convert(ragged, schema={"x": "json"})] == [[[1], [2, 3]], [[4]]]
+
+
+def test_parquet_files_that_differ(convert, tmp_path) -> None:
+    import pyarrow as pa
+
+    (tmp_path / "p").mkdir()
+    table_file(tmp_path / "p" / "1.parquet", pa.table({"a": [1], "n": [1]}))
+    for other in ({"a": ["x"], "n": [2]}, {"n": [2]}, {"n": [2], "b": [1]}):
+        table_file(tmp_path / "p" / "2.parquet", pa.table(other))
+        convert.refused(tmp_path / "p", SchemaError, r"is not the same in all files.*schema=")
+        names = ({"a": 0, "n": 0} | other).keys() - {"n"}
+        assert convert(tmp_path / "p", schema=dict.fromkeys(names)) == [{"n": 1}, {"n": 2}]
+
+
+# ------------------------------------------------------------------ TorchRecord
+
+
+def lmdb_of(folder: Path, payloads: list[bytes]) -> Path:
+    import lmdb
+
+    folder.mkdir(parents=True)
+    with lmdb.open(str(folder), map_size=1 << 24) as environment, environment.begin(write=True) as writing:
+        for number, payload in enumerate(payloads):
+            writing.put(str(number).encode(), payload)
+    (folder / "lock.mdb").unlink()
+    return folder
+
+
+def tensors(*items: tuple[str, bytes, list[int]]) -> bytes:
+    from shardio.v1 import tensor_pb2
+
+    message = tensor_pb2.TensorProtos()
+    for name, data, dims in items:
+        proto = message.protos.add(data_type=tensor_pb2.TensorProto.DataType.BYTE, byte_data=data, dims=dims)
+        if name:
+            proto.name = name
+    return bytes(message.SerializeToString())
+
+
+def test_bytes_stay_bytes(convert, tmp_path) -> None:
+    named = lmdb_of(tmp_path / "named", [tensors(("x", text, [])) for text in (b"000123", b"7", b"\xff")])
+    assert [value["x"] for value in convert(named)] == [b"000123", b"7", b"\xff"]
+    digits = lmdb_of(tmp_path / "digits", [tensors(("x", text, [])) for text in (b"12", b"7")])
+    assert [value["x"] for value in convert(digits)] == [b"12", b"7"]
+    assert [value["x"] for value in convert(digits, schema={"x": "int64"})] == [12, 7]
+    assert [value["x"] for value in convert(digits, schema={"x": "text"})] == ["12", "7"]
+    convert.refused(
+        named, SchemaError, r"'x' is no int64.*schema=\{\"x\": \"bytes\"\}", schema={"x": "int64"}
+    )
+    matrix = np.arange(6, dtype=np.uint8)
+    (value,) = convert(lmdb_of(tmp_path / "matrix", [tensors(("m", matrix.tobytes(), [2, 3]))]))
+    assert value["m"].tolist() == matrix.reshape(2, 3).tolist()
+
+
+def test_labels_of_pairs(convert, tmp_path) -> None:
+    """TorchRecord's own layout: integers where all are; nothing that would not come back."""
+    pixels = bytes(range(12))
+    pairs = [tensors(("", pixels, [2, 2]), ("", label, [])) for label in (b"3", b"-12")]
+    assert [int(value["label"]) for value in convert(lmdb_of(tmp_path / "a", pairs))] == [3, -12]
+    values = convert(tmp_path / "a", schema={"label": "bytes", "image": "bytes"})
+    assert [(value["label"], value["image"]) for value in values] == [(b"3", pixels), (b"-12", pixels)]
+    odd = [*pairs, tensors(("", pixels, [2, 2]), ("", b"000123", []))]
+    assert [value["label"] for value in convert(lmdb_of(tmp_path / "b", odd))] == [b"3", b"-12", b"000123"]
+
+
+def test_bytes_by_the_command_line(tmp_path, capsys) -> None:
+    folder = lmdb_of(tmp_path / "a", [tensors(("x", b"12", []))])
+    assert main(["convert", str(folder), str(tmp_path / "d"), "--type", "x=bytes"]) == 0
+    assert list(shardio.open(tmp_path / "d")) == [{"x": b"12"}]
+    capsys.readouterr()
+
+
+def test_a_damaged_lmdb_is_an_error_and_no_death(convert, tmp_path) -> None:
+    """Noise in each page in turn: the records, or an error that names the file; this process lives."""
+    source = lmdb_of(tmp_path / "good", [tensors(("x", bytes([n]) * 3000, [])) for n in range(12)])
+    data = (source / "data.mdb").read_bytes()
+    deaths = 0
+    for page in range(2, len(data) // 4096):
+        for noise in (b"\xff", b"\x7f"):
+            bad = tmp_path / "bad"
+            shutil.rmtree(bad, ignore_errors=True)
+            bad.mkdir()
+            damaged = bytearray(data)
+            damaged[page * 4096 + 16 : page * 4096 + 40] = noise * 24
+            (bad / "data.mdb").write_bytes(damaged)
+            try:
+                convert(bad)
+            except ShardioError as error:
+                assert isinstance(error, FormatError)  # noqa: PT017
+                assert "data.mdb" in str(error) or "key" in str(error)  # noqa: PT017
+                deaths += "ended by SIG" in str(error)
+    assert deaths, "no page was damaged in a way that ends its reader: the test shows nothing"
+
+
+# ------------------------------------------------------------------ MDS and codewithgpu
+
+
+def test_columns_of_pickles_can_be_left_out(convert, tmp_path) -> None:
+    source = tmp_path / "source"
+    shutil.copytree(FOREIGN / "mds/plain", source)
+    index = json.loads((source / "index.json").read_text())
+    name = index["shards"][0]["column_names"][0]
+    for shard in index["shards"]:
+        shard["column_encodings"][0] = "pkl"
+    (source / "index.json").write_text(json.dumps(index))
+    convert.refused(source, SchemaError, rf'would run code.*schema=\{{"{name}": "bytes"\}}.*None')
+    assert name not in convert(source, schema={name: None})[0]
+    original = convert(FOREIGN / "mds/plain", schema={name: "bytes"})
+    found = convert(source, schema={name: "bytes"})
+    assert [value[name] for value in found] == [value[name] for value in original]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda shard: shard.pop("column_names"),
+        lambda shard: shard["column_names"].pop(),
+        lambda shard: shard.pop("samples"),
+        lambda shard: shard.__setitem__("samples", "x"),
+        lambda shard: shard["column_names"].__setitem__(0, shard["column_names"][1]),
+        lambda shard: shard["raw_data"].__setitem__("bytes", -1),
+    ],
+    ids=["no names", "a name too few", "no samples", "words for a number", "a name twice", "negative"],
+)
+def test_an_index_of_mds_without_sense(convert, tmp_path, change) -> None:
+    source = tmp_path / "source"
+    shutil.copytree(FOREIGN / "mds/plain", source)
+    index = json.loads((source / "index.json").read_text())
+    change(index["shards"][0])
+    (source / "index.json").write_text(json.dumps(index))
+    convert.refused(source, FormatError, ".")
+
+
+def field(number: int, data: bytes) -> bytes:
+    assert len(data) < 128
+    return bytes([number << 3 | 2, len(data)]) + data
+
+
+def feature_map(**features: bytes) -> bytes:
+    return b"".join(field(1, field(1, name.encode()) + field(2, item)) for name, item in features.items())
+
+
+def test_lists_of_maps(convert, tmp_path) -> None:
+    boxes = [{"x": 3, "name": "a"}, {"x": -1, "name": "b"}]
+    maps = [
+        feature_map(x=b"\x18" + varint(box["x"]), name=field(1, str(box["name"]).encode())) for box in boxes
+    ]
+    payload = feature_map(boxes=field(4, b"".join(field(1, field(5, one)) for one in maps)))
+    metadata = {"features": {"boxes": [{"x": "INT64", "name": "STRING"}]}, "entries": 1}
+    (tmp_path / "g").mkdir()
+    (tmp_path / "g" / "METADATA").write_text(json.dumps(metadata))
+    (tmp_path / "g" / "0.data").write_bytes(payload)
+    (tmp_path / "g" / "0.index").write_text(f"0 {len(payload)}\n")
+    assert convert(tmp_path / "g") == [{"boxes": boxes}]
+    metadata["features"] = {"boxes": [{"x": "BYTES"}]}
+    (tmp_path / "g" / "METADATA").write_text(json.dumps(metadata))
+    convert.refused(tmp_path / "g", SchemaError, r"JSON holds no bytes.*schema=\{\"boxes\": None\}")
+
+
+def varint(value: int) -> bytes:
+    value &= (1 << 64) - 1
+    out = bytearray()
+    while value > 127:
+        out.append(value & 127 | 128)
+        value >>= 7
+    return bytes([*out, value])
+
+
+# ------------------------------------------------------------------ exports
+
+
+@pytest.mark.parametrize(
+    ("schema", "value", "match"),
+    [
+        ({"a": "text", "a.txt": "text"}, {"a": "1", "a.txt": "2"}, "'a' and 'a.txt' would both"),
+        ({"A": "text", "a": "text"}, {"A": "1", "a": "2"}, "'A' and 'a' would both"),
+        ({"__key__": "text", "a": "text"}, {"__key__": "k", "a": "1"}, "'__key__'.*second time"),
+        ({"__key__": "text", "a": "text"}, {"__key__": "__k__/a", "a": "1"}, "pass over.*'__key__'"),
+        ({"a": shardio.Feature("text", optional=True)}, {}, "'a'"),
+        ({"a": "bytes[2]"}, {"a": [b"1", b"2"]}, "'a' is a list of bytes"),
+    ],
+)
+def test_samples_that_could_not_be_read_back(tmp_path, schema, value, match) -> None:
+    with shardio.DatasetWriter(tmp_path / "d", schema=schema) as out:
+        for _ in range(2):
+            out.write(value)
+    with pytest.raises((SchemaError, ValueError), match=match):
+        shardio.export_dataset(tmp_path / "d", tmp_path / "out", kind="webdataset")
+    assert not (tmp_path / "out").exists()
+
+
+def test_records_that_a_kind_cannot_hold_may_be_left_out(tmp_path, capsys) -> None:
+    """The advice of an export, followed."""
+    with shardio.DatasetWriter(tmp_path / "d", schema={"__key__": "text", "n": "int64"}) as out:
+        for n, key in enumerate(("a", "b", "b", "__c__/d")):
+            out.write({"__key__": key, "n": n})
+    words = ["export", str(tmp_path / "d"), str(tmp_path / "out"), "--kind", "webdataset"]
+    assert main(words) == 1
+    follow(capsys, words, "--skip", code=1)
+    assert len(list((tmp_path / "out").iterdir())) == 1
+    assert [sample["__key__"] for sample in library_samples(tmp_path / "out" / "train-000000.tar")] == [
+        "a",
+        "b",
+    ]
+
+
+def test_json_documents_come_back_from_parquet(convert, tmp_path) -> None:
+    documents = [None, {"a": [1, None]}, "text", "null", 3]
+    with shardio.DatasetWriter(tmp_path / "d", schema={"doc": "json", "image": "png"}) as out:
+        for document in documents:
+            out.write({"doc": document, "image": picture(1, "PNG")})
+    shardio.export_dataset(tmp_path / "d", tmp_path / "out", kind="parquet")
+    assert [value["doc"] for value in convert(tmp_path / "out")] == documents
+    assert {name: feature.short for name, feature in convert.report.schema.items()} == {
+        "doc": "json", "image": "png",
+    }  # fmt: skip
+    texts = [value["doc"] for value in convert(tmp_path / "out", schema={"doc": "text"})]
+    assert [json.loads(text) for text in texts] == documents
+
+
+# ------------------------------------------------------------------ advice, as typed
+
+
+def follow(capsys: Any, words: list[str], advice: str, *, code: int = 0) -> None:
+    """Check that the last message gives the advice, in flags alone, and that following it works."""
+    import re
+    import shlex
+
+    said = " ".join(capsys.readouterr().err.split())
+    assert advice in said, said
+    assert not re.search(r"\b(schema|on_error|mode|classes|kind|split)=", said), said
+    assert main([*words, *shlex.split(advice)]) == code
+    capsys.readouterr()
+
+
+ADVICE = {
+    "numbers and text": ({"a.jsonl": b'{"x": 1}\n{"x": "a"}\n'}, "--type x=json", 0),
+    "or left out": ({"a.jsonl": b'{"x": 1}\n{"x": 2}\n{"x": "a"}\n'}, "--skip", 1),
+    "bytes and numbers": ({"a.jsonl": b'{"n": 1, "x y": {"$base64": "aGk="}}\n{"n": 1, "x y": 1}\n'},
+                          "--type 'x y=-'", 0),
+    "a number too large": ({"a.jsonl": b'{"x": 1}\n' * 1200 + b'{"x": 1.5}\n'}, "--type x=float64", 0),
+    "a new key": ({"a.jsonl": b'{"x": 1}\n' * 1200 + b'{"x": 1, "y": 2}\n'}, "--type y=-", None),
+    "no JSON": ({"a.jsonl": b'{"x": 1}\noops\n'}, "--skip", 1),
+    "an integer that is none": ({"a.tar": [("a.cls", b"7"), *((f"{n}.cls", b"7") for n in range(1100)),
+                                           ("z.cls", b"07")]}, "--type cls=bytes", 0),
+    "no image": ({"p/c/1.jpg": picture(1), "p/c/2.jpg": b"404"}, "--skip", 1),
+    "kinds": ({"a.jsonl": b'{"x": 1}\n', "b.tar": [("a.txt", b"1")]}, "--kind jsonl", 0),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ADVICE)
+def test_advice_works(tmp_path, capsys, name) -> None:
+    files, advice, code = ADVICE[name]
+    source = tmp_path / "source"
+    for key, data in files.items():
+        (source / key).parent.mkdir(parents=True, exist_ok=True)
+        if isinstance(data, list):
+            tar(source / key, data)
+        else:
+            (source / key).write_bytes(data)
+    words = ["convert", str(source), str(tmp_path / "out")]
+    assert main(words) in (1, 2)
+    if name == "kinds":
+        said = capsys.readouterr().err
+        assert "--kind" in said
+        assert "kind=" not in said
+        assert main([*words, *advice.split()]) == 0
+        capsys.readouterr()
+    elif code is None:
+        said = capsys.readouterr().err
+        assert "--skip" in said
+        assert main([*words, "--skip"]) == 1
+        capsys.readouterr()
+    else:
+        follow(capsys, words, advice, code=code)
+
+
+@pytest.mark.parametrize(
+    "twice",
+    [
+        ["--type", "x=int64", "--type", "x=text"],
+        ["--split", "a=0.5,a=0.5"],
+        ["--metadata", "a=1", "--metadata", "a=2"],
+    ],
+)
+def test_an_option_given_twice(tmp_path, capsys, twice) -> None:
+    (tmp_path / "a.jsonl").write_text('{"x": 1}\n')
+    assert main(["convert", str(tmp_path / "a.jsonl"), str(tmp_path / "out"), *twice]) == 2
+    assert "given twice" in capsys.readouterr().err
