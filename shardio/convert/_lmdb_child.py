@@ -4,9 +4,9 @@ LMDB trusts the pages that it maps: a damaged file ends the process that reads i
 run as a script, by `shardio.convert._torchrecord`, and imports nothing but `lmdb`.
 
 Arguments: where the parent finds its packages, the folder, and the name of a database ("" is the nameless
-one) or nothing for the names of the databases.  Output: chunks, each a u32 size (little-endian) and so many bytes: the names; or key and value of
-each record in turn, by the numbers of the keys.  The size `END` ends it: without it the process ended early.
-Exit code 3: standard error says in one line what is damaged.
+one) or nothing for the names of the databases.  Output: chunks, each a u32 size (little-endian) and so many
+bytes: the names; or key and value of each record in turn, by the numbers of the keys.  The size `END` ends it:
+without it the process ended early.  Exit code 3: standard error says in one line what is damaged.
 """
 
 from __future__ import annotations
