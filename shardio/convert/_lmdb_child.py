@@ -5,8 +5,8 @@ run as a script, by `shardio.convert._torchrecord`, and imports nothing but `lmd
 
 Arguments: where the parent finds its packages, the folder, and the name of a database ("" is the nameless
 one) or nothing for the names of the databases.  Output: chunks, each a u32 size (little-endian) and so many
-bytes: the names; or key and value of each record in turn, by the numbers of the keys.  The size `END` ends it:
-without it the process ended early.  Exit code 3: standard error says in one line what is damaged.
+bytes: the names; or key and value of each record in turn, by the numbers of the keys.  The size `END` ends
+it: without it the process ended early.  Exit code 3: standard error says in one line what is damaged.
 """
 
 from __future__ import annotations
