@@ -136,10 +136,12 @@ def backend_of(
 
     Raises:
         ModuleNotFoundError: the package for it, or for the engine insisted on, is not installed.
-        ValueError: the URL names no bucket, or the engine cannot serve it.
+        ValueError: the URL names no bucket, fsspec knows no such protocol, or the engine cannot serve it.
     """
     chained = root.path.startswith((f"{root.protocol}://", f"{root.protocol}::"))
     kind = "other" if chained else _KINDS.get(root.protocol, "other")
+    if kind == "other":
+        _check_known(root)
     package = _PACKAGES.get(kind)
     if package is not None and importlib.util.find_spec(package) is None:
         raise ModuleNotFoundError(f"{root.protocol}:// needs {package}: pip install '{_EXTRAS[kind]}'")
@@ -161,3 +163,26 @@ def backend_of(
     if kind in {"http", "other"}:
         path = url
     return Backend(kind, url, path, merged, engine, single_writer)
+
+
+def _check_known(root: Root) -> None:
+    """Find out before the first request whether there are filesystems for a URL's protocols.
+
+    Raises:
+        ModuleNotFoundError: a package is missing.
+        ValueError: a protocol is unknown.
+    """
+    from fsspec import get_filesystem_class
+    from fsspec.registry import known_implementations, registry
+
+    for link in root.path.split("::") if "::" in root.path else [f"{root.protocol}://"]:
+        protocol, separator, _ = link.partition("://")
+        known = protocol in known_implementations or protocol in registry
+        if not known and separator:
+            msg = f"{protocol}:// is no kind of storage that is known; fsspec lists those that are"
+            raise ValueError(msg)
+        if known:
+            try:
+                get_filesystem_class(protocol)
+            except ImportError as error:
+                raise ModuleNotFoundError(f"{protocol}:// needs a package: {error}") from error

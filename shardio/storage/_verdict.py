@@ -114,6 +114,7 @@ _INSECURE = re.compile(
     re.IGNORECASE,
 )
 _NO_BUCKET = re.compile(r"NoSuchBucket|ContainerNotFound|specified (bucket|container) does not exist")
+_NO_BUCKET_CODE = re.compile(r"<Code>(NoSuchBucket|ContainerNotFound)</Code>")
 _BUSY = re.compile(r"SlowDown|reduce your request rate|Throttl|ServerBusy|RequestTimeout\b")
 _EXISTS = re.compile(r"BlobAlreadyExists|PreconditionFailed|conditionNotMet")
 _OBSTORE_STATUS = re.compile(r"status: (\d{3})\b|status code: (\d{3})\b")
@@ -236,6 +237,8 @@ def _by_class(error: BaseException) -> Diagnosis | None:
     names = {cls.__name__ for cls in type(error).__mro__}
     module = type(error).__module__
     # Stores have no folders: what is one elsewhere is no object.
+    if isinstance(error, FileNotFoundError) and _NO_BUCKET_CODE.search(str(error)):  # obstore, with the body
+        return Diagnosis(Verdict.NO_BUCKET, text, 404)
     if isinstance(error, (FileNotFoundError, IsADirectoryError)):
         return Diagnosis(Verdict.ABSENT, text)
     if isinstance(error, FileExistsError) or "AlreadyExistsError" in names:

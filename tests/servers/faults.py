@@ -109,7 +109,12 @@ class FaultServer:
             writer.close()
 
     async def _read(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Request:
-        head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
+        first = await reader.readexactly(1)
+        if first == b"\x16":
+            # The beginning of TLS, which servers of HTTP answer as anything else that is no request.
+            await _send(writer, 400, b"")
+            raise ConnectionResetError
+        head = (first + await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
         method, target, _ = head[0].split(" ")
         headers = {
             name.lower(): value.strip() for name, _, value in (h.partition(":") for h in head[1:] if h)

@@ -1,0 +1,344 @@
+"""What cannot be reached, or not be asked, says so in its own words: soon, once, and with advice.
+
+Time passes in a clock of the test; what is counted is requests, waits and connections.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import pathlib
+import re
+import socket
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+import shardio
+from shardio.cli import main
+from shardio.errors import NotFoundError, ShardioError, StorageError
+from shardio.storage import (
+    CannotListError,
+    DeniedError,
+    MissingBucketError,
+    Tuning,
+    UnknownOutcomeError,
+    connect,
+)
+from shardio.storage._remote import _proofs
+from shardio.storage._verdict import Verdict, diagnose
+from tests.servers.faults import FaultServer, Request, fault_server
+from tests.servers.gcs import options_for as gcs_options
+from tests.servers.s3 import options_for
+from tests.suites.clock import FakeClock
+
+CLIENTS = ["s3 fsspec", "s3 obstore", "http fsspec", "http obstore"]
+
+
+@pytest.fixture(scope="module")
+def running_server() -> Iterator[FaultServer]:
+    with fault_server() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    root = tmp_path_factory.mktemp("bucket") / "ds"
+    for mode in ("create", "append"):
+        with shardio.DatasetWriter(root, mode=mode) as out:
+            out.write(b"wren")
+    return root
+
+
+@pytest.fixture
+def server(running_server: FaultServer, dataset: pathlib.Path) -> FaultServer:
+    running_server.objects.clear()
+    running_server.load(dataset, "/bucket/ds")
+    running_server.plan = lambda _: None
+    running_server.buckets = None
+    running_server.log.clear()
+    _proofs.forget()
+    return running_server
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> FakeClock:
+    clock = FakeClock()
+    monkeypatch.setattr("shardio.storage._reads.Clock", lambda: clock)
+    return clock
+
+
+def place(client: str, url: str) -> dict[str, Any]:
+    """Return what `shardio.open` takes for a dataset behind this address."""
+    protocol, engine = client.split()
+    if protocol == "http":
+        return {"url": f"{url}/bucket/ds", "engine": engine}
+    return {"url": "s3://bucket/ds", "storage_options": options_for(url), "engine": engine}
+
+
+def free_address() -> str:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return f"http://127.0.0.1:{taken.getsockname()[1]}"
+
+
+LOOKS: list[Callable[..., object]] = [shardio.open, shardio.verify]
+
+
+@pytest.mark.parametrize("look", LOOKS, ids=lambda look: look.__name__)
+@pytest.mark.parametrize("client", CLIENTS)
+class TestUnreachable:
+    def test_a_port_where_nothing_listens(self, client: str, look: Any, clock: FakeClock) -> None:
+        with pytest.raises(StorageError, match=r"connection failed .*[Cc]onnect.*check the network"):
+            look(**place(client, free_address()))
+        # One call's patience, not that of each object that might have been asked for.
+        assert clock.time - 1000 <= Tuning().first_deadline
+        assert len(clock.slept) < 20
+
+    def test_a_host_of_no_such_name(self, client: str, look: Any, clock: FakeClock) -> None:
+        with pytest.raises(StorageError, match=r"connection failed .*no\.such\.host\.invalid"):
+            look(**place(client, "http://no.such.host.invalid"))
+        assert clock.time - 1000 <= Tuning().first_deadline
+
+    def test_a_server_that_says_nothing(
+        self, client: str, look: Any, clock: FakeClock, server: FaultServer, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        # What the real clock takes counts once it is as long as it would be.
+        def patience(*_: object) -> float:
+            clock.time += Tuning().stall
+            return 1.0
+
+        monkeypatch.setattr(Tuning, "patience", patience)
+        server.plan = lambda _: "never"
+        with pytest.raises(StorageError, match=r"no answer within 1 s.*check the network"):
+            look(**place(client, server.url))
+        assert len(server.log) == 1
+        assert clock.slept == []
+
+    def test_a_server_without_tls(
+        self, client: str, look: Any, clock: FakeClock, server: FaultServer
+    ) -> None:
+        with pytest.raises(StorageError, match=r"no secure connection .*https or http"):
+            look(**place(client, server.url.replace("http:", "https:")))
+        assert clock.slept == []
+
+    def test_a_refusal(self, client: str, look: Any, clock: FakeClock, server: FaultServer) -> None:
+        """The first reply settles it: no wait, and nothing is asked twice."""
+        server.plan = lambda _: "skewed"
+        with pytest.raises(StorageError, match=r"clock.*RequestTimeTooSkewed.*NTP"):
+            look(**place(client, server.url))
+        server.plan = lambda _: "expired"
+        with pytest.raises(StorageError, match=r"credentials have expired.*renew"):
+            look(**place(client, server.url))
+        server.plan = lambda _: "403"
+        with pytest.raises(StorageError, match=r"no _shardio/latest"):
+            look(**place(client, server.url))
+        assert clock.slept in ([], [0.0])
+        assert len(server.log) <= 8
+
+    def test_an_outage_of_a_server_that_answers_is_waited_for_once(
+        self, client: str, look: Any, clock: FakeClock, server: FaultServer
+    ) -> None:
+        server.plan = lambda _: "503"
+        with pytest.raises(StorageError, match=r"overloaded.*try again later"):
+            look(**place(client, server.url))
+        assert clock.time - 1000 <= Tuning().deadline
+
+    def test_nothing_there(self, client: str, look: Any, clock: FakeClock, server: FaultServer) -> None:
+        """404 is told at once, on HTTP with what was looked for."""
+        server.objects.clear()
+        given = place(client, server.url)
+        error: type[ShardioError] = CannotListError if client.startswith("http") else NotFoundError
+        with pytest.raises(error, match=r"_shardio/latest .*name the version|no shardio dataset|neither"):
+            look(**given)
+        assert clock.slept == []
+        assert len(server.log) <= 4
+
+    def test_what_may_not_be_listed_is_forbidden_when_absent(
+        self, client: str, look: Any, clock: FakeClock, server: FaultServer
+    ) -> None:
+        """S3 without s3:ListBucket, and what stands before it: the hint or a version suffices."""
+        server.plan = lambda r: "403" if r.path not in server.objects or "list-type" in r.query else None
+        given = place(client, server.url)
+        for hint in (b"2", b"1", None):
+            if hint is None:
+                del server.objects["/bucket/ds/_shardio/latest"]
+            else:
+                server.objects["/bucket/ds/_shardio/latest"] = hint
+                look(**given)
+                assert shardio.open(**given).version == 2
+            for version in (1, 2):
+                look(**given, version=version)
+                ds = shardio.open(**given, version=version)
+                assert (ds.version, len(ds)) == (version, version)
+                again = shardio.open(**given, version=version, digest=ds.digest)
+                assert list(again) == [b"wren"] * version
+        with pytest.raises(StorageError, match=r"no _shardio/latest.*name the version"):
+            look(**given)
+        assert clock.slept == []
+
+
+def test_a_manifest_that_is_listed_and_forbidden_is_no_end(server: FaultServer, clock: FakeClock) -> None:
+    """P1: who may list knows absent from forbidden: an older version is not taken for the latest."""
+    server.objects["/bucket/ds/_shardio/latest"] = b"1"
+    server.plan = lambda r: "403" if r.path.endswith("2.manifest") else None
+    for client in ("s3 fsspec", "s3 obstore"):
+        with pytest.raises(DeniedError, match=r"2\.manifest"):
+            shardio.open(**place(client, server.url))
+
+
+@pytest.mark.parametrize("engine", ["fsspec", "obstore"])
+def test_a_missing_bucket_is_named(server: FaultServer, clock: FakeClock, engine: str) -> None:
+    server.buckets = {"another"}
+    options = options_for(server.url)
+    calls: list[Callable[[], object]] = [
+        lambda: shardio.open("s3://bucket/ds", storage_options=options, engine=engine),
+        lambda: shardio.verify("s3://bucket/ds", storage_options=options, engine=engine),
+        lambda: shardio.DatasetWriter("s3://bucket/ds", storage_options=options),
+        lambda: connect("s3://bucket/ds", storage_options=options).put_new("m", b""),
+        lambda: connect("s3://bucket/ds", storage_options=options, engine=engine).open("m").read(0, 1),
+    ]
+    for call in calls:
+        with pytest.raises(MissingBucketError, match="there is no bucket 'bucket'"):
+            call()
+    assert clock.slept == []
+
+
+def test_a_missing_bucket_of_gcs_is_named(gcs_endpoint: str, clock: FakeClock) -> None:
+    for look in LOOKS:
+        with pytest.raises(MissingBucketError, match="there is no bucket 'no-such-bucket'"):
+            look("gs://no-such-bucket/ds", storage_options=gcs_options(gcs_endpoint))
+    assert clock.slept == []
+
+
+def test_a_missing_container_of_azure_is_named(azurite_endpoint: str, clock: FakeClock) -> None:
+    from tests.servers.azure import options_for as azure_options
+
+    for look in LOOKS:
+        with pytest.raises(MissingBucketError, match="there is no container 'no-such-container'"):
+            look("az://no-such-container/ds", storage_options=azure_options(azurite_endpoint))
+    assert clock.slept == []
+
+
+def test_a_profile_that_does_not_exist(clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    for look in LOOKS:
+        with pytest.raises(StorageError, match=r"config profile \(nope\).*profile"):
+            look("s3://bucket/ds", storage_options={"profile": "nope"})
+    monkeypatch.setenv("AWS_PROFILE", "neither")
+    with pytest.raises(StorageError, match=r"config profile \(neither\)"):
+        shardio.open("s3://bucket/ds")
+    with pytest.raises(StorageError, match=r"could not be made.*nonsense"):
+        shardio.open("s3://bucket/ds", storage_options={"nonsense": 1})
+    assert clock.slept == []
+
+
+def test_a_missing_package_or_protocol_is_named_before_anything_is_asked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = importlib.util.find_spec
+    for url, package in [("s3://b/x", "s3fs"), ("gs://b/x", "gcsfs"), ("az://b/x", "adlfs")]:
+        with monkeypatch.context() as patch:
+            patch.setattr(importlib.util, "find_spec", lambda n, p=package: None if n == p else found(n))
+            with pytest.raises(ModuleNotFoundError, match=rf"needs {package}: pip install"):
+                shardio.open(url)
+    monkeypatch.setitem(sys.modules, "paramiko", None)
+    monkeypatch.delitem(sys.modules, "fsspec.implementations.sftp", raising=False)
+    for look in (*LOOKS, shardio.DatasetWriter):
+        with pytest.raises(ModuleNotFoundError, match="paramiko"):
+            look("sftp://host/x")
+        for url in ("nosuch://b/x", "simplecache::nosuch://b/x"):
+            with pytest.raises(ValueError, match="nosuch:// is no kind of storage"):
+                look(url)
+
+
+LOST_SLASHES = [
+    pathlib.PurePosixPath("s3://bucket/x"),
+    "s3:/bucket/x",
+    "file:/tmp/x",
+    "memory:/x",
+    "simplecache::s3:/bucket/x",
+    "zip:/a.zip::s3:/bucket/x",
+]
+
+
+@pytest.mark.parametrize("url", LOST_SLASHES, ids=repr)
+def test_a_url_that_lost_a_slash_is_refused_everywhere(
+    url: Any, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`pathlib.Path("s3://bucket/x")` is the local path "s3:/bucket/x", which is what nobody means."""
+    monkeypatch.chdir(tmp_path)
+    with shardio.DatasetWriter("source", schema={"text": "text"}) as out:
+        out.write({"text": "wren"})
+    calls: list[Callable[[], object]] = [
+        lambda: shardio.open(url),
+        lambda: shardio.DatasetWriter(url),
+        lambda: shardio.convert_dataset(url, "target"),
+        lambda: shardio.convert_dataset("source", url),
+        lambda: shardio.verify(url),
+        lambda: shardio.commit(url, session="s", tasks=1),
+        lambda: shardio.gc(url),
+        lambda: shardio.log(url),
+        lambda: shardio.export_dataset(url, "target", kind="jsonl"),
+        lambda: shardio.export_dataset("source", url, kind="jsonl"),
+        lambda: shardio.write_dataset(url, [1], lambda item: [b"wren"]),
+        lambda: connect(url),
+    ]
+    for call in calls:
+        with pytest.raises(ValueError, match=r"one slash after \w+:"):
+            call()
+    assert main(["index", str(url)]) != 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["source"]
+    for fine in ("./s3:/bucket/x", str(tmp_path / "s3:" / "x")):
+        with shardio.DatasetWriter(fine) as out:
+            out.write(b"wren")
+
+
+# Libraries of HTTP below huggingface_hub
+
+
+class Response:
+    def __init__(self, status: int, headers: dict[str, str] | None = None) -> None:
+        self.status_code = status
+        self.headers = headers or {}
+
+
+@pytest.mark.parametrize(
+    ("status", "verdict"),
+    [(429, Verdict.BUSY), (503, Verdict.BUSY), (404, Verdict.ABSENT), (401, Verdict.DENIED)],
+)
+def test_errors_of_huggingface_hub_mean_what_their_status_says(status: int, verdict: Verdict) -> None:
+    class HfHubHTTPError(OSError):
+        def __init__(self) -> None:
+            super().__init__(f"{status} Client Error")
+            self.response = Response(status, {"Retry-After": "3"})
+
+    found = diagnose(HfHubHTTPError())
+    assert (found.verdict, found.status, found.retry_after) == (verdict, status, 3.0)
+    assert re.search(str(status), found.text)
+
+
+@pytest.mark.parametrize("module", ["httpx", "httpx2"])
+def test_a_broken_connection_of_httpx_is_one(module: str) -> None:
+    base = type("TransportError", (Exception,), {"__module__": module})
+    error = type("ReadTimeout", (base,), {"__module__": f"{module}._exceptions"})
+    assert diagnose(error("gone")).verdict is Verdict.BROKEN
+
+
+def test_hf_waits_for_a_busy_hub(server: FaultServer, clock: FakeClock) -> None:
+    """The real client of hf://, against a server that is overloaded for a while."""
+    pytest.importorskip("huggingface_hub")
+    seen: list[Request] = []
+
+    def plan(request: Request) -> str | None:
+        seen.append(request)
+        return "503" if len(seen) <= 3 else None
+
+    server.plan = plan
+    store = connect("hf://datasets/owner/name", storage_options={"endpoint": server.url, "token": False})
+    with pytest.raises(ShardioError) as caught:
+        store.get("a", max_bytes=10)
+    # In the end the fake hub knows no such dataset; what matters is that the first refusals were waited for.
+    assert not isinstance(caught.value, UnknownOutcomeError)
+    assert len(seen) > 3
+    assert clock.slept
