@@ -253,7 +253,7 @@ def test_a_missing_package_or_protocol_is_named_before_anything_is_asked(
 
 
 LOST_SLASHES = [
-    pathlib.PurePosixPath("s3://bucket/x"),
+    pathlib.Path("s3://bucket/x"),
     "s3:/bucket/x",
     "file:/tmp/x",
     "memory:/x",
