@@ -23,6 +23,7 @@ from shardio.storage._face import (
 )
 from shardio.storage._keys import TEMPORARY, url_text
 from shardio.storage._local import LocalStore
+from shardio.storage._loop import on_io_thread
 from shardio.storage._memory import MemoryStore
 from shardio.storage._remote import RemoteStore, Upload, untold, upload_of
 from shardio.storage._tuning import Tuning
@@ -52,6 +53,7 @@ __all__ = [
     "connect",
     "connect_folder",
     "make_folders",
+    "on_io_thread",
     "untold",
     "upload_of",
     "url_text",

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
-__all__ = ["current_loop", "run", "submit"]
+__all__ = ["current_loop", "on_io_thread", "run", "submit"]
 
 T = TypeVar("T")
 
@@ -25,29 +25,39 @@ def current_loop() -> asyncio.AbstractEventLoop:
     return loop
 
 
+def on_io_thread() -> bool:
+    """Return whether this is the I/O thread, in which no store can be called; a finalizer may run there."""
+    try:
+        running = asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return running is current_loop()
+
+
 def submit(work: Coroutine[Any, Any, T]) -> Callable[[], T]:
-    """Start a coroutine and return what waits for its result; an interrupt of the wait cancels it.
+    """Start a coroutine and return what waits for its result, once; an interrupt of the wait cancels it.
 
     Raises:
         RuntimeError: called from the I/O thread itself, which would wait for itself.
     """
     loop = current_loop()
-    try:
-        inside = asyncio.get_running_loop() is loop
-    except RuntimeError:
-        inside = False
-    if inside:
+    if on_io_thread():
         work.close()
         msg = "a store was called from fsspec's own I/O thread; call it from another thread"
         raise RuntimeError(msg)
-    future = asyncio.run_coroutine_threadsafe(work, loop)
+    # An error holds the frames that it passed through, and all that their callers hold.  If one of them held
+    # the error in turn, by the future, a writer would live until the collector runs, in whatever thread.
+    pending = [asyncio.run_coroutine_threadsafe(work, loop)]
 
     def wait() -> T:
+        future = pending.pop()
         try:
             return future.result()
         except BaseException:
             future.cancel()
             raise
+        finally:
+            del future
 
     return wait
 

@@ -124,7 +124,11 @@ class Retrier:
                     pause = None
             if pause is None or bad >= _BAD_REPLIES:
                 spent = self._clock.now() - begun
-                raise GaveUpError(last, attempts=attempts, seconds=spent, applied=applied) from cause
+                try:
+                    raise GaveUpError(last, attempts=attempts, seconds=spent, applied=applied) from cause
+                finally:
+                    # The error holds this frame, which must not hold the error: see `_loop.submit`.
+                    del cause
             await self._clock.sleep(pause)
 
     def _pause(self, last: Diagnosis, attempts: int, begun: float) -> float | None:

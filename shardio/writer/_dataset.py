@@ -19,7 +19,7 @@ from shardio.errors import (
 )
 from shardio.format import DEFAULT_BLOCK_BYTES, FRAME_EXTRA, BlockBuilder, Compression
 from shardio.metadata import check_split, check_task, is_random_session, random_session
-from shardio.storage import url_text
+from shardio.storage import on_io_thread, url_text
 from shardio.writer._encoding import encoder
 from shardio.writer._settings import catalog_to_write, check_mode, check_options, is_codec, settle_schema
 from shardio.writer._split import OpenSplit
@@ -258,7 +258,8 @@ class DatasetWriter:
 
     def __del__(self) -> None:
         if not self._closed:
-            self.abort()
+            # The collector may run in the I/O thread, which cannot wait for itself; `gc` removes shards then.
+            self._abandon(None, keep_shards=on_io_thread())
             message = (
                 f"the writer of {self.url} was dropped before it was closed: nothing was committed; "
                 "use it in a with block, or call close()"

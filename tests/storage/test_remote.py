@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import functools
+import gc
 import importlib.util
 import multiprocessing
 import pathlib
@@ -13,14 +15,15 @@ import re
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+import weakref
+from collections.abc import Callable, Iterator
 
 import boto3
 import numpy as np
 import pytest
 import s3fs
 
-from shardio.errors import StorageError
+from shardio.errors import NotFoundError, StorageError
 from shardio.storage import RemoteStore, Tuning, connect, untold, upload_of
 from tests.servers.faults import FaultServer, fault_server
 from tests.servers.s3 import make_bucket, options_for
@@ -156,6 +159,39 @@ assert os.waitpid(child, 0)[1] == 0
     command = [sys.executable, "-W", "ignore", "-c", script]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_errors_hold_no_callers(server: FaultServer) -> None:
+    """What a caller of the store holds is freed by reference count, also where an answer was an error.
+
+    An error holds its frames and their callers'; held by one of these in turn, it would keep a writer, its
+    files and uploads until the collector runs, perhaps in the I/O thread.
+    """
+    store = store_on(server)
+
+    class Held:
+        pass
+
+    def call(work: Callable[[], object]) -> weakref.ref[Held]:
+        held = Held()
+        with contextlib.suppress(StorageError, NotFoundError):
+            work()
+        return weakref.ref(held)
+
+    calls: list[Callable[[], object]] = [
+        lambda: store.get("absent", max_bytes=9),
+        lambda: store.get_range("absent", 0, 9),
+        lambda: store.head("absent"),
+        lambda: store.open("absent", size=9).read(0, 9),
+        lambda: store.put_new("a", b"again"),
+    ]
+    gc.collect()
+    gc.disable()
+    try:
+        kept = [number for number, work in enumerate(calls) if call(work)() is not None]
+    finally:
+        gc.enable()
+    assert kept == []
 
 
 def test_importing_does_nothing(tmp_path: pathlib.Path) -> None:
