@@ -10,6 +10,7 @@ from shardio.errors import (
     NotFoundError,
     StaleIndexError,
     StorageError,
+    UnsafeNameError,
     UnsupportedVersionError,
 )
 from shardio.format import DEFAULT_LIMITS
@@ -26,7 +27,10 @@ if TYPE_CHECKING:
     from shardio.reader import ReadOptions, Source
     from shardio.storage import DataFile, Store
 
-__all__ = ["check_alone", "check_listed"]
+__all__ = ["WRONG", "check_alone", "check_listed"]
+
+# What is wrong with the data, as against what could not be read: a name that leads away is damage, too.
+WRONG = (FormatError, StaleIndexError, UnsafeNameError)
 
 
 def check_listed(survey: Survey, source: Source, root: Store, number: int, entry: ShardEntry) -> None:
@@ -63,7 +67,7 @@ def _open_listed_index(
         survey.note("missing", error)
     except UnsupportedVersionError as error:
         survey.note(UNREADABLE, error, shard=entry.key)
-    except (FormatError, StaleIndexError, ShortReadError) as error:
+    except (*WRONG, ShortReadError) as error:
         survey.note("index", error, shard=entry.key)
     except StorageError as error:
         survey.note(UNREADABLE, error, shard=entry.key)
@@ -78,7 +82,7 @@ def _check_deletions(survey: Survey, root: Store, entry: ShardEntry, limits: Lim
         parse_deletions(root.get(entry.deletion_key, max_bytes=limits.manifest), entry, url=url)
     except NotFoundError as error:
         survey.note("missing", error, url=url, shard=entry.key)
-    except FormatError as error:
+    except WRONG as error:
         survey.note("deletions", error, url=url, shard=entry.key)
     except StorageError as error:
         survey.note(UNREADABLE, error, url=url, shard=entry.key)

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from shardio.catalog import Catalog, Version
 from shardio.errors import FormatError, NotFoundError, UnsupportedVersionError
 from shardio.format import DEFAULT_LIMITS
 from shardio.maintenance._findings import Survey, VerifyReport
-from shardio.maintenance._shards import check_alone, check_listed
+from shardio.maintenance._shards import WRONG, check_alone, check_listed
 from shardio.metadata import ShardTable, manifest_key
 from shardio.reader import ReadOptions, Source, is_shard, root_stores
 from shardio.storage import connect, url_text
@@ -84,7 +86,7 @@ def verify(
         alone = is_shard(name, version=version, storage_options=storage_options, engine=engine)
     except UnsupportedVersionError:
         raise
-    except FormatError:
+    except WRONG:
         alone = False  # the latest manifest of a dataset is damaged; what is wrong is found again below
     if not alone:
         store = connect(name, storage_options=storage_options, engine=engine)
@@ -104,7 +106,7 @@ def _verify_dataset(
         version = catalog.load(pin[0], digest=pin[1])
     except UnsupportedVersionError:
         raise
-    except FormatError as error:
+    except WRONG as error:
         survey.note("manifest", error)
         return VerifyReport(url=store.url, findings=tuple(survey.findings))
     names = [total.name for total in version.manifest.splits]
@@ -147,7 +149,7 @@ def _check_parents(survey: Survey, catalog: Catalog, version: Version) -> None:
             what = "the manifest of an earlier version is gone, and manifests are never deleted"
             survey.note("missing", NotFoundError(what, url=url, advice="restore it from a copy"))
             child = None
-        except FormatError as error:
+        except WRONG as error:
             survey.note("manifest", error, url=url)
             child = None
         else:
@@ -167,15 +169,18 @@ def _read_table(survey: Survey, catalog: Catalog, version: Version) -> ShardTabl
     """Return the shards of all lists that can be read."""
     try:
         return catalog.table(version)
-    except FormatError as error:
+    except WRONG as error:
         whole = error
     tables = []
     before = len(survey.findings)
     for ref in version.manifest.lists:
         try:
             tables.append(catalog.shards_of(ref))
-        except FormatError as error:
+        except WRONG as error:
             survey.note("list", error, url=catalog.store.url_of(ref.key))
     if len(survey.findings) == before:
         survey.note("list", whole)
-    return ShardTable.concatenate(tables)
+    table = ShardTable.concatenate(tables)
+    # Nobody knows where shards lie whose data root no manifest names; that they do is among the findings.
+    known = np.isin(table.root, [0, *version.manifest.roots])
+    return table if known.all() else table.take(np.flatnonzero(known))
