@@ -15,11 +15,9 @@ import numpy as np
 from shardio.catalog import Catalog, StoredLists, Version, publish
 from shardio.errors import SchemaError
 from shardio.metadata import (
-    ListRef,
     Manifest,
     ShardTable,
     is_random_session,
-    seal_list,
 )
 
 if TYPE_CHECKING:
@@ -28,8 +26,6 @@ if TYPE_CHECKING:
     from shardio.metadata import Schema, ShardEntry
 
 __all__ = ["Addition", "Change", "commit_shards", "known_shards"]
-
-_LIST_SHARDS = 50_000
 
 
 @dataclass(frozen=True)
@@ -124,7 +120,7 @@ class _Builder:
             if replaced:
                 kept = [replace(entry, schema=schema) if entry.adopted else entry for entry in kept]
             table = ShardTable.of(kept)
-            lists = self._lists(table)
+            lists = self.lists.extend(self._catalog, (), table, merge=False)
         added = ShardTable.of(fresh)
         whole = ShardTable.concatenate([table, added])
         return Manifest(
@@ -138,7 +134,7 @@ class _Builder:
             schemas=schemas,
             metadata={**(old.metadata if old is not None else {}), **self._change.metadata},
             roots={number: url for number, url in roots.items() if number in set(whole.root.tolist())},
-            lists=(*lists, *self._lists(added)),
+            lists=self.lists.extend(self._catalog, lists, added, merge=not changed),
             splits=tuple(total for _, total in sorted(whole.totals().items())),
             expiry=replace(old.expiry, doomed_keys=()) if old is not None else Manifest.expiry,
             deletions=any(whole.deletion_key),
@@ -166,11 +162,3 @@ class _Builder:
         if wanted is None or (old is not None and any(total.rows for total in old.splits)):
             return (), 0
         return (wanted,), 1
-
-    def _lists(self, table: ShardTable) -> tuple[ListRef, ...]:
-        """Store lists of shards, once for each content."""
-        refs = []
-        for first in range(0, len(table), _LIST_SHARDS):
-            part = table.take(np.arange(first, min(first + _LIST_SHARDS, len(table))))
-            refs.append(self.lists.put(*seal_list(part), len(part)))
-        return tuple(refs)

@@ -1,5 +1,9 @@
 """Lists of shards on their way into a version: each content is stored once, under a name of its own.
 
+An append merges the small lists at the end with its own, so that their sizes fall by more than `_RATIO` from
+each to the next: their number grows with the logarithm of the number of shards, and a shard is written again
+a few dozen times at most.
+
 A list is nobody's until a manifest names it, so garbage collection may doom it at any time before; then it is
 stored again under another name, and the doomed name is never committed.
 """
@@ -9,16 +13,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from shardio.errors import StorageError
-from shardio.metadata import ListRef, list_key, random_id
+from shardio.metadata import ListRef, ShardTable, list_key, random_id, seal_list
 from shardio.storage import NotDurableError, UnknownOutcomeError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Sequence
 
+    from shardio.catalog._catalog import Catalog
     from shardio.storage import Store
 
-__all__ = ["StoredLists"]
+__all__ = ["LIST_SHARDS", "StoredLists"]
 
+LIST_SHARDS = 50_000  # in one list at most
+_LIST_BYTES = 16 << 20  # and so many bytes, well below the limit
+_RATIO = 8
 _MAX_PUTS = 5
 
 
@@ -44,6 +52,45 @@ class StoredLists:
             self._put_new(key, data)
             self._refs[sha256] = ListRef(key, len(data), sha256, shards)
         return self._refs[sha256]
+
+    def extend(
+        self, catalog: Catalog, refs: Sequence[ListRef], table: ShardTable, *, merge: bool
+    ) -> tuple[ListRef, ...]:
+        """Store the lists of a version that has more shards than those of `refs`, and return all of them.
+
+        Args:
+            catalog: of the dataset; lists that are merged are read.
+            refs: the lists of the version that this one follows, in order.
+            table: the shards that come behind theirs.
+            merge: small lists at the end may be merged with the new one.
+
+        Raises:
+            FormatError: a list to be merged is damaged.
+            StorageError: the environment failed.
+        """
+        kept = list(refs)
+        tail: list[ListRef] = []
+        count, size = len(table), 0
+        while merge and kept and kept[-1].shards <= _RATIO * count:
+            count, size = count + kept[-1].shards, size + kept[-1].size
+            if count > LIST_SHARDS or size > _LIST_BYTES:
+                break
+            tail.insert(0, kept.pop())
+        if tail:
+            table = ShardTable.concatenate([*catalog.concurrently(catalog.shards_of, tail), table])
+        stored: list[ListRef] = []
+        for first in range(0, len(table), LIST_SHARDS):
+            stored += self._put_parts(table.take(range(first, min(first + LIST_SHARDS, len(table)))))
+        return (*kept, *stored)
+
+    def _put_parts(self, table: ShardTable) -> list[ListRef]:
+        """Store some shards as one list, or as several where long names make it too large."""
+        data, sha256 = seal_list(table)
+        half = len(table) // 2
+        if len(data) <= _LIST_BYTES or not half:
+            return [self.put(data, sha256, len(table))]
+        parts = (table.take(range(half)), table.take(range(half, len(table))))
+        return [ref for part in parts for ref in self._put_parts(part)]
 
     def forget(self, doomed: Collection[str]) -> None:
         """Give up the lists among some keys that garbage collection has doomed."""

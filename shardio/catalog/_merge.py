@@ -1,7 +1,7 @@
 """From the receipts of a session's tasks to the manifest of the next version.
 
-An append keeps the lists of the version that it follows and adds one; an overwrite drops them.  The manifest
-is built again after each lost race, the list of the new shards is stored once.
+An append keeps the lists of the version that it follows and adds one, merged with small ones at the end; an
+overwrite drops them.  The manifest is built again after each lost race.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from shardio.metadata import (
     ShardTable,
     SplitTotals,
     is_random_session,
-    seal_list,
     session_digest,
 )
 
@@ -52,7 +51,7 @@ class _Merge:
         self.schema = _one_schema(self.receipts, self.catalog.store.url)
         self.metadata = {key: value for receipt in self.receipts for key, value in receipt.metadata.items()}
         self.lists = StoredLists(self.catalog.store)
-        self._sealed: dict[int, tuple[bytes, bytes]] = {}
+        self._races = 0
 
     def __call__(self, base: Version | None) -> Manifest | Version:
         merged = base.manifest.session(self.session) if base else None
@@ -70,11 +69,14 @@ class _Merge:
         old = base.manifest if base else None
         keep = old is not None and self.mode == "append"
         schemas, number = self._schemas(old if keep else None)
-        lists = old.lists if old is not None and keep else ()
+        lists: tuple[ListRef, ...] = old.lists if old is not None and keep else ()
         rows = {name: total.rows for name, total in self.table.totals().items()}
         session = MergedSession(
             self.session, self.sha256, len(self.receipts), (base.number if base else 0) + 1, rows
         )
+        # Who lost a race only adds its own list, which is stored once; whoever comes next merges.
+        lists = self.lists.extend(self.catalog, lists, self.table.with_schema(number), merge=self._races == 0)
+        self._races += 1
         metadata = {**(old.metadata if old is not None and keep else {}), **self.metadata}
         return Manifest(
             dataset_uuid=old.dataset_uuid if old is not None else uuid.uuid4().bytes,
@@ -91,7 +93,7 @@ class _Merge:
             schemas=schemas,
             metadata=metadata,
             roots=old.roots if old is not None and keep else {},
-            lists=(*lists, *self._list(number)),
+            lists=lists,
             splits=tuple(_add_totals(old if keep else None, self.table)),
             expiry=replace(old.expiry, doomed_keys=()) if old is not None else Manifest.expiry,
             deletions=old is not None and keep and old.deletions,
@@ -142,14 +144,6 @@ class _Merge:
                 "the dataset has no schema and the new records have one", url=self.catalog.store.url
             )
         return (*old, self.schema), len(old) + 1
-
-    def _list(self, schema: int) -> tuple[ListRef, ...]:
-        """Store the list of the new shards, once for each number that their schema may get."""
-        if not len(self.table):
-            return ()
-        if schema not in self._sealed:
-            self._sealed[schema] = seal_list(self.table.with_schema(schema))
-        return (self.lists.put(*self._sealed[schema], len(self.table)),)
 
 
 def _one_schema(receipts: Sequence[Receipt], url: str) -> Schema | None:

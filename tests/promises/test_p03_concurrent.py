@@ -157,6 +157,7 @@ class Datasets(RuleBasedStateMachine):
     def begin(self) -> None:
         self.url = fresh("memory", Path())
         self.versions: list[dict[str, list[bytes]]] = []
+        self.opened: list[shardio.DatasetWriter] = []
         self.expired: set[int] = set()
         self.sessions: dict[str, dict[str, list[bytes]]] = {}
 
@@ -167,10 +168,15 @@ class Datasets(RuleBasedStateMachine):
                 shardio.DatasetWriter(self.url, mode=mode)
             return None
         out = shardio.DatasetWriter(self.url, mode=mode, block_bytes=20, shard_bytes=30)
+        self.opened.append(out)
         for split, values in records.items():
             for value in values:
                 out.write(value, split)
         return out, mode, len(self.versions), records
+
+    def teardown(self) -> None:
+        for out in getattr(self, "opened", ()):
+            out.abort()
 
     @rule(writer=consumes(writers))
     def commits(self, writer):

@@ -190,11 +190,16 @@ def test_a_manifest_under_anothers_name(victim):
 
 
 def test_a_version_that_was_lost_is_noticed_where_its_digest_is_pinned(tmp_path):
-    """The newest manifest gone is an older dataset; who must know, pins."""
+    """The newest manifest gone is noticed by the hint; with the hint gone too it is an older dataset, and
+    who must know, pins.
+    """
     url = copied(GOLDEN / "none", "local", tmp_path)
     digest = shardio.open(url, "all").digest
     case = Victim(url, [])
     case.put(case.of_kind(".manifest")[1], None)
+    with pytest.raises(ShardioError, match="the manifest of version 2 is gone"):
+        shardio.open(url, "all")
+    case.put("_shardio/latest", None)
     assert shardio.open(url, "all").version == 1
     with pytest.raises(ShardioError, match="not the one that digest= pins"):
         shardio.open(url, "all", digest=digest)
