@@ -22,7 +22,10 @@ TEMPORARY = ".shardio-tmp-"
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
 # What pathlib makes of a URL: `str(Path("s3://bucket/x"))` is "s3:/bucket/x".
 _COLLAPSED = re.compile(r"(?:[A-Za-z][A-Za-z0-9+.-]+(?:://?[^:]*)?::)*([A-Za-z][A-Za-z0-9+.-]+):/(?!/)")
-_CHAIN = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)(?:://[^:]*)?::[A-Za-z][A-Za-z0-9+.-]+(?:://|::)")
+# Only what leads to another URL is a chain: keys may hold "::".
+_CHAIN = re.compile(
+    r"([A-Za-z][A-Za-z0-9+.-]+)(?:://[^:]*)?(?:::[A-Za-z][A-Za-z0-9+.-]+(?:://[^:]*)?)*::[A-Za-z][A-Za-z0-9+.-]+://"
+)
 
 
 class Root(NamedTuple):

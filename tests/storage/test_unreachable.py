@@ -25,6 +25,7 @@ from shardio.storage import (
     Tuning,
     UnknownOutcomeError,
     connect,
+    connect_folder,
 )
 from shardio.storage._remote import _proofs
 from shardio.storage._verdict import Verdict, diagnose
@@ -342,3 +343,19 @@ def test_hf_waits_for_a_busy_hub(server: FaultServer, clock: FakeClock) -> None:
     assert not isinstance(caught.value, UnknownOutcomeError)
     assert len(seen) > 3
     assert clock.slept
+
+
+def test_colons_in_a_bucket_are_no_chain(server: FaultServer) -> None:
+    """Filesystems are joined by "::" in fsspec; in a key it means nothing."""
+    options = options_for(server.url)
+    for url in ("s3://bucket/a::b::c", "s3://bucket/a::s3", "s3://bucket/simplecache::b::file"):
+        with shardio.DatasetWriter(url, storage_options=options) as out:
+            out.write(b"wren")
+        assert list(shardio.open(url, storage_options=options, engine="fsspec")) == [b"wren"]
+        assert any(path.startswith(f"/bucket/{url[12:]}/data/") for path in server.objects)
+    store = connect("s3://bucket/data", storage_options=options)
+    store.put_new("x::y::z.tfrecord", b"1")
+    folder, key = connect_folder("s3://bucket/data/x::y::z.tfrecord", storage_options=options)
+    assert folder.get(key, max_bytes=1) == b"1"
+    for chain in ("simplecache::s3://bucket/x", "zip://a.zip::simplecache::s3://bucket/x.zip"):
+        assert connect(chain).url.startswith(chain[:8])
