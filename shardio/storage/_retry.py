@@ -127,8 +127,9 @@ class Retrier:
                 try:
                     raise GaveUpError(last, attempts=attempts, seconds=spent, applied=applied) from cause
                 finally:
-                    # The error holds this frame, which must not hold the error: see `_loop.submit`.
-                    del cause
+                    # The error holds this frame, which must not hold the error, nor the limit, whose task ends
+                    # with the error: see `_loop.submit`.
+                    del cause, limit
             await self._clock.sleep(pause)
 
     def _pause(self, last: Diagnosis, attempts: int, begun: float) -> float | None:
