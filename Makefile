@@ -124,7 +124,7 @@ docs: $(BUILD)/docs/.stamp $(BUILD)/typing/shardio_indexer  ## build the documen
 
 $(BUILD)/docs/.stamp: pyproject.toml constraints.txt
 	@echo "installing what the documentation needs into $(BUILD)/docs"
-	@.ci/install $(BUILD)/docs -c constraints.txt mkdocs-material 'mkdocstrings[python]'
+	@.ci/install $(BUILD)/docs -c constraints.txt mkdocs-material 'mkdocstrings[python]' ruff
 	@touch $@
 
 wheel: env  ## build the source distribution and a wheel into dist/

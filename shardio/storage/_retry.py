@@ -127,8 +127,8 @@ class Retrier:
                 try:
                     raise GaveUpError(last, attempts=attempts, seconds=spent, applied=applied) from cause
                 finally:
-                    # The error holds this frame, which must not hold the error, nor the limit, whose task ends
-                    # with the error: see `_loop.submit`.
+                    # The error holds this frame, which must hold neither it nor the limit, whose task has
+                    # it, too: see `_loop.submit`.
                     del cause, limit
             await self._clock.sleep(pause)
 
