@@ -78,7 +78,7 @@ def gc(
 
     Raises:
         ValueError: a version or session that cannot be given up.
-        CommitConflictError: somebody committed meanwhile; nothing was removed, call it again.
+        StorageError: the environment failed; call it again, and it deletes the rest.
     """
     catalog = Catalog(connect(url, storage_options=storage_options))
     return collect_garbage(catalog, expire=expire, keep=keep, abandon=abandon, dry_run=dry_run)

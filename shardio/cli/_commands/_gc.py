@@ -37,7 +37,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _run(arguments: argparse.Namespace, screen: Screen) -> int:
     import shardio
-    from shardio.storage import connect, untold, upload_of
+    from shardio.storage import upload_of
 
     report = shardio.gc(
         arguments.url,
@@ -47,7 +47,8 @@ def _run(arguments: argparse.Namespace, screen: Screen) -> int:
         dry_run=not arguments.yes,
         storage_options=storage_options(arguments),
     )
-    note = untold(connect(arguments.url, storage_options=storage_options(arguments)))
+    note = "; ".join(report.untold) or None
+    removed = [upload for info in report.uploads if (upload := upload_of(info)) is not None]
     uploads = [upload for info in report.temporaries if (upload := upload_of(info)) is not None]
     files = [info for info in report.temporaries if upload_of(info) is None]
     if screen.json:
@@ -62,11 +63,15 @@ def _run(arguments: argparse.Namespace, screen: Screen) -> int:
                 "unclaimed": report.unclaimed,
                 "temporaries": [{"key": info.key, "bytes": info.size} for info in files],
                 "uploads": [upload._asdict() for upload in uploads],
+                "doomed_uploads": [upload._asdict() for upload in removed],
                 "untold": note,
             }
         )
     else:
         _print(screen, report)
+        for upload in removed:
+            done = "would remove" if report.dry_run else "removed"
+            screen.line(f"{done} an unfinished upload  {upload.key}  (begun {upload.begun or '?'})")
         _print_left(screen, files, uploads, note)
         _print_end(screen, report)
     return CLEAN
@@ -88,7 +93,7 @@ def _print_left(screen: Screen, files: list[ObjectInfo], uploads: list[Upload], 
         left = sum(info.size for info in files)
         screen.line(f"left by interrupted writes: {plural(len(files), 'temporary file')}, {size(left)}")
     if uploads:
-        screen.line("uploads that were not finished, under way or broken off (gc leaves them):")
+        screen.line("uploads that were not finished, under way or broken off (--abandon their session):")
         screen.table([(f"  {one.key}", f"begun {one.begun or '?'}", one.id) for one in uploads])
     if note is not None:
         screen.line(note)
