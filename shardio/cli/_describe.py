@@ -80,9 +80,8 @@ def shard_facts(url: str, options: Mapping[str, Any] | None, engine: str | None)
     with store.open(key) as data:
         facts = {"kind": "shard", "url": data.url, "stored_bytes": data.size}
         try:
-            with store.open(usual_index_key(key), stable=True) as index:
-                view = index.map()
-                head = parse_head(index.read(0, index.size) if view is None else view, url=index.url)
+            with store.open(usual_index_key(key)) as index:
+                head = parse_head(index.read(0, index.size), url=index.url)
         except NotFoundError:
             compression = sniff_compression(bytes(data.read(0, min(12, data.size))))
             return {

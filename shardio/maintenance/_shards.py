@@ -113,7 +113,7 @@ def check_alone(survey: Survey, url: str, options: ReadOptions) -> VerifyReport:
             files.enter_context(data)
             survey.total_bytes = data.size
         try:
-            index = files.enter_context(store.open(usual_index_key(key), stable=True))
+            index = files.enter_context(store.open(usual_index_key(key)))
             head = _read_head(index, limits)
         except NotFoundError:
             indexed = False
@@ -149,4 +149,4 @@ def _read_head(index: DataFile, limits: Limits) -> IndexHead:
             expected=f"at most {limits.index} bytes",
             found=index.size,
         )
-    return parse_head(index.map() or index.read(0, index.size), url=index.url, limits=limits)
+    return parse_head(index.read(0, index.size), url=index.url, limits=limits)

@@ -24,13 +24,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
+    from shardio.format import Limits
     from shardio.maintenance._findings import VerifyProgress
     from shardio.storage import Store
 
 __all__ = ["verify"]
 
 
-def verify(
+def verify(  # noqa: PLR0913 - the options are the public contract
     url: str | Path,
     *,
     split: str | None = None,
@@ -40,6 +41,7 @@ def verify(
     engine: str | None = None,
     allow_roots: Mapping[str, Mapping[str, Any]] | None = None,
     progress: Callable[[VerifyProgress], None] | None = None,
+    limits: Limits | None = None,
 ) -> VerifyReport:
     """Check a version of a dataset, or a single shard, and list everything that is wrong.
 
@@ -55,6 +57,7 @@ def verify(
         engine: None for the best at hand, "fsspec" or "obstore".
         allow_roots: roots of adopted shards that may be read, each with its storage options.
         progress: called with a `VerifyProgress` every few megabytes.
+        limits: upper bounds for sizes that files claim, a `Limits`; None for those of the format.
 
     Returns:
         The report; damage is in it and is not raised.
@@ -79,11 +82,13 @@ def verify(
         storage_options=dict(storage_options) if storage_options else None,
         engine=engine,
         allow_roots={root: dict(given or {}) for root, given in (allow_roots or {}).items()},
+        limits=limits,
+        mmap=False,  # a bad sector would end a process that has the file mapped, and is a finding
     )
     name = url_text(url)
     survey = Survey(progress)
     try:
-        alone = is_shard(name, version=version, storage_options=storage_options, engine=engine)
+        alone = is_shard(name, version=version, storage_options=storage_options, engine=engine, limits=limits)
     except UnsupportedVersionError:
         raise
     except WRONG:

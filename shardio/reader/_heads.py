@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from shardio.errors import FormatError, NotFoundError, StaleIndexError
 from shardio.metadata import parse_head
-from shardio.reader._mapping import cut_short
+from shardio.reader._mapping import check_index_file, cut_short
 from shardio.storage import ShortReadError
 
 if TYPE_CHECKING:
@@ -43,18 +43,28 @@ class OpenIndex(NamedTuple):
 
 
 def begin_head(
-    store: Store, entry: ShardEntry, cache: BlockCache | None, limits: Limits, stats: ReadStats
+    store: Store,
+    entry: ShardEntry,
+    cache: BlockCache | None,
+    limits: Limits,
+    stats: ReadStats,
+    *,
+    mapped: bool = True,
 ) -> Callable[[], OpenIndex]:
     """Send the one request for the head of an index; return what waits for it and checks it.
 
     The list of shards knows the head's length and SHA-256, so one request is enough, and the cache may hold
     it.  What does not match was perhaps hurt on its way, and is fetched once more.
 
+    The index of a shard of our own lies under a name that is never written again, and may be mapped.  Beside
+    an adopted shard anybody may write; a map of a file that is cut ends the process.
+
     Raises:
         NotFoundError, FormatError, StaleIndexError, StorageError: with the address of the index.
     """
+    stable = mapped and not entry.adopted
     try:
-        index = store.open(entry.usual_index_key, stable=True)
+        index = store.open(entry.usual_index_key, stable=stable)
     except NotFoundError as error:
         return functools.partial(_refuse, store, entry, error)
     view = index.map()
@@ -84,10 +94,12 @@ def begin_head(
         except (FormatError, StaleIndexError):
             stats.refetched += 1
             # Opened anew: the wrong reply may have told the size and stamp of something else.
-            index = store.open(entry.usual_index_key, stable=True)
+            index = store.open(entry.usual_index_key, stable=stable)
             wait = index.begin_read([0], [length])
             data = received()
             opened = _opened(index, data, entry, limits)
+        if store.is_local:
+            check_index_file(index, opened.head)
         if cache is not None:
             cache.put(name, data)
         return opened

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from shardio.catalog import Catalog
 from shardio.errors import NotFoundError, UnsafeNameError
+from shardio.format import DEFAULT_LIMITS, Limits
 from shardio.metadata import manifest_key
 from shardio.storage import CannotListError, DeniedError, connect, connect_folder, url_text
 
@@ -23,6 +24,7 @@ def is_shard(
     version: int | None = None,
     storage_options: Mapping[str, Any] | None = None,
     engine: str | None = None,
+    limits: Limits | None = None,
 ) -> bool:
     """Tell whether a URL leads to one shard and not to a dataset.
 
@@ -30,7 +32,7 @@ def is_shard(
         url: of either.
         version: of a dataset; found by it where nothing can be listed and no hint tells the latest.
         storage_options: as in fsspec.
-        engine: as `shardio.open`.
+        engine, limits: as `shardio.open`.
 
     Raises:
         NotFoundError: it leads to neither.
@@ -44,7 +46,7 @@ def is_shard(
         return True
     store = connect(name, storage_options=storage_options, engine=engine)
     try:
-        if Catalog(store).latest() is not None:
+        if Catalog(store, limits=limits or DEFAULT_LIMITS).latest() is not None:
             return False
     except (CannotListError, DeniedError):
         # No hint tells of a dataset, and no listing can. What is forbidden may as well be absent; then the

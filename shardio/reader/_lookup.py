@@ -49,24 +49,42 @@ def lookup(pool: ShardPool, stops: NDArray[np.int64], positions: NDArray[np.int6
     cuts = np.flatnonzero(np.diff(shards)) + 1
     edges = [0, *cuts.tolist(), len(ordered)]
     parts = [(int(shards[a]), ordered[a:b]) for a, b in itertools.pairwise(edges) if a < b]
-    pool.prepare(number for number, _ in parts)
     payloads: list[bytes] = []
-    waiting: list[Callable[[], list[bytes]]] = []
-    blocks = size = 0
-    for number, own in parts:
-        live = own - (int(stops[number - 1]) if number else 0)
-        for count, decoded, finish in _begin_rows(pool.get(number), physical_rows(pool, number, live)):
-            waiting.append(finish)
-            blocks += count
-            size += decoded
-            if blocks >= _MOST_BLOCKS or size >= _MOST_BYTES:
-                payloads += [payload for done in waiting for payload in done()]
-                waiting, blocks, size = [], 0, 0
-    payloads += [payload for done in waiting for payload in done()]
+    together = pool.capacity
+    for first in range(0, len(parts), together):
+        _read_parts(pool, stops, parts[first : first + together], payloads)
     out: list[bytes] = [b""] * len(payloads)
     for place, payload in zip(order.tolist(), payloads, strict=True):
         out[place] = payload
     return out
+
+
+def _read_parts(
+    pool: ShardPool, stops: NDArray[np.int64], parts: list[tuple[int, NDArray[np.int64]]], out: list[bytes]
+) -> None:
+    """Add the payloads of ascending positions to `out`; a part is the number of a shard and its positions."""
+    pool.prepare(number for number, _ in parts)
+    waiting: list[Callable[[], list[bytes]]] = []
+    blocks = size = 0
+
+    def finish_all() -> None:
+        nonlocal blocks, size
+        blocks = size = 0
+        for finish in waiting:
+            out.extend(finish())
+        waiting.clear()
+
+    for number, own in parts:
+        live = own - (int(stops[number - 1]) if number else 0)
+        # A local disk does its work at the end, so waiting for others only holds descriptors.
+        alone = pool.is_local(number)
+        for count, decoded, finish in _begin_rows(pool.get(number), physical_rows(pool, number, live)):
+            waiting.append(finish)
+            blocks += count
+            size += decoded
+            if alone or blocks >= _MOST_BLOCKS or size >= _MOST_BYTES:
+                finish_all()
+    finish_all()
 
 
 def place_together(pool: ShardPool, stops: NDArray[np.int64], positions: NDArray[np.int64]) -> Placed | None:

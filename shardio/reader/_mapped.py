@@ -5,13 +5,12 @@ Promise: the same as `OpenShard`'s; what is not as its index says is left to it,
 
 from __future__ import annotations
 
-import mmap
-import sys
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from shardio import kernels
+from shardio.storage import advise_need
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -21,9 +20,6 @@ if TYPE_CHECKING:
     from shardio.reader._stats import ReadStats
 
 __all__ = ["MappedRuns"]
-
-# MADV_POPULATE_READ of Linux 5.14, which Python 3.11 has no name for.
-_POPULATE = 22 if sys.platform == "linux" else None
 
 
 class MappedRuns:
@@ -49,7 +45,7 @@ class MappedRuns:
         stats: ReadStats,
     ) -> None:
         self._data = data
-        self._map = data.obj if isinstance(data, memoryview) else None
+        self._populates = isinstance(data, memoryview)
         self._frame_stop = frame_stop
         self._seen = seen
         self._stats = stats
@@ -80,11 +76,7 @@ class MappedRuns:
 
     def _populate(self, first: int, stop: int) -> None:
         """Ask for all pages of a run by one call: met one by one, each sixteen cost a fault of their own."""
-        if _POPULATE is None or not isinstance(self._map, mmap.mmap):
-            return
-        start = int(self._bases[first]) & -mmap.PAGESIZE
-        try:
-            self._map.madvise(_POPULATE, start, int(self._bases[stop - 1] + self._sizes[stop - 1]) - start)
-        except OSError:
+        if self._populates:
+            end = int(self._bases[stop - 1] + self._sizes[stop - 1])
             # An older kernel, or a file system that cannot: pages come by faults, as ever.
-            self._map = None
+            self._populates = advise_need(memoryview(self._data), int(self._bases[first]), end)

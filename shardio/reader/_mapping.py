@@ -27,18 +27,28 @@ def map_frames(index: DataFile, head: IndexHead) -> NDArray[np.uint32] | None:
     view = index.map()
     if view is None:
         return None
-    if len(view) != head.index_bytes:
+    check_index_file(index, head)
+    if head.rows == 0:
+        return np.empty(0, np.uint32)
+    return np.frombuffer(view, "<u4", head.rows, head.frame_stop_offset).view(np.uint32)
+
+
+def check_index_file(index: DataFile, head: IndexHead) -> None:
+    """Compare size and end of a local index with what its header says.
+
+    Raises:
+        FormatError: one of them is another.
+    """
+    if index.size != head.index_bytes:
         raise FormatError(
             "an index has another size than its header says",
             url=index.url,
             expected=f"{head.index_bytes} bytes",
-            found=f"{len(view)} bytes",
+            found=f"{index.size} bytes",
             advice="index the shard again, or restore the index from a copy",
         )
-    check_index_end(head, view[head.frame_stop_offset + 4 * head.rows :], url=index.url)
-    if head.rows == 0:
-        return np.empty(0, np.uint32)
-    return np.frombuffer(view, "<u4", head.rows, head.frame_stop_offset).view(np.uint32)
+    end = index.read(head.frame_stop_offset + 4 * head.rows, head.index_bytes)
+    check_index_end(head, end, url=index.url)
 
 
 def frame_parts(

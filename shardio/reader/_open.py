@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from shardio.codecs import RecordCodec
+    from shardio.format import Limits
     from shardio.storage import CacheOptions
 
 __all__ = ["open"]
@@ -33,6 +34,8 @@ def open(  # noqa: A001, PLR0913 - the name and the options are the public contr
     verify: bool = True,
     on_error: str = "raise",
     allow_roots: Mapping[str, Mapping[str, Any]] | None = None,
+    mmap: bool = True,
+    limits: Limits | None = None,
 ) -> DatasetReader:
     """Open a split of a dataset; reads its manifest and its lists of shards, nothing else.
 
@@ -51,6 +54,10 @@ def open(  # noqa: A001, PLR0913 - the name and the options are the public contr
         on_error: what iteration and streams do about damage: "raise", "skip" (counted in `stats`), or
             "quarantine" (skip, and write what, where and why to a file). Lookups always raise.
         allow_roots: roots of adopted shards that may be read, each with its storage options.
+        mmap: look into local shards that shardio wrote as mapped memory, the fastest way. False reads them
+            instead, for files that somebody may cut or overwrite in place while they are read: that ends a
+            process which has them mapped (SIGBUS). Adopted shards are always read.
+        limits: upper bounds for sizes that files claim, a `Limits`; None for those of the format.
 
     Raises:
         NotFoundError: there is no dataset, or no such version.
@@ -77,5 +84,7 @@ def open(  # noqa: A001, PLR0913 - the name and the options are the public contr
         verify=verify,
         on_error=on_error,
         allow_roots={root: dict(given or {}) for root, given in (allow_roots or {}).items()},
+        mmap=mmap,
+        limits=limits,
     )
     return DatasetReader(DatasetSource.resolve(url_text(url), split, options, version=version, digest=digest))

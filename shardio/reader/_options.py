@@ -32,6 +32,7 @@ class ReadOptions:
         allow_roots: storage options by URL of the roots of adopted shards that may be read.
         limits: upper bounds; None for the format's.
         max_open_shards: how many shards are kept open.
+        mmap: look into local shards of our own as mapped memory; without, they are read.
     """
 
     storage_options: Mapping[str, Any] | None = None
@@ -44,6 +45,7 @@ class ReadOptions:
     allow_roots: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     limits: Limits | None = None
     max_open_shards: int = 256
+    mmap: bool = True
 
     def __post_init__(self) -> None:
         """Refuse what makes no sense, by name."""

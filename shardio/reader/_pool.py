@@ -13,7 +13,7 @@ from shardio.format import DEFAULT_LIMITS
 from shardio.metadata import parse_deletions
 from shardio.reader._heads import OpenIndex, begin_head
 from shardio.reader._shard import OpenShard
-from shardio.storage import BlockCache
+from shardio.storage import BlockCache, descriptor_limit, descriptor_users
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -52,6 +52,7 @@ class ShardPool:
         self._cache = BlockCache(options.cache) if options.cache is not None else None
         self._open: dict[int, OpenShard] = {}
         self._deleted: dict[int, NDArray[np.int64]] = {}
+        descriptor_users.add(self)
 
     def __len__(self) -> int:
         """Return how many shards are open now."""
@@ -65,11 +66,27 @@ class ShardPool:
         """
         shard = self._open.get(number)
         if shard is None:
+            # Before it is opened: its handles come on top of those that are open.
+            self._make_room(1)
             # Two threads may open it at once; the first one's checked bits are worth keeping.
             shard = self._open.setdefault(number, self._open_shard(number))
-            if len(self._open) > self._options.max_open_shards:
-                self._forget_oldest()
         return shard
+
+    @property
+    def capacity(self) -> int:
+        """How many shards may be open: what the caller said, and half of what the process may have open."""
+        return max(1, min(self._options.max_open_shards, descriptor_limit() // 4))
+
+    def is_local(self, number: int) -> bool:
+        """Tell whether a shard and its index lie on local disk, where an open one costs descriptors."""
+        return self._stores[0].is_local and self._stores[int(self._table.root[number])].is_local
+
+    def release_descriptors(self) -> bool:
+        """Forget half of the open shards; False where none is open."""
+        many = len(self._open)
+        for _ in range((many + 1) // 2):
+            self._forget_oldest()
+        return many > 0
 
     def url_of(self, number: int) -> str:
         """Return the URL of a shard's object."""
@@ -87,6 +104,10 @@ class ShardPool:
             data = store.get(entry.deletion_key, max_bytes=self._limits.manifest)
             rows = self._deleted[number] = parse_deletions(data, entry, url=url)
         return rows
+
+    def _make_room(self, shards: int) -> None:
+        while self._open and len(self._open) + shards > self.capacity:
+            self._forget_oldest()
 
     def _forget_oldest(self) -> None:
         # Not closed: a thread may be reading from it. Its handles go with the last reference.
@@ -108,20 +129,31 @@ class ShardPool:
         return opened.file, opened.head
 
     def prepare(self, numbers: Iterable[int]) -> None:
-        """Open several shards; the heads of their indexes are fetched together."""
-        waiting = [
-            (number, self._begin_index(number))
-            for number in dict.fromkeys(numbers)
-            if number not in self._open
-        ]
-        if len(waiting) > 1:
+        """Open several shards, at most `capacity`; the heads of their indexes are fetched together.
+
+        On a local disk nothing is to be had by it, and shards are opened one by one when they are read.
+        """
+        wanted = dict.fromkeys(number for number in numbers if not self.is_local(number))
+        for number in wanted:
+            if number in self._open:  # again the newest, so that it is not the one that makes room
+                with contextlib.suppress(KeyError):
+                    self._open[number] = self._open.pop(number)
+        missing = [number for number in wanted if number not in self._open]
+        if len(missing) > 1:
+            self._make_room(len(missing))
+            waiting = [(number, self._begin_index(number)) for number in missing]
             for number, wait in waiting:
                 self._open.setdefault(number, self._open_shard(number, wait))
-            while len(self._open) > max(self._options.max_open_shards, len(waiting)):
-                self._forget_oldest()
 
     def _begin_index(self, number: int) -> Callable[[], OpenIndex]:
-        return begin_head(self._stores[0], self._table[number], self._cache_of(0), self._limits, self._stats)
+        return begin_head(
+            self._stores[0],
+            self._table[number],
+            self._cache_of(0),
+            self._limits,
+            self._stats,
+            mapped=self._options.mmap,
+        )
 
     def _cache_of(self, root: int) -> BlockCache | None:
         # What lies on local disk needs no copy there.
@@ -131,7 +163,9 @@ class ShardPool:
         entry = self._table[number]
         index, head, frames = (index_of or self._begin_index(number))()
         try:
-            data = self.store_of(number).open(entry.key, size=head.stored_bytes, stable=not entry.adopted)
+            data = self.store_of(number).open(
+                entry.key, size=head.stored_bytes, stable=self._options.mmap and not entry.adopted
+            )
         except NotFoundError as error:
             raise error.located(shard=entry.key) from error
         return OpenShard(

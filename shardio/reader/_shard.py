@@ -8,7 +8,7 @@ that were read are checked each time they are read.
 from __future__ import annotations
 
 from bisect import bisect_right
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -40,6 +40,8 @@ __all__ = ["OpenShard"]
 
 class OpenShard:
     """A shard with its index; safe to share among threads.
+
+    Nothing it holds refers back to it: its files go with the last reference, not when the collector runs.
 
     Args:
         key: name of the shard, for messages.
@@ -74,7 +76,6 @@ class OpenShard:
         self.data = data
         self.verify = verify
         self._stats = stats
-        self._adopted = adopted
         self._block_stop = memoryview(head.block_stop)
         self._row_stop = memoryview(head.block_row_stop)
         self._checks = BlockChecks(head, key=key, data_url=data.url, index_url=index.url)
@@ -82,10 +83,22 @@ class OpenShard:
         self._seen = bytearray(head.blocks)  # 1 once a block was compared, for as long as it stays mapped
         source = decoded_file(data, head, limits, stats)
         self._data = BlockFetcher(
-            source, head.block_bounds, self._data_name, cache, stats, self._data_short, checksummed=verify
+            source,
+            head.block_bounds,
+            partial(_data_name, head),
+            cache,
+            stats,
+            partial(_data_short, data, head, key, adopted=adopted),
+            checksummed=verify,
         )
         self._frames = BlockFetcher(
-            index, head.frame_stop_bounds, self._frames_name, cache, stats, self._index_short, held=frames
+            index,
+            head.frame_stop_bounds,
+            partial(_frames_name, head),
+            cache,
+            stats,
+            partial(_index_short, index, head, key),
+            held=frames,
         )
         self._frame_stop = map_frames(index, head)
         self._mapped = map_data(data, head, key, adopted=adopted)
@@ -211,20 +224,6 @@ class OpenShard:
         self.index.close()
         self.data.close()
 
-    # What the cache calls a block: shard, block and checksum, so that a name means the same bytes for ever.
-    def _data_name(self, block: int) -> str:
-        return f"{self.head.uuid.hex()}-{block}-{self.head.block_crc32c[block]:08x}"
-
-    def _frames_name(self, block: int) -> str:
-        return f"{self.head.uuid.hex()}-frames-{block}-{self.head.block_frames_crc32c[block]:08x}"
-
-    def _data_short(self, error: ShortReadError) -> ShardioError:
-        found = f"{error.found} of {error.expected}{' decoded' * self.head.stream} bytes"
-        return wrong_size(self.data, self.head, self.key, found, adopted=self._adopted)
-
-    def _index_short(self, error: ShortReadError) -> ShardioError:
-        return cut_short(self.index, self.head.index_bytes, self.key, error)
-
     def _frame_part(self, run: tuple[int, int], fetched: Fetched | None) -> NDArray[np.uint32]:
         """Return a run's part of `frame_stop`, checked; damage on the way is fetched once more."""
         first, stop = run
@@ -297,3 +296,23 @@ class OpenShard:
     def _decode(self, run: tuple[int, int], part: NDArray[np.uint32], stored: memoryview) -> Span:
         self._stats.blocks_opened += run[1] - run[0]
         return self._decoder.decode(run, part, stored)
+
+
+# What the cache calls a block: shard, block and checksum, so that a name means the same bytes for ever.
+def _data_name(head: IndexHead, block: int) -> str:
+    return f"{head.uuid.hex()}-{block}-{head.block_crc32c[block]:08x}"
+
+
+def _frames_name(head: IndexHead, block: int) -> str:
+    return f"{head.uuid.hex()}-frames-{block}-{head.block_frames_crc32c[block]:08x}"
+
+
+def _data_short(
+    data: DataFile, head: IndexHead, key: str, error: ShortReadError, *, adopted: bool
+) -> ShardioError:
+    found = f"{error.found} of {error.expected}{' decoded' * head.stream} bytes"
+    return wrong_size(data, head, key, found, adopted=adopted)
+
+
+def _index_short(index: DataFile, head: IndexHead, key: str, error: ShortReadError) -> ShardioError:
+    return cut_short(index, head.index_bytes, key, error)

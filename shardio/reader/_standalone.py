@@ -108,6 +108,7 @@ def open_shard(
     storage_options: Mapping[str, Any] | None = None,
     engine: str | None = None,
     verify: bool = True,
+    limits: Limits | None = None,
 ) -> ShardReader | SequentialShard:
     """Open one TFRecord file.
 
@@ -116,6 +117,7 @@ def open_shard(
         storage_options: as in fsspec.
         engine: None for the best at hand, "fsspec" or "obstore".
         verify: compare the checksum of every block before anything of it is returned.
+        limits: upper bounds for sizes that the file claims, a `Limits`; None for those of the format.
 
     Returns:
         A `Sequence` of payloads where there is an index; else an iterable of payloads in order, and a
@@ -126,7 +128,10 @@ def open_shard(
         StaleIndexError: the index was made for another file, or the file changed since.
     """
     options = ReadOptions(
-        storage_options=dict(storage_options) if storage_options else None, engine=engine, verify=verify
+        storage_options=dict(storage_options) if storage_options else None,
+        engine=engine,
+        verify=verify,
+        limits=limits,
     )
     name = url_text(url)
     if "/" not in name:
@@ -142,7 +147,7 @@ def open_shard(
 
 def _entry(store: Store, name: str, limits: Limits) -> ShardEntry:
     """Return a shard as a list of shards would describe it, from its index."""
-    with store.open(usual_index_key(name), stable=True) as index:
+    with store.open(usual_index_key(name)) as index:
         if index.size > limits.index:
             raise FormatError(
                 "an index is over the limit", url=index.url, expected=limits.index, found=index.size

@@ -24,6 +24,7 @@ from shardio.storage._face import (
 from shardio.storage._keys import TEMPORARY, url_text
 from shardio.storage._local import LocalStore
 from shardio.storage._loop import on_io_thread
+from shardio.storage._mapping import advise_need, descriptor_limit, descriptor_users
 from shardio.storage._memory import MemoryStore
 from shardio.storage._remote import RemoteStore, Upload, untold, upload_of
 from shardio.storage._tuning import Tuning
@@ -50,8 +51,11 @@ __all__ = [
     "UnknownOutcomeError",
     "Upload",
     "Uploads",
+    "advise_need",
     "connect",
     "connect_folder",
+    "descriptor_limit",
+    "descriptor_users",
     "make_folders",
     "on_io_thread",
     "untold",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import mmap
 import os
 import stat
 from typing import TYPE_CHECKING, NoReturn
@@ -14,6 +13,7 @@ from shardio.ranges import coalesce, scatter
 from shardio.storage._create import create, make_folders, replace
 from shardio.storage._face import DataFile, ObjectInfo, ShortReadError, Store
 from shardio.storage._keys import check_key, is_temporary
+from shardio.storage._mapping import map_file, open_file
 
 if TYPE_CHECKING:
     import pathlib
@@ -38,7 +38,7 @@ class LocalFile(DataFile):
         self.url = path
         self._number = -1
         try:
-            number = os.open(path, _READ)
+            number = open_file(path, _READ)
         except OSError as error:
             _explain(error, path)
         self._number = number
@@ -54,15 +54,14 @@ class LocalFile(DataFile):
         self._size = info.st_size
         self._view = self._mapped() if stable else None
         if self._view is not None:
-            # A mapping has a descriptor of its own; of hundreds of open shards each one counts.  Here and not
-            # later: nobody else knows this number yet.
+            # A map needs no descriptor.  Here and not later: nobody else knows this number yet.
             self._close_number()
 
     def _mapped(self) -> memoryview | None:
         if self._size == 0:
             return memoryview(b"")
         try:
-            return memoryview(mmap.mmap(self._number, self._size, access=mmap.ACCESS_READ))
+            return map_file(self._number, self._size)
         except (OSError, ValueError):
             # Out of address space, or a mount that cannot map: reading still works.
             return None

@@ -65,7 +65,13 @@ def load_window(component: Component, pieces: Pieces, damage: Damage) -> WindowD
     waiting: list[tuple[int, Callable[[], list[Span]] | None]] = []
     for number in dict.fromkeys(pieces.shards.tolist()):
         own = np.flatnonzero(pieces.shards == number).tolist()
-        if not loading.place_mapped(number, own):
+        if loading.place_mapped(number, own):
+            continue
+        if member.source.pool.is_local(number):
+            # Nothing is under way meanwhile, and a shard that waits holds descriptors.
+            for piece in own:
+                loading.finish(piece, loading.begin(piece))
+        else:
             waiting += [(piece, loading.begin(piece)) for piece in own]
     for piece, wait in waiting:
         loading.finish(piece, wait)

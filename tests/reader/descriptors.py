@@ -1,0 +1,144 @@
+"""Read a local dataset in every way with few descriptors, and print the most that were held at once.
+
+    python -m tests.reader.descriptors URL LIMIT MOST WAY...
+
+`MOST` is `max_open_shards`, or 0 for the usual one.  Descriptors and maps are counted in /proc, whenever a
+file is about to be opened, with the garbage collector switched off.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import gc
+import json
+import os
+import resource
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import shardio
+from shardio.reader import DatasetReader, DatasetSource
+
+gc.disable()
+
+
+class Held:
+    """Counts what this process holds of the files in a folder."""
+
+    def __init__(self, folder: str) -> None:
+        self.folder = os.path.realpath(folder)
+        self.most = [0, 0]
+        self._busy = False
+
+    def now(self) -> list[int]:
+        found = 0
+        for name in Path("/proc/self/fd").iterdir():
+            with contextlib.suppress(FileNotFoundError):  # that of the listing itself
+                found += str(name.readlink()).startswith(self.folder)
+        return [found, Path("/proc/self/maps").read_text(encoding="utf-8").count(self.folder)]
+
+    def look(self, event: str = "open", args: Any = ()) -> None:
+        if event == "open" and not self._busy and (not args or str(args[0]).startswith(self.folder)):
+            self._busy = True
+            self.most = [max(pair) for pair in zip(self.most, self.now(), strict=True)]
+            self._busy = False
+
+
+def reader(url: str, most: int, **options: Any) -> DatasetReader:
+    found = shardio.open(url, **options)
+    if not most:
+        return found
+    fewer = dataclasses.replace(found.source.options, max_open_shards=most)
+    return DatasetReader(DatasetSource.resolve(url, None, fewer))
+
+
+def count(values: Iterable[Any]) -> int:
+    return sum(1 for _ in values)
+
+
+def iterate(ds: DatasetReader) -> int:
+    return count(ds)
+
+
+def batches(ds: DatasetReader) -> int:
+    return sum(len(batch) for batch in ds.iter_batches(7))
+
+
+def look_up(ds: DatasetReader) -> int:
+    return count(ds[k * 37 % len(ds)] for k in range(len(ds)))
+
+
+def read(ds: DatasetReader) -> int:
+    return len(ds.read([k * 37 % len(ds) for k in range(len(ds))]))
+
+
+def read_batch(ds: DatasetReader) -> int:
+    return len(ds.read_batch(range(len(ds)))["payload"])
+
+
+def locate(ds: DatasetReader) -> int:
+    return count(map(ds.locate, range(len(ds))))
+
+
+def stream(ds: DatasetReader) -> int:
+    steps = shardio.stream(ds, global_batch=10, seed=1, num_threads=2)
+    return sum(len(batch["payload"]) for batch in steps)
+
+
+def map_dataset(ds: DatasetReader) -> int:
+    import torch.utils.data
+
+    from shardio.torch import MapDataset
+
+    loader = torch.utils.data.DataLoader(MapDataset(ds), 10, shuffle=True, num_workers=2, collate_fn=list)
+    return sum(len(batch) for batch in loader)
+
+
+def loader(ds: DatasetReader) -> int:
+    from shardio.torch import StreamingDataLoader, StreamingDataset
+
+    batches = StreamingDataLoader(StreamingDataset(ds, global_batch=10, seed=1), num_workers=2)
+    return sum(len(batch["payload"]) for batch in batches)
+
+
+def verify(ds: DatasetReader) -> int:
+    report = shardio.verify(ds.source.url)
+    assert report.ok, report.findings
+    return report.good_rows
+
+
+def export(ds: DatasetReader) -> int:
+    target = f"{ds.source.url}.exported.{os.getpid()}"
+    return sum(shardio.export_dataset(ds.source.url, target, kind="tfrecord").records.values())
+
+
+WAYS: dict[str, Callable[[DatasetReader], int]] = {
+    each.__name__: each
+    for each in (
+        iterate, batches, look_up, read, read_batch, locate, stream, map_dataset, loader, verify, export
+    )
+}  # fmt: skip
+
+
+def main(url: str, limit: int, most: int, ways: list[str]) -> None:
+    # Opened before the limit: torch alone has a thousand modules.
+    import shardio.torch  # noqa: F401
+
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
+    held = Held(url)
+    sys.addaudithook(held.look)
+    for way in ways:
+        held.most = [0, 0]
+        ds = reader(url, most)
+        records = WAYS[way](ds)
+        held.look()
+        open_before = held.most
+        del ds
+        print(json.dumps({"way": way, "records": records, "most": open_before, "after": held.now()}))
+
+
+if __name__ == "__main__":
+    main(str(Path(sys.argv[1])), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4:])

@@ -1,0 +1,141 @@
+"""Descriptors of local shards: few, given back by reference count, on every path; counted in /proc."""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import resource
+import subprocess
+import sys
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import shardio
+import shardio_indexer
+from shardio.errors import StorageError
+from tests.format import plain
+from tests.reader.descriptors import WAYS, Held
+
+pytestmark = pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="counted in /proc")
+
+SHARDS = 260  # more than are kept open
+KINDS = ["own", "zstd", "adopted"]
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("shards")
+    for kind, compression in (("own", None), ("zstd", "zstd")):
+        with shardio.DatasetWriter(folder / kind, None, compression, block_bytes=1, shard_bytes=1) as out:
+            for k in range(SHARDS):
+                out.write(b"%d" % k)
+    (folder / "adopted").mkdir()
+    for k in range(SHARDS):
+        (folder / "adopted" / f"{k:04d}.tfrecord").write_bytes(plain.frame(b"%d" % k))
+    assert shardio_indexer.adopt(str(folder / "adopted" / "*.tfrecord")).ok
+    return folder
+
+
+def run(url: Path, limit: int, most: int = 0) -> list[dict[str, Any]]:
+    ways = [way for way in WAYS if not (most and way in ("verify", "export"))]
+    command = [sys.executable, "-m", "tests.reader.descriptors", str(url), str(limit), str(most), *ways]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    assert done.returncode == 0, done.stderr
+    found = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [each["way"] for each in found] == ways
+    return found
+
+
+@pytest.mark.parametrize("limit", [256, 1024])
+@pytest.mark.parametrize("kind", KINDS)
+def test_many_shards_within_the_limit_of_the_process(kind, limit, folders):
+    """`ulimit -n 1024`, the usual one, is enough for any number of shards; so is a quarter of it."""
+    for found in run(folders / kind, limit):
+        assert found["records"] == SHARDS, found
+        assert found["most"][0] <= 2 * limit // 4, found
+        assert found["after"] == [0, 0], f"{found}: with its last reference everything goes, at once"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_descriptors_stay_within_twice_the_open_shards(kind, folders):
+    for found in run(folders / kind, 1024, 8):
+        assert found["records"] == SHARDS, found
+        assert found["most"][0] <= 16, found
+        # A stream's windows hold what they deliver from, which needs no descriptors.
+        assert found["most"][1] <= 16 or found["way"] in ("stream", "loader"), found
+        assert found["after"] == [0, 0], found
+
+
+@pytest.fixture
+def few() -> Iterator[None]:
+    """Nearly all descriptors of this process taken by somebody else."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    taken: list[int] = []
+    resource.setrlimit(resource.RLIMIT_NOFILE, (512, before[1]))
+    try:
+        while True:
+            try:
+                taken.append(os.open(os.devnull, os.O_RDONLY))
+            except OSError:
+                break
+        for _ in range(12):
+            os.close(taken.pop())
+        yield
+    finally:
+        for number in taken:
+            os.close(number)
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_shards_make_room_where_descriptors_run_out(kind, few, folders):
+    """Others may have taken them: open shards are given back, those of other readers too."""
+    records = [b"%d" % k for k in range(SHARDS)]
+    readers = [shardio.open(folders / kind) for _ in range(3)]
+    iterators = [iter(reader) for reader in readers]
+    assert [list(each) for each in zip(*iterators, strict=True)] == [[record] * 3 for record in records]
+    assert readers[0].read(range(SHARDS)) == records
+    assert len(shardio.open(folders / kind)) == SHARDS
+
+
+def test_no_descriptor_at_all_says_so(few, folders):
+    ds = shardio.open(folders / "adopted")
+    taken = []
+    with pytest.raises(StorageError, match="too many files are open in this process"):
+        try:
+            while True:
+                taken.append(os.open(os.devnull, os.O_RDONLY))
+        except OSError:
+            ds[0]
+    for number in taken:
+        os.close(number)
+    assert ds[0] == b"0"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("options", [{}, {"mmap": False}, {"on_error": "skip"}, {"verify": False}])
+def test_a_reader_that_is_dropped_frees_everything(kind, options, folders):
+    held = Held(str(folders))
+    before = held.now()
+    gc.collect()
+    gc.disable()
+    try:
+        ds = shardio.open(folders / kind, **options)
+        part = ds[10:20]
+        assert part.read([0, 5]) == [b"10", b"15"]
+        assert len(list(ds)) == len(list(shardio.stream(ds, global_batch=1))) == SHARDS
+        assert ds.locate(5).stop == 17
+        with pytest.raises(IndexError):
+            ds[SHARDS]
+        watched = [weakref.ref(ds.source), weakref.ref(ds.source.pool), weakref.ref(ds.source.pool.get(7))]
+        assert held.now() != before
+        del ds, part
+        assert [each() for each in watched] == [None] * 3
+        assert held.now() == before
+    finally:
+        gc.enable()
