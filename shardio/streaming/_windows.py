@@ -67,7 +67,7 @@ def load_window(component: Component, pieces: Pieces, damage: Damage) -> WindowD
         own = np.flatnonzero(pieces.shards == number).tolist()
         if loading.place_mapped(number, own):
             continue
-        if member.source.pool.is_local(number):
+        if component.source.pool.is_local(number):
             # Nothing is under way meanwhile, and a shard that waits holds descriptors.
             for piece in own:
                 loading.finish(piece, loading.begin(piece))

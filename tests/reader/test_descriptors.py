@@ -24,6 +24,7 @@ from tests.reader.descriptors import WAYS, Held
 pytestmark = pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="counted in /proc")
 
 SHARDS = 260  # more than are kept open
+RECORDS = 2 * SHARDS  # a block that is closed by the second record closes the shard
 KINDS = ["own", "zstd", "adopted"]
 
 
@@ -32,12 +33,16 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("shards")
     for kind, compression in (("own", None), ("zstd", "zstd")):
         with shardio.DatasetWriter(folder / kind, None, compression, block_bytes=1, shard_bytes=1) as out:
-            for k in range(SHARDS):
+            for k in range(RECORDS):
                 out.write(b"%d" % k)
     (folder / "adopted").mkdir()
     for k in range(SHARDS):
-        (folder / "adopted" / f"{k:04d}.tfrecord").write_bytes(plain.frame(b"%d" % k))
+        (folder / "adopted" / f"{k:04d}.tfrecord").write_bytes(
+            plain.frame(b"%d" % (2 * k)) + plain.frame(b"%d" % (2 * k + 1))
+        )
     assert shardio_indexer.adopt(str(folder / "adopted" / "*.tfrecord")).ok
+    for kind in KINDS:
+        assert shardio.open(folder / kind).num_shards >= SHARDS
     return folder
 
 
@@ -56,7 +61,7 @@ def run(url: Path, limit: int, most: int = 0) -> list[dict[str, Any]]:
 def test_many_shards_within_the_limit_of_the_process(kind, limit, folders):
     """`ulimit -n 1024`, the usual one, is enough for any number of shards; so is a quarter of it."""
     for found in run(folders / kind, limit):
-        assert found["records"] == SHARDS, found
+        assert found["records"] == RECORDS, found
         assert found["most"][0] <= 2 * limit // 4, found
         assert found["after"] == [0, 0], f"{found}: with its last reference everything goes, at once"
 
@@ -64,7 +69,7 @@ def test_many_shards_within_the_limit_of_the_process(kind, limit, folders):
 @pytest.mark.parametrize("kind", KINDS)
 def test_descriptors_stay_within_twice_the_open_shards(kind, folders):
     for found in run(folders / kind, 1024, 8):
-        assert found["records"] == SHARDS, found
+        assert found["records"] == RECORDS, found
         assert found["most"][0] <= 16, found
         # A stream's windows hold what they deliver from, which needs no descriptors.
         assert found["most"][1] <= 16 or found["way"] in ("stream", "loader"), found
@@ -95,12 +100,12 @@ def few() -> Iterator[None]:
 @pytest.mark.parametrize("kind", KINDS)
 def test_shards_make_room_where_descriptors_run_out(kind, few, folders):
     """Others may have taken them: open shards are given back, those of other readers too."""
-    records = [b"%d" % k for k in range(SHARDS)]
+    records = [b"%d" % k for k in range(RECORDS)]
     readers = [shardio.open(folders / kind) for _ in range(3)]
     iterators = [iter(reader) for reader in readers]
     assert [list(each) for each in zip(*iterators, strict=True)] == [[record] * 3 for record in records]
-    assert readers[0].read(range(SHARDS)) == records
-    assert len(shardio.open(folders / kind)) == SHARDS
+    assert readers[0].read(range(RECORDS)) == records
+    assert len(shardio.open(folders / kind)) == RECORDS
 
 
 def test_no_descriptor_at_all_says_so(few, folders):
@@ -128,10 +133,10 @@ def test_a_reader_that_is_dropped_frees_everything(kind, options, folders):
         ds = shardio.open(folders / kind, **options)
         part = ds[10:20]
         assert part.read([0, 5]) == [b"10", b"15"]
-        assert len(list(ds)) == len(list(shardio.stream(ds, global_batch=1))) == SHARDS
-        assert ds.locate(5).stop == 17
+        assert len(list(ds)) == len(list(shardio.stream(ds, global_batch=1))) == RECORDS
+        assert ds.locate(5).row == 1
         with pytest.raises(IndexError):
-            ds[SHARDS]
+            ds[RECORDS]
         watched = [weakref.ref(ds.source), weakref.ref(ds.source.pool), weakref.ref(ds.source.pool.get(7))]
         assert held.now() != before
         del ds, part
