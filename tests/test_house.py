@@ -38,13 +38,15 @@ ONLY_IN = {
     "sched": THREADS,
     "time": THREADS | {"cli", "indexer", "parallel"},  # progress shows a rate and the time left
     "datetime": THREADS | {"cli", "catalog"},  # a version carries the time of its commit, for people alone
-    "random": {"storage"},  # retries are spread; an order comes from the raw words of a keyed generator
-    "numpy.random": {"order"},
+    # Retries are spread; `shardio.torch.seeded` seeds the global generators of the caller's transform. An
+    # order comes from the raw words of a keyed generator.
+    "random": {"storage", "torch"},
+    "numpy.random": {"order", "torch"},
     "argparse": {"cli", "indexer"},
     "tqdm": {"cli", "indexer"},
 }
 # Locks and thread-local values make a pure room safe to use from threads; they start none.
-HARMLESS_THREADING = {"Lock", "RLock", "local"}
+HARMLESS_THREADING = {"Lock", "RLock", "current_thread", "local", "main_thread"}
 
 
 def room_of(path: Path) -> str:

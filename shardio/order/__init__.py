@@ -19,7 +19,7 @@ from shardio.order._plan import SHUFFLE_BYTES, Plan, default_plan, default_plans
 from shardio.order._report import PlanReport, advice, check_memory, report
 from shardio.order._schedule import Batch, Change, Lanes, Schedule, StepGroup, rank_slice
 from shardio.order._sizes import ShardSizes
-from shardio.order._state import Identity
+from shardio.order._state import Identity, seal_state
 
 __all__ = [
     "SHUFFLE_BYTES",
@@ -51,4 +51,5 @@ __all__ = [
     "rank_slice",
     "record_generator",
     "report",
+    "seal_state",
 ]

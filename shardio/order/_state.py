@@ -6,6 +6,8 @@ and recomputed when the state is read, so that a state that was cut or edited is
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -15,7 +17,7 @@ from shardio.order._mixture import Mixture
 from shardio.order._plan import Plan
 from shardio.order._schedule import Change, Schedule
 
-__all__ = ["Identity", "State", "check_identities", "parse_state"]
+__all__ = ["Identity", "State", "check_identities", "parse_state", "seal_state"]
 
 _FORMAT = 1
 _REMAINDERS = ("drop", "pad", "keep")
@@ -67,6 +69,32 @@ class State:
             "step": self.step,
             "batches": [{**change._asdict(), "places": list(change.places)} for change in self.changes],
         }
+
+
+def seal_state(state: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a state with the field `seal`, a checksum over all others."""
+    return {**state, "seal": _seal(state)}
+
+
+def _seal(state: Mapping[str, Any]) -> str:
+    """Return the first 16 hexadecimal digits of SHA-256 over a state's fields but `seal`, as compact JSON."""
+    fields = {name: value for name, value in state.items() if name != "seal"}
+    try:
+        text = json.dumps(fields, sort_keys=True, separators=(",", ":"))
+    except (TypeError, ValueError) as error:
+        what = f"the state holds what is not JSON: {error}"
+        raise ResumeError(what, advice="pass what state_dict() returned") from error
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _check_seal(state: object) -> None:
+    if isinstance(state, Mapping) and "seal" in state and state["seal"] != (found := _seal(state)):
+        raise ResumeError(
+            "the state was edited or damaged: its seal does not match its fields",
+            expected=repr(state["seal"])[:80],
+            found=found,
+            advice="use the state as state_dict() returned it",
+        )
 
 
 def _field(state: object, name: str, kind: type | tuple[type, ...], where: str = "the state") -> Any:
@@ -128,6 +156,7 @@ def _shapes(state: object) -> tuple[tuple[Plan, ...], Mixture | None]:
 
 def parse_state(state: object) -> State:
     """Read a state dict, or raise ResumeError that names the field that is missing or wrong."""
+    _check_seal(state)
     version = _whole(state, "order", least=1)
     if version > _FORMAT:
         raise ResumeError(

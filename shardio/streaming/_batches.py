@@ -122,6 +122,8 @@ class BatchBuilder:
         template: plans a step of a few records: the pattern of a batch without rows.
         collate: makes a batch of the values of records; None for columns of the schema, or `stack` where a
             transform is given.
+        columnar: whether what `collate` makes can be cut by rows; else a batch without rows is
+            `collate([])`.
         finish: is called with each batch at last, in the thread that built it.
     """
 
@@ -134,6 +136,7 @@ class BatchBuilder:
         damage: Damage,
         template: Callable[[], PlannedSteps],
         collate: Callable[[list[Any]], Any] | None = None,
+        columnar: bool = True,
         finish: Callable[[Any], Any] | None = None,
     ) -> None:
         self._mixed = len(components) > 1
@@ -147,7 +150,7 @@ class BatchBuilder:
         self._codec = source.codec
         self._by_value = options.transforms_records or collate is not None
         # Where the schema alone does not say what a batch of no rows looks like.
-        self._patterned = self._by_value or source.options.decode == "image"
+        self._patterned = columnar and (self._by_value or source.options.decode == "image")
         self._pattern: Any = None
         self._cancelled = False
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from shardio.order import advice, make_order
+from shardio.order import advice, make_order, seal_state
 from shardio.reader import Damage
 from shardio.streaming._batches import BatchBuilder
 from shardio.streaming._components import Mix, components_of
@@ -255,6 +255,7 @@ class Stream:
         workers: int = 1,
         threads: int | None = None,
         collate: Callable[[list[Any]], Any] | None = None,
+        columnar: bool = True,
         finish: Callable[[Any], Any] | None = None,
     ) -> Generator[Batch, None, None]:
         """Yield the batches that loader worker w of W builds, with their steps; moves nothing here.
@@ -263,6 +264,7 @@ class Stream:
             worker, workers: w and W.
             threads: that fetch and build; None for those of the options.
             collate: makes a batch of the values of records; by default, columns.
+            columnar: whether that can be cut by rows; else a batch without rows is `collate([])`.
             finish: is called with each batch, in the thread that built it.
         """
         options, components, schedule, damage = self.options, self.components, self._schedule, self._damage
@@ -279,6 +281,7 @@ class Stream:
             damage=damage,
             template=lambda: plan_template(lanes(), load),
             collate=collate,
+            columnar=columnar,
             finish=finish,
         )
         pipeline_options = PipelineOptions.of(
@@ -316,7 +319,7 @@ class Stream:
 
     def state_dict(self) -> dict[str, Any]:
         """Return where the stream stands after what was delivered: small, in clear, fit for JSON."""
-        return self.order.state(self._schedule, self.epoch, self._step)
+        return seal_state(self.order.state(self._schedule, self.epoch, self._step))
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a state, with this stream's ranks and global batch and the state's plan.

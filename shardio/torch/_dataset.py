@@ -57,15 +57,17 @@ class StreamingDataset(IterableDataset[Any]):
             given = replace(given, random_transform=Watched(given.random_transform))
         self.stream = Stream(agree(ds, world_size), given)
         self.collate_fn: Callable[[list[Any]], Any] | None = collate if given.transforms_records else None
+        self.columnar = True
 
     def with_collate(self, collate_fn: Callable[[list[Any]], Any]) -> Self:
         """Return the same dataset, over the same stream, whose batches a function makes of the records.
 
         Args:
-            collate_fn: called with the list of the values of a step's records.
+            collate_fn: called with the list of the values of a step's records; an empty list where a rank has
+                none.
         """
         other = copy(self)
-        other.collate_fn = collate_fn
+        other.collate_fn, other.columnar = collate_fn, False
         return other
 
     def __len__(self) -> int:
@@ -102,7 +104,13 @@ class StreamingDataset(IterableDataset[Any]):
     def _batches(self, worker: int, workers: int, begin: Callable[[], int]) -> Iterator[Any]:
         stream = self.stream
         number = begin()
-        batches = stream.batches(worker=worker, workers=workers, collate=self.collate_fn, finish=tensors)
+        batches = stream.batches(
+            worker=worker,
+            workers=workers,
+            collate=self.collate_fn,
+            columnar=self.columnar,
+            finish=tensors,
+        )
         for batch in batches:
             # As the stream counts it, the step before this worker's next batch.
             stream.delivered(number, batch.step + workers - 1 - worker)

@@ -179,7 +179,12 @@ class StreamingDataLoader:
         return pin(made) if self.pin_memory else made
 
     def _from_threads(self, stream: Stream) -> Iterator[tuple[int, Any]]:
-        batches = stream.batches(threads=self.num_threads, collate=self._data.collate_fn, finish=self._finish)
+        batches = stream.batches(
+            threads=self.num_threads,
+            collate=self._data.collate_fn,
+            columnar=self._data.columnar,
+            finish=self._finish,
+        )
         for batch in batches:
             yield batch.step, batch.columns
 
@@ -194,7 +199,7 @@ class StreamingDataLoader:
             # A generator of its own: torch's is the caller's, and must not depend on how batches are made.
             generator = torch.Generator().manual_seed((stream.options.seed + stream.epoch) % 2**63)
             loader = DataLoader(
-                _WorkerView(stream, self._data.collate_fn),
+                _WorkerView(stream, self._data),
                 batch_size=None,
                 collate_fn=_as_made,
                 generator=generator,
@@ -248,7 +253,7 @@ class StepDataset(Dataset[Any]):
 
     def __init__(self, data: StreamingDataset, threads: int) -> None:
         self.stream = data.stream
-        self._collate = data.collate_fn
+        self._collate, self._columnar = data.collate_fn, data.columnar
         self._threads = threads
         self._pass: tuple[int, int, int, Iterator[Any]] | None = None
 
@@ -276,7 +281,11 @@ class StepDataset(Dataset[Any]):
             number = stream.begin()
             threads = self._threads if info is None else 0
             batches: Iterator[Any] = stream.batches(
-                workers=workers, threads=threads, collate=self._collate, finish=tensors
+                workers=workers,
+                threads=threads,
+                collate=self._collate,
+                columnar=self._columnar,
+                finish=tensors,
             )
         else:
             number, batches = self._pass[1], self._pass[3]
@@ -317,9 +326,9 @@ def _can_pin() -> bool:
 class _WorkerView(IterableDataset[Any]):
     """What a worker process gets of a stream: its turns, as (step, batch, records skipped since the last)."""
 
-    def __init__(self, stream: Stream, collate: Callable[[list[Any]], Any] | None) -> None:
+    def __init__(self, stream: Stream, data: StreamingDataset) -> None:
         self._stream = stream
-        self._collate = collate
+        self._collate, self._columnar = data.collate_fn, data.columnar
         self._folder = worker_folder()
         self._passes = 0
 
@@ -342,6 +351,7 @@ class _WorkerView(IterableDataset[Any]):
                 workers=info.num_workers,
                 threads=0,
                 collate=self._collate,
+                columnar=self._columnar,
                 finish=tensors,
             )
             for batch in batches:
