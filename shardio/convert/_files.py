@@ -276,7 +276,12 @@ def _matching(pattern: str, storage_options: Mapping[str, Any] | None) -> Found:
 
 
 def _matches(parts: list[str], patterns: list[str]) -> bool:
-    return len(parts) == len(patterns) and all(map(fnmatch.fnmatchcase, parts, patterns))
+    """Tell whether a key matches, part by part; `**` stands for any number of folders."""
+    if not patterns or not parts:
+        return not parts and all(pattern == "**" for pattern in patterns)
+    if patterns[0] == "**":
+        return _matches(parts, patterns[1:]) or _matches(parts[1:], patterns)
+    return fnmatch.fnmatchcase(parts[0], patterns[0]) and _matches(parts[1:], patterns[1:])
 
 
 def is_clutter(key: str) -> bool:

@@ -58,7 +58,7 @@ class Listing(Source):
             raise FormatError("the list is not UTF-8 text", url=file.url, start=error.start) from None
         if file.key.lower().endswith((".csv", ".tsv")):
             return file.root, file.key, _rows(text, file.url, tabs=file.key.lower().endswith(".tsv"))
-        return file.root, file.key, [line for line in text.splitlines() if line.strip()]
+        return file.root, file.key, [line.removesuffix("\r") for line in text.split("\n") if line.strip()]
 
     @cached_property
     def _labels(self) -> tuple[str, ...] | None:

@@ -215,6 +215,26 @@ def test_a_long_line_is_read_once(tmp_path, monkeypatch) -> None:
     assert sum(counted) < 3 * (1 << 20)
 
 
+def test_a_pattern_of_any_depth(convert, tmp_path) -> None:
+    for number, folder in enumerate(("", "x/", "x/y/", "z/")):
+        (tmp_path / "s" / folder).mkdir(parents=True, exist_ok=True)
+        (tmp_path / "s" / folder / f"{number}.jsonl").write_text(f'{{"n": {number}}}\n')
+    assert sorted(int(value["n"]) for value in convert(str(tmp_path / "s" / "**/*.jsonl"))) == [0, 1, 2, 3]
+    assert [int(value["n"]) for value in convert(str(tmp_path / "s" / "x/**/*.jsonl"))] == [1, 2]
+    assert [int(value["n"]) for value in convert(str(tmp_path / "s" / "*/*.jsonl"))] == [1, 3]
+
+
+def test_lines_of_a_list_end_at_line_feeds(convert, tmp_path) -> None:
+    """U+2028 and form feeds are text of a line, as they are to every other reader."""
+    (tmp_path / "a.txt").write_bytes("a\u2028b\x0cc\r\nd\n".encode())
+    values = convert(tmp_path / "a.txt", kind="list", process=line_alone)
+    assert [value["line"] for value in values] == ["a\u2028b\x0cc", "d"]
+
+
+def line_alone(line: str) -> dict[str, str]:
+    return {"line": line}
+
+
 # ------------------------------------------------------------------ appending
 
 
