@@ -58,6 +58,8 @@ def copy(target: Path) -> Path:
     """Copy what the tests need, compiled kernels included."""
     for name in ("shardio", "tests", "docs", "protos", "indexer"):
         shutil.copytree(ROOT / name, target / name, ignore=shutil.ignore_patterns("__pycache__"))
+    # The one name by which adoption is imported; the copy's comes before the installed one.
+    (target / "shardio_indexer").symlink_to("indexer")
     shutil.copy(ROOT / "pyproject.toml", target)
     return target
 

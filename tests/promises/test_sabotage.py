@@ -20,5 +20,6 @@ def test_some_sabotages_are_caught(tmp_path, long):
     quick = [
         sabotage for sabotage in LIST if long or sabotage.test.startswith("tests/metadata/test_sealed.py::")
     ]
-    assert len(quick) >= 2
+    quick += [sabotage for sabotage in LIST if sabotage.file == "indexer/_tar.py" and sabotage not in quick]
+    assert len(quick) >= 4
     assert [sabotage for sabotage in quick if not caught(sabotage, root)] == []
