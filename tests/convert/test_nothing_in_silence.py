@@ -666,3 +666,29 @@ def test_an_option_given_twice(tmp_path, capsys, twice) -> None:
     (tmp_path / "a.jsonl").write_text('{"x": 1}\n')
     assert main(["convert", str(tmp_path / "a.jsonl"), str(tmp_path / "out"), *twice]) == 2
     assert "given twice" in capsys.readouterr().err
+
+
+def test_appending_other_metadata(convert, tmp_path) -> None:
+    """Metadata that a source would replace is the caller's to decide."""
+    for name in ("a", "b"):
+        with shardio.DatasetWriter(tmp_path / name, schema={"n": "int64"}, metadata={"from": name}) as out:
+            out.write({"n": 1})
+    with pytest.raises(SchemaError, match=r'replace the dataset\'s metadata.*metadata=\{"from": \.\.\.\}'):
+        shardio.convert_dataset(tmp_path / "b", tmp_path / "a", mode="append")
+    shardio.convert_dataset(tmp_path / "b", tmp_path / "a", mode="append", metadata={"from": "both"})
+    reader = shardio.open(tmp_path / "a")
+    assert (len(reader), reader.metadata["from"]) == (2, "both")
+
+
+def test_a_split_of_other_types(tmp_path, capsys) -> None:
+    """Splits share one schema: another one is refused, and nothing changes its type."""
+    (tmp_path / "a.jsonl").write_text('{"n": 1.5}\n')
+    (tmp_path / "b.jsonl").write_text('{"n": 1}\n')
+    url = str(tmp_path / "d")
+    assert main(["convert", str(tmp_path / "a.jsonl"), url, "--split", "train"]) == 0
+    words = ["convert", str(tmp_path / "b.jsonl"), url, "--split", "test", "--mode", "append"]
+    assert main(words) == 1
+    assert "'n'" in capsys.readouterr().err
+    assert main([*words, "--type", "n=float64"]) == 0
+    assert [value["n"].dtype for value in shardio.open(url, split="all")] == [np.float64] * 2
+    capsys.readouterr()
