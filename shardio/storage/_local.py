@@ -276,7 +276,7 @@ class LocalStore(Store):
         try:
             with _folder_below(self.url, folders) as number:
                 there = path if number is None else name
-                if stat.S_ISDIR(os.lstat(there, dir_fd=number).st_mode):
+                if stat.S_ISDIR(os.stat(there, dir_fd=number, follow_symlinks=False).st_mode):
                     return False
                 os.unlink(there, dir_fd=number)
         except _ABSENT:
@@ -297,7 +297,7 @@ def _describe(key: str, info: os.stat_result) -> ObjectInfo:
 @contextlib.contextmanager
 def _folder_below(root: str, folders: list[str]) -> Iterator[int | None]:
     """Open a folder below a root without following a link below it; None where paths have to do."""
-    if os.unlink not in os.supports_dir_fd or os.lstat not in os.supports_dir_fd:
+    if not {os.unlink, os.stat, os.open} <= os.supports_dir_fd:
         path = root
         for name in folders:
             path = os.path.join(path, name)

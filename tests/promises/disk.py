@@ -150,7 +150,7 @@ class FailingDisk:
                 stack.enter_context(mock.patch.object(os, name, wrapped))
             # Whoever asks `os.supports_dir_fd` compares functions.
             stack.enter_context(
-                mock.patch.object(os, "supports_dir_fd", {*os.supports_dir_fd, os.unlink, os.lstat})
+                mock.patch.object(os, "supports_dir_fd", {*os.supports_dir_fd, os.unlink, os.stat, os.open})
             )
             for module in (builtins, io):
                 stack.enter_context(mock.patch.object(module, "open", self._opened(open)))
