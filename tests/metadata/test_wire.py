@@ -122,10 +122,11 @@ def test_bombs_cost_little(tmp_path):
 
 def test_what_is_within_the_limits_is_read():
     few = Limits(messages=3, items=2)
-    limited = manifest_message(expiry=manifest_pb2.Expiry(doomed_keys=["a", "b"]))
+    a, b = (f"_shardio/lists/{letter * 32}.list" for letter in "ab")
+    limited = manifest_message(expiry=manifest_pb2.Expiry(doomed_keys=[a, b]))
     limited.lists.add(key="_shardio/lists/a.list", sha256=bytes(32))
-    assert parse_manifest(sealed(limited), version=1, limits=few)[0].expiry.doomed_keys == ("a", "b")
-    limited.expiry.doomed_keys.append("c")
+    assert parse_manifest(sealed(limited), version=1, limits=few)[0].expiry.doomed_keys == (a, b)
+    limited.expiry.doomed_keys.append(a)
     with pytest.raises(FormatError, match=r"expected at most 2 items of shardio.v1.Expiry.doomed_keys"):
         parse_manifest(sealed(limited), version=1, limits=few, url="here")
     del limited.expiry.doomed_keys[:]
