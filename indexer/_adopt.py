@@ -20,6 +20,7 @@ from shardio_indexer._drive import Job, run_jobs
 from shardio_indexer._layout import Splits, choose_target, find_shards, lay_out
 from shardio_indexer._report import AdoptProgress, AdoptReport, LeftOut, Refusal, opening_line
 from shardio_indexer._scan import ScanOptions
+from shardio_indexer._shard import index_is_sound
 from shardio_indexer._sniff import UnknownKindError
 from shardio_indexer._suit import Known, line_content, settle_schema, sort_out
 
@@ -65,7 +66,8 @@ def adopt(  # noqa: PLR0913 - the options are the public contract
             "train".
         executor: any of `concurrent.futures`, or one with its interface; None for a process pool of its own.
         salvage: index around damage and report what was left out; otherwise a damaged shard is refused.
-        update: index shards again that have changed since they were adopted.
+        update: index shards again that have changed since they were adopted, or whose index is damaged or
+            gone.
         drop_missing: take shards out of the dataset that `urls` would find, and that are no longer there.
         schema: a schema or mapping for the records; it takes the place of the one that the dataset has. None
             keeps that, or infers one for Examples and JSON lines; False leaves records as they are.
@@ -180,13 +182,22 @@ class _Adoption:
             entry = self._known.get((shard.root, shard.key))
             if entry is None:
                 self._shards.append(shard)
-            elif not entry.adopted or entry.stamp == shard.stamp:
+            elif not entry.adopted or (entry.stamp == shard.stamp and not self._must_renew(entry)):
                 self._kept.append(entry)
+            elif entry.stamp == shard.stamp:
+                # An index is never overwritten: the new one gets a name of its own.
+                taken = shard.index_keys(shard.uuid(self._options))
+                self._changed.add(shard.url)
+                self._shards.append(replace(shard, given_up=shard.given_up.union(taken)))
             elif self._update:
                 self._changed.add(shard.url)
                 self._shards.append(shard)
             else:
                 self._stale.append(shard.url)
+
+    def _must_renew(self, entry: ShardEntry) -> bool:
+        """Tell, where changed shards are to be indexed again, whether a shard's index is damaged or gone."""
+        return self._update and not index_is_sound(self._target.store, entry, self._options)
 
     def _find_missing(self, found: set[tuple[str, str]]) -> None:
         """Tell which shards of the dataset were looked for and are gone."""

@@ -83,6 +83,10 @@ def commit_shards(catalog: Catalog, change: Change, *, seen: int = 0) -> Version
     return publish(catalog, builder, seen=seen, keys=keys, lists=builder.lists)
 
 
+def _index_of(entry: ShardEntry) -> tuple[str, bytes]:
+    return entry.usual_index_key, entry.index_head_sha256
+
+
 class _Builder:
     """Builds the manifest that follows a version; lists of shards are stored once."""
 
@@ -109,7 +113,7 @@ class _Builder:
             place = places.get((entry.root, entry.key))
             if place is None:
                 fresh.append(entry)
-            elif self._change.update and table[place].index_head_sha256 != entry.index_head_sha256:
+            elif self._change.update and _index_of(table[place]) != _index_of(entry):
                 changed[place] = replace(entry, split=table.split[place])
         dropped = {places.get((numbers.get(root, -1), key)) for root, key in self._change.dropped} - {None}
         if base is not None and not (fresh or changed or dropped or replaced):

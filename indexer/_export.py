@@ -76,7 +76,8 @@ def export_indexes(
                 "DALI reads plain TFRECORD and tar files only",
                 url=source.pool.url_of(number),
                 found=f"{entry.framing.name}, {entry.compression.name}",
-                advice="convert the dataset first with `shardio export`",
+                advice="make plain TFRECORD files of it with `shardio export URL TARGET --kind tfrecord`, "
+                "and adopt those",
             )
         place = target or source.pool.store_of(number)
         if entry.framing is Framing.TFRECORD:
@@ -122,6 +123,8 @@ def _put(store: Store, key: str, data: bytes) -> str:
     url = store.url_of(key)
     if not store.put_new(key, data) and store.get(key, max_bytes=len(data) + 1) != data:
         raise StorageError(
-            "another file stands under the name of the index", url=url, advice="remove it, or choose into="
+            "another file stands under the name of the index",
+            url=url,
+            advice="remove it, or put the indexes elsewhere with --into",
         )
     return url

@@ -103,7 +103,7 @@ class GivenFramer:
                 url=self._url,
                 expected=f"{int(self._stops[-1])} bytes",
                 found=f"{self._offset + len(self._held)} bytes",
-                advice="it belongs to another file: make it again, or index without it",
+                advice="it belongs to another file: make it again, or index the file without --use-index",
             )
         if self._held:
             yield self._gap(memoryview(self._held), self._offset)
@@ -117,7 +117,7 @@ class GivenFramer:
                     url=self._url,
                     row=row + wrong,
                     expected="a frame whose length and checksums fit",
-                    advice="it belongs to another file, or the file is damaged: index without it",
+                    advice="it belongs to another file, or the file is damaged: index it without --use-index",
                 )
         if self.framing is Framing.TAR_SAMPLE:
             inside = starts[starts >= 0].tolist()
@@ -126,7 +126,7 @@ class GivenFramer:
                     "the existing index does not fit the shard",
                     url=self._url,
                     expected="a header of a tar file where a sample begins",
-                    advice="it belongs to another file: index without it",
+                    advice="it belongs to another file: index without --use-index",
                 )
         return Run(data, stops)
 
@@ -138,7 +138,7 @@ class GivenFramer:
                 url=self._url,
                 start=start,
                 stop=start + len(data),
-                advice="index without it, or with --salvage, which leaves them out, too",
+                advice="index without --use-index, or with --salvage, which leaves them out, too",
             )
         tar_end = self.framing is Framing.TAR_SAMPLE
         return Run(data, reason="end of the tar archive" if tar_end else _LEFT_OUT)

@@ -12,12 +12,14 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from shardio import kernels
 from shardio.errors import FormatError, NotFoundError, ShardioError, StaleIndexError, StorageError
 from shardio.metadata import (
     INDEX_SUFFIX,
     INDEXES,
     ShardEntry,
     check_foreign_key,
+    check_index_end,
     parse_head,
     random_id,
     read_head_bytes,
@@ -34,7 +36,7 @@ if TYPE_CHECKING:
     from shardio_indexer._scan import Scanned, ScanOptions
     from shardio_indexer._sidecar import Sidecar
 
-__all__ = ["Outcome", "Shard", "index_shard"]
+__all__ = ["Outcome", "Shard", "index_is_sound", "index_shard"]
 
 _HEAD_BYTES = 64 << 10
 _FAILURES = (ShardioError, OSError, ValueError, MemoryError)
@@ -140,6 +142,25 @@ def index_shard(
         return Outcome(shard, error=known.located(url=shard.url))
 
 
+def index_is_sound(target: Store, entry: ShardEntry, options: ScanOptions) -> bool:
+    """Tell whether the index of a shard is there and is the one that was made, to its last byte.
+
+    Raises:
+        StorageError: it could not be read.
+    """
+    url = target.url_of(entry.usual_index_key)
+    try:
+        data = target.get(entry.usual_index_key, max_bytes=options.limits.index)
+        head = parse_head(data, url=url, limits=options.limits)
+        if hashlib.sha256(data[: head.head_bytes]).digest() != entry.index_head_sha256:
+            return False
+        end = head.frame_stop_offset + 4 * head.rows
+        check_index_end(head, data[end:], url=url)
+        return kernels.crc32c(data[head.frame_stop_offset : end]) == head.frames_crc32c
+    except (FormatError, NotFoundError):
+        return False
+
+
 def _index_shard(
     shard: Shard, target: Store, data: Store, options: ScanOptions, show: Callable[[int], None] | None
 ) -> Outcome:
@@ -147,17 +168,24 @@ def _index_shard(
 
     check_foreign_key(shard.key)
     uuid = shard.uuid(options)
-    keys = shard.index_keys(uuid)
+    keys = [*shard.index_keys(uuid), shard.renewed_index_key(random_id())]
     free = None
     for key in keys:
-        head = _read_index(target, key, options)
+        try:
+            head = _read_index(target, key, options)
+        except FormatError:
+            continue  # something else stands there, or what is left of an index
         if head is None:
             free = key
             break
         if head[0].uuid == uuid:
             return _outcome_before(shard, key, *head)
     if free is None:
-        raise StorageError("another index stands under the name of this one", url=target.url_of(keys[-1]))
+        raise StorageError(
+            "another index stands under the name of this one",
+            url=target.url_of(keys[-1]),
+            advice="run it again",
+        )
     scanned = scan_shard(
         data, shard.key, uuid, options, size=shard.size, stamp=_known(shard.stamp), show=show
     )
@@ -185,7 +213,9 @@ def _store(
         head = _read_index(target, key, options)
         if head is not None and head[0].uuid == uuid:
             return key, *head
-    raise StorageError("another index stands under the name of this one", url=target.url_of(other))
+    raise StorageError(
+        "another index stands under the name of this one", url=target.url_of(other), advice="run it again"
+    )
 
 
 def _known(stamp: str) -> str:

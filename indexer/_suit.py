@@ -131,14 +131,14 @@ def settle_schema(
     old = base.manifest.schema if base is not None else None
     if wanted is not None:
         schema = _parse(wanted, [*known, *new])
-        replaces = bool(known) and schema != old
+        replaces = base is not None and schema != old
         if replaces:
             _check_own(base, known, schema)
             table, stores = shards.open([*known, *new])
             check_lines(schema, table, stores)
         if schema is not None:
             check_reads(schema, table, stores)
-        if replaces:
+        if replaces and known:
             notes.append("the records that were part of the dataset before are read by the new schema, too")
         return Settled(schema, metadata, notes, replaces=replaces)
     if old is not None:
@@ -198,7 +198,7 @@ def _check_own(base: Version | None, known: Iterable[Known], schema: Schema | No
     if schema is None:
         raise SchemaError(
             "records of this dataset were written with a schema, which cannot be taken from them",
-            advice="open it with decode=False to read payload bytes",
+            advice="leave out --no-schema",
         )
     if not base.manifest.schemas:
         raise SchemaError(

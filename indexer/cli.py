@@ -225,7 +225,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     add("--format", choices=tuple(FORMATS), help="what the shards are, where it shall not be found out")
     add("--salvage", action="store_true", help="index around damage and say what was left out")
-    add("--update", action="store_true", help="index shards again that have changed")
+    add(
+        "--update",
+        action="store_true",
+        help="index shards again that have changed, or whose index is damaged or gone",
+    )
     add("--drop-missing", action="store_true", help="take shards out of the dataset that are no longer there")
     add("--use-index", action="store_true", help="take the records from the .index, .idx or .tar.idx beside")
     add("--trust", action="store_true", help="do not compute the checksums of records")

@@ -92,7 +92,7 @@ class TensorsCodec(RecordCodec):
     def _item(self, name: str, feature: Feature, tensor: Tensor | None) -> Any:
         if tensor is None:
             if not feature.optional:
-                advice = "give the feature a default if it may be missing"
+                advice = "make the feature optional in the schema if it may be missing"
                 raise SchemaError(f"feature {name!r} is required and the record lacks it", advice=advice)
             default = feature.default
             if default is None or not self._images or feature.kind != "image":

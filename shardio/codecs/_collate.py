@@ -42,7 +42,10 @@ def collate(name: str, feature: Feature, values: Sequence[Any], *, images: bool 
 
 def lacks(name: str, row: int) -> SchemaError:
     """Return the error for a record that lacks an optional feature whose column has no place for nothing."""
-    advice = 'give the feature a default in the schema, e.g. Feature("float32", default=0.0), or leave it out'
+    advice = (
+        'give the feature a default in the schema, e.g. Feature("float32", default=0.0), '
+        "or choose the other features with features=[...]"
+    )
     return SchemaError(
         f"feature {name!r} is missing in a record, and its column is an array", row=row, advice=advice
     )
@@ -89,7 +92,9 @@ def each(
         raise error.located(row=rows[len(values)]) from error.__cause__
     except (ValueError, RecursionError) as error:
         what = f"feature {name!r} is damaged ({type(error).__name__}: {error})"
-        raise CorruptRecordError(what, row=rows[len(values)], advice="verify the shard") from error
+        raise CorruptRecordError(
+            what, row=rows[len(values)], advice="look at the shard with `shardio verify`"
+        ) from error
     return values
 
 

@@ -95,7 +95,7 @@ class MdsFolder(Source):
                         url=f"{root}/{index_key}",
                         found=numbers,
                     )
-                check_foreign_key(name)
+                check_foreign_key(name, what="the name of an MDS shard")
                 found.append(Piece(root, name, splits(index_key), size, extra=shard))
         return found
 

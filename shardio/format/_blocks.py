@@ -123,7 +123,7 @@ def check_block(stored: Buffer, crc32c: int) -> None:
             expected=f"CRC-32C {crc32c:#010x}",
             found=f"{found:#010x}",
             advice="the object was damaged or replaced after it was written: fetch it again from its source, "
-            "or salvage the rest with `shardio repair`",
+            'or read the rest with on_error="skip"',
         )
 
 

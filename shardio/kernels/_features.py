@@ -77,12 +77,12 @@ class Mismatch(NamedTuple):
     def error(self, advice: str | None = None) -> SchemaError:
         """Say it as the error that a caller who knows no better should raise.
 
-        `advice` is what to do about a missing feature, by default to give it a default in the schema.
+        `advice` is what to do about a missing feature, by default to make it optional in the schema.
         """
         name = self.name.decode()
         at = "" if self.step is None else f", step {self.step}"
         if self.problem == "missing":
-            advice = advice or "give the feature a default, or make it optional, if it may be missing"
+            advice = advice or "make the feature optional in the schema if it may be missing"
             return SchemaError(
                 f"feature {name!r} is required and the record lacks it", row=self.row, advice=advice
             )

@@ -10,7 +10,7 @@ from shardio import kernels
 from shardio.errors import FormatError, ShardioError
 from shardio.maintenance._findings import UNREADABLE
 from shardio.maintenance._pieces import FAILED, runs
-from shardio.metadata import check_frames_part, check_index_end
+from shardio.metadata import INDEX_ADVICE, check_frames_part, check_index_end
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from shardio.storage import DataFile
 
 __all__ = ["IndexFile"]
-
-_ADVICE = "index the shard again, or restore the index from a copy"
 
 
 class IndexFile:
@@ -104,7 +102,7 @@ class IndexFile:
             "an index has another size than its header says",
             expected=f"{self._head.index_bytes} bytes",
             found=f"{size} bytes",
-            advice=_ADVICE,
+            advice=INDEX_ADVICE,
         )
 
     def _column_error(self) -> FormatError:
@@ -112,5 +110,5 @@ class IndexFile:
             "column frame_stop of an index does not match its checksum, though each block's part does",
             expected=f"{self._head.frames_crc32c:#010x}",
             found=f"{self._crc32c:#010x}",
-            advice=_ADVICE,
+            advice=INDEX_ADVICE,
         )

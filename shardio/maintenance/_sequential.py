@@ -83,7 +83,7 @@ def size_error(expected: int, found: int) -> CorruptBlockError:
         "a shard has another size than when it was written or indexed",
         expected=f"{expected} bytes",
         found=f"{found} bytes",
-        advice=f"it was {verb}: restore it from a copy, or salvage the rest with `shardio repair`",
+        advice=f'it was {verb}: restore it from a copy; readers with on_error="skip" leave the damage out',
     )
 
 
@@ -93,5 +93,6 @@ def checksum_error(expected: int, found: int) -> CorruptBlockError:
         "a shard does not match the checksum of the whole object",
         expected=f"CRC-32C {expected:#010x}",
         found=f"CRC-32C {found:#010x}",
-        advice="it was damaged or replaced: restore it from a copy, or salvage it with `shardio repair`",
+        advice="it was damaged or replaced: restore it from a copy; "
+        'readers with on_error="skip" leave the damage out',
     )

@@ -7,6 +7,7 @@ whole before it is parsed.
 from __future__ import annotations
 
 from shardio.metadata._deletions import live_to_physical, parse_deletions
+from shardio.metadata._features import INDEX_ADVICE
 from shardio.metadata._frame_stops import check_frames_part, frames_fit
 from shardio.metadata._free import encode_metadata
 from shardio.metadata._index import IndexHead, parse_head, read_head_bytes, read_head_size
@@ -61,6 +62,7 @@ __all__ = [
     "DATA",
     "HINT_KEY",
     "INDEXES",
+    "INDEX_ADVICE",
     "INDEX_SUFFIX",
     "LISTS",
     "MANIFESTS",

@@ -9,10 +9,14 @@ from shardio.errors import FormatError, UnsupportedVersionError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["FORMAT_VERSION", "INDEX_FEATURES", "MANIFEST_FEATURES", "check_version"]
+__all__ = ["FORMAT_VERSION", "INDEX_ADVICE", "INDEX_FEATURES", "MANIFEST_FEATURES", "check_version"]
 
 FORMAT_VERSION = 1
 INDEX_FEATURES = frozenset({"gaps", "record_crc32", "record_unchecked", "stream"})
+# What to do about an index that is damaged, gone or another's.
+INDEX_ADVICE = (
+    "restore the index from a copy; that of an adopted shard is made again with `shardio index URL --update`"
+)
 MANIFEST_FEATURES = frozenset({"deletions", "foreign_roots"})
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from shardio import kernels
 from shardio.errors import FormatError
 from shardio.format import Framing
+from shardio.metadata._features import INDEX_ADVICE
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -72,7 +73,7 @@ def check_frames_part(
             stop=stop,
             expected=expected,
             found=found,
-            advice="index the shard again, or restore the index from a copy",
+            advice=INDEX_ADVICE,
         )
 
     if 4 * len(part) != stop - start:

@@ -19,6 +19,7 @@ import numpy as np
 from shardio import kernels
 from shardio.errors import FormatError
 from shardio.format import DEFAULT_LIMITS, Compression, Framing, Limits, RecordCrc
+from shardio.metadata._features import INDEX_ADVICE
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -136,7 +137,7 @@ def read_head_bytes(prefix: Buffer, *, url: str | None = None) -> int:
             url=url,
             expected=MAGIC,
             found=magic,
-            advice="index the shard again with `shardio index`",
+            advice=INDEX_ADVICE,
         )
     return PREFIX.size + int(length)
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from shardio.errors import FormatError
 from shardio.format import Compression, Framing, RecordCrc
-from shardio.metadata._features import INDEX_FEATURES, check_version
+from shardio.metadata._features import INDEX_ADVICE, INDEX_FEATURES, check_version
 from shardio.metadata._wire import parse
 from shardio.v1.index_pb2 import ShardIndex
 
@@ -53,7 +53,7 @@ def check_head(index: IndexHead, header: ShardIndex, *, url: str | None, limits:
             url=url,
             expected=expected,
             found=found,
-            advice="index the shard again, or restore the index from a copy",
+            advice=INDEX_ADVICE,
         )
 
 

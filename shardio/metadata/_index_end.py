@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from shardio.errors import FormatError
+from shardio.metadata._features import INDEX_ADVICE
 from shardio.metadata._index import END
 
 if TYPE_CHECKING:
@@ -34,5 +35,5 @@ def check_index_end(index: IndexHead, end: Buffer, *, url: str | None = None) ->
             stop=start + len(end),
             expected=f"{len(wanted) - len(END)} zeros and {END!r}",
             found=bytes(end[:96]),
-            advice="index the shard again, or restore the index from a copy",
+            advice=INDEX_ADVICE,
         )

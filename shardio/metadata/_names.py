@@ -52,7 +52,7 @@ _DATA = re.compile(
     r"\.tfrecord(?:\.zst|\.gz)?(?:(?:\.[0-9a-f]{16})?\.shardidx)?\Z"
 )
 _ROWS = re.compile(r"data/[A-Za-z0-9_][A-Za-z0-9._=-]{0,249}\.rows\Z")
-_CONTROL = re.compile(r"[\x00-\x1f\x7f\\]")
+_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f\\]")
 # Where drives have letters, joining such a name to a root leaves the root.
 _DRIVE = re.compile(r".:", re.DOTALL)
 _MAX_COMPONENTS = 8
@@ -80,19 +80,24 @@ def check_key(key: str) -> str:
     return key
 
 
-def check_foreign_key(key: str) -> str:
-    """Return the key of an adopted shard (a UTF-8 path under a data root), or raise `UnsafeNameError`."""
+def check_foreign_key(key: str, *, what: str = "the key of an adopted shard") -> str:
+    """Return a key that others chose (a UTF-8 path under a root), or raise `UnsafeNameError`.
+
+    Args:
+        key: the key.
+        what: it is, for the message.
+    """
     parts = key.split("/")
     if any(part in ("", ".", "..") for part in parts) or _CONTROL.search(key) or _DRIVE.match(key):
         raise UnsafeNameError(
-            "the key of an adopted shard could leave its root",
+            f"{what} could leave its root",
             found=_shown(key),
-            expected="a relative path without empty, . and .. components, control characters, backslashes "
-            "and a drive letter",
+            expected="a relative path without empty, . and .. components, control characters but the tab, "
+            "backslashes and a drive letter",
         )
     if len(key) > _MAX_FOREIGN // 4 and len(key.encode("utf-8", "surrogateescape")) > _MAX_FOREIGN:
         raise UnsafeNameError(
-            "the key of an adopted shard is too long",
+            f"{what} is too long",
             found=f"{len(key)} characters, {_shown(key)} ...",
             expected=f"at most {_MAX_FOREIGN} bytes",
         )

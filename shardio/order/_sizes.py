@@ -125,7 +125,7 @@ def chunk_counts(sizes: ShardSizes, chunk_bytes: int) -> Array:
     if int(np.count_nonzero(rows)) > MAX_CHUNKS:
         msg = (
             f"{int(np.count_nonzero(rows))} shards with rows, at most {MAX_CHUNKS} can "
-            "be planned; compact the dataset"
+            "be planned; write larger shards, with `shardio convert`"
         )
         raise ValueError(msg)
     most = np.minimum(rows, blocks)

@@ -177,7 +177,7 @@ def _decode(name: str, feature: Feature | None, content: bytes, *, images: bool)
         raise
     except (ValueError, RecursionError) as error:
         what = f"{name!r} is damaged ({type(error).__name__}: {error})"
-        raise CorruptRecordError(what, advice="verify the shard") from error
+        raise CorruptRecordError(what, advice="look at the shard with `shardio verify`") from error
 
 
 def _number(name: str, feature: Feature, content: bytes) -> Any:

@@ -10,7 +10,7 @@ import hashlib
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from shardio.errors import FormatError, NotFoundError, StaleIndexError
-from shardio.metadata import parse_head
+from shardio.metadata import INDEX_ADVICE, parse_head
 from shardio.reader._mapping import check_index_file, cut_short
 from shardio.storage import ShortReadError
 
@@ -118,7 +118,7 @@ def _refuse(store: Store, entry: ShardEntry, error: NotFoundError) -> NoReturn:
         "a shard has no index where the list of shards says",
         url=store.url_of(entry.usual_index_key),
         shard=entry.key,
-        advice="restore it from a copy, or index the shard again with `shardio index`",
+        advice=INDEX_ADVICE,
     ) from error
 
 
@@ -134,7 +134,7 @@ def _checked(view: memoryview, entry: ShardEntry, url: str, limits: Limits) -> I
             shard=entry.key,
             expected=f"SHA-256 {wanted[1].hex()} of {wanted[0]} bytes",
             found=f"SHA-256 {sha256.hex()} of {facts[0]} bytes",
-            advice="it was swapped or replaced: restore it from a copy, or index the shard again",
+            advice=INDEX_ADVICE,
         )
     counts = (head.rows, head.stored_bytes, head.decoded_bytes, head.listed_blocks, head.crc32c)
     listed = (entry.rows, entry.stored_bytes, entry.decoded_bytes, entry.blocks, entry.crc32c)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from shardio.errors import CorruptBlockError, FormatError, ShardioError, StaleIndexError
-from shardio.metadata import check_index_end
+from shardio.metadata import INDEX_ADVICE, check_index_end
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -45,7 +45,7 @@ def check_index_file(index: DataFile, head: IndexHead) -> None:
             url=index.url,
             expected=f"{head.index_bytes} bytes",
             found=f"{index.size} bytes",
-            advice="index the shard again, or restore the index from a copy",
+            advice=INDEX_ADVICE,
         )
     end = index.read(head.frame_stop_offset + 4 * head.rows, head.index_bytes)
     check_index_end(head, end, url=index.url)
@@ -86,7 +86,7 @@ def cut_short(index: DataFile, wanted: int, key: str, error: ShortReadError) -> 
         stop=error.stop,
         expected=f"at least {wanted} bytes",
         found=f"{error.found} of {error.expected} bytes asked for",
-        advice="restore it from a copy, or index the shard again with `shardio index`",
+        advice=INDEX_ADVICE,
     )
 
 
@@ -100,7 +100,7 @@ def wrong_size(data: DataFile, head: IndexHead, key: str, found: str, *, adopted
             shard=key,
             expected=expected,
             found=found,
-            advice="index it again with `shardio index`",
+            advice="index it again with `shardio index URL --update`",
         )
     return CorruptBlockError(
         "the shard has another size than its index says",

@@ -40,7 +40,7 @@ def check_key(key: str) -> None:
 
     Raises:
         UnsafeNameError: a component is empty, `.`, `..` or the name of a temporary, or the key holds a
-            backslash, a control character or what UTF-8 cannot express.
+            backslash, a control character but the tab, or what UTF-8 cannot express.
     """
     _check(key, key.split("/"))
 
@@ -59,8 +59,8 @@ def _check(key: str, parts: Iterable[str]) -> None:
     bad = next((part for part in parts if part in {"", ".", ".."} or part.startswith(TEMPORARY)), None)
     if bad is not None:
         what = f"a key may not have the component {bad!r}"
-    elif "\\" in key or any(c < " " or c == "\x7f" for c in key):
-        what = "a key may not hold a backslash or a control character"
+    elif "\\" in key or any((c < " " and c != "\t") or c == "\x7f" for c in key):
+        what = "a key may not hold a backslash or a control character but the tab"
     elif any("\ud800" <= c <= "\udfff" for c in key):
         what = "a key must be text that UTF-8 can express"
     else:

@@ -135,6 +135,16 @@ def test_a_schema_and_new_shards_are_one_version(tmp_path) -> None:
     assert [value["n"] for value in shardio.open(tmp_path)] == [0, 1, 2, 0, 1, 2]
 
 
+def test_a_schema_and_changed_shards_are_one_version(tmp_path) -> None:
+    """Also where every shard has changed, so that no known one is left to read."""
+    (tmp_path / "a.txt").write_text("x\n")
+    shardio_indexer.adopt(tmp_path / "a.txt", schema={"a": "bytes"})
+    (tmp_path / "a.txt").write_text("1\n2\n")
+    report = shardio_indexer.adopt(tmp_path / "a.txt", schema={"a": "json"}, update=True)
+    assert (report.version, report.updated) == (2, 1)
+    assert list(shardio.open(tmp_path)) == [1, 2]
+
+
 def test_a_schema_that_does_not_read_what_is_there_changes_nothing(tmp_path) -> None:
     (tmp_path / "x.tfrecord").write_bytes(EXAMPLES)
     shardio_indexer.adopt(tmp_path)

@@ -57,7 +57,7 @@ def test_a_damaged_block(victim, way):
         error.advice,
     ):
         assert str(part) in text
-    assert "shardio repair" in text
+    assert "on_error" in text
 
 
 @EVERY_CASE

@@ -1,0 +1,61 @@
+"""Every piece of advice in the sources, found by reading them: `advice=` and names that hold it."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+ROOMS = ("indexer", "shardio/reader", "shardio/metadata", "shardio/codecs", "shardio/catalog")
+
+
+def inventory(*rooms: str) -> dict[str, str]:
+    """Return each piece of advice, with `{}` for what is filled in, and the file that gives it."""
+    out: dict[str, str] = {}
+    for room in rooms or ROOMS:
+        for path in sorted((ROOT / room).glob("**/*.py")):
+            tree = ast.parse(path.read_text())
+            for text in _advice(tree):
+                out.setdefault(text, str(path.relative_to(ROOT)))
+    return out
+
+
+def _advice(tree: ast.AST) -> Iterator[str]:
+    for node in ast.walk(tree):
+        values: list[ast.AST] = []
+        if isinstance(node, ast.keyword) and node.arg == "advice":
+            values = [node.value]
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            names = [target.id for target in targets if isinstance(target, ast.Name)]
+            if any("advice" in name.lower() for name in names) and node.value is not None:
+                values = [node.value]
+        elif isinstance(node, ast.Dict):
+            keys = [key.value if isinstance(key, ast.Constant) else None for key in node.keys]
+            values = [value for key, value in zip(keys, node.values, strict=True) if key == "advice"]
+        elif isinstance(node, ast.Call) and getattr(node.func, "id", "") == "MisfitError":
+            values = node.args[2:]
+        for value in values:
+            yield from _texts(value)
+
+
+def _texts(node: ast.AST) -> Iterator[str]:
+    """Yield the texts that an expression can be; a condition has two."""
+    if isinstance(node, ast.Constant):
+        if isinstance(node.value, str):
+            yield node.value
+    elif isinstance(node, ast.JoinedStr):
+        yield "".join(str(part.value) if isinstance(part, ast.Constant) else "{}" for part in node.values)
+    elif isinstance(node, ast.IfExp):
+        yield from _texts(node.body)
+        yield from _texts(node.orelse)
+    elif isinstance(node, ast.BoolOp):
+        for value in node.values:
+            yield from _texts(value)
+    elif isinstance(node, ast.BinOp):
+        left, right = list(_texts(node.left)), list(_texts(node.right))
+        yield from (a + b for a in left or ["{}"] for b in right or ["{}"])
+    elif isinstance(node, ast.Dict):
+        for value in node.values:
+            yield from _texts(value)

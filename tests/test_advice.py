@@ -1,0 +1,557 @@
+"""Advice in error messages works: each piece is followed here, as it is written, and helps.
+
+`FOLLOWED` has a row for each piece: a situation that raises it, and what the advice says, done.  `OUTSIDE`
+has those that nothing here can do for the user, such as an upgrade, each with the reason.  Advice that stands
+in neither fails the inventory.
+"""
+
+from __future__ import annotations
+
+import functools
+import gzip
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import shardio
+import shardio_indexer
+from shardio import Feature, codecs
+from shardio.catalog import Catalog
+from shardio.cli import main
+from shardio.errors import ShardioError
+from shardio_indexer.cli import _parser as index_parser
+from shardio_indexer.cli import main as index
+from tests.advice import ROOT, inventory
+from tests.indexer.shards import tar, tfrecord
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*one compressed stream"),
+    pytest.mark.filterwarnings("ignore:.*has no index"),
+]
+
+FOLLOWED: dict[str, Callable[[Path], None]] = {}
+OUTSIDE = {
+    "it may have been out of memory; run it again, what is done is kept": "tests/indexer/test_adopt.py",
+    "DALI makes an index of its own where there is none": "DALI is not installed here",
+    "run it again": "needs a race that random names lose",
+    "if it may be read but not listed, give the shards by name, or their URLs in a file: @list.txt":
+        "followed against a server in tests/indexer/test_buckets.py",
+    "adopt it again when nobody writes to it": "a writer at work: tests/indexer/test_adopt.py",
+    "check the address, the credentials, and that they may list this prefix (s3:ListBucket); "
+    "or name the version to open": "followed against servers in tests/storage",
+    "check the address; if there is a dataset, name the version to open": "the same, over HTTP",
+    "restore the object from a copy": "only the user has a copy",
+    "restore the object from a copy; nothing was read from it": "only the user has a copy",
+    "it was cut or overwritten: restore it from a copy": "only the user has a copy",
+    "try again": "an environment that fails",
+    "nothing was deleted; look with `shardio log`, and run a named session again to finish it":
+        "lost replies in tests/promises",
+    "try again with fewer writers": "a thousand lost races",
+    "write them again under a new session": "a race with gc in tests/promises/test_p20_gc.py",
+    "write its records again under a new session": "gc of a session in tests/promises/test_p20_gc.py",
+    "look at what came in between (`shardio log`), then write again": "a race in tests/promises",
+    "run these tasks (again), then commit": "job arrays in tests/promises",
+    "only the types of caffe2's TensorProto can be read": "a fact, not a step",
+    "a newer program wrote it": "a fact, not a step",
+    "json holds lists by itself": "a fact, not a step",
+    "upgrade shardio to read it": "there is no newer one",
+    "a newer shardio wrote it: upgrade": "there is no newer one",
+    "check that the records are of this kind": "to be looked at by the user",
+    "if you trust it, raise `messages` or `items` of the limits": "followed in tests/metadata/test_wire.py",
+    'on_error="skip" writes nothing': "followed in tests/reader/test_on_error.py",
+    "look at it with `shardio verify`": "a thousand damaged records; the command is followed below",
+    "the dataset was replaced, or the pin is of another version": "a fact, not a step",
+    "the latest is version {}": "a fact, not a step",
+    "declare the feature as bfloat16, or convert the array": "ml_dtypes is not installed here",
+}  # fmt: skip
+
+
+def follows(*advice: str):
+    """Enter a test as what follows these pieces of advice."""
+
+    def enter(function: Callable[[Path], None]) -> Callable[[Path], None]:
+        for text in advice:
+            FOLLOWED[text] = function
+        return function
+
+    return enter
+
+
+def refused(path: Path | str, **options) -> str:
+    """Return the advice that the one shard is refused with."""
+    (refusal,) = shardio_indexer.adopt(path, **options).refused
+    return str(refusal.error.advice)
+
+
+def raised(error: type[Exception] | tuple[type[Exception], ...], call: Callable[[], object]) -> str:
+    with pytest.raises(error) as caught:
+        call()
+    return str(caught.value.advice) if isinstance(caught.value, ShardioError) else str(caught.value)
+
+
+def lines_of(path: Path, data: bytes) -> Path:
+    path.write_bytes(data)
+    return path
+
+
+@follows("mend the line, or leave it out with --salvage")
+def mend_a_line(tmp: Path) -> None:
+    path = lines_of(tmp / "x.jsonl", b"1\nx\n")
+    assert "--salvage" in refused(path)
+    assert index([str(path), "--salvage"]) == 0
+    path.write_bytes(b"1\n2\n")
+    assert index([str(path), "--update"]) == 0
+    assert list(shardio.open(tmp)) == [1, 2]
+
+
+@follows('declare lines to be bytes with --schema \'{"line": "bytes"}\', or leave it out with --salvage')
+def lines_as_bytes(tmp: Path) -> None:
+    path = lines_of(tmp / "x.txt", b"a\n\xe9\n")
+    (schema,) = re.findall("'(.*)'", refused(path))
+    assert index([str(path), "--salvage", "--into", str(tmp / "a")]) == 0
+    assert index([str(path), "--schema", schema]) == 0
+    assert list(shardio.open(tmp)) == [b"a", b"\xe9"]
+
+
+@follows("write it anew as UTF-8, with `iconv -f {} -t UTF-8`, and adopt that")
+def iconv(tmp: Path) -> None:
+    path = lines_of(tmp / "x.jsonl", '{"a": "é"}\n'.encode("utf-16"))
+    (command,) = re.findall("`(.*)`", refused(path))
+    if shutil.which("iconv"):
+        text = subprocess.run([*command.split(), str(path)], capture_output=True, check=True).stdout
+        lines_of(tmp / "y.jsonl", text)
+        assert index([str(tmp / "y.jsonl")]) == 0
+        assert list(shardio.open(tmp)) == [{"a": "é"}]
+
+
+@follows("copy the records into a dataset with `shardio convert`")
+def convert_instead(tmp: Path) -> None:
+    path = lines_of(tmp / "x.jsonl", b'{"a": 1}\n\n' * 65_600)
+    assert "shardio convert" in refused(path)
+    assert main(["convert", str(path), str(tmp / "new"), "--quiet"]) == 0
+    assert len(shardio.open(tmp / "new")) == 65_600
+
+
+@follows(
+    "make each kind a dataset of its own, with --into; or adopt all of them with --no-schema, "
+    "which leaves records bytes, text or members of samples",
+    "give it a split of its own (--split), or a dataset of its own (--into)",
+)
+def kinds(tmp: Path) -> None:
+    lines_of(tmp / "a.jsonl", b"1\n")
+    lines_of(tmp / "b.tfrecord", tfrecord([codecs.encode_example({"n": 1})]))
+    splits = ["--split", "lines=*.jsonl", "--split", "train=*.tfrecord"]
+    assert index([str(tmp), *splits]) == 1
+    for name in ("a.jsonl", "b.tfrecord"):
+        assert index([str(tmp / name), "--into", str(tmp / f"into-{name}")]) == 0
+    assert index([str(tmp), *splits, "--no-schema"]) == 0
+    (tmp / "c").mkdir()
+    lines_of(tmp / "c" / "a.txt", b"1\n")
+    lines_of(tmp / "c" / "b.tfrecord", tfrecord([b"x", b"y"]))
+    assert "--split" in refused(f"{tmp}/c/*")
+    assert index([f"{tmp}/c/*", "--split", "other=*.tfrecord", "--split", "train=*"]) == 0
+
+
+@follows("adopt them as a dataset of their own, with --into")
+def another_kind(tmp: Path) -> None:
+    lines_of(tmp / "a.tfrecord", tfrecord([codecs.encode_example({"n": 1})]))
+    assert index([str(tmp)]) == 0
+    lines_of(tmp / "b.tar", tar([("a.n", b"1")]))
+    assert index([f"{tmp}/*.tar", "--split", "val"]) == 1
+    assert index([f"{tmp}/*.tar", "--split", "val", "--into", str(tmp / "into")]) == 0
+
+
+@follows("give another schema, or adopt them as a dataset of their own, with --into")
+def another_schema(tmp: Path) -> None:
+    path = lines_of(tmp / "a.tfrecord", tfrecord([codecs.encode_example({"n": 1})]))
+    assert index([str(path), "--schema", '{"m": "int64"}']) == 1
+    assert index([str(path), "--schema", '{"n": "int64"}']) == 0
+    path = lines_of(tmp / "b.tfrecord", tfrecord([codecs.encode_example({"m": 1})]))
+    assert index([str(path)]) == 1
+    assert index([str(path), "--into", str(tmp / "into")]) == 0
+
+
+@follows("give another schema, or mend the line and adopt the file again")
+def lines_of_another_schema(tmp: Path) -> None:
+    path = lines_of(tmp / "a.txt", b"1\nx\n")
+    assert index([str(path)]) == 0
+    assert index([str(path), "--schema", '{"n": "json"}']) == 1
+    assert index([str(path), "--schema", '{"n": "bytes"}']) == 0
+    path.write_bytes(b"1\n2\n")
+    assert index([str(path), "--schema", '{"n": "json"}', "--update"]) == 0
+    assert list(shardio.open(tmp)) == [1, 2]
+
+
+@follows("leave out --no-schema", "write them again with a schema into a dataset of their own")
+def own_records(tmp: Path) -> None:
+    lines_of(tmp / "x.tfrecord", tfrecord([codecs.encode_example({"n": 1})]))
+    with shardio.DatasetWriter(tmp / "own", schema={"n": "int64"}) as out:
+        out.write({"n": 1})
+    assert index([str(tmp / "x.tfrecord"), "--into", str(tmp / "own"), "--no-schema"]) == 1
+    assert index([str(tmp / "x.tfrecord"), "--into", str(tmp / "own")]) == 0
+    with shardio.DatasetWriter(tmp / "raw") as out:
+        out.write(codecs.encode_example({"n": 1}))
+    schema = ["--schema", '{"n": "int64"}']
+    assert index([str(tmp / "x.tfrecord"), "--into", str(tmp / "raw"), *schema]) == 1
+    shardio.write_dataset(
+        str(tmp / "new"), list(shardio.open(tmp / "raw")), _as_value, schema={"n": "int64"}, workers=1
+    )
+    assert index([str(tmp / "x.tfrecord"), "--into", str(tmp / "new"), *schema]) == 0
+
+
+def _as_value(payload: bytes):
+    yield {"n": codecs.decode_example(payload)["n"][0]}
+
+
+@follows("check the address, or name the files with a pattern", "check the address; quote it for the shell")
+def patterns(tmp: Path) -> None:
+    (tmp / "empty").mkdir()
+    assert "pattern" in raised(shardio.errors.NotFoundError, lambda: shardio_indexer.adopt(tmp / "empty"))
+    lines_of(tmp / "empty" / "x", tfrecord([b"a"]))
+    assert index([f"{tmp}/empty/y*"]) == 3
+    assert index([f"{tmp}/empty/*"]) == 0
+
+
+@follows("name its format with --format, or leave it out", "name its format: --format {{}}")
+def formats(tmp: Path) -> None:
+    lines_of(tmp / "x", b"hello\n")
+    (choices,) = re.findall(r"\{(.*)\}", refused(tmp / "x"))
+    assert "text" in choices.split(",")
+    assert index([str(tmp / "x"), "--format", "text"]) == 0
+    lines_of(tmp / "y.tfrecord", b"hello, this is a text\n")
+    assert "--format" in refused(tmp / "y.tfrecord", into=tmp / "b")
+    assert index([str(tmp / "y.tfrecord"), "--format", "text", "--into", str(tmp / "c")]) == 0
+
+
+@follows(
+    "fetch it again, or leave the last sample out with --salvage",
+    "leave the sample out with --salvage",
+    "other programs stop at the end mark; go on behind it with --salvage",
+    "if the file is no tar file, name its format; else fetch it again, or use --salvage",
+)
+def tars(tmp: Path) -> None:
+    whole = tar([("a.txt", b"1"), ("b.txt", b"2")])
+    damaged = bytearray(whole)
+    damaged[1024 + 2] ^= 1  # the second member's name
+    twice = tar([("a.txt", b"1"), ("a.txt", b"2"), ("b.txt", b"3")])
+    for name, data in (
+        ("cut", whole[:1030]),
+        ("twice", twice),
+        ("behind", whole + b"x"),
+        ("bad", bytes(damaged)),
+    ):
+        path = lines_of(tmp / f"{name}.tar", data)
+        assert "--salvage" in refused(path, into=tmp / f"a-{name}"), name
+        assert index([str(path), "--into", str(tmp / f"b-{name}"), "--salvage"]) == 0, name
+
+
+@follows(
+    "fetch the file again, or index around the damage with --salvage",
+    "fetch the file again, or leave the rest out with --salvage",
+    "fetch it again, or index what decodes with --salvage",
+)
+def tfrecords(tmp: Path) -> None:
+    whole = tfrecord([b"one", b"two", b"three"])
+    damaged = bytearray(whole)
+    damaged[13] ^= 1
+    packed = gzip.compress(tfrecord([b"%d" % n * 100 for n in range(99)]))[:-40]
+    for name, data in (("a.tfrecord", bytes(damaged)), ("b.tfrecord", whole[:-3]), ("c.tfrecord.gz", packed)):
+        path = lines_of(tmp / name, data)
+        assert "--salvage" in refused(path, into=tmp / f"a-{name}")
+        assert index([str(path), "--into", str(tmp / f"b-{name}"), "--salvage"]) == 0
+
+
+@follows("TensorFlow will not read it; index it with --record-crc crc32")
+def other_checksums(tmp: Path) -> None:
+    import zlib
+
+    path = lines_of(tmp / "a.tfrecord", tfrecord([b"a"], zlib.crc32))
+    (flag,) = re.findall(r"index it with (.*)", refused(path))
+    assert index([str(path), *flag.split()]) == 0
+
+
+@follows(
+    "index without --use-index, or with --salvage, which leaves them out, too",
+    "it belongs to another file, or the file is damaged: index it without --use-index",
+    "it belongs to another file: index without --use-index",
+    "it belongs to another file: make it again, or index the file without --use-index",
+)
+def given_indexes(tmp: Path) -> None:
+    for name, text in (
+        ("longer", "0 17\n17 17\n34 17\n"),
+        ("shorter", "0 17\n"),
+        ("other", "0 18\n18 16\n"),
+        ("hole", "17 17\n"),
+    ):
+        path = lines_of(tmp / f"{name}.tfrecord", tfrecord([b"a", b"b"]))
+        lines_of(tmp / f"{name}.tfrecord.idx", text.encode())
+        assert index([str(path), "--use-index", "--into", str(tmp / f"a-{name}")]) == 1, name
+        assert index([str(path), "--into", str(tmp / f"b-{name}")]) == 0, name
+
+
+@follows(
+    "make plain TFRECORD files of it with `shardio export URL TARGET --kind tfrecord`, and adopt those",
+    "remove it, or put the indexes elsewhere with --into",
+)
+def dali(tmp: Path) -> None:
+    with shardio.DatasetWriter(tmp / "ds", compression="zstd") as out:
+        out.write(b"x")
+    assert index([str(tmp / "ds"), "--export", "dali"]) == 1
+    assert main(["export", str(tmp / "ds"), str(tmp / "plain"), "--kind", "tfrecord", "--quiet"]) == 0
+    assert index([str(tmp / "plain")]) == 0
+    (shard,) = (path for path in (tmp / "plain").rglob("*tfrecord*") if path.suffix != ".shardidx")
+    other = lines_of(shard.with_name(shard.name + ".idx"), b"mine")
+    assert index([str(tmp / "plain"), "--export", "dali"]) == 3
+    assert index([str(tmp / "plain"), "--export", "dali", "--into", str(tmp / "into")]) == 0
+    other.unlink()
+    assert index([str(tmp / "plain"), "--export", "dali"]) == 0
+
+
+@follows(
+    "restore the index from a copy; that of an adopted shard is made again with `shardio index URL --update`",
+    "index it again with `shardio index URL --update`",
+    "look at the shard with `shardio verify`",
+)
+def indexes(tmp: Path) -> None:
+    shard = lines_of(tmp / "x.tfrecord", tfrecord([b"%d" % n for n in range(5000)]))
+    sidecar = tmp / "x.tfrecord.shardidx"
+    assert index([str(tmp)]) == 0
+    whole = sidecar.read_bytes()
+
+    def damage(data: bytes | None) -> None:
+        before = set(tmp.glob("*.shardidx"))
+        newest = max(before, key=lambda path: (path != sidecar, path.stat().st_mtime_ns))
+        newest.unlink()
+        if data is not None:
+            newest.write_bytes(data)
+
+    for data in (
+        None,
+        b"",
+        whole[:-9],
+        whole[:200],
+        whole[:100] + b"?" + whole[101:],
+        whole[:-5000] + b"\0" + whole[-4999:],
+    ):
+        damage(data)
+        assert main(["verify", str(tmp)]) == 1
+        assert main(["index", str(tmp), "--update"]) == 0
+        assert main(["verify", str(tmp)]) == 0
+        assert shardio.open(tmp)[4999] == b"4999"
+    shard.write_bytes(tfrecord([b"a", b"b"]))
+    assert "--update" in raised(shardio.errors.StaleIndexError, lambda: list(shardio.open(tmp)))
+    assert main(["index", str(tmp), "--update"]) == 0
+    assert list(shardio.open(tmp)) == [b"a", b"b"]
+
+
+@follows(
+    "check the address; a folder of TFRecord files becomes a dataset with `shardio index`",
+    "check the address; TFRecord files without a dataset around them are adopted with `shardio index`",
+)
+def no_dataset(tmp: Path) -> None:
+    lines_of(tmp / "x.tfrecord", tfrecord([b"a"]))
+    assert "shardio index" in raised(shardio.errors.NotFoundError, lambda: shardio.open(tmp))
+    assert main(["info", str(tmp)]) == 3
+    assert main(["index", str(tmp)]) == 0
+    assert list(shardio.open(tmp)) == [b"a"]
+    assert main(["info", str(tmp)]) == 0
+
+
+@follows("if you trust it, open with allow_roots={{}: {}}, storage_options as value")
+def roots(tmp: Path) -> None:
+    lines_of(tmp / "x.tfrecord", tfrecord([b"a"]))
+    assert index([str(tmp / "x.tfrecord"), "--into", str(tmp / "into")]) == 0
+    advice = raised(shardio.errors.StorageError, lambda: shardio.open(tmp / "into"))
+    (given,) = re.findall(r"allow_roots=(\{.*?\}\})", advice)
+    assert list(shardio.open(tmp / "into", allow_roots=eval(given))) == [b"a"]
+
+
+@follows(
+    "make the feature optional in the schema", "only .npy members hold arrays; declare it as text or bytes"
+)
+def samples(tmp: Path) -> None:
+    lines_of(tmp / "x.tar", tar([("a.cls", b"1 2"), ("b.txt", b"3")]))
+    assert index([str(tmp), "--schema", '{"cls": "bytes"}']) == 1
+    assert index([str(tmp), "--schema", '{"cls": {"type": "int64[2]", "optional": true}}']) == 1
+    assert index([str(tmp), "--schema", '{"cls": {"type": "text", "optional": true}}']) == 0
+    assert [value["cls"] for value in shardio.open(tmp)] == ["1 2", None]
+
+
+@follows("declare it as bytes in the schema, or open with decode=False")
+def members_that_are_no_text(tmp: Path) -> None:
+    content = [(f"{n}.txt", b"a") for n in range(3000)]
+    content[1501] = ("1501.txt", b"\xe9")
+    lines_of(tmp / "x.tar", tar(content))
+    assert index([str(tmp), "--schema", '{"txt": "text"}']) == 0
+    assert "decode=False" in raised(ShardioError, lambda: shardio.open(tmp)[1501])
+    assert shardio.open(tmp, decode=False)[1501]
+    assert index([str(tmp), "--schema", '{"txt": "bytes"}']) == 0
+    assert shardio.open(tmp)[1501]["txt"] == b"\xe9"
+
+
+@follows("make the feature optional in the schema if it may be missing", "add it to the schema")
+def features(tmp: Path) -> None:
+    schema = {"a": "int64"}
+    payload = codecs.encode_tensors({"b": np.int64(1)})
+    lines_of(tmp / "x.tfrecord", tfrecord([payload]))
+    tensors = ["--encoding", "tensors"]
+    assert index([str(tmp), "--schema", '{"a": "int64"}', *tensors]) == 1
+    assert index([str(tmp), "--schema", '{"a": {"type": "int64", "optional": true}}', *tensors]) == 0
+    assert list(shardio.open(tmp)) == [{"a": None}]
+    with shardio.DatasetWriter(tmp / "own", schema=schema) as out:
+        assert "add it" in raised(shardio.errors.SchemaError, lambda: out.write({"a": 1, "b": 2}))
+        out.write({"a": 1})
+    with shardio.DatasetWriter(
+        tmp / "own", schema={"a": "int64", "b": Feature("int64", optional=True)}, mode="append"
+    ) as out:
+        out.write({"a": 1, "b": 2})
+    assert shardio.open(tmp / "own")[1]["b"] == 2
+
+
+@follows(
+    "give it a value, or make it optional in the schema",
+    "write dicts by the schema, or open the writer without one to write bytes",
+    "give the writer a schema to write anything but bytes",
+    "decode bytes first, or declare the feature as bytes",
+    "fill it first; a record has no mask",
+    "give floats, or the bits as uint16",
+    "at most one dimension, a list, is possible",
+    "an image feature stores a file's bytes; encode it first",
+)
+def values(tmp: Path) -> None:
+    import io
+
+    from PIL import Image
+
+    array = np.zeros((2, 2, 3), np.uint8)
+    png = io.BytesIO()
+    Image.fromarray(array).save(png, "png")
+    masked = np.ma.masked_array([1, 2], [True, False])
+    half = np.array([1.5], np.float32)
+    good_and_bad: list[tuple[object, object, object, object]] = [
+        ({"a": "int64"}, {}, {"a": Feature("int64", optional=True)}, {}),
+        ({"a": "int64"}, {}, {"a": "int64"}, {"a": 1}),
+        ({"a": "int64"}, b"x", None, b"x"),
+        (None, {"a": 1}, {"a": "int64"}, {"a": 1}),
+        ({"a": "text"}, {"a": b"x"}, {"a": "text"}, {"a": b"x".decode()}),
+        ({"a": "text"}, {"a": b"x"}, {"a": "bytes"}, {"a": b"x"}),
+        ({"a": "int64[2]"}, {"a": masked}, {"a": "int64[2]"}, {"a": masked.filled(0)}),
+        ({"a": "bfloat16[1]"}, {"a": half.astype("f4").view("i4")}, {"a": "bfloat16[1]"}, {"a": half}),
+        ({"a": "image"}, {"a": array}, {"a": "image"}, {"a": png.getvalue()}),
+    ]
+    for number, (bad_schema, bad, schema, good) in enumerate(good_and_bad):
+        with shardio.DatasetWriter(tmp / f"{number}a", schema=bad_schema) as out:
+            assert raised((ShardioError, TypeError), functools.partial(out.write, bad)) not in ("", "None")
+        with shardio.DatasetWriter(tmp / f"{number}b", schema=schema) as out:
+            out.write(good)
+        assert len(shardio.open(tmp / f"{number}b")) == 1
+    codec = codecs.record_codec(None)
+    assert "give the writer" in raised(shardio.errors.SchemaError, lambda: codec.encode({"a": 1}))
+    with pytest.raises(ValueError, match="at most one dimension"):
+        Feature("text[2,2]")
+    assert Feature("text[2]").shape == (2,)
+
+
+@follows(
+    'give the feature a default in the schema, e.g. Feature("float32", default=0.0), '
+    "or choose the other features with features=[...]"
+)
+def missing_numbers(tmp: Path) -> None:
+    schema = {"a": Feature("float32", optional=True), "b": "int64"}
+    with shardio.DatasetWriter(tmp / "ds", schema=schema) as out:
+        out.write({"b": 1})
+    advice = raised(shardio.errors.SchemaError, lambda: shardio.open(tmp / "ds").read_batch([0]))
+    (feature,) = re.findall(r"(Feature\(.*\)),", advice)
+    assert shardio.open(tmp / "ds", features=["b"]).read_batch([0])["b"].tolist() == [1]
+    with shardio.DatasetWriter(tmp / "ds", schema={**schema, "a": eval(feature)}, mode="append") as out:
+        out.write({"b": 2})
+    assert shardio.open(tmp / "ds").read_batch([0, 1])["a"].tolist() == [0.0, 0.0]
+
+
+@follows("check that the records are of this kind, and verify the shard")
+def other_records(tmp: Path) -> None:
+    lines_of(tmp / "x.tfrecord", tfrecord([b"\xff\xff"]))
+    assert index([str(tmp), "--no-schema"]) == 0
+    raised(shardio.errors.CorruptRecordError, lambda: codecs.decode_example(shardio.open(tmp)[0]))
+    assert main(["verify", str(tmp)]) == 0
+
+
+@follows("decode=True gives the file's bytes")
+def images(tmp: Path) -> None:
+    with shardio.DatasetWriter(tmp / "ds", schema={"a": "image"}) as out:
+        out.write({"a": b"no image"})
+    assert "decode=True" in raised(ShardioError, lambda: shardio.open(tmp / "ds", decode="image")[0])
+    assert shardio.open(tmp / "ds", decode=True)[0] == {"a": b"no image"}
+
+
+@follows("keep the feature as it was and add a new one under another name, or write a new dataset")
+def evolution(tmp: Path) -> None:
+    with shardio.DatasetWriter(tmp / "ds", schema={"a": "int64"}) as out:
+        out.write({"a": 1})
+
+    def append(url: Path, schema: dict[str, object], value: dict[str, object], mode: str = "append") -> None:
+        with shardio.DatasetWriter(url, schema=schema, mode=mode) as out:
+            out.write(value)
+
+    assert "another name" in raised(
+        shardio.errors.SchemaError, lambda: append(tmp / "ds", {"a": "text"}, {"a": "x"})
+    )
+    append(tmp / "ds", {"a": "int64", "b": Feature("text", optional=True)}, {"a": 2, "b": "x"})
+    append(tmp / "new", {"a": "text"}, {"a": "x"}, "create")
+
+
+@follows('use mode="append" or "overwrite"', "a session's id names one write: choose a new one")
+def modes(tmp: Path) -> None:
+    def write(mode: str, session: str, data: bytes) -> None:
+        with shardio.DatasetWriter(tmp / "ds", mode=mode, session=session) as out:
+            out.write(data)
+
+    write("create", "one", b"1")
+    advice = raised(shardio.errors.CommitConflictError, lambda: write("create", "two", b"2"))
+    for number, mode in enumerate(re.findall('"(.*?)"', advice)):
+        write(mode, f"more{number}", b"3")
+    write("append", "three", b"4")
+    assert Catalog(shardio.storage.connect(str(tmp / "ds"))).load().number == 4
+
+
+@pytest.mark.parametrize("follow", dict.fromkeys(FOLLOWED.values()), ids=lambda follow: follow.__name__)
+def test_advice_is_followed_and_helps(tmp_path, follow) -> None:
+    follow(tmp_path)
+
+
+def test_every_piece_of_advice_has_a_row() -> None:
+    """New advice needs a row; a row whose advice is gone goes, too."""
+    found = inventory()
+    rows = {*FOLLOWED, *OUTSIDE}
+    assert {text: found[text] for text in found.keys() - rows} == {}
+    assert rows - found.keys() == set()
+    assert not FOLLOWED.keys() & OUTSIDE.keys()
+
+
+def test_commands_and_flags_in_advice_are_there() -> None:
+    """No message of any room names a command or a flag that the programs do not have."""
+    done = subprocess.run(
+        [sys.executable, "-m", "shardio", "--help"], capture_output=True, text=True, check=True
+    )
+    names = set(re.findall(r"^  ([a-z]+) ", done.stdout, re.MULTILINE))
+    assert {"index", "verify"} <= names
+    flags = {flag for action in index_parser()._actions for flag in action.option_strings}
+    for text, path in inventory("shardio", "indexer").items():
+        assert set(re.findall(r"`shardio ([a-z]+)", text)) <= names, (path, text)
+        if path.startswith("indexer"):
+            assert set(re.findall(r"--[a-z-]+", text)) <= flags | {"--kind"}, (path, text)
+            assert not re.search(r"\b[a-z_]+=", text), f"{path}: an argument of Python in {text!r}"
+
+
+def test_the_inventory_sees_advice(tmp_path) -> None:
+    source = ROOT / "tests" / "advice.py"
+    assert source.exists()
+    assert "name its format: --format {{}}" in inventory("indexer")
+    assert json.dumps(sorted(inventory()))
