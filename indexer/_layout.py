@@ -161,7 +161,7 @@ def choose_target(
     if root is None:
         places = ", ".join(sorted({place.url for place in search.folders}))
         message = (
-            f"these shards have no folder in common ({places}): say where the dataset shall go with into="
+            f"these shards have no folder in common ({places}): say where the dataset shall go, with --into"
         )
         raise ValueError(message)
     target = _target(root, storage_options, "")

@@ -41,7 +41,7 @@ OUTSIDE = {
     "it may have been out of memory; run it again, what is done is kept": "tests/indexer/test_adopt.py",
     "DALI makes an index of its own where there is none": "DALI is not installed here",
     "run it again": "needs a race that random names lose",
-    "if it may be read but not listed, give the shards by name, or their URLs in a file: @list.txt":
+    "if it may be read but not listed, give the files by name, or their URLs in a file: @list.txt":
         "followed against a server in tests/indexer/test_buckets.py",
     "adopt it again when nobody writes to it": "a writer at work: tests/indexer/test_adopt.py",
     "check the address, the credentials, and that they may list this prefix (s3:ListBucket); "
@@ -69,6 +69,9 @@ OUTSIDE = {
     "look at it with `shardio verify`": "a thousand damaged records; the command is followed below",
     "the dataset was replaced, or the pin is of another version": "a fact, not a step",
     "the latest is version {}": "a fact, not a step",
+    "restore the manifests from a copy; removing {} gives up what is lost": "tests/catalog/test_versions.py",
+    "restore the manifests from a copy; version={} reads what is left, and removing {} gives up what is lost":
+        "followed in tests/catalog/test_versions.py",
     "declare the feature as bfloat16, or convert the array": "ml_dtypes is not installed here",
 }  # fmt: skip
 
@@ -473,6 +476,14 @@ def missing_numbers(tmp: Path) -> None:
     with shardio.DatasetWriter(tmp / "ds", schema={**schema, "a": eval(feature)}, mode="append") as out:
         out.write({"b": 2})
     assert shardio.open(tmp / "ds").read_batch([0, 1])["a"].tolist() == [0.0, 0.0]
+
+
+@follows("rename the file")
+def names(tmp: Path) -> None:
+    path = lines_of(tmp / "a\n.tfrecord", tfrecord([b"a"]))
+    assert index([str(tmp)]) != 0
+    path.rename(tmp / "a.tfrecord")
+    assert index([str(tmp)]) == 0
 
 
 @follows("check that the records are of this kind, and verify the shard")

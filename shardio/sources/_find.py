@@ -228,7 +228,8 @@ def _add(listing: Listing, store: Store, info: ObjectInfo) -> None:
 
 
 def _is_text(key: str) -> bool:
-    return not any("\ud800" <= char <= "\udfff" or char < " " or char in "\x7f\\" for char in key)
+    odd = (c for c in key if "\ud800" <= c <= "\udfff" or (c < " " and c != "\t") or c in "\x7f\\")
+    return next(odd, None) is None
 
 
 def _shown(store: Store, key: str) -> str:
