@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-ROOMS = ("indexer", "shardio/sources", "shardio/reader", "shardio/metadata", "shardio/codecs", "shardio/catalog")
+ROOMS = ("indexer", *(f"shardio/{room}" for room in ("sources", "reader", "metadata", "codecs", "catalog")))
 
 
 def inventory(*rooms: str) -> dict[str, str]:
