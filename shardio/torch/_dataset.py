@@ -48,6 +48,8 @@ class StreamingDataset(IterableDataset[Any]):
 
     @method_with_stream_options(StreamOptions)
     def __init__(self, ds: DatasetReader | Mix, **options: Any) -> None:
+        if "num_threads" in options:
+            raise TypeError("give num_threads= to StreamingDataLoader: a StreamingDataset starts no threads")
         given = StreamOptions(**options)
         rank, world_size = resolve_rank(given.rank, given.world_size)
         given = replace(given, rank=rank, world_size=world_size, num_threads=0)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import pickle
 import random
+from dataclasses import fields
 
 import numpy as np
 import psutil
@@ -380,6 +382,17 @@ def double(value):
 def test_options_that_make_no_sense(url, options, says):
     with pytest.raises(ValueError, match=says):
         StreamingDataLoader(dataset(url), **options)
+
+
+def test_threads_belong_to_the_loader(url):
+    with pytest.raises(TypeError, match="give num_threads= to StreamingDataLoader"):
+        dataset(url, num_threads=2)
+
+
+def test_every_option_is_in_the_signature_of_both():
+    ours, theirs = inspect.signature(shardio.stream), inspect.signature(StreamingDataset)
+    assert list(ours.parameters) == ["ds", *(field.name for field in fields(shardio.StreamOptions))]
+    assert list(ours.parameters) == list(theirs.parameters)
 
 
 def test_it_loads_streaming_datasets_only(url):
