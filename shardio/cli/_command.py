@@ -1,27 +1,59 @@
-"""What a command is: a name, its arguments, and a function that returns an exit code."""
+"""What a command is: a name, its parameters, and a function that returns an exit code.
+
+Parsing, help and completion are click's; here is what click leaves to a program: help in groups, negative
+numbers as positions, and options that take several values.
+"""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import click
+from click.shell_completion import CompletionItem
 
 if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from shardio.cli._screen import Screen
 
-__all__ = ["CLEAN", "DAMAGE", "FAILED", "GROUPS", "INTERRUPTED", "PIPE_CLOSED", "USAGE", "Command"]
+__all__ = [
+    "CLEAN",
+    "COMPLETION_VARIABLE",
+    "DAMAGE",
+    "EXIT_CODES",
+    "FAILED",
+    "GROUPS",
+    "INTERRUPTED",
+    "PIPE_CLOSED",
+    "USAGE",
+    "Argument",
+    "Command",
+    "Option",
+    "Place",
+    "ProgramCommand",
+    "Value",
+    "flag",
+    "options",
+]
 
 CLEAN = 0
 DAMAGE = 1  # damage or failure found in the data
 USAGE = 2
 FAILED = 3  # could not be done
 INTERRUPTED = 130  # what shells report for SIGINT
+COMPLETION_VARIABLE = "_SHARDIO_COMPLETE"  # by which a shell asks click
 PIPE_CLOSED = 141  # and for SIGPIPE
+
+EXIT_CODES = "exit codes: 0 clean, 1 damage or failure found in the data, 2 usage, 3 could not be done"
 
 # Commands by what people come for, in the order of the help text.
 GROUPS = {"look": "look at data", "check": "check and mend", "change": "write and keep house"}
+
+_NUMBER = re.compile(r"-\d+")
+_NUMBER_MARK = "\0"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +64,7 @@ class Command:
         name: what is typed.
         group: a key of `GROUPS`.
         summary: one line for the list of commands, lower case, without a full stop.
-        add_arguments: adds its arguments to a parser; `--json`, `--quiet` and `--debug` are there already.
+        params: its arguments and options; `--json`, `--quiet` and `--debug` are there already.
         run: does the work and returns the exit code. Errors are raised; the program turns them into one line.
         examples: command lines with what they do, for its help text.
     """
@@ -40,6 +72,151 @@ class Command:
     name: str
     group: str
     summary: str
-    add_arguments: Callable[[argparse.ArgumentParser], None]
-    run: Callable[[argparse.Namespace, Screen], int]
+    params: Sequence[click.Parameter]
+    run: Callable[[SimpleNamespace, Screen], int]
     examples: dict[str, str] = field(default_factory=dict)
+
+
+class Argument(click.Argument):
+    """A positional argument, with a line of help."""
+
+    def __init__(self, decls: Sequence[str], *, help: str, **attrs: Any) -> None:  # noqa: A002 - click's word
+        super().__init__(decls, **attrs)
+        self.text = help
+
+
+class Option(click.Option):
+    """An option.
+
+    Args:
+        decls: its names.
+        group: title of its part of the help text.
+        several: whether it takes all the numbers that follow it: `--weights 0.7 0.3`.
+        attrs: of click's option.
+    """
+
+    def __init__(
+        self, decls: Sequence[str], *, group: str = "options", several: bool = False, **attrs: Any
+    ) -> None:
+        super().__init__(decls, multiple=several or attrs.pop("multiple", False), **attrs)
+        self.group = group
+        self.several = several
+
+
+def flag(name: str, text: str, *more: str, group: str = "options") -> Option:
+    """Return an option without a value."""
+    return Option([*more, name], is_flag=True, help=text, group=group)
+
+
+class Value(click.ParamType[Any]):
+    """A value that a function makes of text; ValueError from it is a usage error."""
+
+    name = "value"
+
+    def __init__(self, convert: Callable[[str], Any]) -> None:
+        self._convert = convert
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Convert what was typed; a default is what it is."""
+        if not isinstance(value, str):
+            return value
+        try:
+            return self._convert(value.removeprefix(_NUMBER_MARK))
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+class Place(click.ParamType[str]):
+    """A local path or a URL; shells complete paths."""
+
+    name = "place"
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """Let the shell complete files and folders."""
+        del ctx, param
+        return [CompletionItem(incomplete, type="file")]
+
+
+def options(*decls: str, **attrs: Any) -> Option:
+    """Return an option that may be repeated; its values are a tuple."""
+    return Option(decls, multiple=True, **attrs)
+
+
+class ProgramCommand(click.Command):
+    """A command as click parses it."""
+
+    def __init__(self, command: Command) -> None:
+        common = [
+            flag("--json", "print one JSON document for programs"),
+            flag("--quiet", "no progress and no notes", "-q"),
+            flag("--debug", "show the traceback of an error"),
+        ]
+        super().__init__(
+            command.name,
+            params=[*command.params, *common],
+            help=command.summary[0].upper() + command.summary[1:] + ".",
+            short_help=command.summary,
+            callback=lambda **given: (command, SimpleNamespace(**given)),
+        )
+        self.command = command
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse, after numbers below zero are told from options, and values of one option from each other."""
+        return super().parse_args(ctx, list(self._rewritten(args)))
+
+    def _rewritten(self, args: list[str]) -> list[str]:
+        by_name = {name: one for one in self.params if isinstance(one, Option) for name in one.opts}
+        found: list[str] = []
+        option: Option | None = None
+        taken = 0
+        for number, arg in enumerate(args):
+            if arg == "--":
+                return [*found, *args[number:]]
+            if option is not None and (not taken or (option.several and _is_number(arg))):
+                found += [arg] if not taken else [option.opts[0], arg]
+                taken += 1
+                option = option if option.several else None
+                continue
+            option, taken = by_name.get(arg), 0
+            if option is not None and option.is_flag:
+                option = None
+            found.append(_NUMBER_MARK + arg if _NUMBER.fullmatch(arg) else arg)
+        return found
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write arguments and options, a group at a time."""
+        arguments = [
+            (one.make_metavar(ctx).strip("[]."), one.text)
+            for one in self.get_params(ctx)
+            if isinstance(one, Argument)
+        ]
+        if arguments:
+            with formatter.section("arguments"):
+                formatter.write_dl(arguments)
+        groups: dict[str, list[tuple[str, str]]] = {}
+        for one in self.get_params(ctx):
+            record = one.get_help_record(ctx) if isinstance(one, click.Option) else None
+            if record is not None:
+                groups.setdefault(getattr(one, "group", "options"), []).append(record)
+        for title in sorted(groups, key=lambda title: title == "options"):
+            with formatter.section(title):
+                formatter.write_dl(groups[title])
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write examples as they are typed, and the exit codes."""
+        del ctx
+        if self.command.examples:
+            formatter.write("\nexamples:\n")
+            for line, text in self.command.examples.items():
+                formatter.write(f"  {line}\n      {text}\n")
+        formatter.write(f"\n{EXIT_CODES}\n")
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

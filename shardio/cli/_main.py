@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import os
 import shutil
@@ -10,21 +9,32 @@ import subprocess
 import sys
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
-from shardio.cli._command import GROUPS, INTERRUPTED, PIPE_CLOSED, USAGE, Command
+import click
+
+from shardio.cli._command import (
+    COMPLETION_VARIABLE,
+    EXIT_CODES,
+    GROUPS,
+    INTERRUPTED,
+    PIPE_CLOSED,
+    USAGE,
+    Command,
+    ProgramCommand,
+)
 from shardio.cli._commands import all_commands
-from shardio.cli._failures import explain
+from shardio.cli._failures import Failure, explain
 from shardio.cli._screen import Screen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from types import SimpleNamespace
 
 __all__ = ["main"]
 
 # Programs of this house that are run by `_external`: group and summary, for the list of commands.
 _BESIDE = {"index": ("change", "adopt shards that others wrote, where they lie, without changing a byte")}
-_EXIT_CODES = "exit codes: 0 clean, 1 damage or failure found in the data, 2 usage, 3 could not be done"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -47,23 +57,83 @@ def main(argv: Sequence[str] | None = None) -> int:
     return code
 
 
+class _Program(click.Group):
+    """The commands by what they are for; those that are not here are looked for as programs."""
+
+    def __init__(self, commands: dict[str, Command]) -> None:
+        # A missing command is an error of ours, with the list of commands, so click shows no help by itself.
+        super().__init__(
+            "shardio",
+            commands={name: ProgramCommand(command) for name, command in commands.items()},
+            no_args_is_help=False,
+            help="Datasets in plain TFRecord shards: look at them, check them, keep house.",
+            params=[
+                click.Option(
+                    ["--version"], is_flag=True, is_eager=True, expose_value=False, callback=_print_version,
+                    help="show the version and exit",
+                )
+            ],
+        )  # fmt: skip
+
+    def format_usage(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        del ctx
+        formatter.write_usage("shardio", "COMMAND ...")
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        known = {
+            name: (one.command.group, one.command.summary)
+            for name, one in self.commands.items()
+            if isinstance(one, ProgramCommand)
+        } | _BESIDE
+        for group, title in GROUPS.items():
+            formatter.write(f"\n{title}:\n")
+            for name, (own, summary) in sorted(known.items()):
+                if own == group:
+                    formatter.write(f"  {name:<11}{summary}\n")
+        formatter.write("\n")
+        click.Command.format_options(self, ctx, formatter)
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        del ctx
+        formatter.write("\n`shardio COMMAND --help` says more; `shardio completion SHELL` makes the shell")
+        formatter.write(f" complete commands and options.\n{EXIT_CODES}\n")
+
+
+def _print_version(ctx: click.Context, _param: click.Parameter, value: bool) -> None:  # noqa: FBT001 - click's call
+    if value:
+        from shardio import __version__
+
+        click.echo(f"shardio {__version__}")
+        ctx.exit()
+
+
 def _run(argv: list[str]) -> int:
     commands = all_commands()
+    program = _Program(commands)
+    if COMPLETION_VARIABLE in os.environ:
+        from click.shell_completion import shell_complete
+
+        return shell_complete(program, {}, "shardio", COMPLETION_VARIABLE, os.environ[COMPLETION_VARIABLE])
     external = _external(argv, commands)
     if external is not None:
         return subprocess.run([external, *argv[1:]], check=False).returncode  # noqa: S603 - the user's own words
-    parser = _parser(commands)
     if not argv:
-        parser.print_help(sys.stderr)
+        with click.Context(program, info_name="shardio") as context:
+            sys.stderr.write(program.get_help(context) + "\n")
         return USAGE
     try:
-        arguments = parser.parse_args(argv)
-    except SystemExit as ended:
-        return ended.code if isinstance(ended.code, int) else USAGE
+        command, arguments = _parsed(program, argv)
+    except click.exceptions.Exit as ended:
+        return ended.exit_code
+    except click.ClickException as error:
+        # What was typed cannot be parsed, so whether JSON is wanted is looked up by hand.
+        screen = Screen(sys.stdout, sys.stderr, json="--json" in argv)
+        screen.failure(_usage(error))
+        return USAGE
     screen = Screen(sys.stdout, sys.stderr, json=arguments.json, quiet=arguments.quiet)
     with _warnings_as_notes(screen):
         try:
-            return commands[arguments.command].run(arguments, screen)
+            return command.run(arguments, screen)
         except BrokenPipeError:
             raise
         except Exception as error:  # noqa: BLE001 - a program ends in one line, whatever went wrong
@@ -76,52 +146,27 @@ def _run(argv: list[str]) -> int:
             return failure.code
 
 
+def _parsed(program: _Program, argv: list[str]) -> tuple[Command, SimpleNamespace]:
+    """Parse without running: what click does around a callback (aborts, broken pipes) is done in `main`."""
+    with program.make_context("shardio", list(argv)) as context:
+        parsed: tuple[Command, SimpleNamespace] = program.invoke(context)
+        return parsed
+
+
+def _usage(error: click.ClickException) -> Failure:
+    text = " ".join(error.format_message().split())
+    context = getattr(error, "ctx", None)
+    path = context.command_path if context is not None else "shardio"
+    fields: dict[str, Any] = {"advice": f"see {path} --help"}
+    return Failure(USAGE, "UsageError", f"{text} ({path} --help says more)", fields)
+
+
 def _external(argv: list[str], commands: dict[str, Command]) -> str | None:
     """Return the program `shardio-NAME` for a command that is not one of ours, as git and cargo do."""
     if not argv or argv[0] in commands or not argv[0].isidentifier():
         return None
     name = f"shardio-{argv[0]}"
     return shutil.which(name, path=str(Path(sys.executable).parent)) or shutil.which(name)
-
-
-def _parser(commands: dict[str, Command]) -> argparse.ArgumentParser:
-    from shardio import __version__
-
-    listing = []
-    known = {name: (item.group, item.summary) for name, item in commands.items()} | _BESIDE
-    for group, title in GROUPS.items():
-        listing.append(f"\n{title}:")
-        listing += [
-            f"  {name:<10}{summary}" for name, (own, summary) in sorted(known.items()) if own == group
-        ]
-    parser = argparse.ArgumentParser(
-        prog="shardio",
-        usage="shardio COMMAND ...",
-        description="Datasets in plain TFRecord shards: look at them, check them, keep house.\n"
-        + "\n".join(listing),
-        epilog=f"`shardio COMMAND --help` says more.\n{_EXIT_CODES}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    parser.add_argument("--version", action="version", version=f"shardio {__version__}")
-    # The listing above is by group, so argparse's own is left out.
-    subparsers = parser.add_subparsers(
-        dest="command", required=True, metavar="COMMAND", help=argparse.SUPPRESS
-    )
-    for name, command in commands.items():
-        examples = "".join(f"  {line}\n      {text}\n" for line, text in command.examples.items())
-        one = subparsers.add_parser(
-            name,
-            description=command.summary[0].upper() + command.summary[1:] + ".",
-            epilog=(f"examples:\n{examples}\n" if examples else "") + _EXIT_CODES,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-            allow_abbrev=False,
-        )
-        command.add_arguments(one)
-        one.add_argument("--json", action="store_true", help="print one JSON document for programs")
-        one.add_argument("-q", "--quiet", action="store_true", help="no progress and no notes")
-        one.add_argument("--debug", action="store_true", help="show the traceback of an error")
-    return parser
 
 
 @contextlib.contextmanager

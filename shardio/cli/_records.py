@@ -5,17 +5,25 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import click
+
+from shardio.cli._command import Option
 from shardio.cli._options import allow_roots, storage_options
 
 if TYPE_CHECKING:
-    import argparse
     from collections.abc import Callable, Iterable, Iterator
+    from types import SimpleNamespace
 
     from shardio.reader import Location, Records
 
-__all__ = ["READ_AS", "Part", "open_parts", "reader_of"]
+__all__ = ["DECODING", "READ_AS", "Part", "open_parts", "reader_of"]
 
 READ_AS = ("auto", "bytes", "text", "example")
+# How records are shown.
+DECODING = (
+    Option(["--features"], metavar="A,B", help="show these features only"),
+    Option(["--as", "read_as"], type=click.Choice(READ_AS), default="auto", help="records without a schema"),
+)
 
 
 class Part:
@@ -81,7 +89,7 @@ class _Place(NamedTuple):
     engine: str | None
 
 
-def open_parts(arguments: argparse.Namespace, *, decode: bool) -> list[Part]:
+def open_parts(arguments: SimpleNamespace, *, decode: bool) -> list[Part]:
     """Open what a command line names.
 
     Args:
@@ -121,7 +129,7 @@ def open_parts(arguments: argparse.Namespace, *, decode: bool) -> list[Part]:
     return [Part(name, whole.version, open_split(name, whole.version, whole.digest)) for name in whole.splits]
 
 
-def _open_shard(arguments: argparse.Namespace, place: _Place) -> Part:
+def _open_shard(arguments: SimpleNamespace, place: _Place) -> Part:
     import shardio
 
     if arguments.split or arguments.version_number or arguments.digest:

@@ -49,7 +49,7 @@ def test_help_lists_every_command(run: Run) -> None:
     ended = run("--help")
     assert ended.code == 0
     for name, command in COMMANDS.items():
-        assert f"  {name:<10}{command.summary}\n" in ended.out
+        assert f"  {name:<11}{command.summary}\n" in ended.out
     assert "exit codes: 0 clean, 1 damage" in ended.out
     assert run("--version").out == f"shardio {shardio.__version__}\n"
 
@@ -89,6 +89,37 @@ def test_usage_is_2(run: Run, arguments: list[str]) -> None:
     assert ended.code == 2
     assert ended.out == ""
     assert "shardio" in ended.err
+
+
+def test_usage_errors_name_the_nearest_and_are_json_for_programs(run: Run) -> None:
+    for arguments, hint in (
+        (["hed", "x"], "head"),
+        (["head", "x", "--splt", "train"], "--split"),
+        (["export", "x", "y", "--kind", "jsonlines"], "jsonl"),
+    ):
+        ended = run(*arguments)
+        assert (ended.code, ended.out, ended.err.count("\n")) == (2, "", 1)
+        assert hint in ended.err
+        failure = json.loads(run(*arguments, "--json").err)
+        assert hint in failure["error"]
+        assert (failure["exit_code"], failure["kind"]) == (2, "UsageError")
+
+
+def test_numbers_below_zero_are_positions_and_options_keep_their_values(run: Run, plain: Path) -> None:
+    records = run("get", plain, 3, -1, "--version", 1, 0, "--json").document["records"]
+    assert [record["position"] for record in records] == [3, 9, 0]
+    assert "there is no version -1" in run("get", plain, -1, "--version", -1).err
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_shells_complete_commands_options_and_choices(run: Run, shell: str) -> None:
+    assert "_SHARDIO_COMPLETE" in run("completion", shell).out
+    for words, expected in (("shardio ver", "verify"), ("shardio head x --spl", "--split")):
+        typed = {"COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
+        if shell == "fish":
+            typed["COMP_CWORD"] = words.split()[-1]
+        ended = program(env={**typed, "_SHARDIO_COMPLETE": f"{shell}_complete"})
+        assert expected in ended.stdout
 
 
 @pytest.mark.parametrize(

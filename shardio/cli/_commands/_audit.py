@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from shardio.cli._command import CLEAN, Command
-from shardio.cli._streams import add_datasets, open_dataset
+from shardio.cli._command import CLEAN, Command, Option, Place, Value
+from shardio.cli._streams import DATASETS, open_dataset
 from shardio.cli._words import count, plural
 
 if TYPE_CHECKING:
+    from types import SimpleNamespace
+
     from shardio.cli._screen import Screen
     from shardio.reader import DatasetReader
     from shardio.streaming import AuditedRecord, Mix
@@ -20,23 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["COMMAND"]
 
 
-def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--state",
-        metavar="FILE",
-        required=True,
-        help="what state_dict() returned, as JSON; - reads it from the pipe",
-    )
-    parser.add_argument(
-        "--step", metavar="K", type=int, required=True, help="step of the state's epoch, from 0"
-    )
-    parser.add_argument(
-        "--rank", metavar="R/N", type=_rank, default=(0, 1), help="the share of one rank of N; default: all"
-    )
-    add_datasets(parser)
-
-
-def _run(arguments: argparse.Namespace, screen: Screen) -> int:
+def _run(arguments: SimpleNamespace, screen: Screen) -> int:
     import shardio
 
     state = _read_state(arguments.state)
@@ -77,7 +62,7 @@ def _read_state(name: str) -> dict[str, Any]:
     return state
 
 
-def _data(arguments: argparse.Namespace, state: dict[str, Any]) -> DatasetReader | Mix:
+def _data(arguments: SimpleNamespace, state: dict[str, Any]) -> DatasetReader | Mix:
     """Open the datasets as the state says, where the command line says nothing else."""
     from shardio.order import Mixture
     from shardio.streaming import Mix
@@ -96,15 +81,28 @@ def _rank(text: str) -> tuple[int, int]:
     rank, slash, ranks = text.partition("/")
     if not slash or not rank.isdecimal() or not ranks.isdecimal() or int(rank) >= int(ranks):
         message = f"expected R/N with R below N, found {text!r}"
-        raise argparse.ArgumentTypeError(message)
+        raise ValueError(message)
     return int(rank), int(ranks)
 
+
+_PARAMS = (
+    Option(
+        ["--state"], metavar="FILE", required=True, type=Place(),
+        help="what state_dict() returned, as JSON; - reads it from the pipe",
+    ),
+    Option(["--step"], metavar="K", type=int, required=True, help="step of the state's epoch, from 0"),
+    Option(
+        ["--rank"], metavar="R/N", type=Value(_rank), default=(0, 1),
+        help="the share of one rank of N; default: all",
+    ),
+    *DATASETS,
+)  # fmt: skip
 
 COMMAND = Command(
     name="audit",
     group="look",
     summary="list the records of a training step, recomputed from a saved state",
-    add_arguments=_add_arguments,
+    params=_PARAMS,
     run=_run,
     examples={
         "shardio audit s3://bucket/birds --state state.json --step 1200": "position, shard and row of each",

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from shardio.cli._command import CLEAN, Command
+import click
+
+from shardio.cli._command import CLEAN, Argument, Command, Place
 from shardio.cli._words import plural, size
 
 if TYPE_CHECKING:
-    import argparse
+    from types import SimpleNamespace
 
     from shardio.cli._screen import Screen
 
 __all__ = ["COMMAND"]
 
 
-def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("action", choices=("clear",), help="clear: remove every block")
-    parser.add_argument("dir", metavar="DIR", help="folder of the cache, as in CacheOptions(dir)")
-
-
-def _run(arguments: argparse.Namespace, screen: Screen) -> int:
+def _run(arguments: SimpleNamespace, screen: Screen) -> int:
     from shardio.storage import BlockCache, CacheOptions
 
     removed = BlockCache(CacheOptions(arguments.dir, max_bytes=1)).clear()
@@ -32,10 +29,15 @@ def _run(arguments: argparse.Namespace, screen: Screen) -> int:
     return CLEAN
 
 
+_PARAMS = (
+    Argument(["action"], metavar="ACTION", type=click.Choice(("clear",)), help="clear: remove every block"),
+    Argument(["dir"], metavar="DIR", type=Place(), help="folder of the cache, as in CacheOptions(dir)"),
+)  # fmt: skip
+
 COMMAND = Command(
     name="cache",
     group="change",
     summary="empty a local cache of blocks",
-    add_arguments=_add_arguments,
+    params=_PARAMS,
     run=_run,
 )

@@ -4,29 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from shardio.cli._command import CLEAN, Command
-from shardio.cli._options import add_storage, add_url, storage_options
+import click
+
+from shardio.cli._command import CLEAN, Command, Option
+from shardio.cli._options import STORAGE, storage_options, url_argument
 from shardio.cli._words import plural
 
 if TYPE_CHECKING:
-    import argparse
+    from types import SimpleNamespace
 
     from shardio.cli._screen import Screen
 
 __all__ = ["COMMAND"]
 
 
-def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_url(parser)
-    parser.add_argument("--session", required=True, metavar="S", help="id that the tasks were written under")
-    parser.add_argument("--tasks", required=True, type=int, metavar="N", help="how many tasks there are")
-    parser.add_argument(
-        "--mode", choices=("create", "append", "overwrite"), help="default: what the tasks were given"
-    )
-    add_storage(parser)
-
-
-def _run(arguments: argparse.Namespace, screen: Screen) -> int:
+def _run(arguments: SimpleNamespace, screen: Screen) -> int:
     import shardio
 
     version = shardio.commit(
@@ -47,11 +39,22 @@ def _run(arguments: argparse.Namespace, screen: Screen) -> int:
     return CLEAN
 
 
+_PARAMS = (
+    url_argument(),
+    Option(["--session"], required=True, metavar="S", help="id that the tasks were written under"),
+    Option(["--tasks"], required=True, type=int, metavar="N", help="how many tasks there are"),
+    Option(
+        ["--mode"], type=click.Choice(("create", "append", "overwrite")),
+        help="default: what the tasks were given",
+    ),
+    *STORAGE,
+)  # fmt: skip
+
 COMMAND = Command(
     name="commit",
     group="change",
     summary="make the tasks of a job array one new version",
-    add_arguments=_add_arguments,
+    params=_PARAMS,
     run=_run,
     examples={
         "shardio commit s3://bucket/birds --session run7 --tasks 512": "names the tasks that are missing; "

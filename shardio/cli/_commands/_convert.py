@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING, Any
 from shardio.cli._command import CLEAN, DAMAGE, Command
 from shardio.cli._flags import in_flags, told_in_flags
 from shardio.cli._kinds import Kinds
-from shardio.cli._options import add_storage, add_url, storage_options
+from shardio.cli._options import storage_options
+from shardio.cli._recorder import add_storage, add_url, recorded
 from shardio.cli._words import plural
 
 if TYPE_CHECKING:
+    from types import SimpleNamespace
+
     from shardio.cli._screen import Screen
     from shardio.parallel import Progress
 
@@ -25,7 +28,7 @@ _KINDS = (
 )  # fmt: skip
 
 
-def _add_arguments(parser: argparse.ArgumentParser) -> None:
+def _add_arguments(parser: Any) -> None:
     parser.add_argument(
         "source", metavar="SOURCE", help="file, folder or pattern: a local path or any fsspec URL"
     )
@@ -88,7 +91,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     add_storage(parser)
 
 
-def _run(arguments: argparse.Namespace, screen: Screen) -> int:
+def _run(arguments: SimpleNamespace, screen: Screen) -> int:
     import shardio
 
     given = {name: getattr(arguments, name) for name in ("shard_bytes", "block_bytes")}
@@ -216,7 +219,7 @@ COMMAND = Command(
     name="convert",
     group="change",
     summary="make a dataset of images, lists, JSONL, text, Parquet, WebDataset, MDS, LMDB or TFRecord",
-    add_arguments=_add_arguments,
+    params=recorded(_add_arguments),
     run=_run,
     examples={
         "shardio convert photos/ s3://bucket/photos": "an image folder: class/name.jpg",

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from shardio.cli._command import CLEAN, DAMAGE, Command
 from shardio.cli._flags import in_flags, told_in_flags
 from shardio.cli._kinds import Kinds
-from shardio.cli._options import add_storage, add_url, allow_roots, storage_options
+from shardio.cli._options import allow_roots, storage_options
+from shardio.cli._recorder import add_storage, add_url, recorded
 from shardio.cli._words import plural
 
 if TYPE_CHECKING:
-    import argparse
+    from types import SimpleNamespace
 
     from shardio.cli._screen import Screen
 
@@ -21,7 +22,7 @@ __all__ = ["COMMAND"]
 _KINDS = ("tfrecord", "webdataset", "jsonl", "parquet", "images")
 
 
-def _add_arguments(parser: argparse.ArgumentParser) -> None:
+def _add_arguments(parser: Any) -> None:
     add_url(parser)
     parser.add_argument("target", metavar="TARGET", help="folder or URL; must not exist, or be empty")
     parser.add_argument(
@@ -48,7 +49,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     add_storage(parser)
 
 
-def _run(arguments: argparse.Namespace, screen: Screen) -> int:
+def _run(arguments: SimpleNamespace, screen: Screen) -> int:
     import shardio
 
     with told_in_flags(), screen.progress("export", unit="records") as progress:
@@ -85,7 +86,7 @@ COMMAND = Command(
     name="export",
     group="change",
     summary="write a dataset as TFRecord, WebDataset, JSONL, Parquet or an image folder",
-    add_arguments=_add_arguments,
+    params=recorded(_add_arguments),
     run=_run,
     examples={
         "shardio export s3://bucket/birds plain --kind tfrecord": "TFRecord files without index or manifest",

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from shardio.cli._command import CLEAN, Command
-from shardio.cli._options import add_storage, add_url, storage_options
+from shardio.cli._command import CLEAN, Command, Option, flag, options
+from shardio.cli._options import STORAGE, storage_options, url_argument
 from shardio.cli._words import plural, size
 
 if TYPE_CHECKING:
-    import argparse
+    from types import SimpleNamespace
 
     from shardio.catalog import GcReport
     from shardio.cli._screen import Screen
@@ -18,24 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["COMMAND"]
 
 
-def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_url(parser)
-    parser.add_argument(
-        "--expire", type=int, action="append", default=[], metavar="N", help="a version to expire; repeatable"
-    )
-    parser.add_argument("--keep", type=int, metavar="N", help="expire all but the latest N versions")
-    parser.add_argument(
-        "--abandon",
-        action="append",
-        default=[],
-        metavar="SESSION",
-        help="a session whose writers will not come back; repeatable",
-    )
-    parser.add_argument("--yes", action="store_true", help="do it; without this nothing is changed")
-    add_storage(parser)
-
-
-def _run(arguments: argparse.Namespace, screen: Screen) -> int:
+def _run(arguments: SimpleNamespace, screen: Screen) -> int:
     import shardio
     from shardio.storage import upload_of
 
@@ -110,11 +93,22 @@ def _print_end(screen: Screen, report: GcReport) -> None:
         screen.line(f"deleted: {report.deleted} of {doomed}; this is version {report.version}")
 
 
+_PARAMS = (
+    url_argument(),
+    options("--expire", type=int, metavar="N", help="a version to expire; may be repeated"),
+    Option(["--keep"], type=int, metavar="N", help="expire all but the latest N versions"),
+    options(
+        "--abandon", metavar="SESSION", help="a session whose writers will not come back; may be repeated"
+    ),
+    flag("--yes", "do it; without this nothing is changed"),
+    *STORAGE,
+)  # fmt: skip
+
 COMMAND = Command(
     name="gc",
     group="change",
     summary="remove what only expired versions and abandoned sessions hold",
-    add_arguments=_add_arguments,
+    params=_PARAMS,
     run=_run,
     examples={
         "shardio gc s3://bucket/birds --keep 3": "what would go if only the latest 3 versions stayed",

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from shardio.cli._command import CLEAN, Command
-from shardio.cli._options import add_reading, add_storage, add_url
-from shardio.cli._records import READ_AS, open_parts, reader_of
+from shardio.cli._command import CLEAN, Argument, Command, Value, flag
+from shardio.cli._options import READING, STORAGE, url_argument
+from shardio.cli._records import DECODING, open_parts, reader_of
 from shardio.cli._values import describe, plain
 from shardio.cli._words import count, plural
 
 if TYPE_CHECKING:
-    import argparse
     from collections.abc import Iterator
+    from types import SimpleNamespace
 
     from shardio.cli._records import Part
     from shardio.cli._screen import Screen
@@ -23,26 +23,7 @@ __all__ = ["COMMAND"]
 _FIRST_BYTES = 512
 
 
-def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_url(parser, shard=True)
-    parser.add_argument(
-        "positions", type=int, nargs="+", metavar="POSITION", help="numbers from 0, or from the end: -1"
-    )
-    parser.add_argument(
-        "--raw", action="store_true", help="payload bytes as hex, with url, shard, row and bytes"
-    )
-    parser.add_argument(
-        "--all", action="store_true", help=f"with --raw: more than {_FIRST_BYTES} bytes of each"
-    )
-    parser.add_argument("--features", metavar="A,B", help="show these features only")
-    parser.add_argument(
-        "--as", choices=READ_AS, default="auto", dest="read_as", help="records without a schema"
-    )
-    add_reading(parser)
-    add_storage(parser)
-
-
-def _run(arguments: argparse.Namespace, screen: Screen) -> int:
+def _run(arguments: SimpleNamespace, screen: Screen) -> int:
     parts = open_parts(arguments, decode=not arguments.raw)
     if len(parts) > 1:
         names = ", ".join(part.name for part in parts)
@@ -109,11 +90,32 @@ def _hex_lines(data: bytes, base: int) -> Iterator[str]:
         yield f"{base + start:08x}  {left:<23}  {right:<23}  |{text}|"
 
 
+def _position(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        message = f"expected a number of a record, found {text!r}"
+        raise ValueError(message) from None
+
+
+_PARAMS = (
+    url_argument(shard=True),
+    Argument(
+        ["positions"], metavar="POSITION...", nargs=-1, required=True, type=Value(_position),
+        help="numbers from 0, or from the end: -1",
+    ),
+    flag("--raw", "payload bytes as hex, with url, shard, row and bytes"),
+    flag("--all", f"with --raw: more than {_FIRST_BYTES} bytes of each"),
+    *DECODING,
+    *READING,
+    *STORAGE,
+)  # fmt: skip
+
 COMMAND = Command(
     name="get",
     group="look",
     summary="show records by position, decoded or as bytes",
-    add_arguments=_add_arguments,
+    params=_PARAMS,
     run=_run,
     examples={
         "shardio get s3://bucket/birds 17 -1 --split train": "two records",

@@ -4,32 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from shardio.cli._command import CLEAN, Command
-from shardio.cli._options import add_reading, add_storage, add_url
-from shardio.cli._records import READ_AS, open_parts, reader_of
+from shardio.cli._command import CLEAN, Command, Option
+from shardio.cli._options import READING, STORAGE, url_argument
+from shardio.cli._records import DECODING, open_parts, reader_of
 from shardio.cli._values import describe, plain
 from shardio.cli._words import plural
 
 if TYPE_CHECKING:
-    import argparse
+    from types import SimpleNamespace
 
     from shardio.cli._screen import Screen
 
 __all__ = ["COMMAND"]
 
 
-def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_url(parser, shard=True)
-    parser.add_argument("-n", type=int, default=5, metavar="N", help="records of each split; default 5")
-    parser.add_argument("--features", metavar="A,B", help="show these features only")
-    parser.add_argument(
-        "--as", choices=READ_AS, default="auto", dest="read_as", help="records without a schema"
-    )
-    add_reading(parser)
-    add_storage(parser)
-
-
-def _run(arguments: argparse.Namespace, screen: Screen) -> int:
+def _run(arguments: SimpleNamespace, screen: Screen) -> int:
     if arguments.n < 0:
         message = f"-n {arguments.n} must be at least 0"
         raise ValueError(message)
@@ -53,11 +42,19 @@ def _run(arguments: argparse.Namespace, screen: Screen) -> int:
     return CLEAN
 
 
+_PARAMS = (
+    url_argument(shard=True),
+    Option(["-n", "n"], type=int, default=5, metavar="N", help="records of each split; default 5"),
+    *DECODING,
+    *READING,
+    *STORAGE,
+)  # fmt: skip
+
 COMMAND = Command(
     name="head",
     group="look",
     summary="show the first records, decoded",
-    add_arguments=_add_arguments,
+    params=_PARAMS,
     run=_run,
     examples={
         "shardio head s3://bucket/birds -n 2": "the first two records of every split",

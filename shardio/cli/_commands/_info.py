@@ -8,32 +8,22 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from shardio.cli._command import CLEAN, Command
+from shardio.cli._command import CLEAN, Command, Option, Place, flag
 from shardio.cli._describe import dataset_facts, shard_facts
-from shardio.cli._options import add_storage, add_url, storage_options
+from shardio.cli._options import STORAGE, VERSION, storage_options, url_argument
 from shardio.cli._seen import seen_facts
 from shardio.cli._values import plain
 from shardio.cli._words import count, plural, size
 
 if TYPE_CHECKING:
-    import argparse
+    from types import SimpleNamespace
 
     from shardio.cli._screen import Screen
 
 __all__ = ["COMMAND"]
 
 
-def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_url(parser, shard=True, optional=True)
-    parser.add_argument("--system", action="store_true", help="versions of what is installed, parts in use")
-    parser.add_argument("--cache", metavar="DIR", help="what lies in a local cache of blocks")
-    parser.add_argument(
-        "--version", metavar="N", type=int, dest="version_number", help="a version; default: latest"
-    )
-    add_storage(parser)
-
-
-def _run(arguments: argparse.Namespace, screen: Screen) -> int:
+def _run(arguments: SimpleNamespace, screen: Screen) -> int:
     asked = [arguments.url, arguments.system or None, arguments.cache]
     if sum(one is not None for one in asked) != 1:
         raise ValueError("give one of: a URL, --system, --cache DIR")
@@ -160,11 +150,19 @@ def _print_seen(screen: Screen, seen: dict[str, Any]) -> None:
     screen.table(rows, head=("feature", "type", "notes"))
 
 
+_PARAMS = (
+    url_argument(shard=True, optional=True),
+    flag("--system", "versions of what is installed, parts in use"),
+    Option(["--cache"], metavar="DIR", type=Place(), help="what lies in a local cache of blocks"),
+    VERSION,
+    *STORAGE,
+)  # fmt: skip
+
 COMMAND = Command(
     name="info",
     group="look",
     summary="say what a dataset or shard is, or what is installed",
-    add_arguments=_add_arguments,
+    params=_PARAMS,
     run=_run,
     examples={
         "shardio info s3://bucket/birds": "versions, splits, records, bytes, schema, digest",

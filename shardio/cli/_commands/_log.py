@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from shardio.cli._command import CLEAN, Command
+from shardio.cli._command import CLEAN, Command, Option
 from shardio.cli._describe import moment
-from shardio.cli._options import add_storage, add_url, storage_options
+from shardio.cli._options import STORAGE, storage_options, url_argument
 from shardio.cli._words import count, size
 
 if TYPE_CHECKING:
-    import argparse
+    from types import SimpleNamespace
 
     from shardio.catalog import Version
     from shardio.cli._screen import Screen
@@ -18,13 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["COMMAND"]
 
 
-def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_url(parser)
-    parser.add_argument("-n", type=int, metavar="N", help="the latest N versions only")
-    add_storage(parser)
-
-
-def _run(arguments: argparse.Namespace, screen: Screen) -> int:
+def _run(arguments: SimpleNamespace, screen: Screen) -> int:
     import shardio
 
     if arguments.n is not None and arguments.n < 1:
@@ -70,10 +64,16 @@ def _facts(version: Version, expired: set[int]) -> dict[str, Any]:
     }
 
 
+_PARAMS = (
+    url_argument(),
+    Option(["-n", "n"], type=int, metavar="N", help="the latest N versions only"),
+    *STORAGE,
+)  # fmt: skip
+
 COMMAND = Command(
     name="log",
     group="look",
     summary="list the versions, the latest first",
-    add_arguments=_add_arguments,
+    params=_PARAMS,
     run=_run,
 )

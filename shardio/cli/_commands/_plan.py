@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from shardio.cli._command import CLEAN, Command
-from shardio.cli._streams import add_datasets, open_dataset
+import click
+
+from shardio.cli._command import CLEAN, Command, Option, flag
+from shardio.cli._streams import DATASETS, open_dataset
 from shardio.cli._words import count, size
 
 if TYPE_CHECKING:
-    import argparse
+    from types import SimpleNamespace
 
     from shardio.cli._screen import Screen
     from shardio.order import Plan, PlanReport
@@ -22,31 +24,7 @@ __all__ = ["COMMAND"]
 _SHAPE = ("ranks", "workers", "chunk_bytes", "window")
 
 
-def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    run = parser.add_argument_group("the run")
-    run.add_argument(
-        "--global-batch", metavar="G", type=int, required=True, help="records of a step, all ranks"
-    )
-    run.add_argument("--ranks", metavar="R", type=int, default=1, help="processes that train; default 1")
-    run.add_argument(
-        "--workers", metavar="W", type=int, default=0, help="loader processes of each; default 0: threads"
-    )
-    run.add_argument("--remainder", choices=("drop", "pad", "keep"), default="drop", help="default: drop")
-    run.add_argument("--no-shuffle", action="store_true", help="storage order")
-    run.add_argument("--memory", metavar="BYTES", type=int, help="refuse what needs more in one process")
-    run.add_argument("--weights", metavar="X", type=float, nargs="+", help="of a mixture, one a dataset")
-    run.add_argument("--stop", choices=("first", "all"), help="when a mixture ends; default: first")
-    shape = parser.add_argument_group("numbers of the plan to fix; the others are chosen to suit")
-    shape.add_argument(
-        "--plan-ranks", metavar="C", type=int, help="any R that divides it reads each chunk once"
-    )
-    shape.add_argument("--plan-workers", metavar="T", type=int, help="any W that divides it, too")
-    shape.add_argument("--plan-chunk-bytes", metavar="BYTES", type=int, help="stored bytes of a chunk")
-    shape.add_argument("--plan-window", metavar="ROWS", type=int, help="rows among which a window shuffles")
-    add_datasets(parser)
-
-
-def _run(arguments: argparse.Namespace, screen: Screen) -> int:
+def _run(arguments: SimpleNamespace, screen: Screen) -> int:
     import shardio
 
     options = {
@@ -72,7 +50,7 @@ def _run(arguments: argparse.Namespace, screen: Screen) -> int:
     return CLEAN
 
 
-def _data(arguments: argparse.Namespace) -> DatasetReader | Mix:
+def _data(arguments: SimpleNamespace) -> DatasetReader | Mix:
     import shardio
 
     readers = [open_dataset(arguments, url) for url in arguments.urls]
@@ -85,7 +63,7 @@ def _data(arguments: argparse.Namespace) -> DatasetReader | Mix:
     return shardio.mix(list(zip(readers, weights, strict=True)), stop=arguments.stop)
 
 
-def _plan(arguments: argparse.Namespace) -> Plan | None:
+def _plan(arguments: SimpleNamespace) -> Plan | None:
     import shardio
 
     given = {name: getattr(arguments, f"plan_{name}") for name in _SHAPE}
@@ -93,7 +71,7 @@ def _plan(arguments: argparse.Namespace) -> Plan | None:
     return shardio.Plan(**named) if named else None
 
 
-def _lines(figures: PlanReport, arguments: argparse.Namespace) -> list[tuple[str, str]]:
+def _lines(figures: PlanReport, arguments: SimpleNamespace) -> list[tuple[str, str]]:
     how = f"{count(arguments.workers)} workers" if arguments.workers else "threads"
     who = f"{count(arguments.ranks)} ranks x {how}"
     twice = f", {size(figures.bytes_twice)} of them more than once" if figures.bytes_twice else ", each once"
@@ -118,11 +96,44 @@ def _rate(number: float) -> str:
     return f"{number:.2g}" if number < 10 else f"{number:,.1f}"
 
 
+_RUN = "the run"
+_SHAPE_GROUP = "numbers of the plan to fix; the others are chosen to suit"
+
+
+def _option(name: str, metavar: str, text: str, group: str = _RUN, **more: Any) -> Option:
+    return Option([name], metavar=metavar, type=int, group=group, help=text, **more)
+
+
+_PARAMS = (
+    _option("--global-batch", "G", "records of a step, all ranks", required=True),
+    _option("--ranks", "R", "processes that train; default 1", default=1),
+    _option("--workers", "W", "loader processes of each; default 0: threads", default=0),
+    Option(
+        ["--remainder"], type=click.Choice(("drop", "pad", "keep")), default="drop", group=_RUN,
+        help="default: drop",
+    ),
+    flag("--no-shuffle", "storage order", group=_RUN),
+    _option("--memory", "BYTES", "refuse what needs more in one process"),
+    Option(
+        ["--weights"], metavar="X...", type=float, several=True, group=_RUN,
+        help="of a mixture, one a dataset",
+    ),
+    Option(
+        ["--stop"], type=click.Choice(("first", "all")), group=_RUN,
+        help="when a mixture ends; default: first",
+    ),
+    _option("--plan-ranks", "C", "any R that divides it reads each chunk once", group=_SHAPE_GROUP),
+    _option("--plan-workers", "T", "any W that divides it, too", group=_SHAPE_GROUP),
+    _option("--plan-chunk-bytes", "BYTES", "stored bytes of a chunk", group=_SHAPE_GROUP),
+    _option("--plan-window", "ROWS", "rows among which a window shuffles", group=_SHAPE_GROUP),
+    *DATASETS,
+)  # fmt: skip
+
 COMMAND = Command(
     name="plan",
     group="look",
     summary="say what a training epoch will cost: requests, bytes, memory, and how far records are shuffled",
-    add_arguments=_add_arguments,
+    params=_PARAMS,
     run=_run,
     examples={
         "shardio plan s3://bucket/birds --split train --global-batch 256 --ranks 8": "8 processes",

@@ -6,11 +6,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from shardio.cli._command import CLEAN, DAMAGE, FAILED, Command
-from shardio.cli._options import add_reading, add_storage, add_url, allow_roots, storage_options
+from shardio.cli._options import READING, STORAGE, allow_roots, storage_options, url_argument
 from shardio.cli._words import count, plural, size
 
 if TYPE_CHECKING:
-    import argparse
+    from types import SimpleNamespace
 
     from shardio.cli._screen import Screen
     from shardio.maintenance import Finding, VerifyProgress, VerifyReport
@@ -18,13 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["COMMAND"]
 
 
-def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_url(parser, shard=True)
-    add_reading(parser)
-    add_storage(parser)
-
-
-def _run(arguments: argparse.Namespace, screen: Screen) -> int:
+def _run(arguments: SimpleNamespace, screen: Screen) -> int:
     import shardio
 
     printed = 0
@@ -82,11 +76,17 @@ def _summarise(screen: Screen, report: VerifyReport) -> None:
     screen.line(f"{verdict}: {what}: {looked}: {plural(len(report.findings), 'finding')}; {good}")
 
 
+_PARAMS = (
+    url_argument(shard=True),
+    *READING,
+    *STORAGE,
+)  # fmt: skip
+
 COMMAND = Command(
     name="verify",
     group="check",
     summary="compare every byte with its checksum and list every finding",
-    add_arguments=_add_arguments,
+    params=_PARAMS,
     run=_run,
     examples={
         "shardio verify s3://bucket/birds": "the latest version, all splits",

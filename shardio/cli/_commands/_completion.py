@@ -1,0 +1,45 @@
+"""`shardio completion`: what a shell needs to complete commands, options, choices and paths."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from shardio.cli._command import CLEAN, COMPLETION_VARIABLE, Argument, Command
+
+if TYPE_CHECKING:
+    from types import SimpleNamespace
+
+    from shardio.cli._screen import Screen
+
+__all__ = ["COMMAND"]
+
+_SHELLS = ("bash", "zsh", "fish")
+
+
+def _run(arguments: SimpleNamespace, screen: Screen) -> int:
+    from click.shell_completion import get_completion_class
+
+    found = get_completion_class(arguments.shell)
+    assert found is not None  # noqa: S101 - click completes for these three
+    script = found(click.Command("shardio"), {}, "shardio", COMPLETION_VARIABLE).source()
+    if screen.json:
+        screen.document({"shell": arguments.shell, "script": script})
+        return CLEAN
+    for line in script.splitlines():
+        screen.line(line)
+    return CLEAN
+
+
+COMMAND = Command(
+    name="completion",
+    group="look",
+    summary="print what makes a shell complete commands, options and paths",
+    params=(Argument(["shell"], metavar="SHELL", type=click.Choice(_SHELLS), help="bash, zsh or fish"),),
+    run=_run,
+    examples={
+        "shardio completion bash >> ~/.bashrc": "zsh: >> ~/.zshrc",
+        "shardio completion fish > ~/.config/fish/completions/shardio.fish": "of fish",
+    },
+)
