@@ -160,10 +160,10 @@ def test_part_of_a_plan_is_held_against_a_state():
     """What was left open follows the state; what was given must be the state's."""
     sizes = images(20_000)
     order = order_of(sizes, global_batch=256, plan=Plan(window=50))
-    state = order.state(order.course(0, 256), 0, 3)
-    resumed, course, _ = order_of(sizes, global_batch=96, plan=Plan(window=50)).resume(state)
+    state = order.state(order.schedule(0, 256), 0, 3)
+    resumed, schedule, _ = order_of(sizes, global_batch=96, plan=Plan(window=50)).resume(state)
     assert resumed.plans == order.plans
-    assert course.step == 3
+    assert schedule.step == 3
     with pytest.raises(ResumeError, match="plans differs from the state's"):
         order_of(sizes, global_batch=256, plan=Plan(window=51)).resume(state)
 
