@@ -61,7 +61,9 @@ def test_an_unknown_compression_is_refused(name):
 @pytest.mark.parametrize("value", [0, -1, (1 << 32) - 16, 1 << 40])
 @pytest.mark.parametrize("name", ["record", "block"])
 def test_no_limit_is_larger_than_its_column(name, value):
-    """The caller may raise them, up to u32 where a column is u32; a file MUST NOT."""
+    """The caller may raise them (`limits=shardio.Limits(record=...)` of `shardio.open`, `open_shard` and
+    `verify`), up to u32 where a column is u32; a file MUST NOT.
+    """
     with pytest.raises(ValueError, match=f"limit {name}={value} must be between"):
         Limits(**{name: value})
     assert getattr(Limits(**{name: (1 << 32) - 17}), name) == (1 << 32) - 17

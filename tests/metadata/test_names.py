@@ -40,10 +40,11 @@ from tests.metadata.crafted import list_message, manifest_message, sealed
 HOSTILE = [
     *("", ".", "..", "../x", "a/../x", "a/./x", "/etc/passwd", "a//b", "a/", "/a", "a\\b", "..\\x"),
     *("a\0b", "a\nb", "\x7f", "a/..", "C:\\x", "C:/x", "c:", "z:x/y", "\\\\server\\x", "//server/x"),
+    *("a\x01b", "a\x1fb", "a\rb", "x" * 4097, "ü" * 2049, "a/" * 2048 + "b"),
 ]
 # Harmless under a root that is joined as text, but no names that shardio gives.
 FOREIGN = ["~/x", "a b", "ü", "a*", "a?b", "[a]", "ab::c", "%2e%2e", ".hidden", "-x", "ab:c", "a+b"]
-FOREIGN += ["x" * 300]
+FOREIGN += ["x" * 300, "a\tb", "x" * 4096, "ü" * 2048]
 SPLITS = st.from_regex(re.compile(r"[A-Za-z0-9][A-Za-z0-9._=-]{0,63}", re.ASCII), fullmatch=True).filter(
     lambda name: name != "all"
 )
@@ -67,7 +68,8 @@ def test_own_keys_that_are_right():
 @pytest.mark.parametrize("key", HOSTILE)
 def test_foreign_keys(key):
     """The key of an adopted shard or its index, and a doomed key, MUST NOT have an empty, `.` or `..`
-    component, a control character or a backslash, or a colon as its second character (`C:`).
+    component, a control character but the tab, a backslash, or a colon as its second character (`C:`), nor
+    more than 4096 bytes of UTF-8.
 
     The one law, wherever such a key may come from.
     """

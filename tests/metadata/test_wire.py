@@ -95,7 +95,9 @@ def index(body: bytes) -> bytes:
 
 
 def test_bombs_cost_little(tmp_path):
-    """A reader MUST count messages and items before it parses a message."""
+    """A reader MUST count messages and items before it parses a message: a parser makes dozens of bytes of
+    what takes two in a file.
+    """
     paths = []
     for name, payload in bombs():
         paths.append(tmp_path / name)
