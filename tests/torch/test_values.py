@@ -238,17 +238,19 @@ def test_other_transforms_are_not(url, recwarn, options):
 def test_leaving_a_loop_ends_transforms_at_the_next_record(url):
     """Counted, not timed: after `break` each thread finishes the record it is at, and begins no other."""
     calls = []
-    gate = threading.Event()
+    gate, held = threading.Event(), threading.Event()
 
     def slow(value):
         calls.append(int(value["n"]))
         if len(calls) > 6:  # beyond the first step
+            held.set()
             gate.wait(60)
         return value
 
     loader = StreamingDataLoader(dataset(url, transform=slow), num_threads=2)
     it = iter(loader)
     next(it)
+    assert held.wait(60)
     threading.Timer(0.5, gate.set).start()
     it.close()
     assert len(calls) <= 6 + 2
