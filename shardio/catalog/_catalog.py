@@ -12,9 +12,8 @@ for the version after one that could be read, and for the hint as long as a list
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from shardio.errors import FormatError, NotFoundError, StorageError
 from shardio.format import DEFAULT_LIMITS, Limits
@@ -31,17 +30,12 @@ from shardio.metadata import (
 from shardio.storage import CannotListError, DeniedError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator
 
     from shardio.metadata import ListRef
     from shardio.storage import Store
 
 __all__ = ["Catalog", "Version"]
-
-T = TypeVar("T")
-R = TypeVar("R")
-
-_AT_ONCE = 16  # requests for metadata that wait for their replies together
 
 
 @dataclass(frozen=True)
@@ -201,7 +195,7 @@ class Catalog:
             FormatError: one of them is damaged or not there.
         """
         for number, version in zip(
-            range(first, last + 1), self.concurrently(self._read, range(first, last + 1)), strict=True
+            range(first, last + 1), self.store.concurrently(self._read, range(first, last + 1)), strict=True
         ):
             if version is None:
                 raise FormatError(
@@ -210,16 +204,6 @@ class Catalog:
                     advice="restore the object from a copy",
                 )
             yield version
-
-    def concurrently(self, fetch: Callable[[T], R], wanted: Sequence[T]) -> Iterator[R]:
-        """Yield `fetch(item)` for each item, in order; remote requests wait for their replies together."""
-        if self.store.is_local or len(wanted) < 2:
-            yield from map(fetch, wanted)
-            return
-        with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="shardio-catalog") as pool:
-            # A few at a time, so that little is fetched in vain where the caller stops.
-            for begin in range(0, len(wanted), 4 * _AT_ONCE):
-                yield from pool.map(fetch, wanted[begin : begin + 4 * _AT_ONCE])
 
     def table(self, version: Version) -> ShardTable:
         """Return all shards of a version, in order; one request a list.

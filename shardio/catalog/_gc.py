@@ -126,7 +126,7 @@ def collect_garbage(
         if plan.doomed:
             fence = _fence(plan)
     report = plan.report()
-    deleted += sum(catalog.concurrently(lambda info: catalog.store.delete(info.key), report.doomed))
+    deleted += sum(catalog.store.concurrently(lambda info: catalog.store.delete(info.key), report.doomed))
     return replace(
         report,
         dry_run=False,
@@ -396,7 +396,7 @@ class _Plan:
                 return
             part = unread[begin : begin + step]
             for ref, table in zip(
-                part, self.catalog.concurrently(self.catalog.find_shards, part), strict=True
+                part, self.catalog.store.concurrently(self.catalog.find_shards, part), strict=True
             ):
                 self._named[ref.key] = None if table is None else _keys(table)
                 yield from self._told(ref, missing_ok=missing_ok, wanted=wanted)

@@ -77,7 +77,7 @@ class StoredLists:
                 break
             tail.insert(0, kept.pop())
         if tail:
-            table = ShardTable.concatenate([*catalog.concurrently(catalog.shards_of, tail), table])
+            table = ShardTable.concatenate([*catalog.store.concurrently(catalog.shards_of, tail), table])
         stored: list[ListRef] = []
         for first in range(0, len(table), LIST_SHARDS):
             stored += self._put_parts(table.take(range(first, min(first + LIST_SHARDS, len(table)))))

@@ -53,8 +53,8 @@ _DATA = re.compile(
 )
 _ROWS = re.compile(r"data/[A-Za-z0-9_][A-Za-z0-9._=-]{0,249}\.rows\Z")
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f\\]")
-# Where drives have letters, joining such a name to a root leaves the root.
-_DRIVE = re.compile(r".:", re.DOTALL)
+# Where drives have letters, joining such a name to a root leaves the root. No path begins with "C::".
+_DRIVE = re.compile(r".:(?!:)", re.DOTALL)
 _MAX_COMPONENTS = 8
 _MAX_TASKS = 10**6  # as many as a dataset may have shards
 _MAX_FOREIGN = 4096  # no filesystem and no bucket takes longer ones

@@ -11,6 +11,7 @@ import asyncio
 import importlib.util
 import logging
 import os
+import re
 from typing import TYPE_CHECKING
 
 from shardio.storage._verdict import Verdict, diagnose
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 __all__ = ["Engine", "EngineError", "read_with"]
 
 _log = logging.getLogger("shardio")
+# Paths that obstore does not take: with control characters or empty components.
+_UNNAMEABLE = re.compile(r"[\x00-\x1f\x7f]|(?<!:)//")
 # The process that has used obstore, if any; its forked children must not.
 _used_by: int | None = None
 
@@ -39,6 +42,10 @@ class Engine:
         self.reader: Reader | None = None
         self.settled = False
         self.lock = asyncio.Lock()
+
+    def reader_of(self, path: str) -> Reader | None:
+        """Return the reader of an object, or None where fsspec's client reads it."""
+        return None if _UNNAMEABLE.search(path) else self.reader
 
     def settle(self, reader: Reader | None) -> None:
         """Let `reader` read from now on, or fsspec's client where it is None."""
@@ -56,6 +63,8 @@ async def read_with(
     """
     client = await state.client()
     engine = state.engine
+    if _UNNAMEABLE.search(path):
+        return await client.fetch(path, *place)
     if not engine.settled:
         async with engine.lock:
             if not engine.settled:

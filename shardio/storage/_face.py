@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import abc
 import functools
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, TypeVar
 
 from shardio.errors import StorageError
 from shardio.storage._keys import check_key, check_prefix
@@ -48,6 +48,10 @@ __all__ = [
     "Store",
     "UnknownOutcomeError",
 ]
+
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 
 class DataFile(abc.ABC):
@@ -212,6 +216,15 @@ class Store(abc.ABC):
             StorageError: the environment failed.
         """
         return [self.get(key, max_bytes=size) for key, size in wanted]
+
+    def concurrently(self, call: Callable[[T], R], items: Sequence[T]) -> Iterator[R]:
+        """Yield `call(item)` for each item, in order; calls that wait for remote replies wait side by side.
+
+        Args:
+            call: uses this store, and may be called by several threads at once.
+            items: are passed to it; a few more of them than the results taken.
+        """
+        yield from map(call, items)
 
     def get_range(self, key: str, start: int, stop: int) -> bytes:
         """Return exactly the bytes `[start, stop)` of an object.

@@ -134,6 +134,7 @@ class LocalStore(Store):
 
     def __init__(self, path: str, *, single_writer: bool = False) -> None:
         self.url = path
+        self._base = path if path.endswith(os.sep) else path + os.sep
         self._single_writer = single_writer
         self._durable: set[str] = set()  # folders whose names this process has made permanent
 
@@ -142,11 +143,12 @@ class LocalStore(Store):
 
     def open(self, key: str, *, size: int | None = None, stable: bool = False, stamp: str = "") -> LocalFile:
         del size, stamp
+        check_key(key)
         return LocalFile(self._path(key), stable=stable)
 
     def _path(self, key: str) -> str:
-        check_key(key)
-        return os.path.join(self.url, *key.split("/"))
+        # As text: where drives have letters, `os.path.join` would leave the root for some keys.
+        return self._base + (key if os.sep == "/" else key.replace("/", os.sep))
 
     def _put_new(self, key: str, data: Buffer | pathlib.Path, *, move: bool) -> bool:
         path = self._path(key)
@@ -272,7 +274,7 @@ class LocalStore(Store):
     def _unlink(self, key: str) -> bool:
         """Remove a file below the root; links on the way are not followed, so nothing outside is removed."""
         *folders, name = key.split("/")
-        path = os.path.join(self.url, *folders, name)
+        path = self._path(key)
         try:
             with _folder_below(self.url, folders) as number:
                 there = path if number is None else name

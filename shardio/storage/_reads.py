@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
 import functools
 from typing import TYPE_CHECKING, TypeVar
@@ -28,7 +29,9 @@ if TYPE_CHECKING:
 __all__ = ["RemoteFile", "RemoteReads"]
 
 T = TypeVar("T")
+R = TypeVar("R")
 
+_AT_ONCE = 16  # calls of `concurrently`
 _FIRST = 1 << 20  # bytes of the first request of `get`: most metadata objects are smaller
 
 
@@ -138,7 +141,7 @@ class RemoteReads(Store):
                     return await read_with(self._backend, state, self._tuning, path, (start, stop))
                 return await (await state.client()).fetch(path, start, stop)
 
-            reader = state.engine.reader if engine and checksummed else None
+            reader = state.engine.reader_of(path) if engine and checksummed else None
             batch = None
             if reader is not None and reader.fetch_many is not None:
                 batch = functools.partial(reader.fetch_many, path)
@@ -183,6 +186,15 @@ class RemoteReads(Store):
             # One that is larger than it should be is refused in its own words.
             found.append(data if identity.size in {None, len(data)} else self._get(key, size))
         return found
+
+    def concurrently(self, call: Callable[[T], R], items: Sequence[T]) -> Iterator[R]:
+        if len(items) < 2:
+            yield from map(call, items)
+            return
+        with concurrent.futures.ThreadPoolExecutor(_AT_ONCE, "shardio-requests") as pool:
+            # A few at a time, so that little is fetched in vain where the caller stops.
+            for begin in range(0, len(items), 4 * _AT_ONCE):
+                yield from pool.map(call, items[begin : begin + 4 * _AT_ONCE])
 
     def _get(self, key: str, max_bytes: int) -> bytes:
         identity = Identity()
