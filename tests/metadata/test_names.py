@@ -69,8 +69,8 @@ def test_own_keys_that_are_right():
 def test_foreign_keys(key):
     """The key of an adopted shard or its index, and a doomed key, MUST NOT have an empty, `.` or `..`
     component, a control character but the tab, a backslash, or the letter of a drive (a colon as its second
-    character that is not followed by another one: `C:` and `C:x`, but not `a::b`), nor more than 4096 bytes of
-    UTF-8.
+    character that is not followed by another one: `C:` and `C:x`, but not `a::b`), nor more than 4096 bytes
+    of UTF-8.
 
     The one law, wherever such a key may come from.
     """
