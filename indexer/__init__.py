@@ -7,7 +7,7 @@ the scanner of its framing, puts an index beside it and commits one new version.
 from __future__ import annotations
 
 from shardio_indexer._adopt import adopt
-from shardio_indexer._export import export_indexes
+from shardio_indexer._external_index import export_indexes
 from shardio_indexer._report import AdoptProgress, AdoptReport, LeftOut, Refusal
 from shardio_indexer._scan import ScanOptions
 

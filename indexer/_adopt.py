@@ -16,13 +16,12 @@ from shardio.catalog import Catalog
 from shardio.errors import NotFoundError, StorageError
 from shardio.sources import Place, explain_listing
 from shardio_indexer._commit import Addition, Change, commit_shards, known_shards
-from shardio_indexer._drive import Job, run_jobs
 from shardio_indexer._layout import Splits, choose_target, find_shards, lay_out
 from shardio_indexer._report import AdoptProgress, AdoptReport, LeftOut, Refusal, opening_line
 from shardio_indexer._scan import ScanOptions
-from shardio_indexer._shard import index_is_sound
+from shardio_indexer._schema import Known, line_content, settle_schema, sort_out
+from shardio_indexer._shard import Job, index_is_sound, run_jobs
 from shardio_indexer._sniff import UnknownKindError
-from shardio_indexer._suit import Known, line_content, settle_schema, sort_out
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -32,8 +31,8 @@ if TYPE_CHECKING:
     from shardio.catalog import Version
     from shardio.metadata import ShardEntry
     from shardio_indexer._layout import Search, Target
+    from shardio_indexer._schema import Settled
     from shardio_indexer._shard import Outcome, Shard
-    from shardio_indexer._suit import Settled
 
 __all__ = ["adopt"]
 

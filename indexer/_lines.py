@@ -13,14 +13,14 @@ import numpy as np
 
 from shardio.errors import CorruptRecordError, FormatError
 from shardio.format import UTF8_BOM, Framing, RecordCrc, is_blank_line, parse_json, wide_encoding
-from shardio_indexer._runs import Run, Salvage
+from shardio_indexer._blocks import Run, Salvage
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
     from numpy.typing import NDArray
 
-    from shardio_indexer._runs import Bytes
+    from shardio_indexer._blocks import Bytes
 
 __all__ = ["LineContent", "LineFramer"]
 

@@ -1,29 +1,28 @@
 """One shard, read once from the first byte to the last: its index comes out.
 
-Memory holds a few pieces of the shard and some thirty bytes a block; what is kept of each record lies in a
-temporary file once it is long.
+Memory holds a few pieces of the shard and some thirty bytes a block; what is kept of each record is spooled
+to a temporary file once it is long.
 """
 
 from __future__ import annotations
 
+import contextlib
+import os
+import tempfile
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
 
 from shardio import kernels
 from shardio.catalog import writer_name
 from shardio.errors import ShardioError
 from shardio.format import DEFAULT_BLOCK_BYTES, DEFAULT_LIMITS, Compression, Framing, Limits, RecordCrc
 from shardio.metadata import IndexBuilder
-from shardio_indexer._both import BothWays
-from shardio_indexer._cut import BlockCutter, GapFound, least_block_bytes
-from shardio_indexer._existing import find_existing
-from shardio_indexer._given import GivenFramer
+from shardio_indexer._blocks import BlockCutter, GapFound, Salvage, least_block_bytes
+from shardio_indexer._compressed import BothWays, Member, MemberBlocks, decode_members
+from shardio_indexer._external_index import GivenFramer, find_existing
 from shardio_indexer._lines import LineContent, LineFramer
-from shardio_indexer._member_blocks import MemberBlocks
-from shardio_indexer._members import Member, decode_members
-from shardio_indexer._runs import Salvage
-from shardio_indexer._sidecar import Sidecar, finish_sidecar, frames_file
 from shardio_indexer._sniff import HEAD_BYTES, Kind, sniff
 from shardio_indexer._tar import TarFramer
 from shardio_indexer._tfrecord import TFRecordFramer
@@ -32,9 +31,63 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from shardio.storage import DataFile, Store
-    from shardio_indexer._runs import Check, Framer
+    from shardio_indexer._blocks import Check, Framer
 
-__all__ = ["ScanOptions", "Scanned", "scan_shard"]
+__all__ = [
+    "ScanOptions",
+    "Scanned",
+    "Sidecar",
+    "finish_sidecar",
+    "frames_file",
+    "scan_shard",
+]
+
+_HELD = 8 << 20
+
+
+@dataclass(frozen=True)
+class Sidecar:
+    """A finished index.
+
+    Attributes:
+        data: its bytes, or the temporary file that holds them.
+        head_bytes, head_sha256: of its head, as a list of shards names them.
+    """
+
+    data: bytes | Path
+    head_bytes: int
+    head_sha256: bytes
+
+    def read(self) -> bytes:
+        """Return its bytes, however many."""
+        return self.data.read_bytes() if isinstance(self.data, Path) else self.data
+
+    def discard(self) -> None:
+        """Remove the temporary file, if there is one that was not moved to its place."""
+        if isinstance(self.data, Path):
+            self.data.unlink(missing_ok=True)
+
+
+def frames_file() -> IO[bytes]:
+    """Return a file for the ends of frames, in memory while it is short; gone when it is closed."""
+    return tempfile.SpooledTemporaryFile(max_size=_HELD)
+
+
+def finish_sidecar(index: IndexBuilder) -> Sidecar:
+    """Return the finished index; whoever stores it discards it then."""
+    if index.index_bytes <= _HELD:
+        done = index.finish()
+        return Sidecar(done.data, done.head_bytes, done.head_sha256)
+    number, name = tempfile.mkstemp(suffix=".shardidx")
+    try:
+        with os.fdopen(number, "wb") as file:
+            done = index.finish_to(file)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            Path(name).unlink()
+        raise
+    return Sidecar(Path(name), done.head_bytes, done.head_sha256)
+
 
 _LOCAL_PIECE = 2 << 20
 _REMOTE_PIECE = 16 << 20

@@ -1,16 +1,19 @@
-"""One shard to adopt: which it is, what its index is called, and whether that exists already.
+"""Shards indexed: one, and many in processes; what an index is called, and whether it exists already.
 
 A shard's UUID is a digest of its address, size and stamp, so whoever indexes the same object makes the same
-UUID, and an index that was made before tells whether it was made for the object as it is now.
+UUID, and an index that was made before tells whether it was made for the object as it is now.  Every shard
+has an outcome, also where its worker was lost.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
+import pickle
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from shardio import kernels
 from shardio.errors import FormatError, NotFoundError, ShardioError, StaleIndexError, StorageError
@@ -26,17 +29,27 @@ from shardio.metadata import (
     read_head_size,
     usual_index_key,
 )
+from shardio.parallel import JobRunner, LostJob, check_workers
+from shardio.storage import connect
+from shardio_indexer._blocks import GapFound
+from shardio_indexer._scan import scan_shard
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from concurrent.futures import Executor
 
     from shardio.metadata import IndexHead
     from shardio.storage import Store
-    from shardio_indexer._cut import GapFound
-    from shardio_indexer._scan import Scanned, ScanOptions
-    from shardio_indexer._sidecar import Sidecar
+    from shardio_indexer._scan import Scanned, ScanOptions, Sidecar
 
-__all__ = ["Outcome", "Shard", "index_is_sound", "index_shard"]
+__all__ = [
+    "Job",
+    "Outcome",
+    "Shard",
+    "index_is_sound",
+    "index_shard",
+    "run_jobs",
+]
 
 _HEAD_BYTES = 64 << 10
 _FAILURES = (ShardioError, OSError, ValueError, MemoryError)
@@ -164,8 +177,6 @@ def index_is_sound(target: Store, entry: ShardEntry, options: ScanOptions) -> bo
 def _index_shard(
     shard: Shard, target: Store, data: Store, options: ScanOptions, show: Callable[[int], None] | None
 ) -> Outcome:
-    from shardio_indexer._scan import scan_shard
-
     check_foreign_key(shard.key)
     uuid = shard.uuid(options)
     keys = [*shard.index_keys(uuid), shard.renewed_index_key(random_id())]
@@ -191,7 +202,7 @@ def _index_shard(
     )
     try:
         _check_unchanged(shard, data)
-        stored = _store(target, free, keys[-1], scanned.index, uuid, options)
+        stored = _put_index(target, free, keys[-1], scanned.index, uuid, options)
     finally:
         scanned.index.discard()
     if isinstance(stored, str):
@@ -200,7 +211,7 @@ def _index_shard(
     return _outcome_before(shard, *stored)
 
 
-def _store(
+def _put_index(
     target: Store, free: str, other: str, index: Sidecar, uuid: bytes, options: ScanOptions
 ) -> str | tuple[str, IndexHead, bytes]:
     """Store an index under a free name; return the name, or what stands there that is as good.
@@ -254,8 +265,6 @@ def _read_index(target: Store, key: str, options: ScanOptions) -> tuple[IndexHea
 
 
 def _outcome_before(shard: Shard, index_key: str, head: IndexHead, sha256: bytes) -> Outcome:
-    from shardio_indexer._cut import GapFound
-
     entry = ShardEntry(
         split=shard.split,
         key=shard.key,
@@ -302,3 +311,117 @@ def _entry_of_scan(shard: Shard, index_key: str, uuid: bytes, scanned: Scanned) 
 def _listed(shard: Shard, index_key: str) -> str:
     """Return the index key as a list of shards names it: nothing where it is the usual one."""
     return "" if index_key == usual_index_key(shard.key) else index_key
+
+
+# One job is so much: a process's clients serve many small shards, and a kill loses little.
+_JOB_SHARDS = 16
+_JOB_BYTES = 64 << 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """Shards that one process indexes one after another.
+
+    Attributes:
+        target: URL of the dataset, where indexes are put.
+        target_options, data_options: of the storages.
+        scan: how shards are scanned.
+        shards: which.
+    """
+
+    target: str
+    target_options: Mapping[str, Any] | None
+    data_options: Mapping[str, Any] | None
+    scan: ScanOptions
+    shards: tuple[Shard, ...]
+
+    def run(self, show: Callable[[int], None] | None = None) -> list[Outcome]:
+        """Index the shards; failures are outcomes."""
+        target = _store(self.target, _frozen(self.target_options))
+        outcomes = []
+        for shard in self.shards:
+            data = _store(shard.root, _frozen(self.data_options)) if shard.root else target
+            outcomes.append(index_shard(shard, target, data, self.scan, show=show))
+        return outcomes
+
+    def cut(self) -> list[Job]:
+        """Return jobs of a size that is worth a message and cheap to lose."""
+        jobs: list[Job] = []
+        part: list[Shard] = []
+        size = 0
+        for shard in self.shards:
+            part.append(shard)
+            size += shard.size
+            if len(part) >= _JOB_SHARDS or size >= _JOB_BYTES:
+                jobs.append(self._with(part))
+                part, size = [], 0
+        if part:
+            jobs.append(self._with(part))
+        return jobs
+
+    def _with(self, shards: Sequence[Shard]) -> Job:
+        return Job(
+            target=self.target,
+            target_options=self.target_options,
+            data_options=self.data_options,
+            scan=self.scan,
+            shards=tuple(shards),
+        )
+
+
+def run_jobs(
+    job: Job,
+    *,
+    executor: Executor | None = None,
+    workers: int | None = None,
+    show: Callable[[int], None] | None = None,
+) -> Iterator[Outcome]:
+    """Yield the outcome of every shard of a job, as they come.
+
+    Args:
+        job: all of it.
+        executor: where to work; None for a process pool of our own, or here where that is not worth while.
+        workers: processes of that pool; None for one per processor. 1 works here.
+        show: called with the number of bytes done.
+    """
+    jobs = job.cut()
+    check_workers(workers, executor)
+    if executor is None and (workers == 1 or len(jobs) < 2):
+        for one in jobs:
+            yield from one.run(show)
+        return
+    # `Job.run` raises nothing of its own: engines raise errors of many kinds when they lose a worker.
+    runner: JobRunner[Job, list[Outcome]] = JobRunner(
+        Job.run, executor=executor, workers=workers, keep_going=True
+    )
+    with contextlib.closing(runner.run(jobs)) as results:
+        for one, result in results:
+            outcomes = _lost(one, result) if isinstance(result, LostJob) else result
+            if show is not None:
+                show(sum(outcome.shard.size for outcome in outcomes))
+            yield from outcomes
+
+
+def _lost(job: Job, lost: LostJob) -> list[Outcome]:
+    return [
+        Outcome(
+            shard,
+            error=StorageError(
+                "the worker that indexed this shard was lost",
+                url=shard.url,
+                found=f"{type(lost.error).__name__}: {lost.error}",
+                advice="it may have been out of memory; run it again, what is done is kept",
+            ),
+        )
+        for shard in job.shards
+    ]
+
+
+@functools.lru_cache(maxsize=16)
+def _store(url: str, frozen: str) -> Store:
+    """Return a store of this process, the same for all its jobs: clients are dear."""
+    return connect(url, storage_options=pickle.loads(bytes.fromhex(frozen)))  # noqa: S301 - frozen above
+
+
+def _frozen(options: Mapping[str, Any] | None) -> str:
+    return pickle.dumps(dict(options) if options else None).hex()

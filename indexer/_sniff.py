@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from shardio.errors import FormatError
 from shardio.format import DEFAULT_LIMITS, Compression, Framing, is_tar_header
-from shardio_indexer._members import decode_members, is_compressed
-from shardio_indexer._runs import Salvage
+from shardio_indexer._blocks import Salvage
+from shardio_indexer._compressed import decode_members, is_compressed
 from shardio_indexer._tfrecord import head_fits
 
 __all__ = ["FORMATS", "HEAD_BYTES", "Kind", "UnknownKindError", "format_of_name", "may_be_shard", "sniff"]

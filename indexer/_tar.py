@@ -23,12 +23,12 @@ from shardio.format import (
     read_member,
     sample_name,
 )
-from shardio_indexer._runs import Run, Salvage
+from shardio_indexer._blocks import Run, Salvage
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from shardio_indexer._runs import Bytes
+    from shardio_indexer._blocks import Bytes
 
 __all__ = ["TarFramer"]
 

@@ -15,13 +15,13 @@ import numpy as np
 from shardio import kernels
 from shardio.errors import CorruptRecordError, FormatError
 from shardio.format import TFRECORD_HEAD, TFRECORD_TAIL, Framing, RecordCrc
-from shardio_indexer._runs import Run, Salvage
+from shardio_indexer._blocks import Run, Salvage
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
     from shardio.kernels import Scan
-    from shardio_indexer._runs import Bytes, Check
+    from shardio_indexer._blocks import Bytes, Check
 
 __all__ = ["TFRecordFramer", "head_fits"]
 

@@ -16,9 +16,9 @@ import shardio_indexer
 from shardio.catalog import Catalog
 from shardio.errors import FormatError
 from shardio.storage import connect
+from shardio_indexer._blocks import Salvage
 from shardio_indexer._commit import Change, commit_shards
 from shardio_indexer._lines import LineFramer
-from shardio_indexer._runs import Salvage
 from tests.indexer.shards import frames_of, scan
 
 BAD = {

@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 
 from shardio.format import DEFAULT_LIMITS, Compression, Framing, Limits, RecordCrc
 from shardio.metadata import IndexBuilder, parse_head
-from shardio_indexer._cut import BlockCutter
+from shardio_indexer._blocks import BlockCutter, Salvage
+from shardio_indexer._compressed import decode_members
 from shardio_indexer._lines import LineFramer
-from shardio_indexer._members import decode_members
-from shardio_indexer._runs import Salvage
 from shardio_indexer._tar import TarFramer
 from shardio_indexer._tfrecord import TFRecordFramer
 from tests.indexer.shards import frames_of, members, read_tfrecord, samples_of, scan, tar, tfrecord

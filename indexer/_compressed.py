@@ -1,10 +1,12 @@
-"""Compressed objects as members: gzip members, Zstandard frames, or one ZLIB stream, in bounded memory.
+"""Compressed objects, decoded once in bounded memory: their members as blocks, or the whole as a stream.
 
-Where every member holds whole frames within the limits, members become blocks (`MemberBlocks`) and records
-can be looked up; otherwise the object is a stream.  Both are tried in one pass.
+Members are gzip members, Zstandard frames, or one ZLIB stream. Where every member holds whole frames within
+the limits, members become blocks and records can be looked up; otherwise the object is a stream.  Both are
+tried in one pass.
 
 Salvage steps over a damaged member, where nothing of it was handed on yet: the next one is the first that
 begins with the magic, decodes, has the checksum that it says, and is followed by another one or by the end.
+A stream goes up to the first damage, since a decoder cannot step over that; blocks can.
 """
 
 from __future__ import annotations
@@ -12,17 +14,30 @@ from __future__ import annotations
 import zlib
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+
 from shardio import kernels
 from shardio.errors import FormatError
 from shardio.format import Compression
+from shardio_indexer._blocks import GapFound, Run
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from shardio.format import Limits
-    from shardio_indexer._runs import Salvage
+    from numpy.typing import NDArray
 
-__all__ = ["MOST_MEMBER", "Member", "decode_members", "is_compressed"]
+    from shardio.format import Limits
+    from shardio.metadata import IndexBuilder
+    from shardio_indexer._blocks import BlockCutter, Bytes, Framer, Salvage
+
+__all__ = [
+    "MOST_MEMBER",
+    "BothWays",
+    "Member",
+    "MemberBlocks",
+    "decode_members",
+    "is_compressed",
+]
 
 _GZIP = b"\x1f\x8b"
 _ZSTD = b"\x28\xb5\x2f\xfd"
@@ -291,3 +306,161 @@ def _zstd_error(compression: Compression) -> type[Exception]:
 
 def _is_skippable(head: bytes) -> bool:
     return len(head) >= 4 and head[0] & 0xF0 == 0x50 and head[1:4] == b"\x2a\x4d\x18"
+
+
+class MemberBlocks:
+    """Members as blocks, as long as each holds whole frames.
+
+    Args:
+        index: takes the blocks as their frames become known; of use where `finish` says so.
+        limits: of a block of several records, and of one.
+
+    Attributes:
+        possible: no member has broken the rule so far.
+    """
+
+    def __init__(self, index: IndexBuilder, limits: Limits) -> None:
+        self.possible = True
+        self._index = index
+        self._most = min(MOST_MEMBER, limits.block)
+        self._longest = limits.record + 16
+        self._members: list[Member] = []  # ended, with frames that may not have been seen yet
+        self._stops = np.empty(0, np.int64)  # decoded offsets, of the members that are no blocks yet
+        self._begin = 0  # decoded offset of the first of them
+        self._seen = 0  # decoded bytes in all runs
+
+    def add(self, run: Run) -> None:
+        """Take what the framer found."""
+        if not self.possible:
+            return
+        if run.reason is not None:
+            # Bytes without a record cannot share a block with records.
+            self._give_up()
+            return
+        if run.stops is not None:
+            self._stops = np.concatenate([self._stops, run.stops + self._seen])
+        self._seen += len(run.data)
+        self._settle()
+        if self._seen - self._begin > self._most and len(self._stops) > 1:
+            self._give_up()
+
+    def end_member(self, member: Member) -> None:
+        """Note that a member ended; its frames may be seen later."""
+        if not self.possible:
+            return
+        if member.decoded_bytes and (member.reason is not None or not member.block):
+            self._give_up()
+            return
+        self._members.append(member)
+        self._settle()
+
+    def finish(self) -> bool:
+        """Tell whether all members became blocks."""
+        return self.possible and not self._members and self._begin == self._seen
+
+    def _settle(self) -> None:
+        """Turn into blocks the members whose frames are all known."""
+        known = int(self._stops[-1]) if len(self._stops) else self._begin
+        while self._members:
+            member = self._members[0]
+            stop = self._begin + member.decoded_bytes
+            if stop > known:
+                return
+            count = int(np.searchsorted(self._stops, stop, side="right")) if member.decoded_bytes else 0
+            stops = self._stops[:count]
+            if member.decoded_bytes and (not count or int(stops[-1]) != stop):
+                self._give_up()
+                return
+            if member.decoded_bytes > (self._most if count > 1 else self._longest):
+                self._give_up()
+                return
+            self._add(member, (stops - self._begin).astype(np.uint32))
+            self._stops = self._stops[count:]
+            self._begin = stop
+            del self._members[0]
+
+    def _add(self, member: Member, stops: NDArray[np.uint32]) -> None:
+        if len(stops):
+            self._index.add_block(
+                stored_bytes=member.stored_bytes,
+                decoded_bytes=member.decoded_bytes,
+                crc32c=member.crc32c,
+                frame_stop=stops,
+            )
+        else:
+            self._index.add_gap(
+                stored_bytes=member.stored_bytes,
+                decoded_bytes=0,
+                crc32c=member.crc32c,
+                reason=member.reason or "empty member",
+            )
+
+    def _give_up(self) -> None:
+        self.possible = False
+        self._members = []
+        self._stops = np.empty(0, np.int64)
+
+
+class BothWays:
+    """Takes what `decode_members` yields.
+
+    Args:
+        framer: finds frames.
+        members: take them as blocks.
+        cutter: cuts the stream.
+
+    Attributes:
+        damage: stored bytes that were left out, if the members are blocks.
+        broken: where the stream ends before the object does, or None.
+    """
+
+    def __init__(
+        self,
+        framer: Framer,
+        members: MemberBlocks,
+        cutter: BlockCutter,
+    ) -> None:
+        self.damage: list[GapFound] = []
+        self.broken: GapFound | None = None
+        self._framer = framer
+        self._members = members
+        self._cutter = cutter
+        self._ended: list[Member] = []
+        self._place = 0
+        self._cut = False
+
+    def take(self, data: Bytes) -> None:
+        """Take decoded bytes."""
+        self._end_members()
+        self._feed(self._framer.feed(data))
+
+    def end_member(self, member: Member, size: int) -> None:
+        """Take the end of a member of an object of `size` bytes."""
+        if member.reason is not None and member.reason.startswith("damage"):
+            stop = self._place + member.stored_bytes
+            self.damage.append(GapFound(self._place, stop, member.reason))
+            self._cut = not member.stepped_over
+            if member.stepped_over and self.broken is None:
+                # What was begun in front of it has no end.
+                self._cutter.take(Run(b"", reason=member.reason))
+                self.broken = GapFound(self._place, size, member.reason)
+        self._place += member.stored_bytes
+        self._ended.append(member)
+
+    def finish(self) -> None:
+        """Close what is open."""
+        # A last line without its line feed ends before its member does.
+        self._feed(self._framer.end(cut=self._cut))
+        self._end_members()
+        self._cutter.finish()
+
+    def _feed(self, runs: Iterable[Run]) -> None:
+        for run in runs:
+            self._members.add(run)
+            if self.broken is None:
+                self._cutter.take(run)
+
+    def _end_members(self) -> None:
+        for member in self._ended:
+            self._members.end_member(member)
+        self._ended.clear()
