@@ -302,7 +302,7 @@ class _Adoption:
             adopted=len(good) - updated,
             known=len(self._kept),
             updated=updated,
-            rows=sum(entry.rows for entry in entries),
+            records=sum(entry.rows for entry in entries),
             num_bytes=sum(outcome.shard.size for outcome in good)
             + sum(entry.stored_bytes for entry in self._kept),
             splits={total.name: total.rows for total in manifest.splits} if manifest is not None else {},

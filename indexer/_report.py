@@ -57,7 +57,7 @@ class AdoptReport:
         adopted: shards that became part of the dataset now.
         known: shards that were part of it before, unchanged.
         updated: shards that had changed and were indexed again.
-        rows, num_bytes: records and bytes of the shards adopted, known and updated.
+        records, num_bytes: how many records and bytes of the shards adopted, known and updated.
         splits: records of each split of the version, by name.
         schema: of the dataset, or None where records are bytes.
         inference: what the schema rests on, where it was inferred.
@@ -78,7 +78,7 @@ class AdoptReport:
     adopted: int = 0
     known: int = 0
     updated: int = 0
-    rows: int = 0
+    records: int = 0
     num_bytes: int = 0
     splits: Mapping[str, int] = field(default_factory=dict)
     schema: Schema | None = None
@@ -96,7 +96,7 @@ class AdoptReport:
         """Whether the dataset is what was found: nothing refused, changed or gone."""
         return self.version is not None and not (self.refused or self.stale or self.missing)
 
-    def as_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Return the report as plain values, fit for JSON."""
         return {
             "url": self.url,
@@ -107,7 +107,7 @@ class AdoptReport:
             "adopted": self.adopted,
             "known": self.known,
             "updated": self.updated,
-            "rows": self.rows,
+            "records": self.records,
             "bytes": self.num_bytes,
             "splits": dict(self.splits),
             "schema": None if self.schema is None else schema_to_json(self.schema),

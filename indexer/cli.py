@@ -102,7 +102,7 @@ def _adopt(arguments: argparse.Namespace) -> int:
             progress=line.show,
         )
     if arguments.json:
-        print(json.dumps(report.as_dict(), ensure_ascii=False))
+        print(json.dumps(report.to_dict(), ensure_ascii=False))
     else:
         _print(report, quiet=arguments.quiet)
     return _CLEAN if report.ok else _DAMAGE
@@ -166,7 +166,7 @@ def _print(report: AdoptReport, *, quiet: bool) -> None:
         print(f"{report.url}: {', '.join(counts)}; there is no dataset")
         return
     splits = ", ".join(f"{name} {rows:,}" for name, rows in report.splits.items())
-    print(f"shards: {', '.join(counts)}; {report.rows:,} records, {amount(report.num_bytes)}")
+    print(f"shards: {', '.join(counts)}; {report.records:,} records, {amount(report.num_bytes)}")
     print(f"version {report.version} of {report.url} ({splits})")
     print(_printable(report.opens))
 

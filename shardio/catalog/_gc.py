@@ -19,7 +19,7 @@ from __future__ import annotations
 import contextlib
 import errno
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from shardio.catalog._commit import publish
 from shardio.errors import NotFoundError, ShardioError, StorageError
@@ -35,11 +35,10 @@ from shardio.metadata import (
     check_session,
     is_list_key,
     is_own_key,
-    is_random_session,
     parse_data_key,
     parse_receipt_key,
 )
-from shardio.storage import untold, upload_of
+from shardio.storage import unlisted, upload_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -59,6 +58,7 @@ class GcReport:
     """What garbage collection found and did.
 
     Attributes:
+        url: of the dataset.
         dry_run: nothing was changed.
         version: the version that fences the deletions; None where there was nothing to do.
         expired_versions: versions that can no longer be opened, all told.
@@ -68,9 +68,10 @@ class GcReport:
             name them in `abandon` to have them removed. Bytes by session.
         temporaries: what interrupted writes left behind, which may belong to a writer that is still at work.
         uploads: unfinished uploads of sessions that are merged or given up; they are (or would be) removed.
-        untold: what could not be looked at, in words.
+        unlisted: what could not be looked at, in words.
     """
 
+    url: str
     dry_run: bool
     version: int | None
     expired_versions: tuple[int, ...]
@@ -79,12 +80,36 @@ class GcReport:
     unclaimed: dict[str, int]
     temporaries: tuple[ObjectInfo, ...]
     uploads: tuple[ObjectInfo, ...] = ()
-    untold: tuple[str, ...] = ()
+    unlisted: tuple[str, ...] = ()
 
     @property
     def doomed_bytes(self) -> int:
         """Bytes that are (or would be) freed."""
         return sum(info.size for info in self.doomed)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the report for JSON; unfinished uploads stand apart from temporary files."""
+        return {
+            "url": self.url,
+            "dry_run": self.dry_run,
+            "version": self.version,
+            "expired_versions": list(self.expired_versions),
+            "doomed": _sizes(self.doomed),
+            "deleted": self.deleted,
+            "unclaimed": dict(self.unclaimed),
+            "temporaries": _sizes(info for info in self.temporaries if upload_of(info) is None),
+            "uploads": _uploads(self.temporaries),
+            "doomed_uploads": _uploads(self.uploads),
+            "unlisted": list(self.unlisted),
+        }
+
+
+def _sizes(objects: Iterable[ObjectInfo]) -> list[dict[str, Any]]:
+    return [{"key": info.key, "bytes": info.size} for info in objects]
+
+
+def _uploads(objects: Iterable[ObjectInfo]) -> list[dict[str, Any]]:
+    return [upload._asdict() for info in objects if (upload := upload_of(info)) is not None]
 
 
 def collect_garbage(
@@ -209,7 +234,7 @@ class _Plan:
             self._expire |= set(range(1, versions[-1].number - keep + 1))
         self._versions: list[Version] = []
         self._named: dict[str, tuple[frozenset[str], frozenset[str]] | None] = {}
-        self._untold: list[str] = []
+        self._unlisted: list[str] = []
         self._objects = self._listed()
         self._temporaries = self._listed_temporaries()
         self._take(versions)
@@ -262,6 +287,7 @@ class _Plan:
             given_up,
         )
         return GcReport(
+            url=self.catalog.store.url,
             dry_run=True,
             version=None,
             expired_versions=tuple(sorted(self.expired)),
@@ -270,7 +296,7 @@ class _Plan:
             unclaimed=unclaimed,
             temporaries=tuple(info for info in self._temporaries if info not in uploads),
             uploads=tuple(uploads),
-            untold=tuple(self._untold),
+            unlisted=tuple(self._unlisted),
         )
 
     @staticmethod
@@ -294,7 +320,7 @@ class _Plan:
             found += [
                 info for info in store.list(prefix) if prefix != INDEXES or info.key.endswith(INDEX_SUFFIX)
             ]
-            self._untold += [
+            self._unlisted += [
                 f"{folder} is a link to a folder elsewhere; what lies behind it was not looked at"
                 for folder in store.linked_folders(prefix)
             ]
@@ -307,10 +333,10 @@ class _Plan:
             found.extend(store.list_temporaries())
         except StorageError as error:
             # Such a listing takes no part in what is garbage: a service that has none may be cleaned up, too.
-            self._untold.append(f"whether uploads were left unfinished here could not be asked: {error}")
-        note = untold(store)
+            self._unlisted.append(f"whether uploads were left unfinished here could not be asked: {error}")
+        note = unlisted(store)
         if note is not None:
-            self._untold.append(note)
+            self._unlisted.append(note)
         return found
 
     def _take(self, versions: list[Version]) -> None:
@@ -447,8 +473,3 @@ def _session_of(info: ObjectInfo) -> str | None:
         return receipt.session
     data = parse_data_key(info.key)
     return data.session if data is not None else None
-
-
-def unclaimed_random(report: GcReport) -> list[str]:
-    """Return the unclaimed sessions that nobody named, for the command line's advice."""
-    return [session for session in report.unclaimed if is_random_session(session)]

@@ -62,7 +62,7 @@ class ConvertReport:
     ignored: Sequence[str] = ()
     notes: Sequence[str] = ()
 
-    def as_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Return it as JSON holds it."""
         schema = (
             None if self.schema is None else {name: feature.short for name, feature in self.schema.items()}

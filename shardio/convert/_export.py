@@ -62,7 +62,7 @@ class ExportReport:
     skipped: list[SkippedRecord]
     notes: list[str]
 
-    def as_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Return it as JSON holds it."""
         skipped = [{"where": each.where, "reason": each.reason} for each in self.skipped]
         return {**vars(self), "records": dict(self.records), "skipped": skipped}

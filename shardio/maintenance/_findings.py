@@ -73,7 +73,7 @@ class Finding:
         )
         return f"{self.kind}: {error}"
 
-    def as_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Return the fields that are known, for JSON."""
         return {name: value for name, value in asdict(self).items() if value is not None}
 
@@ -87,8 +87,8 @@ class VerifyReport:
         version, digest: of the dataset; None for a single shard, and where no manifest could be read.
         indexed: False for a single shard without an index, which was read from the start.
         shards: number of shards looked at.
-        rows: records that should be there (deleted ones too); without an index, those that were found.
-        good_rows: records that are there and match every checksum that covers them.
+        records: those that should be there (deleted ones too); without an index, those that were found.
+        good_records: those that are there and match every checksum that covers them.
         stored_bytes: size of the shards.
         findings: all of them: metadata first, then shard by shard in order, by rising block and row.
         left_out: damage that adoption left out knowingly (`--salvage`), of the kind "left out": no finding.
@@ -99,8 +99,8 @@ class VerifyReport:
     digest: str | None = None
     indexed: bool = True
     shards: int = 0
-    rows: int = 0
-    good_rows: int = 0
+    records: int = 0
+    good_records: int = 0
     stored_bytes: int = 0
     findings: tuple[Finding, ...] = ()
     left_out: tuple[Finding, ...] = ()
@@ -115,11 +115,11 @@ class VerifyReport:
         """Whether something in the data is wrong; False where it could only not be read."""
         return any(finding.kind != UNREADABLE for finding in self.findings)
 
-    def as_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Return the report for JSON."""
         lists = ("findings", "left_out")
         fields = {name: getattr(self, name) for name in self.__dataclass_fields__ if name not in lists}
-        found = {name: [finding.as_dict() for finding in getattr(self, name)] for name in lists}
+        found = {name: [finding.to_dict() for finding in getattr(self, name)] for name in lists}
         return {**fields, "ok": self.ok, **found}
 
 
@@ -142,8 +142,8 @@ class Survey:
     def __init__(self, progress: Callable[[VerifyProgress], None] | None = None) -> None:
         self.findings: list[Finding] = []
         self.left_out: list[Finding] = []
-        self.rows = 0
-        self.good_rows = 0
+        self.records = 0
+        self.good_records = 0
         self.total_bytes = 0
         self._done_bytes = 0
         self._progress = progress

@@ -117,7 +117,7 @@ class _Blocks:
         lost = self._check_records(block, decoded, part)
         # Where the block is damaged, only checksums of their own can vouch for its other records.
         if sound or self._head.record_crc in (RecordCrc.CRC32C, RecordCrc.CRC32):
-            self._survey.good_rows += stop - first - lost
+            self._survey.good_records += stop - first - lost
 
     def finish(self) -> None:
         """Compare the checksum of the whole, where every part of it seemed right."""

@@ -56,11 +56,11 @@ def check_listed_bytes(survey: Survey, data: DataFile, entry: ShardEntry, *, lim
         survey.note(UNREADABLE, error, url=data.url, shard=entry.key)
         return
     if wrong is None:
-        survey.good_rows += entry.rows
+        survey.good_records += entry.rows
         return
     survey.note(*wrong, url=data.url, shard=entry.key)
     if entry.framing is Framing.TFRECORD:
-        survey.good_rows += check_records(
+        survey.good_records += check_records(
             survey, data, shard=entry.key, limits=limits, compression=entry.compression
         )
 

@@ -124,18 +124,18 @@ def check_alone(survey: Survey, url: str, options: ReadOptions) -> VerifyReport:
         except StorageError as error:
             survey.note(UNREADABLE, error, shard=key)
         if index is not None and head is not None:
-            survey.rows = head.rows
+            survey.records = head.rows
             check_indexed(survey, head, index, data, shard=key, limits=limits)
         elif data is not None:
             before = len(survey.findings)
-            survey.good_rows = check_records(survey, data, shard=key, limits=limits)
-            survey.rows = survey.good_rows + sum(f.kind == "record" for f in survey.findings[before:])
+            survey.good_records = check_records(survey, data, shard=key, limits=limits)
+            survey.records = survey.good_records + sum(f.kind == "record" for f in survey.findings[before:])
     return VerifyReport(
         url=store.url_of(key),
         indexed=indexed,
         shards=1,
-        rows=survey.rows,
-        good_rows=survey.good_rows,
+        records=survey.records,
+        good_records=survey.good_records,
         stored_bytes=survey.total_bytes,
         findings=tuple(survey.findings),
     )

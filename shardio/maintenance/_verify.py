@@ -75,7 +75,7 @@ def verify(  # noqa: PLR0913 - the options are the public contract
         >>> with shardio.DatasetWriter(url) as out:
         ...     out.write(b"one")
         >>> report = shardio.verify(url)
-        >>> report.ok, report.good_rows, report.findings
+        >>> report.ok, report.good_records, report.findings
         (True, 1, ())
     """
     options = ReadOptions(
@@ -135,8 +135,8 @@ def _verify_dataset(
         version=version.number,
         digest=version.digest,
         shards=len(table),
-        rows=int(table.rows.sum()),
-        good_rows=survey.good_rows,
+        records=int(table.rows.sum()),
+        good_records=survey.good_records,
         stored_bytes=survey.total_bytes,
         findings=tuple(survey.findings),
         left_out=tuple(survey.left_out),

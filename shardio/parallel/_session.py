@@ -44,6 +44,14 @@ class WriteReport:
     records: dict[str, int]
     failed: list[FailedItem]
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return the report for JSON."""
+        return {
+            **vars(self),
+            "records": dict(self.records),
+            "failed": [each._asdict() for each in self.failed],
+        }
+
 
 @dataclass(frozen=True, kw_only=True)
 class HowToRun:

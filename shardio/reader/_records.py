@@ -177,7 +177,7 @@ class Records(Sequence[Any]):
     @property
     def stats(self) -> dict[str, int]:
         """What reading has done so far in this process: see `ReadStats`."""
-        return self.source.stats.as_dict()
+        return self.source.stats.to_dict()
 
     def _columns(self, size: int) -> Iterator[dict[str, Any]]:
         """Yield the columns of each batch of `size` records."""

@@ -27,6 +27,6 @@ class ReadStats:
     streams_restarted: int = 0
     records_skipped: int = 0
 
-    def as_dict(self) -> dict[str, int]:
+    def to_dict(self) -> dict[str, int]:
         """Return the counters by name."""
         return asdict(self)

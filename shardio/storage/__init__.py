@@ -26,7 +26,7 @@ from shardio.storage._local import LocalStore
 from shardio.storage._loop import on_io_thread
 from shardio.storage._mapping import advise_need, descriptor_limit, descriptor_users
 from shardio.storage._memory import MemoryStore
-from shardio.storage._remote import RemoteStore, Upload, untold, upload_of
+from shardio.storage._remote import RemoteStore, Upload, unlisted, upload_of
 from shardio.storage._tuning import Tuning
 from shardio.storage._uploads import Uploads
 
@@ -58,7 +58,7 @@ __all__ = [
     "descriptor_users",
     "make_folders",
     "on_io_thread",
-    "untold",
+    "unlisted",
     "upload_of",
     "url_text",
 ]

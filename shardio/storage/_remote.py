@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from shardio.storage._face import Buffer, ObjectInfo, Store
     from shardio.storage._tuning import Tuning
 
-__all__ = ["RemoteStore", "Upload", "untold", "upload_of"]
+__all__ = ["RemoteStore", "Upload", "unlisted", "upload_of"]
 
 _proofs = Proofs()
 _LONGEST_WAIT = 2.0  # seconds before an object is read back
@@ -63,7 +63,7 @@ def upload_of(temporary: ObjectInfo) -> Upload | None:
     return Upload(temporary.key, begun, number)
 
 
-def untold(store: Store) -> str | None:
+def unlisted(store: Store) -> str | None:
     """Return what `list_temporaries` of a store cannot tell, in words, or None where it tells everything."""
     return _UNTOLD.get(store._backend.kind) if isinstance(store, RemoteStore) else None  # noqa: SLF001 - its own
 

@@ -63,6 +63,6 @@ def test_a_service_that_does_not_list_uploads_may_be_cleaned_up(place, monkeypat
     monkeypatch.setattr(RemoteStore, "list_temporaries", refuse)
     report = shardio.gc(url, expire=[1], dry_run=False, **options)
     assert report.deleted > 1
-    (note,) = report.untold
+    (note,) = report.unlisted
     assert "could not be asked" in note
     assert "501 NotImplemented" in note

@@ -48,13 +48,13 @@ def test_a_thousand_shards(tmp_path) -> None:
     wanted = write(tmp_path, range(1000))
     seen = []
     report = shardio_indexer.adopt(tmp_path, progress=seen.append, workers=2)
-    assert (report.ok, report.adopted, report.rows) == (True, 1000, 5000)
+    assert (report.ok, report.adopted, report.records) == (True, 1000, 5000)
     assert (seen[-1].done_shards, seen[-1].done_bytes) == (1000, seen[-1].bytes)
     ds = shardio.open(tmp_path)
     assert list(ds) == wanted
     assert ds.read([4999, 0, 2501]) == [wanted[4999], wanted[0], wanted[2501]]
     again = shardio_indexer.adopt(tmp_path)
-    assert (again.version, again.adopted, again.known, again.rows) == (1, 0, 1000, 5000)
+    assert (again.version, again.adopted, again.known, again.records) == (1, 0, 1000, 5000)
 
 
 def test_new_shards_are_added_by_running_it_again(tmp_path) -> None:
@@ -64,7 +64,7 @@ def test_new_shards_are_added_by_running_it_again(tmp_path) -> None:
     second = shardio_indexer.adopt(tmp_path)
     assert (second.version, second.adopted, second.known) == (2, 2, 3)
     assert list(shardio.open(tmp_path)) == wanted
-    assert len(shardio.open(tmp_path, version=1)) == first.rows == 15
+    assert len(shardio.open(tmp_path, version=1)) == first.records == 15
     assert (
         shardio.open(tmp_path).source.version.manifest.dataset_uuid
         == shardio.open(tmp_path, version=1).source.version.manifest.dataset_uuid

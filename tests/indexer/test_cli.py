@@ -83,7 +83,7 @@ def test_json(folder, capsys) -> None:
     (folder / "train-1.tfrecord").write_bytes(b"x" * 50)
     assert main([f"{folder}/train*", "--json"]) == 1
     report = json.loads(capsys.readouterr().out)
-    assert (report["ok"], report["adopted"], report["rows"], report["version"]) == (False, 2, 4, 1)
+    assert (report["ok"], report["adopted"], report["records"], report["version"]) == (False, 2, 4, 1)
     assert report["refused"][0]["kind"] == "FormatError"
     assert report["opens"].startswith("ds = shardio.open(")
 

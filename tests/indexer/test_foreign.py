@@ -60,7 +60,7 @@ def test_webdataset(copy) -> None:
         for sample in expected(folder)
     ]
     ds = shardio.open(folder)
-    assert (report.ok, report.rows, report.schema) == (True, len(wanted), None)
+    assert (report.ok, report.records, report.schema) == (True, len(wanted), None)
     assert list(ds) == wanted
     assert [ds[i] for i in range(len(ds))] == wanted
     assert ds.read([7, 2, 2, -1]) == [wanted[7], wanted[2], wanted[2], wanted[-1]]

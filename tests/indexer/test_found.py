@@ -70,7 +70,7 @@ def test_what_is_no_shard_is_listed(tmp_path) -> None:
     assert sorted(report.ignored) == sorted(
         f"{tmp_path}/{name}" for name in (*OTHERS, ".hidden.tfrecord", "text.txt")
     )
-    assert report.as_dict()["ignored"] == list(report.ignored)
+    assert report.to_dict()["ignored"] == list(report.ignored)
 
 
 def test_numbered_files_are_looked_at(tmp_path, capsys) -> None:

@@ -59,7 +59,7 @@ def test_a_mark_and_blank_lines_are_no_records(tmp_path, packed) -> None:
     path = tmp_path / ("x.jsonl.gz" if packed else "x.jsonl")
     path.write_bytes(gzip.compress(data) if packed else data)
     report = shardio_indexer.adopt(path)
-    assert (report.ok, report.rows) == (True, 2)
+    assert (report.ok, report.records) == (True, 2)
     assert "blank lines left out: 4" in report.notes
     ds = shardio.open(tmp_path)
     assert list(ds) == [{"a": 1}, [2]]
@@ -153,4 +153,4 @@ def test_verify_reads_json_as_the_reader_does(tmp_path) -> None:
     assert [(finding.kind, finding.row, finding.row_stop) for finding in report.findings] == [
         ("record", 1, 3)
     ]
-    assert report.good_rows == 1
+    assert report.good_records == 1

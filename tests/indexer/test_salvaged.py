@@ -37,9 +37,9 @@ def test_a_salvaged_stream_is_not_damaged_for_ever(tmp_path, capsys, kind, lines
     (tmp_path / name).write_bytes(packed)
     report = shardio_indexer.adopt(tmp_path / name, salvage=True)
     assert report.ok
-    assert report.rows > 500
+    assert report.records > 500
     found = shardio.verify(tmp_path)
-    assert (found.findings, found.good_rows) == ((), report.rows)
+    assert (found.findings, found.good_records) == ((), report.records)
     assert {part.url for part in found.left_out} == {str(tmp_path / name)} or not report.left_out
     assert bool(found.left_out) == bool(report.left_out)
     assert main(["verify", str(tmp_path)]) == 0
@@ -60,4 +60,4 @@ def test_salvaged_shards_without_compression_say_what_was_left_out(tmp_path) -> 
     assert found.ok
     places = [(part.start, part.stop) for part in report.left_out]
     assert [(part.start, part.stop) for part in found.left_out] == places
-    assert found.as_dict()["left_out"][0]["kind"] == "left out"
+    assert found.to_dict()["left_out"][0]["kind"] == "left out"

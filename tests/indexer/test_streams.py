@@ -80,7 +80,7 @@ def test_sizes_and_checksums_are_those_of_the_object(stream) -> None:
     (stream / "x.tfrecord.shardidx").unlink()
     report = shardio.verify(stream)
     assert [finding.kind for finding in report.findings] == ["missing"]
-    assert report.good_rows == 2000
+    assert report.good_records == 2000
 
 
 def test_going_back_is_said_once(stream) -> None:

@@ -31,7 +31,7 @@ def everything(folder: Path) -> dict[str, str]:
 
     def verify() -> str:
         report = shardio.verify(shard)
-        return " & ".join(str(finding) for finding in report.findings) or f"ok, {report.good_rows}"
+        return " & ".join(str(finding) for finding in report.findings) or f"ok, {report.good_records}"
 
     def adopt() -> str:
         report = shardio_indexer.adopt(shard, into=folder / "adopted")

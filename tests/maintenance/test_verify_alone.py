@@ -24,7 +24,7 @@ def test_a_shard_of_a_dataset_by_itself(tmp_path: Path) -> None:
     report = shardio.verify(shard)
     assert report.ok
     assert report.indexed
-    assert (report.rows, report.good_rows, report.version) == (30, 30, None)
+    assert (report.records, report.good_records, report.version) == (30, 30, None)
     with pytest.raises(ValueError, match="single shard"):
         shardio.verify(shard, version=1)
 
@@ -52,7 +52,7 @@ def test_without_an_index_the_search_goes_on_after_a_wrong_payload(tmp_path: Pat
     assert [(f.kind, f.row, f.row_stop, f.stop) for f in report.findings] == [
         ("record", row, row + 1, int(stops[row])) for row in (10, 20, 49)
     ]
-    assert (report.rows, report.good_rows) == (50, 47)
+    assert (report.records, report.good_records) == (50, 47)
 
 
 def test_without_an_index_a_wrong_length_ends_the_search(tmp_path: Path) -> None:
@@ -63,7 +63,7 @@ def test_without_an_index_a_wrong_length_ends_the_search(tmp_path: Path) -> None
     flip(path, int(stops[29]) + 20)
     report = shardio.verify(path)
     assert [(finding.row, finding.stop) for finding in report.findings] == [(10, None)]
-    assert report.good_rows == 10
+    assert report.good_records == 10
 
 
 def test_without_an_index_a_cut_is_found_within_a_record(tmp_path: Path) -> None:
@@ -78,7 +78,7 @@ def test_an_empty_file_is_a_shard_without_records(tmp_path: Path) -> None:
     (tmp_path / "empty.tfrecord").write_bytes(b"")
     report = shardio.verify(tmp_path / "empty.tfrecord")
     assert report.ok
-    assert report.rows == 0
+    assert report.records == 0
 
 
 def test_a_foreign_file_is_no_shard(tmp_path: Path) -> None:
@@ -91,7 +91,7 @@ def test_a_stream(tmp_path: Path, stream: Compression) -> None:
     path = adopted(tmp_path, BLOCKS, stream=stream)
     report = shardio.verify(path)
     assert report.ok
-    assert report.good_rows == 15
+    assert report.good_records == 15
     original = path.read_bytes()
     for place in range(0, len(original), 3):
         flip(path, place)
@@ -106,11 +106,11 @@ def test_a_gap_is_checked_and_holds_no_rows(tmp_path: Path) -> None:
     path = adopted(tmp_path, BLOCKS, gap_after=b"the end of something")
     report = shardio.verify(path)
     assert report.ok
-    assert report.good_rows == 15
+    assert report.good_records == 15
     flip(path, path.stat().st_size - 3)
     report = shardio.verify(path)
     assert kinds(report) == ["block"]
-    assert report.good_rows == 15
+    assert report.good_records == 15
 
 
 def test_lines_end_where_the_index_says(tmp_path: Path) -> None:
@@ -127,7 +127,7 @@ def test_raw_records_rely_on_their_block(tmp_path: Path) -> None:
     flip(path, 1)
     report = shardio.verify(path)
     assert kinds(report) == ["block"]
-    assert report.good_rows == 2
+    assert report.good_records == 2
 
 
 def test_records_whose_checksums_are_not_to_be_trusted(tmp_path: Path) -> None:
@@ -136,7 +136,7 @@ def test_records_whose_checksums_are_not_to_be_trusted(tmp_path: Path) -> None:
     flip(path, 30)
     report = shardio.verify(path)
     assert kinds(report) == ["block"]
-    assert report.good_rows == 10
+    assert report.good_records == 10
 
 
 def test_a_frame_that_disagrees_with_the_index(tmp_path: Path) -> None:

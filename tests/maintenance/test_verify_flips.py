@@ -58,7 +58,7 @@ def test_every_flipped_bit_of_a_shard(dataset: Path) -> None:
         assert block.stop is not None
         assert block.start <= place < block.stop
         # A flip in a compressed block may hit what says nothing, such as the time in gzip's header.
-        assert report.good_rows < report.rows or shard.suffix != ".tfrecord"
+        assert report.good_records < report.records or shard.suffix != ".tfrecord"
 
 
 @COMPRESSIONS

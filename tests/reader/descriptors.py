@@ -107,7 +107,7 @@ def loader(ds: DatasetReader) -> int:
 def verify(ds: DatasetReader) -> int:
     report = shardio.verify(ds.source.url)
     assert report.ok, report.findings
-    return report.good_rows
+    return report.good_records
 
 
 def export(ds: DatasetReader) -> int:

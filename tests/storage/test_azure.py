@@ -6,7 +6,7 @@ import pytest
 from azure.storage.blob import BlobServiceClient
 
 from shardio.errors import StorageError
-from shardio.storage import Store, connect, untold, upload_of
+from shardio.storage import Store, connect, unlisted, upload_of
 from tests.servers.azure import make_container, options_for
 from tests.suites.store import StoreLaws
 
@@ -39,7 +39,7 @@ def test_blocks_that_were_never_committed_are_listed(azurite_endpoint: str) -> N
     upload = upload_of(left)
     assert upload is not None
     assert (upload.key, upload.id) == ("data/lost", "")
-    assert "after a week" in str(untold(store))
+    assert "after a week" in str(unlisted(store))
     with pytest.raises(StorageError, match="after a week"):
         store.delete_temporary(left)
     assert [info.key for info in store.list()] == ["data/empty"]

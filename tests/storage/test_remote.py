@@ -24,7 +24,7 @@ import pytest
 import s3fs
 
 from shardio.errors import NotFoundError, StorageError
-from shardio.storage import RemoteStore, Tuning, connect, untold, upload_of
+from shardio.storage import RemoteStore, Tuning, connect, unlisted, upload_of
 from tests.servers.faults import FaultServer, fault_server
 from tests.servers.s3 import make_bucket, options_for
 from tests.suites.store import answer_of_child
@@ -383,7 +383,7 @@ def test_uploads_that_were_broken_off_are_listed_and_removed(moto_endpoint: str)
     assert [upload.key for upload in uploads if upload] == ["data/a", "data/a"]
     assert all(re.fullmatch(r"20\d\d-\d\d-\d\dT[\d:]{8}Z", upload.begun) for upload in uploads if upload)
     assert len({upload.id for upload in uploads if upload}) == 2
-    assert untold(store) is None
+    assert unlisted(store) is None
     assert all(store.delete_temporary(info) for info in left)
     assert list(store.list_temporaries()) == []
     assert not any(store.delete_temporary(info) for info in left)

@@ -128,7 +128,7 @@ def _run(arguments: SimpleNamespace, screen: Screen) -> int:
             **writer,
         )
     if screen.json:
-        document = report.as_dict()
+        document = report.to_dict()
         document["skipped"] = [{**each, "reason": in_flags(each["reason"])} for each in document["skipped"]]
         screen.document(document)
         return DAMAGE if report.skipped else CLEAN

@@ -67,7 +67,7 @@ def _run(arguments: SimpleNamespace, screen: Screen) -> int:
             progress=progress.update,
         )
     if screen.json:
-        document = report.as_dict()
+        document = report.to_dict()
         document["skipped"] = [{**each, "reason": in_flags(each["reason"])} for each in document["skipped"]]
         screen.document(document)
         return DAMAGE if report.skipped else CLEAN

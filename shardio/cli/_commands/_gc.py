@@ -9,6 +9,7 @@ from shardio.cli._options import STORAGE, storage_options, url_argument
 from shardio.cli._words import plural, size
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from types import SimpleNamespace
 
     from shardio.catalog import GcReport
@@ -30,33 +31,18 @@ def _run(arguments: SimpleNamespace, screen: Screen) -> int:
         dry_run=not arguments.yes,
         storage_options=storage_options(arguments),
     )
-    note = "; ".join(report.untold) or None
+    if screen.json:
+        screen.document(report.to_dict())
+        return CLEAN
     removed = [upload for info in report.uploads if (upload := upload_of(info)) is not None]
     uploads = [upload for info in report.temporaries if (upload := upload_of(info)) is not None]
     files = [info for info in report.temporaries if upload_of(info) is None]
-    if screen.json:
-        screen.document(
-            {
-                "url": arguments.url,
-                "dry_run": report.dry_run,
-                "version": report.version,
-                "expired_versions": list(report.expired_versions),
-                "doomed": [{"key": info.key, "bytes": info.size} for info in report.doomed],
-                "deleted": report.deleted,
-                "unclaimed": report.unclaimed,
-                "temporaries": [{"key": info.key, "bytes": info.size} for info in files],
-                "uploads": [upload._asdict() for upload in uploads],
-                "doomed_uploads": [upload._asdict() for upload in removed],
-                "untold": note,
-            }
-        )
-    else:
-        _print(screen, report)
-        for upload in removed:
-            done = "would remove" if report.dry_run else "removed"
-            screen.line(f"{done} an unfinished upload  {upload.key}  (begun {upload.begun or '?'})")
-        _print_left(screen, files, uploads, note)
-        _print_end(screen, report)
+    _print(screen, report)
+    for upload in removed:
+        done = "would remove" if report.dry_run else "removed"
+        screen.line(f"{done} an unfinished upload  {upload.key}  (begun {upload.begun or '?'})")
+    _print_left(screen, files, uploads, report.unlisted)
+    _print_end(screen, report)
     return CLEAN
 
 
@@ -70,7 +56,9 @@ def _print(screen: Screen, report: GcReport) -> None:
         screen.table([(f"  {name}", size(amount)) for name, amount in sorted(report.unclaimed.items())])
 
 
-def _print_left(screen: Screen, files: list[ObjectInfo], uploads: list[Upload], note: str | None) -> None:
+def _print_left(
+    screen: Screen, files: list[ObjectInfo], uploads: list[Upload], unlisted: Sequence[str]
+) -> None:
     """Print what interrupted writes have left; a writer that is still at work has such things too."""
     if files:
         left = sum(info.size for info in files)
@@ -78,7 +66,7 @@ def _print_left(screen: Screen, files: list[ObjectInfo], uploads: list[Upload], 
     if uploads:
         screen.line("uploads that were not finished, under way or broken off (--abandon their session):")
         screen.table([(f"  {one.key}", f"begun {one.begun or '?'}", one.id) for one in uploads])
-    if note is not None:
+    for note in unlisted:
         screen.line(note)
 
 

@@ -42,7 +42,7 @@ def _run(arguments: SimpleNamespace, screen: Screen) -> int:
             progress=show,
         )
     if screen.json:
-        screen.document(report.as_dict())
+        screen.document(report.to_dict())
     else:
         for finding in report.findings[printed:]:
             _print(screen, finding)
@@ -57,7 +57,9 @@ def _print(screen: Screen, finding: Finding) -> None:
 
 def _summarise(screen: Screen, report: VerifyReport) -> None:
     what = report.url if report.version is None else f"{report.url} version {report.version}"
-    looked = f"{plural(report.shards, 'shard')}, {plural(report.rows, 'record')}, {size(report.stored_bytes)}"
+    looked = (
+        f"{plural(report.shards, 'shard')}, {plural(report.records, 'record')}, {size(report.stored_bytes)}"
+    )
     if report.left_out:
         parts = plural(len(report.left_out), "place")
         screen.note(f"{parts} of damage were left out when the shards were adopted, for example:")
@@ -69,7 +71,7 @@ def _summarise(screen: Screen, report: VerifyReport) -> None:
         if not report.indexed:
             screen.line("no index: missing, doubled and swapped records would not be noticed")
         return
-    good = f"{count(report.good_rows)} of {plural(report.rows, 'record')} are good"
+    good = f"{count(report.good_records)} of {plural(report.records, 'record')} are good"
     for advice in dict.fromkeys(finding.advice for finding in report.findings if finding.advice):
         screen.line(f"what to do: {advice}")
     verdict = "DAMAGED" if report.damaged else "UNREADABLE"
