@@ -296,7 +296,9 @@ def test_memory_is_bounded_by_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     original = LocalFile.read
 
     def watch(self, start, stop):
-        sizes.append(stop - start)
+        # The head of an index is read whole, whatever it describes.
+        if not self.url.endswith(".shardidx"):
+            sizes.append(stop - start)
         return original(self, start, stop)
 
     monkeypatch.setattr(LocalFile, "read", watch)

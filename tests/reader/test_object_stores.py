@@ -183,7 +183,7 @@ def test_opening_10_000_shards_reads_the_manifest_and_its_lists(large: FaultServ
     ds = opened(large)
     assert ds.num_shards > 10_000
     assert len(ds) > 1_000_000
-    # The hint, the manifest it names, the next one that is not there, and the list that both were merged into.
+    # The hint, the manifest it names, the next one that is not there, and the one merged list.
     assert asked(large) == ["latest", "manifests", "manifests", "lists"]
     ds[5:900_000:7].select([3, 1])
     assert asked(large) == []
