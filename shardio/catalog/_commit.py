@@ -99,10 +99,10 @@ def publish(
             created_ms=int(datetime.now(UTC).timestamp() * 1000),
             writer=writer_name(),
         )
-        data, sha256 = seal_manifest(manifest)
-        if len(data) > catalog.limits.manifest:
-            what = f"the manifest would have {len(data)} bytes, over the limit of {catalog.limits.manifest}"
-            raise ValueError(what)
+        try:
+            data, sha256 = seal_manifest(manifest, limits=catalog.limits)
+        except FormatError as error:
+            raise error.located(url=catalog.store.url) from error
         if _create(catalog, manifest, data):
             # Only a hint: a reader that does not find it lists instead.
             with contextlib.suppress(ShardioError):

@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from shardio.errors import StorageError
-from shardio.metadata import ListRef, ShardTable, list_key, random_id, seal_list
+from shardio.metadata import ListRef, ShardTable, list_key, random_id, seal_lists
 from shardio.storage import NotDurableError, UnknownOutcomeError
 
 if TYPE_CHECKING:
@@ -79,18 +79,9 @@ class StoredLists:
         if tail:
             table = ShardTable.concatenate([*catalog.store.concurrently(catalog.shards_of, tail), table])
         stored: list[ListRef] = []
-        for first in range(0, len(table), LIST_SHARDS):
-            stored += self._put_parts(table.take(range(first, min(first + LIST_SHARDS, len(table)))))
+        for data, sha256, shards in seal_lists(table, most_shards=LIST_SHARDS, most_bytes=_LIST_BYTES):
+            stored.append(self.put(data, sha256, shards))
         return (*kept, *stored)
-
-    def _put_parts(self, table: ShardTable) -> list[ListRef]:
-        """Store some shards as one list, or as several where long names make it too large."""
-        data, sha256 = seal_list(table)
-        half = len(table) // 2
-        if len(data) <= _LIST_BYTES or not half:
-            return [self.put(data, sha256, len(table))]
-        parts = (table.take(range(half)), table.take(range(half, len(table))))
-        return [ref for part in parts for ref in self._put_parts(part)]
 
     def forget(self, doomed: Collection[str]) -> None:
         """Give up the lists among some keys that garbage collection has doomed."""

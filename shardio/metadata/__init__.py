@@ -13,7 +13,7 @@ from shardio.metadata._free import encode_metadata
 from shardio.metadata._index import IndexHead, parse_head, read_head_bytes, read_head_size
 from shardio.metadata._index_end import check_index_end
 from shardio.metadata._index_writer import FinishedIndex, IndexBuilder
-from shardio.metadata._list import parse_list, seal_list
+from shardio.metadata._list import parse_list, seal_list, seal_lists
 from shardio.metadata._manifest import (
     Expiry,
     ListRef,
@@ -118,6 +118,7 @@ __all__ = [
     "schema_to_json",
     "seal",
     "seal_list",
+    "seal_lists",
     "seal_manifest",
     "seal_receipt",
     "session_digest",

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from shardio import kernels
-from shardio.format import Compression, Framing, RecordCrc
+from shardio.errors import FormatError
+from shardio.format import DEFAULT_LIMITS, Compression, Framing, Limits, RecordCrc
 from shardio.metadata._features import FORMAT_VERSION
 from shardio.metadata._index import ALIGN, COLUMN_DTYPES, COLUMNS, DTYPES, END, MAGIC, PREFIX
 from shardio.metadata._wire import check_counts
@@ -57,6 +58,7 @@ class IndexBuilder:
         framing, record_crc, compression: of the shard.
         writer: program and version, for people.
         frames: an open, empty file, such as a temporary one, that takes the ends of frames; `finish_to` then.
+        limits: of an index and its header; one that no reader would take is refused.
     """
 
     def __init__(
@@ -68,6 +70,7 @@ class IndexBuilder:
         compression: Compression = Compression.NONE,
         writer: str = "",
         frames: IO[bytes] | None = None,
+        limits: Limits = DEFAULT_LIMITS,
     ) -> None:
         self.uuid = uuid
         self.framing = framing
@@ -91,6 +94,7 @@ class IndexBuilder:
         self._frames = bytearray()
         self._frames_crc = 0
         self._spool = frames
+        self._limits = limits
 
     @property
     def blocks(self) -> int:
@@ -100,11 +104,16 @@ class IndexBuilder:
     def add_block(
         self, *, stored_bytes: int, decoded_bytes: int, crc32c: int, frame_stop: NDArray[np.uint32]
     ) -> None:
-        """Take the next block; `frame_stop` is uint32, ends of its frames in its decoded bytes."""
+        """Take the next block; `frame_stop` is uint32, ends of its frames in its decoded bytes.
+
+        Raises:
+            FormatError: there are more rows than an index may hold.
+        """
         frames = np.ascontiguousarray(frame_stop, dtype="<u4")
         self.stored_bytes += stored_bytes
         self.decoded_bytes += decoded_bytes
         self.rows += len(frames)
+        self._check_size(self.index_bytes)
         self._stops.append(self.stored_bytes)
         self._row_stops.append(self.rows)
         self._decoded.append(decoded_bytes)
@@ -134,6 +143,15 @@ class IndexBuilder:
         """Say, after the last block, that they describe decoded bytes; these two are of the object."""
         self._stream = True
         self.stored_bytes, self.crc32c = stored_bytes, crc32c
+
+    def _check_size(self, size: int) -> None:
+        if size > self._limits.index:
+            raise FormatError(
+                "the index of a shard would be larger than a reader takes",
+                expected=f"at most {self._limits.index} bytes",
+                found=f"{size} bytes for {self.rows} rows or more",
+                advice="cut the records into several shards: an index holds 4 bytes for each",
+            )
 
     @property
     def index_bytes(self) -> int:
@@ -173,8 +191,10 @@ class IndexBuilder:
             "block_crc32c": np.asarray(self._crcs, "<u4"),
             "block_frames_crc32c": np.asarray(self._frame_crcs, "<u4"),
         }
-        head = _head(self._header(), columns, self.rows, self._frames_crc)
-        return head, bytes(-(len(head) + 4 * self.rows) % ALIGN) + END
+        head = _head(self._header(), columns, self.rows, self._frames_crc, self._limits)
+        end = bytes(-(len(head) + 4 * self.rows) % ALIGN) + END
+        self._check_size(len(head) + 4 * self.rows + len(end))
+        return head, end
 
     def _header(self) -> ShardIndex:
         from shardio.v1.index_pb2 import ShardIndex
@@ -209,7 +229,11 @@ class IndexBuilder:
 
 
 def _head(
-    header: ShardIndex, columns: dict[str, NDArray[np.unsignedinteger]], rows: int, frames_crc: int
+    header: ShardIndex,
+    columns: dict[str, NDArray[np.unsignedinteger]],
+    rows: int,
+    frames_crc: int,
+    limits: Limits,
 ) -> bytes:
     """Lay header and block columns out; the header's list of columns is written here."""
     for name in COLUMNS:
@@ -224,7 +248,15 @@ def _head(
         )
     _settle(header, lambda: _offsets(header))
     body = header.SerializeToString(deterministic=True)
-    check_counts(type(header), body, what="header of an index")  # what could not be read must not be written
+    what, advice = "header of an index", "cut the file into several: each gap between its records is listed"
+    if len(body) > limits.manifest:
+        raise FormatError(
+            f"a {what} would be larger than a reader takes",
+            expected=f"at most {limits.manifest} bytes",
+            found=f"{len(body)} bytes, {len(header.gaps)} gaps",
+            advice=advice,
+        )
+    check_counts(type(header), body, what=what, limits=limits, advice=advice)
     parts: list[Buffer] = [PREFIX.pack(MAGIC, len(body), kernels.crc32c(body)), body]
     size = PREFIX.size + len(body)
     for entry in header.columns:

@@ -11,22 +11,58 @@ from shardio.errors import FormatError, ShardioError
 from shardio.format import DEFAULT_LIMITS, Compression, Framing, Limits
 from shardio.metadata._features import FORMAT_VERSION, MANIFEST_FEATURES, check_version
 from shardio.metadata._names import check_foreign_key, check_key, check_split
-from shardio.metadata._sealed import seal, unseal
+from shardio.metadata._sealed import SEAL_BYTES, seal_message, unseal
 from shardio.metadata._table import ShardTable
 from shardio.metadata._wire import parse
 from shardio.v1.manifest_pb2 import ShardList
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from numpy.typing import NDArray
 
-__all__ = ["parse_list", "seal_list", "table_from_message", "table_to_message"]
+__all__ = ["parse_list", "seal_list", "seal_lists", "table_from_message", "table_to_message"]
 
 _WHAT = "list of shards"
 
 
-def seal_list(table: ShardTable) -> tuple[bytes, bytes]:
-    """Return the sealed bytes of a list of shards, and their SHA-256."""
-    return seal(table_to_message(table).SerializeToString(deterministic=True))
+def seal_list(table: ShardTable, *, limits: Limits = DEFAULT_LIMITS) -> tuple[bytes, bytes]:
+    """Return the sealed bytes of a list of shards, and their SHA-256 (32 bytes).
+
+    Raises:
+        FormatError, UnsafeNameError: `parse_list` would refuse it.
+    """
+    _check(table, limits)
+    return _seal(table_to_message(table), limits)
+
+
+def seal_lists(
+    table: ShardTable, *, most_shards: int, most_bytes: int, limits: Limits = DEFAULT_LIMITS
+) -> Iterator[tuple[bytes, bytes, int]]:
+    """Yield the sealed bytes, SHA-256 and number of shards of the lists that hold a table, in order.
+
+    Args:
+        table: the shards.
+        most_shards, most_bytes: of one list; one that holds a single shard may have more bytes.
+        limits: that each list keeps.
+
+    Raises:
+        FormatError, UnsafeNameError: `parse_list` would refuse it.
+    """
+    for first in range(0, len(table), most_shards):
+        part = table.take(range(first, min(first + most_shards, len(table))))
+        message = table_to_message(part)
+        half = (len(part) + 1) // 2
+        if len(part) > 1 and message.ByteSize() + SEAL_BYTES > most_bytes:
+            # Long names.
+            yield from seal_lists(part, most_shards=half, most_bytes=most_bytes, limits=limits)
+        else:
+            _check(part, limits)
+            yield (*_seal(message, limits), len(part))
+
+
+def _seal(message: ShardList, limits: Limits) -> tuple[bytes, bytes]:
+    return seal_message(message, what=_WHAT, limits=limits, items=limits.shards, advice="store several lists")
 
 
 def parse_list(

@@ -14,9 +14,9 @@ from shardio.metadata._features import FORMAT_VERSION, MANIFEST_FEATURES, check_
 from shardio.metadata._free import decode_metadata, encode_metadata
 from shardio.metadata._names import check_foreign_key, check_key, check_session, check_split, is_own_key
 from shardio.metadata._schema import Schema
-from shardio.metadata._sealed import seal, unseal
+from shardio.metadata._sealed import seal_message, unseal
 from shardio.metadata._table import SplitTotals
-from shardio.metadata._wire import check_counts, parse
+from shardio.metadata._wire import parse
 from shardio.v1 import manifest_pb2 as pb
 
 if TYPE_CHECKING:
@@ -95,8 +95,12 @@ class Manifest:
         return next((session for session in self.sessions if session.session == name), None)
 
 
-def seal_manifest(manifest: Manifest) -> tuple[bytes, bytes]:
-    """Return the sealed bytes of a manifest, and their SHA-256."""
+def seal_manifest(manifest: Manifest, *, limits: Limits = DEFAULT_LIMITS) -> tuple[bytes, bytes]:
+    """Return the sealed bytes of a manifest, and their SHA-256 (32 bytes).
+
+    Raises:
+        FormatError: it breaks a rule of the format or is over a limit, so that no reader would take it.
+    """
     features = [
         name for name, used in (("deletions", manifest.deletions), ("foreign_roots", manifest.roots)) if used
     ]
@@ -136,9 +140,9 @@ def seal_manifest(manifest: Manifest) -> tuple[bytes, bytes]:
         message.expiry.expired_versions.extend(manifest.expiry.expired_versions)
         message.expiry.abandoned_sessions.extend(manifest.expiry.abandoned_sessions)
         message.expiry.doomed_keys.extend(manifest.expiry.doomed_keys)
-    payload = message.SerializeToString(deterministic=True)
-    check_counts(pb.Manifest, payload, what=_WHAT)  # what could not be read must not be written
-    return seal(payload)
+    _check(manifest, message, None, limits)
+    advice = "write larger shards, less free metadata or fewer splits; or begin another dataset"
+    return seal_message(message, what=_WHAT, limits=limits, advice=advice)
 
 
 def parse_manifest(

@@ -18,7 +18,7 @@ from shardio.metadata._free import decode_metadata, encode_metadata
 from shardio.metadata._list import table_from_message, table_to_message
 from shardio.metadata._names import check_session, check_split
 from shardio.metadata._schema import Schema
-from shardio.metadata._sealed import seal, unseal
+from shardio.metadata._sealed import seal_message, unseal
 from shardio.metadata._wire import parse
 from shardio.v1 import manifest_pb2 as pb
 
@@ -70,8 +70,12 @@ class Receipt:
     previous: str = ""
 
 
-def seal_receipt(receipt: Receipt) -> bytes:
-    """Return the sealed bytes of a receipt."""
+def seal_receipt(receipt: Receipt, *, limits: Limits = DEFAULT_LIMITS) -> bytes:
+    """Return the sealed bytes of a receipt.
+
+    Raises:
+        FormatError: over a limit, so that no commit would take it.
+    """
     message = pb.Receipt(
         format_version=FORMAT_VERSION,
         session=receipt.session,
@@ -91,7 +95,8 @@ def seal_receipt(receipt: Receipt) -> bytes:
     )
     if receipt.schema is not None:
         message.schema.CopyFrom(receipt.schema.to_message())
-    return seal(message.SerializeToString(deterministic=True))[0]
+    advice = "write larger shards (shard_bytes=), or give the records to more tasks"
+    return seal_message(message, what=_WHAT, limits=limits, items=limits.shards, advice=advice)[0]
 
 
 def parse_receipt(data: bytes, *, url: str | None = None, limits: Limits = DEFAULT_LIMITS) -> Receipt:

@@ -11,11 +11,18 @@ from __future__ import annotations
 
 import hashlib
 import struct
+from typing import TYPE_CHECKING
 
 from shardio import kernels
 from shardio.errors import FormatError
+from shardio.metadata._wire import check_counts
 
-__all__ = ["SEAL_BYTES", "seal", "unseal"]
+if TYPE_CHECKING:
+    from google.protobuf.message import Message
+
+    from shardio.format import Limits
+
+__all__ = ["SEAL_BYTES", "seal", "seal_message", "unseal"]
 
 _MAGIC = b"SHRDMAN1"
 _END = b"SHRDEND1"
@@ -31,6 +38,34 @@ def seal(payload: bytes) -> tuple[bytes, bytes]:
     data += _CRC.pack(kernels.crc32c(data))
     digest = hashlib.sha256(data).digest()
     return data + digest + _END, digest
+
+
+def seal_message(
+    message: Message, *, what: str, limits: Limits, items: int | None = None, advice: str
+) -> tuple[bytes, bytes]:
+    """Return the sealed bytes of a message, and their SHA-256 (32 bytes).
+
+    Args:
+        message: to be stored.
+        what: what it is, for messages.
+        limits: `manifest` bytes; `messages` and `items` as `check_counts` counts them.
+        items: in the place of `limits.items`.
+        advice: what to do about a message that is over a limit.
+
+    Raises:
+        FormatError: over a limit, so that no reader would take it.
+    """
+    payload = message.SerializeToString(deterministic=True)
+    size = len(payload) + SEAL_BYTES
+    if size > limits.manifest:
+        raise FormatError(
+            f"a {what} would be larger than a reader takes",
+            expected=f"at most {limits.manifest} bytes",
+            found=f"{size} bytes",
+            advice=advice,
+        )
+    check_counts(type(message), payload, what=what, limits=limits, items=items, advice=advice)
+    return seal(payload)
 
 
 def unseal(data: bytes, *, what: str, url: str | None = None) -> tuple[bytes, bytes]:

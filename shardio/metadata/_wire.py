@@ -68,6 +68,7 @@ def check_counts(
     url: str | None = None,
     limits: Limits = DEFAULT_LIMITS,
     items: int | None = None,
+    advice: str = "if you trust it, raise `messages` or `items` of the limits",
 ) -> None:
     """Count messages and items in the bytes of a message.
 
@@ -78,6 +79,7 @@ def check_counts(
         url: where it lies, for messages.
         limits: `messages` in all, at any depth; `items` of one repeated field, in all messages together.
         items: in the place of `limits.items`.
+        advice: what to do about one that holds more.
 
     Raises:
         FormatError: there are more, or the bytes are no message.
@@ -92,7 +94,7 @@ def check_counts(
             url=url,
             expected=f"at most {most} {name}",
             found="more",
-            advice="if you trust it, raise `messages` or `items` of the limits",
+            advice=advice,
         ) from None
     except _BrokenError as error:
         raise FormatError(f"a {what} does not parse", url=url, found=str(error)) from None

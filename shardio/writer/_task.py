@@ -13,7 +13,7 @@ from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from shardio.errors import CommitConflictError, StorageError
+from shardio.errors import CommitConflictError, FormatError, StorageError
 from shardio.metadata import (
     DataKey,
     Receipt,
@@ -65,6 +65,7 @@ class Task:
     ) -> None:
         encode_metadata(metadata)
         self._store = catalog.store
+        self._limits = catalog.limits
         self._template = Receipt(
             session=session,
             task=task,
@@ -183,10 +184,7 @@ class Task:
                 sequence=sequence,
                 previous=self._previous,
             )
-            self._put(
-                receipt_key(template.session, template.task, template.attempt, sequence),
-                seal_receipt(receipt),
-            )
+            self._leave(receipt, sequence)
             self._previous = template.attempt
         self._safe_splits = splits
 
@@ -196,10 +194,17 @@ class Task:
         table = ShardTable.concatenate([self._taken_over, ShardTable.of(self._safe)])
         receipt = replace(self._template, complete=True, table=table, splits=dict(self._splits))
         if self._named:
-            key = receipt_key(receipt.session, receipt.task, receipt.attempt)
-            self._put(key, seal_receipt(receipt))
+            self._leave(receipt)
         self._safe_splits = self._splits
         return receipt
+
+    def _leave(self, receipt: Receipt, sequence: int | None = None) -> None:
+        key = receipt_key(receipt.session, receipt.task, receipt.attempt, sequence)
+        try:
+            data = seal_receipt(receipt, limits=self._limits)
+        except FormatError as error:
+            raise error.located(url=self._store.url_of(key)) from error
+        self._put(key, data)
 
     def cancel(self) -> None:
         """Wait until nothing is on its way any more; what is safe stays so."""

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 import shardio
 from shardio.catalog import Catalog, find_safe_work
 from shardio.errors import CommitConflictError, FormatError, NotFoundError, SchemaError
+from shardio.format import Limits
 from shardio.metadata import SESSIONS, parse_receipt_key
 from shardio.storage import connect
 from tests.promises.places import PLACES, fresh
@@ -346,3 +347,17 @@ def test_sessions_of_unnamed_writers_leave_no_receipts(tmp_path):
             out.write(record, split)
     assert receipts(url) == []
     assert len([*shardio.open(url, "all")]) == 30
+
+
+def test_a_receipt_that_no_commit_would_take_is_refused(monkeypatch):
+    """A writer MUST NOT store what it would refuse to read: nothing is published, and the advice works."""
+    monkeypatch.setitem(Catalog.__init__.__kwdefaults__, "limits", Limits(manifest=700))
+    url = fresh("memory", None)
+    with pytest.raises(FormatError, match="a receipt would be larger than a reader takes") as caught:
+        run_task(url, 0)
+    assert "larger shards" in str(caught.value)
+    assert "more tasks" in str(caught.value)
+    assert not list(connect(url).list("_shardio/manifests/"))
+    run_task(url, 0, session="large", block_bytes=200, shard_bytes=400)
+    shardio.commit(url, session="large", tasks=1)
+    assert len(shardio.open(url, "all")) == 30

@@ -277,6 +277,31 @@ def test_a_gap_is_read():
     check_whole(only.finish().data)
 
 
+def test_an_index_that_no_reader_would_take_is_not_made():
+    """A writer MUST NOT store what it would refuse to read."""
+    frame = np.arange(1, 11, dtype=np.uint32) * 16
+    size = len(index_of_blocks(Limits(), 3, frame))
+    data = index_of_blocks(Limits(index=size), 3, frame)
+    parse_head(data, limits=Limits(index=size))
+    for limits in (Limits(index=size - 1), Limits(index=3 * (28 + 40) - 1), Limits(manifest=200)):
+        with pytest.raises(FormatError, match="larger than a reader takes") as caught:
+            index_of_blocks(limits, 3, frame)
+        assert caught.value.advice
+        with pytest.raises(FormatError):
+            parse_head(data, limits=limits)
+    with pytest.raises(FormatError, match="holds more than it may") as caught:
+        index_of_blocks(Limits(messages=8), 3, frame)
+    assert "cut the file" in caught.value.advice
+
+
+def index_of_blocks(limits: Limits, blocks: int, frame: np.ndarray) -> bytes:
+    builder = IndexBuilder(uuid=bytes(16), limits=limits)
+    for _ in range(blocks):
+        builder.add_block(stored_bytes=160, decoded_bytes=160, crc32c=1, frame_stop=frame)
+        builder.add_gap(stored_bytes=9, decoded_bytes=9, crc32c=2, reason="damage")
+    return builder.finish().data
+
+
 def test_a_stream_is_read():
     builder = IndexBuilder(uuid=bytes(16), compression=Compression.ZLIB)
     builder.add_block(stored_bytes=50, decoded_bytes=50, crc32c=1, frame_stop=np.array([50], np.uint32))

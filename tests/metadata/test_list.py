@@ -23,6 +23,7 @@ from shardio.metadata import (
     parse_list,
     parse_receipt,
     seal_list,
+    seal_lists,
     seal_receipt,
     session_digest,
 )
@@ -77,6 +78,44 @@ def test_what_is_sealed_is_read(table):
     again, found = parse_list(data)
     assert list(again) == list(table)
     assert found == digest
+
+
+FEW = st.builds(
+    Limits,
+    manifest=st.integers(150, 900),
+    shards=st.integers(1, 4),
+    items=st.integers(1, 4),
+    messages=st.integers(1, 4),
+    rows=st.integers(1, 1 << 34),
+    index=st.integers(1, 1 << 31),
+)
+
+
+def refusal(call) -> FormatError | None:
+    try:
+        call()
+    except FormatError as error:
+        return error
+    return None
+
+
+@given(TABLES, FEW)
+def test_a_list_that_would_be_refused_is_not_sealed(table, limits):
+    """A writer MUST NOT store what it would refuse to read."""
+    data = seal_list(table)[0]
+    taken = len(data) <= limits.manifest and refusal(lambda: parse_list(data, limits=limits)) is None
+    assert (refusal(lambda: seal_list(table, limits=limits)) is None) == taken
+
+
+@given(TABLES, st.integers(1, 3), st.integers(100, 1000))
+def test_lists_are_cut_where_they_are_sealed(table, most_shards, most_bytes):
+    parts = list(seal_lists(table, most_shards=most_shards, most_bytes=most_bytes))
+    tables = [parse_list(data)[0] for data, _, _ in parts]
+    assert [entry for part in tables for entry in part] == list(table)
+    for part, (data, digest, shards) in zip(tables, parts, strict=True):
+        assert parse_list(data)[1] == digest
+        assert len(part) == shards <= most_shards
+        assert len(data) <= most_bytes or shards == 1
 
 
 @settings(max_examples=max(20, settings().max_examples // 10))
@@ -255,6 +294,20 @@ def test_receipts_are_read_as_they_were_sealed(receipt):
         receipt.sequence,
         receipt.previous,
     )
+
+
+@given(receipts(), FEW)
+def test_a_receipt_that_would_be_refused_is_not_sealed(receipt, limits):
+    """A writer MUST NOT store what it would refuse to read."""
+    data = seal_receipt(receipt)
+    error = refusal(lambda: seal_receipt(receipt, limits=limits))
+    if error is None:
+        assert len(data) <= limits.manifest
+        assert list(parse_receipt(data, limits=limits).table) == list(receipt.table)
+    elif "larger than a reader takes" in error.what:
+        assert len(data) > limits.manifest
+    else:
+        assert refusal(lambda: parse_receipt(data, limits=limits)) is not None
 
 
 def receipt_message(**fields) -> pb.Receipt:

@@ -155,6 +155,23 @@ def test_hostile_names():
         )
 
 
+def test_a_manifest_that_would_be_refused_is_not_sealed():
+    """A writer MUST NOT store what it would refuse to read."""
+    fields = {"dataset_uuid": bytes(16), "version": 1, "parent_version": 0, "parent_sha256": b""}
+    fields |= {"write_id": bytes(16)}
+    ref = ListRef("_shardio/lists/" + "0" * 32 + ".list", 10, bytes(32), 600_000)
+    splits = (SplitTotals("train", 5, 2, 10, 10),)
+    data, _ = seal_manifest(Manifest(**fields, lists=(ref,), splits=splits))
+    parse_manifest(data, version=1)
+    with pytest.raises(FormatError, match="shards are within the limit"):
+        seal_manifest(Manifest(**fields, lists=(ref, ref)))
+    with pytest.raises(FormatError, match="rows are within the limit"):
+        seal_manifest(Manifest(**fields, splits=splits), limits=Limits(rows=4))
+    with pytest.raises(FormatError, match="larger than a reader takes") as caught:
+        seal_manifest(Manifest(**fields, lists=(ref,)), limits=Limits(manifest=150))
+    assert caught.value.advice
+
+
 def test_counts_over_the_limits():
     """A length MUST be checked against its limit, and against what is left, before anything is allocated."""
     huge = (1 << 64) - 1
