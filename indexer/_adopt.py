@@ -16,7 +16,7 @@ from shardio.catalog import Catalog
 from shardio.errors import NotFoundError, StorageError
 from shardio.sources import Place, explain_listing
 from shardio_indexer._commit import Addition, Change, commit_shards, known_shards
-from shardio_indexer._layout import Splits, choose_target, find_shards, lay_out
+from shardio_indexer._layout import Splits, choose_target, find_shards, known_target, lay_out
 from shardio_indexer._report import AdoptProgress, AdoptReport, LeftOut, Refusal, opening_line
 from shardio_indexer._scan import ScanOptions
 from shardio_indexer._schema import Known, line_content, settle_schema, sort_out
@@ -105,19 +105,23 @@ def adopt(  # noqa: PLR0913 - the options are the public contract
         raise
     except StorageError as error:
         raise explain_listing(error) from error
-    if not search.shards:
-        # Of a dataset whose shards are all gone nothing would be left.
-        raise search.missing[0] if search.missing else NotFoundError("there is nothing to adopt")
-    target = choose_target(
+    nothing = search.unmatched[0][1] if search.unmatched else NotFoundError("there is nothing to adopt")
+    # Where no shard is found, what a dataset knows of them may be that they are gone.
+    place = choose_target if search.shards else known_target
+    target = place(
         search,
         None if into is None else str(into),
         storage_options=storage_options,
         into_options=into_options,
     )
+    if target is None:
+        raise nothing
     work = _Adoption(
         target, options, storage_options, search, schema, update=update, drop_missing=drop_missing
     )
     work.plan(splits)
+    if not (search.shards or work.missing):
+        raise nothing
     work.index(executor, workers, progress)
     return work.commit()
 
@@ -160,7 +164,7 @@ class _Adoption:
         self._drop_missing = drop_missing
         self._notes = [target.note] if target.note else []
         self._ignored = list(search.ignored)
-        self._missing: dict[str, tuple[str, str]] = {}  # URL to root and key
+        self.missing: dict[str, tuple[str, str]] = {}  # URL to root and key
         self._stale: list[str] = []
         self._kept: list[ShardEntry] = []
         self._changed: set[str] = set()
@@ -200,18 +204,20 @@ class _Adoption:
 
     def _find_missing(self, found: set[tuple[str, str]]) -> None:
         """Tell which shards of the dataset were looked for and are gone."""
+        explained: set[int] = set()  # listings that find nothing because shards are gone
         for (root, key), entry in self._known.items():
             if entry.adopted and (root, key) not in found:
                 folder = Place.parse(root) if root else self._target.place
                 path = urllib.parse.quote(key) if folder.is_web else key
                 place = Place(folder.scheme, (*folder.parts, *path.split("/")))
-                if self._search.lacks(place):
-                    self._missing[place.url] = (root, key)
-        # What is named and gone is not refused a second time.
+                if lacking := self._search.lacking(place):
+                    self.missing[place.url] = (root, key)
+                    explained.update(map(id, lacking))
+        # What is said to be gone is not refused a second time.
         self._refused = [
-            Refusal(url, error)
-            for error in self._search.missing
-            if (url := str(getattr(error, "url", ""))) not in self._missing
+            Refusal(str(getattr(error, "url", "")), error)
+            for listing, error in self._search.unmatched
+            if listing.bad_names or id(listing) not in explained
         ]
 
     def _doomed(self) -> frozenset[str]:
@@ -253,7 +259,7 @@ class _Adoption:
 
     def commit(self) -> AdoptReport:
         """Make what was indexed part of the dataset, and say what became of every shard."""
-        gone = frozenset(self._missing.values()) if self._drop_missing else frozenset()
+        gone = frozenset(self.missing.values()) if self._drop_missing else frozenset()
         stays = {place: entry for place, entry in self._known.items() if place not in gone}
         good, bad = sort_out(self._outcomes, stays.values())
         for outcome in bad:
@@ -293,7 +299,7 @@ class _Adoption:
             seen.update(outcome.notes)
         notes = [*self._notes, *(f"{what}: {count}" for what, count in sorted(seen.items()))]
         manifest = version.manifest if version is not None else None
-        missing = tuple(sorted(self._missing))
+        missing = tuple(sorted(self.missing))
         return AdoptReport(
             url=self._target.place.url,
             version=version.number if version is not None else None,

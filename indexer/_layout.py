@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from shardio.catalog import Catalog
 from shardio.errors import NotFoundError, ShardioError, UnsafeNameError
 from shardio.metadata import check_split
 from shardio.sources import FoundFile, Listing, Place, common_folder, find_files
@@ -27,7 +28,16 @@ if TYPE_CHECKING:
 
     from shardio.storage import Store
 
-__all__ = ["DEFAULT_SPLIT", "Search", "Splits", "Target", "choose_target", "find_shards", "lay_out"]
+__all__ = [
+    "DEFAULT_SPLIT",
+    "Search",
+    "Splits",
+    "Target",
+    "choose_target",
+    "find_shards",
+    "known_target",
+    "lay_out",
+]
 
 _INDEXES = (".shardidx", ".idx", ".index")
 
@@ -39,7 +49,7 @@ class Search:
     Attributes:
         shards: the files, each once, in the order of the patterns and by rising name within each.
         folders: the folder that each pattern begins in.
-        missing: one error for each pattern that matches nothing.
+        unmatched: what matches nothing, or has a bad name, with the error that says so.
         doubtful: of the shards, those whose names do not say that they are any.
         ignored: URLs of what was found and is no shard by its name.
         listings: what was searched, to tell which files are gone.
@@ -47,14 +57,14 @@ class Search:
 
     shards: dict[Place, FoundFile] = field(default_factory=dict)
     folders: list[Place] = field(default_factory=list)
-    missing: list[Exception] = field(default_factory=list)
+    unmatched: list[tuple[Listing, Exception]] = field(default_factory=list)
     doubtful: set[Place] = field(default_factory=set)
     ignored: list[str] = field(default_factory=list)
     listings: list[Listing] = field(default_factory=list)
 
-    def lacks(self, place: Place) -> bool:
-        """Tell whether a file would have been found if it were there."""
-        return any(listing.lacks(place) for listing in self.listings)
+    def lacking(self, place: Place) -> list[Listing]:
+        """Return what would have found a file if it were there."""
+        return [listing for listing in self.listings if listing.lacks(place)]
 
 
 def find_shards(urls: Iterable[str], *, storage_options: Mapping[str, Any] | None = None) -> Search:
@@ -75,14 +85,14 @@ def find_shards(urls: Iterable[str], *, storage_options: Mapping[str, Any] | Non
             if listing.kind == "folder" and format_of_name(url) in (None, "text"):
                 search.ignored.append(url)
             else:
-                search.missing.append(_bad_name(url))
+                search.unmatched.append((listing, _bad_name(url)))
         taken = [file for file in listing.files if _is_taken(search, listing, file)]
         for file in taken:
             search.shards.setdefault(file.place, file)
         if taken:
             search.folders.append(listing.root)
         elif not listing.bad_names:
-            search.missing.append(listing.error or _no_shards(listing))
+            search.unmatched.append((listing, listing.error or _no_shards(listing)))
     return search
 
 
@@ -173,6 +183,28 @@ def choose_target(
     return _target(cache, None, note)
 
 
+def known_target(
+    search: Search,
+    into: str | None,
+    *,
+    storage_options: Mapping[str, Any] | None,
+    into_options: Mapping[str, Any] | None,
+) -> Target | None:
+    """Return the place of the dataset where none of its shards is left; None where there is no dataset.
+
+    Raises:
+        StorageError: the place cannot be read.
+    """
+    if into is not None:
+        places = [choose_target(search, into, storage_options=storage_options, into_options=into_options)]
+    else:
+        root = common_folder([listing.root for listing in search.listings])
+        if root is None:
+            return None
+        places = [_target(root, storage_options, ""), _target(_cache_folder(root), None, "")]
+    return next((target for target in places if Catalog(target.store).latest() is not None), None)
+
+
 def lay_out(search: Search, target: Target, splits: Splits) -> tuple[list[Shard], list[str]]:
     """Return the shards with their data roots, and the URLs that no split's pattern matches."""
     roots = _roots(search.folders)
@@ -209,7 +241,8 @@ def _target(place: Place, options: Mapping[str, Any] | None, note: str) -> Targe
 
 def _same_kind(place: Place, search: Search, options: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
     """Return the shards' storage options where the dataset lies in the same kind of storage."""
-    return options if any(folder.scheme == place.scheme for folder in search.folders) else None
+    folders = search.folders or [listing.root for listing in search.listings]
+    return options if any(folder.scheme == place.scheme for folder in folders) else None
 
 
 def _roots(folders: Iterable[Place]) -> list[Place]:

@@ -119,6 +119,7 @@ def find_files(
         if magic is None or _exists(place, storage_options):
             listing = Listing(url, "file", place.folder)
             if len(place.parts) < 2 if place.scheme else not place.parts:
+                listing.kind, listing.root = "folder", place
                 _list_folder(listing, place, storage_options)
             else:
                 names.setdefault(place.folder, []).append(listing)
@@ -194,6 +195,10 @@ def _list_folder(listing: Listing, folder: Place, storage_options: Mapping[str, 
     for info in infos:
         _add(listing, store, info)
     if not infos:
+        if listing.kind == "file":
+            # What is gone was a file, or a folder with files below it.
+            name = folder.parts[-1]
+            listing.matches = lambda key: key.split("/", 1)[0] == name
         advice = "check the address, or name the files with a pattern"
         listing.error = NotFoundError("there is no such file or folder", url=store.url, advice=advice)
 

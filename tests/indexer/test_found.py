@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import gzip
 import json
+from pathlib import Path
 
 import pytest
 
 import shardio
 import shardio_indexer
+from shardio.storage import connect
 from shardio_indexer._sniff import format_of_name
 from shardio_indexer.cli import main
 from tests.indexer.shards import tar, tfrecord
+from tests.servers import s3
 
 SHARDS = [
     "a.tfrecord",
@@ -150,3 +153,58 @@ def test_what_was_not_looked_for_is_not_missing(tmp_path) -> None:
     assert shardio_indexer.adopt(tmp_path / "a", into=into, split=splits, drop_missing=True).dropped == ()
     assert shardio_indexer.adopt(f"{tmp_path}/a/*", into=into, split=splits).missing == ()
     assert shardio_indexer.adopt(tmp_path, split=splits).missing == (f"{tmp_path}/b/x.tfrecord",)
+
+
+@pytest.mark.parametrize(
+    ("how", "beside"),
+    [
+        *((how, beside) for how in ("folder", "pattern", "names") for beside in (True, False)),
+        ("folder that is gone", False),
+    ],
+)
+def test_a_dataset_whose_shards_are_all_gone(tmp_path, capsys, how, beside) -> None:
+    """Nothing is found, and the dataset says what is gone; it can be dropped, and others be adopted."""
+    data = tmp_path / "data"
+    data.mkdir()
+    for n in range(2):
+        (data / f"x{n}.tfrecord").write_bytes(tfrecord([b"%d" % n]))
+    into = [] if beside else ["--into", str(tmp_path / "into")]
+    place = data if beside else tmp_path / "into"
+    options = {} if beside else {"allow_roots": {str(data): {}}}
+    names = [f"{data}/x{n}.tfrecord" for n in range(2)]
+    found = {"pattern": [f"{data}/*.tfrecord"], "names": names}.get(how, [str(data)])
+    assert main([*found, *into, "--no-schema"]) == 0
+    for name in names:
+        Path(name).unlink()
+    if how == "folder that is gone":
+        data.rmdir()
+    assert main([*found, *into]) == 1
+    err = capsys.readouterr().err
+    assert all(f"missing: {name}" in err for name in names)
+    assert "--drop-missing" in err
+    assert "refused" not in err
+    assert main([f"{data}/y*.tfrecord", *into, "--drop-missing"]) == 3
+    assert "the pattern matches nothing" in capsys.readouterr().err
+    assert main([*found, *into, "--drop-missing", "--json"]) == 0
+    report = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert (report["dropped"], report["missing"], report["rows"]) == (names, [], 0)
+    assert list(shardio.open(place, version=2, **options)) == []
+    assert shardio.verify(place, **options).ok
+    assert main([*found, *into, "--drop-missing"]) == 3
+    data.mkdir(exist_ok=True)
+    (data / "x0.tfrecord").write_bytes(tfrecord([b"new"]))
+    assert main([*(names[:1] if how == "names" else found), *into, "--no-schema"]) == 0
+    assert list(shardio.open(place, **options)) == [b"new"]
+
+
+def test_an_empty_bucket_says_nothing_of_other_buckets(moto_endpoint, tmp_path) -> None:
+    options = s3.options_for(moto_endpoint)
+    full, empty = (s3.make_bucket(moto_endpoint) for _ in range(2))
+    connect(f"s3://{full}", storage_options=options).put_new("x.tfrecord", tfrecord([b"a"]))
+    into = {"into": tmp_path / "into", "storage_options": options, "workers": 1}
+    assert shardio_indexer.adopt(f"s3://{full}/x.tfrecord", **into).ok
+    (tmp_path / "y.tfrecord").write_bytes(tfrecord([b"b"]))
+    both = [str(tmp_path / "y.tfrecord"), f"s3://{empty}"]
+    report = shardio_indexer.adopt(both, drop_missing=True, **into)
+    assert report.dropped == report.missing == ()
+    assert [refusal.url for refusal in report.refused] == [f"s3://{empty}"]
