@@ -70,8 +70,8 @@ class Search:
 def find_shards(urls: Iterable[str], *, storage_options: Mapping[str, Any] | None = None) -> Search:
     """Find the shards that names, folders, patterns, braces and `@lists` stand for.
 
-    A file that is named is a shard. A pattern takes what it matches but for indexes; a folder takes the files
-    whose names say that they are shards, or may be.
+    A file that is named is a shard. A pattern takes what it matches but for indexes, hidden files and clutter;
+    a folder takes the files whose names say that they are shards, or may be.
 
     Raises:
         NotFoundError: a list of names does not exist.
@@ -102,10 +102,10 @@ def _is_taken(search: Search, listing: Listing, file: FoundFile) -> bool:
     if file.is_shardio:
         return False
     name = file.key.rpartition("/")[2]
-    if listing.kind == "pattern":
-        taken = not (name.endswith(_INDEXES) or name == "METADATA")
-    elif name.startswith("."):
+    if file.is_clutter:
         taken = False
+    elif listing.kind == "pattern":
+        taken = not (name.endswith(_INDEXES) or name == "METADATA")
     elif format_of_name(name) not in (None, "text"):
         taken = True
     else:

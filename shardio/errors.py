@@ -10,10 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import asdict, dataclass
 from itertools import islice
 from typing import Any
 
 __all__ = [
+    "BadRecord",
     "CommitConflictError",
     "CommitOutcomeUnknownError",
     "CorruptBlockError",
@@ -194,3 +196,29 @@ class SchemaError(ShardioError, ValueError):
 
 class ResumeError(ShardioError, ValueError):
     """The state belongs to another dataset, seed, plan or batch size, or is damaged."""
+
+
+@dataclass(frozen=True)
+class BadRecord:
+    """A record, or a file or part of one, that was left out because the caller asked for that.
+
+    Every report lists what was left out as such values; nothing is left out without one.
+
+    Attributes:
+        where: URL and place in it, or the item, for people.
+        reason: why it cannot be taken.
+        advice: what would make a record of it, or None.
+        item: number of the item of `write_dataset` that it came from, or None.
+        start, stop: half-open range of decoded bytes of the object at `where`, or None.
+    """
+
+    where: str
+    reason: str
+    advice: str | None = None
+    item: int | None = None
+    start: int | None = None
+    stop: int | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON holds it, without what is not known."""
+        return {name: value for name, value in asdict(self).items() if value is not None}

@@ -10,14 +10,14 @@ from __future__ import annotations
 from shardio.convert._convert import ConvertReport, convert_dataset
 from shardio.convert._export import TARGET_KINDS, ExportReport, export_dataset
 from shardio.convert._kinds import SOURCE_KINDS
-from shardio.convert._left_out import SkippedRecord
+from shardio.errors import BadRecord
 
 __all__ = [
     "SOURCE_KINDS",
     "TARGET_KINDS",
+    "BadRecord",
     "ConvertReport",
     "ExportReport",
-    "SkippedRecord",
     "convert_dataset",
     "export_dataset",
 ]

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from shardio.convert._files import find_files, read_whole, split_of
-from shardio.convert._source import Odd, Piece, Sample, Source, SourceOptions, Unreadable
+from shardio.convert._files import FileSource, read_whole, split_of
+from shardio.convert._source import Piece, Sample, Unreadable
 from shardio.convert._wire import read_fields
-from shardio.errors import FormatError
+from shardio.errors import BadRecord, FormatError
 from shardio.metadata import Feature
 from shardio.storage import connect
 
@@ -34,16 +34,18 @@ _TYPES = {
 
 
 @dataclass(frozen=True)
-class CodeWithGpu(Source):
+class CodeWithGpu(FileSource):
     """A folder of codewithgpu records."""
 
     kind: ClassVar[str] = "codewithgpu"
-    place: Any
-    options: SourceOptions
+
+    def fits(self, key: str) -> bool:
+        """Tell whether a file is METADATA, records or their index."""
+        return key.endswith((".data", ".index")) or key.rpartition("/")[2] == "METADATA"
 
     @cached_property
     def _metadata(self) -> dict[str, Any]:
-        for file in find_files(self.place, self.options.storage_options).files:
+        for file in self.files:
             if file.key.rpartition("/")[2] == "METADATA":
                 data = read_whole(file.root, file.key, self.options.storage_options, max_bytes=16 << 20)
                 try:
@@ -55,20 +57,16 @@ class CodeWithGpu(Source):
         raise FormatError("there is no METADATA here", url=str(self.place))
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"place": self.place, "options": self.options, "_metadata": self._metadata}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
+        return {**super().__getstate__(), "_metadata": self._metadata}
 
     def pieces(self) -> list[Piece]:
         """Return runs of records."""
-        files = find_files(self.place, self.options.storage_options).files
-        sizes = {file.key: file for file in files if file.key.endswith(".data")}
-        indexes = [file for file in files if file.key.endswith(".index")]
+        sizes = {file.key: file for file in self.files if file.key.endswith(".data")}
+        indexes = [file for file in self.files if file.key.endswith(".index")]
         alone = sizes.keys() ^ {f"{file.key.removesuffix('.index')}.data" for file in indexes}
         if alone:
             raise FormatError("a .data or .index file is missing", url=str(self.place), found=min(alone))
-        splits = split_of([file.key for file in indexes])
+        splits = split_of([file.name for file in indexes])
         runs = []
         entries = 0
         for file in indexes:
@@ -78,7 +76,7 @@ class CodeWithGpu(Source):
             for first, part in _runs(spans):
                 size = sum(stop - start for start, stop in part)
                 runs.append(
-                    Piece(file.root, data.key, splits(file.key), size, first, first + len(part), part)
+                    Piece(file.root, data.key, splits(file.name), size, first, first + len(part), part)
                 )
         if entries != self._metadata.get("entries", entries):
             raise FormatError(
@@ -87,7 +85,7 @@ class CodeWithGpu(Source):
             )  # fmt: skip
         return runs
 
-    def read(self, piece: Piece) -> Iterator[Sample | Odd]:
+    def read(self, piece: Piece) -> Iterator[Sample | BadRecord]:
         """Yield the records of a run."""
         with connect(piece.root, storage_options=self.options.storage_options).open(piece.key) as file:
             payloads = file.read_many([start for start, _ in piece.extra], [stop for _, stop in piece.extra])
@@ -96,7 +94,7 @@ class CodeWithGpu(Source):
             try:
                 yield Sample(where, _feature_map(bytes(payload), self._metadata["features"]))
             except (ValueError, struct.error) as error:
-                yield Odd(where, f"the record is damaged: {error}")
+                yield BadRecord(where, f"the record is damaged: {error}")
 
     def known(self) -> Mapping[str, Feature | str | Unreadable]:
         """Return the types that METADATA declares; sizes of lists it does not know."""

@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 from shardio.convert._guess import SKIP
 from shardio.convert._kinds import open_source
-from shardio.convert._left_out import SkippedRecord
 from shardio.convert._settle import settle
-from shardio.convert._source import Odd, Piece, Source, SourceOptions
+from shardio.convert._source import Piece, Source, SourceOptions
 from shardio.convert._splits import Splitter
-from shardio.convert._worker import NOTE, ConvertWorker
-from shardio.errors import FormatError, NotFoundError, SchemaError
+from shardio.convert._worker import ConvertWorker
+from shardio.errors import BadRecord, FormatError, NotFoundError, SchemaError
 from shardio.metadata import Schema
 from shardio.parallel import write_dataset
 from shardio.reader import open as open_dataset
@@ -58,7 +57,7 @@ class ConvertReport:
     digest: str
     records: Mapping[str, int]
     schema: Schema | None
-    skipped: Sequence[SkippedRecord] = ()
+    skipped: Sequence[BadRecord] = ()
     ignored: Sequence[str] = ()
     notes: Sequence[str] = ()
 
@@ -76,7 +75,7 @@ class ConvertReport:
             "records": dict(self.records),
             "schema": schema,
             "encoding": None if self.schema is None else self.schema.encoding,
-            "skipped": [{"where": each.where, "reason": each.reason} for each in self.skipped],
+            "skipped": [each.to_dict() for each in self.skipped],
             "ignored": list(self.ignored),
             "notes": list(self.notes),
         }
@@ -217,7 +216,7 @@ def _listed(value: Any) -> str:
     return text if len(text) <= 400 else text[:400] + " ..."
 
 
-def _contents(source: Source, on_error: str, shown: str) -> tuple[Sequence[Piece], list[Odd]]:
+def _contents(source: Source, on_error: str, shown: str) -> tuple[Sequence[Piece], list[BadRecord]]:
     """Return what there is to read, and what was found odd before reading; or refuse it."""
     pieces = source.pieces()
     odd = list(source.odd())
@@ -234,16 +233,9 @@ def _told(
     source: Source,
     schema: Schema | None,
     notes: Sequence[str],
-    odd: Sequence[Odd],
+    odd: Sequence[BadRecord],
     report: WriteReport,
 ) -> ConvertReport:
-    skipped = [SkippedRecord(each.where, each.reason) for each in odd]
-    notes = list(notes)
-    for each in report.failed:
-        if each.error.startswith(NOTE):
-            notes.append(f"{each.shown}: {each.error.removeprefix(NOTE)}")
-        else:
-            skipped.append(SkippedRecord(each.shown, each.error))
     return ConvertReport(
         source=place,
         kind=source.kind,
@@ -252,9 +244,9 @@ def _told(
         digest=report.digest,
         records=dict(report.records),
         schema=schema,
-        skipped=skipped,
+        skipped=[*odd, *report.skipped],
         ignored=list(source.ignored()),
-        notes=notes,
+        notes=[*notes, *report.notes],
     )
 
 

@@ -5,14 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from shardio.convert._left_out import SkippedRecord
 from shardio.convert._outbox import Outbox
 from shardio.convert._to_images import ImageFolderWriter
 from shardio.convert._to_jsonl import JsonLinesWriter
 from shardio.convert._to_parquet import ParquetWriter
 from shardio.convert._to_tfrecord import TfRecordWriter
 from shardio.convert._to_webdataset import WebDatasetWriter
-from shardio.errors import CommitConflictError, SchemaError, ShardioError, StorageError, UnsafeNameError
+from shardio.errors import (
+    BadRecord,
+    CommitConflictError,
+    SchemaError,
+    ShardioError,
+    StorageError,
+    UnsafeNameError,
+)
 from shardio.reader import open as open_dataset
 from shardio.storage import url_text
 
@@ -59,12 +65,12 @@ class ExportReport:
     kind: str
     records: Mapping[str, int]
     files: list[str]
-    skipped: list[SkippedRecord]
+    skipped: list[BadRecord]
     notes: list[str]
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON holds it."""
-        skipped = [{"where": each.where, "reason": each.reason} for each in self.skipped]
+        skipped = [each.to_dict() for each in self.skipped]
         return {**vars(self), "records": dict(self.records), "skipped": skipped}
 
 
@@ -130,7 +136,7 @@ def export_dataset(  # noqa: PLR0913 - the options are the public contract
     names = sorted(whole.splits) if split is None else [split]
     total = sum(whole.splits[name] for name in names)
     records = dict.fromkeys(names, 0)
-    skipped: list[SkippedRecord] = []
+    skipped: list[BadRecord] = []
     done = 0
     form = _TARGETS[kind]
     form.check(whole.schema, compression)
@@ -147,7 +153,7 @@ def export_dataset(  # noqa: PLR0913 - the options are the public contract
                     except (SchemaError, UnsafeNameError, CommitConflictError) as error:
                         if on_error == "raise":
                             raise _placed(error, place) from error
-                        skipped.append(SkippedRecord(place, str(error)))
+                        skipped.append(BadRecord(place, str(error)))
                         continue
                     except OSError as error:
                         if isinstance(error, ShardioError):
@@ -175,7 +181,7 @@ def _placed(error: ShardioError, place: str) -> ShardioError:
     return placed.with_traceback(error.__traceback__)
 
 
-def _values(reader: DatasetReader, skipped: list[SkippedRecord] | None) -> Iterator[tuple[int, Any]]:
+def _values(reader: DatasetReader, skipped: list[BadRecord] | None) -> Iterator[tuple[int, Any]]:
     """Yield (position, value) of a split; damaged ones are listed where there is a list for them."""
     if skipped is None:
         yield from enumerate(reader)
@@ -195,6 +201,6 @@ def _values(reader: DatasetReader, skipped: list[SkippedRecord] | None) -> Itera
             except StorageError:
                 raise
             except ShardioError as error:
-                skipped.append(SkippedRecord(f"{reader.source.url} {reader.split} {position}", str(error)))
+                skipped.append(BadRecord(f"{reader.source.url} {reader.split} {position}", str(error)))
                 continue
             yield position, value

@@ -1,42 +1,33 @@
-"""Files of a source: found by URL, folder, pattern or list, with their splits; read whole or as a stream.
+"""Files of a source, chosen by kind from what the finder finds; their splits; read whole or as a stream.
 
-Names that are no text, empty files, and files that are something else are told apart here, and none is
-dropped without a word.
+A file that is named is taken, whatever it is called.  Of a folder or pattern those are taken whose names say
+that they are of the kind; the others, clutter, and names that are not text are listed.
 """
 
 from __future__ import annotations
 
-import fnmatch
 import io
 import os
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from shardio.convert._source import Odd
-from shardio.errors import FormatError, NotFoundError, UnsafeNameError
+from shardio.convert._source import Source, SourceOptions
+from shardio.errors import BadRecord
 from shardio.format import Compression, decode_stream, sniff_compression
-from shardio.storage import connect, url_text
+from shardio.sources import common_folder, find_files, is_clutter
+from shardio.storage import connect
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from shardio.sources import FoundFile, Listing
     from shardio.storage import DataFile
 
-__all__ = [
-    "DecodedFile",
-    "File",
-    "Found",
-    "SeekableFile",
-    "find_files",
-    "is_clutter",
-    "read_whole",
-    "split_of",
-]
+__all__ = ["DecodedFile", "File", "FileSource", "SeekableFile", "read_whole", "split_of"]
 
 _PIECE = 1 << 20
 _MAX_WHOLE = 1 << 30
-# What systems and other tools leave beside data.
-_CLUTTER = {"Thumbs.db", "desktop.ini", "_SUCCESS", "_metadata", "_common_metadata"}
 _SPLITS = {
     "train": "train",
     "training": "train",
@@ -50,61 +41,100 @@ _SPLITS = {
 
 
 class File(NamedTuple):
-    """One file: root URL, key below it, stored bytes."""
+    """One file.
+
+    Attributes:
+        root, key: the object; its URL is `root/key`.
+        size: stored bytes.
+        name: its name below the folder that all files of the source have in common.
+    """
 
     root: str
     key: str
     size: int
+    name: str
 
     @property
     def url(self) -> str:
         """Its URL."""
-        return f"{self.root}/{self.key}"
+        return f"{self.root.rstrip('/')}/{self.key}"
 
 
-@dataclass
-class Found:
-    """What lies at a place.
-
-    Attributes:
-        files: in the order of their names.
-        odd: names that are no text.
-        single: the place is one file.
-    """
-
-    files: list[File] = field(default_factory=list)
-    odd: list[Odd] = field(default_factory=list)
-    single: bool = False
-
-
-def find_files(source: Any, storage_options: Mapping[str, Any] | None = None) -> Found:
-    """Return the files of a source.
+@dataclass(frozen=True)
+class FileSource(Source):
+    """A source that is files; `endings` says which files of a folder or pattern are of the kind.
 
     Args:
-        source: URL of a file or folder, a pattern such as `"shards/*.tar"`, or a list of URLs of files.
-        storage_options: as in fsspec.
-
-    Raises:
-        NotFoundError: there is nothing.
-        StorageError: the environment failed.
+        place: name of a file or folder, a pattern, an `@list`, or several of them.
+        options: what the caller says about it.
     """
-    if isinstance(source, list | tuple):
-        found = Found()
-        for each in source:
-            part = find_files(each, storage_options)
-            found.files += part.files
-            found.odd += part.odd
-        return found
-    url = url_text(source).rstrip("/") or "/"
-    if any(mark in url for mark in "*?["):
-        return _matching(url, storage_options)
-    single = _one_file(url, storage_options)
-    if single is not None:
-        return Found([single], single=True)
-    found = _below(url, storage_options)
-    if not found.files and not found.odd:
-        raise NotFoundError("there is nothing to convert here", url=url, advice="check the address")
-    return found
+
+    endings: ClassVar[tuple[str, ...]] = ()
+    place: Any
+    options: SourceOptions
+
+    def __getstate__(self) -> dict[str, Any]:
+        # The listing stays at home; workers get what they need with each piece.
+        return {"place": self.place, "options": self.options}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+
+    @cached_property
+    def _chosen(self) -> tuple[list[File], list[str], list[BadRecord]]:
+        """The files of the kind, each once, the names of the others, and names that are not text."""
+        listings = find_files(self.place, storage_options=self.options.storage_options)
+        for listing in listings:
+            if listing.error is not None:
+                raise listing.error
+        files: dict[str, File] = {}
+        ignored: dict[str, str] = {}
+        bad: dict[str, BadRecord] = {}
+        common = common_folder(listing.root for listing in listings)
+        for listing in listings:
+            below = listing.root.below(common) if common is not None else None
+            prefix = f"{below}/" if below else ""
+            taken, others = self._divide(listing)
+            for file in taken:
+                found = File(file.root, file.key, file.size, prefix + file.key)
+                files.setdefault(found.url, found)
+            ignored.update((file.url, prefix + file.key) for file in others)
+            for url in listing.bad_names:
+                if listing.kind != "file" and is_clutter(url.removeprefix(listing.root.url).lstrip("/")):
+                    ignored[url] = url
+                else:
+                    bad[url] = BadRecord(url, "the name of the file is not UTF-8 text", "rename the file")
+        left = [name for url, name in ignored.items() if url not in files]
+        return list(files.values()), left, list(bad.values())
+
+    def _divide(self, listing: Listing) -> tuple[list[FoundFile], list[FoundFile]]:
+        """Return which files of a listing are taken, and which are not."""
+        if listing.kind == "file":
+            return listing.files, []
+        plain = [file for file in listing.files if not (file.is_clutter or file.is_shardio)]
+        taken = [file for file in plain if self.fits(file.key)]
+        if not taken and listing.kind == "pattern":
+            # What is matched has no names of its own, as `part-00000`: it is what is meant.
+            taken = plain
+        chosen = set(taken)
+        return taken, [file for file in listing.files if file not in chosen]
+
+    def fits(self, key: str) -> bool:
+        """Tell whether the name of a file says that it is of the kind."""
+        return key.lower().endswith(self.endings)
+
+    @property
+    def files(self) -> list[File]:
+        """The files, each once, in the order in which they were asked for and by name within each."""
+        return self._chosen[0]
+
+    def odd(self) -> Sequence[BadRecord]:
+        """Return files whose names are not text."""
+        return self._chosen[2]
+
+    def ignored(self) -> Sequence[str]:
+        """Return files that were found and are of another kind, by their names."""
+        return self._chosen[1]
 
 
 def split_of(keys: Sequence[str]) -> Callable[[str], str]:
@@ -235,59 +265,3 @@ class DecodedFile(io.RawIOBase):
 def _pieces(file: DataFile) -> Iterator[bytes]:
     for start in range(0, file.size, _PIECE):
         yield bytes(file.read(start, min(start + _PIECE, file.size)))
-
-
-def _one_file(url: str, storage_options: Mapping[str, Any] | None) -> File | None:
-    folder, slash, name = url.rpartition("/")
-    if not name or folder.endswith((":/", "::")):
-        return None
-    store = connect(folder or slash or ".", storage_options=storage_options)
-    try:
-        info = store.head(name)
-    except UnsafeNameError as error:
-        raise FormatError("the name of the file is not text", url=repr(url)) from error
-    return None if info is None else File(store.url, name, info.size)
-
-
-def _below(root: str, storage_options: Mapping[str, Any] | None) -> Found:
-    store = connect(root, storage_options=storage_options)
-    found = Found()
-    for info in store.list(linked=True):
-        if is_clutter(info.key):
-            continue
-        if _is_text(info.key):
-            found.files.append(File(store.url, info.key, info.size))
-        else:
-            shown = f"{store.url}/{info.key}".encode(errors="backslashreplace").decode()
-            found.odd.append(Odd(shown, "the name of the file is not UTF-8 text"))
-    return found
-
-
-def _matching(pattern: str, storage_options: Mapping[str, Any] | None) -> Found:
-    parts = pattern.split("/")
-    first = next(number for number, part in enumerate(parts) if any(mark in part for mark in "*?["))
-    wanted = parts[first:]
-    found = _below("/".join(parts[:first]) or ("/" if pattern.startswith("/") else "."), storage_options)
-    found.files = [file for file in found.files if _matches(file.key.split("/"), wanted)]
-    found.odd = []
-    if not found.files:
-        raise NotFoundError("no file matches the pattern", url=pattern)
-    return found
-
-
-def _matches(parts: list[str], patterns: list[str]) -> bool:
-    """Tell whether a key matches, part by part; `**` stands for any number of folders."""
-    if not patterns or not parts:
-        return not parts and all(pattern == "**" for pattern in patterns)
-    if patterns[0] == "**":
-        return _matches(parts, patterns[1:]) or _matches(parts[1:], patterns)
-    return fnmatch.fnmatchcase(parts[0], patterns[0]) and _matches(parts[1:], patterns[1:])
-
-
-def is_clutter(key: str) -> bool:
-    parts = key.split("/")
-    return any(part.startswith(".") or part == "__MACOSX" for part in parts) or parts[-1] in _CLUTTER
-
-
-def _is_text(key: str) -> bool:
-    return not any("\ud800" <= char <= "\udfff" or char < " " or char in "\x7f\\" for char in key)

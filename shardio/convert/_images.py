@@ -12,13 +12,13 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from shardio.codecs import decode_image
-from shardio.convert._files import File, Found, find_files, read_whole, split_of
+from shardio.convert._files import File, FileSource, read_whole, split_of
 from shardio.convert._guess import image_type
-from shardio.convert._source import Odd, Piece, Sample, Source, SourceOptions
-from shardio.errors import FormatError
+from shardio.convert._source import Piece, Sample
+from shardio.errors import BadRecord, FormatError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
 
     from shardio.metadata import Feature
 
@@ -33,37 +33,21 @@ IMAGE_ENDINGS = tuple(f".{ending}" for ending in IMAGE_TYPES)
 
 
 @dataclass(frozen=True)
-class ImageFolder(Source):
+class ImageFolder(FileSource):
     """A folder of images; records are `{"image", "label", "path"}`."""
 
     kind: ClassVar[str] = "images"
     declared: ClassVar[bool] = True
-    place: Any
-    options: SourceOptions
-
-    @cached_property
-    def _found(self) -> Found:
-        return find_files(self.place, self.options.storage_options)
-
-    @cached_property
-    def _files(self) -> list[File]:
-        return [file for file in self._found.files if file.key.lower().endswith(IMAGE_ENDINGS)]
+    endings: ClassVar[tuple[str, ...]] = IMAGE_ENDINGS
 
     @cached_property
     def _classes(self) -> tuple[str, ...]:
         if self.options.classes is not None:
             return self.options.classes
-        return tuple(sorted({name for name in map(self._class_of, self._files) if name}))
-
-    def __getstate__(self) -> dict[str, Any]:
-        # The listing stays at home; workers get what they need with each piece.
-        return {"place": self.place, "options": self.options}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
+        return tuple(sorted({name for name in map(self._class_of, self.files) if name}))
 
     def _class_of(self, file: File) -> str | None:
-        folders = file.key.split("/")[:-1]
+        folders = file.name.split("/")[:-1]
         if self._by_folder:
             folders = folders[1:]
         return folders[0] if folders else None
@@ -71,56 +55,47 @@ class ImageFolder(Source):
     @cached_property
     def _by_folder(self) -> bool:
         """Whether the folders at the top are splits with folders of classes in them."""
-        splits = split_of([file.key for file in self._files])
-        named = splits is not split_of([]) and all(file.key.count("/") >= 1 for file in self._files)
-        return named and any(file.key.count("/") >= 2 for file in self._files)
+        splits = split_of([file.name for file in self.files])
+        named = splits is not split_of([]) and all(file.name.count("/") >= 1 for file in self.files)
+        return named and any(file.name.count("/") >= 2 for file in self.files)
 
     def pieces(self) -> list[Piece]:
         """Return the images, one by one, split after split as their names are."""
-        splits = split_of([file.key for file in self._files]) if self._by_folder else split_of([])
+        splits = split_of([file.name for file in self.files]) if self._by_folder else split_of([])
         numbers = {name: number for number, name in enumerate(self._classes)}
         found = []
-        for file in self._files:
+        for file in self.files:
             name = self._class_of(file)
-            extra = (name, numbers.get(name or ""), bool(self._classes))
-            found.append(Piece(file.root, file.key, splits(file.key), file.size, extra=extra))
+            extra = (name, numbers.get(name or ""), bool(self._classes), file.name)
+            found.append(Piece(file.root, file.key, splits(file.name), file.size, extra=extra))
         return found
 
-    def read(self, piece: Piece) -> Iterator[Sample | Odd]:
+    def read(self, piece: Piece) -> Iterator[Sample | BadRecord]:
         """Yield the one record of an image."""
-        name, label, labelled = piece.extra
+        name, label, labelled, path = piece.extra
         if labelled and label is None:
             reason = (
                 "the image lies in no folder of a class" if name is None else f"there is no class {name!r}"
             )
-            yield Odd(piece.url, f"missing label: {reason}")
+            yield BadRecord(piece.url, f"missing label: {reason}")
             return
         data = read_whole(piece.root, piece.key, self.options.storage_options)
         trouble = image_trouble(data, check=self.options.check_images)
         if trouble is not None:
-            yield Odd(piece.url, trouble)
+            yield BadRecord(piece.url, trouble)
             return
-        value = {"image": data, "path": piece.key}
+        value = {"image": data, "path": path}
         yield Sample(piece.url, value | ({"label": label} if labelled else {}))
 
     def known(self) -> Mapping[str, Feature | str]:
         """Return the types, the image's by the endings of all files."""
-        types = {IMAGE_TYPES[file.key.rpartition(".")[2].lower()] for file in self._files}
+        types = {IMAGE_TYPES.get(file.key.rpartition(".")[2].lower(), "image") for file in self.files}
         image = types.pop() if len(types) == 1 else "image"
         return {"image": image, "path": "text"} | ({"label": "int64"} if self._classes else {})
 
     def metadata(self) -> dict[str, Any]:
         """Return the names of the classes."""
         return {"labels": list(self._classes)} if self._classes else {}
-
-    def odd(self) -> Sequence[Odd]:
-        """Return files whose names are no text."""
-        return self._found.odd
-
-    def ignored(self) -> Sequence[str]:
-        """Return files that are no images, by their names."""
-        taken = set(self._files)
-        return [file.key for file in self._found.files if file not in taken]
 
 
 def image_trouble(data: bytes, *, check: bool) -> str | None:

@@ -10,17 +10,16 @@ from __future__ import annotations
 import base64
 import binascii
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from shardio.convert._files import DecodedFile, Found, find_files, split_of
-from shardio.convert._source import Odd, Piece, Sample, Source, SourceOptions
-from shardio.errors import FormatError
+from shardio.convert._files import DecodedFile, FileSource, split_of
+from shardio.convert._source import Piece, Sample
+from shardio.errors import BadRecord, FormatError
 from shardio.format import DEFAULT_LIMITS, UTF8_BOM, is_blank_line, parse_json, wide_encoding
 from shardio.storage import connect
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from shardio.storage import DataFile
 
@@ -33,39 +32,26 @@ _FLOATS = ("NaN", "Infinity", "-Infinity")
 
 
 @dataclass(frozen=True)
-class JsonLines(Source):
+class JsonLines(FileSource):
     """One or more files of JSON lines."""
 
     kind: ClassVar[str] = "jsonl"
-    place: Any
-    options: SourceOptions
-
-    @cached_property
-    def _found(self) -> Found:
-        return find_files(self.place, self.options.storage_options)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {"place": self.place, "options": self.options}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
+    endings: ClassVar[tuple[str, ...]] = JSON_ENDINGS
 
     def pieces(self) -> list[Piece]:
         """Return runs of 8 MiB; of compressed files the whole."""
-        files = [file for file in self._found.files if file.key.lower().endswith(JSON_ENDINGS)]
-        files = self._found.files if self._found.single else files
-        splits = split_of([file.key for file in files])
+        splits = split_of([file.name for file in self.files])
         runs = []
-        for file in files:
+        for file in self.files:
             compressed = file.key.lower().endswith((".gz", ".zst"))
             for start in range(0, file.size, max(1, file.size) if compressed else _RUN):
                 stop = file.size if compressed else min(start + _RUN, file.size)
                 runs.append(
-                    Piece(file.root, file.key, splits(file.key), stop - start, start, stop, compressed)
+                    Piece(file.root, file.key, splits(file.name), stop - start, start, stop, compressed)
                 )
         return runs
 
-    def read(self, piece: Piece) -> Iterator[Sample | Odd]:
+    def read(self, piece: Piece) -> Iterator[Sample | BadRecord]:
         """Yield the lines that begin within a run."""
         with connect(piece.root, storage_options=self.options.storage_options).open(piece.key) as file:
             if piece.extra:
@@ -81,15 +67,6 @@ class JsonLines(Source):
                 text = line.removeprefix(UTF8_BOM) if start == 0 else line
                 if not is_blank_line(text):
                     yield _parsed(text, where)
-
-    def odd(self) -> Sequence[Odd]:
-        """Return files whose names are no text."""
-        return self._found.odd
-
-    def ignored(self) -> Sequence[str]:
-        """Return files that are no JSON lines, by their names."""
-        others = [file.key for file in self._found.files if not file.key.lower().endswith(JSON_ENDINGS)]
-        return [] if self._found.single else others
 
 
 def _lines_of_run(file: DataFile, start: int, stop: int, url: str) -> Iterator[tuple[int, bytes]]:
@@ -138,11 +115,11 @@ def _decoded_lines(file: DataFile, url: str) -> Iterator[tuple[int, bytes]]:
             place += len(line)
 
 
-def _parsed(line: bytes, where: str) -> Sample | Odd:
+def _parsed(line: bytes, where: str) -> Sample | BadRecord:
     try:
         value = parse_json(line, make=_restored)
     except ValueError as error:
-        return Odd(where, f"the line is no JSON: {error}")
+        return BadRecord(where, f"the line is no JSON: {error}")
     return Sample(where, value if isinstance(value, dict) else {"value": value})
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shardio.convert._codewithgpu import CodeWithGpu
-from shardio.convert._files import find_files, read_whole
+from shardio.convert._files import read_whole
 from shardio.convert._images import IMAGE_ENDINGS, ImageFolder
 from shardio.convert._jsonl import JSON_ENDINGS, JsonLines
 from shardio.convert._listing import Listing
@@ -19,6 +19,7 @@ from shardio.convert._text import TEXT_ENDINGS, TextFiles
 from shardio.convert._tfrecord import ShardioDataset, TfRecords
 from shardio.convert._torchrecord import TorchRecord
 from shardio.convert._webdataset import TAR_ENDINGS, WebDataset
+from shardio.sources import find_files
 
 if TYPE_CHECKING:
     from shardio.convert._source import Source, SourceOptions
@@ -55,7 +56,7 @@ def open_source(place: Any, kind: str | None, options: SourceOptions) -> Source:
     """Return the source at a place.
 
     Args:
-        place: URL of a file or folder, a pattern, a list of URLs, or a list of items.
+        place: name of a file or folder, a pattern, an `@list`, several of them, or a list of items.
         kind: its kind, or None to tell by the names of what lies there.
         options: what the caller says about it.
 
@@ -78,28 +79,48 @@ def open_source(place: Any, kind: str | None, options: SourceOptions) -> Source:
 
 def _told(place: Any, options: SourceOptions) -> str:
     if not isinstance(place, str):
-        if options.process is None and place and all(isinstance(each, str) for each in place):
-            endings = {_by_ending(each) for each in place}
-            if len(endings) == 1 and (kind := endings.pop()) not in (None, "images"):
-                return str(kind)
-        return "list"
-    found = find_files(place, options.storage_options)
-    names = {file.key.rpartition("/")[2] for file in found.files}
-    if any("_shardio/manifests/" in file.key for file in found.files):
+        names = options.process is None and all(isinstance(each, str) for each in place)
+        endings = {_by_ending(each) for each in place} if names else set()
+        if endings & {None, "images", "list"} and any(map(_stands_for_files, place)):
+            endings = {_of_names(place, options)}
+        return endings.pop() if len(endings) == 1 and not endings & {None, "images"} else "list"  # type: ignore[return-value]
+    return _of_names(place, options)
+
+
+def _stands_for_files(text: str) -> bool:
+    """Tell whether a text among several is no item of a list: `@names`, or a pattern."""
+    return text.startswith("@") or any(mark in text for mark in "*?[{")
+
+
+def _of_names(place: Any, options: SourceOptions) -> str:
+    listings = find_files(place, storage_options=options.storage_options)
+    for listing in listings:
+        if listing.error is not None:
+            raise listing.error
+    found = [file for listing in listings for file in listing.files]
+    if any("_shardio/manifests/" in file.key for file in found):
         return "shardio"
+    found = [
+        file
+        for listing in listings
+        for file in listing.files
+        if listing.kind == "file" or not (file.is_clutter or file.is_shardio)
+    ]
+    names = {file.key.rpartition("/")[2] for file in found}
     if "data.mdb" in names:
         return "torchrecord"
     if "METADATA" in names and any(name.endswith(".data") for name in names):
         return "codewithgpu"
-    for file in found.files:
+    for file in found:
         if file.key.rpartition("/")[2] == "index.json" and is_mds_index(
             read_whole(file.root, file.key, options.storage_options, max_bytes=64 << 20)
         ):
             return "mds"
-    if found.single and found.files[0].key.lower().endswith(".txt") and options.process is not None:
+    single = [listing.kind for listing in listings] == ["file"]
+    if single and found[0].key.lower().endswith(".txt") and options.process is not None:
         return "list"
-    kinds = Counter(kind for file in found.files if (kind := _by_ending(file.key)) is not None)
-    # Text and lists often lie beside data of other kinds: as notes, labels and licences.
+    kinds = Counter(kind for file in found if (kind := _by_ending(file.key)) is not None)
+    # Text and lists often stand beside data of other kinds: as notes, labels and licences.
     main = [kind for kind, _ in kinds.most_common() if kind not in ("text", "list")] or list(kinds)
     if len(main) == 1:
         return main[0]

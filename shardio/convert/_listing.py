@@ -14,15 +14,17 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from shardio.convert._files import find_files, read_whole
+from shardio.convert._files import FileSource, read_whole
 from shardio.convert._images import image_trouble
-from shardio.convert._source import Odd, Piece, Sample, Source, SourceOptions
-from shardio.errors import FormatError, NotFoundError, ShardioError, StorageError
+from shardio.convert._source import Piece, Sample
+from shardio.errors import BadRecord, FormatError, NotFoundError, ShardioError, StorageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["Listing"]
+__all__ = ["LIST_ENDINGS", "Listing"]
+
+LIST_ENDINGS = (".csv", ".tsv", ".lst", ".txt")
 
 _ITEMS = 64
 _PATHS = ("path", "file", "filename", "image", "image_path", "file_name", "filepath")
@@ -30,27 +32,27 @@ _LABELS = ("label", "class", "target", "category")
 
 
 @dataclass(frozen=True)
-class Listing(Source):
+class Listing(FileSource):
     """A list of what becomes records."""
 
     kind: ClassVar[str] = "list"
-    place: Any
-    options: SourceOptions
+    endings: ClassVar[tuple[str, ...]] = LIST_ENDINGS
 
     def __getstate__(self) -> dict[str, Any]:
         # The items travel with the pieces that hold them.
-        place = None if isinstance(self.place, Sequence) and not isinstance(self.place, str) else self.place
+        place = None if self._is_given else self.place
         return {"place": place, "options": self.options, "_labels": self._labels}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
 
     @cached_property
     def _items(self) -> tuple[str, str, list[Any]]:
         """Root and key of the list, and its items."""
-        if isinstance(self.place, Sequence) and not isinstance(self.place, str):
+        if self._is_given:
             return "", "item", list(self.place)
-        (file,) = find_files(self.place, self.options.storage_options).files
+        if len(self.files) != 1:
+            shown = ", ".join(file.name for file in self.files[:3]) or "none"
+            message = f"{self.place}: a list is one file, and this stands for {len(self.files)} ({shown})"
+            raise ValueError(message)
+        (file,) = self.files
         data = read_whole(file.root, file.key, self.options.storage_options)
         try:
             text = data.decode("utf-8-sig")
@@ -80,7 +82,7 @@ class Listing(Source):
             runs.append(Piece(root, key, "train", len(part) << 16, start, start + len(part), part))
         return runs
 
-    def read(self, piece: Piece) -> Iterator[Sample | Odd]:
+    def read(self, piece: Piece) -> Iterator[Sample | BadRecord]:
         """Yield what the items become."""
         for number, item in enumerate(piece.extra, piece.start):
             where = f"{piece.url} item {number}" if piece.root else f"item {number}"
@@ -94,24 +96,37 @@ class Listing(Source):
             except StorageError:
                 raise
             except Exception as error:  # noqa: BLE001 - the caller's own function; its error is told
-                yield Odd(where, f"{item!r:.200}: {type(error).__name__}: {error}")
+                yield BadRecord(where, f"{item!r:.200}: {type(error).__name__}: {error}")
                 continue
             for part, value in enumerate(values):
                 yield Sample(f"{where}.{part}" if len(values) > 1 else where, value)
+
+    def odd(self) -> Sequence[BadRecord]:
+        """Return nothing: a list is one file."""
+        return () if self._is_given else super().odd()
+
+    def ignored(self) -> Sequence[str]:
+        """Return files beside the list, where a folder was named."""
+        return () if self._is_given else super().ignored()
+
+    @property
+    def _is_given(self) -> bool:
+        """Whether the place is the items themselves."""
+        return isinstance(self.place, Sequence) and not isinstance(self.place, str)
 
     def metadata(self) -> dict[str, Any]:
         """Return the names of the classes, where labels were words."""
         return {"labels": list(self._labels)} if self._labels else {}
 
-    def _load(self, item: Any, where: str, list_root: str) -> Sample | Odd:
+    def _load(self, item: Any, where: str, list_root: str) -> Sample | BadRecord:
         path, label, others = _parts(item)
         if not path:
-            return Odd(where, f"missing path in {item!r:.200}")
+            return BadRecord(where, f"missing path in {item!r:.200}")
         if not label:
-            return Odd(where, f"missing label for {path}")
+            return BadRecord(where, f"missing label for {path}")
         numbers = None if self._labels is None else {name: number for number, name in enumerate(self._labels)}
         if numbers is not None and label not in numbers:
-            return Odd(where, f"there is no class {label!r}")
+            return BadRecord(where, f"there is no class {label!r}")
         whole = (
             path
             if "://" in path or path.startswith("/")
@@ -121,14 +136,14 @@ class Listing(Source):
         try:
             data = read_whole(root or "/", key, self.options.storage_options)
         except NotFoundError:
-            return Odd(where, f"there is no file {path}")
+            return BadRecord(where, f"there is no file {path}")
         except ShardioError as error:
             if isinstance(error, StorageError):
                 raise
-            return Odd(where, str(error))
+            return BadRecord(where, str(error))
         trouble = image_trouble(data, check=self.options.check_images)
         if trouble is not None:
-            return Odd(where, f"{path}: {trouble}")
+            return BadRecord(where, f"{path}: {trouble}")
         value = {"image": data, "label": int(label) if numbers is None else numbers[label], "path": path}
         return Sample(where, value | {name: text or None for name, text in others.items()})
 

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from shardio.convert._files import find_files, read_whole, split_of
+from shardio.convert._files import FileSource, read_whole, split_of
 from shardio.convert._mds_columns import Column, column_of
-from shardio.convert._source import Odd, Piece, Sample, Source, SourceOptions, Unreadable
-from shardio.errors import FormatError, ShardioError
+from shardio.convert._source import Piece, Sample, Unreadable
+from shardio.errors import BadRecord, FormatError, ShardioError
 from shardio.format import Compression, decode_stream
 from shardio.metadata import check_foreign_key
 
@@ -44,18 +44,25 @@ def is_mds_index(data: bytes) -> bool:
 
 
 @dataclass(frozen=True)
-class MdsFolder(Source):
+class MdsFolder(FileSource):
     """A folder with an `index.json`, or several such folders, one a split."""
 
     kind: ClassVar[str] = "mds"
-    place: Any
-    options: SourceOptions
+
+    def fits(self, key: str) -> bool:
+        """Take all files: the index names those that are shards."""
+        return bool(key)
+
+    def ignored(self) -> Sequence[str]:
+        """Return files that are neither index nor shard."""
+        used = {piece.key for piece in self.pieces()} | {key for _, key, _ in self._indexes}
+        return [*super().ignored(), *(file.name for file in self.files if file.key not in used)]
 
     @cached_property
     def _indexes(self) -> list[tuple[str, str, dict[str, Any]]]:
         """(root, key of the index, its content) of each folder."""
         found = []
-        for file in find_files(self.place, self.options.storage_options).files:
+        for file in self.files:
             if file.key.rpartition("/")[2] == "index.json":
                 data = read_whole(file.root, file.key, self.options.storage_options, max_bytes=64 << 20)
                 if not is_mds_index(data):
@@ -64,12 +71,6 @@ class MdsFolder(Source):
         if not found:
             raise FormatError("there is no index.json here", url=str(self.place))
         return found
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {"place": self.place, "options": self.options}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
 
     def pieces(self) -> list[Piece]:
         """Return the shards."""
@@ -120,7 +121,7 @@ class MdsFolder(Source):
                 declared[name] = Unreadable(f"column {name!r} is not in all shards")
         return declared
 
-    def read(self, piece: Piece) -> Iterator[Sample | Odd]:
+    def read(self, piece: Piece) -> Iterator[Sample | BadRecord]:
         """Yield the samples of a shard."""
         shard = piece.extra
         stored = read_whole(piece.root, piece.key, self.options.storage_options, max_bytes=4 << 30)
@@ -136,7 +137,7 @@ class MdsFolder(Source):
             try:
                 yield Sample(where, _sample(data[offsets[number] : offsets[number + 1]], columns))
             except (ValueError, IndexError, KeyError, RecursionError) as error:
-                yield Odd(where, f"the sample is damaged: {error}")
+                yield BadRecord(where, f"the sample is damaged: {error}")
 
 
 def _columns(shard: Mapping[str, Any]) -> list[Column]:

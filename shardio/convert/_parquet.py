@@ -13,9 +13,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from shardio.convert._arrow_types import JsonText, feature_of, flattened, rows_of
-from shardio.convert._files import File, Found, SeekableFile, find_files, split_of
-from shardio.convert._source import Odd, Piece, Sample, Source, SourceOptions, Unreadable, keep_as
-from shardio.errors import FormatError, SchemaError, ShardioError
+from shardio.convert._files import File, FileSource, SeekableFile, split_of
+from shardio.convert._source import Piece, Sample, SourceOptions, Unreadable, keep_as
+from shardio.errors import BadRecord, FormatError, SchemaError, ShardioError
 from shardio.format import parse_json
 from shardio.storage import connect
 
@@ -32,39 +32,22 @@ _ROWS = 1024
 
 
 @dataclass(frozen=True)
-class ArrowFiles(Source):
+class ArrowFiles(FileSource):
     """Parquet files, and Arrow files of both IPC formats."""
 
     kind: ClassVar[str] = "parquet"
     declared: ClassVar[bool] = True
-    place: Any
-    options: SourceOptions
+    endings: ClassVar[tuple[str, ...]] = PARQUET_ENDINGS + ARROW_ENDINGS
 
     @cached_property
-    def _found(self) -> Found:
-        return find_files(self.place, self.options.storage_options)
-
-    @cached_property
-    def _files(self) -> list[File]:
-        endings = PARQUET_ENDINGS + ARROW_ENDINGS
-        every = self._found.single
-        return [file for file in self._found.files if every or file.key.lower().endswith(endings)]
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {"place": self.place, "options": self.options}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-
-    @cached_property
-    def _heads(self) -> list[tuple[File, Any, list[int], set[str]] | Odd]:
+    def _heads(self) -> list[tuple[File, Any, list[int], set[str]] | BadRecord]:
         """File, Arrow schema, rows of each group, and columns with nulls; or what is wrong with the file."""
-        found: list[tuple[File, Any, list[int], set[str]] | Odd] = []
-        for file in self._files:
+        found: list[tuple[File, Any, list[int], set[str]] | BadRecord] = []
+        for file in self.files:
             try:
                 found.append((file, *self._head(file)))
             except FormatError as error:
-                found.append(Odd(file.url, error.what))
+                found.append(BadRecord(file.url, error.what))
         return found
 
     def _head(self, file: File) -> tuple[Any, list[int], set[str]]:
@@ -73,19 +56,19 @@ class ArrowFiles(Source):
 
     def pieces(self) -> list[Piece]:
         """Return the row groups, or record batches."""
-        heads = [head for head in self._heads if not isinstance(head, Odd)]
-        splits = split_of([file.key for file, *_ in heads])
+        heads = [head for head in self._heads if not isinstance(head, BadRecord)]
+        splits = split_of([file.name for file, *_ in heads])
         return [
-            Piece(file.root, file.key, splits(file.key), file.size // len(rows), group, group + 1)
+            Piece(file.root, file.key, splits(file.name), file.size // len(rows), group, group + 1)
             for file, _, rows, _ in heads
             for group in range(len(rows))
         ]
 
-    def odd(self) -> Sequence[Odd]:
+    def odd(self) -> Sequence[BadRecord]:
         """Return names that are no text, and files that are neither Parquet nor Arrow."""
-        return [*self._found.odd, *(head for head in self._heads if isinstance(head, Odd))]
+        return [*super().odd(), *(head for head in self._heads if isinstance(head, BadRecord))]
 
-    def read(self, piece: Piece) -> Iterator[Sample | Odd]:
+    def read(self, piece: Piece) -> Iterator[Sample | BadRecord]:
         """Yield the rows of a group."""
         with _Opened(piece.root, piece.key, self.options) as opened:
             number = sum(opened.rows[: piece.start])
@@ -96,7 +79,7 @@ class ArrowFiles(Source):
 
     def known(self) -> Mapping[str, Feature | str | Unreadable]:
         """Return the types of the columns; what cannot be read, or differs between files, says why."""
-        heads = [head for head in self._heads if not isinstance(head, Odd)]
+        heads = [head for head in self._heads if not isinstance(head, BadRecord)]
         nulls = {name for *_, columns in heads for name in columns}
         declared: dict[str, Feature | str | Unreadable] = {}
         places: dict[str, str] = {}
@@ -130,11 +113,6 @@ class ArrowFiles(Source):
             else item
             for name, item in value.items()
         }
-
-    def ignored(self) -> Sequence[str]:
-        """Return files that are called otherwise."""
-        taken = set(self._files)
-        return [file.key for file in self._found.files if file not in taken]
 
 
 def _differs(name: str, one: str, other: str) -> Unreadable:

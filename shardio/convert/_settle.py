@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from shardio.codecs import infer_schema
 from shardio.convert._guess import guess_schema
 from shardio.convert._images import IMAGE_TYPES
-from shardio.convert._source import Odd, Piece, Sample, Source, Unreadable
+from shardio.convert._source import Piece, Sample, Source, Unreadable
 from shardio.convert._tfrecord import ShardioDataset
 from shardio.convert._webdataset import WebDataset
 from shardio.errors import SchemaError, ShardioError, StorageError
@@ -98,7 +98,7 @@ def _look(source: Source, pieces: Sequence[Piece]) -> _Look:
         share = -(-_LOOK_AT * number // len(chosen))
         try:
             for found in itertools.islice(source.read(piece), _LOOK_AT):
-                if isinstance(found, Odd):
+                if not isinstance(found, Sample):
                     continue
                 look.samples.append(found)
                 look.bytes += _size(found.value)

@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from shardio.errors import BadRecord
     from shardio.metadata import Feature, Schema
+    from shardio.parallel import Note
 
-__all__ = ["Odd", "Piece", "Sample", "Source", "SourceOptions", "Unreadable", "keep_as"]
+__all__ = ["Piece", "Sample", "Source", "SourceOptions", "Unreadable", "keep_as"]
 
 
 class Piece(NamedTuple):
@@ -49,19 +51,6 @@ class Sample(NamedTuple):
 
     where: str
     value: Any
-
-
-class Odd(NamedTuple):
-    """A record, or a whole file, that cannot become a record: where, why, and what to do instead.
-
-    Attributes:
-        note: it is no record at all, and the conversion goes on without it: it is only reported.
-    """
-
-    where: str
-    reason: str
-    advice: str | None = None
-    note: bool = False
 
 
 class Unreadable(NamedTuple):
@@ -126,8 +115,8 @@ class Source(ABC):
         """Return what there is to read, in the order of the records."""
 
     @abstractmethod
-    def read(self, piece: Piece) -> Iterator[Sample | Odd]:
-        """Yield the records of a piece, and what cannot become one.
+    def read(self, piece: Piece) -> Iterator[Sample | BadRecord | Note]:
+        """Yield the records of a piece, what cannot become one, and what else deserves a word.
 
         Raises:
             FormatError: the rest of the piece cannot be read.
@@ -142,7 +131,7 @@ class Source(ABC):
         """Return free metadata for the dataset, such as the names of the classes."""
         return {}
 
-    def odd(self) -> Sequence[Odd]:
+    def odd(self) -> Sequence[BadRecord]:
         """Return what was found wrong before anything was read, such as names that are no text."""
         return ()
 

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from shardio.convert._files import File, Found, find_files, split_of
-from shardio.convert._source import Odd, Piece, Sample, Source, SourceOptions
-from shardio.errors import FormatError, ShardioError, StorageError
+from shardio.convert._files import FileSource, split_of
+from shardio.convert._source import Piece, Sample, Source, SourceOptions
+from shardio.errors import BadRecord, FormatError, ShardioError, StorageError
 from shardio.reader import DatasetReader, ReadOptions, SequentialShard
 from shardio.reader import open as open_dataset
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from shardio.metadata import Schema
 
@@ -31,47 +31,26 @@ _RUN = 16 << 20
 
 
 @dataclass(frozen=True)
-class TfRecords(Source):
+class TfRecords(FileSource):
     """TFRecord files: plain, gzip, ZLIB or Zstandard, told by their first bytes."""
 
     kind: ClassVar[str] = "tfrecord"
     payloads: ClassVar[bool] = True
-    place: Any
-    options: SourceOptions
 
-    @cached_property
-    def _found(self) -> Found:
-        return find_files(self.place, self.options.storage_options)
-
-    @cached_property
-    def _files(self) -> list[File]:
-        return [file for file in self._found.files if not file.key.lower().endswith(_SIDECARS)]
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {"place": self.place, "options": self.options}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
+    def fits(self, key: str) -> bool:
+        """Tell whether a file is not one of those that usually stand beside records, whose names vary."""
+        return not key.lower().endswith(_SIDECARS)
 
     def pieces(self) -> list[Piece]:
         """Return the files."""
-        splits = split_of([file.key for file in self._files])
-        return [Piece(file.root, file.key, splits(file.key), file.size) for file in self._files]
+        splits = split_of([file.name for file in self.files])
+        return [Piece(file.root, file.key, splits(file.name), file.size) for file in self.files]
 
-    def read(self, piece: Piece) -> Iterator[Sample | Odd]:
+    def read(self, piece: Piece) -> Iterator[Sample | BadRecord]:
         """Yield the payloads of a file; both checksums of every record are compared."""
         options = ReadOptions(storage_options=dict(self.options.storage_options or {}) or None)
         for row, payload in enumerate(SequentialShard(piece.url, options)):
             yield Sample(f"{piece.url} row {row}", payload)
-
-    def odd(self) -> Sequence[Odd]:
-        """Return files whose names are no text."""
-        return self._found.odd
-
-    def ignored(self) -> Sequence[str]:
-        """Return files that lie beside records usually."""
-        taken = set(self._files)
-        return [file.key for file in self._found.files if file not in taken]
 
 
 @dataclass(frozen=True)
@@ -120,7 +99,7 @@ class ShardioDataset(Source):
             for start in range(0, rows, step)
         ]
 
-    def read(self, piece: Piece) -> Iterator[Sample | Odd]:
+    def read(self, piece: Piece) -> Iterator[Sample | BadRecord]:
         """Yield payloads of a run, verified."""
         reader = self._open(piece.split)[piece.start : piece.stop]
         number = piece.start
@@ -128,7 +107,7 @@ class ShardioDataset(Source):
             rows = np.arange(start, min(start + 256, len(reader)))
             for found in _looked_up(reader, rows):
                 where = f"{piece.url} {piece.split} {number}"
-                yield found if isinstance(found, Odd) else Sample(where, found)
+                yield found if isinstance(found, BadRecord) else Sample(where, found)
                 number += 1
 
     def metadata(self) -> dict[str, Any]:
@@ -136,17 +115,17 @@ class ShardioDataset(Source):
         return dict(self._reader.metadata)
 
 
-def _looked_up(reader: DatasetReader, rows: Any) -> list[bytes | Odd]:
+def _looked_up(reader: DatasetReader, rows: Any) -> list[bytes | BadRecord]:
     """Return payloads; where some are damaged, the others one by one."""
     try:
         return list(reader.read(rows))
     except FormatError:
-        found: list[bytes | Odd] = []
+        found: list[bytes | BadRecord] = []
         for row in rows:
             try:
                 found.append(reader[int(row)])
             except StorageError:
                 raise
             except ShardioError as error:
-                found.append(Odd(f"{error.url or reader.source.url} row {error.row}", str(error)))
+                found.append(BadRecord(f"{error.url or reader.source.url} row {error.row}", str(error)))
         return found

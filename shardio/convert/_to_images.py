@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from shardio.convert._files import is_clutter, split_of
+from shardio.convert._files import split_of
 from shardio.convert._guess import image_type
 from shardio.convert._images import IMAGE_ENDINGS
 from shardio.convert._target import TargetWriter
 from shardio.errors import SchemaError
+from shardio.sources import is_clutter
 
 if TYPE_CHECKING:
     from shardio.metadata import Schema

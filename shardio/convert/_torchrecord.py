@@ -28,8 +28,8 @@ import numpy as np
 
 from shardio.codecs import read_tensors
 from shardio.convert import _lmdb_child as child
-from shardio.convert._source import Odd, Piece, Sample, Source, SourceOptions, keep_as
-from shardio.errors import FormatError, NotFoundError, SchemaError, StorageError
+from shardio.convert._source import Piece, Sample, Source, SourceOptions, keep_as
+from shardio.errors import BadRecord, FormatError, NotFoundError, SchemaError, StorageError
 from shardio.metadata import Feature
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class TorchRecord(Source):
             found += [Piece(str(folder), "", "train", size // len(names), extra=name) for name in names]
         return found
 
-    def read(self, piece: Piece) -> Iterator[Sample | Odd]:
+    def read(self, piece: Piece) -> Iterator[Sample | BadRecord]:
         """Yield the records of a database, by the numbers of their keys."""
         label = f" {_shown(piece.extra)}" if piece.extra else ""
         chunks = _chunks(Path(piece.root), piece.extra)
@@ -166,7 +166,7 @@ def _shown(key: bytes) -> str:
     return key.decode(errors="backslashreplace")
 
 
-def _parsed(payload: bytes, where: str) -> Sample | Odd:
+def _parsed(payload: bytes, where: str) -> Sample | BadRecord:
     try:
         tensors = read_tensors(payload)
         names = [tensor.name for tensor in tensors]
@@ -177,7 +177,7 @@ def _parsed(payload: bytes, where: str) -> Sample | Odd:
             where, {name: _value(tensor, paired=paired) for name, tensor in zip(names, tensors, strict=True)}
         )
     except (FormatError, ValueError) as error:
-        return Odd(where, f"the record is damaged: {error}")
+        return BadRecord(where, f"the record is damaged: {error}")
 
 
 def _value(tensor: Tensor, *, paired: bool) -> Any:

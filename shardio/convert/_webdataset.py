@@ -12,16 +12,15 @@ from __future__ import annotations
 import io
 from collections import Counter
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from shardio.convert._files import DecodedFile, File, Found, find_files, split_of
+from shardio.convert._files import DecodedFile, FileSource, split_of
 from shardio.convert._guess import image_type
 from shardio.convert._images import IMAGE_TYPES, image_trouble
-from shardio.convert._source import Odd, Piece, Sample, Source, SourceOptions, keep_as
-from shardio.errors import FormatError, SchemaError
+from shardio.convert._source import Piece, Sample, keep_as
+from shardio.errors import BadRecord, FormatError, SchemaError
 from shardio.format import (
     DEFAULT_LIMITS,
     TAR_BLOCK,
@@ -32,6 +31,7 @@ from shardio.format import (
     sample_name,
 )
 from shardio.metadata import Feature
+from shardio.parallel import Note
 from shardio.storage import connect
 
 if TYPE_CHECKING:
@@ -54,37 +54,21 @@ class _Member(bytes):
 
 
 @dataclass(frozen=True)
-class WebDataset(Source):
+class WebDataset(FileSource):
     """Tar files in the layout of WebDataset."""
 
     kind: ClassVar[str] = "webdataset"
-    place: Any
-    options: SourceOptions
-
-    @cached_property
-    def _found(self) -> Found:
-        return find_files(self.place, self.options.storage_options)
-
-    @cached_property
-    def _files(self) -> list[File]:
-        every = self._found.single
-        return [file for file in self._found.files if every or file.key.lower().endswith(TAR_ENDINGS)]
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {"place": self.place, "options": self.options}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
+    endings: ClassVar[tuple[str, ...]] = TAR_ENDINGS
 
     def pieces(self) -> list[Piece]:
         """Return the tar files."""
-        splits = split_of([file.key for file in self._files])
-        return [Piece(file.root, file.key, splits(file.key), file.size) for file in self._files]
+        splits = split_of([file.name for file in self.files])
+        return [Piece(file.root, file.key, splits(file.name), file.size) for file in self.files]
 
-    def read(self, piece: Piece) -> Iterator[Sample | Odd]:
+    def read(self, piece: Piece) -> Iterator[Sample | BadRecord | Note]:
         """Yield the samples of a tar file, one after another, in constant memory but for the keys seen."""
         if not piece.size:
-            yield Odd(piece.url, "the tar file is empty")
+            yield BadRecord(piece.url, "the tar file is empty")
             return
         file = connect(piece.root, storage_options=self.options.storage_options).open(piece.key)
         plain = piece.key.lower().endswith(".tar")
@@ -135,15 +119,6 @@ class WebDataset(Source):
             for name, item in value.items()
         }
 
-    def odd(self) -> Sequence[Odd]:
-        """Return files whose names are no text."""
-        return self._found.odd
-
-    def ignored(self) -> Sequence[str]:
-        """Return files that are no tar files, by their names."""
-        taken = set(self._files)
-        return [file.key for file in self._found.files if file not in taken]
-
 
 class _Samples:
     """Yield the samples of one archive, and what is odd in it.
@@ -164,7 +139,7 @@ class _Samples:
         self._outside: Counter[str] = Counter()
         self.count = 0
 
-    def __iter__(self) -> Iterator[Sample | Odd]:
+    def __iter__(self) -> Iterator[Sample | BadRecord | Note]:
         while (member := self._header()) is not TAR_END:
             size = member.stop - member.start
             parts = sample_name(member.name) if member.regular else None
@@ -187,9 +162,9 @@ class _Samples:
         if self._outside:
             total = sum(self._outside.values())
             shown = ", ".join(sorted(self._outside)[:5]) + (", ..." if len(self._outside) > 5 else "")
-            yield Odd(self._url, f"{total} hidden or `__x__` members belong to no sample: {shown}", note=True)
+            yield Note(self._url, f"{total} hidden or `__x__` members belong to no sample: {shown}")
 
-    def _belongs_to_none(self, member: TarMember) -> Iterator[Odd]:
+    def _belongs_to_none(self, member: TarMember) -> Iterator[BadRecord]:
         name = _shown(member.name)
         if member.regular and (
             member.name.rpartition("/")[2].startswith(".") or member.name.startswith("__")
@@ -197,9 +172,9 @@ class _Samples:
             self._outside[name] += 1
             return
         reason = "has no ending to be called by" if member.regular else "is no regular file"
-        yield Odd(f"{self._url} {name}", f"member {name!r} {reason}")
+        yield BadRecord(f"{self._url} {name}", f"member {name!r} {reason}")
 
-    def _finish(self) -> Iterator[Sample | Odd]:
+    def _finish(self) -> Iterator[Sample | BadRecord | Note]:
         key, members, trouble = self._key, self._members, self._trouble
         self._key, self._members, self._trouble = None, {}, None
         if key is None:
@@ -207,9 +182,9 @@ class _Samples:
         self.count += 1
         where = f"{self._url} {_shown(key)}"
         if trouble is not None:
-            yield Odd(where, trouble)
+            yield BadRecord(where, trouble)
         elif key in self._seen:
-            yield Odd(where, "duplicate key: the file has a sample of this name already")
+            yield BadRecord(where, "duplicate key: the file has a sample of this name already")
         else:
             yield Sample(where, {"__key__": key, **members})
         self._seen.add(key)

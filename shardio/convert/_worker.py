@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from shardio.convert._guess import SKIP, type_for
-from shardio.convert._source import Odd, Piece, Sample, Source, keep_as
-from shardio.errors import FormatError, SchemaError, ShardioError, StorageError
-from shardio.parallel import Encoded, LeftOut
+from shardio.convert._source import Piece, Sample, Source, keep_as
+from shardio.errors import BadRecord, FormatError, SchemaError, ShardioError, StorageError
+from shardio.parallel import Encoded, Note
 from shardio.writer import encoder
 
 if TYPE_CHECKING:
@@ -17,10 +17,7 @@ if TYPE_CHECKING:
     from shardio.convert._splits import Splitter
     from shardio.metadata import Feature, Schema
 
-__all__ = ["NOTE", "ConvertWorker"]
-
-# What begins so in the list of what was left out is a note: no record was lost.
-NOTE = "note: "
+__all__ = ["ConvertWorker"]
 
 
 @dataclass(frozen=True)
@@ -41,7 +38,7 @@ class ConvertWorker:
     on_error: str
     dropped: frozenset[str] | None = frozenset()
 
-    def __call__(self, piece: Piece) -> Iterator[tuple[str, Encoded | LeftOut]]:
+    def __call__(self, piece: Piece) -> Iterator[tuple[str, Encoded | BadRecord | Note]]:
         """Yield (split, payload) of every record, and what is left out.
 
         Raises:
@@ -58,7 +55,7 @@ class ConvertWorker:
                 # The source cannot go on: what is left of the piece is lost.
                 if self.on_error == "raise":
                     raise error.located(url=piece.url) from error
-                yield piece.split, LeftOut(piece.url, f"from record {done} of this part on: {error}")
+                yield piece.split, BadRecord(piece.url, f"from record {done} of this part on: {error}")
                 return
             if found is None:
                 return
@@ -82,15 +79,19 @@ class ConvertWorker:
         return check
 
     def _record(
-        self, found: Sample | Odd, piece: Piece, encode: Callable[[Any], bytes], names: set[str] | None
-    ) -> tuple[str, Encoded | LeftOut]:
-        if isinstance(found, Odd):
-            if found.note:
-                return piece.split, LeftOut(found.where, NOTE + found.reason)
+        self,
+        found: Sample | BadRecord | Note,
+        piece: Piece,
+        encode: Callable[[Any], bytes],
+        names: set[str] | None,
+    ) -> tuple[str, Encoded | BadRecord | Note]:
+        if isinstance(found, Note):
+            return piece.split, found
+        if isinstance(found, BadRecord):
             if self.on_error == "raise":
                 advice = f"{found.advice}, or {SKIP}" if found.advice else SKIP
                 raise FormatError(found.reason, url=found.where, advice=advice)
-            return piece.split, LeftOut(found.where, found.reason)
+            return piece.split, found
         split = self.splitter(found.where.removeprefix(piece.root), piece.split)
         value = found.value
         fitted = False
@@ -104,7 +105,7 @@ class ConvertWorker:
             if isinstance(error, StorageError):
                 raise
             if self.on_error != "raise":
-                return piece.split, LeftOut(found.where, str(error))
+                return piece.split, BadRecord(found.where, str(error))
             told = error if isinstance(error, ShardioError) else SchemaError(str(error))
             if not self.source.payloads:
                 # What the encoder advises is meant for somebody who writes values.

@@ -7,20 +7,18 @@ commits once.  Works on any `concurrent.futures.Executor` (processes, Dask, MPI)
 from __future__ import annotations
 
 from shardio.parallel._jobs import InlineExecutor, JobRunner, LostJob, check_workers
-from shardio.parallel._marks import Encoded, LeftOut
+from shardio.parallel._marks import Encoded, Note
 from shardio.parallel._progress import Progress, ProgressPrinter
 from shardio.parallel._ray import RayExecutor
 from shardio.parallel._session import WriteReport
-from shardio.parallel._task import FailedItem
 from shardio.parallel._write import write_dataset
 
 __all__ = [
     "Encoded",
-    "FailedItem",
     "InlineExecutor",
     "JobRunner",
-    "LeftOut",
     "LostJob",
+    "Note",
     "Progress",
     "ProgressPrinter",
     "RayExecutor",

@@ -13,13 +13,15 @@ from shardio.errors import StorageError
 from shardio.parallel._jobs import JobRunner, LostJob
 from shardio.parallel._pool import check_travels
 from shardio.parallel._progress import Progress
-from shardio.parallel._task import FailedItem, TaskResult, TaskSpec, run_task
+from shardio.parallel._task import TaskResult, TaskSpec, run_task
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from concurrent.futures import Executor
 
+    from shardio.errors import BadRecord
     from shardio.parallel._cut import Cut, Part
+    from shardio.parallel._marks import Note
 
 __all__ = ["Driver"]
 
@@ -40,7 +42,8 @@ class Driver:
 
     Attributes:
         tasks: how many there are, as far as is known.
-        failed: items left out so far.
+        skipped: what was left out so far.
+        notes: what else the tasks have to say.
     """
 
     def __init__(
@@ -54,7 +57,8 @@ class Driver:
         if executor is None and workers != 1:
             check_travels(spec.function)
         self.tasks = 0
-        self.failed: list[FailedItem] = []
+        self.skipped: list[BadRecord] = []
+        self.notes: list[Note] = []
         self._spec = spec
         self._runner: JobRunner[Part, TaskResult] = JobRunner(
             functools.partial(run_task, spec), executor=executor, workers=workers
@@ -92,7 +96,8 @@ class Driver:
         self._all_seen = True
 
     def _note(self, result: TaskResult) -> None:
-        self.failed += result.failed
+        self.skipped += result.skipped
+        self.notes += result.notes
         done, _, records, stored = self._progress
         self._progress = Progress(done + 1, 0, records + result.records, stored + result.stored_bytes)
 

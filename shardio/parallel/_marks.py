@@ -1,10 +1,10 @@
-"""What a function of `write_dataset` may yield besides values: ready payloads, and what it leaves out."""
+"""What a function of `write_dataset` may yield besides values and `BadRecord`: ready payloads, and notes."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["Encoded", "LeftOut"]
+__all__ = ["Encoded", "Note"]
 
 
 class Encoded(bytes):
@@ -14,13 +14,16 @@ class Encoded(bytes):
 
 
 @dataclass(frozen=True)
-class LeftOut:
-    """A record that the function leaves out: it is counted and listed in the report's `failed`.
+class Note:
+    """What a report is to say beside what was written and left out; no record is lost by it.
 
     Attributes:
-        shown: what was left out, for people.
-        error: why.
+        where: what it is about, for people.
+        text: one sentence.
     """
 
-    shown: str
-    error: str
+    where: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.text}"

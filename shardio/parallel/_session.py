@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from shardio.catalog import commit_session, complete_tasks, forget_session
@@ -12,7 +12,7 @@ from shardio.metadata import random_id
 from shardio.parallel._cut import cut_items
 from shardio.parallel._driver import Driver
 from shardio.parallel._progress import Progress, ProgressPrinter
-from shardio.parallel._task import FailedItem, TaskSpec
+from shardio.parallel._task import TaskSpec
 from shardio.writer import catalog_to_write, check_mode
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Executor
 
     from shardio.catalog import Catalog, Version
+    from shardio.errors import BadRecord
 
 __all__ = ["HowToRun", "WriteReport", "catalog_of", "merged_before", "write_session"]
 
@@ -33,7 +34,9 @@ class WriteReport:
         session: id of the write.
         tasks: how many there were; `reused` of them were found complete from an earlier run.
         records: of the write, by split, those of reused tasks too.
-        failed: items that the tasks of this run left out, with `on_error="skip"`.
+        skipped: what the tasks of this run left out: with `on_error="skip"` items for which `fn` raised, and
+            any `BadRecord` that `fn` yields.
+        notes: any `Note` that `fn` yields, as text.
     """
 
     version: int
@@ -42,7 +45,8 @@ class WriteReport:
     tasks: int
     reused: int
     records: dict[str, int]
-    failed: list[FailedItem]
+    skipped: list[BadRecord]
+    notes: list[str] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report for JSON."""
@@ -161,6 +165,6 @@ def _forget(catalog: Catalog, session: str, *, shards: bool) -> None:
 def _report(version: Version, session: str, driver: Driver, *, reused: int) -> WriteReport:
     merged = version.manifest.session(session)
     records = dict(merged.rows) if merged is not None else {}
-    return WriteReport(
-        version.number, version.digest, session, driver.tasks, reused, records, sorted(driver.failed)
-    )
+    skipped = sorted(driver.skipped, key=lambda each: each.item or 0)
+    notes = sorted(map(str, driver.notes))
+    return WriteReport(version.number, version.digest, session, driver.tasks, reused, records, skipped, notes)

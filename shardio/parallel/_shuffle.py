@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from shardio.errors import BadRecord
 from shardio.order import Permutation
-from shardio.parallel._marks import Encoded, LeftOut
+from shardio.parallel._marks import Encoded, Note
 from shardio.parallel._session import HowToRun, WriteReport, catalog_of, merged_before, write_session
 from shardio.parallel._task import values_of
 from shardio.reader import open as open_dataset
@@ -72,7 +73,7 @@ def write_shuffled(
             writer=writer,
             encoded=True,
         )
-    return replace(report, failed=first.failed)
+    return replace(report, skipped=first.skipped, notes=first.notes)
 
 
 def _encoder(url: str, writer: dict[str, Any]) -> Callable[[Any], bytes]:
@@ -108,9 +109,9 @@ def _runs(spool: str) -> Iterator[tuple[str, int, int]]:
 
 def _encoded(
     function: Callable[[Any], Any], encode: Callable[[Any], bytes], item: Any
-) -> Iterator[tuple[str, bytes | LeftOut]]:
+) -> Iterator[tuple[str, bytes | BadRecord | Note]]:
     for split, value in values_of(function(item)):
-        yield split, value if isinstance(value, Encoded | LeftOut) else encode(value)
+        yield split, value if isinstance(value, Encoded | BadRecord | Note) else encode(value)
 
 
 class _Shuffled:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from shardio.errors import SchemaError, ShardioError
-from shardio.parallel._marks import Encoded, LeftOut
+from shardio.errors import BadRecord, SchemaError, ShardioError
+from shardio.parallel._marks import Encoded, Note
 from shardio.writer import DatasetWriter
 
 if TYPE_CHECKING:
@@ -20,24 +20,10 @@ if TYPE_CHECKING:
 
     from shardio.parallel._cut import Part
 
-__all__ = ["FailedItem", "TaskResult", "TaskSpec", "run_task", "values_of"]
+__all__ = ["TaskResult", "TaskSpec", "run_task", "values_of"]
 
-_MOST_FAILURES = 1000
+_MOST_SKIPPED = 1000
 _MOST_SHOWN = 200
-
-
-class FailedItem(NamedTuple):
-    """An item that was left out.
-
-    Attributes:
-        item: its number among all items.
-        shown: its repr, cut.
-        error: what the function, or the schema, said.
-    """
-
-    item: int
-    shown: str
-    error: str
 
 
 @dataclass(frozen=True)
@@ -61,11 +47,12 @@ class TaskSpec:
 
 
 class TaskResult(NamedTuple):
-    """What a task did: records written, bytes stored, items left out."""
+    """What a task did: records written, bytes stored, what was left out, and notes."""
 
     records: int
     stored_bytes: int
-    failed: list[FailedItem]
+    skipped: list[BadRecord]
+    notes: list[Note]
 
 
 def run_task(spec: TaskSpec, part: Part) -> TaskResult:
@@ -75,56 +62,62 @@ def run_task(spec: TaskSpec, part: Part) -> TaskResult:
         ShardioError: the store or the schema refused, naming the item where one is to blame.
         Exception: whatever the function raised, with a note that names the item.
     """
-    failed: list[FailedItem] = []
+    skipped: list[BadRecord] = []
+    notes: list[Note] = []
     try:
         with DatasetWriter(
             spec.url, session=spec.session, task=part.task, commit=False, **spec.writer
         ) as out:
             for number, item in enumerate(part.items, part.first):
                 try:
-                    failed += _write_item(spec, out, item, number)
+                    for mark in _write_item(spec, out, item):
+                        if isinstance(mark, Note):
+                            notes.append(mark)
+                        else:
+                            skipped.append(replace(mark, item=number))
                 except Exception as error:
-                    error.add_note(f"shardio: at item {number}, {_show(item)}")
+                    where = f"item {number}, {_show(item)}"
+                    error.add_note(f"shardio: at {where}")
                     if spec.on_error == "raise" or not _is_data(error):
                         raise
-                    failed.append(FailedItem(number, _show(item), f"{type(error).__name__}: {error}"))
-                _check_failures(failed, part)
+                    skipped.append(BadRecord(where, f"{type(error).__name__}: {error}", item=number))
+                _check_skipped(skipped, part)
     except Exception as error:
         portable = _portable(error)
         if portable is error:
             raise
         raise portable from None
-    return TaskResult(sum(out.written.values()), out.stored_bytes, failed)
+    return TaskResult(sum(out.written.values()), out.stored_bytes, skipped, notes)
 
 
-def _check_failures(failed: list[FailedItem], part: Part) -> None:
-    if len(failed) > _MOST_FAILURES:
-        last = failed[-1]
+def _check_skipped(skipped: list[BadRecord], part: Part) -> None:
+    if len(skipped) > _MOST_SKIPPED:
+        last = skipped[-1]
         message = (
-            f"more than {_MOST_FAILURES} records of task {part.task} were left out; the last one, at item "
-            f"{last.item} ({last.shown}): {last.error}"
+            f"more than {_MOST_SKIPPED} records of task {part.task} were left out; the last one, of item "
+            f"{last.item} ({last.where}): {last.reason}"
         )
         raise ValueError(message)
 
 
-def _write_item(spec: TaskSpec, out: DatasetWriter, item: Any, number: int) -> list[FailedItem]:
-    """Write what the function yields for an item; return what it left out itself."""
+def _write_item(spec: TaskSpec, out: DatasetWriter, item: Any) -> list[BadRecord | Note]:
+    """Write what the function yields for an item; return what it left out itself, and its notes."""
     values = values_of(spec.function(item))
-    left_out: list[FailedItem] = []
+    marks: list[BadRecord | Note] = []
     if spec.on_error == "raise":
         for split, value in values:
-            if isinstance(value, LeftOut):
-                left_out.append(FailedItem(number, value.shown, value.error))
+            if isinstance(value, BadRecord | Note):
+                marks.append(value)
             elif spec.encoded or isinstance(value, Encoded):
                 out.write_encoded(value, split)
             else:
                 out.write(value, split)
-        return left_out
+        return marks
     # All or nothing of an item: a function that fails half-way must not leave its first records.
     payloads = []
     for split, value in values:
-        if isinstance(value, LeftOut):
-            left_out.append(FailedItem(number, value.shown, value.error))
+        if isinstance(value, BadRecord | Note):
+            marks.append(value)
         else:
             ready = spec.encoded or isinstance(value, Encoded)
             payloads.append((split, value if ready else out.encode(value)))
@@ -136,7 +129,7 @@ def _write_item(spec: TaskSpec, out: DatasetWriter, item: Any, number: int) -> l
             if not taken:
                 raise
             raise _TakenError(str(error)) from error
-    return left_out
+    return marks
 
 
 class _TakenError(ValueError):

@@ -5,7 +5,7 @@ Adoption and conversion both begin here, so that both find the same files.
 
 from __future__ import annotations
 
-from shardio.sources._find import FoundFile, Listing, explain_listing, find_files
+from shardio.sources._find import FoundFile, Listing, explain_listing, find_files, is_clutter
 from shardio.sources._urls import Place, common_folder, expand_braces
 
 __all__ = [
@@ -16,4 +16,5 @@ __all__ = [
     "expand_braces",
     "explain_listing",
     "find_files",
+    "is_clutter",
 ]

@@ -21,11 +21,13 @@ if TYPE_CHECKING:
 
     from shardio.storage import ObjectInfo, Store
 
-__all__ = ["FoundFile", "Listing", "find_files"]
+__all__ = ["FoundFile", "Listing", "find_files", "is_clutter"]
 
 _MOST_HEADS = 8
 _LIST_BYTES = 256 << 20
 _OWN = "_shardio"
+# What systems and other tools leave beside data.
+_CLUTTER = frozenset({"Thumbs.db", "desktop.ini", "_SUCCESS", "_metadata", "_common_metadata"})
 
 
 class FoundFile(NamedTuple):
@@ -58,6 +60,17 @@ class FoundFile(NamedTuple):
     def is_shardio(self) -> bool:
         """Whether it belongs to shardio's own bookkeeping: an index, or what is below `_shardio/`."""
         return self.key.endswith(".shardidx") or _OWN in self.key.split("/")
+
+    @property
+    def is_clutter(self) -> bool:
+        """Whether its name below the root is hidden, or one that systems leave beside data."""
+        return is_clutter(self.key)
+
+
+def is_clutter(key: str) -> bool:
+    """Tell whether a key is hidden (`.x`, or below `.x/`) or clutter, as `__MACOSX/` and `_SUCCESS`."""
+    parts = key.split("/")
+    return any(part.startswith(".") or part == "__MACOSX" for part in parts) or parts[-1] in _CLUTTER
 
 
 @dataclass

@@ -72,7 +72,7 @@ def test_other_files_are_named(convert, tmp_path) -> None:
     (source / "notes.txt").write_text("by hand")
     (source / ".DS_Store").write_bytes(b"\0")
     convert(source)
-    assert convert.report.ignored == ["notes.txt"]
+    assert convert.report.ignored == [".DS_Store", "notes.txt"]
 
 
 def test_unknown_classes(convert, tmp_path) -> None:
@@ -359,7 +359,7 @@ def test_examples_that_differ_behind_the_first_thousand(convert, tmp_path) -> No
 
 
 def test_callers_mistakes(convert, tmp_path) -> None:
-    convert.refused(tmp_path / "nothing", NotFoundError, "nothing to convert")
+    convert.refused(tmp_path / "nothing", NotFoundError, "no such file or folder")
     convert.refused(str(tmp_path / "*.tar"), NotFoundError, "no file matches")
     (tmp_path / "a.jsonl").write_text('{"a": 1}\n')
     convert.refused(tmp_path / "a.jsonl", ValueError, "must be one of images", kind="jpeg")

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from shardio.convert import _guess, _jsonl
 from shardio.convert._files import split_of
-from shardio.convert._source import Odd, Sample, SourceOptions
+from shardio.convert._source import Sample, SourceOptions
 from shardio.convert._wire import read_fields
-from shardio.errors import SchemaError
+from shardio.errors import BadRecord, SchemaError
 from shardio.storage import connect
 
 
@@ -98,6 +98,6 @@ def test_the_wire_reader_says_no_in_one_way(data: bytes) -> None:
 def test_lines_as_they_come() -> None:
     found = _jsonl._parsed(json.dumps([1, 2]).encode(), "here")
     assert found == Sample("here", {"value": [1, 2]})
-    assert isinstance(_jsonl._parsed(b"nope", "here"), Odd)
+    assert isinstance(_jsonl._parsed(b"nope", "here"), BadRecord)
     bad = _jsonl._parsed(b'{"a": {"$base64": "%%"}}', "here")
     assert bad == Sample("here", {"a": {"$base64": "%%"}})

@@ -63,7 +63,7 @@ def test_lookups_are_bounded_in_bytes(tmp_path, threads, monkeypatch) -> None:
 def test_items_that_fail_are_left_out_of_the_shuffle(tmp_path, threads) -> None:
     url = tmp_path / "ds"
     report = WRITE(url, range(100), jobs.misfit_at_77, shuffle=1, on_error="skip", executor=threads)
-    assert [failed.item for failed in report.failed] == [77]
+    assert [bad.item for bad in report.skipped] == [77]
     assert sorted(numbers(url)) == [n for n in range(100) if n != 77]
 
 

@@ -46,7 +46,7 @@ def test_a_process_pool_is_the_default(url) -> None:
     assert numbers(url, "train") == list(range(500))
     assert numbers(url, "test") == list(range(0, 500, 10))
     assert report.records == {"train": 500, "test": 50}
-    assert (report.version, report.tasks, report.reused, report.failed) == (1, 32, 0, [])
+    assert (report.version, report.tasks, report.reused, report.skipped) == (1, 32, 0, [])
     assert shardio.open(url, "train").digest == report.digest
     assert not any("receipt" in name or report.session in name for name in objects(url + "/_shardio"))
 
@@ -156,22 +156,22 @@ def test_a_value_that_does_not_fit_is_named_with_its_item(url) -> None:
 def test_skip_leaves_the_item_out_and_lists_it(url, threads, function) -> None:
     report = WRITE(url, range(100), function, on_error="skip", executor=threads)
     assert numbers(url) == [n for n in range(100) if n != 77]
-    (failed,) = report.failed
-    assert (failed.item, failed.shown) == (77, "77")
-    assert failed.error.startswith("RuntimeError: boom" if function is jobs.boom_at_77 else "SchemaError: ")
+    (bad,) = report.skipped
+    assert (bad.item, bad.where) == (77, "item 77, 77")
+    assert bad.reason.startswith("RuntimeError: boom" if function is jobs.boom_at_77 else "SchemaError: ")
 
 
 def test_an_item_is_taken_whole_or_not_at_all(url, threads) -> None:
     report = WRITE(url, range(20), jobs.boom_half_way, on_error="skip", executor=threads)
     assert numbers(url) == [n for n in range(20) if n % 10 != 7 for _ in range(2)]
-    assert [failed.item for failed in report.failed] == [7, 17]
+    assert [bad.item for bad in report.skipped] == [7, 17]
 
 
 def test_more_failures_than_a_task_may_have_end_the_write(url, threads) -> None:
     def fail(item):
         raise ValueError(f"no {item}")
 
-    with pytest.raises(ValueError, match=r"more than 1000 .*at item 1000 .*no 1000"):
+    with pytest.raises(ValueError, match=r"more than 1000 .*of item 1000 .*no 1000"):
         WRITE(url, range(2000), fail, on_error="skip", executor=threads, tasks=1)
 
 
