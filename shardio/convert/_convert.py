@@ -161,6 +161,8 @@ def convert_dataset(  # noqa: PLR0913 - the options are the public contract
     if on_error not in ("raise", "skip"):
         message = f'on_error={on_error!r} must be "raise" or "skip"'
         raise ValueError(message)
+    if classes is not None and not len(classes):
+        raise ValueError("classes=[] names no class; leave it out for those found")
     options = SourceOptions(
         storage_options=source_options, process=process, root=None if root is None else str(root),
         check_images=check_images, classes=None if classes is None else tuple(classes),

@@ -53,7 +53,7 @@ class WriteReport:
         return {
             **vars(self),
             "records": dict(self.records),
-            "failed": [each._asdict() for each in self.failed],
+            "skipped": [each.to_dict() for each in self.skipped],
         }
 
 

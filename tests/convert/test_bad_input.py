@@ -359,8 +359,9 @@ def test_examples_that_differ_behind_the_first_thousand(convert, tmp_path) -> No
 
 
 def test_callers_mistakes(convert, tmp_path) -> None:
+    convert.refused(tmp_path, ValueError, "names no class", classes=[])
     convert.refused(tmp_path / "nothing", NotFoundError, "no such file or folder")
-    convert.refused(str(tmp_path / "*.tar"), NotFoundError, "no file matches")
+    convert.refused(str(tmp_path / "*.tar"), NotFoundError, "matches nothing")
     (tmp_path / "a.jsonl").write_text('{"a": 1}\n')
     convert.refused(tmp_path / "a.jsonl", ValueError, "must be one of images", kind="jpeg")
     convert.refused(tmp_path / "a.jsonl", ValueError, "on_error", on_error="ignore")

@@ -102,7 +102,7 @@ def test_conversion_and_adoption_take_the_same_records(tree, tmp_path, patterns)
         assert set(convert_report.ignored) == CLUTTER
     # A single text stands for the same as a list of one.
     if len(sources) == 1:
-        again, _ = converted(sources[0], tmp_path / "again")  # type: ignore[arg-type]
+        again, _ = converted(sources[0], tmp_path / "again")
         assert again == mine
 
 

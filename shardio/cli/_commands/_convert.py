@@ -112,7 +112,7 @@ def _run(arguments: SimpleNamespace, screen: Screen) -> int:
             shuffle=arguments.shuffle,
             workers=arguments.workers,
             root=arguments.root,
-            classes=arguments.classes,
+            classes=arguments.classes or None,
             metadata={name: _value(text) for name, text in _once("--metadata", arguments.metadata).items()},
             check_images=not arguments.no_image_check,
             encoding=arguments.encoding,
