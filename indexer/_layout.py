@@ -70,8 +70,8 @@ class Search:
 def find_shards(urls: Iterable[str], *, storage_options: Mapping[str, Any] | None = None) -> Search:
     """Find the shards that names, folders, patterns, braces and `@lists` stand for.
 
-    A file that is named is a shard. A pattern takes what it matches but for indexes, hidden files and clutter;
-    a folder takes the files whose names say that they are shards, or may be.
+    A file that is named is a shard. A pattern takes what it matches but for indexes, hidden files and
+    clutter; a folder takes the files whose names say that they are shards, or may be.
 
     Raises:
         NotFoundError: a list of names does not exist.
