@@ -62,7 +62,7 @@ def test_patterns(tree, pattern, keys) -> None:
     search = find_shards([f"{tree}/{pattern}"])
     root = Place.parse(str(tree))
     assert sorted(str(place.below(root)) for place in search.shards) == keys
-    assert search.missing == []
+    assert search.unmatched == []
 
 
 @pytest.mark.parametrize("pattern", ["nothing-*", "absent.tfrecord", "empty"])
