@@ -119,8 +119,10 @@ def _is_taken(search: Search, listing: Listing, file: FoundFile) -> bool:
 
 def _bad_name(url: str) -> UnsafeNameError:
     return UnsafeNameError(
-        "a name that is not text, or holds a control character or a backslash, cannot stand in a dataset",
+        "a file of this name cannot stand in a dataset",
         url=url,
+        expected="UTF-8 text without empty, . and .. components, control characters but the tab, and "
+        "backslashes",
         advice="rename the file",
     )
 

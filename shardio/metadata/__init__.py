@@ -50,6 +50,7 @@ from shardio.metadata._names import (
     random_id,
     random_session,
     receipt_key,
+    unsafe_part,
     usual_index_key,
 )
 from shardio.metadata._receipt import Receipt, SplitReceipt, parse_receipt, seal_receipt, session_digest
@@ -122,6 +123,7 @@ __all__ = [
     "seal_manifest",
     "seal_receipt",
     "session_digest",
+    "unsafe_part",
     "unseal",
     "usual_index_key",
 ]

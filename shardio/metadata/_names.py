@@ -30,6 +30,7 @@ __all__ = [
     "manifest_version",
     "parse_data_key",
     "receipt_key",
+    "unsafe_part",
     "usual_index_key",
 ]
 
@@ -52,7 +53,9 @@ _DATA = re.compile(
     r"\.tfrecord(?:\.zst|\.gz)?(?:(?:\.[0-9a-f]{16})?\.shardidx)?\Z"
 )
 _ROWS = re.compile(r"data/[A-Za-z0-9_][A-Za-z0-9._=-]{0,249}\.rows\Z")
-_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f\\]")
+# What no key may hold, whoever chose it.
+_NO_COMPONENT = re.compile(r"(?:\A|/)(\.{0,2})(?:/|\Z)")
+_NO_CHARACTER = re.compile(r"[\x00-\x08\x0a-\x1f\x7f\\\ud800-\udfff]")
 # Where drives have letters, joining such a name to a root leaves the root. No path begins with "C::".
 _DRIVE = re.compile(r".:(?!:)", re.DOTALL)
 _MAX_COMPONENTS = 8
@@ -80,6 +83,22 @@ def check_key(key: str) -> str:
     return key
 
 
+def unsafe_part(key: str) -> str | None:
+    """Return what keeps a text from being a key under any root, in words; None where nothing does.
+
+    The one rule for all keys: a relative path of UTF-8 text without empty, `.` and `..` components, control
+    characters but the tab, and backslashes. Formats and stores refuse more.
+    """
+    component = _NO_COMPONENT.search(key)
+    if component is not None:
+        return f"the component {component[1]!r}"
+    character = _NO_CHARACTER.search(key)
+    if character is None:
+        return None
+    surrogate = character[0] >= "\ud800"
+    return "what UTF-8 cannot express" if surrogate else "a backslash or a control character but the tab"
+
+
 def check_foreign_key(key: str, *, what: str = "the key of an adopted shard") -> str:
     """Return a key that others chose (a UTF-8 path under a root), or raise `UnsafeNameError`.
 
@@ -87,8 +106,7 @@ def check_foreign_key(key: str, *, what: str = "the key of an adopted shard") ->
         key: the key.
         what: it is, for the message.
     """
-    parts = key.split("/")
-    if any(part in ("", ".", "..") for part in parts) or _CONTROL.search(key) or _DRIVE.match(key):
+    if unsafe_part(key) is not None or _DRIVE.match(key):
         raise UnsafeNameError(
             f"{what} could leave its root",
             found=_shown(key),

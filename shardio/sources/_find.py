@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shardio.errors import NotFoundError, ShardioError, StorageError, UnsafeNameError
+from shardio.metadata import unsafe_part
 from shardio.sources._urls import Place, expand_braces, glob_expression, has_pattern, literal_prefix
 from shardio.storage import connect, url_text
 
@@ -82,7 +83,7 @@ class Listing:
         kind: "file", "folder" or "pattern".
         root: the folder in which the search began.
         files: by rising key; of a name, one or none.
-        bad_names: URLs, with escapes, of files whose names are not text or hold control characters.
+        bad_names: URLs, with escapes, of files that no key can name, see `shardio.metadata.unsafe_part`.
         error: why there is nothing, or None.
         matches: tells of a key below `root` whether this listing is of it.
     """
@@ -239,15 +240,10 @@ def _matching(url: str, place: Place, magic: int, storage_options: Mapping[str, 
 
 
 def _add(listing: Listing, store: Store, info: ObjectInfo) -> None:
-    if _is_text(info.key):
+    if unsafe_part(info.key) is None:
         listing.files.append(FoundFile(store.url, info.key, info.size, info.stamp or "unknown"))
     else:
         listing.bad_names.append(_shown(store, info.key))
-
-
-def _is_text(key: str) -> bool:
-    odd = (c for c in key if "\ud800" <= c <= "\udfff" or (c < " " and c != "\t") or c in "\x7f\\")
-    return next(odd, None) is None
 
 
 def _shown(store: Store, key: str) -> str:

@@ -7,12 +7,10 @@ from __future__ import annotations
 
 import os
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from shardio.errors import UnsafeNameError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
+from shardio.metadata import unsafe_part
 
 __all__ = ["TEMPORARY", "Root", "check_key", "check_prefix", "is_temporary", "split_url", "url_text"]
 
@@ -42,7 +40,12 @@ def check_key(key: str) -> None:
         UnsafeNameError: a component is empty, `.`, `..` or the name of a temporary, or the key holds a
             backslash, a control character but the tab, or what UTF-8 cannot express.
     """
-    _check(key, key.split("/"))
+    unsafe = unsafe_part(key)
+    if unsafe is None and TEMPORARY in key:
+        unsafe = next((f"the component {p!r}" for p in key.split("/") if p.startswith(TEMPORARY)), None)
+    if unsafe is not None:
+        what = f"a key may not hold {unsafe}"
+        raise UnsafeNameError(what, found=repr(key))
 
 
 def check_prefix(prefix: str) -> None:
@@ -51,21 +54,11 @@ def check_prefix(prefix: str) -> None:
     Raises:
         UnsafeNameError: as in `check_key`.
     """
-    *folders, last = prefix.split("/")
-    _check(prefix, [*folders, last] if last not in {"", ".", ".."} else folders)
-
-
-def _check(key: str, parts: Iterable[str]) -> None:
-    bad = next((part for part in parts if part in {"", ".", ".."} or part.startswith(TEMPORARY)), None)
-    if bad is not None:
-        what = f"a key may not have the component {bad!r}"
-    elif "\\" in key or any((c < " " and c != "\t") or c == "\x7f" for c in key):
-        what = "a key may not hold a backslash or a control character but the tab"
-    elif any("\ud800" <= c <= "\udfff" for c in key):
-        what = "a key must be text that UTF-8 can express"
-    else:
-        return
-    raise UnsafeNameError(what, found=repr(key))
+    folder, slash, last = prefix.rpartition("/")
+    if last not in {"", ".", ".."}:
+        check_key(prefix)
+    elif slash:
+        check_key(folder)
 
 
 def is_temporary(key: str) -> bool:

@@ -8,7 +8,7 @@ import posixpath
 import re
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from shardio.errors import UnsafeNameError
@@ -32,8 +32,10 @@ from shardio.metadata import (
     random_id,
     random_session,
     receipt_key,
+    unsafe_part,
     usual_index_key,
 )
+from shardio.storage import connect
 from shardio.v1 import manifest_pb2 as pb
 from tests.metadata.crafted import list_message, manifest_message, sealed
 
@@ -63,6 +65,26 @@ def test_own_keys(key):
 def test_own_keys_that_are_right():
     for key in ("a", "_shardio/latest", "a" * 255, "a/b/c/d/e/f/g/h", "data/x=1-y.z", "A.b"):
         assert check_key(key) == key
+
+
+@given(st.text(st.sampled_from("/.a:~ \t\n\0\x7f\\é\ud800\udfff"), max_size=8))
+@example("\n")
+@example("a/..\n")
+def test_one_rule_for_all_keys(key):
+    """What lists and stores of objects refuse, and what a search leaves out, is one rule."""
+    right = (
+        not {"", ".", ".."} & {*key.split("/")}
+        and not any(c == "\x7f" or c == "\\" or (c < " " and c != "\t") for c in key)
+        and key.encode("utf-8", "replace").decode() == key
+    )
+    assert (unsafe_part(key) is None) == right
+    store = connect("memory://")
+    for check in (check_foreign_key, store.head, lambda key: list(store.list(key + "/"))):
+        if right and not re.match(".:(?!:)", key, re.DOTALL):
+            check(key)
+        elif not right:
+            with pytest.raises(UnsafeNameError):
+                check(key)
 
 
 @pytest.mark.parametrize("key", HOSTILE)
