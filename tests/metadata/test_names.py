@@ -74,7 +74,7 @@ def test_one_rule_for_all_keys(key):
     """What lists and stores of objects refuse, and what a search leaves out, is one rule."""
     right = (
         not {"", ".", ".."} & {*key.split("/")}
-        and not any(c == "\x7f" or c == "\\" or (c < " " and c != "\t") for c in key)
+        and not any(c in "\x7f\\" or (c < " " and c != "\t") for c in key)
         and key.encode("utf-8", "replace").decode() == key
     )
     assert (unsafe_part(key) is None) == right
