@@ -9,7 +9,12 @@ from __future__ import annotations
 from shardio.storage._cache import BlockCache, CacheOptions, CacheUsage
 from shardio.storage._connect import connect, connect_folder
 from shardio.storage._create import make_folders
-from shardio.storage._face import (
+from shardio.storage._keys import TEMPORARY, url_text
+from shardio.storage._local import LocalStore, advise_need, descriptor_limit, descriptor_users
+from shardio.storage._memory import MemoryStore
+from shardio.storage._remote import RemoteStore, Upload, unlisted, upload_of
+from shardio.storage._requests import on_io_thread
+from shardio.storage._store import (
     CannotListError,
     ChangedObjectError,
     DataFile,
@@ -21,12 +26,6 @@ from shardio.storage._face import (
     Store,
     UnknownOutcomeError,
 )
-from shardio.storage._keys import TEMPORARY, url_text
-from shardio.storage._local import LocalStore
-from shardio.storage._loop import on_io_thread
-from shardio.storage._mapping import advise_need, descriptor_limit, descriptor_users
-from shardio.storage._memory import MemoryStore
-from shardio.storage._remote import RemoteStore, Upload, unlisted, upload_of
 from shardio.storage._tuning import Tuning
 from shardio.storage._uploads import Uploads
 

@@ -6,8 +6,8 @@ import pathlib
 from typing import TYPE_CHECKING, Any
 
 from shardio.storage._client import TOKEN, Reply, claim
-from shardio.storage._face import ObjectInfo
-from shardio.storage._verdict import StatusError, Verdict, diagnose
+from shardio.storage._errors import StatusError, Verdict, diagnose
+from shardio.storage._store import ObjectInfo
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping

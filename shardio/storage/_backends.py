@@ -1,24 +1,94 @@
-"""Which client serves which URL, and what each kind of store can do; values that pickle, nothing opened."""
+"""Which client serves which URL, what each kind of store can do, and the clients that stores share.
+
+Backends are values that pickle, and open nothing.  Building a client takes a tenth of a second and opens
+connections, so stores of the same kind of service, with the same options in the same environment, use one,
+whatever buckets they read.  A few that are not in use are kept for the next dataset; a forked child begins
+with none.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
 import importlib.util
+import os
 import re
+import threading
 from typing import TYPE_CHECKING, Any
 
-from shardio.storage._clients import SharedClients
-from shardio.storage._loop import current_loop
-
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    import asyncio
+    from collections.abc import Callable, Mapping
 
     from shardio.storage._client import Client
     from shardio.storage._keys import Root
     from shardio.storage._tuning import Tuning
 
-__all__ = ["Backend", "backend_of"]
+__all__ = ["Backend", "SharedClients", "backend_of", "fingerprint"]
+
+_MOST = 8
+# What the libraries below look for; changed variables mean another client.
+_VARIABLES = ("AWS_", "BOTO", "AZURE_", "GOOGLE_", "GCLOUD", "GCSFS_", "CLOUDSDK_", "STORAGE_", "FSSPEC_")
+
+
+class SharedClients:
+    """The clients of this process by what they were built from."""
+
+    def __init__(self) -> None:
+        # With the options, because some are told apart by their identity, which must not be reused.
+        self._built: dict[tuple[Any, ...], tuple[Client, object]] = {}
+        self._pid = os.getpid()
+        self._lock = threading.Lock()
+
+    def get(
+        self,
+        kind: str,
+        options: Mapping[str, Any],
+        build: Callable[[], Client],
+        *,
+        loop: asyncio.AbstractEventLoop,
+        instead_of: Client | None = None,
+    ) -> Client:
+        """Return a client; built where there is none, or only the one that is no good any more.
+
+        Args:
+            kind: of the service.
+            options: in fsspec's terms.
+            build: makes a client of these.
+            loop: that it will run on.
+            instead_of: the client whose credentials expired, or None.
+        """
+        if self._pid != os.getpid():
+            # A thread that does not exist here may hold the lock; the clients are kept alive elsewhere.
+            self._built, self._pid, self._lock = {}, os.getpid(), threading.Lock()
+        key = (kind, fingerprint(options), id(loop))
+        with self._lock:
+            client, _ = self._built.pop(key, (None, None))
+            if client is None or client is instead_of:
+                client = build()
+            # The last one used stands last.
+            self._built[key] = client, (options, loop)
+            while len(self._built) > _MOST:
+                del self._built[next(iter(self._built))]
+            return client
+
+
+def fingerprint(options: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return what tells apart clients of these options, in this environment, for as long as they are kept."""
+    around = tuple(sorted(item for item in os.environ.items() if item[0].startswith(_VARIABLES)))
+    return _frozen(options), around
+
+
+def _frozen(value: Any) -> Any:
+    """Return what tells one value from another: content where it is plain, identity where it is not."""
+    if isinstance(value, dict):
+        return tuple(sorted((str(name), _frozen(inner)) for name, inner in value.items()))
+    if isinstance(value, list | tuple):
+        return tuple(_frozen(inner) for inner in value)
+    if value is None or isinstance(value, str | int | float | bool):
+        return type(value).__name__, value
+    return "object", id(value)
+
 
 _KINDS = {
     "s3": "s3",
@@ -85,18 +155,21 @@ class Backend:
             return f"{head.rstrip('/')}/{key}::{first}{'::' + rest if rest else ''}"
         return f"{self.url}/{key}"
 
-    def connect(self, tuning: Tuning, instead_of: Client | None = None) -> Client:
+    def connect(
+        self, tuning: Tuning, *, loop: asyncio.AbstractEventLoop, instead_of: Client | None = None
+    ) -> Client:
         """Return this process's client, shared with other stores where it is not bound to the root.
 
         Args:
             tuning: its limits.
+            loop: that it will run on.
             instead_of: a client whose credentials have expired.
         """
         if self.kind not in {"s3", "gcs", "azure"}:
             return self._build(tuning)
         build = functools.partial(self._build, tuning)
         kind = f"{self.kind} {tuning}"
-        return _clients.get(kind, self.options, build, loop=current_loop(), instead_of=instead_of)
+        return _clients.get(kind, self.options, build, loop=loop, instead_of=instead_of)
 
     def _build(self, tuning: Tuning) -> Client:
         if self.kind == "s3":

@@ -9,13 +9,13 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from shardio.storage._verdict import BadReplyError, StatusError
+from shardio.storage._errors import BadReplyError, StatusError
 
 if TYPE_CHECKING:
     import pathlib
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 
-    from shardio.storage._face import Buffer, ObjectInfo
+    from shardio.storage._store import Buffer, ObjectInfo
 
     FetchMany = Callable[[str, list[int], list[int]], Awaitable[list[memoryview]]]
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Mapping
 
-    from shardio.storage._face import Store
+    from shardio.storage._store import Store
     from shardio.storage._tuning import Tuning
 
 __all__ = ["connect", "connect_folder"]

@@ -20,14 +20,14 @@ import shutil
 from typing import TYPE_CHECKING
 
 from shardio.errors import StorageError
-from shardio.storage._face import NotDurableError, UnknownOutcomeError
 from shardio.storage._keys import TEMPORARY
+from shardio.storage._store import NotDurableError, UnknownOutcomeError
 
 if TYPE_CHECKING:
     import pathlib
     from collections.abc import Callable, Iterator
 
-    from shardio.storage._face import Buffer
+    from shardio.storage._store import Buffer
 
 __all__ = ["create", "make_folders", "replace"]
 

@@ -3,49 +3,38 @@
 A reply counts when it holds exactly the bytes asked for, of the object that was opened: its length, the range
 it claims, the size and the stamp it reports must all agree.  Everything else is asked for again, and becomes
 an error in the end.
+
+Where the caller has checksums of its own, the engine may send several requests in one call: a fraction of
+the CPU time, and no claims in the replies but their lengths.  Whatever fails there is asked for again by one
+request at a time, which are retried, checked and explained; and for a while there are no batches, so that an
+outage does not get every request twice.
 """
 
 from __future__ import annotations
 
 import asyncio
+import functools
 import itertools
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from shardio.ranges import Coalesced, coalesce, scatter
-from shardio.storage._batches import fetch_batches
-from shardio.storage._verdict import BadReplyError
+from shardio.storage._errors import BadReplyError, ChangedError, PastEndError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Callable, Coroutine, Sequence
 
-    from shardio.storage._batches import Batch
-    from shardio.storage._client import Reply
-    from shardio.storage._face import Buffer, Offsets
-    from shardio.storage._process import Process
+    from shardio.storage._client import Client, FetchMany, Reply
+    from shardio.storage._requests import Requests
+    from shardio.storage._store import Buffer, Offsets
     from shardio.storage._tuning import Tuning
 
-__all__ = ["ChangedError", "Identity", "PastEndError", "fetch_many"]
+__all__ = ["Identity", "RangeReader"]
 
+T = TypeVar("T")
 
-class ChangedError(BadReplyError):
-    """The reply is of another version of the object than the one that was opened."""
-
-    def __init__(self, expected: str, found: str) -> None:
-        super().__init__(f"the object has changed: expected {expected}, found {found}")
-        self.expected = expected
-        self.found = found
-
-
-class PastEndError(Exception):
-    """The object ends before the range does: an answer, not an accident."""
-
-    def __init__(self, start: int, stop: int, total: int) -> None:
-        super().__init__(f"bytes [{start}, {stop}) of an object of {total}")
-        self.start = start
-        self.stop = stop
-        self.total = total
+_TOGETHER = 8  # requests of one call, which obstore sends side by side; more win little
 
 
 class Identity:
@@ -83,91 +72,141 @@ class Identity:
             raise PastEndError(start, stop, self.size)
 
 
-class _Piece(NamedTuple):
-    """Part of a merged range that one request fetches."""
-
-    start: int
-    stop: int
-
-
-async def fetch_many(
-    fetch: Callable[[int, int], Awaitable[Reply]],
-    identity: Identity,
-    state: Process,
-    tuning: Tuning,
-    ranges: tuple[Offsets, Offsets],
-    *,
-    batch: Batch | None = None,
-) -> list[memoryview]:
-    """Fetch many ranges of one object and return their bytes in the order asked.
+class RangeReader:
+    """Reads ranges of one object, held to what is known of it.
 
     Args:
-        fetch: sends one request for `[start, stop)`.
-        identity: what is known of the object; replies are held to it.
-        state: limits and retries of this process.
+        requests: of this process.
         tuning: gap, sizes.
-        ranges: columns of starts and stops.
-        batch: sends several requests in one call, where the engine can and the caller has checksums.
-
-    Raises:
-        GaveUpError: a request failed for good.
-        PastEndError: the object ends before a range does.
+        path: the client's name for the object.
+        identity: what is known of the object; replies are held to it.
+        engine: read with the data engine, where there is one; otherwise with fsspec's client.
+        checksummed: the caller has checksums, so several requests may go to the engine in one call.
     """
-    starts, stops = ranges
-    merged = coalesce(starts, stops, gap=tuning.gap, max_bytes=tuning.max_request_bytes)
-    if merged.stops.size:
-        last = int(np.argmax(merged.stops))
-        identity.refuse_past_end(int(merged.stops[last]), int(merged.starts[last]))
-    pieces = _cut(merged, tuning.max_request_bytes)
 
-    async def one(piece: _Piece) -> Reply:
-        async def request() -> Reply:
-            reply = await fetch(piece.start, piece.stop)
-            return identity.check(reply, piece.start, piece.stop)
+    def __init__(
+        self,
+        requests: Requests,
+        tuning: Tuning,
+        path: str,
+        identity: Identity,
+        *,
+        engine: bool = False,
+        checksummed: bool = False,
+    ) -> None:
+        self._requests = requests
+        self._tuning = tuning
+        self._path = path
+        self._identity = identity
+        self._engine = engine
+        self._checksummed = checksummed
 
-        size = piece.stop - piece.start
-        async with state.places(size):
-            return await state.retrier.run(
-                lambda: state.hedge.run(request, size), size=size, renew=state.renew
-            )
+    async def read(self, starts: Offsets, stops: Offsets) -> list[memoryview]:
+        """Return the bytes of many ranges, in the order asked.
 
-    flat = [piece for group in pieces for piece in group]
-    found: Sequence[Buffer] | None = None
-    if batch is not None and flat and state.batching.allowed():
-        found = await fetch_batches(batch, flat, state, tuning)
-    if found is None:
-        found = [reply.data for reply in await _all(one, flat, tuning.concurrency)]
-    replies = iter(found)
-    buffers = [_join([next(replies) for _ in group]) for group in pieces]
-    return scatter(buffers, merged, starts, stops)
+        Raises:
+            GaveUpError: a request failed for good.
+            PastEndError: the object ends before a range does.
+        """
+        merged = coalesce(starts, stops, gap=self._tuning.gap, max_bytes=self._tuning.max_request_bytes)
+        if merged.stops.size:
+            last = int(np.argmax(merged.stops))
+            self._identity.refuse_past_end(int(merged.stops[last]), int(merged.starts[last]))
+        groups = _cut(merged, self._tuning.max_request_bytes)
+        pieces = [piece for group in groups for piece in group]
+        found: Sequence[Buffer] | None = None
+        reader = self._requests.engine.reader_of(self._path) if self._engine and self._checksummed else None
+        if reader is not None and reader.fetch_many is not None and pieces and self._requests.batches.closed:
+            found = await self._read_batches(reader.fetch_many, pieces)
+        if found is None:
+            found = [
+                reply.data for reply in await _in_order(self._read_one, pieces, self._tuning.concurrency)
+            ]
+        replies = iter(found)
+        buffers = [_join([next(replies) for _ in group]) for group in groups]
+        return scatter(buffers, merged, starts, stops)
+
+    async def _read_one(self, piece: tuple[int, int]) -> Reply:
+        size = piece[1] - piece[0]
+        return await self._requests.send(functools.partial(self._fetch, piece), kind="data", size=size)
+
+    async def _fetch(self, piece: tuple[int, int], client: Client) -> Reply:
+        if self._engine:
+            reply = await self._requests.engine.fetch(client, self._path, *piece)
+        else:
+            reply = await client.fetch(self._path, *piece)
+        return self._identity.check(reply, *piece)
+
+    async def _read_batches(
+        self, fetch_many: FetchMany, pieces: Sequence[tuple[int, int]]
+    ) -> list[memoryview] | None:
+        """Return the bytes of pieces; None where that failed and is to be tried one by one."""
+        batches = _batches(pieces, self._tuning.large_bytes)
+        try:
+            found = await _in_order(functools.partial(self._read_batch, fetch_many), batches, len(batches))
+        except Exception:  # noqa: BLE001 - whatever it was comes again, one request at a time, and is told then
+            self._requests.batches.failed()
+            return None
+        return [data for batch in found for data in batch]
+
+    async def _read_batch(self, fetch_many: FetchMany, batch: Sequence[tuple[int, int]]) -> list[memoryview]:
+        starts, stops = [start for start, _ in batch], [stop for _, stop in batch]
+
+        async def request(_: Client) -> list[memoryview]:
+            found = await fetch_many(self._path, starts, stops)
+            if [len(data) for data in found] != [stop - start for start, stop in batch]:
+                raise BadReplyError("a reply to a range request is of another length")
+            return found
+
+        size = sum(stops) - sum(starts)
+        return await self._requests.send(request, kind="batch", size=size, count=len(batch))
 
 
-def _cut(merged: Coalesced, longest: int) -> list[list[_Piece]]:
+def _cut(merged: Coalesced, longest: int) -> list[list[tuple[int, int]]]:
     """Cut what is longer than one request into equal parts."""
     groups = []
     for start, stop in zip(merged.starts.tolist(), merged.stops.tolist(), strict=True):
         count = -(-(stop - start) // longest)
         edges = [start + (stop - start) * i // count for i in range(count + 1)]
-        groups.append([_Piece(a, b) for a, b in itertools.pairwise(edges)])
+        groups.append(list(itertools.pairwise(edges)))
     return groups
+
+
+def _batches(pieces: Sequence[tuple[int, int]], most_bytes: int) -> list[Sequence[tuple[int, int]]]:
+    """Cut into runs of a few requests and of at most so many bytes, if they are more than one.
+
+    Pieces that touch are never in one run: they were cut from a range too long for one request.
+    """
+    runs: list[list[tuple[int, int]]] = []
+    size = 0
+    for start, stop in pieces:
+        size += stop - start
+        if runs and len(runs[-1]) < _TOGETHER and size <= most_bytes and runs[-1][-1][1] != start:
+            runs[-1].append((start, stop))
+        else:
+            runs.append([(start, stop)])
+            size = stop - start
+    return list(runs)
 
 
 def _join(parts: list[Buffer]) -> Buffer:
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
-async def _all(one: Callable[[_Piece], Awaitable[Reply]], pieces: list[_Piece], at_once: int) -> list[Reply]:
-    """Fetch all pieces, in as many tasks as may run at once; the first failure cancels the rest."""
-    if len(pieces) == 1:
-        return [await one(pieces[0])]
-    replies: dict[int, Reply] = {}
-    waiting = iter(enumerate(pieces))
+async def _in_order(
+    call: Callable[[Any], Coroutine[Any, Any, T]], items: Sequence[Any], at_once: int
+) -> list[T]:
+    """Call for all items, in as many tasks as may run at once; the first failure cancels the rest."""
+    if len(items) == 1:
+        return [await call(items[0])]
+    found: dict[int, T] = {}
+    waiting = iter(enumerate(items))
 
     async def work() -> None:
-        for number, piece in waiting:
-            replies[number] = await one(piece)
+        for number, item in waiting:
+            found[number] = await call(item)
 
-    tasks = [asyncio.ensure_future(work()) for _ in range(min(at_once, len(pieces)))]
+    tasks = [asyncio.ensure_future(work()) for _ in range(min(at_once, len(items)))]
     try:
         await asyncio.gather(*tasks)
     except BaseException:
@@ -175,4 +214,4 @@ async def _all(one: Callable[[_Piece], Awaitable[Reply]], pieces: list[_Piece], 
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         raise
-    return [replies[number] for number in range(len(pieces))]
+    return [found[number] for number in range(len(items))]

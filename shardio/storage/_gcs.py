@@ -11,8 +11,8 @@ import urllib.parse
 from typing import TYPE_CHECKING, Any
 
 from shardio.storage._client import Reply, claim, none_listed, once
-from shardio.storage._face import ObjectInfo
-from shardio.storage._verdict import StatusError
+from shardio.storage._errors import StatusError
+from shardio.storage._store import ObjectInfo
 
 if TYPE_CHECKING:
     import pathlib

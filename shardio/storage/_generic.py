@@ -8,8 +8,8 @@ import secrets
 from typing import TYPE_CHECKING, Any
 
 from shardio.storage._client import Reply, none_listed
-from shardio.storage._face import ObjectInfo
 from shardio.storage._keys import TEMPORARY
+from shardio.storage._store import ObjectInfo
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping

@@ -8,15 +8,15 @@ import threading
 from typing import TYPE_CHECKING
 
 from shardio.errors import FormatError, NotFoundError
-from shardio.storage._face import DataFile, ObjectInfo, ShortReadError, Store
 from shardio.storage._keys import check_key
+from shardio.storage._store import DataFile, ObjectInfo, ShortReadError, Store
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from fsspec.implementations.memory import MemoryFile
 
-    from shardio.storage._face import Buffer, Offsets
+    from shardio.storage._store import Buffer, Offsets
 
 __all__ = ["MemoryStore"]
 

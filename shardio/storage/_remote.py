@@ -1,40 +1,164 @@
-"""Object stores and web servers: writing that is found out to be safe, on top of reading that is checked."""
+"""Object stores and web servers: checked reading, and writing that is found out to be safe.
+
+Before the first write the store is asked whether it creates an object only if it is absent, as it promises.
+A store that looks first and writes then refuses what exists, and yet two writers at the same moment both win,
+and the first loses an acknowledged commit.  Only a race shows that, so the probe runs one.
+"""
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
 import functools
 import os
 import pathlib
 import secrets
-from typing import TYPE_CHECKING, Any, NamedTuple
+import threading
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
-from shardio.errors import FormatError, NotFoundError, StorageError
-from shardio.storage._clients import fingerprint
-from shardio.storage._explain import explain, gave_up
-from shardio.storage._face import UnknownOutcomeError
+from shardio.errors import FormatError, NotFoundError, ShardioError, StorageError
+from shardio.storage._backends import fingerprint
+from shardio.storage._errors import GaveUpError, PastEndError, Verdict, explain, gave_up, missing_bucket
+from shardio.storage._fetch import Identity, RangeReader
 from shardio.storage._keys import check_key, is_temporary
-from shardio.storage._loop import run
-from shardio.storage._probe import PROBES, Proofs, probe
-from shardio.storage._reads import RemoteReads
-from shardio.storage._retry import GaveUpError
-from shardio.storage._verdict import Verdict
+from shardio.storage._requests import PerProcess, run, submit
+from shardio.storage._store import CannotListError, DataFile, ShortReadError, Store, UnknownOutcomeError
+from shardio.storage._tuning import Clock, Tuning
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterator, Sequence
 
-    from shardio.storage._face import Buffer, ObjectInfo, Store
-    from shardio.storage._tuning import Tuning
+    from shardio.storage._backends import Backend
+    from shardio.storage._client import Client
+    from shardio.storage._store import Buffer, ObjectInfo, Offsets
 
-__all__ = ["RemoteStore", "Upload", "unlisted", "upload_of"]
+__all__ = ["PROBES", "RACERS", "RemoteFile", "RemoteStore", "Upload", "unlisted", "upload_of"]
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+# A probe whose writer was killed stays here, and is listed among the temporaries.
+PROBES = "_shardio/probes/"
+RACERS = 8
+
+# How services say that they do not know the condition.
+_UNKNOWN_CONDITION = {400, 405, 501}
+
+
+class Create(Protocol):
+    """The creation under test."""
+
+    def __call__(self, key: str, data: bytes, *, exclusive: bool = True) -> bool:
+        """Create an object and return whether this call did; without `exclusive`, over what is there."""
+        ...
+
+
+class Proofs:
+    """The stores that have passed, so that one process asks each of them once, from whatever thread."""
+
+    def __init__(self) -> None:
+        # With what the keys were made of, which may be told apart by identity.
+        self._passed: dict[Hashable, Any] = {}
+        self._locks: dict[Hashable, threading.Lock] = {}
+        self._pid = os.getpid()
+
+    def once(self, key: Hashable, keep: object, ask: Callable[[], None]) -> None:
+        """Call `ask` unless it has returned before for this key; threads with the same key wait for it."""
+        if key in self._passed:
+            return
+        if self._pid != os.getpid():
+            # Threads that do not exist here may hold these; what the parent found out is still true.
+            self._locks, self._pid = {}, os.getpid()
+        with self._locks.setdefault(key, threading.Lock()):
+            if key not in self._passed:
+                ask()
+                self._passed[key] = keep
+
+    def forget(self) -> None:
+        """Ask everybody again."""
+        self._passed.clear()
+
+
+def probe(store: Store, create: Create, refusal: Callable[[], str | None]) -> None:
+    """Create an object twice, then let several writers race to create another: exactly one may win.
+
+    Args:
+        store: where.
+        create: the creation under test, which does not limit how many run at once.
+        refusal: asks the service for a reason why this bucket cannot do it, if it tells.
+
+    Raises:
+        StorageError: several writers would lose each other's commits here.
+    """
+    reason = refusal()
+    if reason is None:
+        with _key(store) as key:
+            reason = _twice(store, create, key)
+    if reason is None:
+        with _key(store) as key:
+            reason = _race(store, create, key)
+    if reason is not None:
+        what = f"this store cannot commit safely: {reason}"
+        advice = "use another bucket, or single_writer=True if nobody else writes here"
+        raise StorageError(what, url=store.url, advice=advice)
+
+
+@contextlib.contextmanager
+def _key(store: Store) -> Any:
+    key = PROBES + secrets.token_hex(16)
+    try:
+        yield key
+    finally:
+        # Who may create but not delete leaves an object of a few bytes.
+        with contextlib.suppress(ShardioError):
+            store.delete(key)
+
+
+def _twice(store: Store, create: Create, key: str) -> str | None:
+    try:
+        first = create(key, b"first")
+    except StorageError as error:
+        cause = error.__cause__
+        last = cause.last if isinstance(cause, GaveUpError) else None
+        if last is None or last.status not in _UNKNOWN_CONDITION or not _takes_plain(create, key):
+            raise
+        return f"it answers {last.text!r} to If-None-Match, the condition that an object is absent"
+    if not first:
+        return "it reports an object that nobody created"
+    if create(key, b"second") or store.get(key, max_bytes=16) != b"first":
+        return "it replaces objects although it was told to create them only if absent"
+    return None
+
+
+def _takes_plain(create: Create, key: str) -> bool:
+    """Tell whether the same write succeeds without the condition: then it was the condition."""
+    try:
+        return create(key, b"first", exclusive=False)
+    except StorageError:
+        return False
+
+
+def _race(store: Store, create: Create, key: str) -> str | None:
+    bodies = [b"racer %d" % number for number in range(RACERS)]
+    with concurrent.futures.ThreadPoolExecutor(RACERS, "shardio-probe") as pool:
+        won = list(pool.map(lambda body: create(key, body), bodies))
+    winners = [body for body, created in zip(bodies, won, strict=True) if created]
+    if len(winners) != 1:
+        told = str(len(winners)) if winners else "none"
+        return f"of {RACERS} writers that raced to create one object, {told} were told to have done it"
+    if store.get(key, max_bytes=16) != winners[0]:
+        return f"of {RACERS} writers that raced to create one object, the winner's was replaced"
+    return None
+
 
 _proofs = Proofs()
+_AT_ONCE = 16  # calls of `concurrently`
+_FIRST = 1 << 20  # bytes of the first request of `get`: most metadata objects are smaller
 _LONGEST_WAIT = 2.0  # seconds before an object is read back
 _UPLOAD = "upload:"  # how the stamp of an unfinished upload in parts begins
 
-
 # What interrupted writes leave where no listing tells of it.
-_UNTOLD = {
+_UNLISTED = {
     "gcs": "GCS does not list uploads that were not finished, and removes them after a week",
     "azure": "of unfinished uploads Azure lists those of new objects, and removes their blocks after a week",
     "other": "whether uploads were left unfinished here, this kind of storage does not tell",
@@ -64,32 +188,256 @@ def upload_of(temporary: ObjectInfo) -> Upload | None:
 
 
 def unlisted(store: Store) -> str | None:
-    """Return what `list_temporaries` of a store cannot tell, in words, or None where it tells everything."""
-    return _UNTOLD.get(store._backend.kind) if isinstance(store, RemoteStore) else None  # noqa: SLF001 - its own
+    """Return what `list_temporaries` of a store cannot list, in words, or None where it lists everything."""
+    return _UNLISTED.get(store._backend.kind) if isinstance(store, RemoteStore) else None  # noqa: SLF001 - its own
 
 
-class RemoteStore(RemoteReads):
+class RemoteFile(DataFile):
+    """One object of a remote store; nothing is requested before the first read."""
+
+    def __init__(self, store: RemoteStore, key: str, identity: Identity) -> None:
+        self.url = store.url_of(key)
+        self._store = store
+        self._key = key
+        self._identity = identity
+        self._given = identity.size, identity.stamp
+
+    def doubt(self) -> None:
+        self._identity = Identity(*self._given)
+
+    @property
+    def size(self) -> int:
+        return self._store.size_of(self._key, self._identity)
+
+    def read(self, start: int, stop: int) -> memoryview:
+        return self.read_many([start], [stop])[0]
+
+    def read_many(self, starts: Offsets, stops: Offsets) -> list[memoryview]:
+        return self._store.begin_ranges(self._key, self._identity, (starts, stops), engine=True)()
+
+    def begin_read(
+        self, starts: Offsets, stops: Offsets, *, checksummed: bool = False
+    ) -> Callable[[], list[memoryview]]:
+        return self._store.begin_ranges(
+            self._key, self._identity, (starts, stops), engine=True, checksummed=checksummed
+        )
+
+    def close(self) -> None:
+        """Do nothing: connections belong to the store."""
+
+
+class RemoteStore(Store):
     """Objects under a bucket's prefix, or under the URL of a web server.
 
     Retries, time limits and concurrency are those of `Tuning`; every reply is checked for the range, the size
     and the stamp it claims.  Each process builds its own client at first use.
     """
 
+    def __init__(self, backend: Backend, *, tuning: Tuning | None = None, clock: Clock | None = None) -> None:
+        self.url = backend.url
+        self._backend = backend
+        # A web server is not a storage service: it gets fewer connections unless the caller knows better.
+        self._tuning = tuning or Tuning(concurrency=32 if backend.kind == "http" else Tuning.concurrency)
+        self._requests = PerProcess(backend, self._tuning, clock or Clock())
+
     def __reduce__(self) -> tuple[object, ...]:
         return _rebuild, (self._backend, self._tuning)
 
+    @property
+    def read_only_reason(self) -> str | None:
+        return self._backend.read_only_reason
+
+    @property
+    def can_list(self) -> bool:
+        return self._backend.can_list
+
+    def url_of(self, key: str) -> str:
+        return self._backend.url_of(key)
+
+    def open(self, key: str, *, size: int | None = None, stable: bool = False, stamp: str = "") -> RemoteFile:
+        del stable
+        check_key(key)
+        return RemoteFile(self, key, Identity(size, stamp))
+
+    def _ask(self, key: str, request: Callable[[Client], Awaitable[T]]) -> T:
+        """Send one small request and return its reply.
+
+        Raises:
+            ShardioError: it failed for good; see `explain`.
+        """
+        try:
+            return run(self._requests.current().send(request))
+        except GaveUpError as error:
+            explain(error, self.url_of(key))
+
+    # Reading
+
+    def begin_ranges(
+        self,
+        key: str,
+        identity: Identity,
+        ranges: tuple[Offsets, Offsets],
+        *,
+        engine: bool = False,
+        checksummed: bool = False,
+    ) -> Callable[[], list[memoryview]]:
+        """Send requests for ranges of one object, and return what waits for the bytes.
+
+        Args:
+            key: a checked key.
+            identity: what is known of the object; replies are held to it, and it learns from them.
+            ranges: columns of starts and stops.
+            engine: read with the data engine, where there is one; otherwise with fsspec's client.
+            checksummed: the caller has checksums, so several requests may go to the engine in one call, whose
+                replies tell nothing but their bytes.
+
+        Raises:
+            NotFoundError, ShortReadError, StorageError: as `Store.get_ranges`; by what is returned.
+        """
+        reader = RangeReader(
+            self._requests.current(),
+            self._tuning,
+            self._backend.path_of(key),
+            identity,
+            engine=engine,
+            checksummed=checksummed,
+        )
+        return functools.partial(self._await_ranges, submit(reader.read(*ranges)), key, identity, ranges)
+
+    def _await_ranges(
+        self,
+        pending: Callable[[], list[memoryview]],
+        key: str,
+        identity: Identity,
+        ranges: tuple[Offsets, Offsets],
+    ) -> list[memoryview]:
+        try:
+            return pending()
+        except PastEndError as error:
+            explain(error, self.url_of(key))
+        except GaveUpError as error:
+            # A server that says no more than "not satisfiable" leaves the size to be asked for.
+            unsure = error.last.verdict in {Verdict.PAST_END, Verdict.BAD_REPLY}
+            if unsure and identity.size is None:
+                with contextlib.suppress(StorageError):
+                    info = self.head(key)
+                    identity.size = None if info is None else info.size
+            explain(error, self.url_of(key), size=identity.size, ranges=ranges)
+
+    def get_ranges(self, key: str, starts: Offsets, stops: Offsets) -> list[memoryview]:
+        check_key(key)
+        # With fsspec's client, so that a process that has read nothing but metadata may still be forked.
+        return self.begin_ranges(key, Identity(), (starts, stops))()
+
+    def get_sized(self, wanted: Sequence[tuple[str, int]]) -> list[bytes]:
+        begun = []
+        for key, size in wanted:
+            check_key(key)
+            # The object's own size is learned from the reply.
+            identity = Identity()
+            begun.append((identity, self.begin_ranges(key, identity, ([0], [size]))))
+        found = []
+        for (key, size), (identity, wait) in zip(wanted, begun, strict=True):
+            try:
+                data = bytes(wait()[0])
+            except ShortReadError:
+                data = self._get(key, size)
+            # One that is larger than it should be is refused in its own words.
+            found.append(data if identity.size in {None, len(data)} else self._get(key, size))
+        return found
+
+    def concurrently(self, call: Callable[[T], R], items: Sequence[T]) -> Iterator[R]:
+        if len(items) < 2:
+            yield from map(call, items)
+            return
+        with concurrent.futures.ThreadPoolExecutor(_AT_ONCE, "shardio-requests") as pool:
+            # A few at a time, so that little is fetched in vain where the caller stops.
+            for begin in range(0, len(items), 4 * _AT_ONCE):
+                yield from pool.map(call, items[begin : begin + 4 * _AT_ONCE])
+
+    def _get(self, key: str, max_bytes: int) -> bytes:
+        identity = Identity()
+        path = self._backend.path_of(key)
+        # The reply to a range request tells the size of the whole, so nothing larger than allowed is fetched,
+        # and a body that was cut short on the way is noticed.
+        stop = max(1, min(max_bytes, _FIRST))
+
+        async def request(client: Client) -> bytes:
+            reply = await client.fetch(path, 0, stop)
+            total = reply.total if reply.total is not None else len(reply.data)
+            return bytes(identity.check(reply, 0, min(stop, total)).data)
+
+        try:
+            start = run(self._requests.current().send(request, size=stop))
+        except GaveUpError as error:
+            # An empty object has no first byte: services refuse the range, or answer without one.
+            if error.last.verdict in {Verdict.PAST_END, Verdict.BAD_REPLY} and self._is_empty(key):
+                return b""
+            explain(error, self.url_of(key))
+        size = self.size_of(key, identity)
+        if size > max_bytes:
+            what = "the object is larger than it may be"
+            url = self.url_of(key)
+            raise FormatError(what, url=url, expected=f"at most {max_bytes} bytes", found=size)
+        if size == len(start):
+            return start
+        return start + self.begin_ranges(key, identity, ([len(start)], [size]))()[0]
+
+    def size_of(self, key: str, identity: Identity) -> int:
+        """Return the size of an object, and ask for it where no reply has told."""
+        if identity.size is None:
+            info = self._head(key)
+            if info is None:
+                what = "there is no such object"
+                raise NotFoundError(what, url=self.url_of(key))
+            identity.size = info.size
+            identity.stamp = identity.stamp or info.stamp
+        return identity.size
+
+    def _is_empty(self, key: str) -> bool:
+        info = self._head(key)
+        return info is not None and info.size == 0
+
+    def _head(self, key: str) -> ObjectInfo | None:
+        found = self._ask(key, lambda client: client.head(self._backend.path_of(key)))
+        return None if found is None else found._replace(key=key)
+
+    def _list(self, prefix: str) -> Iterator[ObjectInfo]:
+        if not self.can_list:
+            what = "this server cannot list its objects"
+            raise CannotListError(what, url=self.url, advice="name the version to open")
+        try:
+            found = self._gather(prefix, lambda client, path: client.list(path))
+        except NotFoundError as error:
+            # Of a listing nothing can be absent but the bucket, whatever words the service has for it.
+            raise missing_bucket(self.url) from error
+        return iter([info for info in found if not is_temporary(info.key)])
+
+    def _gather(
+        self, prefix: str, request: Callable[[Client, str], AsyncIterator[ObjectInfo]]
+    ) -> list[ObjectInfo]:
+        base = self._backend.path_of("")
+
+        async def collect(client: Client) -> list[ObjectInfo]:
+            found = [info async for info in request(client, base + prefix)]
+            return sorted(info._replace(key=info.key[len(base) :]) for info in found)
+
+        return [info for info in self._ask(prefix, collect) if not info.key.endswith("/") and info.key]
+
+    # Writing
+
     def _put_new(self, key: str, data: Buffer | pathlib.Path, *, move: bool) -> bool:
         self.probe()
-        if self._vouched and self._head(key) is not None:
+        if self._unconditional and self._head(key) is not None:
             return False
-        created = self._upload(key, data, exclusive=not self._vouched)
+        created = self._upload(key, data, exclusive=not self._unconditional)
         if created and move and isinstance(data, pathlib.Path):
             data.unlink(missing_ok=True)
         return created
 
     @property
-    def _vouched(self) -> bool:
-        """Whether objects are created without a condition: the caller vouches for being alone.
+    def _unconditional(self) -> bool:
+        """Whether objects are created without a condition: the caller says that no other writer is at work.
 
         Filesystems of fsspec have no conditions; their client looks by itself.
         """
@@ -99,7 +447,7 @@ class RemoteStore(RemoteReads):
         check_key(key)
         self._refuse_if_read_only(key)
         self.probe()
-        clock = self._processes.here().clock
+        clock = self._requests.current().clock
         begun = clock.now()
         if not self.put_new(key, data):
             return False
@@ -139,17 +487,11 @@ class RemoteStore(RemoteReads):
         size = os.stat(content).st_size if isinstance(content, pathlib.Path) else len(content)
         token = secrets.token_hex(16)
 
-        async def work() -> None:
-            state = self._processes.here()
-
-            async def once() -> None:
-                await (await state.client()).put(path, content, exclusive=exclusive, token=token)
-
-            async with state.uploads if limited else contextlib.nullcontext():
-                await state.retrier.run(once, size=size, renew=state.renew)
+        async def request(client: Client) -> None:
+            await client.put(path, content, exclusive=exclusive, token=token)
 
         try:
-            run(work())
+            run(self._requests.current().send(request, kind="upload" if limited else "probe", size=size))
         except GaveUpError as error:
             if error.last.verdict is not Verdict.EXISTS:
                 if error.applied:

@@ -7,8 +7,8 @@ from datetime import UTC
 from typing import TYPE_CHECKING, Any
 
 from shardio.storage._client import TOKEN, Reply, claim, once
-from shardio.storage._face import ObjectInfo
-from shardio.storage._verdict import Verdict, diagnose
+from shardio.storage._errors import Verdict, diagnose
+from shardio.storage._store import ObjectInfo
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping

@@ -38,7 +38,7 @@ class Losing:
 
 def test_no_commit_is_lost_or_doubled_when_replies_are(s3, tmp_path, monkeypatch, long):
     """P2: a proxy that drops 30 % of the replies; 8 writers x many appends; exact multiset of records."""
-    monkeypatch.setattr("shardio.storage._reads.Tuning", Hasty)
+    monkeypatch.setattr("shardio.storage._remote.Tuning", Hasty)
     url = fresh("s3", tmp_path)
     shardio.DatasetWriter(url).close()
     with proxy(s3) as relay:

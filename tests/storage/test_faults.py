@@ -21,8 +21,7 @@ from shardio.storage import (
 )
 from shardio.storage._backends import backend_of
 from shardio.storage._keys import split_url
-from shardio.storage._probe import RACERS
-from shardio.storage._remote import _proofs
+from shardio.storage._remote import RACERS, _proofs
 from tests.servers.faults import READ_FAULTS, FaultServer, Request, fault_server
 from tests.servers.s3 import options_for
 from tests.suites.clock import FakeClock

@@ -8,7 +8,7 @@ import dataclasses
 import pytest
 
 from shardio.storage import Tuning
-from shardio.storage._hedge import Hedge
+from shardio.storage._retry import Hedge
 from shardio.storage._tuning import Clock
 
 TUNING = Tuning(hedge_quantile=0.9, hedge_share=0.05)

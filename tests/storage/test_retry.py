@@ -9,8 +9,8 @@ import statistics
 import pytest
 
 from shardio.storage import Tuning
+from shardio.storage._errors import BadReplyError, StatusError, Verdict, diagnose
 from shardio.storage._retry import Budget, GaveUpError, Retrier
-from shardio.storage._verdict import BadReplyError, StatusError, Verdict, diagnose
 from tests.suites.clock import FakeClock
 
 TUNING = Tuning()

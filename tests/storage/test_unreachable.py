@@ -27,8 +27,8 @@ from shardio.storage import (
     connect,
     connect_folder,
 )
+from shardio.storage._errors import Verdict, diagnose
 from shardio.storage._remote import _proofs
-from shardio.storage._verdict import Verdict, diagnose
 from tests.servers.faults import FaultServer, Request, fault_server
 from tests.servers.gcs import options_for as gcs_options
 from tests.servers.s3 import options_for
@@ -66,7 +66,7 @@ def server(running_server: FaultServer, dataset: pathlib.Path) -> FaultServer:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> FakeClock:
     clock = FakeClock()
-    monkeypatch.setattr("shardio.storage._reads.Clock", lambda: clock)
+    monkeypatch.setattr("shardio.storage._remote.Clock", lambda: clock)
     return clock
 
 

@@ -1,7 +1,8 @@
-"""What a failed request means, read from the errors of five client libraries; without importing any of them.
+"""What a failed request means: the error of a client library, its kind, the error that is raised.
 
-The libraries disagree on classes (the same 412 is `FileExistsError` here and `OSError(22)` there), so the
-status and the service's error code decide wherever they can be found, along the chain of causes too.
+Five client libraries disagree on classes (the same 412 is `FileExistsError` here and `OSError(22)` there), so
+the status and the service's error code decide wherever they can be found, along the chain of causes too.
+None of the libraries is imported.
 """
 
 from __future__ import annotations
@@ -11,12 +12,32 @@ import email.utils
 import enum
 import re
 import time
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar
+
+import numpy as np
+
+from shardio.errors import NotFoundError, StorageError
+from shardio.storage._store import ChangedObjectError, DeniedError, MissingBucketError, ShortReadError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-__all__ = ["BadReplyError", "Diagnosis", "StatusError", "Verdict", "diagnose"]
+    from shardio.storage._store import Offsets
+
+__all__ = [
+    "BadReplyError",
+    "ChangedError",
+    "Diagnosis",
+    "EngineError",
+    "GaveUpError",
+    "PastEndError",
+    "StatusError",
+    "Verdict",
+    "diagnose",
+    "explain",
+    "gave_up",
+    "missing_bucket",
+]
 
 
 class Verdict(enum.Enum):
@@ -72,6 +93,47 @@ class StatusError(Exception):
 
 class BadReplyError(Exception):
     """A reply that claims success but is not what was asked for."""
+
+
+class ChangedError(BadReplyError):
+    """The reply is of another version of the object than the one that was opened."""
+
+    def __init__(self, expected: str, found: str) -> None:
+        super().__init__(f"the object has changed: expected {expected}, found {found}")
+        self.expected = expected
+        self.found = found
+
+
+class PastEndError(Exception):
+    """The object ends before the range does: an answer, not an accident."""
+
+    def __init__(self, start: int, stop: int, total: int) -> None:
+        super().__init__(f"bytes [{start}, {stop}) of an object of {total}")
+        self.start = start
+        self.stop = stop
+        self.total = total
+
+
+class EngineError(Exception):
+    """The engine that was insisted on cannot be used."""
+
+
+class GaveUpError(Exception):
+    """A request failed for good.
+
+    Attributes:
+        last: the last failure, classified.
+        attempts: requests sent.
+        seconds: time spent.
+        applied: some attempt of a write may have taken effect.
+    """
+
+    def __init__(self, last: Diagnosis, *, attempts: int, seconds: float, applied: bool) -> None:
+        super().__init__(last.text)
+        self.last = last
+        self.attempts = attempts
+        self.seconds = seconds
+        self.applied = applied
 
 
 class _Facts(NamedTuple):
@@ -283,3 +345,92 @@ def _words(error: BaseException) -> str:
 
 def _first_line(error: BaseException) -> str:
     return (str(error).strip().splitlines() or [""])[0][:300]
+
+
+E = TypeVar("E", bound=StorageError)
+
+_ADVICE = {
+    Verdict.DENIED: "check the credentials and that they may read (or write) this bucket and prefix",
+    Verdict.EXPIRED: "renew the credentials; a long run needs ones that renew themselves",
+    Verdict.BUSY: "try again later, or with fewer readers",
+    Verdict.BROKEN: "check the network, the endpoint and the proxy",
+    Verdict.BAD_REPLY: "a proxy or the server does not honour range requests; read from another place",
+    Verdict.REFUSED: "check the URL, the region and the storage_options",
+    Verdict.SKEWED: "set the clock of this machine (NTP does); it is too far from the service's",
+    Verdict.INSECURE: "check the certificate, the proxy, and whether the endpoint speaks https or http",
+    Verdict.LOCAL: "check the storage_options, the environment variables and the profile",
+}
+_OR_ABSENT = "or that it exists: who may not list the bucket is told 403 of what is absent, too"
+
+
+def explain(
+    error: GaveUpError | PastEndError,
+    url: str,
+    *,
+    size: int | None = None,
+    ranges: tuple[Offsets, Offsets] | None = None,
+) -> NoReturn:
+    """Raise what the failure means.
+
+    Raises:
+        MissingBucketError: there is no such bucket.
+        DeniedError: the service answered 403.
+        NotFoundError: there is no such object.
+        ShortReadError: the object ends before the range.
+        ChangedObjectError: the object is not the one that was opened.
+        StorageError: anything else.
+    """
+    if isinstance(error, PastEndError):
+        raise _short(error.start, error.stop, error.total, url) from None
+    cause = error.__cause__
+    if isinstance(cause, PastEndError):
+        raise _short(cause.start, cause.stop, cause.total, url) from None
+    if isinstance(cause, ChangedError):
+        what = "the object is not the one that was opened"
+        advice = "somebody replaced it; open the dataset again, or index the shard again"
+        raise ChangedObjectError(what, url=url, expected=cause.expected, found=cause.found, advice=advice)
+    if isinstance(cause, EngineError):
+        raise StorageError(str(cause), url=url, advice="or leave the engine to shardio") from None
+    verdict = error.last.verdict
+    if verdict is Verdict.ABSENT:
+        raise NotFoundError(verdict.value, url=url) from error
+    if verdict is Verdict.NO_BUCKET:
+        raise missing_bucket(url) from error
+    if verdict is Verdict.DENIED and error.last.status == 403:
+        denied = gave_up(error, url, verdict.value, DeniedError)
+        denied.advice = f"{denied.advice}, {_OR_ABSENT}"
+        raise denied from error
+    if size is not None and ranges is not None:
+        starts, stops = (np.asarray(column, np.int64) for column in ranges)
+        past = np.flatnonzero(stops > size)
+        if past.size:
+            i = int(past[0])
+            raise _short(int(starts[i]), int(stops[i]), size, url) from error
+    if verdict is Verdict.PAST_END and ranges is not None:
+        start, stop = int(np.min(ranges[0])), int(np.max(ranges[1]))
+        raise _short(start, stop, start, url) from error
+    raise gave_up(error, url, verdict.value) from error
+
+
+def gave_up(error: GaveUpError, url: str, what: str, kind: type[E] = StorageError) -> E:  # type: ignore[assignment] # the default is the bound
+    """Return an error that tells what was tried."""
+    if error.attempts > 1:
+        what = f"{what} (tried {error.attempts} times in {error.seconds:.1f} s)"
+    return kind(what, url=url, found=error.last.text, advice=_ADVICE.get(error.last.verdict))
+
+
+def missing_bucket(url: str) -> MissingBucketError:
+    """Return the error for a bucket or container that is not there."""
+    protocol, _, rest = url.partition("://")
+    kind = "container" if protocol in {"az", "abfs", "abfss", "adl"} else "bucket"
+    name = rest.partition("/")[0].partition("@")[0]
+    what = f"there is no {kind} {name!r}"
+    return MissingBucketError(
+        what, url=url, advice="create it, or check the name and the account or endpoint"
+    )
+
+
+def _short(start: int, stop: int, total: int, url: str) -> ShortReadError:
+    what = "the object ends before the bytes asked for"
+    found = max(0, min(stop, total) - start)
+    return ShortReadError(what, url=url, start=start, stop=stop, expected=stop - start, found=found)

@@ -1,0 +1,301 @@
+"""The requests of one store in one process: one call limits, retries, hedges and renews credentials.
+
+Coroutines run on the event loop that fsspec keeps in a thread of its own, so there is one I/O thread per
+process whatever the number of stores.  Clients of the network do not survive a fork: their threads are gone
+and their sockets are shared with the parent.  A child therefore builds its own, and keeps the inherited ones
+alive untouched, since closing them would write to the parent's connections; also those that were garbage
+already and not yet collected.  Nothing starts before the first use.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import functools
+import os
+import threading
+import weakref
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+from shardio.storage._obstore import Engine
+from shardio.storage._retry import Hedge, Retrier
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Coroutine
+
+    from shardio.storage._backends import Backend
+    from shardio.storage._client import Client
+    from shardio.storage._tuning import Clock, Tuning
+
+__all__ = ["CircuitBreaker", "PerProcess", "Requests", "Semaphore", "on_io_thread", "run", "submit"]
+
+T = TypeVar("T")
+
+_PAUSE = 10.0  # seconds without batches after a failure
+
+
+def _current_loop() -> asyncio.AbstractEventLoop:
+    """Return this process's I/O loop; started where there is none, as in a forked child."""
+    from fsspec.asyn import get_loop
+
+    loop: asyncio.AbstractEventLoop = get_loop()
+    return loop
+
+
+def on_io_thread() -> bool:
+    """Return whether this is the I/O thread, in which no store can be called; a finalizer may run there."""
+    try:
+        running = asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return running is _current_loop()
+
+
+def submit(work: Coroutine[Any, Any, T]) -> Callable[[], T]:
+    """Start a coroutine and return what waits for its result, once; an interrupt of the wait cancels it.
+
+    Raises:
+        RuntimeError: called from the I/O thread itself, which would wait for itself.
+    """
+    loop = _current_loop()
+    if on_io_thread():
+        work.close()
+        msg = "a store was called from fsspec's own I/O thread; call it from another thread"
+        raise RuntimeError(msg)
+    # An error holds the frames that it passed through, and all that their callers hold.  If one of them held
+    # the error in turn, by the future, a writer would live until the collector runs, in whatever thread.
+    pending = [asyncio.run_coroutine_threadsafe(work, loop)]
+
+    def wait() -> T:
+        future = pending.pop()
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+        finally:
+            del future
+
+    return wait
+
+
+def run(work: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine to its end and return its result; see `submit`."""
+    return submit(work)()
+
+
+class Semaphore:
+    """A number of permits: first come, first served, several in one go; used from one event loop.
+
+    On the hot path: where enough permits are free they are taken without a task, a future or a lock, which
+    asyncio's semaphore cannot do for more than one.
+    """
+
+    def __init__(self, permits: int) -> None:
+        self._permits = permits
+        self._free = permits
+        self._waiting: collections.deque[tuple[int, asyncio.Future[None]]] = collections.deque()
+
+    async def acquire(self, count: int = 1) -> int:
+        """Wait for so many permits, or for all where there are fewer; return how many to release."""
+        count = min(count, self._permits)
+        if not self._waiting and self._free >= count:
+            self._free -= count
+            return count
+        granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        entry = (count, granted)
+        self._waiting.append(entry)
+        try:
+            await granted
+        except asyncio.CancelledError:
+            if granted.done() and not granted.cancelled():
+                self.release(count)
+            else:
+                self._waiting.remove(entry)
+                self._grant()
+            raise
+        return count
+
+    def release(self, count: int) -> None:
+        """Release permits; the waiter that has waited longest comes next."""
+        self._free += count
+        self._grant()
+
+    def _grant(self) -> None:
+        while self._waiting and self._waiting[0][0] <= self._free:
+            count, granted = self._waiting.popleft()
+            self._free -= count
+            granted.set_result(None)
+
+
+class CircuitBreaker:
+    """Whether something that has failed may be tried again now."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._not_before = float("-inf")
+
+    @property
+    def closed(self) -> bool:
+        """Whether there was no failure lately."""
+        return self._clock.now() >= self._not_before
+
+    def failed(self) -> None:
+        """Record a failure."""
+        self._not_before = self._clock.now() + _PAUSE
+
+
+_inherited: list[Any] = []
+# The filesystems of all clients that were built here and are not collected yet.
+_filesystems: dict[int, weakref.ref[Any]] = {}
+
+
+def _keep_in_children(filesystem: Any) -> None:
+    """Let children forked from now on keep a filesystem, whatever becomes of it."""
+    _watch_forks()
+    number = id(filesystem)
+    _filesystems[number] = weakref.ref(filesystem, lambda _: _filesystems.pop(number, None))
+
+
+@functools.cache
+def _watch_forks() -> None:
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=_inherit)
+
+
+def _inherit() -> None:
+    _inherited.extend(found for each in list(_filesystems.values()) if (found := each()) is not None)
+
+
+class Requests:
+    """Sends the requests of one store in one process.
+
+    Attributes:
+        engine: reads data.
+        batches: whether several requests may be sent in one call.
+    """
+
+    def __init__(self, backend: Backend, tuning: Tuning, clock: Clock) -> None:
+        self.pid = os.getpid()
+        self.loop = _current_loop()
+        self.clock = clock
+        self.engine = Engine(backend, tuning)
+        self.batches = CircuitBreaker(clock)
+        self._backend = backend
+        self._tuning = tuning
+        self._retrier = Retrier(tuning, clock)
+        self._hedge = Hedge(tuning, clock)
+        self._requests = Semaphore(tuning.concurrency)
+        self._large = Semaphore(tuning.large_concurrency)
+        self._fsspec = Semaphore(tuning.fsspec_concurrency)
+        self._uploads = Semaphore(tuning.uploads)
+        self._client: Client | None = None
+        self._expired: Client | None = None
+        self._renewed = float("-inf")
+        self._lock = threading.Lock()
+
+    async def send(
+        self,
+        request: Callable[[Client], Awaitable[T]],
+        *,
+        kind: Literal["small", "data", "batch", "upload", "probe"] = "small",
+        size: int = 0,
+        count: int = 1,
+    ) -> T:
+        """Send a request within the limits, until it succeeds, cannot succeed, or time is up.
+
+        Args:
+            request: sends it once, given a client; called anew for each attempt.
+            kind: of "data", late requests are sent twice; a "batch" is data that is not retried; a "probe"
+                is not limited. See `Tuning` for how many of each may be under way.
+            size: bytes that it moves, for its time limit and its permits.
+            count: of requests that it sends.
+
+        Raises:
+            GaveUpError: it failed for good.
+            Exception: of a batch, what the client raised.
+        """
+        held: list[tuple[Semaphore, int]] = []
+        try:
+            for semaphore in self._semaphores(kind, size):
+                # One by one, so that a wait that is cancelled releases those before.
+                permits = await semaphore.acquire(count)
+                held.append((semaphore, permits))
+            attempt = functools.partial(self._attempt, request)
+            if kind in {"data", "batch"}:
+                attempt = functools.partial(self._hedge.run, attempt, size)
+            if kind == "batch":
+                async with asyncio.timeout(self._tuning.patience(size)):
+                    return await attempt()
+            return await self._retrier.run(attempt, size=size, renew=self._renew)
+        finally:
+            for semaphore, permits in held:
+                semaphore.release(permits)
+
+    async def _attempt(self, request: Callable[[Client], Awaitable[T]]) -> T:
+        client = self._client
+        if client is None:
+            # Building may read files and ask metadata services, which must not hold the loop.
+            client = await asyncio.to_thread(self._build)
+        return await request(client)
+
+    def _semaphores(self, kind: str, size: int) -> list[Semaphore]:
+        """Return the semaphores of a request, in the order in which they are acquired."""
+        if kind == "probe":
+            return []
+        if kind == "upload":
+            return [self._uploads]
+        if kind == "small":
+            return [self._requests]
+        found = [self._large] if size > self._tuning.large_bytes else []
+        if self.engine.reader is None:
+            found.append(self._fsspec)
+        return [*found, self._requests]
+
+    def _build(self) -> Client:
+        with self._lock:
+            if self._client is None:
+                self._client = self._backend.connect(self._tuning, loop=self.loop, instead_of=self._expired)
+                self._expired = None
+                _keep_in_children(getattr(self._client, "_fs", self._client))
+            return self._client
+
+    def _renew(self) -> bool:
+        """Build the client anew because credentials expired, at most once per `Tuning.renewal` seconds.
+
+        Returns:
+            True if it was built anew; otherwise the caller waits, as for any other failure.
+        """
+        with self._lock:
+            if self.clock.now() - self._renewed < self._tuning.renewal:
+                return False
+            self._renewed = self.clock.now()
+            self._expired, self._client = self._client, None
+            self.engine = Engine(self._backend, self._tuning)
+            return True
+
+
+class PerProcess:
+    """Gives the requests of the process that asks; made anew in a forked child."""
+
+    def __init__(self, backend: Backend, tuning: Tuning, clock: Clock) -> None:
+        self._make: Callable[[], Requests] = lambda: Requests(backend, tuning, clock)
+        self._current: Requests | None = None
+        self._lock = threading.Lock()
+        self._lock_pid = os.getpid()
+
+    def current(self) -> Requests:
+        """Return this process's requests."""
+        found = self._current
+        if found is not None and found.pid == os.getpid() and not found.loop.is_closed():
+            return found
+        if self._lock_pid != os.getpid():
+            # A thread that does not exist here may hold it.
+            self._lock, self._lock_pid = threading.Lock(), os.getpid()
+        with self._lock:
+            found = self._current
+            if found is None or found.pid != os.getpid() or found.loop.is_closed():
+                if found is not None:
+                    _inherited.append(found)
+                found = self._current = self._make()
+            return found
