@@ -214,15 +214,14 @@ def backend_of(
     chained = root.path.startswith((f"{root.protocol}://", f"{root.protocol}::"))
     kind = "other" if chained else _KINDS.get(root.protocol, "other")
     if kind == "other":
+        if engine == "obstore":
+            raise ValueError(f"engine='obstore' serves S3, GCS, Azure and HTTP, not {root.protocol}://")
         _check_known(root)
     package = _PACKAGES.get(kind)
     if package is not None and importlib.util.find_spec(package) is None:
         raise ModuleNotFoundError(f"{root.protocol}:// needs {package}: pip install '{_EXTRAS[kind]}'")
-    if engine == "obstore":
-        if kind == "other":
-            raise ValueError(f"engine='obstore' serves S3, GCS, Azure and HTTP, not {root.protocol}://")
-        if importlib.util.find_spec("obstore") is None:
-            raise ModuleNotFoundError("engine='obstore' needs obstore: pip install 'shardio[obstore]'")
+    if engine == "obstore" and importlib.util.find_spec("obstore") is None:
+        raise ModuleNotFoundError("engine='obstore' needs obstore: pip install 'shardio[obstore]'")
     merged = dict(options or {})
     path = root.path
     if kind == "azure":

@@ -20,6 +20,7 @@ from shardio.storage import (
     UnknownOutcomeError,
 )
 from shardio.storage._backends import backend_of
+from shardio.storage._client import Client
 from shardio.storage._keys import split_url
 from shardio.storage._remote import RACERS, _proofs
 from tests.servers.faults import READ_FAULTS, FaultServer, Request, fault_server
@@ -293,13 +294,15 @@ def test_rotating_credentials_are_picked_up(
     # Expired, and nobody renews: an error that says so, after few rebuilds.
     server.token = "unknown"
     builds: list[int] = []
-    connect = store._connect
+    requests = store._requests.current()
+    build = requests._build
 
-    def counted(expired: object) -> object:
-        builds.append(1)
-        return connect(expired)
+    def counted() -> Client:
+        if requests._client is None:
+            builds.append(1)
+        return build()
 
-    monkeypatch.setattr(store._processes.here(), "_connect", counted)
+    monkeypatch.setattr(requests, "_build", counted)
     clock.time += 3600
     with pytest.raises(StorageError, match="expired"):
         file.read(0, 100)

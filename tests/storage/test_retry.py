@@ -9,8 +9,8 @@ import statistics
 import pytest
 
 from shardio.storage import Tuning
-from shardio.storage._errors import BadReplyError, StatusError, Verdict, diagnose
-from shardio.storage._retry import Budget, GaveUpError, Retrier
+from shardio.storage._errors import BadReplyError, GaveUpError, StatusError, Verdict, diagnose
+from shardio.storage._retry import Budget, Retrier
 from tests.suites.clock import FakeClock
 
 TUNING = Tuning()
@@ -156,8 +156,8 @@ def test_a_status_means_one_thing(status: int, text: str, verdict: Verdict) -> N
     found = diagnose(StatusError(status, text))
     assert found.verdict is verdict
     assert found.status == status
-    # A gateway's 5xx says nothing about what was done.
-    assert found.applied == (status >= 500)
+    # A gateway's 5xx says nothing about what was done, but that it cannot be done says enough.
+    assert found.applied == (status >= 500 and status != 501)
 
 
 def test_the_reason_is_found_behind_other_errors() -> None:
