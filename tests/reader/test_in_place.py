@@ -125,7 +125,7 @@ def test_limits_are_the_callers(tmp_path):
     """A caller may raise a limit or lower it, of a dataset, a shard, and a check."""
     url = made("own", tmp_path / "ds")
     low = shardio.Limits(index=100)
-    with pytest.raises(ShardioError, match="over the limit"):
+    with pytest.raises(ShardioError, match="at most 100 bytes"):
         shardio.open(url, limits=shardio.Limits(manifest=100))
     with pytest.raises(ShardioError, match="limit"):
         shardio.open(url, limits=low)[0]
