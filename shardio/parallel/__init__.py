@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from shardio.parallel._jobs import InlineExecutor, JobRunner, LostJob, check_workers
 from shardio.parallel._marks import Encoded, Note
+from shardio.parallel._parent_watch import end_with_parent, worker_folder
 from shardio.parallel._progress import Progress, ProgressPrinter
 from shardio.parallel._ray import RayExecutor
 from shardio.parallel._session import WriteReport
@@ -24,5 +25,7 @@ __all__ = [
     "RayExecutor",
     "WriteReport",
     "check_workers",
+    "end_with_parent",
+    "worker_folder",
     "write_dataset",
 ]

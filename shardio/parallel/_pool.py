@@ -1,20 +1,21 @@
 """A process pool of our own: its workers end with it, and with the process that made it, however that ends.
 
-Left alone, the workers of a forked `ProcessPoolExecutor` outlive a parent that was killed, hold each
-other's pipes open for ever, and print a traceback each at Ctrl-C.
+Left alone, the workers of a `ProcessPoolExecutor` outlive a parent that was killed, hold each other's pipes
+open for ever, and print a traceback each at Ctrl-C.
 """
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import pickle
+import shutil
 import signal
-import sys
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import connection, get_start_method
 from typing import TYPE_CHECKING, Any
+
+from shardio.parallel._parent_watch import end_with_parent, worker_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 __all__ = ["check_travels", "make_pool", "run_in_worker", "stop_pool"]
 
 _GRACE = 10.0  # seconds in which a worker told to stop may clean up
-_PR_SET_PDEATHSIG = 1
 
 _busy = False
 _stopping = False
@@ -35,8 +35,9 @@ class _StoppedError(BaseException):
 
 def make_pool(workers: int | None = None) -> ProcessPoolExecutor:
     """Return a pool of so many workers (None: one per processor), started the way this Python does."""
-    parent = os.getpid() if get_start_method() == "fork" else 0
-    return ProcessPoolExecutor(workers, initializer=_begin_worker, initargs=(parent,))
+    # Of these only a fork server has sockets, in a folder that a killed parent leaves behind.
+    folder = worker_folder() if get_start_method() == "forkserver" else None
+    return ProcessPoolExecutor(workers, initializer=_begin_worker, initargs=(folder,))
 
 
 def stop_pool(pool: ProcessPoolExecutor) -> None:
@@ -89,16 +90,18 @@ def run_in_worker(function: Callable[..., Any], *arguments: Any) -> Any:
             os._exit(1)
 
 
-def _begin_worker(parent: int) -> None:
+def _begin_worker(folder: str | None) -> None:
     # Ctrl-C on a terminal reaches all processes; the driver hears it and says what to do.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _stop)
-    if parent and sys.platform == "linux":
-        # A forked worker holds the pipes that it reads from, so it would never see its parent's end.
-        with contextlib.suppress(OSError, AttributeError):
-            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0)
-        if os.getppid() != parent:
-            os._exit(1)
+
+    def stop() -> None:
+        if folder is not None:
+            shutil.rmtree(folder, ignore_errors=True)
+        # The main thread may be in the middle of a task, which cleans up as when the driver stops it.
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    end_with_parent(stop=stop)
 
 
 def _stop(_number: int, _frame: FrameType | None) -> None:

@@ -11,7 +11,6 @@ from shardio.order import Permutation, Plan
 from shardio.streaming._batches import common_names
 from shardio.streaming._components import Mix, mix
 from shardio.streaming._options import StreamOptions, method_with_stream_options
-from shardio.streaming._parent_watch import end_with_parent, worker_folder
 from shardio.streaming._reports import AuditedRecord, audit, plan_report
 from shardio.streaming._stream import Stream, stream
 
@@ -24,10 +23,8 @@ __all__ = [
     "StreamOptions",
     "audit",
     "common_names",
-    "end_with_parent",
     "method_with_stream_options",
     "mix",
     "plan_report",
     "stream",
-    "worker_folder",
 ]

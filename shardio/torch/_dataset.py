@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
-from shardio.streaming import Stream, StreamOptions, end_with_parent, method_with_stream_options
+from shardio.parallel import end_with_parent
+from shardio.streaming import Stream, StreamOptions, method_with_stream_options
 from shardio.torch._ranks import agree, resolve_rank
 from shardio.torch._seeded import Watched
 from shardio.torch._tensors import collate, tensors

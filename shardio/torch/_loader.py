@@ -14,7 +14,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler, get_worker_info
 
 from shardio.errors import ShardioError
-from shardio.streaming import end_with_parent, worker_folder
+from shardio.parallel import end_with_parent, worker_folder
 from shardio.torch._dataset import StreamingDataset
 from shardio.torch._tensors import pin, tensors
 

@@ -5,6 +5,8 @@ Each caller is a program of its own, because it is killed.
 
 from __future__ import annotations
 
+import multiprocessing
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +15,7 @@ import psutil
 import pytest
 
 import shardio
+from shardio.storage import TEMPORARY
 from tests.parallel.programs import ROOT, wait_until, wait_until_gone, workers_of
 
 # Each program takes two folders: where its processes leave a file with their number, and where the
@@ -40,7 +43,8 @@ import shardio
 def number(n):
     at_work()
     return {"n": n}
-shardio.write_dataset(sys.argv[2], range(8), number, schema={"n": "int64"}, workers=WORKERS)
+def main():
+    shardio.write_dataset(sys.argv[2], range(8), number, schema={"n": "int64"}, workers=WORKERS)
 """,
     "convert": """
 import shardio
@@ -48,29 +52,41 @@ def number(line):
     at_work()
     return {"n": line}
 options = {"kind": "list", "schema": {"n": "int64"}, "workers": WORKERS}
-shardio.convert_dataset(list(range(8)), sys.argv[2], process=number, **options)
+def main():
+    shardio.convert_dataset(list(range(8)), sys.argv[2], process=number, **options)
 """,
     "adopt": """
 import shardio_indexer
 from shardio_indexer import _drive
-Path(sys.argv[2]).mkdir()
-for n in range(64):
-    (Path(sys.argv[2]) / f"{n}.txt").write_text(f"{n}\\n")
 index_shard = _drive.index_shard
 def index(*arguments, **options):
     at_work()
     return index_shard(*arguments, **options)
 _drive.index_shard = index
-shardio_indexer.adopt(sys.argv[2] + "/*.txt", workers=WORKERS)
+def main():
+    Path(sys.argv[2]).mkdir()
+    for n in range(64):
+        (Path(sys.argv[2]) / f"{n}.txt").write_text(f"{n}\\n")
+    shardio_indexer.adopt(sys.argv[2] + "/*.txt", workers=WORKERS)
 """,
 }
+MAIN = """
+if __name__ == "__main__":
+    if len(sys.argv) > 3:
+        multiprocessing.set_start_method(sys.argv[3])
+    main()
+"""
 
 
-def program(name: str, workers: int | None, marks: Path, url: Path) -> subprocess.Popen:
-    text = AT_WORK + PROGRAMS[name].replace("WORKERS", repr(workers))
+def program(
+    name: str, workers: int | None, marks: Path, url: Path, method: str | None = None
+) -> subprocess.Popen:
+    text = AT_WORK + PROGRAMS[name].replace("WORKERS", repr(workers)) + MAIN
     script = marks.parent / "program.py"
     script.write_text(text, encoding="utf-8")
-    return subprocess.Popen([sys.executable, script, marks, url], cwd=ROOT, stderr=subprocess.PIPE, text=True)
+    command = [sys.executable, script, marks, url, *([method] if method else [])]
+    path = os.environ | {"PYTHONPATH": str(ROOT), "TMPDIR": str(marks.parent)}
+    return subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True, env=path)
 
 
 @pytest.fixture
@@ -81,23 +97,33 @@ def marks(tmp_path) -> Path:
 
 # A small source is converted without processes unless the caller asks for them.
 @pytest.mark.parametrize(
-    ("name", "workers"), [("write", None), ("write", 2), ("convert", 2), ("adopt", None), ("adopt", 2)]
+    ("name", "workers", "method"),
+    [
+        ("write", None, None),
+        ("write", 2, None),
+        ("convert", 2, None),
+        ("adopt", None, None),
+        ("adopt", 2, None),
+        *(("write", 2, method) for method in multiprocessing.get_all_start_methods()),
+    ],
 )
-def test_no_worker_outlives_a_killed_parent(tmp_path, marks, name, workers) -> None:
+def test_no_worker_outlives_a_killed_parent(tmp_path, marks, name, workers, method) -> None:
     (marks / "hang").touch()
-    with program(name, workers, marks, tmp_path / "ds") as process:
+    with program(name, workers, marks, tmp_path / "ds", method) as process:
         wait_until(lambda: {path.name for path in marks.iterdir()} - {"hang", str(process.pid)})
         children: list[psutil.Process] = workers_of(process)
         assert children
         process.kill()
         process.wait()
         wait_until_gone(children)
+    assert not list(tmp_path.glob("pymp-*")), "sockets of a fork server"
+    assert not list((tmp_path / "ds").rglob(f"{TEMPORARY}*")), "spool files"
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
-def test_a_worker_that_is_killed_costs_only_time(tmp_path, marks, name) -> None:
+@pytest.mark.parametrize(("name", "method"), [*((name, None) for name in PROGRAMS), ("write", "forkserver")])
+def test_a_worker_that_is_killed_costs_only_time(tmp_path, marks, name, method) -> None:
     (marks / "die").touch()
-    with program(name, 2, marks, tmp_path / "ds") as process:
+    with program(name, 2, marks, tmp_path / "ds", method) as process:
         _, err = process.communicate(timeout=100)
     assert process.returncode == 0, err
     assert not (marks / "die").exists(), "a worker was killed"
