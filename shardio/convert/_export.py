@@ -97,7 +97,8 @@ def export_dataset(  # noqa: PLR0913 - the options are the public contract
         kind: one of `TARGET_KINDS`.
         split: one split; None for all.
         version: a number; None for the latest.
-        compression: "gzip" for `tfrecord` and `jsonl`; "zstd" or "gzip" for `parquet`; None as usual there.
+        compression: "gzip" or "zlib" for `tfrecord`, "gzip" for `jsonl`; "zstd" or "gzip" for `parquet`; None
+            as usual there.
         shard_bytes: bytes after which a new file is begun, where the kind has several.
         on_error: about damaged records, and those that the kind cannot hold: "raise", or "skip": left out and
             listed in the report.

@@ -14,7 +14,7 @@ from shardio.format._blocks import (
     check_block,
     open_block,
 )
-from shardio.format._compression import Compressor, decompress
+from shardio.format._compression import Compressor, StreamCompressor, decompress
 from shardio.format._framing import TFRECORD_HEAD, TFRECORD_TAIL, Buffer, frame_bounds, payload_bounds
 from shardio.format._json import (
     MAX_JSON_DEPTH,
@@ -56,6 +56,7 @@ __all__ = [
     "Framing",
     "Limits",
     "RecordCrc",
+    "StreamCompressor",
     "TarMember",
     "check_block",
     "check_json_depth",

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from shardio.format._framing import Buffer
     from shardio.format._limits import Limits
 
-__all__ = ["Compressor", "decompress"]
+__all__ = ["Compressor", "StreamCompressor", "decompress"]
 
 _WINDOW_LOG = 23  # 8 MiB: levels 20 to 22 would declare more than readers accept
 _GZIP_WBITS = 31
@@ -36,8 +36,9 @@ class Compressor:
     """Compress blocks one after another; not for several threads at once.
 
     Args:
-        compression: `NONE`, `ZSTD` or `GZIP`.
-        level: the library's level, or None for its usual one (Zstandard 3, gzip 6).
+        compression: of the shard. The blocks of a ZLIB stream stay as they are: TensorFlow reads the first of
+            several streams and says nothing about the others, so `StreamCompressor` makes one of all.
+        level: the library's level, or None for its usual one (Zstandard 3, gzip and ZLIB 6).
 
     Raises:
         ValueError: a level that the library does not know.
@@ -60,10 +61,10 @@ class Compressor:
             if parameters.window_log > _WINDOW_LOG:
                 parameters = zstandard.ZstdCompressionParameters.from_level(level, window_log=_WINDOW_LOG)
             self._zstd = zstandard.ZstdCompressor(compression_params=parameters)
-        elif compression is Compression.GZIP:
+        elif compression in (Compression.GZIP, Compression.ZLIB):
             self._level = 6 if level is None else level
             if not 0 <= self._level <= 9:
-                message = f"compression level {level} must be between 0 and 9 for gzip"
+                message = f"compression level {level} must be between 0 and 9 for {compression.name.lower()}"
                 raise ValueError(message)
         elif level is not None:
             message = f"compression level {level} was given, but there is no compression"
@@ -77,6 +78,25 @@ class Compressor:
             member = zlib.compressobj(self._level or 0, zlib.DEFLATED, _GZIP_WBITS)
             return member.compress(decoded) + member.flush()
         return decoded
+
+
+class StreamCompressor:
+    """Compress a whole shard as one ZLIB stream.
+
+    Args:
+        level: of zlib, 0 to 9; None for 6.
+    """
+
+    def __init__(self, level: int | None = None) -> None:
+        self._stream = zlib.compressobj(6 if level is None else level)
+
+    def compress(self, decoded: Buffer) -> bytes:
+        """Return stored bytes that are ready; those of what was given last may follow later."""
+        return self._stream.compress(decoded)
+
+    def finish(self) -> bytes:
+        """Return the last stored bytes."""
+        return self._stream.flush()
 
 
 def decompress(

@@ -26,7 +26,7 @@ class Compression(IntEnum):
     NONE = 1
     ZSTD = 2
     GZIP = 3
-    ZLIB = 4  # only as a stream that somebody else wrote
+    ZLIB = 4  # only as one stream of a whole shard
 
     @property
     def suffix(self) -> str:
@@ -40,15 +40,14 @@ class Compression(IntEnum):
 
     @classmethod
     def parse(cls, name: str | None) -> Compression:
-        """Return the compression a writer's option names: None, "none", "zstd" or "gzip".
+        """Return the compression a writer's option names: None, "none", "zstd", "gzip" or "zlib".
 
         Raises:
-            ValueError: any other name.  "zlib" is one: TensorFlow reads the first of several ZLIB streams
-                and says nothing about the others, so it is never written.
+            ValueError: any other name.
         """
-        known = {None: cls.NONE, "none": cls.NONE, "zstd": cls.ZSTD, "gzip": cls.GZIP}
+        known = {None: cls.NONE, "none": cls.NONE, "zstd": cls.ZSTD, "gzip": cls.GZIP, "zlib": cls.ZLIB}
         if name not in known:
-            message = f'compression must be None, "zstd" or "gzip", not {name!r}'
+            message = f'compression must be None, "zstd", "gzip" or "zlib", not {name!r}'
             raise ValueError(message)
         return known[name]
 

@@ -50,7 +50,7 @@ _LIST = re.compile(r"_shardio/lists/(?:[0-9a-f]{32}|[0-9a-f]{64})\.list\Z")
 # A shard that shardio wrote, and what stands beside one: its index, an index made anew, deleted rows.
 _DATA = re.compile(
     r"data/[A-Za-z0-9][A-Za-z0-9._=-]*-[A-Za-z0-9][A-Za-z0-9._=]*-[0-9]{5,}-[0-9a-f]{16}-[0-9]{5,}"
-    r"\.tfrecord(?:\.zst|\.gz)?(?:(?:\.[0-9a-f]{16})?\.shardidx)?\Z"
+    r"\.tfrecord(?:\.zst|\.gz|\.zz)?(?:(?:\.[0-9a-f]{16})?\.shardidx)?\Z"
 )
 _ROWS = re.compile(r"data/[A-Za-z0-9_][A-Za-z0-9._=-]{0,249}\.rows\Z")
 # What no key may hold, whoever chose it.

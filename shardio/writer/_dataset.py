@@ -46,7 +46,8 @@ class DatasetWriter:
         url: of the dataset; a local folder or any URL that can be written.
         schema: mapping of feature names to types, a `Schema`, or None: records are bytes then. Appending
             without one takes the dataset's. A codec, as `codecs.Message(cls)`, encodes values of its own.
-        compression: of the blocks: None, "zstd" or "gzip".
+        compression: None, "zstd" or "gzip", block by block; or "zlib", each shard one stream, for programs
+            that read no other: a lookup then decodes its shard from the start.
         mode: "create" (there must be no dataset yet), "append", or "overwrite" (the new version holds the new
             records only; older versions stay until `shardio gc`).
         level: the compression library's level, or None for its usual one.

@@ -29,7 +29,7 @@ class ShardWriter:
 
     Args:
         url: of the shard; a local path or any URL that can be written. The index gets `.shardidx` behind it.
-        compression: None, "zstd" or "gzip".
+        compression: None, "zstd", "gzip", or "zlib" (one stream: a lookup decodes it from the start).
         level: the library's compression level.
         block_bytes: target size of a block in decoded bytes.
         spool_dir: folder for the file under construction.

@@ -26,11 +26,13 @@ from shardio.format import (
     Compression,
     Framing,
     Limits,
+    StreamCompressor,
 )
 from shardio.metadata import IndexBuilder, ShardEntry
 from shardio.storage import TEMPORARY, Store, make_folders
 
 if TYPE_CHECKING:
+    from shardio.format import Buffer
     from shardio.metadata import FinishedIndex
 
 __all__ = ["FinishedShard", "ShardOptions", "ShardSpool", "open_writers", "spool_folder"]
@@ -143,7 +145,10 @@ class ShardSpool:
 
     def __init__(self, options: ShardOptions, *, frames_crc32c: int = 0) -> None:
         self.frames_crc32c = frames_crc32c
-        self._compressed = options.compression is not Compression.NONE
+        # A stream's blocks are described, and checked, as if they were not compressed.
+        self._compressed = options.compression in (Compression.ZSTD, Compression.GZIP)
+        self._stream = StreamCompressor(options.level) if options.compression is Compression.ZLIB else None
+        self._stream_bytes = self._stream_crc32c = 0
         self.blocks = BlockBuilder(
             compression=options.compression,
             level=options.level,
@@ -168,7 +173,7 @@ class ShardSpool:
     @property
     def stored_bytes(self) -> int:
         """Stored bytes so far, without the block that is being built."""
-        return self._index.stored_bytes
+        return self._index.stored_bytes if self._stream is None else self._stream_bytes
 
     @property
     def rows(self) -> int:
@@ -193,11 +198,16 @@ class ShardSpool:
         block = self.blocks.flush()
         if block is not None:
             self.store(block)
+        index = self._index
+        listed_blocks = index.blocks
+        if self._stream is not None:
+            self._write_stream(self._stream.finish())
+            index.mark_stream(stored_bytes=self._stream_bytes, crc32c=self._stream_crc32c)
+            listed_blocks = min(1, index.blocks)
         try:
             self._file.close()
         except OSError as error:
             raise self._failed(error) from error
-        index = self._index
         return FinishedShard(
             self._path,
             index.finish(),
@@ -206,7 +216,7 @@ class ShardSpool:
             index.stored_bytes,
             index.decoded_bytes,
             index.rows,
-            index.blocks,
+            listed_blocks,
             index.crc32c,
         )
 
@@ -220,10 +230,10 @@ class ShardSpool:
 
     def store(self, block: Block) -> None:
         """Take a block that `blocks` has closed."""
-        try:
-            self._file.write(block.stored)
-        except OSError as error:
-            raise self._failed(error) from error
+        if self._stream is None:
+            self._write(block.stored)
+        else:
+            self._write_stream(self._stream.compress(block.stored))
         index = self._index
         index.crc32c = kernels.crc32c_appended(index.crc32c, block.stored, block.crc32c)
         if self._compressed:
@@ -236,6 +246,17 @@ class ShardSpool:
             crc32c=block.crc32c,
             frame_stop=block.frame_stop,
         )
+
+    def _write_stream(self, stored: bytes) -> None:
+        self._write(stored)
+        self._stream_bytes += len(stored)
+        self._stream_crc32c = kernels.crc32c(stored, self._stream_crc32c)
+
+    def _write(self, stored: Buffer) -> None:
+        try:
+            self._file.write(stored)
+        except OSError as error:
+            raise self._failed(error) from error
 
     def _failed(self, error: OSError) -> StorageError:
         return StorageError(

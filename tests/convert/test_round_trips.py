@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tarfile
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -59,7 +60,7 @@ def test_webdataset(convert, tmp_path) -> None:
     assert len(list((tmp_path / "back").iterdir())) > 1
 
 
-@pytest.mark.parametrize("compression", [None, "gzip"])
+@pytest.mark.parametrize("compression", [None, "gzip", "zlib"])
 @pytest.mark.parametrize("name", ["examples", "sequences", "raw"])
 def test_tfrecord(convert, tmp_path, name: str, compression) -> None:
     """Plain files come back as the very same bytes, whatever lay in between."""
@@ -67,9 +68,10 @@ def test_tfrecord(convert, tmp_path, name: str, compression) -> None:
     shardio.export_dataset(convert.url, tmp_path / "back", kind="tfrecord", compression=compression)
     ((_, data),) = files(tmp_path / "back").items()
     if compression:
-        import gzip
-
-        data = gzip.decompress(data)
+        stream = zlib.decompressobj(31 if compression == "gzip" else 15)
+        data = stream.decompress(data)
+        assert stream.eof
+        assert not stream.unused_data
     assert data == (TENSORFLOW / f"{name}-plain.tfrecord").read_bytes()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import struct
+import zlib
 
 import crc32c
 import zstandard
@@ -35,7 +36,9 @@ def payloads(decoded: bytes) -> list[bytes]:
 
 
 def decoded(stored: bytes, compression: str | None) -> bytes:
-    """Return what `gzip -d` and `zstd -d` make of a whole file."""
+    """Return what `gzip -d`, `zstd -d` and Python's zlib make of a whole file."""
+    if compression == "zlib":
+        return zlib.decompress(stored)
     if compression == "gzip":
         return gzip.decompress(stored) if stored else b""
     if compression == "zstd":

@@ -45,14 +45,20 @@ def test_a_line_is_without_its_ending():
 
 @pytest.mark.parametrize(
     ("name", "kind", "suffix"),
-    [(None, Compression.NONE, ""), ("none", Compression.NONE, ""), ("zstd", Compression.ZSTD, ".zst")],
+    [
+        (None, Compression.NONE, ""),
+        ("none", Compression.NONE, ""),
+        ("zstd", Compression.ZSTD, ".zst"),
+        ("gzip", Compression.GZIP, ".gz"),
+        ("zlib", Compression.ZLIB, ".zz"),
+    ],
 )
 def test_names_of_compressions(name, kind, suffix):
     assert Compression.parse(name) is kind
     assert kind.suffix == suffix
 
 
-@pytest.mark.parametrize("name", ["zlib", "ZSTD", "", "lz4", 1])
+@pytest.mark.parametrize("name", ["ZSTD", "", "lz4", 1])
 def test_an_unknown_compression_is_refused(name):
     with pytest.raises(ValueError, match="compression must be"):
         Compression.parse(name)

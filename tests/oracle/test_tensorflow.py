@@ -24,7 +24,8 @@ def _files(folder, ending: str) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("compression", "ending", "name"), [(None, ".tfrecord", ""), ("gzip", ".gz", "GZIP")]
+    ("compression", "ending", "name"),
+    [(None, ".tfrecord", ""), ("gzip", ".gz", "GZIP"), ("zlib", ".zz", "ZLIB")],
 )
 def test_tensorflow_reads_what_shardio_wrote(tf, tmp_path, payloads, compression, ending, name) -> None:
     """Every shard is a file that tools which have never heard of shardio already read."""

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import random
 import tracemalloc
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -11,15 +14,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import shardio
+from shardio import kernels
 from shardio.catalog import Catalog
-from shardio.errors import CommitConflictError, StorageError
+from shardio.errors import CommitConflictError, FormatError, StorageError
 from shardio.storage import connect
 from tests.format import plain
 from tests.promises.places import PLACES, fresh
 from tests.promises.stores import Counting, faulty
 
 EVERY_PLACE = pytest.mark.parametrize("place", PLACES)
-COMPRESSIONS = [None, "zstd", "gzip"]
+COMPRESSIONS = [None, "zstd", "gzip", "zlib"]
 
 
 @settings(max_examples=40)
@@ -50,6 +54,38 @@ def test_what_is_written_is_read(records, compression, block_bytes, shard_bytes)
             assert len(stored) == entry.stored_bytes
             found += plain.payloads(plain.decoded(stored, compression))
         assert found == wanted
+
+
+def test_a_zlib_shard_is_one_stream(tmp_path):
+    """As TensorFlow's `compression_type="ZLIB"` takes it, which reads the first stream and no other."""
+    records = [bytes(random.Random(k).choices(b"abcdefgh", k=3000)) for k in range(300)]
+    with shardio.DatasetWriter(tmp_path, compression="zlib", shard_bytes=100_000, block_bytes=5000) as out:
+        for record in records:
+            out.write(record)
+    ds = shardio.open(tmp_path)
+    found = []
+    for entry in ds.source.table:
+        stored = (tmp_path / entry.key).read_bytes()
+        stream = zlib.decompressobj()
+        decoded = stream.decompress(stored)
+        assert stream.eof
+        assert not stream.unused_data
+        found += plain.payloads(decoded)
+        assert entry.key.endswith(".tfrecord.zz")
+        assert (len(stored), kernels.crc32c(stored)) == (entry.stored_bytes, entry.crc32c)
+        assert (len(decoded), 1) == (entry.decoded_bytes, entry.blocks)
+    assert found == records
+    assert 2 <= ds.num_shards <= 6
+    with pytest.warns(UserWarning, match="one compressed stream"):
+        assert ds.read([299, 5, 150]) == [records[k] for k in (299, 5, 150)]
+    assert shardio.verify(tmp_path).ok
+    path = tmp_path / ds.source.table.key[0]
+    damaged = bytearray(path.read_bytes())
+    damaged[len(damaged) // 2] ^= 1
+    path.chmod(0o644)
+    path.write_bytes(damaged)
+    with pytest.raises(FormatError):
+        list(shardio.open(tmp_path))
 
 
 @EVERY_PLACE
@@ -202,7 +238,9 @@ def test_one_shard(compression, place, tmp_path):
         shardio.ShardWriter(url) as again,
     ):
         again.write(b"other")
-    assert shardio.open_shard(url)[19] == b"19"
+    lookup = pytest.warns(UserWarning, match="stream") if compression == "zlib" else contextlib.nullcontext()
+    with lookup:
+        assert shardio.open_shard(url)[19] == b"19"
 
 
 def test_a_shard_that_fails_leaves_nothing(tmp_path):

@@ -78,7 +78,7 @@ def _add_arguments(parser: Any) -> None:
     parser.add_argument("--mode", choices=("create", "append", "overwrite"), default="create")
     parser.add_argument("--session", metavar="S", help="id of this write, by which a rerun continues")
     group = parser.add_argument_group("shards")
-    group.add_argument("--compression", choices=("zstd", "gzip"))
+    group.add_argument("--compression", choices=("zstd", "gzip", "zlib"))
     group.add_argument(
         "--shard-bytes", metavar="N", type=int, help="stored bytes after which a shard is closed"
     )

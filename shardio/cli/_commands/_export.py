@@ -31,7 +31,9 @@ def _add_arguments(parser: Any) -> None:
     parser.add_argument("--split", metavar="NAME", help="one split; default: all")
     parser.add_argument("--version", metavar="N", type=int, dest="version_number", help="default: latest")
     parser.add_argument(
-        "--compression", choices=("gzip", "zstd", "snappy"), help="of the files, where the kind has such"
+        "--compression",
+        choices=("gzip", "zlib", "zstd", "snappy"),
+        help="of the files, where the kind has such",
     )
     parser.add_argument(
         "--shard-bytes", metavar="N", type=int, default=256 << 20, help="bytes of a file, about"
