@@ -42,7 +42,9 @@ SESSIONS = "_shardio/sessions/"
 DATA = "data/"
 INDEXES = "indexes/"  # of adopted shards that lie under other roots
 
-_COMPONENT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._=-]{0,254}\Z")
+_MAX_COMPONENTS = 8
+_COMPONENT = r"[A-Za-z0-9_][A-Za-z0-9._=-]{0,254}"
+_KEY = re.compile(rf"{_COMPONENT}(?:/{_COMPONENT}){{0,{_MAX_COMPONENTS - 1}}}\Z")
 _SPLIT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._=-]{0,63}\Z")
 _SESSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z")
 _MANIFEST = re.compile(r"_shardio/manifests/([0-9]{20})\.manifest\Z")
@@ -58,7 +60,6 @@ _NO_COMPONENT = re.compile(r"(?:\A|/)(\.{0,2})(?:/|\Z)")
 _NO_CHARACTER = re.compile(r"[\x00-\x08\x0a-\x1f\x7f\\\ud800-\udfff]")
 # Where drives have letters, joining such a name to a root leaves the root. No path begins with "C::".
 _DRIVE = re.compile(r".:(?!:)", re.DOTALL)
-_MAX_COMPONENTS = 8
 _MAX_TASKS = 10**6  # as many as a dataset may have shards
 _MAX_FOREIGN = 4096  # no filesystem and no bucket takes longer ones
 _MAX_SHOWN = 200
@@ -72,8 +73,7 @@ def _shown(name: object) -> str:
 
 def check_key(key: str) -> str:
     """Return a key of shardio's own, or raise `UnsafeNameError`."""
-    parts = key.split("/")
-    if len(parts) > _MAX_COMPONENTS or not all(_COMPONENT.match(part) for part in parts):
+    if _KEY.match(key) is None:
         raise UnsafeNameError(
             "a key could leave the dataset or be misread",
             found=_shown(key),

@@ -301,7 +301,7 @@ class LocalStore(Store):
             _explain_write(error, path)
 
     def _get(self, key: str, max_bytes: int) -> bytes:
-        with self.open(key) as file:
+        with LocalFile(self._path(key)) as file:
             if file.size > max_bytes:
                 what = "the object is larger than it may be"
                 raise FormatError(

@@ -74,10 +74,10 @@ class MemoryStore(Store):
 
     def open(self, key: str, *, size: int | None = None, stable: bool = False, stamp: str = "") -> DataFile:
         del size, stable, stamp
+        check_key(key)
         return _MemoryFile(self.url_of(key), self._read(key))
 
     def _read(self, key: str) -> bytes:
-        check_key(key)
         with _lock:
             file = _files().get(self._base + key)
             if file is None:

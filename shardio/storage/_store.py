@@ -280,7 +280,6 @@ class Store(abc.ABC):
             ShortReadError: it ends before a range does.
             StorageError: the environment failed.
         """
-        check_key(key)
         with self.open(key) as file:
             return file.read_many(starts, stops)
 
