@@ -23,7 +23,7 @@ _SCHEMA = re.compile(r'schema=\{("(?:[^"\\]|\\.)*"): (None|"[^"]*")\}')
 _CLASSES = re.compile(r"classes=(\[[^\]]*\])")
 _METADATA = re.compile(r'metadata=\{("(?:[^"\\]|\\.)*"): \.\.\.\}')
 _TEXT = re.compile(r"""\b(kind|split|mode|compression)=["'](\w+)["']""")
-_NUMBER = re.compile(r"\b(shard_bytes|block_bytes|workers)=(-?\d+)")
+_NUMBER = re.compile(r"\b(shard_bytes|block_bytes|shards|workers)=(-?\d+)")
 _BARE = re.compile(r"\b(kind|split|root|process|encoding)=(?=[ ,;:.)]|$)")
 
 

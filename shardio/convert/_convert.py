@@ -91,6 +91,7 @@ def convert_dataset(  # noqa: PLR0913 - the options are the public contract
     split: str | Mapping[str, float] | None = None,
     on_error: str = "raise",
     shuffle: int | None = None,
+    shards: int | None = None,
     seed: int = 0,
     workers: int | None = None,
     executor: Any = None,
@@ -122,6 +123,7 @@ def convert_dataset(  # noqa: PLR0913 - the options are the public contract
         on_error: what to do about what cannot become a record: "raise", or "skip": left out and listed in
             the report.
         shuffle: seed of a global shuffle of the records while writing, in bounded memory.
+        shards: cut each split into so many shards of equal numbers of records, as `write_dataset` does.
         seed: of the division by shares.
         workers: processes; None for as many as there are processors, and none besides this one for small
             sources.
@@ -178,7 +180,8 @@ def convert_dataset(  # noqa: PLR0913 - the options are the public contract
         workers = 1
     report = write_dataset(
         url, pieces, worker, schema=settled, executor=executor, workers=workers, session=session, mode=mode,
-        tasks=_tasks(pieces), shuffle=shuffle, progress=progress, storage_options=storage_options,
+        tasks=_tasks(pieces) if shards is None else None, shards=shards, shuffle=shuffle,
+        progress=progress, storage_options=storage_options,
         metadata={**opened.metadata(), **dict(metadata or {})}, **writer,
     )  # fmt: skip
     return _told(_shown(source), str(url), opened, settled, notes, odd, report)

@@ -1,19 +1,20 @@
-"""A global shuffle at write time in bounded memory: two passes through a spool dataset.
+"""Two passes through a spool dataset, in bounded memory: a global shuffle, and a given number of shards.
 
-The first pass writes the records, encoded, in the order in which they come; the second one looks them up
-in an order that is one permutation of all records of a split, and writes the dataset.  The same seed
-gives the same order for the same items, whatever the number of processes and tasks.
+The first pass writes the records, encoded, in the order in which they come; so their number is known, and
+the second one looks them up, in that order or in one permutation of all records of a split, and writes the
+dataset.  The same seed gives the same order for the same items, whatever the number of processes and tasks.
 """
 
 from __future__ import annotations
 
 import contextlib
 import shutil
+import sys
 import tempfile
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -30,24 +31,27 @@ if TYPE_CHECKING:
 
     from shardio.reader import DatasetReader
 
-__all__ = ["write_shuffled"]
+__all__ = ["write_twice"]
 
 # A lookup of that much is enough to merge near reads, and few enough bytes to hold.
 _LOOKUP_RECORDS = 1024
 _LOOKUP_BYTES = 16 << 20
 
+Run: TypeAlias = tuple[str, int, int]  # rows [start, stop) of a split of the spool
 
-def write_shuffled(
+
+def write_twice(
     url: str,
     items: Iterable[Any],
     function: Callable[[Any], Any],
     *,
-    seed: int,
+    seed: int | None,
+    shards: int | None,
     session: str | None,
     how: HowToRun,
     writer: dict[str, Any],
 ) -> WriteReport:
-    """Write `items` shuffled; the options are those of `write_session`.
+    """Write `items`, shuffled by a seed or not, into so many shards a split, or as tasks leave them.
 
     With a session the spool keeps its place, so that a rerun finds the first pass done, or goes on with it.
     """
@@ -64,10 +68,14 @@ def write_shuffled(
             how=how,
             writer={"mode": "create"},
         )
+        runs: list[list[Run]] = [[run] for run in _runs(spool)] if shards is None else _shares(spool, shards)
+        if shards is not None:
+            # A task is a share, and leaves one shard of each split.
+            how, writer = replace(how, tasks=shards), {**writer, "shard_bytes": sys.maxsize}
         report = write_session(
             url,
-            list(_runs(spool)),
-            _Shuffled(spool, seed),
+            runs,
+            _Spooled(spool, seed),
             session=session,
             how=replace(how, on_error="raise"),
             writer=writer,
@@ -97,14 +105,20 @@ def _spool(folder: str | Path | None, session: str | None) -> Iterator[str]:
     shutil.rmtree(spool, ignore_errors=True)
 
 
-def _runs(spool: str) -> Iterator[tuple[str, int, int]]:
-    """Cut each split into runs of (split, start, stop) that are looked up in one go."""
+def _runs(spool: str, share: tuple[int, int] = (0, 1)) -> Iterator[Run]:
+    """Cut share `share[0]` of `share[1]` of each split into runs that are looked up in one go."""
     whole = open_dataset(spool, split="all")
     for split, rows in sorted(whole.splits.items()):
         mean = max(1, open_dataset(spool, split=split).num_bytes // max(1, rows))
         step = max(1, min(_LOOKUP_RECORDS, _LOOKUP_BYTES // mean))
-        for start in range(0, rows, step):
-            yield split, start, min(start + step, rows)
+        first, end = (rows * (share[0] + more) // share[1] for more in (0, 1))
+        for start in range(first, end, step):
+            yield split, start, min(start + step, end)
+
+
+def _shares(spool: str, shards: int) -> list[list[Run]]:
+    """Return the runs of each of so many shares of all splits."""
+    return [list(_runs(spool, (number, shards))) for number in range(shards)]
 
 
 def _encoded(
@@ -114,21 +128,26 @@ def _encoded(
         yield split, value if isinstance(value, Encoded | BadRecord | Note) else encode(value)
 
 
-class _Shuffled:
-    """Yields a run of the shuffled records of a split; opens the spool once in each process."""
+class _Spooled:
+    """Yields runs of the records of a split, shuffled by a seed; opens the spool once in each process."""
 
-    def __init__(self, spool: str, seed: int) -> None:
+    def __init__(self, spool: str, seed: int | None) -> None:
         self._spool = spool
         self._seed = seed
         self._readers: dict[str, DatasetReader] = {}
 
-    def __call__(self, run: tuple[str, int, int]) -> Iterator[tuple[str, bytes]]:
-        split, start, stop = run
+    def __call__(self, runs: list[Run]) -> Iterator[tuple[str, bytes]]:
+        for run in runs:
+            yield from self._read(*run)
+
+    def _read(self, split: str, start: int, stop: int) -> Iterator[tuple[str, bytes]]:
         reader = self._readers.get(split)
         if reader is None:
             reader = self._readers[split] = open_dataset(self._spool, split=split, decode=False)
-        order = Permutation(len(reader), self._seed)[np.arange(start, stop)]
+        order = np.arange(start, stop)
+        if self._seed is not None:
+            order = Permutation(len(reader), self._seed)[order]
         return ((split, payload) for payload in reader.read(order))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _Shuffled, (self._spool, self._seed)
+        return _Spooled, (self._spool, self._seed)

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 from shardio.metadata import check_tasks
 from shardio.parallel._jobs import check_workers
 from shardio.parallel._session import HowToRun, WriteReport, write_session
-from shardio.parallel._shuffle import write_shuffled
+from shardio.parallel._shuffle import write_twice
 from shardio.storage import url_text
-from shardio.writer import check_options
+from shardio.writer import DEFAULT_SHARD_BYTES, check_options, check_shards
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -35,6 +35,7 @@ def write_dataset(  # noqa: PLR0913 - the options are the public contract
     ordered: bool = False,
     mode: str = "create",
     tasks: int | None = None,
+    shards: int | None = None,
     shuffle: int | None = None,
     on_error: str = "raise",
     progress: bool | Callable[[Progress], None] = False,
@@ -64,6 +65,8 @@ def write_dataset(  # noqa: PLR0913 - the options are the public contract
         mode: "create", "append" or "overwrite".
         tasks: how many tasks to cut the items into, each with shards of its own; by default 32 to 512, or one
             per 256 items where their number is not known.
+        shards: cut each split into so many shards, whose numbers of records differ by one at most (a split of
+            fewer records has a shard a record); in bounded memory, by two passes, as for `shuffle`.
         shuffle: seed of a global shuffle while writing, in bounded memory: a first pass through a spool
             dataset in `spool_dir`, a second one in random order. On several machines `spool_dir` must be
             shared.
@@ -100,12 +103,16 @@ def write_dataset(  # noqa: PLR0913 - the options are the public contract
     check_workers(workers, executor)
     options = {"schema": schema, "mode": mode, "storage_options": storage_options, **writer}
     _check(ordered=ordered, tasks=tasks, shuffle=shuffle, on_error=on_error, session=session, writer=options)
+    check_shards(shards, writer.get("shard_bytes", DEFAULT_SHARD_BYTES))
+    if shards is not None and tasks is not None:
+        message = f"shards={shards} makes a task of each shard: leave tasks={tasks} out"
+        raise ValueError(message)
     if spool_dir is not None:
         options["spool_dir"] = spool_dir
     how = HowToRun(executor=executor, workers=workers, tasks=tasks, on_error=on_error, progress=progress)
-    if shuffle is not None:
-        return write_shuffled(
-            url_text(url), items, fn, seed=shuffle, session=session, how=how, writer=options
+    if shuffle is not None or shards is not None:
+        return write_twice(
+            url_text(url), items, fn, seed=shuffle, shards=shards, session=session, how=how, writer=options
         )
     return write_session(url_text(url), items, fn, session=session, how=how, writer=options)
 

@@ -8,15 +8,25 @@ from __future__ import annotations
 
 from shardio.writer._dataset import DatasetWriter
 from shardio.writer._encoding import encoder
-from shardio.writer._settings import catalog_to_write, check_mode, check_options, is_codec, settle_schema
+from shardio.writer._settings import (
+    DEFAULT_SHARD_BYTES,
+    catalog_to_write,
+    check_mode,
+    check_options,
+    check_shards,
+    is_codec,
+    settle_schema,
+)
 from shardio.writer._shard import ShardWriter
 
 __all__ = [
+    "DEFAULT_SHARD_BYTES",
     "DatasetWriter",
     "ShardWriter",
     "catalog_to_write",
     "check_mode",
     "check_options",
+    "check_shards",
     "encoder",
     "is_codec",
     "settle_schema",

@@ -6,7 +6,10 @@ stored under names that no version mentions, and only `close` commits.
 
 from __future__ import annotations
 
+import itertools
+import sys
 import warnings
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from shardio.catalog import Version, commit_receipts, find_safe_work, writer_name
@@ -21,7 +24,15 @@ from shardio.format import DEFAULT_BLOCK_BYTES, FRAME_EXTRA, BlockBuilder, Compr
 from shardio.metadata import check_split, check_task, is_random_session, random_session
 from shardio.storage import on_io_thread, url_text
 from shardio.writer._encoding import encoder
-from shardio.writer._settings import catalog_to_write, check_mode, check_options, is_codec, settle_schema
+from shardio.writer._settings import (
+    DEFAULT_SHARD_BYTES,
+    catalog_to_write,
+    check_mode,
+    check_options,
+    check_shards,
+    is_codec,
+    settle_schema,
+)
 from shardio.writer._split import OpenSplit
 from shardio.writer._spool import ShardOptions, ShardSpool, open_writers, spool_folder
 from shardio.writer._task import Task
@@ -52,6 +63,9 @@ class DatasetWriter:
             records only; older versions stay until `shardio gc`).
         level: the compression library's level, or None for its usual one.
         shard_bytes: stored bytes after which a shard is closed.
+        shards: cut each split into so many shards instead, whose numbers of records differ by one at most (a
+            split of fewer records has a shard a record). Records keep their order, and nobody knows how many
+            will come: they wait in `spool_dir`, which needs room for all of them, until `close`.
         block_bytes: target size of a block in decoded bytes; the unit of compression and checksum.
         encoding: of the records: "example" (default with a schema), "sequence_example", "tensors", "array",
             "bytes".
@@ -94,7 +108,8 @@ class DatasetWriter:
         mode: str = "create",
         *,
         level: int | None = None,
-        shard_bytes: int = 256 << 20,
+        shard_bytes: int = DEFAULT_SHARD_BYTES,
+        shards: int | None = None,
         block_bytes: int = DEFAULT_BLOCK_BYTES,
         encoding: str | None = None,
         metadata: Mapping[str, Any] | None = None,
@@ -106,6 +121,7 @@ class DatasetWriter:
         single_writer: bool = False,
     ) -> None:
         check_options(mode, session, task, commit=commit, shard_bytes=shard_bytes)
+        check_shards(shards, shard_bytes, session)
         kind = Compression.parse(compression)
         BlockBuilder(compression=kind, level=level, block_bytes=block_bytes)  # refuses what makes no sense
         self.url = url_text(url)
@@ -133,6 +149,12 @@ class DatasetWriter:
             spool=spool_folder(self._catalog.store, spool_dir),
             writer=writer_name(),
         )
+        self._shards = shards
+        if shards is not None:
+            # What is not cut yet is neither compressed nor closed by its size.
+            self._gather = replace(
+                self._options, compression=Compression.NONE, level=None, shard_bytes=sys.maxsize
+            )
         self._closed = False
         open_writers.add(self)
 
@@ -230,7 +252,10 @@ class DatasetWriter:
             return
         try:
             for split, part in self._splits.items():
-                self._task.store(split, part.spool, last=True)
+                if self._shards is None:
+                    self._task.store(split, part.spool, last=True)
+                else:
+                    self._cut(split, part.spool, self._shards)
             receipt = self._task.complete()
             if self._commit:
                 self._version = commit_receipts(
@@ -302,7 +327,7 @@ class DatasetWriter:
         try:
             self._task.check()
             part.spool.store(block)
-            if part.spool.stored_bytes >= self._options.shard_bytes:
+            if self._shards is None and part.spool.stored_bytes >= self._options.shard_bytes:
                 rows = part.rows
                 self._task.store(split, part.spool)
                 part.renew(rows, self._new_spool(split))
@@ -318,7 +343,27 @@ class DatasetWriter:
         self._splits[split] = part
         return part
 
+    def _cut(self, split: str, gathered: ShardSpool, shards: int) -> None:
+        """Store what was gathered of a split as so many shards."""
+        try:
+            rows = gathered.finish().rows
+            payloads = gathered.payloads()
+            for k in range(shards):
+                self._task.check()
+                spool = ShardSpool(self._options, frames_crc32c=self._task.frames_crc32c(split))
+                try:
+                    for payload in itertools.islice(payloads, rows * (k + 1) // shards - rows * k // shards):
+                        spool.add(payload)
+                except BaseException:
+                    spool.discard()
+                    raise
+                self._task.store(split, spool, last=True)
+        finally:
+            gathered.discard()
+
     def _new_spool(self, split: str) -> ShardSpool:
+        if self._shards is not None:
+            return ShardSpool(self._gather)
         return ShardSpool(self._options, frames_crc32c=self._task.frames_crc32c(split))
 
     def _abandon(self, failure: BaseException | None, *, keep_shards: bool) -> None:

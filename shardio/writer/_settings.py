@@ -14,7 +14,11 @@ if TYPE_CHECKING:
     from shardio.catalog import Version
     from shardio.codecs import RecordCodec
 
-__all__ = ["catalog_to_write", "check_mode", "check_options", "is_codec", "settle_schema"]
+__all__ = ["catalog_to_write", "check_mode", "check_options", "check_shards", "is_codec", "settle_schema"]
+
+
+DEFAULT_SHARD_BYTES = 256 << 20
+MAX_SHARDS = 10**6  # of a dataset
 
 
 def check_options(mode: str, session: str | None, task: int, *, commit: bool, shard_bytes: int) -> None:
@@ -32,6 +36,24 @@ def check_options(mode: str, session: str | None, task: int, *, commit: bool, sh
         raise ValueError("task= and commit=False need a session= that all tasks share")
     if shard_bytes < 1:
         message = f"shard_bytes={shard_bytes} must be at least 1"
+        raise ValueError(message)
+
+
+def check_shards(shards: int | None, shard_bytes: int, session: str | None = None) -> None:
+    """Refuse a number of shards that makes no sense, or that a writer cannot keep."""
+    if shards is None:
+        return
+    if not isinstance(shards, int) or isinstance(shards, bool) or not 1 <= shards <= MAX_SHARDS:
+        message = f"shards={shards!r} must be a whole number between 1 and {MAX_SHARDS}"
+        raise ValueError(message)
+    if shard_bytes != DEFAULT_SHARD_BYTES:
+        message = f"shards={shards} and shard_bytes={shard_bytes} both end a shard: give one of them"
+        raise ValueError(message)
+    if session is not None:
+        message = (
+            f"shards={shards} is the number of all shards of a write, and one task of session {session!r} "
+            "cannot know what the others write: use write_dataset(shards=), or shard_bytes="
+        )
         raise ValueError(message)
 
 

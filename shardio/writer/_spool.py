@@ -27,15 +27,21 @@ from shardio.format import (
     Framing,
     Limits,
     StreamCompressor,
+    iterate_payloads,
 )
 from shardio.metadata import IndexBuilder, ShardEntry
 from shardio.storage import TEMPORARY, Store, make_folders
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from shardio.format import Buffer
     from shardio.metadata import FinishedIndex
 
 __all__ = ["FinishedShard", "ShardOptions", "ShardSpool", "open_writers", "spool_folder"]
+
+
+_PIECE = 1 << 20
 
 
 class _Writer(Protocol):
@@ -185,6 +191,20 @@ class ShardSpool:
         block = self.blocks.add(payload)
         if block is not None:
             self.store(block)
+
+    def payloads(self) -> Iterator[bytes]:
+        """Yield the payloads of a finished spool without compression; their checksums are compared.
+
+        Raises:
+            StorageError: the file cannot be read.
+            FormatError: the disk returned something else than was written.
+        """
+        try:
+            with self._path.open("rb") as file:
+                for payloads in iterate_payloads(iter(lambda: file.read(_PIECE), b"")):
+                    yield from payloads
+        except OSError as error:
+            raise self._failed(error) from error
 
     def leave_to_parent(self) -> None:
         """Let go of the file in a forked child: not even what is buffered for it may be written twice."""

@@ -91,7 +91,7 @@ def test_a_rerun_finds_the_first_pass_done(tmp_path, threads, monkeypatch) -> No
     options = {"shuffle": 2, "session": "s", "executor": threads, "spool_dir": spool}
     spool.mkdir()
     with monkeypatch.context() as patch:
-        patch.setattr(_shuffle._Shuffled, "__call__", fail)
+        patch.setattr(_shuffle._Spooled, "__call__", fail)
         with pytest.raises(OSError, match="disk is gone"):
             WRITE(url, items, jobs.log_task, **options)
     first = len(list((tmp_path / "log").iterdir()))
@@ -104,3 +104,72 @@ def test_a_rerun_finds_the_first_pass_done(tmp_path, threads, monkeypatch) -> No
     again = WRITE(url, items, jobs.log_task, **options)
     assert (again.version, again.reused) == (report.version, report.tasks)
     assert len(list((tmp_path / "log").iterdir())) == first
+
+
+def rows_of(url, split="train") -> list[int]:
+    return shardio.open(str(url), split).source.table.live_rows.tolist()
+
+
+@pytest.mark.parametrize("shuffle", [None, 3])
+@pytest.mark.parametrize("kind", [list, iter])
+def test_records_into_a_number_of_shards(tmp_path, threads, shuffle, kind, monkeypatch) -> None:
+    """As equal as can be, of every split, in the order that the write has without it."""
+    monkeypatch.setattr(_shuffle, "_LOOKUP_RECORDS", 64)
+    url = tmp_path / "ds"
+    items = kind(range(503))
+    WRITE(url, items, jobs.two_splits, shards=5, shuffle=shuffle, executor=threads, spool_dir=tmp_path)
+    order = range(503) if shuffle is None else Permutation(503, shuffle)[range(503)].tolist()
+    assert numbers(url) == list(order)
+    assert rows_of(url) == [100, 101, 100, 101, 101]
+    assert rows_of(url, "test") == [10, 10, 10, 10, 11]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["ds"], "the spool is gone"
+
+
+def test_fewer_records_than_shards(tmp_path, threads) -> None:
+    url = tmp_path / "ds"
+    WRITE(url, range(3), jobs.two_splits, shards=5, executor=threads, spool_dir=tmp_path)
+    assert rows_of(url) == [1, 1, 1]
+    assert numbers(url) == [0, 1, 2]
+
+
+def test_a_write_into_shards_is_continued(tmp_path, threads) -> None:
+    url = tmp_path / "ds"
+    options = {"shards": 4, "session": "s", "executor": threads, "spool_dir": tmp_path}
+    with pytest.MonkeyPatch.context() as patch:
+
+        def fail(self, run):
+            raise RuntimeError("gone")
+
+        patch.setattr(_shuffle._Spooled, "__call__", fail)
+        with pytest.raises(RuntimeError, match="gone"):
+            WRITE(url, range(100), jobs.two_splits, **options)
+    WRITE(url, range(100), jobs.two_splits, **options)
+    assert numbers(url) == list(range(100))
+    assert rows_of(url) == [25] * 4
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"shards": 0}, "between 1 and"),
+        ({"shards": 2, "tasks": 3}, "leave tasks=3 out"),
+        ({"shards": 2, "shard_bytes": 1000}, "give one of them"),
+    ],
+)
+def test_a_number_of_shards_that_cannot_be_kept_is_refused(tmp_path, threads, options, error) -> None:
+    with pytest.raises(ValueError, match=error):
+        WRITE(tmp_path / "ds", range(10), jobs.two_splits, executor=threads, **options)
+    assert not (tmp_path / "ds").exists()
+
+
+@pytest.mark.parametrize("split", [None, {"train": 0.5, "test": 0.5}])
+def test_a_conversion_into_a_number_of_shards(tmp_path, split) -> None:
+    source = tmp_path / "source.jsonl"
+    source.write_text("".join(f'{{"n": {n}}}\n' for n in range(50)), encoding="utf-8")
+    report = shardio.convert_dataset(source, tmp_path / "ds", split=split, shards=4)
+    for name, records in report.records.items():
+        rows = rows_of(tmp_path / "ds", name)
+        assert (len(rows), sum(rows)) == (4, records)
+        assert max(rows) - min(rows) <= 1
+        found = numbers(tmp_path / "ds", name)
+        assert found == sorted(found)

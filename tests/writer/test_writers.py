@@ -18,6 +18,7 @@ from shardio import kernels
 from shardio.catalog import Catalog
 from shardio.errors import CommitConflictError, FormatError, StorageError
 from shardio.storage import connect
+from shardio.writer._spool import ShardSpool
 from tests.format import plain
 from tests.promises.places import PLACES, fresh
 from tests.promises.stores import Counting, faulty
@@ -300,3 +301,101 @@ def test_blocks_are_cut_alike_however_records_come(block_bytes):
         heads = [source.pool.get(number).head for number in range(len(source.table))]
         made.append([(head.block_stop.tolist(), head.block_crc32c.tolist(), head.crc32c) for head in heads])
     assert made[0] == made[1]
+
+
+# A number of shards
+
+
+def shards_of(ds) -> list[int]:
+    return ds.source.table.live_rows.tolist()
+
+
+@settings(max_examples=40)
+@given(
+    st.lists(st.tuples(st.sampled_from(["train", "test"]), st.binary(max_size=60)), max_size=40),
+    st.integers(1, 7),
+    st.sampled_from(COMPRESSIONS),
+    st.integers(1, 200),
+)
+def test_records_into_a_number_of_shards(records, shards, compression, block_bytes):
+    """In their order, as equal as can be, whatever the size of a block."""
+    url = fresh("memory", Path())
+    with shardio.DatasetWriter(url, None, compression, shards=shards, block_bytes=block_bytes) as out:
+        for split, record in records:
+            out.write(record, split)
+    for name in {split for split, _ in records}:
+        wanted = [record for split, record in records if split == name]
+        ds = shardio.open(url, name)
+        assert list(ds) == wanted
+        edges = [len(wanted) * k // shards for k in range(shards + 1)]
+        assert shards_of(ds) == [size for size in np.diff(edges).tolist() if size]
+    assert not records or shardio.verify(url).ok
+
+
+@EVERY_PLACE
+def test_a_number_of_shards_is_added_or_takes_the_place_of_others(place, tmp_path):
+    url = fresh(place, tmp_path)
+    for mode, shards, wanted in (
+        ("create", 3, [33, 33, 34]),
+        ("append", 2, [33, 33, 34, 50, 50]),
+        ("overwrite", 4, [25] * 4),
+    ):
+        with shardio.DatasetWriter(url, {"n": "int64"}, "zstd", mode, shards=shards) as out:
+            for n in range(100):
+                out.write({"n": n})
+        assert sorted(shards_of(shardio.open(url))) == sorted(wanted)
+        assert [int(record["n"]) for record in shardio.open(url)][-100:] == list(range(100))
+
+
+def test_shards_are_cut_in_bounded_memory(tmp_path):
+    record = bytes(range(250)) * 4
+    tracemalloc.start()
+    try:
+        with shardio.DatasetWriter(tmp_path, shards=4) as out:
+            for _ in range(50_000):
+                out.write(record)
+            out.close()
+            most = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert shards_of(shardio.open(tmp_path)) == [12_500] * 4
+    assert most < 16 << 20
+
+
+def test_a_write_into_shards_that_fails_leaves_nothing(tmp_path, monkeypatch):
+    with pytest.raises(RuntimeError), shardio.DatasetWriter(tmp_path / "left", shards=3) as out:
+        out.write(b"wren")
+        raise RuntimeError
+    with (
+        pytest.raises(StorageError, match="spool"),
+        shardio.DatasetWriter(tmp_path / "lost", shards=3) as out,
+    ):
+        for k in range(100):
+            out.write(b"%d" % k * 20)
+        finish = ShardSpool.finish
+
+        def lose(spool):
+            shard = finish(spool)
+            shard.path.unlink()
+            return shard
+
+        monkeypatch.setattr(ShardSpool, "finish", lose)
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"shards": 0}, "between 1 and"),
+        ({"shards": True}, "between 1 and"),
+        ({"shards": 2.0}, "between 1 and"),
+        ({"shards": 10**7}, "between 1 and"),
+        ({"shards": 2, "shard_bytes": 1000}, "give one of them"),
+        ({"shards": 2, "session": "s"}, "shard_bytes="),
+        ({"shards": 2, "session": "s", "task": 1, "commit": False}, "write_dataset"),
+    ],
+)
+def test_a_number_of_shards_that_cannot_be_kept_is_refused(options, error, tmp_path):
+    with pytest.raises(ValueError, match=error):
+        shardio.DatasetWriter(tmp_path / "ds", **options)
+    assert not (tmp_path / "ds").exists()

@@ -82,6 +82,7 @@ def _add_arguments(parser: Any) -> None:
     group.add_argument(
         "--shard-bytes", metavar="N", type=int, help="stored bytes after which a shard is closed"
     )
+    group.add_argument("--shards", metavar="N", type=int, help="cut each split into so many shards instead")
     group.add_argument("--block-bytes", metavar="N", type=int, help="decoded bytes of a block")
     group.add_argument("--encoding", choices=("example", "tensors", "array", "bytes"), help="of the records")
     parser.add_argument(
@@ -110,6 +111,7 @@ def _run(arguments: SimpleNamespace, screen: Screen) -> int:
             split=_shares(arguments.split),
             on_error="skip" if arguments.skip else "raise",
             shuffle=arguments.shuffle,
+            shards=arguments.shards,
             workers=arguments.workers,
             root=arguments.root,
             classes=arguments.classes or None,
