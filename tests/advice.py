@@ -31,6 +31,10 @@ def _advice(tree: ast.AST) -> Iterator[str]:
             names = [target.id for target in targets if isinstance(target, ast.Name)]
             if any("advice" in name.lower() for name in names) and node.value is not None:
                 values = [node.value]
+        elif isinstance(node, ast.arguments):
+            given = [*node.args[len(node.args) - len(node.defaults) :], *node.kwonlyargs]
+            defaults = zip(given, [*node.defaults, *node.kw_defaults], strict=True)
+            values = [value for arg, value in defaults if "advice" in arg.arg and value is not None]
         elif isinstance(node, ast.Dict):
             keys = [key.value if isinstance(key, ast.Constant) else None for key in node.keys]
             values = [value for key, value in zip(keys, node.values, strict=True) if key == "advice"]

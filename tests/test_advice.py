@@ -1,12 +1,13 @@
 """Advice in error messages works: each piece is followed here, as it is written, and helps.
 
-`FOLLOWED` has a row for each piece: a situation that raises it, and what the advice says, done.  `OUTSIDE`
-has those that nothing here can do for the user, such as an upgrade, each with the reason.  Advice that stands
-in neither fails the inventory.
+`FOLLOWED` has a row for each piece: a situation that raises it, and what the advice says, done.  `ELSEWHERE`
+names the test of another file that does so, `OUTSIDE` has those that nothing here can do for the user, such
+as an upgrade, each with the reason.  Advice that stands in none of them fails the inventory.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import gzip
 import json
@@ -16,6 +17,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -26,6 +28,7 @@ from shardio import Feature, codecs
 from shardio.catalog import Catalog
 from shardio.cli import main
 from shardio.errors import ShardioError
+from shardio.reader import QUARANTINE_FILE
 from shardio_indexer.cli import _parser as index_parser
 from shardio_indexer.cli import main as index
 from tests.advice import ROOT, inventory
@@ -34,46 +37,54 @@ from tests.indexer.shards import tar, tfrecord
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*one compressed stream"),
     pytest.mark.filterwarnings("ignore:.*has no index"),
+    pytest.mark.filterwarnings("ignore:damaged records are skipped"),
 ]
 
 FOLLOWED: dict[str, Callable[[Path], None]] = {}
+# Followed where the situation is at home: the test does what the advice says, and it helps.
+ELSEWHERE = {
+    "it may have been out of memory; run it again, what is done is kept":
+        "tests/indexer/test_adopt.py::test_a_lost_worker_costs_its_shards_only",
+    "if it may be read but not listed, give the files by name, or their URLs in a file: @list.txt":
+        "tests/indexer/test_buckets.py::test_a_bucket_that_may_not_be_listed",
+    "adopt it again when nobody writes to it":
+        "tests/indexer/test_adopt.py::test_a_shard_that_changes_while_it_is_read",
+    "check the address, the credentials, and that they may list this prefix (s3:ListBucket); "
+    "or name the version to open":
+        "tests/storage/test_unreachable.py::test_what_may_not_be_listed_is_forbidden_when_absent",
+    "check the address; if there is a dataset, name the version to open":
+        "tests/reader/test_object_stores.py::test_a_web_server_serves_a_dataset",
+    "nothing was deleted; look with `shardio log`, and run a named session again to finish it":
+        "tests/promises/test_p02_once.py::test_a_named_session_is_run_again_until_it_is_known",
+    "restore the manifests from a copy; removing {} gives up what is lost":
+        "tests/catalog/test_versions.py::test_a_hint_beyond_every_manifest_means_that_manifests_are_gone",
+    "restore the manifests from a copy; version={} reads what is left, and removing {} gives up what is lost":
+        "tests/catalog/test_versions.py::test_a_hint_beyond_every_manifest_means_that_manifests_are_gone",
+    "write larger shards (shard_bytes=), or give the records to more tasks":
+        "tests/catalog/test_sessions.py::test_a_receipt_that_no_commit_would_take_is_refused",
+}  # fmt: skip
 OUTSIDE = {
-    "it may have been out of memory; run it again, what is done is kept": "tests/indexer/test_adopt.py",
     "DALI makes an index of its own where there is none": "DALI is not installed here",
     "run it again": "needs a race that random names lose",
-    "if it may be read but not listed, give the files by name, or their URLs in a file: @list.txt":
-        "followed against a server in tests/indexer/test_buckets.py",
-    "adopt it again when nobody writes to it": "a writer at work: tests/indexer/test_adopt.py",
-    "check the address, the credentials, and that they may list this prefix (s3:ListBucket); "
-    "or name the version to open": "followed against servers in tests/storage",
-    "check the address; if there is a dataset, name the version to open": "the same, over HTTP",
     "restore the object from a copy": "only the user has a copy",
     "restore the object from a copy; nothing was read from it": "only the user has a copy",
     "it was cut or overwritten: restore it from a copy": "only the user has a copy",
     "try again": "an environment that fails",
-    "nothing was deleted; look with `shardio log`, and run a named session again to finish it":
-        "lost replies in tests/promises",
     "try again with fewer writers": "a thousand lost races",
-    "write them again under a new session": "a race with gc in tests/promises/test_p20_gc.py",
-    "write its records again under a new session": "gc of a session in tests/promises/test_p20_gc.py",
-    "look at what came in between (`shardio log`), then write again": "a race in tests/promises",
-    "run these tasks (again), then commit": "job arrays in tests/promises",
     "only the types of caffe2's TensorProto can be read": "a fact, not a step",
     "a newer program wrote it": "a fact, not a step",
     "json holds lists by itself": "a fact, not a step",
     "upgrade shardio to read it": "there is no newer one",
     "a newer shardio wrote it: upgrade": "there is no newer one",
     "check that the records are of this kind": "to be looked at by the user",
-    "if you trust it, raise `messages` or `items` of the limits": "followed in tests/metadata/test_wire.py",
-    'on_error="skip" writes nothing': "followed in tests/reader/test_on_error.py",
-    "look at it with `shardio verify`": "a thousand damaged records; the command is followed below",
     "the dataset was replaced, or the pin is of another version": "a fact, not a step",
     "the latest is version {}": "a fact, not a step",
-    "restore the manifests from a copy; removing {} gives up what is lost": "tests/catalog/test_versions.py",
-    "restore the manifests from a copy; version={} reads what is left, and removing {} gives up what is lost":
-        "followed in tests/catalog/test_versions.py",
+    "cut the records into several shards: an index holds 4 bytes for each": "takes a shard of 2^28 records",
+    "store several lists": "one shard whose entry is over the limit of a list; longer lists are cut",
+    "write larger shards, less free metadata or fewer splits; or begin another dataset": "takes a manifest "
+    "over its limit, of a million shards",
     "declare the feature as bfloat16, or convert the array": "ml_dtypes is not installed here",
-}  # fmt: skip
+}
 
 
 def follows(*advice: str):
@@ -532,18 +543,113 @@ def modes(tmp: Path) -> None:
     assert Catalog(shardio.storage.connect(str(tmp / "ds"))).load().number == 4
 
 
+@follows("look at what came in between (`shardio log`), then write again")
+def overwritten_meanwhile(tmp: Path) -> None:
+    url = str(tmp / "ds")
+
+    def write(mode: str, data: bytes) -> shardio.DatasetWriter:
+        out = shardio.DatasetWriter(url, mode=mode)
+        out.write(data)
+        return out
+
+    write("create", b"1").close()
+    late = write("overwrite", b"2")
+    write("append", b"3").close()
+    (command,) = re.findall("`(.*)`", raised(shardio.errors.CommitConflictError, late.close))
+    assert main([*command.split()[1:], url]) == 0
+    write("overwrite", b"2").close()
+    assert list(shardio.open(url)) == [b"2"]
+
+
+@follows("run these tasks (again), then commit")
+def tasks(tmp: Path) -> None:
+    def run(task: int) -> None:
+        with shardio.DatasetWriter(tmp / "ds", session="s", task=task, commit=False) as out:
+            out.write(b"%d" % task)
+
+    def commit() -> None:
+        shardio.commit(tmp / "ds", session="s", tasks=3)
+
+    run(1)
+    assert "commit" in raised(shardio.errors.NotFoundError, commit)
+    for task in (0, 2):
+        run(task)
+    commit()
+    assert list(shardio.open(tmp / "ds")) == [b"0", b"1", b"2"]
+
+
+@follows("write them again under a new session", "write its records again under a new session")
+def sessions_given_up(tmp: Path) -> None:
+    with shardio.DatasetWriter(tmp / "ds") as out:
+        out.write(b"1")
+    given_up = [shardio.DatasetWriter(tmp / "ds", mode="append", session=name) for name in ("a", "b")]
+    for out in given_up:
+        for number in range(300):
+            out.write(b"%0100d" % number)
+    shardio.gc(tmp / "ds", abandon=["a", "b"], dry_run=False)
+    assert "new session" in raised(shardio.errors.CommitConflictError, given_up[0].close)
+    # The fence behind that: what was stored meanwhile was given up with the session.
+    with mock.patch("shardio.catalog._merge._Merge._check_base"):
+        given_up[1].close()
+    with shardio.DatasetWriter(tmp / "ds", mode="append", session="c") as out:
+        out.write(b"2")
+    assert b"2" in list(shardio.open(tmp / "ds"))
+
+
+def _with_damage(url: Path) -> Path:
+    """Write 1,200 records and damage each; return the shard."""
+    with shardio.DatasetWriter(url) as out:
+        for _ in range(1200):
+            out.write(b"wren")
+    (shard,) = (path for path in (url / "data").iterdir() if path.suffix == ".tfrecord")
+    data = bytearray(shard.read_bytes())
+    for at in range(12, len(data), 20):
+        data[at] ^= 1
+    shard.chmod(0o600)
+    shard.write_bytes(data)
+    return shard
+
+
+@follows('on_error="skip" writes nothing', "look at it with `shardio verify`")
+def skipping(tmp: Path) -> None:
+    _with_damage(tmp / "ds")
+    Path(QUARANTINE_FILE).mkdir()
+    ds = shardio.open(tmp / "ds", on_error="quarantine")
+    (option,) = re.findall('on_error="(.*)"', raised(ShardioError, lambda: list(ds)))
+    ds = shardio.open(tmp / "ds", on_error=option)
+    (command,) = re.findall("`(.*)`", raised(shardio.errors.FormatError, lambda: list(ds)))
+    assert main([*command.split()[1:], str(tmp / "ds")]) == 1
+
+
+@follows("if you trust it, raise `messages` or `items` of the limits")
+def many_messages(tmp: Path) -> None:
+    for mode in ("create", "append", "append"):
+        with shardio.DatasetWriter(tmp / "ds", mode=mode) as out:
+            out.write(b"1")
+    few = shardio.Limits(messages=2)
+    assert "raise" in raised(ShardioError, lambda: shardio.open(tmp / "ds", limits=few))
+    assert len(shardio.open(tmp / "ds", limits=dataclasses.replace(few, messages=100))) == 3
+
+
 @pytest.mark.parametrize("follow", dict.fromkeys(FOLLOWED.values()), ids=lambda follow: follow.__name__)
-def test_advice_is_followed_and_helps(tmp_path, follow) -> None:
+def test_advice_is_followed_and_helps(tmp_path, monkeypatch, follow) -> None:
+    monkeypatch.chdir(tmp_path)
     follow(tmp_path)
 
 
 def test_every_piece_of_advice_has_a_row() -> None:
     """New advice needs a row; a row whose advice is gone goes, too."""
     found = inventory()
-    rows = {*FOLLOWED, *OUTSIDE}
-    assert {text: found[text] for text in found.keys() - rows} == {}
-    assert rows - found.keys() == set()
-    assert not FOLLOWED.keys() & OUTSIDE.keys()
+    rows = [*FOLLOWED, *ELSEWHERE, *OUTSIDE]
+    assert {text: found[text] for text in found.keys() - set(rows)} == {}
+    assert set(rows) - found.keys() == set()
+    assert len(set(rows)) == len(rows), "a piece has one row"
+
+
+def test_tests_that_follow_advice_elsewhere_are_there() -> None:
+    for name in ELSEWHERE.values():
+        path, _, function = name.partition("::")
+        assert f"def {function}(" in (ROOT / path).read_text(), name
 
 
 def test_commands_and_flags_in_advice_are_there() -> None:

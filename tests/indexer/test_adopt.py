@@ -195,8 +195,14 @@ def test_a_shard_that_changes_while_it_is_read(tmp_path, monkeypatch) -> None:
 
     monkeypatch.setattr(_scan, "_scan_plain", scan_and_touch)
     report = shardio_indexer.adopt(tmp_path / "part-00000.tfrecord")
-    assert isinstance(report.refused[0].error, StaleIndexError)
+    error = report.refused[0].error
+    assert isinstance(error, StaleIndexError)
+    assert error.advice == "adopt it again when nobody writes to it"
     assert indexes(tmp_path) == {}
+    monkeypatch.undo()
+    again = shardio_indexer.adopt(tmp_path / "part-00000.tfrecord")
+    assert again.ok
+    assert list(shardio.open(tmp_path))[-1] == b"more"
 
 
 def test_names_with_spaces_and_other_scripts(tmp_path) -> None:

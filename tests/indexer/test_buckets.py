@@ -111,21 +111,35 @@ def _local(folder: Path) -> Path:
     return folder
 
 
-def test_a_bucket_that_may_not_be_listed(bucket, tmp_path) -> None:
+def test_a_bucket_that_may_not_be_listed(tmp_path) -> None:
+    """The files may be read: by name, or by a list of URLs, as the error says."""
     from aiohttp import web
 
     from tests.servers.web import serving
 
-    async def refuse(_: web.Request) -> web.Response:
+    files = tmp_path / "files"
+    files.mkdir()
+    (files / "x.tar").write_bytes(tar([("a.txt", b"1")]))
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        path = files / request.path.rpartition("/")[2]
+        if path.is_file():
+            return web.FileResponse(path)
         body = "<Error><Code>AccessDenied</Code><Message>Access Denied</Message></Error>"
         return web.Response(status=403, text=body, content_type="application/xml")
 
     app = web.Application()
-    app.router.add_route("*", "/{path:.*}", refuse)
+    app.router.add_route("*", "/{path:.*}", answer)
     with serving(app) as url:
         options = {"anon": True, "endpoint_url": url}
         with pytest.raises(shardio.errors.StorageError, match=r"@list\.txt"):
-            shardio_indexer.adopt(f"{bucket}/*.tar", into=tmp_path, storage_options=options)
+            shardio_indexer.adopt("s3://mine/*.tar", into=tmp_path / "a", storage_options=options)
+        (tmp_path / "list.txt").write_text("s3://mine/x.tar\n")
+        for number, given in enumerate(["s3://mine/x.tar", f"@{tmp_path}/list.txt"]):
+            into = tmp_path / f"into{number}"
+            assert shardio_indexer.adopt(given, into=into, storage_options=options, workers=1).ok
+            ds = shardio.open(into, allow_roots={"s3://mine": options})
+            assert list(ds) == [{"__key__": "a", "txt": b"1"}]
 
 
 def test_two_roots_with_shards_of_one_name(moto_endpoint, bucket, tmp_path) -> None:
