@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from shardio.catalog import Catalog
 from shardio.errors import NotFoundError, StorageError
+from shardio.progress import displayed
 from shardio.sources import Place, explain_listing
 from shardio_indexer._commit import Addition, Change, commit_shards, known_shards
 from shardio_indexer._layout import Splits, choose_target, find_shards, known_target, lay_out
@@ -51,7 +52,7 @@ def adopt(  # noqa: PLR0913 - the options are the public contract
     storage_options: Mapping[str, Any] | None = None,
     into_options: Mapping[str, Any] | None = None,
     workers: int | None = None,
-    progress: Callable[[AdoptProgress], None] | None = None,
+    progress: bool | Callable[[AdoptProgress], None] = False,
 ) -> AdoptReport:
     r"""Make shards that others wrote a dataset, where they lie, without changing a byte of them.
 
@@ -74,7 +75,7 @@ def adopt(  # noqa: PLR0913 - the options are the public contract
         storage_options: of the shards, as in fsspec.
         into_options: of `into`; None for the same where it is the same kind of storage.
         workers: processes of the pool.
-        progress: called now and then.
+        progress: True for a bar on a terminal and lines in a log, or a function of an `AdoptProgress`.
 
     Returns:
         What became of every shard. Look at `report.ok`, `report.refused` and `report.opens`.
@@ -122,7 +123,8 @@ def adopt(  # noqa: PLR0913 - the options are the public contract
     work.plan(splits)
     if not (search.shards or work.missing):
         raise nothing
-    work.index(executor, workers, progress)
+    with displayed(progress, "index") as show:
+        work.index(executor, workers, show)
     return work.commit()
 
 

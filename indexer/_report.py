@@ -28,6 +28,26 @@ class AdoptProgress(NamedTuple):
     done_bytes: int
     bytes: int
 
+    @property
+    def done(self) -> int:
+        """`done_bytes`; see `shardio.progress.State`."""
+        return self.done_bytes
+
+    @property
+    def total(self) -> int:
+        """`bytes`."""
+        return self.bytes
+
+    @property
+    def unit(self) -> str:
+        """Bytes."""
+        return "B"
+
+    @property
+    def amounts(self) -> tuple[tuple[int, str], ...]:
+        """Shards."""
+        return ((self.done_shards, "shards"),)
+
 
 class Refusal(NamedTuple):
     """A shard, or a pattern, that is not part of the dataset, and why."""

@@ -27,11 +27,11 @@ import shardio_indexer
 from shardio import Feature, codecs
 from shardio.catalog import Catalog
 from shardio.cli import main
+from shardio.cli._commands import all_commands
 from shardio.errors import ShardioError
 from shardio.reader import QUARANTINE_FILE
-from shardio_indexer.cli import _parser as index_parser
-from shardio_indexer.cli import main as index
 from tests.advice import ROOT, inventory
+from tests.indexer.shards import main as index
 from tests.indexer.shards import tar, tfrecord
 
 pytestmark = [
@@ -659,7 +659,7 @@ def test_commands_and_flags_in_advice_are_there() -> None:
     )
     names = set(re.findall(r"^  ([a-z]+) ", done.stdout, re.MULTILINE))
     assert {"index", "verify"} <= names
-    flags = {flag for action in index_parser()._actions for flag in action.option_strings}
+    flags = {flag for option in all_commands()["index"].params for flag in option.opts} | {"--json"}
     for text, path in inventory("shardio", "indexer").items():
         assert set(re.findall(r"`shardio ([a-z]+)", text)) <= names, (path, text)
         if path.startswith("indexer"):

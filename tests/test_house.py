@@ -36,15 +36,14 @@ ONLY_IN = {
     "concurrent": THREADS | {"parallel", "indexer"},  # any executor of the caller's
     "multiprocessing": THREADS | {"parallel", "indexer"},
     "sched": THREADS,
-    "time": THREADS | {"cli", "indexer", "parallel"},  # progress shows a rate and the time left
+    "time": THREADS,
     "datetime": THREADS | {"cli", "catalog"},  # a version carries the time of its commit, for people alone
     # Retries are spread; `shardio.torch.seeded` seeds the global generators of the caller's transform. An
     # order comes from the raw words of a keyed generator.
     "random": {"storage", "torch"},
     "numpy.random": {"order", "torch"},
-    "argparse": {"cli", "indexer"},
     "click": {"cli"},
-    "tqdm": {"cli", "indexer"},
+    "tqdm": {"progress"},
 }
 # Locks and thread-local values make a pure room safe to use from threads; they start none.
 HARMLESS_THREADING = {"Lock", "RLock", "current_thread", "local", "main_thread"}
@@ -117,9 +116,6 @@ def test_private_files_are_marked() -> None:
     """A room is entered through its `__init__`; the files behind it begin with `_`."""
 
     def unmarked(path: Path) -> list[str]:
-        # `indexer/cli.py` is a program of its own; its name is in the entry point.
-        if path.relative_to(ROOT).as_posix() == "indexer/cli.py":
-            return []
         behind = path.relative_to(ROOT).parts[2 if room_of(path) != "indexer" else 1 :]
         return [part for part in behind if not part.startswith("_")]
 

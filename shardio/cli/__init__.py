@@ -7,6 +7,6 @@ one file in `_commands`; it is found there, and nothing else needs to know of it
 
 from __future__ import annotations
 
-from shardio.cli._main import main
+from shardio.cli._main import index, main
 
-__all__ = ["main"]
+__all__ = ["index", "main"]

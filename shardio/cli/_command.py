@@ -17,7 +17,7 @@ from click.shell_completion import CompletionItem
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from shardio.cli._screen import Screen
+    from shardio.cli._console import Console
 
 __all__ = [
     "CLEAN",
@@ -73,7 +73,7 @@ class Command:
     group: str
     summary: str
     params: Sequence[click.Parameter]
-    run: Callable[[SimpleNamespace, Screen], int]
+    run: Callable[[SimpleNamespace, Console], int]
     examples: dict[str, str] = field(default_factory=dict)
 
 

@@ -1,41 +1,59 @@
-"""Messages of `convert` and `export` in the words of the command line: flags for the library's arguments.
+"""Messages in the words of the command line: flags in place of the library's arguments.
 
-The library's messages name its arguments, as in `schema={"x": "text"}` and `on_error="skip"`; at a terminal
-the same advice is `--type x=text` and `--skip`.
+The library's messages name its arguments, as in `shard_bytes=0` and `on_error="skip"`; at a terminal the same
+advice is `--shard-bytes 0` and `--skip`.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
 import re
 import shlex
-from typing import TYPE_CHECKING, Any
-
-from shardio.errors import ShardioError
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Sequence
 
-__all__ = ["in_flags", "told_in_flags"]
+    import click
 
-_SCHEMA = re.compile(r'schema=\{("(?:[^"\\]|\\.)*"): (None|"[^"]*")\}')
-_CLASSES = re.compile(r"classes=(\[[^\]]*\])")
-_METADATA = re.compile(r'metadata=\{("(?:[^"\\]|\\.)*"): \.\.\.\}')
-_TEXT = re.compile(r"""\b(kind|split|mode|compression)=["'](\w+)["']""")
-_NUMBER = re.compile(r"\b(shard_bytes|block_bytes|shards|workers)=(-?\d+)")
-_BARE = re.compile(r"\b(kind|split|root|process|encoding)=(?=[ ,;:.)]|$)")
+__all__ = ["in_flags"]
+
+# Arguments that are called otherwise than their flags, by flag: what they look like, and what is typed.
+_SCHEMA = r'\bschema=\{("(?:[^"\\]|\\.)*"): (None|"[^"]*")\}'
+_CLASSES = r"\bclasses=(\[[^\]]*\])"
+_METADATA = r'\bmetadata=\{("(?:[^"\\]|\\.)*"): \.\.\.\}'
+_OTHER_NAMES = {
+    "--allow-root": "allow_roots",
+    "--storage-option": "storage_options",
+    "--ranks": "world_size",
+    "--memory": "memory_bytes",
+}
 
 
-def in_flags(text: str) -> str:
-    """Return a message with the flags that stand for the arguments in it."""
-    text = text.replace('on_error="skip"', "--skip").replace("check_images=False", "--no-image-check")
-    text = _SCHEMA.sub(_type, text)
-    text = _CLASSES.sub(_classes, text)
-    text = _METADATA.sub(_metadata, text)
-    text = _TEXT.sub(r"--\1 \2", text)
-    text = _NUMBER.sub(lambda match: f"--{match[1].replace('_', '-')} {match[2]}", text)
-    return _BARE.sub(r"--\1", text)
+def in_flags(text: str, params: Sequence[click.Parameter]) -> str:
+    """Return a message with the flags of a command that stand for the arguments in it.
+
+    Args:
+        text: a message of the library.
+        params: the parameters of the command; arguments that it has no flag for stay as they are.
+    """
+    flags = [name for param in params for name in param.opts if name.startswith("--")]
+    for flag, pattern, write in _OTHERS:
+        if flag in flags:
+            text = re.sub(pattern, write, text)
+    names = {flag[2:].replace("-", "_"): flag for flag in flags}
+    names |= {name: flag for flag, name in _OTHER_NAMES.items() if flag in flags}
+    if not names:
+        return text
+    # Not where it stands in a line of Python: `open(split="x")`, `{"split=...`.
+    name = rf"(?<!\w\()(?<![\w.\"'{{])({'|'.join(map(re.escape, names))})="
+    text = re.sub(name + "True\\b", lambda match: names[match[1]], text)
+    text = re.sub(
+        name + r"(?:\"([^\"\n]*)\"|'([^'\n]*)'|(-?\d[\d.]*\d|-?\d))",
+        lambda match: f"{names[match[1]]} {shlex.quote(match[2] or match[3] or match[4] or '')}",
+        text,
+    )
+    return re.sub(name + r"(?=[ ,;:.)]|$)", lambda match: names[match[1]], text)
 
 
 def _type(match: re.Match[str]) -> str:
@@ -55,21 +73,10 @@ def _metadata(match: re.Match[str]) -> str:
     return f"--metadata {shlex.quote(json.loads(match[1]) + '=...')}"
 
 
-@contextlib.contextmanager
-def told_in_flags() -> Iterator[None]:
-    """Translate the errors that leave the block."""
-    try:
-        yield
-    except ShardioError as error:
-        fields: dict[str, Any] = {
-            name: in_flags(value)
-            if isinstance(value, str) and name in ("advice", "expected", "found")
-            else value
-            for name, value in error.fields().items()
-        }
-        raise type(error)(in_flags(error.what), **fields) from error
-    except (ValueError, TypeError) as error:
-        # An exception of its own constructor, such as UnicodeDecodeError, is no message of ours.
-        if type(error) not in (ValueError, TypeError):
-            raise
-        raise type(error)(in_flags(str(error))) from error
+_OTHERS: tuple[tuple[str, str, str | Callable[[re.Match[str]], str]], ...] = (
+    ("--skip", r'\bon_error="skip"', "--skip"),
+    ("--no-image-check", r"\bcheck_images=False", "--no-image-check"),
+    ("--type", _SCHEMA, _type),
+    ("--class", _CLASSES, _classes),
+    ("--metadata", _METADATA, _metadata),
+)

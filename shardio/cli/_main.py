@@ -24,17 +24,14 @@ from shardio.cli._command import (
     ProgramCommand,
 )
 from shardio.cli._commands import all_commands
+from shardio.cli._console import Console
 from shardio.cli._failures import Failure, explain
-from shardio.cli._screen import Screen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from types import SimpleNamespace
 
-__all__ = ["main"]
-
-# Programs of this house that are run by `_external`: group and summary, for the list of commands.
-_BESIDE = {"index": ("change", "adopt shards that others wrote, where they lie, without changing a byte")}
+__all__ = ["index", "main"]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -55,6 +52,11 @@ def main(argv: Sequence[str] | None = None) -> int:
             sys.stderr.write("interrupted\n")
         return INTERRUPTED
     return code
+
+
+def index() -> int:
+    """Run `shardio index`; the program `shardio-index`."""
+    return main(["index", *sys.argv[1:]])
 
 
 class _Program(click.Group):
@@ -84,7 +86,7 @@ class _Program(click.Group):
             name: (one.command.group, one.command.summary)
             for name, one in self.commands.items()
             if isinstance(one, ProgramCommand)
-        } | _BESIDE
+        }
         for group, title in GROUPS.items():
             formatter.write(f"\n{title}:\n")
             for name, (own, summary) in sorted(known.items()):
@@ -127,13 +129,15 @@ def _run(argv: list[str]) -> int:
         return ended.exit_code
     except click.ClickException as error:
         # What was typed cannot be parsed, so whether JSON is wanted is looked up by hand.
-        screen = Screen(sys.stdout, sys.stderr, json="--json" in argv)
-        screen.failure(_usage(error))
+        console = Console(sys.stdout, sys.stderr, json="--json" in argv)
+        console.failure(_usage(error))
         return USAGE
-    screen = Screen(sys.stdout, sys.stderr, json=arguments.json, quiet=arguments.quiet)
-    with _warnings_as_notes(screen):
+    console = Console(
+        sys.stdout, sys.stderr, json=arguments.json, quiet=arguments.quiet, params=command.params
+    )
+    with _warnings_as_notes(console):
         try:
-            return command.run(arguments, screen)
+            return command.run(arguments, console)
         except BrokenPipeError:
             raise
         except Exception as error:  # noqa: BLE001 - a program ends in one line, whatever went wrong
@@ -142,7 +146,7 @@ def _run(argv: list[str]) -> int:
 
                 traceback.print_exc()
             failure = explain(error)
-            screen.failure(failure)
+            console.failure(failure)
             return failure.code
 
 
@@ -170,7 +174,7 @@ def _external(argv: list[str], commands: dict[str, Command]) -> str | None:
 
 
 @contextlib.contextmanager
-def _warnings_as_notes(screen: Screen) -> Iterator[None]:
+def _warnings_as_notes(console: Console) -> Iterator[None]:
     def show(
         message: Warning | str,
         category: type[Warning],
@@ -181,7 +185,7 @@ def _warnings_as_notes(screen: Screen) -> Iterator[None]:
     ) -> None:
         del filename, lineno, file, line
         if issubclass(category, UserWarning | RuntimeWarning):
-            screen.note(str(message))
+            console.note(str(message))
 
     with warnings.catch_warnings():
         warnings.simplefilter("default")

@@ -18,6 +18,7 @@ __all__ = [
     "VERSION",
     "allow_roots",
     "allowed_roots_option",
+    "anonymous_option",
     "pair",
     "storage_options",
     "url_argument",
@@ -59,6 +60,11 @@ def pair(text: str) -> tuple[str, Any]:
         return key, value
 
 
+def anonymous_option() -> Option:
+    """Return the way into public buckets."""
+    return flag("--anon", "open a public bucket without credentials", group="storage")
+
+
 # How the place is reached.
 STORAGE = (
     options(
@@ -68,7 +74,7 @@ STORAGE = (
         group="storage",
         help="option of the fsspec filesystem; the value is JSON, or else text; may be repeated",
     ),
-    flag("--anon", "open a public bucket without credentials", group="storage"),
+    anonymous_option(),
     Option(
         ["--engine"],
         type=click.Choice(("fsspec", "obstore")),

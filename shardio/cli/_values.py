@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from shardio.cli._words import count, plural, printable
+from shardio.cli._humanize import count, plural, printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

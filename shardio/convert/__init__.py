@@ -8,7 +8,7 @@ image folders.  One file per source and target; pyarrow and lmdb load when they 
 from __future__ import annotations
 
 from shardio.convert._convert import ConvertReport, convert_dataset
-from shardio.convert._export import TARGET_KINDS, ExportReport, export_dataset
+from shardio.convert._export import TARGET_KINDS, ExportProgress, ExportReport, export_dataset
 from shardio.convert._kinds import SOURCE_KINDS
 from shardio.errors import BadRecord
 
@@ -17,6 +17,7 @@ __all__ = [
     "TARGET_KINDS",
     "BadRecord",
     "ConvertReport",
+    "ExportProgress",
     "ExportReport",
     "convert_dataset",
     "export_dataset",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shardio.convert._outbox import Outbox
 from shardio.convert._to_images import ImageFolderWriter
@@ -19,6 +19,7 @@ from shardio.errors import (
     StorageError,
     UnsafeNameError,
 )
+from shardio.progress import displayed
 from shardio.reader import open as open_dataset
 from shardio.storage import url_text
 
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from shardio.convert._target import TargetWriter
     from shardio.reader import DatasetReader
 
-__all__ = ["TARGET_KINDS", "ExportReport", "export_dataset"]
+__all__ = ["TARGET_KINDS", "ExportProgress", "ExportReport", "export_dataset"]
 
 _TARGETS: dict[str, type[TargetWriter]] = {
     "tfrecord": TfRecordWriter,
@@ -74,6 +75,27 @@ class ExportReport:
         return {**vars(self), "records": dict(self.records), "skipped": skipped}
 
 
+class ExportProgress(NamedTuple):
+    """How far an export has come.
+
+    Attributes:
+        done, total: records that were written, and all; those that are left out are not written.
+    """
+
+    done: int
+    total: int
+
+    @property
+    def unit(self) -> str:
+        """Records; see `shardio.progress.State`."""
+        return "records"
+
+    @property
+    def amounts(self) -> tuple[tuple[int, str], ...]:
+        """Nothing beside the records."""
+        return ()
+
+
 def export_dataset(  # noqa: PLR0913 - the options are the public contract
     url: str | Path,
     target: str | Path,
@@ -87,7 +109,7 @@ def export_dataset(  # noqa: PLR0913 - the options are the public contract
     storage_options: Mapping[str, Any] | None = None,
     target_options: Mapping[str, Any] | None = None,
     allow_roots: Mapping[str, Mapping[str, Any]] | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    progress: bool | Callable[[ExportProgress], None] = False,
 ) -> ExportReport:
     r"""Export a dataset to files of another kind, in the order of its records, in bounded memory.
 
@@ -104,7 +126,7 @@ def export_dataset(  # noqa: PLR0913 - the options are the public contract
             listed in the report.
         storage_options, target_options: of the dataset's and the target's filesystem, as in fsspec.
         allow_roots: as in `shardio.open`.
-        progress: called with records done and records in all.
+        progress: True for a bar on a terminal and lines in a log, or a function of an `ExportProgress`.
 
     Raises:
         ValueError: the kind cannot hold these records; says which feature. Nothing was made.
@@ -141,7 +163,7 @@ def export_dataset(  # noqa: PLR0913 - the options are the public contract
     done = 0
     form = _TARGETS[kind]
     form.check(whole.schema, compression)
-    with Outbox(url_text(target), target_options) as outbox:
+    with displayed(progress, "export") as show, Outbox(url_text(target), target_options) as outbox:
         for name in names:
             reader = open_dataset(url, split=name, version=whole.version, decode=form.decode, **reading)
             with form(
@@ -164,11 +186,11 @@ def export_dataset(  # noqa: PLR0913 - the options are the public contract
                         ) from error
                     records[name] += 1
                     done += 1
-                    if progress is not None and done % _EVERY == 0:
-                        progress(done, total)
+                    if show is not None and done % _EVERY == 0:
+                        show(ExportProgress(done, total))
         files = list(outbox.names)
-    if progress is not None:
-        progress(done, total)
+        if show is not None:
+            show(ExportProgress(done, total))
     notes = form.notes(whole.schema)
     return ExportReport(
         str(url), whole.version, whole.digest, str(target), kind, records, files, skipped, notes

@@ -135,6 +135,26 @@ class VerifyProgress(NamedTuple):
     total_bytes: int
     findings: Sequence[Finding]
 
+    @property
+    def done(self) -> int:
+        """`done_bytes`; see `shardio.progress.State`."""
+        return self.done_bytes
+
+    @property
+    def total(self) -> int:
+        """`total_bytes`."""
+        return self.total_bytes
+
+    @property
+    def unit(self) -> str:
+        """Bytes."""
+        return "B"
+
+    @property
+    def amounts(self) -> tuple[tuple[int, str], ...]:
+        """Nothing beside the bytes."""
+        return ()
+
 
 class Survey:
     """Gathers findings and counts while shards are looked at."""

@@ -17,6 +17,7 @@ from shardio.format import DEFAULT_LIMITS
 from shardio.maintenance._findings import Survey, VerifyReport
 from shardio.maintenance._shards import WRONG, check_alone, check_listed
 from shardio.metadata import ShardTable, manifest_key
+from shardio.progress import displayed
 from shardio.reader import ReadOptions, Source, is_shard, root_stores
 from shardio.storage import connect, url_text
 
@@ -40,7 +41,7 @@ def verify(  # noqa: PLR0913 - the options are the public contract
     storage_options: Mapping[str, Any] | None = None,
     engine: str | None = None,
     allow_roots: Mapping[str, Mapping[str, Any]] | None = None,
-    progress: Callable[[VerifyProgress], None] | None = None,
+    progress: bool | Callable[[VerifyProgress], None] = False,
     limits: Limits | None = None,
 ) -> VerifyReport:
     """Check a version of a dataset, or a single shard, and list everything that is wrong.
@@ -56,7 +57,8 @@ def verify(  # noqa: PLR0913 - the options are the public contract
         storage_options: as in fsspec.
         engine: None for the best at hand, "fsspec" or "obstore".
         allow_roots: roots of adopted shards that may be read, each with its storage options.
-        progress: called with a `VerifyProgress` every few megabytes.
+        progress: True for a bar on a terminal and lines in a log, or a function, called with a
+            `VerifyProgress` every few megabytes.
         limits: upper bounds for sizes that files claim, a `Limits`; None for those of the format.
 
     Returns:
@@ -86,16 +88,23 @@ def verify(  # noqa: PLR0913 - the options are the public contract
         mmap=False,  # a bad sector would end a process that has the file mapped, and is a finding
     )
     name = url_text(url)
-    survey = Survey(progress)
+    with displayed(progress, "verify") as show:
+        return _verify(Survey(show), name, options, (version, digest), split)
+
+
+def _verify(
+    survey: Survey, name: str, options: ReadOptions, pin: tuple[int | None, str | None], split: str | None
+) -> VerifyReport:
+    version, digest = pin
+    reading: dict[str, Any] = {"storage_options": options.storage_options, "engine": options.engine}
     try:
-        alone = is_shard(name, version=version, storage_options=storage_options, engine=engine, limits=limits)
+        alone = is_shard(name, version=version, limits=options.limits, **reading)
     except UnsupportedVersionError:
         raise
     except WRONG:
         alone = False  # the latest manifest of a dataset is damaged; what is wrong is found again below
     if not alone:
-        store = connect(name, storage_options=storage_options, engine=engine)
-        return _verify_dataset(survey, store, options, (version, digest), split)
+        return _verify_dataset(survey, connect(name, **reading), options, pin, split)
     if (split, version, digest) != (None, None, None):
         message = f"{name} is a single shard: it has no split, version or digest to choose"
         raise ValueError(message)

@@ -6,10 +6,10 @@ commits once.  Works on any `concurrent.futures.Executor` (processes, Dask, MPI)
 
 from __future__ import annotations
 
+from shardio.parallel._driver import Progress
 from shardio.parallel._jobs import InlineExecutor, JobRunner, LostJob, check_workers
 from shardio.parallel._marks import Encoded, Note
 from shardio.parallel._parent_watch import end_with_parent, worker_folder
-from shardio.parallel._progress import Progress, ProgressPrinter
 from shardio.parallel._ray import RayExecutor
 from shardio.parallel._session import WriteReport
 from shardio.parallel._write import write_dataset
@@ -21,7 +21,6 @@ __all__ = [
     "LostJob",
     "Note",
     "Progress",
-    "ProgressPrinter",
     "RayExecutor",
     "WriteReport",
     "check_workers",

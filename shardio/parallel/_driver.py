@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import functools
 from contextlib import closing
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from shardio.errors import StorageError
 from shardio.parallel._jobs import JobRunner, LostJob
 from shardio.parallel._pool import check_travels
-from shardio.parallel._progress import Progress
 from shardio.parallel._task import TaskResult, TaskSpec, run_task
 
 if TYPE_CHECKING:
@@ -23,12 +22,41 @@ if TYPE_CHECKING:
     from shardio.parallel._cut import Cut, Part
     from shardio.parallel._marks import Note
 
-__all__ = ["Driver"]
+__all__ = ["Driver", "Progress"]
 
 # Parts of a stream under way on an executor that does not say how many workers it has: they wait in memory.
 _MOST_STREAMED = 128
 _MOST_KNOWN = 1024
 _ADVICE = "nothing was published; give the same session= again to continue with the tasks that are missing"
+
+
+class Progress(NamedTuple):
+    """How far a write has come.
+
+    Attributes:
+        done, tasks: tasks that ended, and all; `tasks` is 0 while it is not known.
+        records, stored_bytes: of the tasks that ended in this run.
+    """
+
+    done: int
+    tasks: int
+    records: int
+    stored_bytes: int
+
+    @property
+    def total(self) -> int:
+        """`tasks`; see `shardio.progress.State`."""
+        return self.tasks
+
+    @property
+    def unit(self) -> str:
+        """Tasks."""
+        return "tasks"
+
+    @property
+    def amounts(self) -> tuple[tuple[int, str], ...]:
+        """Records and stored bytes."""
+        return (self.records, "records"), (self.stored_bytes, "B")
 
 
 class Driver:

@@ -10,9 +10,9 @@ from shardio.catalog import commit_session, complete_tasks, forget_session
 from shardio.errors import CommitConflictError, SchemaError, StorageError
 from shardio.metadata import random_id
 from shardio.parallel._cut import cut_items
-from shardio.parallel._driver import Driver
-from shardio.parallel._progress import Progress, ProgressPrinter
+from shardio.parallel._driver import Driver, Progress
 from shardio.parallel._task import TaskSpec
+from shardio.progress import displayed
 from shardio.writer import catalog_to_write, check_mode
 
 if TYPE_CHECKING:
@@ -124,22 +124,18 @@ def write_session(
     check_mode(catalog.latest(), writer["mode"], name, catalog.store.url)
     cut = cut_items(items, how.tasks)
     done = complete_tasks(catalog, name) if session is not None else set()
-    printer = ProgressPrinter() if how.progress is True else None
-    show = printer if how.progress is True else how.progress or None
     spec = TaskSpec(url, name, function, writer, how.on_error, encoded)
-    driver = Driver(spec, how.executor, show, workers=how.workers)
     committing = False
-    try:
-        driver.run(cut, done)
-        committing = True
-        version = commit_session(catalog, name, driver.tasks, mode=writer["mode"])
-    except BaseException as error:
-        if session is None:
-            _give_up(catalog, name, driver.tasks, error, committing=committing)
-        raise
-    finally:
-        if printer is not None:
-            printer.close()
+    with displayed(how.progress, "write") as show:
+        driver = Driver(spec, how.executor, show, workers=how.workers)
+        try:
+            driver.run(cut, done)
+            committing = True
+            version = commit_session(catalog, name, driver.tasks, mode=writer["mode"])
+        except BaseException as error:
+            if session is None:
+                _give_up(catalog, name, driver.tasks, error, committing=committing)
+            raise
     if session is None:
         _forget(catalog, name, shards=False)
     return _report(version, name, driver, reused=len(done))

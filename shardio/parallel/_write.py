@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from shardio.codecs import RecordCodec
     from shardio.metadata import Schema
-    from shardio.parallel._progress import Progress
+    from shardio.parallel._driver import Progress
 
 __all__ = ["write_dataset"]
 

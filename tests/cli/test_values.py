@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shardio.cli._humanize import plural, printable, size
 from shardio.cli._values import describe, plain
-from shardio.cli._words import duration, plural, printable, size
 from tests.cli.conftest import jpeg
 
 LEAVES = st.one_of(
@@ -130,5 +130,4 @@ def test_sizes(value: int, text: str) -> None:
 def test_words() -> None:
     assert plural(1, "shard") == "1 shard"
     assert plural(1200, "shard") == "1,200 shards"
-    assert (duration(5), duration(65), duration(7261)) == ("5 s", "1 min 5 s", "2 h 1 min")
     assert printable("a\tb\x9b\u202e") == "a\\tb\\x9b\\u202e"

@@ -13,11 +13,17 @@ import crc32c
 import numpy as np
 import zstandard
 
+from shardio.cli import main as program
 from shardio.metadata import IndexHead, check_frames_part, parse_head
 from shardio.storage import connect
 from shardio_indexer._scan import Scanned, ScanOptions, scan_shard
 
 UUID = b"0123456789abcdef"
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run `shardio index`."""
+    return program(["index", *arguments])
 
 
 def masked(crc: int) -> int:

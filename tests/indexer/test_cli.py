@@ -1,4 +1,4 @@
-"""`shardio-index`, and `shardio index`: what is printed, and with which exit code it ends."""
+"""`shardio index`, and its second name `shardio-index`: what is printed, and with which exit code it ends."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ import pytest
 
 import shardio
 from shardio.cli import main as shardio_main
-from shardio_indexer.cli import main
-from tests.indexer.shards import members, tar, tfrecord
+from shardio.cli._commands._index import _ENCODINGS, _FORMATS
+from shardio_indexer._sniff import FORMATS
+from tests.indexer.shards import main, members, tar, tfrecord
 
 
 @pytest.fixture
@@ -62,8 +63,8 @@ def test_stale_is_exit_code_1(folder, capsys) -> None:
     [
         (["nothing-here-*"], 3, "the pattern matches nothing"),
         (["absent.tfrecord"], 3, "no such file or folder"),
-        (["--split", "a=b"], 2, "required"),
-        (["x", "--format", "mp3"], 2, "invalid choice"),
+        (["--split", "a=b"], 2, "Missing argument"),
+        (["x", "--format", "mp3"], 2, "is not one of"),
         (["x.tfrecord", "--split", "train", "--split", "val"], 2, "need patterns"),
         (["x.tfrecord", "--schema", "{"], 2, "not JSON"),
         (["x.tfrecord", "--anon"], 2, "--anon is for buckets"),
@@ -121,26 +122,31 @@ def test_control_characters_in_names_do_not_reach_the_terminal(tmp_path, capsys)
     assert "\x1b" not in found.err + found.out
 
 
-def test_shardio_index_runs_the_program(folder, capfd) -> None:
-    """`shardio index` runs `shardio-index` the way git and cargo run theirs, and is listed too."""
+def test_shardio_index_is_a_command_with_a_second_name(folder, capfd) -> None:
+    """`shardio-index` is `shardio index`."""
     program = Path(sys.executable).parent / "shardio-index"
     assert program.exists(), "install the package: `pip install -e .`"
-    done = subprocess.run(
-        [sys.executable, "-m", "shardio", "index", f"{folder}/train*", "--quiet"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.splitlines()[-1] == f"ds = shardio.open({str(folder)!r})"
+    for command in ([program], [sys.executable, "-m", "shardio", "index"]):
+        done = subprocess.run(
+            [*command, f"{folder}/train*", "--quiet"], capture_output=True, text=True, check=False
+        )
+        assert (done.returncode, done.stderr) == (0, "")
+        assert done.stdout.splitlines()[-1] == f"ds = shardio.open({str(folder)!r})"
+    assert subprocess.run([program, f"{folder}/nothing*"], capture_output=True, check=False).returncode == 3
     assert shardio_main(["--help"]) == 0
     assert re.search("^  index +adopt shards", capfd.readouterr().out, re.MULTILINE)
-    assert shardio_main(["index", f"{folder}/nothing*"]) == 3
 
 
-def test_progress_says_rate_and_time_left() -> None:
-    from shardio_indexer import AdoptProgress
-    from shardio_indexer._progress import ProgressLine
+def test_help_names_the_formats_and_encodings_that_there_are() -> None:
+    assert set(_FORMATS) == set(FORMATS)
+    for encoding in _ENCODINGS:
+        assert shardio.Schema.parse({"x": "float32[2]"}, encoding=encoding)
 
-    text = ProgressLine._text(AdoptProgress(3, 10, 300_000_000, 1_000_000_000), 2.0)
-    assert text == "index: 30%, 3 of 10 shards, 300.0 MB of 1.0 GB, 150.0 MB/s, 5 s left"
+
+def test_an_interrupted_adoption_says_that_it_goes_on(folder, capsys, monkeypatch) -> None:
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("shardio_indexer.adopt", interrupted)
+    assert main([str(folder)]) == 130
+    assert "run it again to go on" in capsys.readouterr().err

@@ -12,8 +12,7 @@ import shardio
 import shardio_indexer
 from shardio.storage import connect
 from shardio_indexer._sniff import format_of_name
-from shardio_indexer.cli import main
-from tests.indexer.shards import tar, tfrecord
+from tests.indexer.shards import main, tar, tfrecord
 from tests.servers import s3
 
 SHARDS = [

@@ -10,8 +10,7 @@ import shardio
 import shardio_indexer
 from shardio import Feature, Schema, codecs
 from shardio.errors import SchemaError
-from shardio_indexer.cli import main
-from tests.indexer.shards import tar, tfrecord
+from tests.indexer.shards import main, tar, tfrecord
 
 SPLITS = {"train": "train*", "val": "val*"}
 EXAMPLES = tfrecord([codecs.encode_example({"n": n, "data": b"\xff\xd8\xff%d" % n}) for n in range(3)])

@@ -330,7 +330,7 @@ def test_progress_is_told_as_tasks_end(url, threads) -> None:
 
 def test_progress_is_printed(url, threads, capsys) -> None:
     WRITE(url, range(40), jobs.number, executor=threads, tasks=4, progress=True)
-    assert capsys.readouterr().err.startswith("4/4 tasks, 40 records, ")
+    assert capsys.readouterr().err.startswith("write: 100%, 4 of 4 tasks, ")
 
 
 def test_a_stream_tells_its_number_of_tasks_at_the_end(url, threads) -> None:

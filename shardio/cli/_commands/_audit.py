@@ -8,45 +8,45 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shardio.cli._command import CLEAN, Command, Option, Place, Value
+from shardio.cli._humanize import count, plural
 from shardio.cli._streams import DATASETS, open_dataset
-from shardio.cli._words import count, plural
 
 if TYPE_CHECKING:
     from types import SimpleNamespace
 
-    from shardio.cli._screen import Screen
+    from shardio.cli._console import Console
     from shardio.reader import DatasetReader
     from shardio.streaming import AuditedRecord, Mix
 
 __all__ = ["COMMAND"]
 
 
-def _run(arguments: SimpleNamespace, screen: Screen) -> int:
+def _run(arguments: SimpleNamespace, console: Console) -> int:
     import shardio
 
     state = _read_state(arguments.state)
     rank, ranks = arguments.rank
     data = _data(arguments, state)
     records = shardio.audit(data, state, arguments.step, rank=rank, world_size=ranks)
-    if screen.json:
+    if console.json:
         facts = {"urls": arguments.urls, "epoch": state["epoch"], "step": arguments.step, "rank": rank}
-        screen.document({**facts, "world_size": ranks, "records": [record._asdict() for record in records]})
+        console.document({**facts, "world_size": ranks, "records": [record._asdict() for record in records]})
         return CLEAN
-    _print(screen, records, mixed=len(arguments.urls) > 1)
+    _print(console, records, mixed=len(arguments.urls) > 1)
     who = f", rank {rank} of {ranks}" if ranks > 1 else ""
-    screen.note(
+    console.note(
         f"epoch {state['epoch']}, step {count(arguments.step)}{who}: {plural(len(records), 'record')}"
     )
     return CLEAN
 
 
-def _print(screen: Screen, records: list[AuditedRecord], *, mixed: bool) -> None:
+def _print(console: Console, records: list[AuditedRecord], *, mixed: bool) -> None:
     rows = []
     for record in records:
         row = (count(record.position), record.shard, count(record.row), "" if record.valid else "filled up")
         rows.append((str(record.source), *row) if mixed else row)
     head = ("position", "shard", "row", "")
-    screen.table(rows, head=("source", *head) if mixed else head, right=(0, 1, 3) if mixed else (0, 2))
+    console.table(rows, head=("source", *head) if mixed else head, right=(0, 1, 3) if mixed else (0, 2))
 
 
 def _read_state(name: str) -> dict[str, Any]:

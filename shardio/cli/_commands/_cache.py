@@ -7,25 +7,25 @@ from typing import TYPE_CHECKING
 import click
 
 from shardio.cli._command import CLEAN, Argument, Command, Place
-from shardio.cli._words import plural, size
+from shardio.cli._humanize import plural, size
 
 if TYPE_CHECKING:
     from types import SimpleNamespace
 
-    from shardio.cli._screen import Screen
+    from shardio.cli._console import Console
 
 __all__ = ["COMMAND"]
 
 
-def _run(arguments: SimpleNamespace, screen: Screen) -> int:
+def _run(arguments: SimpleNamespace, console: Console) -> int:
     from shardio.storage import BlockCache, CacheOptions
 
     removed = BlockCache(CacheOptions(arguments.dir, max_bytes=1)).clear()
-    if screen.json:
-        screen.document({"folder": removed.folder, "blocks": removed.entries, "bytes": removed.num_bytes})
+    if console.json:
+        console.document({"folder": removed.folder, "blocks": removed.entries, "bytes": removed.num_bytes})
     else:
         what = f"{plural(removed.entries, 'block')}, {size(removed.num_bytes)}"
-        screen.line(f"removed {what} from {removed.folder}")
+        console.line(f"removed {what} from {removed.folder}")
     return CLEAN
 
 
@@ -40,4 +40,5 @@ COMMAND = Command(
     summary="empty a local cache of blocks",
     params=_PARAMS,
     run=_run,
+    examples={"shardio cache clear /scratch/blocks": "the folder that CacheOptions was given"},
 )

@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING
 import click
 
 from shardio.cli._command import CLEAN, Command, Option
+from shardio.cli._humanize import plural
 from shardio.cli._options import STORAGE, storage_options, url_argument
-from shardio.cli._words import plural
 
 if TYPE_CHECKING:
     from types import SimpleNamespace
 
-    from shardio.cli._screen import Screen
+    from shardio.cli._console import Console
 
 __all__ = ["COMMAND"]
 
 
-def _run(arguments: SimpleNamespace, screen: Screen) -> int:
+def _run(arguments: SimpleNamespace, console: Console) -> int:
     import shardio
 
     version = shardio.commit(
@@ -29,13 +29,13 @@ def _run(arguments: SimpleNamespace, screen: Screen) -> int:
         storage_options=storage_options(arguments),
     )
     records = {split.name: split.rows for split in version.manifest.splits}
-    if screen.json:
-        screen.document(
+    if console.json:
+        console.document(
             {"url": arguments.url, "version": version.number, "digest": version.digest, "records": records}
         )
         return CLEAN
     total = plural(sum(records.values()), "record")
-    screen.line(f"{arguments.url} is at version {version.number}, {total} ({version.digest})")
+    console.line(f"{arguments.url} is at version {version.number}, {total} ({version.digest})")
     return CLEAN
 
 

@@ -11,24 +11,24 @@ from shardio.cli._command import CLEAN, COMPLETION_VARIABLE, Argument, Command
 if TYPE_CHECKING:
     from types import SimpleNamespace
 
-    from shardio.cli._screen import Screen
+    from shardio.cli._console import Console
 
 __all__ = ["COMMAND"]
 
 _SHELLS = ("bash", "zsh", "fish")
 
 
-def _run(arguments: SimpleNamespace, screen: Screen) -> int:
+def _run(arguments: SimpleNamespace, console: Console) -> int:
     from click.shell_completion import get_completion_class
 
     found = get_completion_class(arguments.shell)
     assert found is not None  # noqa: S101 - click completes for these three
     script = found(click.Command("shardio"), {}, "shardio", COMPLETION_VARIABLE).source()
-    if screen.json:
-        screen.document({"shell": arguments.shell, "script": script})
+    if console.json:
+        console.document({"shell": arguments.shell, "script": script})
         return CLEAN
     for line in script.splitlines():
-        screen.line(line)
+        console.line(line)
     return CLEAN
 
 

@@ -7,17 +7,15 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from shardio.cli._command import CLEAN, DAMAGE, Command
-from shardio.cli._flags import in_flags, told_in_flags
+from shardio.cli._humanize import plural
 from shardio.cli._kinds import Kinds
 from shardio.cli._options import storage_options
 from shardio.cli._recorder import add_storage, add_url, recorded
-from shardio.cli._words import plural
 
 if TYPE_CHECKING:
     from types import SimpleNamespace
 
-    from shardio.cli._screen import Screen
-    from shardio.parallel import Progress
+    from shardio.cli._console import Console
 
 __all__ = ["COMMAND"]
 
@@ -92,16 +90,12 @@ def _add_arguments(parser: Any) -> None:
     add_storage(parser)
 
 
-def _run(arguments: SimpleNamespace, screen: Screen) -> int:
+def _run(arguments: SimpleNamespace, console: Console) -> int:
     import shardio
 
     given = {name: getattr(arguments, name) for name in ("shard_bytes", "block_bytes")}
     writer = {name: value for name, value in given.items() if value is not None}
-    with told_in_flags(), screen.progress("convert", unit="tasks") as progress:
-
-        def show(state: Progress) -> None:
-            progress.update(state.done, state.tasks)
-
+    with console.progress("convert") as progress:
         report = shardio.convert_dataset(
             arguments.source,
             arguments.url,
@@ -120,7 +114,7 @@ def _run(arguments: SimpleNamespace, screen: Screen) -> int:
             encoding=arguments.encoding,
             mode=arguments.mode,
             session=arguments.session,
-            progress=show,
+            progress=progress,
             source_options={
                 name: _value(text) for name, text in _once("--source-option", arguments.source_option).items()
             }
@@ -129,25 +123,27 @@ def _run(arguments: SimpleNamespace, screen: Screen) -> int:
             compression=arguments.compression,
             **writer,
         )
-    if screen.json:
+    if console.json:
         document = report.to_dict()
-        document["skipped"] = [{**each, "reason": in_flags(each["reason"])} for each in document["skipped"]]
-        screen.document(document)
+        document["skipped"] = [
+            {**each, "reason": console.in_flags(each["reason"])} for each in document["skipped"]
+        ]
+        console.document(document)
         return DAMAGE if report.skipped else CLEAN
     for skipped in report.skipped:
-        screen.line(f"left out: {skipped.where}: {in_flags(skipped.reason)}")
+        console.line(f"left out: {skipped.where}: {console.in_flags(skipped.reason)}")
     for note in report.notes:
-        screen.note(note)
+        console.note(note)
     if report.ignored:
         shown = ", ".join(report.ignored[:5]) + (", ..." if len(report.ignored) > 5 else "")
-        screen.note(f"{plural(len(report.ignored), 'file')} of other kinds stayed where they are: {shown}")
+        console.note(f"{plural(len(report.ignored), 'file')} of other kinds stayed where they are: {shown}")
     total = plural(sum(report.records.values()), "record")
     parts = ", ".join(f"{name} {rows:,}" for name, rows in sorted(report.records.items()))
-    screen.line(f"{arguments.url} is at version {report.version}: {total} from {report.kind} ({parts})")
+    console.line(f"{arguments.url} is at version {report.version}: {total} from {report.kind} ({parts})")
     for name, feature in (report.schema or {}).items():
-        screen.line(f"  {name}: {feature.short}{' (optional)' if feature.optional else ''}")
+        console.line(f"  {name}: {feature.short}{' (optional)' if feature.optional else ''}")
     if report.skipped:
-        screen.line(f"{plural(len(report.skipped), 'record')} left out")
+        console.line(f"{plural(len(report.skipped), 'record')} left out")
     return DAMAGE if report.skipped else CLEAN
 
 

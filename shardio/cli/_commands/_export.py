@@ -5,16 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from shardio.cli._command import CLEAN, DAMAGE, Command
-from shardio.cli._flags import in_flags, told_in_flags
+from shardio.cli._humanize import plural
 from shardio.cli._kinds import Kinds
 from shardio.cli._options import allow_roots, storage_options
 from shardio.cli._recorder import add_storage, add_url, recorded
-from shardio.cli._words import plural
 
 if TYPE_CHECKING:
     from types import SimpleNamespace
 
-    from shardio.cli._screen import Screen
+    from shardio.cli._console import Console
 
 __all__ = ["COMMAND"]
 
@@ -51,10 +50,10 @@ def _add_arguments(parser: Any) -> None:
     add_storage(parser)
 
 
-def _run(arguments: SimpleNamespace, screen: Screen) -> int:
+def _run(arguments: SimpleNamespace, console: Console) -> int:
     import shardio
 
-    with told_in_flags(), screen.progress("export", unit="records") as progress:
+    with console.progress("export") as progress:
         report = shardio.export_dataset(
             arguments.url,
             arguments.target,
@@ -66,19 +65,21 @@ def _run(arguments: SimpleNamespace, screen: Screen) -> int:
             on_error="skip" if arguments.skip else "raise",
             storage_options=storage_options(arguments),
             allow_roots=allow_roots(arguments),
-            progress=progress.update,
+            progress=progress,
         )
-    if screen.json:
+    if console.json:
         document = report.to_dict()
-        document["skipped"] = [{**each, "reason": in_flags(each["reason"])} for each in document["skipped"]]
-        screen.document(document)
+        document["skipped"] = [
+            {**each, "reason": console.in_flags(each["reason"])} for each in document["skipped"]
+        ]
+        console.document(document)
         return DAMAGE if report.skipped else CLEAN
     for skipped in report.skipped:
-        screen.line(f"left out: {skipped.where}: {in_flags(skipped.reason)}")
+        console.line(f"left out: {skipped.where}: {console.in_flags(skipped.reason)}")
     for note in report.notes:
-        screen.note(note)
+        console.note(note)
     total = plural(sum(report.records.values()), "record")
-    screen.line(
+    console.line(
         f"{report.target}: {total} of version {report.version} in {plural(len(report.files), 'file')}"
     )
     return DAMAGE if report.skipped else CLEAN

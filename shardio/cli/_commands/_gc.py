@@ -5,21 +5,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from shardio.cli._command import CLEAN, Command, Option, flag, options
+from shardio.cli._humanize import plural, size
 from shardio.cli._options import STORAGE, storage_options, url_argument
-from shardio.cli._words import plural, size
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import SimpleNamespace
 
     from shardio.catalog import GcReport
-    from shardio.cli._screen import Screen
+    from shardio.cli._console import Console
     from shardio.storage import ObjectInfo, Upload
 
 __all__ = ["COMMAND"]
 
 
-def _run(arguments: SimpleNamespace, screen: Screen) -> int:
+def _run(arguments: SimpleNamespace, console: Console) -> int:
     import shardio
     from shardio.storage import upload_of
 
@@ -31,54 +31,54 @@ def _run(arguments: SimpleNamespace, screen: Screen) -> int:
         dry_run=not arguments.yes,
         storage_options=storage_options(arguments),
     )
-    if screen.json:
-        screen.document(report.to_dict())
+    if console.json:
+        console.document(report.to_dict())
         return CLEAN
     removed = [upload for info in report.uploads if (upload := upload_of(info)) is not None]
     uploads = [upload for info in report.temporaries if (upload := upload_of(info)) is not None]
     files = [info for info in report.temporaries if upload_of(info) is None]
-    _print(screen, report)
+    _print(console, report)
     for upload in removed:
         done = "would remove" if report.dry_run else "removed"
-        screen.line(f"{done} an unfinished upload  {upload.key}  (begun {upload.begun or '?'})")
-    _print_left(screen, files, uploads, report.unlisted)
-    _print_end(screen, report)
+        console.line(f"{done} an unfinished upload  {upload.key}  (begun {upload.begun or '?'})")
+    _print_left(console, files, uploads, report.unlisted)
+    _print_end(console, report)
     return CLEAN
 
 
-def _print(screen: Screen, report: GcReport) -> None:
+def _print(console: Console, report: GcReport) -> None:
     for info in report.doomed:
-        screen.line(f"{'would delete' if report.dry_run else 'deleted'}  {info.key}  ({size(info.size)})")
+        console.line(f"{'would delete' if report.dry_run else 'deleted'}  {info.key}  ({size(info.size)})")
     if report.expired_versions:
-        screen.line(f"expired versions: {', '.join(map(str, report.expired_versions))}")
+        console.line(f"expired versions: {', '.join(map(str, report.expired_versions))}")
     if report.unclaimed:
-        screen.line("in no version, still being written or given up (--abandon SESSION removes it):")
-        screen.table([(f"  {name}", size(amount)) for name, amount in sorted(report.unclaimed.items())])
+        console.line("in no version, still being written or given up (--abandon SESSION removes it):")
+        console.table([(f"  {name}", size(amount)) for name, amount in sorted(report.unclaimed.items())])
 
 
 def _print_left(
-    screen: Screen, files: list[ObjectInfo], uploads: list[Upload], unlisted: Sequence[str]
+    console: Console, files: list[ObjectInfo], uploads: list[Upload], unlisted: Sequence[str]
 ) -> None:
     """Print what interrupted writes have left; a writer that is still at work has such things too."""
     if files:
         left = sum(info.size for info in files)
-        screen.line(f"left by interrupted writes: {plural(len(files), 'temporary file')}, {size(left)}")
+        console.line(f"left by interrupted writes: {plural(len(files), 'temporary file')}, {size(left)}")
     if uploads:
-        screen.line("uploads that were not finished, under way or broken off (--abandon their session):")
-        screen.table([(f"  {one.key}", f"begun {one.begun or '?'}", one.id) for one in uploads])
+        console.line("uploads that were not finished, under way or broken off (--abandon their session):")
+        console.table([(f"  {one.key}", f"begun {one.begun or '?'}", one.id) for one in uploads])
     for note in unlisted:
-        screen.line(note)
+        console.line(note)
 
 
-def _print_end(screen: Screen, report: GcReport) -> None:
+def _print_end(console: Console, report: GcReport) -> None:
     doomed = f"{plural(len(report.doomed), 'object')}, {size(report.doomed_bytes)}"
     if report.dry_run:
         more = "; nothing was changed, --yes does it" if report.doomed else ""
-        screen.line(f"to delete: {doomed}{more}")
+        console.line(f"to delete: {doomed}{more}")
     elif report.version is None:
-        screen.line("there was nothing to do")
+        console.line("there was nothing to do")
     else:
-        screen.line(f"deleted: {report.deleted} of {doomed}; this is version {report.version}")
+        console.line(f"deleted: {report.deleted} of {doomed}; this is version {report.version}")
 
 
 _PARAMS = (

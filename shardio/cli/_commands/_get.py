@@ -5,17 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from shardio.cli._command import CLEAN, Argument, Command, Value, flag
+from shardio.cli._humanize import count, plural
 from shardio.cli._options import READING, STORAGE, url_argument
 from shardio.cli._records import DECODING, open_parts, reader_of
 from shardio.cli._values import describe, plain
-from shardio.cli._words import count, plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import SimpleNamespace
 
+    from shardio.cli._console import Console
     from shardio.cli._records import Part
-    from shardio.cli._screen import Screen
     from shardio.reader import Location
 
 __all__ = ["COMMAND"]
@@ -23,7 +23,7 @@ __all__ = ["COMMAND"]
 _FIRST_BYTES = 512
 
 
-def _run(arguments: SimpleNamespace, screen: Screen) -> int:
+def _run(arguments: SimpleNamespace, console: Console) -> int:
     parts = open_parts(arguments, decode=not arguments.raw)
     if len(parts) > 1:
         names = ", ".join(part.name for part in parts)
@@ -34,19 +34,19 @@ def _run(arguments: SimpleNamespace, screen: Screen) -> int:
     shown = []
     for number, (position, value) in enumerate(part.pick(arguments.positions)):
         place = part.locate(position)
-        if screen.json:
+        if console.json:
             shown.append(_record(part, position, place, read(value)))
             continue
         if number:
-            screen.line()
+            console.line()
         if arguments.raw:
-            _print_raw(screen, position, place, value, whole=arguments.all)
+            _print_raw(console, position, place, value, whole=arguments.all)
             continue
-        screen.line(f"[{position}]" + (f"  row {place.row} of {place.url}" if place else ""))
-        for line in describe(read(value), width=screen.width - 2):
-            screen.line(f"  {line}")
-    if screen.json:
-        screen.document({"url": arguments.url, "version": part.version, "records": shown})
+        console.line(f"[{position}]" + (f"  row {place.row} of {place.url}" if place else ""))
+        for line in describe(read(value), width=console.width - 2):
+            console.line(f"  {line}")
+    if console.json:
+        console.document({"url": arguments.url, "version": part.version, "records": shown})
     return CLEAN
 
 
@@ -55,7 +55,9 @@ def _record(part: Part, position: int, place: Location | None, value: Any) -> di
     return {"split": part.name or None, "position": position, **address, "value": plain(value)}
 
 
-def _print_raw(screen: Screen, position: int, place: Location | None, payload: bytes, *, whole: bool) -> None:
+def _print_raw(
+    console: Console, position: int, place: Location | None, payload: bytes, *, whole: bool
+) -> None:
     base = 0
     facts = [("position", count(position))]
     if place is not None:
@@ -69,12 +71,12 @@ def _print_raw(screen: Screen, position: int, place: Location | None, payload: b
             ("frame", f"bytes [{place.start}, {place.stop}){_of_what(place)}"),
         ]
     facts.append(("payload", f"{plural(len(payload), 'byte')} from {base}"))
-    screen.table(facts)
+    console.table(facts)
     shown = payload if whole else payload[:_FIRST_BYTES]
     for line in _hex_lines(shown, base):
-        screen.line(line)
+        console.line(line)
     if len(shown) < len(payload):
-        screen.line(f"... {plural(len(payload) - len(shown), 'more byte')} (--all shows them)")
+        console.line(f"... {plural(len(payload) - len(shown), 'more byte')} (--all shows them)")
 
 
 def _of_what(place: Location) -> str:

@@ -5,20 +5,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from shardio.cli._command import CLEAN, Command, Option
+from shardio.cli._humanize import plural
 from shardio.cli._options import READING, STORAGE, url_argument
 from shardio.cli._records import DECODING, open_parts, reader_of
 from shardio.cli._values import describe, plain
-from shardio.cli._words import plural
 
 if TYPE_CHECKING:
     from types import SimpleNamespace
 
-    from shardio.cli._screen import Screen
+    from shardio.cli._console import Console
 
 __all__ = ["COMMAND"]
 
 
-def _run(arguments: SimpleNamespace, screen: Screen) -> int:
+def _run(arguments: SimpleNamespace, console: Console) -> int:
     if arguments.n < 0:
         message = f"-n {arguments.n} must be at least 0"
         raise ValueError(message)
@@ -26,19 +26,19 @@ def _run(arguments: SimpleNamespace, screen: Screen) -> int:
     parts = open_parts(arguments, decode=True)
     shown = []
     for part in parts:
-        if not screen.json and len(parts) > 1:
+        if not console.json and len(parts) > 1:
             if part is not parts[0]:
-                screen.line()
-            screen.line(f"{part.name}: {plural(len(part), 'record')}")
+                console.line()
+            console.line(f"{part.name}: {plural(len(part), 'record')}")
         for position, value in part.first(arguments.n):
-            if screen.json:
+            if console.json:
                 shown.append({"split": part.name or None, "position": position, "value": plain(read(value))})
                 continue
-            screen.line(f"[{position}]")
-            for line in describe(read(value), width=screen.width - 2):
-                screen.line(f"  {line}")
-    if screen.json:
-        screen.document({"url": arguments.url, "version": parts[0].version, "records": shown})
+            console.line(f"[{position}]")
+            for line in describe(read(value), width=console.width - 2):
+                console.line(f"  {line}")
+    if console.json:
+        console.document({"url": arguments.url, "version": parts[0].version, "records": shown})
     return CLEAN
 
 

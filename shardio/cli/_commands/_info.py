@@ -10,29 +10,29 @@ from typing import TYPE_CHECKING, Any
 
 from shardio.cli._command import CLEAN, Command, Option, Place, flag
 from shardio.cli._describe import dataset_facts, shard_facts
+from shardio.cli._humanize import count, plural, size
 from shardio.cli._options import STORAGE, VERSION, storage_options, url_argument
 from shardio.cli._seen import seen_facts
 from shardio.cli._values import plain
-from shardio.cli._words import count, plural, size
 
 if TYPE_CHECKING:
     from types import SimpleNamespace
 
-    from shardio.cli._screen import Screen
+    from shardio.cli._console import Console
 
 __all__ = ["COMMAND"]
 
 
-def _run(arguments: SimpleNamespace, screen: Screen) -> int:
+def _run(arguments: SimpleNamespace, console: Console) -> int:
     asked = [arguments.url, arguments.system or None, arguments.cache]
     if sum(one is not None for one in asked) != 1:
         raise ValueError("give one of: a URL, --system, --cache DIR")
     if arguments.system:
         from shardio.cli._system import system_facts
 
-        return _show(screen, system_facts())
+        return _show(console, system_facts())
     if arguments.cache is not None:
-        return _show_cache(screen, arguments.cache)
+        return _show_cache(console, arguments.cache)
     from shardio.reader import is_shard
 
     options = storage_options(arguments)
@@ -43,28 +43,28 @@ def _run(arguments: SimpleNamespace, screen: Screen) -> int:
             raise ValueError(message)
         facts = shard_facts(arguments.url, options, arguments.engine)
         seen = seen_facts(arguments.url, options, arguments.engine, shard=True)
-        if screen.json:
-            screen.document(plain({**facts, "seen": seen}))
+        if console.json:
+            console.document(plain({**facts, "seen": seen}))
             return CLEAN
-        _show(screen, facts)
+        _show(console, facts)
         if seen is not None:
-            _print_seen(screen, seen)
+            _print_seen(console, seen)
         return CLEAN
     facts = dataset_facts(arguments.url, number, options, arguments.engine)
     if facts["schema"] is None:
         facts["seen"] = seen_facts(arguments.url, options, arguments.engine, shard=False, version=number)
-    if screen.json:
-        screen.document(plain(facts))
+    if console.json:
+        console.document(plain(facts))
     else:
-        _print_dataset(screen, facts)
+        _print_dataset(console, facts)
     return CLEAN
 
 
-def _show(screen: Screen, facts: dict[str, Any]) -> int:
-    if screen.json:
-        screen.document(plain(facts))
+def _show(console: Console, facts: dict[str, Any]) -> int:
+    if console.json:
+        console.document(plain(facts))
         return CLEAN
-    screen.table([(name.replace("_", " "), _words(name, value)) for name, value in facts.items()])
+    console.table([(name.replace("_", " "), _words(name, value)) for name, value in facts.items()])
     return CLEAN
 
 
@@ -80,14 +80,14 @@ def _words(name: str, value: Any) -> str:
     return str(value)
 
 
-def _show_cache(screen: Screen, folder: str) -> int:
+def _show_cache(console: Console, folder: str) -> int:
     from shardio.storage import BlockCache, CacheOptions
 
     usage = BlockCache(CacheOptions(folder, max_bytes=1)).usage()
-    return _show(screen, {"folder": usage.folder, "blocks": usage.entries, "cached_bytes": usage.num_bytes})
+    return _show(console, {"folder": usage.folder, "blocks": usage.entries, "cached_bytes": usage.num_bytes})
 
 
-def _print_dataset(screen: Screen, facts: dict[str, Any]) -> None:
+def _print_dataset(console: Console, facts: dict[str, Any]) -> None:
     splits = facts["splits"]
     records = sum(split["records"] for split in splits.values())
     shards = sum(split["shards"] for split in splits.values())
@@ -113,9 +113,9 @@ def _print_dataset(screen: Screen, facts: dict[str, Any]) -> None:
     if facts["metadata"]:
         text = json.dumps(facts["metadata"], ensure_ascii=False)
         rows.append(("metadata", text if len(text) <= 200 else f"{text[:196]} ..."))
-    screen.table(rows)
+    console.table(rows)
     if splits:
-        screen.line()
+        console.line()
         table = [
             (
                 name,
@@ -126,28 +126,28 @@ def _print_dataset(screen: Screen, facts: dict[str, Any]) -> None:
             )
             for name, split in splits.items()
         ]
-        screen.table(table, head=("split", "records", "shards", "stored", "per record"), right=(1, 2, 3, 4))
-    screen.line()
+        console.table(table, head=("split", "records", "shards", "stored", "per record"), right=(1, 2, 3, 4))
+    console.line()
     if facts["schema"] is None:
-        screen.line("no schema: records are bytes")
+        console.line("no schema: records are bytes")
         if facts["seen"] is not None:
-            _print_seen(screen, facts["seen"])
+            _print_seen(console, facts["seen"])
         return
-    screen.table(
+    console.table(
         [(row["name"], row["type"], "optional" if row["optional"] else "") for row in facts["schema"]],
         head=("feature", "type", f"({facts['encoding']})"),
     )
 
 
-def _print_seen(screen: Screen, seen: dict[str, Any]) -> None:
+def _print_seen(console: Console, seen: dict[str, Any]) -> None:
     """Print what the records show where nobody has said it, and what varies."""
     kind = "tf.train.SequenceExample" if seen["encoding"] == "sequence_example" else "tf.train.Example"
-    screen.line()
+    console.line()
     first = "the first record is" if seen["records"] == 1 else f"the first {seen['records']} records are"
-    screen.line(f"{first} {kind}; a schema that fits so far:")
-    screen.line()
+    console.line(f"{first} {kind}; a schema that fits so far:")
+    console.line()
     rows = [(row["name"], row["type"] or "-", "; ".join(row["notes"])) for row in seen["features"]]
-    screen.table(rows, head=("feature", "type", "notes"))
+    console.table(rows, head=("feature", "type", "notes"))
 
 
 _PARAMS = (

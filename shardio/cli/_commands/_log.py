@@ -6,19 +6,19 @@ from typing import TYPE_CHECKING, Any
 
 from shardio.cli._command import CLEAN, Command, Option
 from shardio.cli._describe import moment
+from shardio.cli._humanize import count, size
 from shardio.cli._options import STORAGE, storage_options, url_argument
-from shardio.cli._words import count, size
 
 if TYPE_CHECKING:
     from types import SimpleNamespace
 
     from shardio.catalog import Version
-    from shardio.cli._screen import Screen
+    from shardio.cli._console import Console
 
 __all__ = ["COMMAND"]
 
 
-def _run(arguments: SimpleNamespace, screen: Screen) -> int:
+def _run(arguments: SimpleNamespace, console: Console) -> int:
     import shardio
 
     if arguments.n is not None and arguments.n < 1:
@@ -27,8 +27,8 @@ def _run(arguments: SimpleNamespace, screen: Screen) -> int:
     versions = shardio.log(arguments.url, storage_options=storage_options(arguments))
     expired = set(versions[-1].manifest.expiry.expired_versions)
     shown = [_facts(version, expired) for version in versions[::-1][: arguments.n]]
-    if screen.json:
-        screen.document({"url": arguments.url, "versions": shown})
+    if console.json:
+        console.document({"url": arguments.url, "versions": shown})
         return CLEAN
     rows = [
         (
@@ -43,7 +43,7 @@ def _run(arguments: SimpleNamespace, screen: Screen) -> int:
         for facts in shown
     ]
     head = ("version", "committed (UTC)", "by", "records", "shards", "stored", "digest")
-    screen.table(rows, head=head, right=(0, 3, 4, 5))
+    console.table(rows, head=head, right=(0, 3, 4, 5))
     return CLEAN
 
 
@@ -76,4 +76,8 @@ COMMAND = Command(
     summary="list the versions, the latest first",
     params=_PARAMS,
     run=_run,
+    examples={
+        "shardio log s3://bucket/birds -n 5": "the five latest versions",
+        "shardio log birds --json": "digests, sessions and sizes in full",
+    },
 )

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from shardio.cli._command import CLEAN, Command, Option, flag
+from shardio.cli._humanize import count, size
 from shardio.cli._streams import DATASETS, open_dataset
-from shardio.cli._words import count, size
 
 if TYPE_CHECKING:
     from types import SimpleNamespace
 
-    from shardio.cli._screen import Screen
+    from shardio.cli._console import Console
     from shardio.order import Plan, PlanReport
     from shardio.reader import DatasetReader
     from shardio.streaming import Mix
@@ -24,7 +24,7 @@ __all__ = ["COMMAND"]
 _SHAPE = ("ranks", "workers", "chunk_bytes", "window")
 
 
-def _run(arguments: SimpleNamespace, screen: Screen) -> int:
+def _run(arguments: SimpleNamespace, console: Console) -> int:
     import shardio
 
     options = {
@@ -38,15 +38,15 @@ def _run(arguments: SimpleNamespace, screen: Screen) -> int:
     data = _data(arguments)
     plans = shardio.stream(data, **options).order.plans
     figures, advice = shardio.plan_report(data, workers=arguments.workers, **options)
-    if screen.json:
+    if console.json:
         shapes = [plan.to_dict() for plan in plans]
-        screen.document({"urls": arguments.urls, "plans": shapes, **asdict(figures), "advice": advice})
+        console.document({"urls": arguments.urls, "plans": shapes, **asdict(figures), "advice": advice})
         return CLEAN
-    screen.table(_lines(figures, arguments))
+    console.table(_lines(figures, arguments))
     for plan in plans:
-        screen.line("plan: " + ", ".join(f"{name} {count(value)}" for name, value in plan.to_dict().items()))
+        console.line("plan: " + ", ".join(f"{name} {count(value)}" for name, value in plan.to_dict().items()))
     for line in advice:
-        screen.note(line)
+        console.note(line)
     return CLEAN
 
 

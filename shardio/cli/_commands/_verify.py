@@ -6,31 +6,31 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from shardio.cli._command import CLEAN, DAMAGE, FAILED, Command
+from shardio.cli._humanize import count, plural, size
 from shardio.cli._options import READING, STORAGE, allow_roots, storage_options, url_argument
-from shardio.cli._words import count, plural, size
 
 if TYPE_CHECKING:
     from types import SimpleNamespace
 
-    from shardio.cli._screen import Screen
+    from shardio.cli._console import Console
     from shardio.maintenance import Finding, VerifyProgress, VerifyReport
 
 __all__ = ["COMMAND"]
 
 
-def _run(arguments: SimpleNamespace, screen: Screen) -> int:
+def _run(arguments: SimpleNamespace, console: Console) -> int:
     import shardio
 
     printed = 0
 
     def show(state: VerifyProgress) -> None:
         nonlocal printed
-        for finding in state.findings[printed:] if not screen.json else ():
-            _print(screen, finding)
+        for finding in state.findings[printed:] if not console.json else ():
+            _print(console, finding)
             printed += 1
-        progress.update(state.done_bytes, state.total_bytes)
+        progress(state)
 
-    with screen.progress("verify") as progress:
+    with console.progress("verify") as progress:
         report = shardio.verify(
             arguments.url,
             split=arguments.split,
@@ -41,41 +41,41 @@ def _run(arguments: SimpleNamespace, screen: Screen) -> int:
             allow_roots=allow_roots(arguments),
             progress=show,
         )
-    if screen.json:
-        screen.document(report.to_dict())
+    if console.json:
+        console.document(report.to_dict())
     else:
         for finding in report.findings[printed:]:
-            _print(screen, finding)
-        _summarise(screen, report)
+            _print(console, finding)
+        _summarise(console, report)
     return DAMAGE if report.damaged else CLEAN if report.ok else FAILED
 
 
-def _print(screen: Screen, finding: Finding) -> None:
+def _print(console: Console, finding: Finding) -> None:
     # What to do about it is much the same for many findings, so it is said once, at the end.
-    screen.line(str(replace(finding, advice=None)))
+    console.line(str(replace(finding, advice=None)))
 
 
-def _summarise(screen: Screen, report: VerifyReport) -> None:
+def _summarise(console: Console, report: VerifyReport) -> None:
     what = report.url if report.version is None else f"{report.url} version {report.version}"
     looked = (
         f"{plural(report.shards, 'shard')}, {plural(report.records, 'record')}, {size(report.stored_bytes)}"
     )
     if report.left_out:
         parts = plural(len(report.left_out), "place")
-        screen.note(f"{parts} of damage were left out when the shards were adopted, for example:")
+        console.note(f"{parts} of damage were left out when the shards were adopted, for example:")
         for part in report.left_out[:3]:
-            screen.note(str(part))
+            console.note(str(part))
     if report.ok:
         how = "everything matches its checksums" if report.indexed else "every record matches its checksums"
-        screen.line(f"ok: {what}: {looked}: {how}")
+        console.line(f"ok: {what}: {looked}: {how}")
         if not report.indexed:
-            screen.line("no index: missing, doubled and swapped records would not be noticed")
+            console.line("no index: missing, doubled and swapped records would not be noticed")
         return
     good = f"{count(report.good_records)} of {plural(report.records, 'record')} are good"
     for advice in dict.fromkeys(finding.advice for finding in report.findings if finding.advice):
-        screen.line(f"what to do: {advice}")
+        console.line(f"what to do: {advice}")
     verdict = "DAMAGED" if report.damaged else "UNREADABLE"
-    screen.line(f"{verdict}: {what}: {looked}: {plural(len(report.findings), 'finding')}; {good}")
+    console.line(f"{verdict}: {what}: {looked}: {plural(len(report.findings), 'finding')}; {good}")
 
 
 _PARAMS = (

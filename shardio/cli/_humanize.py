@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["count", "duration", "plural", "printable", "size"]
+__all__ = ["count", "plural", "printable", "size"]
 
 
 def printable(text: str) -> str:
@@ -29,16 +29,6 @@ def count(value: int) -> str:
     return f"{value:,}"
 
 
-def plural(value: int, noun: str) -> str:
-    """Return "1 shard", "2 shards"."""
-    return f"{value:,} {noun}{'' if value == 1 else 's'}"
-
-
-def duration(seconds: float) -> str:
-    """Return seconds as "12 s", "3 min 5 s", "2 h 10 min"."""
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60} s"
-    return f"{whole // 3600} h {whole % 3600 // 60} min"
+def plural(value: int, noun: str, many: str | None = None) -> str:
+    """Return "1 shard", "2 shards", "2 indexes"."""
+    return f"{value:,} {noun if value == 1 else many or noun + 's'}"

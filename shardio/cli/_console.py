@@ -11,18 +11,23 @@ import json as json_module
 import shutil
 from typing import TYPE_CHECKING, Any, TextIO
 
-from shardio.cli._progress import Progress, make_progress
-from shardio.cli._words import printable
+from shardio.cli._flags import in_flags
+from shardio.cli._humanize import printable
+from shardio.progress import Display
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    import click
+
     from shardio.cli._failures import Failure
 
-__all__ = ["Screen"]
+__all__ = ["Console"]
+
+_MESSAGES = ("advice", "expected", "found")  # fields of an error that are sentences
 
 
-class Screen:
+class Console:
     """Output of one run.
 
     Args:
@@ -30,9 +35,18 @@ class Screen:
         err: takes progress, notes and errors.
         json: results are one JSON document, and nothing else is printed.
         quiet: no progress, no notes.
+        params: of the command, whose flags notes and failures name.
     """
 
-    def __init__(self, out: TextIO, err: TextIO, *, json: bool = False, quiet: bool = False) -> None:
+    def __init__(
+        self,
+        out: TextIO,
+        err: TextIO,
+        *,
+        json: bool = False,
+        quiet: bool = False,
+        params: Sequence[click.Parameter] = (),
+    ) -> None:
         for stream in (out, err):
             # A character that the terminal's encoding lacks is no reason to fail.
             if isinstance(stream, io.TextIOWrapper):
@@ -41,7 +55,8 @@ class Screen:
         self._out = out
         self._err = err
         self._quiet = quiet or json
-        self._progress: Progress | None = None
+        self._params = params
+        self._progress: Display | None = None
 
     @property
     def width(self) -> int:
@@ -74,22 +89,38 @@ class Screen:
     def note(self, text: str) -> None:
         """Say something beside the result."""
         if not self._quiet:
-            self._say(f"note: {text}")
+            self._say(f"note: {self.in_flags(text)}")
+
+    def warn(self, text: str) -> None:
+        """Say what is part of the result and is no line of it, on the error stream."""
+        self._say(text)
 
     def failure(self, failure: Failure) -> None:
         """Print why the command failed: one line, or one JSON document on the error stream."""
         if self.json:
-            facts = {name: _plain(value) for name, value in failure.fields.items()}
-            document = {"error": failure.text, "kind": failure.kind, "exit_code": failure.code, **facts}
+            facts = {
+                name: self.in_flags(value) if name in _MESSAGES and isinstance(value, str) else _plain(value)
+                for name, value in failure.fields.items()
+            }
+            document = {
+                "error": self.in_flags(failure.text),
+                "kind": failure.kind,
+                "exit_code": failure.code,
+                **facts,
+            }
             self._err.write(json_module.dumps(document, ensure_ascii=False) + "\n")
         else:
-            self._say(f"shardio: {failure.text}")
+            self._say(f"shardio: {self.in_flags(failure.text)}")
         self._err.flush()
 
-    def progress(self, label: str, *, unit: str = "B") -> Progress:
+    def progress(self, label: str) -> Display:
         """Return progress of a long task: a bar on a terminal, a line now and then in a pipe, or nothing."""
-        self._progress = make_progress(label, unit, self._err, silent=self._quiet)
+        self._progress = Display(label, stream=self._err, leave=False, silent=self._quiet)
         return self._progress
+
+    def in_flags(self, text: str) -> str:
+        """Return a message of the library with flags in place of its arguments."""
+        return in_flags(text, self._params)
 
     def _say(self, text: str) -> None:
         if self._progress is not None:

@@ -1,0 +1,237 @@
+"""`shardio index`: adopt shards that others wrote, where they are; `shardio-index` is a second name for it.
+
+The last line printed is the line of Python that opens the result.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from shardio.cli._command import CLEAN, DAMAGE, Argument, Command, Option, Place, Value, flag, options
+from shardio.cli._humanize import count, plural, size
+from shardio.cli._options import allow_roots, allowed_roots_option, anonymous_option, pair, storage_options
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from types import SimpleNamespace
+
+    from shardio.cli._console import Console
+    from shardio_indexer import AdoptReport
+
+__all__ = ["COMMAND"]
+
+_MOST_SHOWN = 20
+# What the rooms below know, written out so that help needs none of them; a test holds both sides together.
+_ENCODINGS = ("example", "sequence_example", "tensors", "array", "bytes")
+_FORMATS = ("tfrecord", "tar", "jsonl", "text", "codewithgpu")
+
+
+def _run(arguments: SimpleNamespace, console: Console) -> int:
+    return _export(arguments, console) if arguments.export else _adopt(arguments, console)
+
+
+def _adopt(arguments: SimpleNamespace, console: Console) -> int:
+    from shardio_indexer import ScanOptions, adopt
+
+    try:
+        with console.progress("index") as progress:
+            report = adopt(
+                arguments.urls,
+                into=arguments.into,
+                split=_splits(arguments.split),
+                salvage=arguments.salvage,
+                update=arguments.update,
+                drop_missing=arguments.drop_missing,
+                schema=False if arguments.no_schema else _schema(arguments.schema, arguments.encoding),
+                scan=ScanOptions(
+                    format=arguments.format,
+                    record_crc=arguments.record_crc,
+                    trust=arguments.trust,
+                    use_index=arguments.use_index,
+                    block_bytes=arguments.block_bytes,
+                ),
+                storage_options=storage_options(arguments, arguments.urls[0]),
+                into_options=dict(arguments.into_option) or None,
+                workers=arguments.workers,
+                progress=progress,
+            )
+    except KeyboardInterrupt:
+        console.note("what is done is kept; run it again to go on")
+        raise
+    if console.json:
+        console.document(report.to_dict())
+    else:
+        _print(report, console)
+    return CLEAN if report.ok else DAMAGE
+
+
+def _export(arguments: SimpleNamespace, console: Console) -> int:
+    from shardio_indexer import export_indexes
+
+    if len(arguments.urls) != 1:
+        raise ValueError("--export takes one dataset")
+    reading = storage_options(arguments, arguments.urls[0])
+    written = export_indexes(
+        arguments.urls[0],
+        form=arguments.export,
+        into=arguments.into,
+        storage_options=reading,
+        # The shards of a dataset that was adopted are reached as the dataset is.
+        allow_roots=dict.fromkeys(allow_roots(arguments), reading or {}),
+    )
+    if console.json:
+        console.document({"written": written})
+    else:
+        console.line(f"{plural(len(written), 'index', 'indexes')} written")
+    return CLEAN
+
+
+def _print(report: AdoptReport, console: Console) -> None:
+    lists: tuple[tuple[Sequence[Any], Any], ...] = (
+        (report.refused, lambda refusal: f"refused: {refusal.error}"),
+        (
+            report.stale,
+            lambda url: f"stale: {url} has changed since it was adopted; index it again with --update",
+        ),
+        (
+            report.missing,
+            lambda url: (
+                f"missing: {url} is part of the dataset and no longer there; "
+                "restore it, or take it out of the dataset with --drop-missing"
+            ),
+        ),
+        (report.dropped, lambda url: f"dropped: {url} was no longer there"),
+        (
+            report.left_out,
+            lambda part: f"left out: {part.url} bytes [{part.start}, {part.stop}): {part.reason}",
+        ),
+    )
+    for items, text in lists:
+        for item in items[:_MOST_SHOWN]:
+            console.warn(text(item))
+        if len(items) > _MOST_SHOWN:
+            console.warn(f"... and {count(len(items) - _MOST_SHOWN)} more; --json lists all")
+    if report.ignored:
+        shown = ", ".join(report.ignored[:5]) + (", ..." if len(report.ignored) > 5 else "")
+        files = "1 file was" if len(report.ignored) == 1 else f"{count(len(report.ignored))} files were"
+        console.note(f"{files} found and not adopted: {shown}")
+    for note in report.notes:
+        console.note(note)
+    counts = [f"{count(report.adopted)} adopted"]
+    counts += [
+        f"{count(number)} {what}"
+        for number, what in (
+            (report.known, "known"),
+            (report.updated, "updated"),
+            (len(report.refused), "refused"),
+            (len(report.stale), "stale"),
+            (len(report.missing), "missing"),
+            (len(report.dropped), "dropped"),
+        )
+        if number
+    ]
+    if report.version is None:
+        console.line(f"{report.url}: {', '.join(counts)}; there is no dataset")
+        return
+    splits = ", ".join(f"{name} {count(rows)}" for name, rows in report.splits.items())
+    console.line(f"shards: {', '.join(counts)}; {plural(report.rows, 'record')}, {size(report.num_bytes)}")
+    console.line(f"version {report.version} of {report.url} ({splits})")
+    console.line(report.opens)
+
+
+def _splits(given: Sequence[str]) -> str | dict[str, str] | None:
+    if not given:
+        return None
+    if len(given) == 1 and "=" not in given[0]:
+        return given[0]
+    pairs = [text.partition("=") for text in given]
+    if any(not equals for _, equals, _ in pairs):
+        raise ValueError("--split NAME alone names the one split; several need patterns: --split 'val=*val*'")
+    return {name: pattern for name, _, pattern in pairs}
+
+
+def _schema(text: str | None, encoding: str | None) -> Any:
+    from shardio.metadata import Schema, parse_schema_json
+
+    if text is None:
+        if encoding is not None:
+            raise ValueError("--encoding says how records hold the features of --schema, which is missing")
+        return None
+    try:
+        mapping = parse_schema_json(text)
+        return mapping if encoding is None else Schema.parse(mapping, encoding=encoding)
+    except (TypeError, ValueError) as error:
+        message = f"--schema: {error}"
+        raise ValueError(message) from None
+
+
+_PARAMS = (
+    Argument(
+        ["urls"], metavar="URL...", nargs=-1, required=True, type=Place(),
+        help="shard, folder, glob, braces, or @file with a URL a line",
+    ),
+    Option(
+        ["--into"], metavar="URL", type=Place(), help="where the dataset goes; default: beside the shards"
+    ),
+    options("--split", metavar="NAME[=PATTERN]", help="split of the shards whose name fits; may be repeated"),
+    Option(
+        ["--format"], type=click.Choice(_FORMATS), help="what the shards are, where it shall not be found out"
+    ),
+    flag("--salvage", "index around damage and say what was left out"),
+    flag("--update", "index shards again that have changed, or whose index is damaged or gone"),
+    flag("--drop-missing", "take shards out of the dataset that are no longer there"),
+    flag("--use-index", "take the records from the .index, .idx or .tar.idx beside"),
+    flag("--trust", "do not compute the checksums of records"),
+    Option(
+        ["--record-crc"], type=click.Choice(("crc32c", "crc32", "none")), default="crc32c",
+        help="what the writer used; default: crc32c",
+    ),
+    Option(
+        ["--schema"], metavar="JSON",
+        help="features by name, in place of those that were inferred or given before, e.g. "
+        '\'{"jpg": "image", "cls": {"type": "int64", "default": -1}}\'',
+    ),
+    Option(
+        ["--encoding"], type=click.Choice(_ENCODINGS),
+        help="how records hold the features of --schema; default: example, or what it tells",
+    ),
+    flag("--no-schema", "infer none: records are bytes"),
+    Option(
+        ["--block-bytes"], metavar="N", type=int, default=64 << 10, help="size of a block; default: 65536"
+    ),
+    Option(["--workers"], metavar="N", type=int, help="processes; default: one per processor"),
+    Option(
+        ["--export"], type=click.Choice(("dali",)),
+        help="write indexes for another program, from those of a dataset",
+    ),
+    options(
+        "--storage-option", metavar="KEY=VALUE", type=Value(pair), group="storage",
+        help="option of the shards' fsspec filesystem; may be repeated",
+    ),
+    options(
+        "--into-option", metavar="KEY=VALUE", type=Value(pair), group="storage", help="the same for --into"
+    ),
+    anonymous_option(),
+    allowed_roots_option("storage"),
+)  # fmt: skip
+
+COMMAND = Command(
+    name="index",
+    group="change",
+    summary="adopt shards that others wrote, where they are, without changing a byte",
+    params=_PARAMS,
+    run=_run,
+    examples={
+        "shardio index s3://bucket/birds": "every shard below a folder, indexes beside them",
+        "shardio index 's3://bucket/birds/*.tar' --split 'train=*train*' --split 'val=*val*'": (
+            "two splits; quote patterns, or the shell expands them"
+        ),
+        "shardio index 'gs://public/x-{0000..1023}.tfrecord' --anon --into ~/x": (
+            "somebody else's bucket; the dataset is in ~/x"
+        ),
+        "shardio index @urls.txt --into ~/web": "URLs of a web server, one a line",
+        "shardio index s3://bucket/birds --export dali": "write the indexes that DALI reads",
+    },
+)
