@@ -186,7 +186,7 @@ def test_a_dataset_whose_shards_are_all_gone(tmp_path, capsys, how, beside) -> N
     assert "the pattern matches nothing" in capsys.readouterr().err
     assert main([*found, *into, "--drop-missing", "--json"]) == 0
     report = json.loads(capsys.readouterr().out.splitlines()[-1])
-    assert (report["dropped"], report["missing"], report["rows"]) == (names, [], 0)
+    assert (report["dropped"], report["missing"], report["records"]) == (names, [], 0)
     assert list(shardio.open(place, version=2, **options)) == []
     assert shardio.verify(place, **options).ok
     assert main([*found, *into, "--drop-missing"]) == 3
