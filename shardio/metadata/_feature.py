@@ -212,7 +212,9 @@ class Feature:
     def __repr__(self) -> str:
         parts = [repr(self.short)]
         if self.has_default:
-            parts.append(f"default={short_form(repr(self.default))}")
+            # NumPy writes its scalars as np.int64(-1), which is not what anybody typed.
+            default = self.default.item() if isinstance(self.default, np.generic) else self.default
+            parts.append(f"default={short_form(repr(default))}")
         elif self.optional:
             parts.append("optional=True")
         return f"Feature({', '.join(parts)})"
