@@ -232,19 +232,44 @@ def _is_whole(data: bytes, compression: Compression, limits: Limits) -> bool:
     try:
         engine, block = _engine(data[:_FRAME_HEADER], compression, limits)
         if compression is Compression.ZSTD:
-            import zstandard
-
-            # Only a declared size bounds what is decoded here.
-            if not block or zstandard.get_frame_parameters(data).content_size > MOST_MEMBER:
-                return False
-            engine.decompress(data)
-        else:
-            engine.decompress(data, MOST_MEMBER + 1)
+            return block and _decodes_as_declared(engine, data)
+        engine.decompress(data, MOST_MEMBER + 1)
     except (FormatError, zlib.error, _zstd_error(compression)):
         return False
-    rest = engine.unused_data
-    follows = rest.startswith(_GZIP if compression is Compression.GZIP else _ZSTD) or not rest
-    return bool(engine.eof and (follows or (compression is Compression.ZSTD and _is_skippable(rest))))
+    return bool(engine.eof) and _member_follows(engine.unused_data, compression)
+
+
+def _decodes_as_declared(engine: Any, data: bytes) -> bool:
+    """Decode the Zstandard frame at the beginning; tell whether it holds what it declares, which is little.
+
+    The library compares the sizes at the end of the frame, and a frame of a few megabytes can hold terabytes.
+    """
+    import zstandard
+
+    declared = zstandard.get_frame_parameters(data).content_size
+    place = decoded = 0
+    sip = _LEAST_SIP
+    while declared <= MOST_MEMBER and not engine.eof and place < len(data):
+        part = data[place : place + sip]
+        size = len(engine.decompress(part))
+        place, decoded = place + len(part), decoded + size
+        if decoded > declared:
+            return False
+        sip = _next_sip(sip, len(part), size)
+    # What follows the frame within the last part is all that the decoder knows of.
+    return bool(engine.eof) and _member_follows(engine.unused_data + data[place:], Compression.ZSTD)
+
+
+def _next_sip(sip: int, stored: int, decoded: int) -> int:
+    """Return how many bytes of Zstandard to decode next, after so many that decoded to so many."""
+    return min(2 * sip, _SIP, max(_LEAST_SIP, _PIECE * stored // max(1, decoded)))
+
+
+def _member_follows(rest: bytes, compression: Compression) -> bool:
+    """Tell whether these bytes are the beginning of another member, or none."""
+    if compression is Compression.GZIP:
+        return not rest or rest.startswith(_GZIP)
+    return not rest or rest.startswith(_ZSTD) or _is_skippable(rest)
 
 
 def _decode_one(
@@ -275,7 +300,7 @@ def _decode_one(
         tail = len(engine.unused_data) + len(getattr(engine, "unconsumed_tail", b""))
         stored.take(len(part) - tail)
         if compression is Compression.ZSTD:
-            sip = min(2 * sip, _SIP, max(_LEAST_SIP, _PIECE * len(part) // max(1, len(data))))
+            sip = _next_sip(sip, len(part), len(data))
         if data:
             stored.decoded += len(data)
             yield data

@@ -97,7 +97,7 @@ def _look(source: Source, pieces: Sequence[Piece]) -> _Look:
     for number, piece in enumerate(chosen, 1):
         share = -(-_LOOK_AT * number // len(chosen))
         try:
-            for found in itertools.islice(source.read(piece), _LOOK_AT):
+            for found in itertools.islice(source.records(piece), _LOOK_AT):
                 if not isinstance(found, Sample):
                     continue
                 look.samples.append(found)

@@ -11,6 +11,8 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
+from shardio.errors import StorageError
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
@@ -122,6 +124,27 @@ class Source(ABC):
             FormatError: the rest of the piece cannot be read.
             StorageError: the environment failed.
         """
+
+    def records(self, piece: Piece) -> Iterator[Sample | BadRecord | Note]:
+        """Yield what `read` does; where there is no memory for a record, say so.
+
+        Raises:
+            FormatError, StorageError: see `read`.
+        """
+        reading = self.read(piece)
+        while True:
+            try:
+                record = next(reading)
+            except StopIteration:
+                return
+            except MemoryError as error:
+                raise StorageError(
+                    "there is no memory for a record",
+                    url=piece.url,
+                    found=str(error) or None,
+                    advice="it is within the limits as far as it was read, so read it where there is more",
+                ) from error
+            yield record
 
     def known(self) -> Mapping[str, Feature | str | Unreadable]:
         """Return the types that the source itself declares; what it leaves out is inferred from values."""

@@ -149,7 +149,10 @@ class _Samples:
                     yield from self._finish()
                     self._key = key
                 self._trouble = self._trouble or _trouble(member, extension, self._members)
-                if self._trouble is None:
+                if self._trouble is not None:
+                    # What is left out is not held.
+                    self._members.clear()
+                else:
                     self._members[extension] = _Member(self._take(size))
                     size = 0
             elif not member.folder:
@@ -157,7 +160,7 @@ class _Samples:
             self._skip(size + member.next - member.stop)
         yield from self._finish()
         while data := self._read(_PIECE):
-            if any(data):
+            if data != bytes(len(data)):
                 raise FormatError("bytes follow its end mark", start=self._place)
         if self._outside:
             total = sum(self._outside.values())
@@ -243,8 +246,12 @@ def _trouble(member: TarMember, extension: str, members: Mapping[str, Any]) -> s
         return f"member {name!r} has no ending to be called by"
     if extension in members:
         return f"duplicate key: member {name!r} comes twice"
-    too_large = member.stop - member.start > DEFAULT_LIMITS.record
-    return f"member {name!r} is larger than a record may be" if too_large else None
+    size = member.stop - member.start
+    if size > DEFAULT_LIMITS.record:
+        return f"member {name!r} is larger than a record may be"
+    if size + sum(map(len, members.values())) > DEFAULT_LIMITS.record:
+        return f"its members up to {name!r} are together larger than a record may be"
+    return None
 
 
 def _shown(name: str) -> str:

@@ -47,7 +47,7 @@ class ConvertWorker:
         encode = self._encoder()
         names = None if self.schema is None or self.schema.sequence_features else set(self.schema)
         done = 0
-        records = self.source.read(piece)
+        records = self.source.records(piece)
         while True:
             try:
                 found = next(records, None)

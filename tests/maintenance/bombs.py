@@ -35,11 +35,23 @@ def everything(folder: Path) -> dict[str, str]:
 
     def adopt() -> str:
         report = shardio_indexer.adopt(shard, into=folder / "adopted")
-        return f"{report.ok}, {sum(report.splits.values())}"
+        refused = " & ".join(f"{type(each.error).__name__}: {each.error}" for each in report.refused)
+        return f"{report.ok}, {sum(report.splits.values())}" + (f", {refused}" if refused else "")
 
-    ways: dict[str, Callable[[], object]] = {"verify": verify, "read": lambda: count(shard)}
-    if "adopt" in folder.name:
-        ways["adopt"] = adopt
+    def salvage() -> str:
+        report = shardio_indexer.adopt(shard, into=folder / "salvaged", salvage=True)
+        return f"{report.ok}, {sum(report.splits.values())}, {len(report.left_out)} left out"
+
+    def convert() -> str:
+        kind = "webdataset" if ".tar" in shard.name else "jsonl"
+        return str(shardio.convert_dataset(shard, folder / "converted", kind=kind, workers=1).records)
+
+    # What nobody has adopted has no index, and is taken in alone.
+    ways: dict[str, Callable[[], object]] = {"adopt": adopt, "salvage": salvage, "convert": convert}
+    if not folder.name.startswith("taken-in"):
+        ways = {"verify": verify, "read": lambda: count(shard)}
+        if "adopt" in folder.name:
+            ways["adopt"] = adopt
     said = {}
     for name, way in ways.items():
         try:
@@ -53,7 +65,8 @@ def everything(folder: Path) -> dict[str, str]:
 
 def main() -> None:
     warnings.simplefilter("ignore")
-    everything(Path(sys.argv[1]))  # everything is imported now
+    for folder in Path(sys.argv[1]).iterdir():
+        everything(folder)  # everything is imported now
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (used + SPARE,) * 2)
     for folder in map(Path, sys.argv[2:]):

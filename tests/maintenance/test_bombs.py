@@ -5,10 +5,12 @@ The packed objects are small, and unpack to 1.5 GB; whoever looks at them has 20
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import subprocess
 import sys
+import tarfile
 import zlib
 from pathlib import Path
 
@@ -85,7 +87,7 @@ def looked_at(folders: list[Path], warm: Path) -> dict[str, dict[str, str]]:
 
 
 def shard(folder: Path, stored: bytes, index: bytes | None, suffix: str = "") -> Path:
-    folder.mkdir()
+    folder.mkdir(parents=True)
     path = folder / f"x.tfrecord{suffix}"
     path.write_bytes(stored)
     if index is not None:
@@ -97,9 +99,73 @@ def shard(folder: Path, stored: bytes, index: bytes | None, suffix: str = "") ->
 def warm(tmp_path) -> Path:
     frames, stops = encode_frames([b"wren", b"robin"])
     stored = zlib.compress(frames)
-    return shard(
-        tmp_path / "adopt-warm", stored, stream_index(Compression.ZLIB, stored, frames, stops.tolist())
-    )
+    folder = tmp_path / "warm"
+    shard(folder / "adopt", stored, stream_index(Compression.ZLIB, stored, frames, stops.tolist()))
+    foreign(folder / "taken-in-lines", "jsonl.gz", gzip.compress(b'{"a": 1}\n'))
+    foreign(folder / "taken-in-tar", "tar.gz", gzip.compress(member("a.txt", 1) + bytes(2048)))
+    return folder
+
+
+def foreign(folder: Path, ending: str, stored: bytes) -> Path:
+    """Store what somebody else wrote."""
+    folder.mkdir(parents=True)
+    (folder / f"x.{ending}").write_bytes(stored)
+    return folder
+
+
+def member(name: str, size: int, kind: bytes = tarfile.REGTYPE) -> bytes:
+    """Return the header of a member of a tar file."""
+    header = tarfile.TarInfo(name)
+    header.size, header.type = size, kind
+    return header.tobuf(tarfile.USTAR_FORMAT if kind == tarfile.XHDTYPE else tarfile.GNU_FORMAT)
+
+
+def endless(compression: str) -> dict[str, tuple[str, bytes]]:
+    """Return by name what is taken in: the ending, and bytes that unpack to 400 MB of one thing."""
+    ending = "zst" if compression == "zstd" else "gz"
+    lines = {"line": (b'{"a": 1}\n{"a": "', b"x" * PART)}
+    tars = {
+        "member": (member("a.bin", PARTS * PART), bytes(PART)),
+        "zeros": (member("a.txt", 1) + b"1" + bytes(511 + 1024), bytes(PART)),
+        "name": (member("././@LongLink", PARTS * PART, tarfile.GNUTYPE_LONGNAME), b"n" * PART),
+        "pax": (member("././pax", PARTS * PART, tarfile.XHDTYPE), b"n" * PART),
+    }
+    return {
+        name: (f"jsonl.{ending}", packed(compression, *parts, parts=12)) for name, parts in lines.items()
+    } | {name: (f"tar.{ending}", packed(compression, *parts, parts=12)) for name, parts in tars.items()}
+
+
+@pytest.mark.parametrize("compression", ["gzip", "zstd"])
+def test_what_is_taken_in_and_unpacks_to_very_much(tmp_path, warm, compression):
+    """Adoption, salvage and conversion end with the records, or an error that says what was wrong."""
+    bombs = endless(compression)
+    folders = [foreign(tmp_path / f"taken-in-{name}", *bomb) for name, bomb in bombs.items()]
+    for folder, said in looked_at(folders, warm).items():
+        name = folder.removeprefix("taken-in-")
+        assert not any(text.startswith("MemoryError") for text in said.values()), (name, said)
+        if name == "zeros":
+            assert said["adopt"] == "True, 1"
+            assert said["salvage"].startswith("True, 1")
+            assert said["convert"] == "{'train': 1}"
+        else:
+            wanted = {"line": "StorageError"}.get(name, "FormatError")
+            assert said["adopt"].startswith(f"False, 0, {wanted}"), (name, said)
+            assert said["convert"].startswith(wanted), (name, said)
+            assert str(folder) in said["convert"]
+
+
+def test_a_frame_that_holds_more_than_it_declares(tmp_path, warm):
+    """The library compares the sizes at the end of a frame: whoever decodes it stops before."""
+    magic = b"\x28\xb5\x2f\xfd"
+    fill = (128 << 10 << 3 | 1 << 1).to_bytes(3, "little") + b"\0"  # so many zeros
+    declared = (4 << 20).to_bytes(4, "little")
+    liar = magic + bytes([0b10 << 6, (20 - 10) << 3]) + declared + fill * 20_000
+    good = zstandard.compress(b'{"a": 1}\n' * 100)
+    folder = foreign(tmp_path / "taken-in-liar", "jsonl.zst", magic + b"\xff" * 20 + liar + good)
+    said = looked_at([folder], warm)["taken-in-liar"]
+    assert said["salvage"].startswith("True, 100, "), said
+    assert "FormatError" in said["adopt"], said
+    assert said["convert"].startswith("FormatError"), said
 
 
 def test_a_stream_that_decodes_to_more_than_its_index_says(tmp_path, warm):
