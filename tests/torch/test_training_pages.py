@@ -17,10 +17,18 @@ from tests.streaming.datasets import flat
 ROOT = Path(__file__).parents[2]
 EPOCHS, STEPS = 3, 10
 QUIET = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False, "accelerator": "cpu"}
-LIGHTNING = {"fit": {**QUIET, "devices": 1}, "resume": {"ckpt_path": "step=15.ckpt"}}
-TRANSFORMERS = {
-    "fit": {"report_to": [], "use_cpu": True, "disable_tqdm": True, "logging_strategy": "no"},
-    "resume": {"resume_from_checkpoint": "checkpoint-15"},
+ALONE = {**QUIET, "devices": 1}
+TRAINER = {"report_to": [], "use_cpu": True, "disable_tqdm": True, "logging_strategy": "no"}
+DDP = {**QUIET, "devices": 2, "strategy": "ddp"}
+# By name: page, processes, options, how it resumes from a folder, and the steps of the latest checkpoint: where
+# it counts them in each epoch, 3, 6, 9, 13, 16.
+KILLED = {
+    "lightning": ("lightning", 1, ALONE, {"ckpt_path": "step=15.ckpt"}, 15),
+    "lightning, two processes": ("lightning", 2, DDP, {"ckpt_path": "step=15.ckpt"}, 15),
+    "transformers": ("transformers", 1, TRAINER, {"resume_from_checkpoint": "checkpoint-15"}, 15),
+    "accelerate": ("accelerate", 1, {}, {"resume": True}, 16),
+    "accelerate, two processes": ("accelerate", 2, {}, {"resume": True}, 16),
+    "torchdata": ("torchdata", 1, {}, {"resume": True}, 16),
 }
 
 
@@ -39,81 +47,87 @@ def expected(url):
     return [batch["x"][:, 0].astype(int).tolist() for _ in range(EPOCHS) for batch in stream]
 
 
-def run(page, url, folder, out, *, kill=None, world_size=1, launcher=None, **fit):
-    task = {"page": page, "url": url, "folder": str(folder), "out": str(out), "kill": kill, "fit": fit}
+def jobs_of(url, place):
+    """Return all jobs: each of `KILLED` killed, then resumed, and some more."""
+    jobs = []
+    for name, (page, world_size, fit, resume, _) in KILLED.items():
+        folder = place / f"{name}.checkpoints"
+        folder.mkdir()
+        given = {"page": page, "url": url, "world_size": world_size}
+        given["folder"] = str(folder / "state.pt" if page == "torchdata" else folder)
+        there = {key: value if value is True else str(folder / value) for key, value in resume.items()}
+        jobs.append({**given, "name": name, "kill": 18, "fit": fit})
+        jobs.append({**given, "name": f"{name}, resumed", "fit": {**fit, **there}})
+    given = {"url": url, "folder": str(place / "other")}
+    left = {**ALONE, "limit_train_batches": 4, "enable_checkpointing": True}
+    jobs.append({**given, "name": "lightning, left early", "page": "lightning", "fit": left})
+    jobs.append({**given, "name": "skip", "work": "skip_first", "skip": 4, "world_size": 2})
+    jobs.append({**given, "name": "dispatch", "work": "dispatch", "world_size": 2})
+    return [{**job, "out": str(place / job["name"])} for job in jobs]
+
+
+@pytest.fixture(scope="module")
+def seen(url, tmp_path_factory):
+    """Run all jobs in one program, which imports the trainers once; return what each rank saw, by job."""
+    place = tmp_path_factory.mktemp("jobs")
+    jobs = jobs_of(url, place)
     environment = {
         **os.environ,
         "OMP_NUM_THREADS": "1",
         "ACCELERATE_USE_CPU": "true",
         "PYTHONWARNINGS": "ignore",
     }
-    command = [sys.executable, "-m", "tests.torch.trainers", json.dumps(task)]
-    if launcher is not None:
-        command[1:2] = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={world_size}", "-m"]
+    command = [sys.executable, "-m", "tests.torch.trainers", json.dumps(jobs)]
     done = subprocess.run(
-        command, cwd=ROOT, env=environment, check=False, capture_output=True, text=True, timeout=280
+        command, cwd=ROOT, env=environment, check=False, capture_output=True, text=True, timeout=600
     )
-    if kill is None:
-        assert done.returncode == 0, done.stderr[-3000:]
-    shares = []
-    for rank in range(world_size):
-        lines = Path(f"{out}-{rank}").read_text(encoding="utf-8").splitlines()
-        shares.append([json.loads(line) for line in lines])
-    steps = min(map(len, shares))
-    return [flat(share[step] for share in shares) for step in range(steps)]
+    assert done.returncode == 0, done.stderr[-3000:]
+    codes = json.loads(done.stdout.splitlines()[-1])
+    found = {}
+    for job in jobs:
+        assert any(codes[job["name"]]) == ("kill" in job), (job["name"], codes, done.stderr[-3000:])
+        found[job["name"]] = [
+            [json.loads(line) for line in Path(f"{job['out']}-{rank}").read_text("utf-8").splitlines()]
+            for rank in range(job.get("world_size", 1))
+        ]
+    return found
 
 
-@pytest.mark.timeout(600)
-@pytest.mark.xdist_group("processes")
-@pytest.mark.parametrize(
-    ("page", "options", "saved"),
-    [
-        ("lightning", LIGHTNING, 15),
-        ("transformers", TRANSFORMERS, 15),
-        ("accelerate", {"fit": {}, "resume": {"resume": True}}, 16),
-        ("torchdata", {"fit": {}, "resume": {"resume": True}}, 16),
-    ],
-)
-def test_killed_in_mid_epoch_and_resumed(url, expected, tmp_path, page, options, saved):
-    """`saved`: the steps of the latest checkpoint; where it counts them in each epoch, 3, 6, 9, 13, 16."""
-    folder = tmp_path / "checkpoints"
-    target = folder / "state.pt" if page == "torchdata" else folder
-    folder.mkdir()
-    before = run(page, url, target, tmp_path / "first", kill=18, **options["fit"])
+def together(shares):
+    """Return the global batches of the steps that all ranks have."""
+    return [flat(share[step] for share in shares) for step in range(min(map(len, shares)))]
+
+
+@pytest.mark.timeout(660)
+@pytest.mark.parametrize("name", KILLED)
+def test_killed_in_mid_epoch_and_resumed(seen, expected, name):
+    """On two processes, too: the very global batches that one would have seen."""
+    saved = KILLED[name][-1]
+    before, after = together(seen[name]), together(seen[f"{name}, resumed"])
     assert before == expected[: len(before)]
     assert len(before) >= saved
-    resume = {
-        name: value if value is True else str(folder / value) for name, value in options["resume"].items()
-    }
-    after = run(page, url, target, tmp_path / "second", **options["fit"], **resume)
     assert after == expected[saved:]
     epochs = [sorted(flat((before[:saved] + after)[e * STEPS :][:STEPS])) for e in range(EPOCHS)]
     assert epochs == [list(range(100))] * EPOCHS
 
 
-@pytest.mark.timeout(600)
-@pytest.mark.xdist_group("processes")
-@pytest.mark.parametrize(
-    ("page", "options", "saved"),
-    [
-        (
-            "lightning",
-            {**LIGHTNING, "fit": {**QUIET, "devices": 2, "strategy": "ddp"}},
-            15,
-        ),
-        ("accelerate", {"fit": {}, "resume": {"resume": True}}, 16),
-    ],
-)
-def test_two_processes_of_which_one_is_killed(url, expected, tmp_path, page, options, saved):
-    """Over gloo; resumed on one process, which sees the very global batches that two would have seen."""
-    folder = tmp_path / "checkpoints"
-    folder.mkdir()
-    given = {"world_size": 2, "launcher": "torchrun"}
-    before = run(page, url, folder, tmp_path / "first", kill=18, **given, **options["fit"])
-    assert before == expected[: len(before)]
-    assert len(before) >= saved
-    resume = {
-        name: value if value is True else str(folder / value) for name, value in options["resume"].items()
-    }
-    after = run(page, url, folder, tmp_path / "second", **given, **options["fit"], **resume)
-    assert after == expected[saved:]
+@pytest.mark.timeout(660)
+def test_lightning_leaves_epochs_early(seen, expected):
+    """`limit_train_batches`: the next epoch has batches of its own, not the same first ones again."""
+    found = together(seen["lightning, left early"])
+    assert found == [batch for epoch in range(EPOCHS) for batch in expected[epoch * STEPS :][:4]]
+
+
+@pytest.mark.timeout(660)
+def test_accelerate_skips_first_batches_on_two_processes(seen, expected):
+    shares = seen["skip"]
+    assert [len(share) for share in shares] == [STEPS - 4 + STEPS] * 2
+    assert together(shares) == expected[STEPS + 4 :]
+
+
+@pytest.mark.timeout(660)
+def test_a_loader_that_accelerate_would_dispatch_is_refused(seen):
+    """It would read rank 0 alone, and hand slices of its batches to the others: 496 of 1,000 records were seen."""
+    for share in seen["dispatch"]:
+        assert len(share) == 1
+        assert "write StreamingDataLoader(dataset) and give that to accelerator.prepare" in share[0]

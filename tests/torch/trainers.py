@@ -1,7 +1,9 @@
-"""Runs the code of a page of docs/training on a small dataset, until it is killed or comes to its end.
+"""Runs training loops of others, those of docs/training among them, on a small dataset.
 
-`python -m tests.torch.trainers TASK`, with a JSON object of `page`, `url`, `folder`, `out`, `kill`
-and `fit`, writes the records of every batch that the model saw, one JSON line a step, to `out-<rank>`.
+`python -m tests.torch.trainers JOBS` runs a JSON list of jobs one after another, each in forked processes, so
+that lightning, transformers and torch are imported once. The ranks of a job meet as those of torchrun do, and
+when one has died the others are killed. Every rank writes what its model saw, one JSON line of records a step,
+to `OUT-RANK`; the exit codes are printed as a JSON object by the names of the jobs.
 """
 
 from __future__ import annotations
@@ -9,7 +11,11 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
+import socket
 import sys
+import time
+import traceback
 import warnings
 from pathlib import Path
 
@@ -30,26 +36,129 @@ def code_of(page, url):
     return code
 
 
-def main(task):
-    warnings.simplefilter("ignore")
+def train(job, write):
+    """Run the code of a page until the model is called for the `kill`-th time, or to its end."""
     names = {"__name__": "page"}
-    exec(compile(code_of(task["page"], task["url"]), task["page"], "exec"), names)
+    exec(compile(code_of(job["page"], job["url"]), job["page"], "exec"), names)
     model = names["Classifier"]
     forward = model.forward
-    out = Path(f"{task['out']}-{os.environ.get('LOCAL_RANK', '0')}").open("w", buffering=1)  # noqa: SIM115
     calls = 0
 
     def recording(self, x, *args, **kwargs):
         nonlocal calls
         calls += 1
-        if calls == task["kill"]:
+        if calls == job.get("kill"):
             os._exit(9)
-        out.write(json.dumps(x[:, 0].long().tolist()) + "\n")
+        write(x[:, 0].long().tolist())
         return forward(self, x, *args, **kwargs)
 
     model.forward = recording
-    names["fit"](task["folder"], **task["fit"])
+    names["fit"](job["folder"], **job["fit"])
+
+
+def prepared(job, loader_of):
+    """Return what accelerate makes of a loader over a new `StreamingDataset`."""
+    from accelerate import Accelerator
+
+    import shardio
+    from shardio.torch import StreamingDataset
+
+    accelerator = Accelerator()
+    return accelerator.prepare(
+        loader_of(StreamingDataset(shardio.open(job["url"]), global_batch=10, seed=0))
+    )
+
+
+def skip_first(job, write):
+    """Take the second epoch without its first batches, then the third one whole."""
+    from accelerate import skip_first_batches
+
+    from shardio.torch import StreamingDataLoader
+
+    loader = prepared(job, StreamingDataLoader)
+    loader.set_epoch(1)
+    for batch in skip_first_batches(loader, job["skip"]):
+        write(batch["x"][:, 0].long().tolist())
+    loader.set_epoch(2)
+    for batch in loader:
+        write(batch["x"][:, 0].long().tolist())
+
+
+def dispatch(job, write):
+    """Let accelerate dispatch a plain loader, and write down what it raises."""
+    from torch.utils.data import DataLoader
+
+    try:
+        for _ in prepared(job, lambda data: DataLoader(data, batch_size=None)):
+            pass
+    except ValueError as error:
+        write(str(error))
+
+
+def in_child(job, rank, world_size, port):
+    """Run one rank of a job, in a forked process."""
+    Path(job["folder"]).parent.mkdir(exist_ok=True)
+    out = Path(f"{job['out']}-{rank}").open("w", buffering=1, encoding="utf-8")  # noqa: SIM115
+    if world_size > 1:
+        os.environ |= {
+            "RANK": str(rank),
+            "LOCAL_RANK": str(rank),
+            "WORLD_SIZE": str(world_size),
+            "LOCAL_WORLD_SIZE": str(world_size),
+            "GROUP_RANK": "0",
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(port),
+            "TORCHELASTIC_RUN_ID": "none",
+        }
+    work = {"train": train, "skip_first": skip_first, "dispatch": dispatch}[job.get("work", "train")]
+    work(job, lambda what: out.write(json.dumps(what) + "\n"))
     out.flush()
+
+
+def fork(job, rank, world_size, port):
+    child = os.fork()
+    if child:
+        return child
+    code = 1
+    try:
+        in_child(job, rank, world_size, port)
+        code = 0
+    except BaseException:  # noqa: BLE001 - the parent reads the code, and people the traceback
+        traceback.print_exc()
+    finally:
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def run(job):
+    """Run a job and return the exit codes of its ranks; 9 after a kill."""
+    world_size = job.get("world_size", 1)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    waiting = {fork(job, rank, world_size, port): rank for rank in range(world_size)}
+    codes = [0] * world_size
+    deadline = time.monotonic() + 120
+    while waiting:
+        child, status = os.waitpid(-1, os.WNOHANG)
+        if child:
+            codes[waiting.pop(child)] = abs(os.waitstatus_to_exitcode(status))
+        if any(codes) or time.monotonic() > deadline:
+            for other in waiting:
+                os.kill(other, signal.SIGKILL)
+        if not child:
+            time.sleep(0.01)
+    return codes
+
+
+def main(jobs):
+    warnings.simplefilter("ignore")
+    import accelerate  # noqa: F401
+    import lightning  # noqa: F401
+    import torchdata.stateful_dataloader  # noqa: F401
+    import transformers.trainer  # noqa: F401
+
+    print(json.dumps({job["name"]: run(job) for job in jobs}))
 
 
 if __name__ == "__main__":
