@@ -32,12 +32,18 @@ class Identity:
         version: the version that was opened; another one will do as long as the fingerprint is the same.
         fingerprint: of the split's shards (UUID, rows, blocks, deletions), in order.
         split: its name.
+        selection: digest of the chosen positions, where a part is streamed that is no plain slice; else None.
     """
 
     uuid: str
     version: int
     fingerprint: str
     split: str
+    selection: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields, without `selection` where there is none."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
 
 
 @dataclass(frozen=True)
@@ -59,7 +65,7 @@ class State:
         mixture = self.mixture
         return {
             "order": _FORMAT,
-            "datasets": [asdict(identity) for identity in self.datasets],
+            "datasets": [identity.to_dict() for identity in self.datasets],
             "plans": [plan.to_dict() for plan in self.plans],
             "mixture": None if mixture is None else {"counts": list(mixture.counts), "stop": mixture.stop},
             "seed": self.seed,
@@ -154,6 +160,13 @@ def _shapes(state: object) -> tuple[tuple[Plan, ...], Mixture | None]:
     return plans, mixture
 
 
+def _selection(dataset: Any) -> str | None:
+    given: str | None = None
+    if "selection" in dataset:
+        given = _field(dataset, "selection", str, "a dataset of the state")
+    return given
+
+
 def parse_state(state: object) -> State:
     """Read a state dict, or raise ResumeError that names the field that is missing or wrong."""
     _check_seal(state)
@@ -168,6 +181,7 @@ def parse_state(state: object) -> State:
             version=_field(each, "version", int, "a dataset of the state"),
             fingerprint=_field(each, "fingerprint", str, "a dataset of the state"),
             split=_field(each, "split", str, "a dataset of the state"),
+            selection=_selection(each),
         )
         for each in _field(state, "datasets", list)
     )
@@ -205,11 +219,14 @@ def check_identities(expected: Sequence[Identity], found: Sequence[Identity]) ->
         raise ResumeError(what, expected=len(expected), found=len(found))
     for number, (theirs, ours) in enumerate(zip(expected, found, strict=True)):
         which = "the dataset" if len(expected) == 1 else f"source {number} of the mixture"
-        for name in ("uuid", "split", "fingerprint"):
+        for name in ("uuid", "split", "fingerprint", "selection"):
             if getattr(theirs, name) == getattr(ours, name):
                 continue
             advice = f"open version {theirs.version} of dataset {theirs.uuid}, split {theirs.split!r}"
             what = f"the {name} of {which} differs from the state's"
+            if name == "selection":
+                what = f"another selection of {which} is streamed than the state's"
+                advice = "give the same filter(), select() or slice as when the state was saved"
             if name == "fingerprint":
                 what += f" (the shards of split {theirs.split!r} have changed since version {theirs.version})"
             raise ResumeError(what, expected=getattr(theirs, name), found=getattr(ours, name), advice=advice)

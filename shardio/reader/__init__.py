@@ -14,6 +14,7 @@ from shardio.reader._source import DatasetSource, Location, Source, root_stores
 from shardio.reader._spans import Span
 from shardio.reader._standalone import SequentialShard, ShardReader, open_shard
 from shardio.reader._stats import ReadStats
+from shardio.reader._subset import count_below, is_ascending, selection_digest, take
 
 __all__ = [
     "QUARANTINE_FILE",
@@ -29,10 +30,14 @@ __all__ = [
     "ShardReader",
     "Source",
     "Span",
+    "count_below",
+    "is_ascending",
     "is_damage",
     "is_shard",
     "open",
     "open_shard",
     "root_stores",
+    "selection_digest",
+    "take",
     "value_codec",
 ]

@@ -16,12 +16,11 @@ from shardio.reader._undamaged import decode_undamaged, iterate_undamaged
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from numpy.typing import NDArray
-
     from shardio.errors import ShardioError
     from shardio.reader._damage import Damage
     from shardio.reader._lookup import Placed
     from shardio.reader._source import Source
+    from shardio.reader._subset import Selection
 
 __all__ = ["in_lists", "iterate_placed", "undamaged_columns"]
 
@@ -66,7 +65,7 @@ def iterate_placed(source: Source, selection: range, size: int) -> Iterator[Plac
 
 def undamaged_columns(
     source: Source,
-    selection: range | NDArray[np.int64],
+    selection: Selection,
     size: int,
     located: Callable[[ShardioError, Any], ShardioError],
     damage: Damage,

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from shardio.reader._lookup import Placed
     from shardio.reader._shard import OpenShard
     from shardio.reader._source import Source
+    from shardio.reader._subset import Selection
 
 __all__ = ["Run", "block_runs", "iterate_payloads", "iterate_runs"]
 
@@ -39,7 +40,7 @@ _AHEAD = 16
 _HEADS = 32  # index heads that are fetched together
 
 
-def iterate_payloads(source: Source, selection: range | NDArray[np.int64]) -> Iterator[list[bytes]]:
+def iterate_payloads(source: Source, selection: Selection) -> Iterator[list[bytes]]:
     """Yield the payloads of a selection in its order, in lists of any length."""
     if not isinstance(selection, range) or selection.step != 1:
         for k in range(0, len(selection), 1024):

@@ -13,8 +13,10 @@ import numpy as np
 from shardio.errors import ShardioError
 from shardio.reader._batches import in_lists, iterate_placed, undamaged_columns
 from shardio.reader._damage import Damage
+from shardio.reader._filter import check_mask, matching
 from shardio.reader._iterate import iterate_payloads
 from shardio.reader._lookup import lookup, place_together
+from shardio.reader._subset import ascending, chosen, take_at
 from shardio.reader._undamaged import decode_undamaged, iterate_undamaged
 
 if TYPE_CHECKING:
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 
     from shardio.metadata import Schema
     from shardio.reader._source import Location, Source
+    from shardio.reader._subset import Selection
 
 __all__ = ["Records"]
 
@@ -32,14 +35,16 @@ __all__ = ["Records"]
 class Records(Sequence[Any]):
     """Records of a source, or some of them, in an order.
 
-    Safe to share among threads, usable in forked and spawned workers, and pickled in a few hundred bytes.
+    Safe to share among threads, usable in forked and spawned workers, and pickled in a few hundred bytes, and
+    a bit for each record of the dataset where a filter has chosen some.
 
     Attributes:
         source: what slices and streams share.
-        selection: which positions of the source it holds, a `range` or an int64 array.
+        selection: which positions of the source it holds: a `range`, an int64 array, or a `Subset` of many
+            ascending ones.
     """
 
-    def __init__(self, source: Source, selection: range | NDArray[np.int64] | None = None) -> None:
+    def __init__(self, source: Source, selection: Selection | None = None) -> None:
         self.source = source
         self.selection = range(len(source)) if selection is None else selection
         codec = source.codec
@@ -148,8 +153,69 @@ class Records(Sequence[Any]):
         return self._decode_columns(place_together(*where) or lookup(*where), wanted)
 
     def select(self, positions: ArrayLike) -> Self:
-        """Return a reader of these positions, in this order; for lookup and `MapDataset`."""
-        return type(self)(self.source, self._positions(positions))
+        """Return a reader of these positions, in this order; ascending ones can be streamed, too.
+
+        Args:
+            positions: integers, as in `read`.
+        """
+        return type(self)(self.source, ascending(self._positions(positions), len(self.source)))
+
+    def filter(
+        self,
+        condition: Callable[[dict[str, Any]], Any] | NDArray[np.bool_],
+        *,
+        features: Sequence[str] | None = None,
+        batch_size: int = 4096,
+        num_threads: int | None = None,
+        progress: Callable[[Any], None] | None = None,
+    ) -> Self:
+        """Return a reader of the records that meet a condition; it can be streamed as a dataset can.
+
+        What it holds is fixed now: one bit for each record. `ds.filter(mask)` and `ds.filter(~mask)` are two
+        parts without a copy.
+
+        Args:
+            condition: `f(columns)`, called with columns as `read_batch` returns them, that returns a bool for
+                each record; or a mask, bool [len(self)].
+            features: which are read for the function; None for those of the reader.
+            batch_size: records that the function sees at a time.
+            num_threads: threads that read and call it; None for 8 or as many as there are processors,
+                whichever is less.
+            progress: is called with how far it has come: `done`, `total` and `found`.
+
+        Returns:
+            A reader of these records in their order.
+
+        Raises:
+            ValueError, TypeError: a mask of another length or type, a feature that the schema does not have.
+            CorruptBlockError, FormatError, StaleIndexError, StorageError: with the record's address; under
+                `on_error="skip"` and "quarantine", damaged records are left out, and counted.
+
+        Examples:
+            >>> import shardio, tempfile
+            >>> url = tempfile.mkdtemp() + "/numbers"
+            >>> with shardio.DatasetWriter(url, schema={"n": "int64"}) as out:
+            ...     for n in range(100):
+            ...         out.write({"n": n})
+            >>> ds = shardio.open(url)
+            >>> even = ds.filter(lambda columns: columns["n"] % 2 == 0, features=["n"])
+            >>> len(even), next(iter(shardio.stream(even, global_batch=5, shuffle=False)))["n"].tolist()
+            (50, [0, 2, 4, 6, 8])
+        """
+        if callable(condition):
+            mask = matching(
+                self,
+                condition,
+                features=features,
+                batch_size=operator.index(batch_size),
+                num_threads=num_threads,
+                progress=progress,
+            )
+        else:
+            mask = check_mask(condition, len(self))
+        if mask.all():
+            return type(self)(self.source, None if self._whole else self.selection)
+        return type(self)(self.source, chosen(self.selection, mask, len(self.source)))
 
     def locate(self, item: int) -> Location:
         """Return where a record lies; reads the shard's index and not the record.
@@ -270,9 +336,7 @@ class Records(Sequence[Any]):
             raise IndexError(message)
         places: NDArray[np.int64] = given.astype(np.int64)
         places[places < 0] += len(self)
-        if isinstance(self.selection, range):
-            return places * self.selection.step + self.selection.start
-        return self.selection[places]
+        return take_at(self.selection, places)
 
 
 def _not_an_index(item: object) -> TypeError:

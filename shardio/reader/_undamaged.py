@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from shardio.errors import ShardioError
     from shardio.reader._damage import Damage
     from shardio.reader._source import Source
+    from shardio.reader._subset import Selection
 
 __all__ = ["decode_undamaged", "iterate_undamaged"]
 
@@ -29,7 +30,7 @@ _MOST = 1024  # positions of an irregular selection that are sifted together
 
 
 def iterate_undamaged(
-    source: Source, selection: range | NDArray[np.int64], damage: Damage
+    source: Source, selection: Selection, damage: Damage
 ) -> Iterator[tuple[list[bytes], range | NDArray[np.int64]]]:
     """Yield payloads of a selection in its order, with their positions; those that are damaged are left out.
 
@@ -85,7 +86,7 @@ def decode_undamaged(
     return values
 
 
-def _end_of_run(source: Source, selection: range | NDArray[np.int64], at: int) -> int:
+def _end_of_run(source: Source, selection: Selection, at: int) -> int:
     """Return up to which item of a selection the run reaches that failed and began with item `at`."""
     if not isinstance(selection, range) or selection.step != 1:
         return min(at + _MOST, len(selection))

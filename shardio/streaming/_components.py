@@ -1,7 +1,4 @@
-"""The datasets of a stream: one, or the components of a mixture, each whole or a slice.
-
-In a slice with step 1 the first and the last shard count only the rows that the slice holds.
-"""
+"""The datasets of a stream: one, or the components of a mixture, each whole or a part."""
 
 from __future__ import annotations
 
@@ -12,7 +9,7 @@ import numpy as np
 
 from shardio.order import Identity, Mixture, ShardSizes
 from shardio.order import Source as OrderSource
-from shardio.reader import DatasetReader
+from shardio.reader import DatasetReader, count_below, is_ascending, selection_digest, take
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,44 +28,76 @@ class Component:
         reader: as the caller gave it.
         source: its shards.
         order: sizes and identity, for the arithmetic.
-        skipped: int64[shards], live rows of each shard that lie before the slice.
-        start: position in the split of the stream's position 0.
     """
 
     def __init__(self, reader: DatasetReader) -> None:
         selection = reader.selection
-        if not isinstance(selection, range) or selection.step != 1:
+        if not is_ascending(selection):
             raise ValueError(
-                "only a reader, or a slice of it with step 1, can be streamed; for chosen positions use "
-                "shardio.torch.MapDataset with a sampler"
+                "a stream has an order of its own, so what is streamed must be in storage order, each record "
+                "once: ds.select(numpy.unique(positions)), with positions of 0 or more; to read records in "
+                "the order of a list use shardio.torch.MapDataset"
             )
         self.reader = reader
         self.source: DatasetSource = reader.source
-        self.start = selection.start if len(selection) else 0
         table = self.source.table
-        stops = np.minimum(self.source.stops, selection.stop)
-        starts = np.maximum(self.source.stops - table.live_rows, self.start)
-        rows = np.maximum(stops - starts, 0)
-        self.skipped: NDArray[np.int64] = np.where(
-            rows > 0, starts - (self.source.stops - table.live_rows), 0
-        )
+        first = self.source.stops - table.live_rows
+        if len(selection) == len(self.source):
+            selection = range(len(self.source))
+        self._selection = selection
+        # Of a slice with step 1, the first and the last shard count with a part of their size. Any other
+        # selection is a set of live rows, as the rows that deletions leave are: its order is that of the
+        # dataset in which all others are deleted.
+        self._start: int | None = None
+        skipped = np.zeros_like(first)
+        if isinstance(selection, range) and selection.step == 1:
+            self._start = start = selection.start if selection else 0
+            starts = np.maximum(first, start)
+            rows = np.maximum(np.minimum(self.source.stops, selection.stop) - starts, 0)
+            skipped = np.where(rows > 0, starts - first, 0)
+            digest = None
+            # What is added to a live row of the stream to get one of the shard.
+            self._shift: NDArray[np.int64] = skipped
+        else:
+            edges = count_below(selection, np.append(first, len(self.source)))
+            rows = np.diff(edges)
+            digest = selection_digest(selection)
+            # Number in the selection of each shard's first row, and what positions are counted from.
+            self._edges, self._shift = edges, -first
+        of_shard = rows if digest is None else table.live_rows
         sizes = ShardSizes(
             rows,
-            _share(table.stored_bytes, rows, table.live_rows),
-            _share(table.decoded_bytes, rows, table.live_rows),
-            _share(table.blocks, rows, table.live_rows),
+            _share(table.stored_bytes, of_shard, table.live_rows),
+            _share(table.decoded_bytes, of_shard, table.live_rows),
+            _share(table.blocks, of_shard, table.live_rows),
         )
-        self.order = OrderSource(sizes, self._identity(rows))
+        self.order = OrderSource(sizes, self._identity(of_shard, skipped, digest))
 
-    def _identity(self, rows: NDArray[np.int64]) -> Identity:
+    def live_rows(self, number: int, start: int, stop: int) -> NDArray[np.int64]:
+        """Return the live rows in a shard of rows `start .. stop - 1` of what the stream takes of it."""
+        shift = int(self._shift[number])
+        if self._start is not None:
+            return np.arange(start + shift, stop + shift)
+        before = int(self._edges[number])
+        return take(self._selection, before + start, before + stop) + shift
+
+    def position(self, local: int) -> int:
+        """Return the position in the split of a position of the stream."""
+        return int(self._selection[local])
+
+    def _identity(
+        self, rows: NDArray[np.int64], skipped: NDArray[np.int64], selection: str | None
+    ) -> Identity:
         source = self.source
         table = source.table
         digest = hashlib.sha256(b"shardio fingerprint 1")
-        for column in (table.uuid, table.rows, table.blocks, table.live_rows, rows, self.skipped):
+        for column in (table.uuid, table.rows, table.blocks, table.live_rows, rows, skipped):
             digest.update(np.ascontiguousarray(column).astype(column.dtype.newbyteorder("<")).tobytes())
         digest.update(table.deletion_sha256.tobytes())
         manifest = source.version.manifest
-        return Identity(manifest.dataset_uuid.hex(), manifest.version, digest.hexdigest(), source.split)
+        return Identity(
+            manifest.dataset_uuid.hex(), manifest.version, digest.hexdigest(), source.split, selection
+        )
 
 
 def _share(column: NDArray[np.int64], rows: NDArray[np.int64], live: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -54,7 +54,7 @@ def audit(
     rows = zip(batch.sources.tolist(), batch.positions.tolist(), batch.valid.tolist(), strict=True)
     for number, local, valid in rows:
         component = components[number]
-        shard, row = component.source.shard_of(local + component.start)
+        shard, row = component.source.shard_of(component.position(local))
         records.append(AuditedRecord(number, local, component.source.table.key[shard], row, valid))
     return records
 

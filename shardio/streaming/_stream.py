@@ -35,7 +35,7 @@ def stream(ds: DatasetReader | Mix, **options: Any) -> Stream:
     workers, and `state_dict` resumes exactly on any other number; see docs/order.md.
 
     Args:
-        ds: from `shardio.open`, a slice of it, or `shardio.mix`.
+        ds: from `shardio.open`, a part of it (`filter`, `select`, a slice), or `shardio.mix`.
         options: see `StreamOptions`.
 
     Raises:
@@ -79,8 +79,10 @@ class Stream:
         for component in self.components:
             reader = component.reader
             if not len(reader):
+                what = "this selection of " if len(reader.source) else ""
                 message = (
-                    f"{reader.source.url} has no records in split {reader.split!r}, so none can be streamed"
+                    f"{reader.source.url} has no records in {what}split {reader.split!r}, so none can be "
+                    "streamed"
                 )
                 raise ValueError(message)
         self.order = make_order(

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from shardio.format import Buffer
     from shardio.order import Pieces, RowLocations
-    from shardio.reader import Damage, Span
+    from shardio.reader import Damage, OpenShard, Span
     from shardio.streaming._components import Component
 
 __all__ = ["WindowData", "load_window", "locate_rows"]
@@ -115,8 +115,7 @@ class _Loading:
         """Send the requests of a piece and return what waits for them; None where that failed already."""
         try:
             shard = self._component.source.pool.get(self._shards[piece])
-            first, last = shard.blocks_of(self._rows[piece][[0, -1]]).tolist()
-            return shard.begin([(first, last + 1)])
+            return shard.begin(_runs(shard, self._rows[piece]))
         except Exception as error:
             if not self._damage.skips or not is_damage(error):
                 raise
@@ -127,7 +126,9 @@ class _Loading:
         rows, at = self._rows[piece], self._at(piece)
         try:
             if wait is not None:
-                self._take(at, rows, wait()[0])
+                for span in wait():
+                    low, high = np.searchsorted(rows, [span.first_row, span.first_row + len(span)]).tolist()
+                    self._take(at[low:high], rows[low:high], span)
                 return
         except Exception as error:
             if not self._damage.skips or not is_damage(error):
@@ -201,9 +202,18 @@ def locate_rows(rows: RowLocations, windows: list[WindowData]) -> tuple[list[Any
     return buffers, out
 
 
+def _runs(shard: OpenShard, rows: NDArray[np.int64]) -> list[tuple[int, int]]:
+    """Return the runs `[first, stop)` of blocks that ascending rows of a shard lie in."""
+    if int(rows[-1] - rows[0]) == len(rows) - 1:
+        first, last = shard.blocks_of(rows[[0, -1]]).tolist()
+        return [(first, last + 1)]
+    blocks = np.unique(shard.blocks_of(rows))
+    cuts = np.flatnonzero(np.diff(blocks) > 1) + 1
+    return [(int(run[0]), int(run[-1]) + 1) for run in np.split(blocks, cuts)]
+
+
 def _physical(component: Component, number: int, start: int, stop: int) -> NDArray[np.int64]:
     """Return the rows in a shard of live rows `start .. stop - 1` of what the stream takes of it."""
-    skipped = int(component.skipped[number])
-    rows = np.arange(start + skipped, stop + skipped)
+    rows = component.live_rows(number, start, stop)
     deleted = component.source.pool.deleted(number)
     return rows if deleted is None else live_to_physical(rows, deleted)

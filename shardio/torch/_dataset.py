@@ -38,7 +38,7 @@ class StreamingDataset(IterableDataset[Any]):
     stacked, dicts and tuples item by item.
 
     Args:
-        ds: from `shardio.open`, a slice of it, or `shardio.mix`.
+        ds: from `shardio.open`, a part of it (`filter`, `select`, a slice), or `shardio.mix`.
         options: see `shardio.StreamOptions`. Rank and world size are by default those of
             `torch.distributed`, else of the environment, else 0 of 1.
 

@@ -2,8 +2,8 @@
 
 `python -m tests.torch.trainers JOBS` runs a JSON list of jobs one after another, each in forked processes, so
 that lightning, transformers and torch are imported once. The ranks of a job meet as those of torchrun do, and
-when one has died the others are killed. Every rank writes what its model saw, one JSON line of records a step,
-to `OUT-RANK`; the exit codes are printed as a JSON object by the names of the jobs.
+when one has died the others are killed. Every rank writes what its model saw to `OUT-RANK`, one JSON line of
+records a step; the exit codes are printed as a JSON object by the names of the jobs.
 """
 
 from __future__ import annotations
@@ -58,15 +58,13 @@ def train(job, write):
 
 def prepared(job, loader_of):
     """Return what accelerate makes of a loader over a new `StreamingDataset`."""
-    from accelerate import Accelerator
+    from accelerate import Accelerator  # type: ignore[import-untyped]
 
     import shardio
     from shardio.torch import StreamingDataset
 
     accelerator = Accelerator()
-    return accelerator.prepare(
-        loader_of(StreamingDataset(shardio.open(job["url"]), global_batch=10, seed=0))
-    )
+    return accelerator.prepare(loader_of(StreamingDataset(shardio.open(job["url"]), global_batch=10, seed=0)))
 
 
 def skip_first(job, write):

@@ -1,0 +1,186 @@
+"""Which records meet a condition: a function over columns, evaluated by the batch in threads, or a mask."""
+
+from __future__ import annotations
+
+import copy
+import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from shardio.reader._damage import Damage, is_damage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from numpy.typing import NDArray
+
+    from shardio.reader._records import Records
+    from shardio.reader._source import Source
+
+__all__ = ["FilterProgress", "check_mask", "matching"]
+
+# Batches that a thread takes at a time: enough that it reads in large runs.
+_BATCHES = 16
+
+
+class FilterProgress(NamedTuple):
+    """How far a filter has come.
+
+    Attributes:
+        done, total: records that were looked at, and all.
+        found: of those, how many meet the condition.
+    """
+
+    done: int
+    total: int
+    found: int
+
+    @property
+    def unit(self) -> str:
+        """What is counted."""
+        return "records"
+
+    @property
+    def amounts(self) -> tuple[tuple[int, str], ...]:
+        """Nothing else."""
+        return ()
+
+
+def check_mask(mask: Any, records: int) -> NDArray[np.bool_]:
+    """Return a mask as it must be, bool [records].
+
+    Raises:
+        TypeError: it holds no bools, or is text.
+        ValueError: it has another shape.
+    """
+    if isinstance(mask, str):
+        raise TypeError(
+            "filter takes a function or a mask, not a condition as text: write "
+            'ds.filter(lambda columns: columns["label"] == 3, features=["label"])'
+        )
+    given = np.asarray(mask)
+    if given.dtype != np.bool_:
+        message = (
+            f"a mask holds a bool for each record, found {given.dtype} of shape {given.shape}; positions go "
+            "to ds.select(positions)"
+        )
+        raise TypeError(message)
+    if given.shape != (records,):
+        message = f"a mask needs the shape ({records},), one bool for each record, found {given.shape}"
+        raise ValueError(message)
+    return given
+
+
+def matching(
+    records: Records,
+    function: Callable[[dict[str, Any]], Any],
+    *,
+    features: Sequence[str] | None,
+    batch_size: int,
+    num_threads: int | None,
+    progress: Callable[[FilterProgress], None] | None,
+) -> NDArray[np.bool_]:
+    """Return the mask that a function of columns makes; arguments are those of `Records.filter`."""
+    if batch_size < 1:
+        message = f"batch_size={batch_size} must be 1 or more"
+        raise ValueError(message)
+    threads = min(8, os.cpu_count() or 1) if num_threads is None else num_threads
+    if threads < 1:
+        message = f"num_threads={num_threads} must be 1 or more"
+        raise ValueError(message)
+    source = _for_filter(records.source, features)
+    damage = Damage(records.source, len(records))
+    wanted = type(records)(source, records.selection)
+    total = len(records)
+    mask = np.zeros(total, bool)
+    stride = batch_size * _BATCHES
+    lock, failed = threading.Lock(), threading.Event()
+    done = found = 0
+
+    def look(start: int) -> None:
+        nonlocal done, found
+        for low in range(start, min(start + stride, total), batch_size):
+            if failed.is_set():
+                return
+            stop = min(low + batch_size, total)
+            mask[low:stop] = _evaluate(wanted, low, stop, function, damage)
+            with lock:
+                done += stop - low
+                found += int(np.count_nonzero(mask[low:stop]))
+                if progress is not None:
+                    progress(FilterProgress(done, total, found))
+
+    with ThreadPoolExecutor(threads, "shardio-filter") as pool:
+        try:
+            for _ in pool.map(look, range(0, total, stride)):
+                pass
+        except BaseException:
+            failed.set()
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+    return mask
+
+
+def _for_filter(source: Source, features: Sequence[str] | None) -> Source:
+    """Return the same open shards, of which other features are decoded, and damage is raised."""
+    other = copy.copy(source)
+    given = replace(source.options, on_error="raise")
+    if features is not None:
+        if isinstance(features, str):
+            message = f"features= takes a list of names, found a string: features=[{features!r}]"
+            raise TypeError(message)
+        given = replace(given, features=tuple(features))
+    other.options = given
+    other.__dict__.pop("codec", None)
+    _ = other.codec  # refuses features that are missing before anything is read
+    return other
+
+
+def _evaluate(
+    wanted: Records, low: int, stop: int, function: Callable[[dict[str, Any]], Any], damage: Damage
+) -> NDArray[np.bool_]:
+    """Return a bool for each of the records `low .. stop - 1`: False for damaged ones that may be skipped."""
+    try:
+        columns = wanted.read_batch(range(low, stop))
+    except Exception as error:
+        if not damage.skips or not is_damage(error):
+            raise
+        return _evaluate_undamaged(wanted, low, stop, function, damage)
+    return _checked(function(columns), stop - low)
+
+
+def _evaluate_undamaged(
+    wanted: Records, low: int, stop: int, function: Callable[[dict[str, Any]], Any], damage: Damage
+) -> NDArray[np.bool_]:
+    kept = []
+    for number in range(low, stop):
+        try:
+            wanted.read_batch([number])
+        except Exception as error:
+            if not is_damage(error):
+                raise
+            shard, row = wanted.source.shard_of(int(wanted.selection[number]))
+            damage.note(error, wanted.source.table.key[shard], np.array([row]))
+            damage.count(1)
+        else:
+            kept.append(number)
+    out = np.zeros(stop - low, bool)
+    if kept:
+        out[np.array(kept) - low] = _checked(function(wanted.read_batch(kept)), len(kept))
+    return out
+
+
+def _checked(result: Any, rows: int) -> NDArray[np.bool_]:
+    given = np.asarray(result)
+    if given.dtype != np.bool_ or given.shape != (rows,):
+        message = (
+            f"the function of a filter must return a bool for each record, shape ({rows},), found "
+            f"{given.dtype} of shape {given.shape}; columns of text and bytes are lists: write "
+            '[text == "x" for text in columns["name"]]'
+        )
+        raise TypeError(message)
+    return given

@@ -1,0 +1,313 @@
+"""Streams of a part: a selection is a set of live rows, as those that deletions leave."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import pickle
+import tracemalloc
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import shardio
+from shardio.errors import ResumeError
+from shardio.reader._subset import Subset, chosen, count_below, selection_digest, take, take_at
+from tests.streaming.datasets import edited, flat, memory_url, numbers, plan, write
+
+SHARDS = [70, 5, 125, 40, 33]
+ROWS = sum(SHARDS)
+EDGES = np.concatenate([[0], np.cumsum(SHARDS)])
+
+
+@pytest.fixture(scope="module", params=[None, "zstd"])
+def ds(request):
+    return shardio.open(write(memory_url(), SHARDS, compression=request.param))
+
+
+def subsets():
+    """Return masks over all records by name: dense, sparse, whole shards, one record."""
+    rng = np.random.default_rng(5)
+    every = np.zeros(ROWS, bool)
+    every[::3] = True
+    shard = np.zeros(ROWS, bool)
+    shard[EDGES[2] : EDGES[3]] = True
+    one = np.zeros(ROWS, bool)
+    one[217] = True
+    return {
+        "dense": rng.random(ROWS) < 0.9,
+        "half": rng.random(ROWS) < 0.5,
+        "sparse": rng.random(ROWS) < 0.02,
+        "every third": every,
+        "one shard": shard,
+        "one record": one,
+    }
+
+
+def without(ds, mask):
+    """Return the dataset in which the records outside of a mask are deleted."""
+    deleted = {}
+    for number, (first, stop) in enumerate(itertools.pairwise(EDGES.tolist())):
+        gone = np.flatnonzero(~mask[first:stop])
+        if len(gone):
+            deleted[number] = gone.tolist()
+    return edited(ds, deleted=deleted)
+
+
+def ways(ds, mask):
+    """Return readers of the same records, made in every way."""
+    positions = np.flatnonzero(mask)
+    kept = set(positions.tolist())
+    twice = ds.filter(mask | (np.arange(ROWS) % 2 == 0))
+    return [
+        ds.filter(mask),
+        ds.select(positions),
+        ds.filter(lambda columns: np.isin(columns["n"], positions), features=["n"], batch_size=32),
+        ds.filter(lambda columns: [int(n) in kept for n in columns["n"]]),
+        twice.filter(mask[np.asarray(twice.selection)]),
+        type(ds)(ds.source, Subset.of_mask(mask)),
+        ds[:].select(positions)[0 : len(positions)],
+    ]
+
+
+@pytest.mark.parametrize("shuffle", [True, False])
+@pytest.mark.parametrize("name", subsets())
+def test_the_order_is_that_of_the_dataset_without_the_others(ds, name, shuffle):
+    """Batches, positions and random transforms: bit for bit, in two epochs."""
+    mask = subsets()[name]
+    options = {
+        "global_batch": 4,
+        "shuffle": shuffle,
+        "seed": 3,
+        "remainder": "keep",
+        "plan": plan(),
+        "positions": True,
+        "random_transform": lambda value, rng: {"n": value["n"], "r": rng.random()},
+    }
+
+    def seen(reader):
+        stream = shardio.stream(reader, **options)
+        return [
+            [(name, column.tolist()) for name, column in batch.items()] for _ in range(2) for batch in stream
+        ]
+
+    expected = seen(without(ds, mask))
+    assert sorted(n for batch in expected[: len(expected) // 2] for n in batch[0][1]) == (
+        np.flatnonzero(mask).tolist()
+    )
+    for reader in ways(ds, mask):
+        assert seen(reader) == expected
+
+
+def test_a_full_selection_is_the_dataset(ds):
+    everything = numbers(shardio.stream(ds, global_batch=7, seed=1))
+    state = shardio.stream(ds, global_batch=7, seed=1).state_dict()
+    for part in (
+        ds.filter(np.ones(ROWS, bool)),
+        ds.select(np.arange(ROWS)),
+        ds.filter(lambda columns: columns["n"] >= 0),
+        ds[::1],
+    ):
+        stream = shardio.stream(part, global_batch=7, seed=1)
+        stream.load_state_dict(state)
+        assert numbers(stream) == everything
+    assert "selection" not in state["datasets"][0]
+
+
+@pytest.mark.parametrize("item", [slice(None, None, 2), slice(5, 200, 3), slice(-30, None, 4)])
+def test_slices_with_a_step(ds, item):
+    mask = np.zeros(ROWS, bool)
+    mask[item] = True
+    options = {"global_batch": 4, "seed": 2, "plan": plan()}
+    assert numbers(shardio.stream(ds[item], **options)) == numbers(
+        shardio.stream(without(ds, mask), **options)
+    )
+
+
+def test_parts_of_parts(ds):
+    """Slices of selections, selections of slices, filters of filters: the records that NumPy would give."""
+    every = np.arange(ROWS)
+    mask = every % 3 > 0
+    part = ds[20:250].filter(mask[20:250])
+    assert [value["n"] for value in part] == every[20:250][mask[20:250]].tolist()
+    cut = part[10:-10:2]
+    expected = every[20:250][mask[20:250]][10:-10:2]
+    assert [value["n"] for value in cut] == expected.tolist()
+    odd = cut.filter(lambda columns: columns["n"] % 2 == 1)
+    assert [value["n"] for value in odd] == expected[expected % 2 == 1].tolist()
+    stream = shardio.stream(odd, global_batch=3, remainder="keep")
+    assert sorted(flat(numbers(stream))) == expected[expected % 2 == 1].tolist()
+    assert odd[-1]["n"] == expected[expected % 2 == 1][-1]
+    assert odd.read_batch([3, 0, 3])["n"].tolist() == expected[expected % 2 == 1][[3, 0, 3]].tolist()
+
+
+def test_resumed_elastically(ds):
+    """Interrupted at every third step, resumed on another number of ranks: the same global batches."""
+    part = ds.filter(subsets()["half"])
+    options = {"global_batch": 6, "seed": 4, "remainder": "keep"}
+    expected = numbers(shardio.stream(part, **options))
+    for stop in range(0, len(expected), 3):
+        head = shardio.stream(part, **options)
+        batches = iter(head)
+        for _ in range(stop):
+            next(batches)
+        state = json.loads(json.dumps(head.state_dict()))
+        ranks = [shardio.stream(part, rank=rank, world_size=3, **options) for rank in range(3)]
+        for rank in ranks:
+            rank.load_state_dict(state)
+        got = [flat(shares) for shares in zip(*map(numbers, ranks), strict=True)]
+        assert got == expected[stop:]
+
+
+def test_a_state_of_another_selection_is_refused(ds):
+    masks = subsets()
+    state = shardio.stream(ds.filter(masks["half"]), global_batch=4).state_dict()
+    for other in (ds, ds.filter(masks["dense"]), ds[::2], ds.select(np.flatnonzero(masks["half"])[:-1])):
+        with pytest.raises(ResumeError, match="another selection of the dataset") as caught:
+            shardio.stream(other, global_batch=4).load_state_dict(state)
+        assert "same filter(), select() or slice" in str(caught.value)
+    whole = shardio.stream(ds, global_batch=4).state_dict()
+    with pytest.raises(ResumeError, match="another selection"):
+        shardio.stream(ds[::2], global_batch=4).load_state_dict(whole)
+
+
+def test_reports_and_pickles(ds):
+    mask = subsets()["half"]
+    part = ds.filter(mask)
+    chosen_ones = np.flatnonzero(mask)
+    stream = shardio.stream(part, global_batch=5, positions=True)
+    state = stream.state_dict()
+    batch = next(iter(stream))
+    records = shardio.audit(part, state, 0)
+    assert [part[record.position]["n"] for record in records] == batch["n"].tolist()
+    for record in records:
+        place = part.locate(record.position)
+        assert (place.shard, place.row) == (record.shard, record.row)
+        assert place == ds.locate(int(chosen_ones[record.position]))
+    figures, _ = shardio.plan_report(part, global_batch=5)
+    assert figures.steps == len(stream)
+    other = pickle.loads(pickle.dumps(part))
+    assert numbers(shardio.stream(other, global_batch=5)) == numbers(shardio.stream(part, global_batch=5))
+
+
+def test_selections_in_mixtures(ds):
+    even, odd = ds.filter(np.arange(ROWS) % 2 == 0), ds[1::2]
+    mixed = shardio.mix([(even, 3), (odd, 1)])
+    batch = next(iter(shardio.stream(mixed, global_batch=8, positions=True)))
+    assert [n % 2 for n in batch["n"].tolist()] == batch["_source"].tolist()
+    assert batch["_source"].sum() == 2
+
+
+def test_blocks_without_a_chosen_record_are_not_read(tmp_path):
+    ds = shardio.open(write(tmp_path / "d", [4096], compression="zstd", block_bytes=256), mmap=False)
+    part = ds.filter(np.arange(4096) % 512 == 0)
+    before = ds.stats["blocks_opened"]
+    assert sorted(flat(numbers(shardio.stream(part, global_batch=2, num_threads=0)))) == (
+        np.arange(0, 4096, 512).tolist()
+    )
+    assert ds.stats["blocks_opened"] - before <= 16
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "says"),
+    [
+        (lambda ds: ds.filter("n = 3"), TypeError, r"write ds\.filter\(lambda columns"),
+        (lambda ds: ds.filter([True, False]), ValueError, rf"needs the shape \({ROWS},\).*found \(2,\)"),
+        (lambda ds: ds.filter(np.arange(ROWS)), TypeError, r"int64.*ds\.select"),
+        (lambda ds: ds.filter(lambda c: c["n"] > 0, features=["label"]), ValueError, "label"),
+        (lambda ds: ds.filter(lambda c: c["n"] > 0, features="n"), TypeError, r"features=\['n'\]"),
+        (lambda ds: ds.filter(lambda c: c["n"]), TypeError, "bool for each record.*int64"),
+        (lambda ds: ds.filter(lambda c: True), TypeError, "bool for each record"),
+        (lambda ds: ds.filter(lambda c: c["n"] > 0, batch_size=0), ValueError, "batch_size=0"),
+        (lambda ds: ds.filter(lambda c: c["n"] > 0, num_threads=0), ValueError, "num_threads=0"),
+        (lambda ds: stream_of(ds.filter(lambda c: c["n"] < 0)), ValueError, "no records in this selection"),
+        (lambda ds: stream_of(ds[5:5]), ValueError, "no records.*selection"),
+        (lambda ds: stream_of(ds.select([3, 1])), ValueError, r"numpy\.unique"),
+        (lambda ds: stream_of(ds.select([3, 3])), ValueError, "each record once"),
+        (lambda ds: stream_of(ds[::-1]), ValueError, "storage order"),
+    ],
+)
+def test_bad_input(ds, make, error, says):
+    with pytest.raises(error, match=says):
+        make(ds)
+
+
+def stream_of(reader):
+    return shardio.stream(reader, global_batch=2)
+
+
+def test_a_function_that_raises_ends_the_filter(ds):
+    def function(columns):
+        if 100 in columns["n"].tolist():
+            raise LookupError("mine")
+        return columns["n"] > 0
+
+    with pytest.raises(LookupError, match="mine"):
+        ds.filter(function, batch_size=10, num_threads=2)
+
+
+def test_progress_is_told(ds):
+    states = []
+    ds.filter(lambda columns: columns["n"] < 100, batch_size=50, progress=states.append)
+    assert (states[-1].done, states[-1].total, states[-1].found) == (ROWS, ROWS, 100)
+    assert [state.done for state in states] == sorted(state.done for state in states)
+
+
+def test_records_without_a_schema():
+    ds = shardio.open(write(memory_url(), [30], value=lambda n: bytes([n])))
+    part = ds.filter(lambda columns: [payload[0] % 2 == 0 for payload in columns["payload"]])
+    assert list(part) == [bytes([n]) for n in range(0, 30, 2)]
+
+
+def test_many_records_take_a_bit_each():
+    """A selection of half of ten million records takes 1.4 MB, and so does what a stream keeps of it."""
+    total = 10_000_000
+    mask = np.zeros(total, bool)
+    mask[::2] = True
+    tracemalloc.start()
+    try:
+        subset = chosen(range(total), mask, total)
+        held, _ = tracemalloc.get_traced_memory()
+        assert held < total / 8 * 1.2
+        assert len(pickle.dumps(subset)) < total / 8 * 1.1
+        assert take(subset, 4_000_000, 4_000_003).tolist() == [8_000_000, 8_000_002, 8_000_004]
+    finally:
+        tracemalloc.stop()
+
+
+@given(
+    st.integers(1, 20_000),
+    st.integers(0, 2**32),
+    st.sampled_from([0.001, 0.02, 0.3, 0.999]),
+    st.lists(st.integers(0, 20_000), max_size=30),
+)
+def test_every_form_of_a_selection_is_the_same(total, seed, share, at):
+    """Bitmap, array and range agree with NumPy on positions, counts, slices and digest."""
+    mask = np.random.default_rng(seed).random(total) < share
+    positions = np.flatnonzero(mask)
+    subset = Subset.of_mask(mask)
+    borders = np.array([min(each, total) for each in at], np.int64)
+    assert len(subset) == len(positions)
+    assert np.asarray(subset).tolist() == positions.tolist()
+    assert count_below(subset, borders).tolist() == np.searchsorted(positions, borders).tolist()
+    assert count_below(positions, borders).tolist() == np.searchsorted(positions, borders).tolist()
+    assert selection_digest(subset) == selection_digest(positions)
+    if len(positions):
+        numbers = np.array([each % len(positions) for each in at], np.int64)
+        assert take_at(subset, numbers).tolist() == positions[numbers].tolist()
+        part = subset[len(positions) // 3 : -1]
+        assert np.asarray(part).tolist() == positions[len(positions) // 3 : -1].tolist()
+        assert count_below(part, borders).tolist() == (
+            np.searchsorted(positions[len(positions) // 3 : -1], borders).tolist()
+        )
+        assert np.asarray(subset[::-2]).tolist() == positions[::-2].tolist()
+        assert subset[-1] == positions[-1]
+    step = range(total // 3, total, 3)
+    regular = np.arange(total // 3, total, 3)
+    assert count_below(step, borders).tolist() == np.searchsorted(regular, borders).tolist()
+    assert selection_digest(step) == selection_digest(regular)
+    assert np.asarray(chosen(step, mask[total // 3 :: 3], total)).tolist() == (
+        regular[mask[total // 3 :: 3]].tolist()
+    )
