@@ -33,7 +33,8 @@ ONLY_IN = {
     "_thread": THREADS,
     "asyncio": THREADS,
     "queue": THREADS,
-    "concurrent": THREADS | {"parallel", "indexer"},  # any executor of the caller's
+    # Any executor of the caller's; a filter of the reader calls a function of the caller's in threads.
+    "concurrent": THREADS | {"parallel", "indexer", "reader"},
     "multiprocessing": THREADS | {"parallel", "indexer"},
     "sched": THREADS,
     "time": THREADS,

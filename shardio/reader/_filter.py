@@ -98,13 +98,14 @@ def matching(
     total = len(records)
     mask = np.zeros(total, bool)
     stride = batch_size * _BATCHES
-    lock, failed = threading.Lock(), threading.Event()
+    lock = threading.Lock()
     done = found = 0
+    failed = False
 
     def look(start: int) -> None:
         nonlocal done, found
         for low in range(start, min(start + stride, total), batch_size):
-            if failed.is_set():
+            if failed:
                 return
             stop = min(low + batch_size, total)
             mask[low:stop] = _evaluate(wanted, low, stop, function, damage)
@@ -119,7 +120,7 @@ def matching(
             for _ in pool.map(look, range(0, total, stride)):
                 pass
         except BaseException:
-            failed.set()
+            failed = True
             pool.shutdown(wait=False, cancel_futures=True)
             raise
     return mask
