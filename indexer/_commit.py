@@ -135,6 +135,7 @@ class _Builder:
             write_id=b"",
             operation="adopt",
             sessions=tuple(i for i in (old.sessions if old else ()) if not is_random_session(i.session)),
+            session_lists=old.session_lists if old else (),
             schemas=schemas,
             metadata={**(old.metadata if old is not None else {}), **self._change.metadata},
             roots={number: url for number, url in roots.items() if number in set(whole.root.tolist())},

@@ -25,6 +25,7 @@ from crc32c import crc32c
 U32, TFRECORD, RAW, LINES, TAR_SAMPLE = "<I", 1, 2, 3, 4
 NONE, ZSTD, GZIP, ZLIB = 1, 2, 3, 4
 CRC32C, CRC32, UNCHECKED = 1, 2, 3
+MANIFEST_FEATURES = {"deletions", "foreign_roots", "session_lists"}
 COLUMNS = {
     "block_stop": "Q",
     "block_row_stop": "Q",
@@ -128,8 +129,18 @@ def manifest_of(root: Path, version: int | None) -> dict[int, list]:
     check(number not in expired, "an expired version MUST NOT be opened")
     check(one(message, 1) == 1, "format version 1")
     features = [item.decode() for item in message.get(2, [])]
-    check(features == sorted(set(features)) and set(features) <= {"deletions", "foreign_roots"}, "features")
+    check(features == sorted(set(features)) and set(features) <= MANIFEST_FEATURES, "features")
     check(("foreign_roots" in features) == (14 in message), "foreign_roots stands where there are others")
+    check(("session_lists" in features) == (18 in message), "session_lists stands where there is one")
+    sessions = [text(fields(item), 1) for item in message.get(11, [])]
+    for item in message.get(18, []):
+        ref = fields(item)
+        data = (root / text(ref, 1)).read_bytes()
+        older, digest = unsealed(data)
+        facts = (len(data), digest, len(older.get(2, [])))
+        check(facts == (one(ref, 2), one(ref, 3), one(ref, 4)), "a list of sessions is the one that is named")
+        sessions += [text(fields(session), 1) for session in older[2]]
+    check(len(sessions) == len(set(sessions)), "sessions do not occur twice")
     return message
 
 

@@ -22,17 +22,19 @@ from shardio.metadata import (
     MANIFESTS,
     Manifest,
     ShardTable,
+    is_random_session,
     manifest_key,
     manifest_version,
     parse_list,
     parse_manifest,
+    parse_sessions,
 )
 from shardio.storage import CannotListError, DeniedError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
-    from shardio.metadata import ListRef
+    from shardio.metadata import ListRef, MergedSession
     from shardio.storage import Store
 
 __all__ = ["Catalog", "Version"]
@@ -62,6 +64,7 @@ class Catalog:
     def __init__(self, store: Store, *, limits: Limits = DEFAULT_LIMITS) -> None:
         self.store = store
         self.limits = limits
+        self._sessions: dict[bytes, Mapping[str, MergedSession]] = {}
 
     def latest(self) -> Version | None:
         """Return the latest version, or None where there is no dataset.
@@ -265,17 +268,59 @@ class Catalog:
             return None
         return self._parse_list(ref, data)
 
+    def merged(self, version: Version, session: str) -> MergedSession | None:
+        """Return a session that is part of a version, or None; lists of sessions are fetched where needed.
+
+        Raises:
+            FormatError: a list of sessions is damaged, missing or not the one that the manifest names.
+            StorageError: the environment failed.
+        """
+        found = version.manifest.session(session)
+        if found is not None or is_random_session(session):
+            return found  # of sessions that nobody named only the latest is remembered
+        for sessions in self.store.concurrently(self.sessions_of, version.manifest.session_lists[::-1]):
+            if session in sessions:
+                return sessions[session]
+        return None
+
+    def sessions_of(self, ref: ListRef) -> Mapping[str, MergedSession]:
+        """Return the sessions of one list by name, oldest first, checked against its reference.
+
+        Raises:
+            FormatError: it is damaged, missing or not the one that the manifest names.
+            StorageError: the environment failed.
+        """
+        if ref.sha256 not in self._sessions:
+            url = self.store.url_of(ref.key)
+            try:
+                data = self.store.get(ref.key, max_bytes=self.limits.manifest)
+            except NotFoundError as error:
+                what = "the manifest names a list of sessions that is not there"
+                raise FormatError(what, url=url) from error
+            sessions, sha256 = parse_sessions(data, url=url, limits=self.limits)
+            self._check_ref(ref, "sessions", (sha256, len(data), len(sessions)))
+            self._sessions[sha256] = sessions
+        return self._sessions[ref.sha256]
+
     def _parse_list(self, ref: ListRef, data: bytes) -> ShardTable:
-        url = self.store.url_of(ref.key)
-        table, sha256 = parse_list(data, url=url, limits=self.limits)
-        if (sha256, len(data), len(table)) != (ref.sha256, ref.size, ref.shards):
-            raise FormatError(
-                "a list of shards is not the one that the manifest names",
-                url=url,
-                expected=f"SHA-256 {ref.sha256.hex()}, {ref.size} bytes, {ref.shards} shards",
-                found=f"SHA-256 {sha256.hex()}, {len(data)} bytes, {len(table)} shards",
-            )
+        table, sha256 = parse_list(data, url=self.store.url_of(ref.key), limits=self.limits)
+        self._check_ref(ref, "shards", (sha256, len(data), len(table)))
         return table
+
+    def _check_ref(self, ref: ListRef, kind: str, found: tuple[bytes, int, int]) -> None:
+        """Compare SHA-256, size and number of items of a list with what the manifest says."""
+        named = (ref.sha256, ref.size, ref.shards)
+        if found != named:
+            expected, other = (
+                f"SHA-256 {sha256.hex()}, {size} bytes, {count} {kind}"
+                for sha256, size, count in (named, found)
+            )
+            raise FormatError(
+                f"a list of {kind} is not the one that the manifest names",
+                url=self.store.url_of(ref.key),
+                expected=expected,
+                found=other,
+            )
 
     def _check_table(self, manifest: Manifest, table: ShardTable) -> None:
         """Check what spans lists: totals, roots, schema numbers, names."""

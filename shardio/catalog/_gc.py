@@ -394,7 +394,9 @@ class _Plan:
             }
             for gone in (False, True)
         ]
-        live = set(lists[0])
+        # Lists of sessions name no objects; each is live with the versions that name it.
+        alive = [version for version in newest if version.number not in self.expired]
+        live = {*lists[0], *(ref.key for version in alive for ref in version.manifest.session_lists)}
         dead = set(lists[1]) - live
         unknown = {info.key for info in self._objects if info.key.startswith((DATA, INDEXES))}
         unknown = {key for key in unknown if is_own_key(key)}

@@ -1,8 +1,8 @@
-"""Lists of shards on their way into a version: each content is stored once, under a name of its own.
+"""Lists of shards or sessions on their way into a version: each content is stored once, under a new name.
 
 An append merges the small lists at the end with its own, so that their sizes fall by more than `_RATIO` from
 each to the next: their number grows with the logarithm of the number of shards, and a shard is written again
-a few dozen times at most.
+a few dozen times at most.  So it is with merged sessions, of which a manifest holds a few itself.
 
 A list is nobody's until a manifest names it, so garbage collection may doom it at any time before; then it is
 stored again under another name, and the doomed name is never committed.
@@ -13,19 +13,23 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from shardio.errors import StorageError
-from shardio.metadata import ListRef, ShardTable, list_key, random_id, seal_lists
+from shardio.metadata import ListRef, ShardTable, list_key, random_id, seal_lists, seal_sessions
 from shardio.storage import NotDurableError, UnknownOutcomeError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from shardio.catalog._catalog import Catalog
+    from shardio.metadata import MergedSession
     from shardio.storage import Store
 
 __all__ = ["LIST_SHARDS", "StoredLists"]
 
 LIST_SHARDS = 50_000  # in one list at most
 _LIST_BYTES = 16 << 20  # and so many bytes, well below the limit
+_SESSION_BYTES = 1 << 20  # of a list of sessions, so that its messages are within their limit, too
+_SESSIONS = 64  # so many stand in a manifest at most, where nobody races
+_SESSION_SPLITS = 4096  # and name so many splits together
 _RATIO = 8
 _MAX_PUTS = 5
 
@@ -41,8 +45,8 @@ class StoredLists:
         self._store = store
         self._refs: dict[bytes, ListRef] = {}
 
-    def put(self, data: bytes, sha256: bytes, shards: int) -> ListRef:
-        """Store a sealed list, unless it is stored already, and return what a manifest says of it.
+    def put(self, data: bytes, sha256: bytes, count: int) -> ListRef:
+        """Store a sealed list of so many items, unless it is stored already; return its reference.
 
         Raises:
             StorageError: the environment failed.
@@ -50,7 +54,7 @@ class StoredLists:
         if sha256 not in self._refs:
             key = list_key(random_id() + random_id())
             self._put_new(key, data)
-            self._refs[sha256] = ListRef(key, len(data), sha256, shards)
+            self._refs[sha256] = ListRef(key, len(data), sha256, count)
         return self._refs[sha256]
 
     def extend(
@@ -82,6 +86,37 @@ class StoredLists:
         for data, sha256, shards in seal_lists(table, most_shards=LIST_SHARDS, most_bytes=_LIST_BYTES):
             stored.append(self.put(data, sha256, shards))
         return (*kept, *stored)
+
+    def move_sessions(
+        self, catalog: Catalog, refs: Sequence[ListRef], sessions: Sequence[MergedSession]
+    ) -> tuple[tuple[ListRef, ...], tuple[MergedSession, ...]]:
+        """Store the sessions of a manifest as a list where they are many; small lists are merged with it.
+
+        Args:
+            catalog: of the dataset; lists that are merged are read.
+            refs: the lists of sessions that the manifest names, oldest first.
+            sessions: those that stand in it.
+
+        Returns:
+            Lists and sessions of the version that follows, its own session aside.
+
+        Raises:
+            FormatError: a list to be merged is damaged.
+            StorageError: the environment failed.
+        """
+        if len(sessions) < _SESSIONS and sum(len(each.rows) for each in sessions) < _SESSION_SPLITS:
+            return tuple(refs), tuple(sessions)
+        kept = list(refs)
+        merged: list[ListRef] = []
+        count, size = len(sessions), len(seal_sessions(sessions)[0])
+        while kept and kept[-1].shards <= _RATIO * count and kept[-1].size + size <= _SESSION_BYTES:
+            count, size = count + kept[-1].shards, size + kept[-1].size
+            merged.insert(0, kept.pop())
+        older = [
+            each for part in catalog.store.concurrently(catalog.sessions_of, merged) for each in part.values()
+        ]
+        data, sha256 = seal_sessions([*older, *sessions])
+        return (*kept, self.put(data, sha256, count)), ()
 
     def forget(self, doomed: Collection[str]) -> None:
         """Give up the lists among some keys that garbage collection has doomed."""

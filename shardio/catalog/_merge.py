@@ -54,7 +54,7 @@ class _Merge:
         self._races = 0
 
     def __call__(self, base: Version | None) -> Manifest | Version:
-        merged = base.manifest.session(self.session) if base else None
+        merged = self.catalog.merged(base, self.session) if base else None
         if base is not None and merged is not None:
             if merged.sha256 == self.sha256:
                 return base
@@ -74,8 +74,15 @@ class _Merge:
         session = MergedSession(
             self.session, self.sha256, len(self.receipts), (base.number if base else 0) + 1, rows
         )
+        # Random ids are never committed again, so only the last of them is kept, for people.
+        named = tuple(
+            i for i in (old.sessions if old is not None else ()) if not is_random_session(i.session)
+        )
+        session_lists = old.session_lists if old is not None else ()
         # Who lost a race only adds its own list, which is stored once; whoever comes next merges.
         lists = self.lists.extend(self.catalog, lists, self.table.with_schema(number), merge=self._races == 0)
+        if self._races == 0:
+            session_lists, named = self.lists.move_sessions(self.catalog, session_lists, named)
         self._races += 1
         metadata = {**(old.metadata if old is not None and keep else {}), **self.metadata}
         return Manifest(
@@ -85,11 +92,8 @@ class _Merge:
             parent_sha256=b"",
             write_id=b"",
             operation=self.mode,
-            # Random ids are never committed again, so only the last of them is kept, for people.
-            sessions=(
-                *(i for i in (old.sessions if old is not None else ()) if not is_random_session(i.session)),
-                session,
-            ),
+            sessions=(*named, session),
+            session_lists=session_lists,
             schemas=schemas,
             metadata=metadata,
             roots=old.roots if old is not None and keep else {},

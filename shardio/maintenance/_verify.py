@@ -128,6 +128,7 @@ def _verify_dataset(
         message = f"{store.url} has no split {split!r}; it has {', '.join(map(repr, names)) or 'none'}"
         raise ValueError(message)
     _check_parents(survey, catalog, version)
+    _check_sessions(survey, catalog, version)
     table = _read_table(survey, catalog, version)
     if split is not None:
         table = table.of_split(split)
@@ -150,6 +151,15 @@ def _verify_dataset(
         findings=tuple(survey.findings),
         left_out=tuple(survey.left_out),
     )
+
+
+def _check_sessions(survey: Survey, catalog: Catalog, version: Version) -> None:
+    """Read the lists of merged sessions, without which no session can be committed."""
+    for ref in version.manifest.session_lists:
+        try:
+            catalog.sessions_of(ref)
+        except WRONG as error:
+            survey.note("list", error, url=catalog.store.url_of(ref.key))
 
 
 def _check_parents(survey: Survey, catalog: Catalog, version: Version) -> None:

@@ -20,7 +20,9 @@ from shardio.metadata._manifest import (
     Manifest,
     MergedSession,
     parse_manifest,
+    parse_sessions,
     seal_manifest,
+    seal_sessions,
 )
 from shardio.metadata._names import (
     DATA,
@@ -111,6 +113,7 @@ __all__ = [
     "parse_receipt",
     "parse_receipt_key",
     "parse_schema_json",
+    "parse_sessions",
     "random_id",
     "random_session",
     "read_head_bytes",
@@ -122,6 +125,7 @@ __all__ = [
     "seal_lists",
     "seal_manifest",
     "seal_receipt",
+    "seal_sessions",
     "session_digest",
     "unsafe_part",
     "unseal",

@@ -17,7 +17,7 @@ INDEX_FEATURES = frozenset({"gaps", "record_crc32", "record_unchecked", "stream"
 INDEX_ADVICE = (
     "restore the index from a copy; that of an adopted shard is made again with `shardio index URL --update`"
 )
-MANIFEST_FEATURES = frozenset({"deletions", "foreign_roots"})
+MANIFEST_FEATURES = frozenset({"deletions", "foreign_roots", "session_lists"})
 
 
 def check_version(

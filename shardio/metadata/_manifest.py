@@ -20,7 +20,7 @@ from shardio.metadata._wire import parse
 from shardio.v1 import manifest_pb2 as pb
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 __all__ = [
     "Expiry",
@@ -28,15 +28,18 @@ __all__ = [
     "Manifest",
     "MergedSession",
     "parse_manifest",
+    "parse_sessions",
     "seal_manifest",
+    "seal_sessions",
 ]
 
 _WHAT = "manifest"
+_SESSIONS = "list of sessions"
 
 
 @dataclass(frozen=True)
 class ListRef:
-    """A list of shards, by key, size in bytes, SHA-256 (32 bytes) and number of shards."""
+    """A list of shards, by key, size in bytes, SHA-256 (32 bytes) and number of shards; or of sessions."""
 
     key: str
     size: int
@@ -77,6 +80,7 @@ class Manifest:
     created_ms: int = 0
     writer: str = ""
     sessions: tuple[MergedSession, ...] = ()
+    session_lists: tuple[ListRef, ...] = ()
     schemas: tuple[Schema, ...] = ()
     metadata: Mapping[str, Any] = field(default_factory=dict)
     roots: Mapping[int, str] = field(default_factory=dict)
@@ -91,7 +95,7 @@ class Manifest:
         return self.schemas[-1] if self.schemas else None
 
     def session(self, name: str) -> MergedSession | None:
-        """Return the merged session of a name, if there is one."""
+        """Return the merged session of a name, if it stands here; earlier ones may stand in lists."""
         return next((session for session in self.sessions if session.session == name), None)
 
 
@@ -101,9 +105,12 @@ def seal_manifest(manifest: Manifest, *, limits: Limits = DEFAULT_LIMITS) -> tup
     Raises:
         FormatError: it breaks a rule of the format or is over a limit, so that no reader would take it.
     """
-    features = [
-        name for name, used in (("deletions", manifest.deletions), ("foreign_roots", manifest.roots)) if used
-    ]
+    used = {
+        "deletions": manifest.deletions,
+        "foreign_roots": manifest.roots,
+        "session_lists": manifest.session_lists,
+    }
+    features = [name for name, needed in used.items() if needed]
     message = pb.Manifest(
         format_version=FORMAT_VERSION,
         critical_features=features,
@@ -118,7 +125,7 @@ def seal_manifest(manifest: Manifest, *, limits: Limits = DEFAULT_LIMITS) -> tup
         schemas=[schema.to_message() for schema in manifest.schemas],
         metadata_json=encode_metadata(manifest.metadata) if manifest.metadata else b"",
         roots=[pb.DataRoot(number=number, url=url) for number, url in sorted(manifest.roots.items())],
-        lists=[pb.ListRef(key=i.key, bytes=i.size, sha256=i.sha256, shards=i.shards) for i in manifest.lists],
+        lists=[_ref_message(ref) for ref in manifest.lists],
         splits=[
             pb.SplitTotals(
                 name=i.name,
@@ -129,12 +136,8 @@ def seal_manifest(manifest: Manifest, *, limits: Limits = DEFAULT_LIMITS) -> tup
             )
             for i in manifest.splits
         ],
-        sessions=[
-            pb.MergedSession(
-                session=i.session, sha256=i.sha256, tasks=i.tasks, version=i.version, rows=dict(i.rows)
-            )
-            for i in manifest.sessions
-        ],
+        sessions=[_session_message(session) for session in manifest.sessions],
+        session_lists=[_ref_message(ref) for ref in manifest.session_lists],
     )
     if manifest.expiry != Expiry():
         message.expiry.expired_versions.extend(manifest.expiry.expired_versions)
@@ -188,14 +191,12 @@ def _from_message(message: pb.Manifest, limits: Limits) -> Manifest:
         operation=message.operation,
         created_ms=message.created_ms,
         writer=message.writer,
-        sessions=tuple(
-            MergedSession(check_session(i.session), i.sha256, i.tasks, i.version, dict(i.rows))
-            for i in message.sessions
-        ),
+        sessions=tuple(_session(session) for session in message.sessions),
+        session_lists=tuple(_ref(ref) for ref in message.session_lists),
         schemas=tuple(Schema.from_message(schema) for schema in message.schemas),
         metadata=decode_metadata(message.metadata_json, limits=limits),
         roots={root.number: root.url for root in message.roots},
-        lists=tuple(ListRef(check_key(i.key), i.bytes, i.sha256, i.shards) for i in message.lists),
+        lists=tuple(_ref(ref) for ref in message.lists),
         splits=tuple(
             SplitTotals(check_split(i.name), i.rows, i.shards, i.stored_bytes, i.decoded_bytes)
             for i in message.splits
@@ -207,6 +208,73 @@ def _from_message(message: pb.Manifest, limits: Limits) -> Manifest:
         ),
         deletions="deletions" in message.critical_features,
     )
+
+
+def _ref(message: pb.ListRef) -> ListRef:
+    return ListRef(check_key(message.key), message.bytes, message.sha256, message.shards)
+
+
+def _ref_message(ref: ListRef) -> pb.ListRef:
+    return pb.ListRef(key=ref.key, bytes=ref.size, sha256=ref.sha256, shards=ref.shards)
+
+
+def _session(message: pb.MergedSession) -> MergedSession:
+    name = check_session(message.session)
+    return MergedSession(name, message.sha256, message.tasks, message.version, dict(message.rows))
+
+
+def _session_message(session: MergedSession) -> pb.MergedSession:
+    return pb.MergedSession(
+        session=session.session,
+        sha256=session.sha256,
+        tasks=session.tasks,
+        version=session.version,
+        rows=dict(session.rows),
+    )
+
+
+def seal_sessions(
+    sessions: Sequence[MergedSession], *, limits: Limits = DEFAULT_LIMITS
+) -> tuple[bytes, bytes]:
+    """Return the sealed bytes of a list of sessions, and their SHA-256 (32 bytes).
+
+    Raises:
+        FormatError: `parse_sessions` would refuse it.
+    """
+    _check_sessions(sessions, None)
+    messages = [_session_message(session) for session in sessions]
+    message = pb.SessionList(format_version=FORMAT_VERSION, sessions=messages)
+    return seal_message(message, what=_SESSIONS, limits=limits, advice="store several lists")
+
+
+def parse_sessions(
+    data: bytes, *, url: str | None = None, limits: Limits = DEFAULT_LIMITS
+) -> tuple[dict[str, MergedSession], bytes]:
+    """Return the sessions that a sealed list holds, checked, by name, and the list's SHA-256.
+
+    Raises:
+        FormatError, UnsupportedVersionError, UnsafeNameError: damaged, newer or hostile.
+    """
+    payload, digest = unseal(data, what=_SESSIONS, url=url)
+    message = parse(pb.SessionList, payload, what=_SESSIONS, url=url, limits=limits)
+    check_version(message.format_version, (), MANIFEST_FEATURES, what=_SESSIONS, url=url)
+    try:
+        sessions = [_session(session) for session in message.sessions]
+    except (FormatError, UnsafeNameError) as error:
+        raise error.located(url=url) from error
+    _check_sessions(sessions, url)
+    return {session.session: session for session in sessions}, digest
+
+
+def _check_sessions(sessions: Sequence[MergedSession], url: str | None) -> None:
+    if not _are_sessions(sessions):
+        raise FormatError(f"a {_SESSIONS} names one twice, or without a SHA-256 of 32 bytes", url=url)
+
+
+def _are_sessions(sessions: Sequence[MergedSession]) -> bool:
+    """Tell whether each session stands there once, with a SHA-256 of 32 bytes."""
+    once = len({session.session for session in sessions}) == len(sessions)
+    return once and all(len(session.sha256) == 32 for session in sessions)
 
 
 def _check_doomed(key: str) -> str:
@@ -248,7 +316,11 @@ def _identity_rules(manifest: Manifest) -> list[_Rule]:
 
 def _content_rules(manifest: Manifest, message: pb.Manifest, limits: Limits) -> list[_Rule]:
     return [
-        ("list digests have 32 bytes", all(len(ref.sha256) == 32 for ref in manifest.lists), "others"),
+        (
+            "list digests have 32 bytes",
+            all(len(ref.sha256) == 32 for ref in (*manifest.lists, *manifest.session_lists)),
+            "others",
+        ),
         (
             "shards are within the limit",
             sum(ref.shards for ref in manifest.lists) <= limits.shards,
@@ -268,8 +340,7 @@ def _content_rules(manifest: Manifest, message: pb.Manifest, limits: Limits) -> 
         ("roots have one URL each", len(manifest.roots) == len(message.roots), "a number twice"),
         (
             "a session stands there once, with a SHA-256 of 32 bytes",
-            len({i.session for i in manifest.sessions}) == len(manifest.sessions)
-            and all(len(i.sha256) == 32 for i in manifest.sessions),
+            _are_sessions(manifest.sessions),
             "others",
         ),
         (
@@ -281,6 +352,11 @@ def _content_rules(manifest: Manifest, message: pb.Manifest, limits: Limits) -> 
         (
             "foreign roots are a critical feature",
             ("foreign_roots" in message.critical_features) == bool(manifest.roots),
+            "",
+        ),
+        (
+            "lists of sessions are a critical feature",
+            ("session_lists" in message.critical_features) == bool(manifest.session_lists),
             "",
         ),
     ]

@@ -85,8 +85,11 @@ def catalog_of(url: str, writer: Mapping[str, Any]) -> Catalog:
 
 def merged_before(url: str, session: str | None, writer: Mapping[str, Any]) -> WriteReport | None:
     """Return the report of a session that is part of the dataset already, or None."""
-    version = catalog_of(url, writer).latest() if session is not None else None
-    merged = version.manifest.session(session) if version is not None and session is not None else None
+    if session is None:
+        return None
+    catalog = catalog_of(url, writer)
+    version = catalog.latest()
+    merged = catalog.merged(version, session) if version is not None else None
     if version is None or merged is None:
         return None
     return WriteReport(
@@ -121,7 +124,7 @@ def write_session(
     catalog = catalog_of(url, writer)
     # A task that is run again is recognised by its session, also where nobody else knows its name.
     name = session if session is not None else f"write.{random_id()}"
-    check_mode(catalog.latest(), writer["mode"], name, catalog.store.url)
+    check_mode(catalog, catalog.latest(), writer["mode"], name)
     cut = cut_items(items, how.tasks)
     done = complete_tasks(catalog, name) if session is not None else set()
     spec = TaskSpec(url, name, function, writer, how.on_error, encoded)
@@ -138,7 +141,7 @@ def write_session(
             raise
     if session is None:
         _forget(catalog, name, shards=False)
-    return _report(version, name, driver, reused=len(done))
+    return _report(catalog, version, name, driver, reused=len(done))
 
 
 def _give_up(catalog: Catalog, session: str, tasks: int, error: BaseException, *, committing: bool) -> None:
@@ -158,8 +161,8 @@ def _forget(catalog: Catalog, session: str, *, shards: bool) -> None:
         forget_session(catalog, session, shards=shards)
 
 
-def _report(version: Version, session: str, driver: Driver, *, reused: int) -> WriteReport:
-    merged = version.manifest.session(session)
+def _report(catalog: Catalog, version: Version, session: str, driver: Driver, *, reused: int) -> WriteReport:
+    merged = catalog.merged(version, session)
     records = dict(merged.rows) if merged is not None else {}
     skipped = sorted(driver.skipped, key=lambda each: each.item or 0)
     notes = sorted(map(str, driver.notes))

@@ -63,6 +63,14 @@ class DataRoot(_message.Message):
     url: str
     def __init__(self, number: _Optional[int] = ..., url: _Optional[str] = ...) -> None: ...
 
+class SessionList(_message.Message):
+    __slots__ = ("format_version", "sessions")
+    FORMAT_VERSION_FIELD_NUMBER: _ClassVar[int]
+    SESSIONS_FIELD_NUMBER: _ClassVar[int]
+    format_version: int
+    sessions: _containers.RepeatedCompositeFieldContainer[MergedSession]
+    def __init__(self, format_version: _Optional[int] = ..., sessions: _Optional[_Iterable[_Union[MergedSession, _Mapping]]] = ...) -> None: ...
+
 class ListRef(_message.Message):
     __slots__ = ("key", "bytes", "sha256", "shards")
     KEY_FIELD_NUMBER: _ClassVar[int]
@@ -100,7 +108,7 @@ class Expiry(_message.Message):
     def __init__(self, expired_versions: _Optional[_Iterable[int]] = ..., abandoned_sessions: _Optional[_Iterable[str]] = ..., doomed_keys: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Manifest(_message.Message):
-    __slots__ = ("format_version", "critical_features", "dataset_uuid", "version", "parent_version", "parent_sha256", "write_id", "operation", "created_ms", "writer", "sessions", "schemas", "metadata_json", "roots", "lists", "splits", "expiry")
+    __slots__ = ("format_version", "critical_features", "dataset_uuid", "version", "parent_version", "parent_sha256", "write_id", "operation", "created_ms", "writer", "sessions", "schemas", "metadata_json", "roots", "lists", "splits", "expiry", "session_lists")
     FORMAT_VERSION_FIELD_NUMBER: _ClassVar[int]
     CRITICAL_FEATURES_FIELD_NUMBER: _ClassVar[int]
     DATASET_UUID_FIELD_NUMBER: _ClassVar[int]
@@ -118,6 +126,7 @@ class Manifest(_message.Message):
     LISTS_FIELD_NUMBER: _ClassVar[int]
     SPLITS_FIELD_NUMBER: _ClassVar[int]
     EXPIRY_FIELD_NUMBER: _ClassVar[int]
+    SESSION_LISTS_FIELD_NUMBER: _ClassVar[int]
     format_version: int
     critical_features: _containers.RepeatedScalarFieldContainer[str]
     dataset_uuid: bytes
@@ -135,7 +144,8 @@ class Manifest(_message.Message):
     lists: _containers.RepeatedCompositeFieldContainer[ListRef]
     splits: _containers.RepeatedCompositeFieldContainer[SplitTotals]
     expiry: Expiry
-    def __init__(self, format_version: _Optional[int] = ..., critical_features: _Optional[_Iterable[str]] = ..., dataset_uuid: _Optional[bytes] = ..., version: _Optional[int] = ..., parent_version: _Optional[int] = ..., parent_sha256: _Optional[bytes] = ..., write_id: _Optional[bytes] = ..., operation: _Optional[str] = ..., created_ms: _Optional[int] = ..., writer: _Optional[str] = ..., sessions: _Optional[_Iterable[_Union[MergedSession, _Mapping]]] = ..., schemas: _Optional[_Iterable[_Union[Schema, _Mapping]]] = ..., metadata_json: _Optional[bytes] = ..., roots: _Optional[_Iterable[_Union[DataRoot, _Mapping]]] = ..., lists: _Optional[_Iterable[_Union[ListRef, _Mapping]]] = ..., splits: _Optional[_Iterable[_Union[SplitTotals, _Mapping]]] = ..., expiry: _Optional[_Union[Expiry, _Mapping]] = ...) -> None: ...
+    session_lists: _containers.RepeatedCompositeFieldContainer[ListRef]
+    def __init__(self, format_version: _Optional[int] = ..., critical_features: _Optional[_Iterable[str]] = ..., dataset_uuid: _Optional[bytes] = ..., version: _Optional[int] = ..., parent_version: _Optional[int] = ..., parent_sha256: _Optional[bytes] = ..., write_id: _Optional[bytes] = ..., operation: _Optional[str] = ..., created_ms: _Optional[int] = ..., writer: _Optional[str] = ..., sessions: _Optional[_Iterable[_Union[MergedSession, _Mapping]]] = ..., schemas: _Optional[_Iterable[_Union[Schema, _Mapping]]] = ..., metadata_json: _Optional[bytes] = ..., roots: _Optional[_Iterable[_Union[DataRoot, _Mapping]]] = ..., lists: _Optional[_Iterable[_Union[ListRef, _Mapping]]] = ..., splits: _Optional[_Iterable[_Union[SplitTotals, _Mapping]]] = ..., expiry: _Optional[_Union[Expiry, _Mapping]] = ..., session_lists: _Optional[_Iterable[_Union[ListRef, _Mapping]]] = ...) -> None: ...
 
 class ShardList(_message.Message):
     __slots__ = ("format_version", "split_names", "split", "key", "root", "shard_uuid", "framing", "compression", "stored_bytes", "decoded_bytes", "rows", "blocks", "crc32c", "index_key", "index_head_bytes", "index_head_sha256", "schema", "stamp", "live_rows", "deletion_key", "deletion_bytes", "deletion_sha256")

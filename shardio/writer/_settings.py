@@ -66,7 +66,7 @@ def is_codec(schema: object) -> bool:
     return isinstance(schema, RecordCodec)
 
 
-def check_mode(base: Version | None, mode: str, session: str, url: str) -> None:
+def check_mode(catalog: Catalog, base: Version | None, mode: str, session: str) -> None:
     """Refuse before any work what the commit would refuse after it.
 
     Raises:
@@ -78,13 +78,13 @@ def check_mode(base: Version | None, mode: str, session: str, url: str) -> None:
     if session in base.manifest.expiry.abandoned_sessions:
         raise CommitConflictError(
             f"session {session!r} was abandoned by garbage collection",
-            url=url,
+            url=catalog.store.url,
             advice="write its records under a new session",
         )
-    if mode == "create" and base.manifest.session(session) is None:
+    if mode == "create" and catalog.merged(base, session) is None:
         raise CommitConflictError(
             "there is a dataset already",
-            url=url,
+            url=catalog.store.url,
             found=f"version {base.number}",
             advice='use mode="append" or mode="overwrite", or another place',
         )

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import shardio
-from shardio.catalog import Catalog, StoredLists, collect_garbage, commit_receipts
+from shardio.catalog import Catalog, StoredLists, Version, collect_garbage, commit_receipts
 from shardio.errors import FormatError
 from shardio.metadata import DataKey, Receipt, ShardEntry, ShardTable, SplitReceipt, data_key, random_id
 from shardio.storage import connect
@@ -29,16 +29,16 @@ def shards(count: int, session: str = "auto.0123456789abcdef") -> ShardTable:
     )  # fmt: skip
 
 
-def append(catalog: Catalog, count: int) -> None:
+def append(catalog: Catalog, count: int, session: str | None = None) -> Version:
     """Commit as a writer does, of shards that nobody wrote."""
     base = catalog.latest()
-    session = f"auto.{random_id()}"
+    session = session or f"auto.{random_id()}"
     receipt = Receipt(
         session=session, task=0, attempt=random_id(), complete=True, table=shards(count, session),
         splits={"train": SplitReceipt(count, 0)}, schema=None, metadata={}, mode="append",
         base_version=base.number if base else 0,
     )  # fmt: skip
-    commit_receipts(catalog, [receipt], mode="append", base_version=receipt.base_version)
+    return commit_receipts(catalog, [receipt], mode="append", base_version=receipt.base_version)
 
 
 @settings(max_examples=30, deadline=None)
@@ -56,16 +56,20 @@ def test_merged_lists_keep_the_order(counts, data):
     assert sum(ref.shards for ref in refs) == len(wanted)
 
 
-def measure(appends: int) -> tuple[int, int, int]:
+def measure(appends: int, *, named: bool = False) -> tuple[int, int, int]:
     """Return the most lists, the requests of an open and the bytes of the manifest after so many appends.
+
+    Args:
+        appends: of one shard each.
+        named: each under a session id of the caller's own.
 
     For 10,000 of them, which take a minute or two: `python -m tests.catalog.test_lists`.
     """
     url = fresh("memory", None)
     catalog = Catalog(connect(url))
     most = 0
-    for _ in range(appends):
-        append(catalog, 1)
+    for k in range(appends):
+        append(catalog, 1, f"day-{k:05d}" if named else None)
         most = max(most, len(catalog.latest().manifest.lists))
     shardio.open(url)  # everything is imported now
     counting = Counting()
@@ -129,5 +133,6 @@ def test_gc_of_many_versions_reads_few_lists():
 
 
 if __name__ == "__main__":
-    most, requests, size = measure(10_000)
-    print(f"at most {most} lists, {requests} requests to open, {size} bytes of manifest")
+    for named in (False, True):
+        most, requests, size = measure(10_000, named=named)
+        print(f"{named=}: at most {most} lists, {requests} requests to open, {size} bytes of manifest")

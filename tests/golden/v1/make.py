@@ -126,6 +126,14 @@ def tasks() -> None:
     shardio.gc(HERE / "tasks", expire=[1], dry_run=False)
 
 
+def sessions() -> None:
+    """Sessions that a manifest does not hold itself any longer: in two lists, and one beside them."""
+    with mock.patch.multiple("shardio.catalog._lists", _SESSIONS=2, _RATIO=1):
+        for k in range(7):
+            with shardio.DatasetWriter(HERE / "sessions", mode="append", session=f"day-{k}") as out:
+                out.write(b"bird %d" % k)
+
+
 def empty() -> None:
     shardio.DatasetWriter(HERE / "empty").close()
 
@@ -310,6 +318,7 @@ def main() -> None:
     deleted()
     adopted()
     shards()
+    sessions()
     (HERE / "expected.json").write_text(json.dumps(expected(), indent=1, sort_keys=True) + "\n")
 
 
