@@ -259,7 +259,7 @@ def test_senseless_commits(options, match, tmp_path):
         ({"session": "run", "task": -1}, "task=-1"),
         ({"shard_bytes": 0}, "shard_bytes=0"),
         ({"mode": "replace"}, "mode='replace' must be one of create, append, overwrite"),
-        ({"compression": "zlib"}, "compression must be None"),
+        ({"compression": "lz4"}, "compression must be None"),
         ({"block_bytes": 0}, "block_bytes=0 must be between"),
         ({"block_bytes": 1 << 30}, "block_bytes=1073741824 must be between"),
         ({"compression": "gzip", "level": 10}, "compression level 10"),
