@@ -13,7 +13,7 @@ from shardio.codecs._example import parsed_message, value_of
 from shardio.codecs._layout_batch import BatchLayout
 from shardio.codecs._parse import parsed_or_raise
 from shardio.codecs._payloads import as_records, count_of
-from shardio.errors import FormatError, SchemaError
+from shardio.errors import CorruptRecordError, FormatError, SchemaError
 from shardio.metadata import Feature
 
 if TYPE_CHECKING:
@@ -102,7 +102,11 @@ class ExampleCodec(RecordCodec):
         from shardio.v1 import example_pb2
 
         layouts, _ = self._part.choose(self._selected(self._part.features, features))
-        message = parsed_message(example_pb2.Example, payload, "tf.train.Example")
+        try:
+            message = parsed_message(example_pb2.Example, payload, "tf.train.Example")
+        except CorruptRecordError:
+            # In the words of the parser of batches, which say where.
+            return self.decode_many([payload], features=features)[0]
         return _values(layouts, message.features.feature)
 
     def _parse(self, payloads: Payloads, features: Sequence[str] | None) -> Any:
