@@ -187,9 +187,9 @@ class _Adoption:
             entry = self._known.get((shard.root, shard.key))
             if entry is None:
                 self._shards.append(shard)
-            elif not entry.adopted or (entry.stamp == shard.stamp and not self._must_renew(entry)):
+            elif not entry.adopted or (entry.etag == shard.etag and not self._must_renew(entry)):
                 self._kept.append(entry)
-            elif entry.stamp == shard.stamp:
+            elif entry.etag == shard.etag:
                 # An index is never overwritten: the new one gets a name of its own.
                 taken = shard.index_keys(shard.uuid(self._options))
                 self._changed.add(shard.url)

@@ -229,7 +229,7 @@ def lay_out(search: Search, target: Target, splits: Splits) -> tuple[list[Shard]
                 key=key,
                 url=place.url,
                 size=found.size,
-                stamp=found.etag,
+                etag=found.etag,
                 doubtful=place in search.doubtful,
             )
         )

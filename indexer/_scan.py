@@ -150,7 +150,7 @@ def scan_shard(
     options: ScanOptions,
     *,
     size: int | None = None,
-    stamp: str = "",
+    etag: str = "",
     show: Callable[[int], None] | None = None,
 ) -> Scanned:
     """Read a shard once and return its index.
@@ -159,7 +159,7 @@ def scan_shard(
         store, key: where it lies.
         uuid: 16 bytes, of the shard.
         options: see `ScanOptions`.
-        size, stamp: of the object, which must not change meanwhile.
+        size, etag: of the object, which must not change meanwhile.
         show: called with the number of stored bytes of each piece.
 
     Raises:
@@ -167,7 +167,7 @@ def scan_shard(
         StorageError: the environment failed.
     """
     try:
-        with store.open(key, size=size, stamp=stamp) as file, frames_file() as frames:
+        with store.open(key, size=size, etag=etag) as file, frames_file() as frames:
             head = bytes(file.read(0, min(HEAD_BYTES, file.size)))
             strict = not options.salvage and options.record_crc == "crc32c"
             kind = sniff(head, key, options.format, strict=strict)

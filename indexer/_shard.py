@@ -1,6 +1,6 @@
 """Shards indexed: one, and many in processes; what an index is called, and whether it exists already.
 
-A shard's UUID is a digest of its address, size and stamp, so whoever indexes the same object makes the same
+A shard's UUID is a digest of its address, size and ETag, so whoever indexes the same object makes the same
 UUID, and an index that was made before tells whether it was made for the object as it is now.  Every shard
 has an outcome, also where its worker was lost.
 """
@@ -64,7 +64,7 @@ class Shard:
         root: URL of the data root; "" for the dataset's own.
         key: under that root.
         url: of the object.
-        size, stamp: of the object when it was listed.
+        size, etag: of the object when it was listed.
         given_up: keys of indexes of it that garbage collection has doomed: these names are not used again.
         doubtful: its name does not say that it is a shard.
     """
@@ -74,7 +74,7 @@ class Shard:
     key: str
     url: str
     size: int
-    stamp: str
+    etag: str
     given_up: frozenset[str] = frozenset()
     doubtful: bool = False
 
@@ -83,7 +83,7 @@ class Shard:
         facts = (
             self.url,
             str(self.size),
-            self.stamp,
+            self.etag,
             options.format or "",
             options.record_crc,
             options.lines or "",
@@ -197,9 +197,7 @@ def _index_shard(
             url=target.url_of(keys[-1]),
             advice="run it again",
         )
-    scanned = scan_shard(
-        data, shard.key, uuid, options, size=shard.size, stamp=_known(shard.stamp), show=show
-    )
+    scanned = scan_shard(data, shard.key, uuid, options, size=shard.size, etag=_known(shard.etag), show=show)
     try:
         _check_unchanged(shard, data)
         stored = _put_index(target, free, keys[-1], scanned.index, uuid, options)
@@ -229,18 +227,18 @@ def _put_index(
     )
 
 
-def _known(stamp: str) -> str:
-    return "" if stamp == "unknown" else stamp
+def _known(etag: str) -> str:
+    return "" if etag == "unknown" else etag
 
 
 def _check_unchanged(shard: Shard, data: Store) -> None:
     info = data.head(shard.key)
-    if info is None or (info.size, info.stamp or "unknown") != (shard.size, shard.stamp):
+    if info is None or (info.size, info.etag or "unknown") != (shard.size, shard.etag):
         raise StaleIndexError(
             "the shard changed while it was read",
             url=shard.url,
-            expected=f"{shard.size} bytes, stamp {shard.stamp}",
-            found="no such object" if info is None else f"{info.size} bytes, stamp {info.stamp}",
+            expected=f"{shard.size} bytes, ETag {shard.etag}",
+            found="no such object" if info is None else f"{info.size} bytes, ETag {info.etag}",
             advice="adopt it again when nobody writes to it",
         )
 
@@ -279,7 +277,7 @@ def _outcome_before(shard: Shard, index_key: str, head: IndexHead, sha256: bytes
         index_key=_listed(shard, index_key),
         index_head_bytes=head.head_bytes,
         index_head_sha256=sha256,
-        stamp=shard.stamp,
+        etag=shard.etag,
     )
     left_out = tuple(
         GapFound(*head.block_bounds(block), reason)
@@ -304,7 +302,7 @@ def _entry_of_scan(shard: Shard, index_key: str, uuid: bytes, scanned: Scanned) 
         index_key=_listed(shard, index_key),
         index_head_bytes=scanned.index.head_bytes,
         index_head_sha256=scanned.index.head_sha256,
-        stamp=shard.stamp,
+        etag=shard.etag,
     )
 
 

@@ -57,7 +57,7 @@ def dataset_facts(
         "framing": _names(Framing, table.framing.tolist()),
         "deleted_records": int((table.rows - table.live_rows).sum()),
         "adopted_shards": sum(
-            bool(stamp) or root != 0 for stamp, root in zip(table.stamp, table.root, strict=True)
+            bool(etag) or root != 0 for etag, root in zip(table.etag, table.root, strict=True)
         ),
         "roots": list(manifest.roots.values()),
         "metadata": dict(manifest.metadata),

@@ -115,7 +115,7 @@ class _Blocks:
             return
         first, stop = self._head.block_rows(block)
         lost = self._check_records(block, decoded, part)
-        # Where the block is damaged, only checksums of their own can vouch for its other records.
+        # Where the block is damaged, only checksums of their own can prove its other records.
         if sound or self._head.record_crc in (RecordCrc.CRC32C, RecordCrc.CRC32):
             self._survey.good_records += stop - first - lost
 

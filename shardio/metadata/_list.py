@@ -101,8 +101,8 @@ def table_to_message(table: ShardTable) -> ShardList:
         message.root.extend(table.root.tolist())
     if any(table.index_key):
         message.index_key.extend(table.index_key)
-    if any(table.stamp):
-        message.stamp.extend(table.stamp)
+    if any(table.etag):
+        message.stamp.extend(table.etag)
     if any(table.deletion_key):
         message.live_rows.extend(table.live_rows.tolist())
         message.deletion_key.extend(table.deletion_key)
@@ -136,7 +136,7 @@ def table_from_message(message: ShardList, *, limits: Limits = DEFAULT_LIMITS) -
         split=[names[number] for number in split],
         key=list(message.key),
         index_key=list(_column(message, "index_key", count, absent="")),
-        stamp=list(_column(message, "stamp", count, absent="")),
+        etag=list(_column(message, "stamp", count, absent="")),
         deletion_key=list(_column(message, "deletion_key", count, absent="")),
         root=_integers(message, "root", count, np.uint32, absent=0),
         framing=_integers(message, "framing", count, np.uint8),
@@ -194,9 +194,9 @@ def _digests(
 def _check(table: ShardTable, limits: Limits) -> None:
     """Check what holds within a list; what spans lists is the manifest's."""
     own = table.root == 0
-    for key, is_own, stamp in zip(table.key, own, table.stamp, strict=True):
+    for key, is_own, etag in zip(table.key, own, table.etag, strict=True):
         # Shards that were adopted in place lie under root 0 and keep the names that others gave them.
-        check_key(key) if is_own and not stamp else check_foreign_key(key)
+        check_key(key) if is_own and not etag else check_foreign_key(key)
     for index_key in table.index_key:
         if index_key:
             check_foreign_key(index_key)

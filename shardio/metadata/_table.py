@@ -60,7 +60,7 @@ class ShardEntry:
         index_key: of its index, under root 0; "" where it is the usual one.
         index_head_bytes, index_head_sha256: length and SHA-256 of the head of its index.
         schema: number in the manifest's schemas plus 1; 0 for none.
-        stamp: ETag, generation or mtime of an adopted shard; "" for shardio's own.
+        etag: ETag, generation or mtime of an adopted shard; "" for shardio's own.
         deletion_key, deletion_bytes, deletion_sha256: the sidecar of its deleted rows; "" for none.
     """
 
@@ -79,7 +79,7 @@ class ShardEntry:
     root: int = 0
     index_key: str = ""
     schema: int = 0
-    stamp: str = ""
+    etag: str = ""
     live_rows: int = -1
     deletion_key: str = ""
     deletion_bytes: int = 0
@@ -98,7 +98,7 @@ class ShardEntry:
     @property
     def adopted(self) -> bool:
         """Whether somebody else wrote the shard, and may change it."""
-        return bool(self.stamp) or self.root != 0
+        return bool(self.etag) or self.root != 0
 
 
 _INTEGERS: dict[str, Any] = {
@@ -115,7 +115,7 @@ _INTEGERS: dict[str, Any] = {
     "schema": np.uint32,
     "deletion_bytes": np.int64,
 }
-_STRINGS = ("split", "key", "index_key", "stamp", "deletion_key")
+_STRINGS = ("split", "key", "index_key", "etag", "deletion_key")
 _DIGESTS = {"uuid": 16, "index_head_sha256": 32, "deletion_sha256": 32}
 
 
@@ -132,7 +132,7 @@ class ShardTable:
     split: list[str]
     key: list[str]
     index_key: list[str]
-    stamp: list[str]
+    etag: list[str]
     deletion_key: list[str]
     root: NDArray[np.uint32]
     framing: NDArray[np.uint8]

@@ -90,8 +90,8 @@ class BlockFetcher:
         stops = [self._bounds(stop - 1)[1] for _, stop in flat]
         checksummed = self._checksummed and cached
         if not cached:
-            # If the wrong bytes were another object's, so are its size and stamp.
-            self._file.doubt()
+            # If the wrong bytes were another object's, so are its size and ETag.
+            self._file.invalidate()
         wait = self._file.begin_read(starts, stops, checksummed=checksummed) if flat else list
 
         def finish() -> list[Fetched]:

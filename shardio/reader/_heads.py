@@ -93,7 +93,7 @@ def begin_head(
             opened = _opened(index, data, entry, limits)
         except (FormatError, StaleIndexError):
             stats.refetched += 1
-            # Opened anew: the wrong reply may have told the size and stamp of something else.
+            # Opened anew: the wrong reply may have told the size and ETag of something else.
             index = store.open(entry.usual_index_key, stable=stable)
             wait = index.begin_read([0], [length])
             data = received()

@@ -168,8 +168,8 @@ def _entry(store: Store, name: str, limits: Limits) -> ShardEntry:
         crc32c=head.crc32c,
         index_head_bytes=head.head_bytes,
         index_head_sha256=sha256,
-        # Nobody vouches for a file beside a dataset: it is read, not mapped, and measured each time.
-        stamp="alone",
+        # No list of shards has checksums of a single file: it is read, not mapped, and measured each time.
+        etag="alone",
     )
 
 

@@ -241,7 +241,7 @@ def _matching(url: str, place: Place, magic: int, storage_options: Mapping[str, 
 
 def _add(listing: Listing, store: Store, info: ObjectInfo) -> None:
     if unsafe_part(info.key) is None:
-        listing.files.append(FoundFile(store.url, info.key, info.size, info.stamp or "unknown"))
+        listing.files.append(FoundFile(store.url, info.key, info.size, info.etag or "unknown"))
     else:
         listing.bad_names.append(_shown(store, info.key))
 

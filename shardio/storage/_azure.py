@@ -5,8 +5,8 @@ from __future__ import annotations
 import pathlib
 from typing import TYPE_CHECKING, Any
 
-from shardio.storage._client import TOKEN, Reply, claim
-from shardio.storage._errors import StatusError, Verdict, diagnose
+from shardio.storage._client import TOKEN, Response, check_content_range
+from shardio.storage._errors import ErrorKind, StatusError, classify
 from shardio.storage._store import ObjectInfo
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class AzureClient:
         container, _, blob = path.partition("/")
         return self._fs.service_client.get_blob_client(container=container, blob=blob)
 
-    async def fetch(self, path: str, start: int, stop: int) -> Reply:
+    async def fetch(self, path: str, start: int, stop: int) -> Response:
         seen: dict[str, Any] = {}
 
         def look(response: Any, body: Any, _headers: Any) -> Any:
@@ -56,19 +56,19 @@ class AzureClient:
                 cls=look,
                 **_ONCE,
             )
-            total = claim(seen["status"], seen["headers"], start, stop)
+            total = check_content_range(seen["status"], seen["headers"], start, stop)
             data = b"".join([piece async for piece in stream])
-        return Reply(data, total, _stamp(seen["headers"].get("ETag")))
+        return Response(data, total, _etag(seen["headers"].get("ETag")))
 
     async def head(self, path: str) -> ObjectInfo | None:
         try:
             async with self._blob(path) as blob:
                 found = await blob.get_blob_properties(**_ONCE)
         except Exception as error:
-            if diagnose(error).verdict is Verdict.ABSENT:
+            if classify(error).kind is ErrorKind.NOT_FOUND:
                 return None
             raise
-        return ObjectInfo(path, found.size, _stamp(found.etag))
+        return ObjectInfo(path, found.size, _etag(found.etag))
 
     async def list(self, prefix: str) -> AsyncIterator[ObjectInfo]:
         container, _, start = prefix.partition("/")
@@ -77,7 +77,7 @@ class AzureClient:
                 # A hierarchical namespace lists its folders as empty blobs.
                 folder = (entry.metadata or {}).get("hdi_isfolder") == "true"
                 if not folder and not entry.name.endswith("/"):
-                    yield ObjectInfo(f"{container}/{entry.name}", entry.size, _stamp(entry.etag))
+                    yield ObjectInfo(f"{container}/{entry.name}", entry.size, _etag(entry.etag))
 
     async def put(self, path: str, data: bytes | pathlib.Path, *, exclusive: bool, token: str = "") -> None:
         # Metadata of Azure has names of identifiers.
@@ -118,6 +118,6 @@ class AzureClient:
         raise StatusError(501, f"Azure removes the blocks of unfinished uploads after a week ({path})")
 
 
-def _stamp(etag: str | None) -> str:
+def _etag(etag: str | None) -> str:
     # The SDK strips the quotes in one place and keeps them in another.
     return (etag or "").strip('"')

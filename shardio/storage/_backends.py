@@ -118,7 +118,7 @@ class Backend:
         path: what its client calls the root: bucket and prefix, or the URL itself.
         options: storage_options in fsspec's terms.
         engine: None, "fsspec" or "obstore".
-        single_writer: the caller vouches for being alone.
+        single_writer: the caller states that it is the only writer.
     """
 
     kind: str

@@ -47,7 +47,7 @@ _READ = (
 # shares: up to eight writers at once stay within the bound, and each further one may exceed it by one share.
 _SHARES = 64
 _ROOM = 8
-_PATIENCE = 256  # entries not stored after a failed one, before the disk is tried again
+_SKIPPED = 256  # entries not stored after a failed one, before the disk is tried again
 
 
 @dataclasses.dataclass(frozen=True)
@@ -143,7 +143,7 @@ class BlockCache:
             self._write(self._path(name), _pack(name.encode(), data))
             self._added += size
         except OSError as error:
-            self._pause = _PATIENCE
+            self._pause = _SKIPPED
             self._warn(error)
 
     def usage(self) -> CacheUsage:

@@ -1,6 +1,6 @@
-"""What the store asks of a backend's client: one request each, no retries, and the reply with its claims.
+"""What the store asks of a backend's client: one request each, no retries, and the response with its claims.
 
-A client raises whatever its library raises; `_verdict` explains it.  It must not cache, expand globs, follow
+A client raises whatever its library raises; `_errors` classifies it.  It must not cache, expand globs, follow
 listings or split requests behind our back, because the layers above count on one call being one request.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from shardio.storage._errors import BadReplyError, StatusError
+from shardio.storage._errors import BadResponseError, StatusError
 
 if TYPE_CHECKING:
     import pathlib
@@ -22,23 +22,23 @@ if TYPE_CHECKING:
 # The name of the token among an object's metadata.
 TOKEN = "shardio-put"  # noqa: S105 - a name, no secret
 
-__all__ = ["TOKEN", "Client", "Reader", "Reply", "claim", "none_listed", "once"]
+__all__ = ["TOKEN", "Client", "Reader", "Response", "check_content_range", "disable_retries", "empty_listing"]
 
 _CONTENT_RANGE = re.compile(r"bytes (?:(\d+)-(\d+)|\*)/(\d+|\*)")
 
 
-class Reply(NamedTuple):
-    """Bytes of one object, and what the reply says about the whole.
+class Response(NamedTuple):
+    """Bytes of one object, and what the response says about the whole.
 
     Attributes:
         data: the bytes; fewer than asked for where the object ends before.
-        total: size of the whole object, or None where the reply does not tell.
-        stamp: ETag or generation, or "".
+        total: size of the whole object, or None where the response does not tell.
+        etag: ETag or generation, or "".
     """
 
     data: Buffer
     total: int | None
-    stamp: str
+    etag: str
 
 
 class Reader(Protocol):
@@ -52,20 +52,20 @@ class Reader(Protocol):
 
     fetch_many: FetchMany | None
 
-    async def fetch(self, path: str, start: int, stop: int) -> Reply:
-        """Request `[start, stop)`, not empty; the reply starts at `start` for certain."""
+    async def fetch(self, path: str, start: int, stop: int) -> Response:
+        """Request `[start, stop)`, not empty; the response starts at `start` for certain."""
         ...
 
 
 class Client(Protocol):
     """The requests of one backend."""
 
-    async def fetch(self, path: str, start: int, stop: int) -> Reply:
+    async def fetch(self, path: str, start: int, stop: int) -> Response:
         """Send the request that `Reader.fetch` describes."""
         ...
 
     async def head(self, path: str) -> ObjectInfo | None:
-        """Return size and stamp, with `path` as the key; None where there is no such object."""
+        """Return size and ETag, with `path` as the key; None where there is no such object."""
         ...
 
     def list(self, prefix: str) -> AsyncIterator[ObjectInfo]:
@@ -91,7 +91,7 @@ class Client(Protocol):
     def uploads(self, prefix: str) -> AsyncIterator[ObjectInfo]:
         """Yield unfinished uploads in parts under a path prefix.
 
-        The stamp is the time at which it began, as ISO 8601 and empty where nobody tells, a space, its id.
+        The ETag is the time at which it began, as ISO 8601 and empty where nobody tells, a space, its id.
         """
         ...
 
@@ -100,37 +100,37 @@ class Client(Protocol):
         ...
 
 
-def once(session: Any) -> Any:
+def disable_retries(session: Any) -> Any:
     """Make an aiohttp session not repeat requests whose connection broke; it has no option for that."""
     if getattr(session, "_retry_connection", False):
         session._retry_connection = False  # noqa: SLF001 - where it is missing, nothing is lost but a request
     return session
 
 
-async def none_listed() -> AsyncIterator[ObjectInfo]:
+async def empty_listing() -> AsyncIterator[ObjectInfo]:
     """Yield nothing, for backends that cannot list such things or have none."""
     nothing: list[ObjectInfo] = []
     for info in nothing:
         yield info
 
 
-def claim(status: int, headers: Mapping[str, str], start: int, stop: int) -> int | None:
-    """Check what a reply to a range request claims, before its body is read; return the object's size.
+def check_content_range(status: int, headers: Mapping[str, str], start: int, stop: int) -> int | None:
+    """Check what a response to a range request claims, before its body is read; return the object's size.
 
     Raises:
         StatusError: the status is an error.
-        BadReplyError: the server ignored the range or sent another.
+        BadResponseError: the server ignored the range or sent another.
     """
     if status == 206:
         match = _CONTENT_RANGE.fullmatch(headers.get("Content-Range", "").strip())
         if match is None or match[1] is None:
-            raise BadReplyError("the reply to a range request does not say which bytes it holds")
+            raise BadResponseError("the response to a range request does not say which bytes it holds")
         total = None if match[3] == "*" else int(match[3])
         if int(match[1]) != start or int(match[2]) + 1 != min(stop, total if total is not None else stop):
             found = f"[{match[1]}, {int(match[2]) + 1})"
-            raise BadReplyError(f"the server sent bytes {found} where [{start}, {stop}) were asked for")
+            raise BadResponseError(f"the server sent bytes {found} where [{start}, {stop}) were asked for")
         return total
     if status == 200:
         # Also where the object is no longer than the range: a login page is not, either.
-        raise BadReplyError("the server ignores range requests and sends what it calls the whole object")
+        raise BadResponseError("the server ignores range requests and sends what it calls the whole object")
     raise StatusError(status, "unexpected status", headers)

@@ -1,7 +1,7 @@
 """Create a local file whole and only if its name is free: durable, and exactly one of many racers wins.
 
 Bytes go to a temporary beside the target, are flushed to disk, and get their name by `link`, which fails
-where the name is taken.  NFS may lose the reply of a `link` that took effect; the temporary's link count
+where the name is taken.  NFS may lose the response of a `link` that took effect; the temporary's link count
 tells the truth.  Where links do not exist, `renameat2(RENAME_NOREPLACE)` (Linux) or `rename` (Windows) do.
 
 The folder is opened before anything is written, so one that cannot be flushed refuses while nothing has
@@ -166,7 +166,7 @@ def _link(temporary: str, target: str) -> bool:
     try:
         os.link(temporary, target)
     except OSError as error:
-        # The count tells whether the link exists, whatever the reply said.
+        # The count tells whether the link exists, whatever the response said.
         if _links(temporary, target, error) > before:
             return True
         if isinstance(error, FileExistsError):

@@ -25,56 +25,61 @@ if TYPE_CHECKING:
     from shardio.storage._store import Offsets
 
 __all__ = [
-    "BadReplyError",
+    "BadResponseError",
     "ChangedError",
-    "Diagnosis",
     "EngineError",
-    "GaveUpError",
+    "ErrorKind",
+    "Failure",
     "PastEndError",
+    "RetryError",
     "StatusError",
-    "Verdict",
-    "diagnose",
-    "explain",
-    "gave_up",
+    "classify",
     "missing_bucket",
+    "raise_storage_error",
+    "storage_error",
 ]
 
 
-class Verdict(enum.Enum):
+class ErrorKind(enum.Enum):
     """What to do about a failed request."""
 
-    ABSENT = "there is no such object"
+    NOT_FOUND = "there is no such object"
     NO_BUCKET = "there is no such bucket"
     EXISTS = "an object of that name already exists"
     DENIED = "access is denied"
     EXPIRED = "the credentials have expired"
-    SKEWED = "the service refuses the time on this machine's clock"
-    INSECURE = "no secure connection can be made"
+    CLOCK_SKEW = "the service refuses the time on this machine's clock"
+    TLS = "no secure connection can be made"
     PAST_END = "the range lies past the end of the object"
-    BUSY = "the service is overloaded or out of order"
-    BROKEN = "the connection failed"
-    BAD_REPLY = "the reply is not what was asked for"
+    UNAVAILABLE = "the service is overloaded or out of order"
+    CONNECTION = "the connection failed"
+    BAD_RESPONSE = "the response is not what was asked for"
     REFUSED = "the service refuses the request"
     LOCAL = "the request could not be made"
 
     @property
     def worth_retrying(self) -> bool:
         """Whether the same request may succeed later."""
-        return self in {Verdict.BUSY, Verdict.BROKEN, Verdict.BAD_REPLY, Verdict.EXPIRED}
+        return self in {
+            ErrorKind.UNAVAILABLE,
+            ErrorKind.CONNECTION,
+            ErrorKind.BAD_RESPONSE,
+            ErrorKind.EXPIRED,
+        }
 
 
-class Diagnosis(NamedTuple):
-    """A failed request, explained.
+class Failure(NamedTuple):
+    """A failed request, classified.
 
     Attributes:
-        verdict: what it means.
+        kind: what it means.
         text: one line for people: status, code and the service's own words.
-        status: the HTTP status, if there was a reply.
+        status: the HTTP status, if there was a response.
         retry_after: seconds that the service asked to wait, or 0.
         applied: whether a write may have taken effect all the same.
     """
 
-    verdict: Verdict
+    kind: ErrorKind
     text: str
     status: int | None = None
     retry_after: float = 0.0
@@ -82,7 +87,7 @@ class Diagnosis(NamedTuple):
 
 
 class StatusError(Exception):
-    """A reply whose status is an error, for clients that look at replies themselves."""
+    """A response whose status is an error, for clients that look at responses themselves."""
 
     def __init__(self, status: int, text: str, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(f"status {status}: {text}")
@@ -91,12 +96,12 @@ class StatusError(Exception):
         self.headers = headers or {}
 
 
-class BadReplyError(Exception):
-    """A reply that claims success but is not what was asked for."""
+class BadResponseError(Exception):
+    """A response that claims success but is not what was asked for."""
 
 
-class ChangedError(BadReplyError):
-    """The reply is of another version of the object than the one that was opened."""
+class ChangedError(BadResponseError):
+    """The response is of another version of the object than the one that was opened."""
 
     def __init__(self, expected: str, found: str) -> None:
         super().__init__(f"the object has changed: expected {expected}, found {found}")
@@ -118,7 +123,7 @@ class EngineError(Exception):
     """The engine that was insisted on cannot be used."""
 
 
-class GaveUpError(Exception):
+class RetryError(Exception):
     """A request failed for good.
 
     Attributes:
@@ -128,7 +133,7 @@ class GaveUpError(Exception):
         applied: some attempt of a write may have taken effect.
     """
 
-    def __init__(self, last: Diagnosis, *, attempts: int, seconds: float, applied: bool) -> None:
+    def __init__(self, last: Failure, *, attempts: int, seconds: float, applied: bool) -> None:
         super().__init__(last.text)
         self.last = last
         self.attempts = attempts
@@ -144,20 +149,20 @@ class _Facts(NamedTuple):
 
 
 _BY_STATUS = {
-    301: Verdict.REFUSED,
-    401: Verdict.DENIED,
-    403: Verdict.DENIED,
-    404: Verdict.ABSENT,
-    408: Verdict.BUSY,
-    409: Verdict.BUSY,
-    410: Verdict.ABSENT,
-    412: Verdict.EXISTS,
-    416: Verdict.PAST_END,
-    425: Verdict.BUSY,
-    429: Verdict.BUSY,
+    301: ErrorKind.REFUSED,
+    401: ErrorKind.DENIED,
+    403: ErrorKind.DENIED,
+    404: ErrorKind.NOT_FOUND,
+    408: ErrorKind.UNAVAILABLE,
+    409: ErrorKind.UNAVAILABLE,
+    410: ErrorKind.NOT_FOUND,
+    412: ErrorKind.EXISTS,
+    416: ErrorKind.PAST_END,
+    425: ErrorKind.UNAVAILABLE,
+    429: ErrorKind.UNAVAILABLE,
     # What the service does not implement it will not implement later either.
-    501: Verdict.REFUSED,
-    505: Verdict.REFUSED,
+    501: ErrorKind.REFUSED,
+    505: ErrorKind.REFUSED,
 }
 _EXPIRED = re.compile(
     r"ExpiredToken|TokenRefreshRequired|RequestExpired|InvalidToken|token (has|is) expired|expired token|"
@@ -185,23 +190,23 @@ _OBSTORE_BAD = re.compile(
 )
 
 
-def diagnose(error: BaseException) -> Diagnosis:
+def classify(error: BaseException) -> Failure:
     """Explain an error of any client library; what nobody knows counts as refused, and is not retried."""
     for link in _chain(error):
-        if isinstance(link, BadReplyError):
-            return Diagnosis(Verdict.BAD_REPLY, str(link))
+        if isinstance(link, BadResponseError):
+            return Failure(ErrorKind.BAD_RESPONSE, str(link))
         facts = _facts(link)
         if facts is not None:
-            return _judge(facts)
+            return _classify_status(facts)
     for link in _chain(error):
         found = _by_class(link)
-        if found is not None and found.verdict is Verdict.BROKEN and _INSECURE.search(_words(error)):
-            return Diagnosis(Verdict.INSECURE, found.text)
-        if found is not None and found.verdict is Verdict.BROKEN:
+        if found is not None and found.kind is ErrorKind.CONNECTION and _INSECURE.search(_words(error)):
+            return Failure(ErrorKind.TLS, found.text)
+        if found is not None and found.kind is ErrorKind.CONNECTION:
             return found._replace(applied=not _nothing_sent(error))
         if found is not None:
             return found
-    return Diagnosis(Verdict.LOCAL, f"{type(error).__name__}: {_first_line(error)}", applied=True)
+    return Failure(ErrorKind.LOCAL, f"{type(error).__name__}: {_first_line(error)}", applied=True)
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
@@ -232,7 +237,7 @@ def _facts(error: BaseException) -> _Facts | None:
         return _Facts(status, "", _first_line(error), getattr(response, "headers", None) or {})
     module = type(error).__module__
     status = getattr(error, "status", None)
-    # aiohttp gives a status to replies that it could not read, too; those have no history.
+    # aiohttp gives a status to responses that it could not read, too; those have no history.
     if (
         module.startswith("aiohttp")
         and isinstance(status, int)
@@ -252,28 +257,28 @@ def _facts(error: BaseException) -> _Facts | None:
     return None
 
 
-def _judge(facts: _Facts) -> Diagnosis:
+def _classify_status(facts: _Facts) -> Failure:
     status = facts.status
     # The words are searched for codes only where the status is an error; a body may hold anything.
     words = f"{facts.code} {facts.text}"
     if status in {400, 401, 403} and _SKEWED.search(words):
-        verdict = Verdict.SKEWED
+        kind = ErrorKind.CLOCK_SKEW
     elif status in {400, 401, 403} and _EXPIRED.search(words):
-        verdict = Verdict.EXPIRED
+        kind = ErrorKind.EXPIRED
     elif status == 404 and _NO_BUCKET.search(words):
-        verdict = Verdict.NO_BUCKET
+        kind = ErrorKind.NO_BUCKET
     elif _BUSY.search(words):
-        verdict = Verdict.BUSY
+        kind = ErrorKind.UNAVAILABLE
     elif _EXISTS.search(words):
-        verdict = Verdict.EXISTS
+        kind = ErrorKind.EXISTS
     elif status is None:
-        verdict = Verdict.REFUSED
+        kind = ErrorKind.REFUSED
     else:
-        verdict = _BY_STATUS.get(status, Verdict.BUSY if status >= 500 else Verdict.REFUSED)
+        kind = _BY_STATUS.get(status, ErrorKind.UNAVAILABLE if status >= 500 else ErrorKind.REFUSED)
     text = " ".join(part for part in (f"status {status}", facts.code, facts.text.strip()[:200]) if part)
     # A gateway's 5xx says nothing about what the service behind it did; that it cannot do it says enough.
-    applied = status is not None and status >= 500 and verdict is not Verdict.REFUSED
-    return Diagnosis(verdict, text, status, _retry_after(facts.headers), applied)
+    applied = status is not None and status >= 500 and kind is not ErrorKind.REFUSED
+    return Failure(kind, text, status, _retry_after(facts.headers), applied)
 
 
 def _retry_after(headers: Mapping[str, str]) -> float:
@@ -285,7 +290,7 @@ def _retry_after(headers: Mapping[str, str]) -> float:
     except ValueError:
         pass
     try:
-        # A date, of which only the distance from the reply's own date counts: our clock may be wrong.
+        # A date, of which only the distance from the response's own date counts: our clock may be wrong.
         moment = email.utils.parsedate_to_datetime(value).timestamp()
         date = headers.get("date") or headers.get("Date")
         start = email.utils.parsedate_to_datetime(date).timestamp() if date else time.time()
@@ -294,26 +299,26 @@ def _retry_after(headers: Mapping[str, str]) -> float:
     return max(0.0, moment - start)
 
 
-def _by_class(error: BaseException) -> Diagnosis | None:
+def _by_class(error: BaseException) -> Failure | None:
     text = f"{type(error).__name__}: {_first_line(error)}"
     names = {cls.__name__ for cls in type(error).__mro__}
     module = type(error).__module__
     # Stores have no folders: what is one elsewhere is no object.
     if isinstance(error, FileNotFoundError) and _NO_BUCKET_CODE.search(str(error)):  # obstore, with the body
-        return Diagnosis(Verdict.NO_BUCKET, text, 404)
+        return Failure(ErrorKind.NO_BUCKET, text, 404)
     if isinstance(error, (FileNotFoundError, IsADirectoryError)):
-        return Diagnosis(Verdict.ABSENT, text)
+        return Failure(ErrorKind.NOT_FOUND, text)
     if isinstance(error, FileExistsError) or "AlreadyExistsError" in names:
-        return Diagnosis(Verdict.EXISTS, text)
+        return Failure(ErrorKind.EXISTS, text)
     if "RefreshError" in names:  # google-auth
-        return Diagnosis(Verdict.SKEWED if _SKEWED.search(text) else Verdict.EXPIRED, text)
+        return Failure(ErrorKind.CLOCK_SKEW if _SKEWED.search(text) else ErrorKind.EXPIRED, text)
     if isinstance(error, PermissionError) or names & {"NoCredentialsError", "ClientAuthenticationError"}:
-        return Diagnosis(Verdict.DENIED, text)
+        return Failure(ErrorKind.DENIED, text)
     if module.startswith("obstore"):
         if _OBSTORE_BAD.search(str(error)):
-            return Diagnosis(Verdict.BAD_REPLY, text)
+            return Failure(ErrorKind.BAD_RESPONSE, text)
         if "GenericError" in names and "incorrectly configured region" not in str(error):
-            return Diagnosis(Verdict.BROKEN, text, applied=True)
+            return Failure(ErrorKind.CONNECTION, text, applied=True)
     if isinstance(error, (TimeoutError, asyncio.TimeoutError, ConnectionError, EOFError)) or names & {
         "ClientError" if module.startswith("aiohttp") else "",
         "TransportError" if any(cls.__module__.startswith("httpx") for cls in type(error).__mro__) else "",
@@ -326,7 +331,7 @@ def _by_class(error: BaseException) -> Diagnosis | None:
         "ServiceRequestError",
         "ServiceResponseError",
     }:
-        return Diagnosis(Verdict.BROKEN, text, applied=True)
+        return Failure(ErrorKind.CONNECTION, text, applied=True)
     return None
 
 
@@ -350,21 +355,21 @@ def _first_line(error: BaseException) -> str:
 E = TypeVar("E", bound=StorageError)
 
 _ADVICE = {
-    Verdict.DENIED: "check the credentials and that they may read (or write) this bucket and prefix",
-    Verdict.EXPIRED: "renew the credentials; a long run needs ones that renew themselves",
-    Verdict.BUSY: "try again later, or with fewer readers",
-    Verdict.BROKEN: "check the network, the endpoint and the proxy",
-    Verdict.BAD_REPLY: "a proxy or the server does not honour range requests; read from another place",
-    Verdict.REFUSED: "check the URL, the region and the storage_options",
-    Verdict.SKEWED: "set the clock of this machine (NTP does); it is too far from the service's",
-    Verdict.INSECURE: "check the certificate, the proxy, and whether the endpoint speaks https or http",
-    Verdict.LOCAL: "check the storage_options, the environment variables and the profile",
+    ErrorKind.DENIED: "check the credentials and that they may read (or write) this bucket and prefix",
+    ErrorKind.EXPIRED: "renew the credentials; a long run needs ones that renew themselves",
+    ErrorKind.UNAVAILABLE: "try again later, or with fewer readers",
+    ErrorKind.CONNECTION: "check the network, the endpoint and the proxy",
+    ErrorKind.BAD_RESPONSE: "a proxy or the server does not honour range requests; read from another place",
+    ErrorKind.REFUSED: "check the URL, the region and the storage_options",
+    ErrorKind.CLOCK_SKEW: "set the clock of this machine (NTP does); it is too far from the service's",
+    ErrorKind.TLS: "check the certificate, the proxy, and whether the endpoint speaks https or http",
+    ErrorKind.LOCAL: "check the storage_options, the environment variables and the profile",
 }
 _OR_ABSENT = "or that it exists: who may not list the bucket is told 403 of what is absent, too"
 
 
-def explain(
-    error: GaveUpError | PastEndError,
+def raise_storage_error(
+    error: RetryError | PastEndError,
     url: str,
     *,
     size: int | None = None,
@@ -391,13 +396,13 @@ def explain(
         raise ChangedObjectError(what, url=url, expected=cause.expected, found=cause.found, advice=advice)
     if isinstance(cause, EngineError):
         raise StorageError(str(cause), url=url, advice="or leave the engine to shardio") from None
-    verdict = error.last.verdict
-    if verdict is Verdict.ABSENT:
-        raise NotFoundError(verdict.value, url=url) from error
-    if verdict is Verdict.NO_BUCKET:
+    kind = error.last.kind
+    if kind is ErrorKind.NOT_FOUND:
+        raise NotFoundError(kind.value, url=url) from error
+    if kind is ErrorKind.NO_BUCKET:
         raise missing_bucket(url) from error
-    if verdict is Verdict.DENIED and error.last.status == 403:
-        denied = gave_up(error, url, verdict.value, DeniedError)
+    if kind is ErrorKind.DENIED and error.last.status == 403:
+        denied = storage_error(error, url, kind.value, DeniedError)
         denied.advice = f"{denied.advice}, {_OR_ABSENT}"
         raise denied from error
     if size is not None and ranges is not None:
@@ -406,17 +411,17 @@ def explain(
         if past.size:
             i = int(past[0])
             raise _short(int(starts[i]), int(stops[i]), size, url) from error
-    if verdict is Verdict.PAST_END and ranges is not None:
+    if kind is ErrorKind.PAST_END and ranges is not None:
         start, stop = int(np.min(ranges[0])), int(np.max(ranges[1]))
         raise _short(start, stop, start, url) from error
-    raise gave_up(error, url, verdict.value) from error
+    raise storage_error(error, url, kind.value) from error
 
 
-def gave_up(error: GaveUpError, url: str, what: str, kind: type[E] = StorageError) -> E:  # type: ignore[assignment] # the default is the bound
+def storage_error(error: RetryError, url: str, what: str, kind: type[E] = StorageError) -> E:  # type: ignore[assignment] # the default is the bound
     """Return an error that tells what was tried."""
     if error.attempts > 1:
         what = f"{what} (tried {error.attempts} times in {error.seconds:.1f} s)"
-    return kind(what, url=url, found=error.last.text, advice=_ADVICE.get(error.last.verdict))
+    return kind(what, url=url, found=error.last.text, advice=_ADVICE.get(error.last.kind))
 
 
 def missing_bucket(url: str) -> MissingBucketError:

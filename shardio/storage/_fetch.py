@@ -1,13 +1,13 @@
-"""The range engine: few large requests, several in flight, each reply checked before it counts.
+"""The range engine: few large requests, several in flight, each response checked before it counts.
 
-A reply counts when it holds exactly the bytes asked for, of the object that was opened: its length, the range
-it claims, the size and the stamp it reports must all agree.  Everything else is asked for again, and becomes
-an error in the end.
+A response counts when it holds exactly the bytes asked for, of the object that was opened: its length, the
+range it claims, the size and the ETag it reports must all agree.  Everything else is asked for again, and
+becomes an error in the end.
 
 Where the caller has checksums of its own, the engine may send several requests in one call: a fraction of
-the CPU time, and no claims in the replies but their lengths.  Whatever fails there is asked for again by one
-request at a time, which are retried, checked and explained; and for a while there are no batches, so that an
-outage does not get every request twice.
+the CPU time, and no claims in the responses but their lengths.  Whatever fails there is asked for again by
+one request at a time, which are retried, checked and explained; and for a while there are no batches, so that
+an outage does not get every request twice.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from shardio.ranges import Coalesced, coalesce, scatter
-from shardio.storage._errors import BadReplyError, ChangedError, PastEndError
+from shardio.storage._errors import BadResponseError, ChangedError, PastEndError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
 
-    from shardio.storage._client import Client, FetchMany, Reply
+    from shardio.storage._client import Client, FetchMany, Response
     from shardio.storage._requests import Requests
     from shardio.storage._store import Buffer, Offsets
     from shardio.storage._tuning import Tuning
@@ -38,33 +38,34 @@ _TOGETHER = 8  # requests of one call, which obstore sends side by side; more wi
 
 
 class Identity:
-    """What is known of an object: its size and stamp, given when it was opened or learned from replies."""
+    """What is known of an object: its size and ETag, given when it was opened or learned from responses."""
 
-    def __init__(self, size: int | None = None, stamp: str = "") -> None:
+    def __init__(self, size: int | None = None, etag: str = "") -> None:
         self.size = size
-        self.stamp = stamp
+        self.etag = etag
 
-    def check(self, reply: Reply, start: int, stop: int) -> Reply:
-        """Return the reply if it can be true.
+    def check(self, response: Response, start: int, stop: int) -> Response:
+        """Return the response if it can be true.
 
         Raises:
-            ChangedError, BadReplyError: it is another object's, or not what was asked for.
+            ChangedError, BadResponseError: it is another object's, or not what was asked for.
             PastEndError: the object ends before `stop`.
         """
-        if reply.total is not None and self.size is not None and reply.total != self.size:
-            raise ChangedError(f"{self.size} bytes", f"{reply.total} bytes")
-        if reply.stamp and self.stamp and reply.stamp != self.stamp:
-            raise ChangedError(f"stamp {self.stamp}", f"stamp {reply.stamp}")
-        if len(reply.data) != stop - start:
-            if reply.total is not None and reply.total < stop and len(reply.data) == reply.total - start:
-                raise PastEndError(start, stop, reply.total)
-            raise BadReplyError(
-                f"the reply holds {len(reply.data)} bytes where {stop - start} were asked for"
+        if response.total is not None and self.size is not None and response.total != self.size:
+            raise ChangedError(f"{self.size} bytes", f"{response.total} bytes")
+        if response.etag and self.etag and response.etag != self.etag:
+            raise ChangedError(f"ETag {self.etag}", f"ETag {response.etag}")
+        if len(response.data) != stop - start:
+            total = response.total
+            if total is not None and total < stop and len(response.data) == total - start:
+                raise PastEndError(start, stop, total)
+            raise BadResponseError(
+                f"the response holds {len(response.data)} bytes where {stop - start} were asked for"
             )
-        # Only a reply that counts may teach us.
-        self.size = self.size if reply.total is None else reply.total
-        self.stamp = self.stamp or reply.stamp
-        return reply
+        # Only a response that counts may teach us.
+        self.size = self.size if response.total is None else response.total
+        self.etag = self.etag or response.etag
+        return response
 
     def refuse_past_end(self, stop: int, start: int) -> None:
         """Raise `PastEndError` where the size is known and no request can succeed."""
@@ -79,7 +80,7 @@ class RangeReader:
         requests: of this process.
         tuning: gap, sizes.
         path: the client's name for the object.
-        identity: what is known of the object; replies are held to it.
+        identity: what is known of the object; responses are held to it.
         engine: read with the data engine, where there is one; otherwise with fsspec's client.
         checksummed: the caller has checksums, so several requests may go to the engine in one call.
     """
@@ -105,7 +106,7 @@ class RangeReader:
         """Return the bytes of many ranges, in the order asked.
 
         Raises:
-            GaveUpError: a request failed for good.
+            RetryError: a request failed for good.
             PastEndError: the object ends before a range does.
         """
         merged = coalesce(starts, stops, gap=self._tuning.gap, max_bytes=self._tuning.max_request_bytes)
@@ -119,23 +120,22 @@ class RangeReader:
         if reader is not None and reader.fetch_many is not None and pieces and self._requests.batches.closed:
             found = await self._read_batches(reader.fetch_many, pieces)
         if found is None:
-            found = [
-                reply.data for reply in await _in_order(self._read_one, pieces, self._tuning.concurrency)
-            ]
-        replies = iter(found)
-        buffers = [_join([next(replies) for _ in group]) for group in groups]
+            received = await _in_order(self._read_one, pieces, self._tuning.concurrency)
+            found = [response.data for response in received]
+        responses = iter(found)
+        buffers = [_join([next(responses) for _ in group]) for group in groups]
         return scatter(buffers, merged, starts, stops)
 
-    async def _read_one(self, piece: tuple[int, int]) -> Reply:
+    async def _read_one(self, piece: tuple[int, int]) -> Response:
         size = piece[1] - piece[0]
         return await self._requests.send(functools.partial(self._fetch, piece), kind="data", size=size)
 
-    async def _fetch(self, piece: tuple[int, int], client: Client) -> Reply:
+    async def _fetch(self, piece: tuple[int, int], client: Client) -> Response:
         if self._engine:
-            reply = await self._requests.engine.fetch(client, self._path, *piece)
+            response = await self._requests.engine.fetch(client, self._path, *piece)
         else:
-            reply = await client.fetch(self._path, *piece)
-        return self._identity.check(reply, *piece)
+            response = await client.fetch(self._path, *piece)
+        return self._identity.check(response, *piece)
 
     async def _read_batches(
         self, fetch_many: FetchMany, pieces: Sequence[tuple[int, int]]
@@ -155,7 +155,7 @@ class RangeReader:
         async def request(_: Client) -> list[memoryview]:
             found = await fetch_many(self._path, starts, stops)
             if [len(data) for data in found] != [stop - start for start, stop in batch]:
-                raise BadReplyError("a reply to a range request is of another length")
+                raise BadResponseError("a response to a range request is of another length")
             return found
 
         size = sum(stops) - sum(starts)

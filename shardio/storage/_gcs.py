@@ -10,7 +10,7 @@ import os
 import urllib.parse
 from typing import TYPE_CHECKING, Any
 
-from shardio.storage._client import Reply, claim, none_listed, once
+from shardio.storage._client import Response, check_content_range, disable_retries, empty_listing
 from shardio.storage._errors import StatusError
 from shardio.storage._store import ObjectInfo
 
@@ -59,17 +59,18 @@ class GCSClient:
         data: bytes | None = None,
         **params: Any,
     ) -> Any:
-        """Return an open reply; the caller reads and closes it."""
+        """Return an open response; the caller reads and closes it."""
         fs = self._fs
-        await fs._set_session()  # noqa: SLF001 - gcsfs has no public face for a reply with its headers
+        await fs._set_session()  # noqa: SLF001 - gcsfs has no public face for a response with its headers
         query = fs._get_params(params)  # noqa: SLF001 - as above
         sent = fs._get_headers(dict(headers or {}))  # noqa: SLF001 - as above
-        reply = await once(fs.session).request(method, url, params=query, headers=sent, data=data)
-        if reply.status >= 300:
-            async with reply:
-                text = (await reply.read())[:500].decode("utf-8", "replace")
-            raise StatusError(reply.status, text, reply.headers)
-        return reply
+        session = disable_retries(fs.session)
+        response = await session.request(method, url, params=query, headers=sent, data=data)
+        if response.status >= 300:
+            async with response:
+                text = (await response.read())[:500].decode("utf-8", "replace")
+            raise StatusError(response.status, text, response.headers)
+        return response
 
     def _object(self, path: str, service: str = "storage") -> Any:
         import yarl
@@ -78,18 +79,19 @@ class GCSClient:
         text = f"{self._fs._location}/{service}/v1/b/{_quote(bucket)}/o/{_quote(key)}"  # noqa: SLF001 - as above
         return yarl.URL(text, encoded=True)
 
-    async def fetch(self, path: str, start: int, stop: int) -> Reply:
+    async def fetch(self, path: str, start: int, stop: int) -> Response:
         url = self._object(path, "download/storage").with_query(alt="media")
         headers = {"Range": f"bytes={start}-{stop - 1}"}
-        async with await self._send("GET", url, headers=headers) as reply:
-            total = claim(reply.status, reply.headers, start, stop)
-            data = await reply.read()
-        return Reply(data, total, _stamp(reply.headers.get("x-goog-generation") or reply.headers.get("ETag")))
+        async with await self._send("GET", url, headers=headers) as response:
+            total = check_content_range(response.status, response.headers, start, stop)
+            data = await response.read()
+        etag = response.headers.get("x-goog-generation") or response.headers.get("ETag") or ""
+        return Response(data, total, etag)
 
     async def head(self, path: str) -> ObjectInfo | None:
         try:
-            async with await self._send("GET", self._object(path)) as reply:
-                return _describe(path, json.loads(await reply.read()))
+            async with await self._send("GET", self._object(path)) as response:
+                return _describe(path, json.loads(await response.read()))
         except StatusError as error:
             if error.status == 404:
                 return None
@@ -100,8 +102,8 @@ class GCSClient:
         url = f"{self._fs._location}/storage/v1/b/{_quote(bucket)}/o"  # noqa: SLF001 - as above
         token = None
         while True:
-            async with await self._send("GET", url, prefix=start, pageToken=token) as reply:
-                page = json.loads(await reply.read())
+            async with await self._send("GET", url, prefix=start, pageToken=token) as response:
+                page = json.loads(await response.read())
             for entry in page.get("items", ()):
                 yield _describe(f"{bucket}/{entry['name']}", entry)
             token = page.get("nextPageToken")
@@ -144,8 +146,8 @@ class GCSClient:
         bucket = path.partition("/")[0]
         url = f"{self._fs._location}/storage/v1/b/{_quote(bucket)}"  # noqa: SLF001 - as above
         try:
-            async with await self._send("GET", url) as reply:
-                facts = json.loads(await reply.read())
+            async with await self._send("GET", url) as response:
+                facts = json.loads(await response.read())
         except StatusError:
             return False
         return bool(facts.get("locationType") == "zone" or facts.get("storageClass") == "RAPID")
@@ -153,7 +155,7 @@ class GCSClient:
     def uploads(self, prefix: str) -> AsyncIterator[ObjectInfo]:
         """Return an empty listing: resumable uploads cannot be listed, and vanish after a week."""
         del prefix
-        return none_listed()
+        return empty_listing()
 
     async def abort(self, path: str, upload: str) -> None:
         """Do nothing; see `uploads`."""
@@ -163,9 +165,5 @@ def _quote(text: str) -> str:
     return urllib.parse.quote(text, safe="")
 
 
-def _stamp(value: str | None) -> str:
-    return value or ""
-
-
 def _describe(path: str, entry: Mapping[str, Any]) -> ObjectInfo:
-    return ObjectInfo(path, int(entry.get("size", 0)), _stamp(entry.get("generation") or entry.get("etag")))
+    return ObjectInfo(path, int(entry.get("size", 0)), entry.get("generation") or entry.get("etag") or "")

@@ -7,7 +7,7 @@ import pathlib
 import secrets
 from typing import TYPE_CHECKING, Any
 
-from shardio.storage._client import Reply, none_listed
+from shardio.storage._client import Response, empty_listing
 from shardio.storage._keys import TEMPORARY
 from shardio.storage._store import ObjectInfo
 
@@ -48,9 +48,9 @@ class GenericClient:
             return await getattr(self._fs, f"_{name}")(*arguments, **options)
         return await asyncio.to_thread(getattr(self._fs, name), *arguments, **options)
 
-    async def fetch(self, path: str, start: int, stop: int) -> Reply:
-        # `cat_file` names one file; `cat` would expand patterns. Its reply makes no claims but its length.
-        return Reply(await self._call("cat_file", self._path(path), start=start, end=stop), None, "")
+    async def fetch(self, path: str, start: int, stop: int) -> Response:
+        # `cat_file` names one file; `cat` would expand patterns. Its response makes no claims but its length.
+        return Response(await self._call("cat_file", self._path(path), start=start, end=stop), None, "")
 
     async def head(self, path: str) -> ObjectInfo | None:
         try:
@@ -112,14 +112,14 @@ class GenericClient:
     def uploads(self, prefix: str) -> AsyncIterator[ObjectInfo]:
         """Return an empty listing; temporaries are files, and listed."""
         del prefix
-        return none_listed()
+        return empty_listing()
 
     async def abort(self, path: str, upload: str) -> None:
         """Do nothing; see `uploads`."""
 
 
 def _describe(path: str, info: Mapping[str, Any]) -> ObjectInfo:
-    stamp = next(
+    etag = next(
         (info[name] for name in ("ETag", "etag", "mtime", "modified", "created") if info.get(name)), ""
     )
-    return ObjectInfo(path, int(info.get("size") or 0), str(stamp))
+    return ObjectInfo(path, int(info.get("size") or 0), str(etag))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import urllib.parse
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from shardio.storage._client import Reply, claim, none_listed, once
+from shardio.storage._client import Response, check_content_range, disable_retries, empty_listing
 from shardio.storage._errors import StatusError
 from shardio.storage._store import ObjectInfo
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["HTTPClient", "connect_http"]
 
-# A compressed reply has other lengths than the object.
+# A compressed response has other lengths than the object.
 _PLAIN = {"Accept-Encoding": "identity"}
 
 
@@ -45,27 +45,27 @@ class HTTPClient:
         url = yarl.URL(f"{root}{key}{query}{self._root[len(root) + len(query) :]}", encoded=True)
         options = dict(self._fs.kwargs)
         options["headers"] = {**(options.get("headers") or {}), **_PLAIN, **headers}
-        session = once(await self._fs.set_session())
-        reply = await session.request(method, url, **options)
-        if reply.status >= 300:
-            async with reply:
-                words = (await reply.content.read(500)).decode("utf-8", "replace")
-                raise StatusError(reply.status, words or reply.reason or "", reply.headers)
-        return reply
+        session = disable_retries(await self._fs.set_session())
+        response = await session.request(method, url, **options)
+        if response.status >= 300:
+            async with response:
+                words = (await response.content.read(500)).decode("utf-8", "replace")
+                raise StatusError(response.status, words or response.reason or "", response.headers)
+        return response
 
-    async def fetch(self, path: str, start: int, stop: int) -> Reply:
-        async with await self._send("GET", path, {"Range": f"bytes={start}-{stop - 1}"}) as reply:
-            total = claim(reply.status, reply.headers, start, stop)
-            data = await reply.read()
-        return Reply(data, total, _stamp(reply.headers))
+    async def fetch(self, path: str, start: int, stop: int) -> Response:
+        async with await self._send("GET", path, {"Range": f"bytes={start}-{stop - 1}"}) as response:
+            total = check_content_range(response.status, response.headers, start, stop)
+            data = await response.read()
+        return Response(data, total, _etag(response.headers))
 
     async def head(self, path: str) -> ObjectInfo | None:
         try:
-            async with await self._send("HEAD", path, {}) as reply:
-                length = reply.headers.get("Content-Length", "")
+            async with await self._send("HEAD", path, {}) as response:
+                length = response.headers.get("Content-Length", "")
                 if not length.isdigit():
                     _refuse(path, "the server does not tell the size of objects")
-                return ObjectInfo(path, int(length), _stamp(reply.headers))
+                return ObjectInfo(path, int(length), _etag(response.headers))
         except StatusError as error:
             if error.status in {404, 410}:
                 return None
@@ -92,7 +92,7 @@ class HTTPClient:
     def uploads(self, prefix: str) -> AsyncIterator[ObjectInfo]:
         """Return an empty listing; the store is read-only."""
         del prefix
-        return none_listed()
+        return empty_listing()
 
     async def abort(self, path: str, upload: str) -> None:
         """Refuse; the store is read-only."""
@@ -104,7 +104,7 @@ def _refuse(path: str, text: str) -> NoReturn:
     raise StatusError(501, f"{text} ({path})")
 
 
-def _stamp(headers: Mapping[str, str]) -> str:
+def _etag(headers: Mapping[str, str]) -> str:
     etag = headers.get("ETag", "")
     # A weak ETag may differ among the machines behind one name.
     return etag if etag and not etag.startswith("W/") else headers.get("Last-Modified", "")

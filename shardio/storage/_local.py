@@ -269,8 +269,8 @@ class LocalStore(Store):
     def __reduce__(self) -> tuple[object, ...]:
         return _rebuild, (self.url, self._single_writer)
 
-    def open(self, key: str, *, size: int | None = None, stable: bool = False, stamp: str = "") -> LocalFile:
-        del size, stamp
+    def open(self, key: str, *, size: int | None = None, stable: bool = False, etag: str = "") -> LocalFile:
+        del size, etag
         check_key(key)
         return LocalFile(self._path(key), stable=stable)
 

@@ -72,8 +72,8 @@ class MemoryStore(Store):
     def __reduce__(self) -> tuple[object, ...]:
         return MemoryStore, (self._base,)
 
-    def open(self, key: str, *, size: int | None = None, stable: bool = False, stamp: str = "") -> DataFile:
-        del size, stable, stamp
+    def open(self, key: str, *, size: int | None = None, stable: bool = False, etag: str = "") -> DataFile:
+        del size, stable, etag
         check_key(key)
         return _MemoryFile(self.url_of(key), self._read(key))
 

@@ -21,8 +21,8 @@ import os
 import re
 from typing import TYPE_CHECKING, Any, cast
 
-from shardio.storage._client import Reply
-from shardio.storage._errors import EngineError, Verdict, diagnose
+from shardio.storage._client import Response
+from shardio.storage._errors import EngineError, ErrorKind, classify
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -58,7 +58,7 @@ class Engine:
         """Return the reader of an object, or None where fsspec's client reads it."""
         return None if _UNNAMEABLE.search(path) else self.reader
 
-    async def fetch(self, client: Client, path: str, start: int, stop: int) -> Reply:
+    async def fetch(self, client: Client, path: str, start: int, stop: int) -> Response:
         """Send one range request.
 
         Raises:
@@ -72,7 +72,7 @@ class Engine:
                     reader = await self._open(client)
                     if reader is not None:
                         return await self._first(client, reader, path, start, stop)
-                    # Nothing to find out, so no request waits for this reply.
+                    # Nothing to find out, so no request waits for this response.
                     self._choose(None)
         return await (self.reader or client).fetch(path, start, stop)
 
@@ -80,22 +80,22 @@ class Engine:
         self.reader = reader
         self._chosen = True
 
-    async def _first(self, client: Client, reader: Reader, path: str, start: int, stop: int) -> Reply:
+    async def _first(self, client: Client, reader: Reader, path: str, start: int, stop: int) -> Response:
         """Send the first request by obstore, whose outcome chooses the reader from now on."""
         try:
-            reply = await reader.fetch(path, start, stop)
+            response = await reader.fetch(path, start, stop)
         except Exception as error:
-            verdict = diagnose(error).verdict
-            maybe_ours = verdict in {Verdict.ABSENT, Verdict.DENIED, Verdict.REFUSED}
+            kind = classify(error).kind
+            maybe_ours = kind in {ErrorKind.NOT_FOUND, ErrorKind.DENIED, ErrorKind.REFUSED}
             if self._backend.engine == "obstore" or not maybe_ours:
                 raise
             # The same request by the other client tells whether the options were translated wrongly.
-            reply = await client.fetch(path, start, stop)
+            response = await client.fetch(path, start, stop)
             self._choose(None)
-            self._warn(diagnose(error).text)
-            return reply
+            self._warn(classify(error).text)
+            return response
         self._choose(reader)
-        return reply
+        return response
 
     async def _open(self, client: Client) -> Reader | None:
         global _used_by  # noqa: PLW0603 - a fact about the process
@@ -130,20 +130,20 @@ class UntranslatableError(Exception):
 class ObstoreReader:
     """Reads ranges of objects of one bucket."""
 
-    def __init__(self, store: Any, prefix: str, stamp: Callable[[Any], str]) -> None:
+    def __init__(self, store: Any, prefix: str, etag_of: Callable[[Any], str]) -> None:
         self._store = store
         self._prefix = prefix
-        self._stamp = stamp
+        self._etag_of = etag_of
         self.fetch_many: FetchMany | None = self._fetch_many if _can_fetch_many() else None
 
-    async def fetch(self, path: str, start: int, stop: int) -> Reply:
+    async def fetch(self, path: str, start: int, stop: int) -> Response:
         import obstore
 
         key = path[len(self._prefix) :]
         result = await obstore.get_async(self._store, key, options={"range": (start, stop)})
         meta = result.meta
         data = memoryview(await result.bytes_async())
-        return Reply(data, meta["size"], self._stamp(meta))
+        return Response(data, meta["size"], self._etag_of(meta))
 
     async def _fetch_many(self, path: str, starts: list[int], stops: list[int]) -> list[memoryview]:
         import obstore
@@ -176,7 +176,7 @@ async def _open_reader(backend: Backend, client: Client, tuning: Tuning) -> Read
         return ObstoreReader(_gcs(fs, bucket, common), f"{bucket}/", _generation)
     if backend.kind == "azure":
         return ObstoreReader(_azure(fs, bucket, common), f"{bucket}/", _bare_etag)
-    return ObstoreReader(_http(fs, backend.path, common), f"{backend.path}/", _http_stamp)
+    return ObstoreReader(_http(fs, backend.path, common), f"{backend.path}/", _http_etag)
 
 
 def _once(tuning: Tuning) -> dict[str, Any]:
@@ -186,7 +186,7 @@ def _once(tuning: Tuning) -> dict[str, Any]:
 
 def _network(tuning: Tuning) -> dict[str, Any]:
     # Time limits are ours too, but a socket that nobody cancels should not live for ever.
-    limit = datetime.timedelta(seconds=tuning.patience(tuning.max_request_bytes) * 2)
+    limit = datetime.timedelta(seconds=tuning.timeout(tuning.max_request_bytes) * 2)
     return {"timeout": limit, "connect_timeout": datetime.timedelta(seconds=tuning.stall)}
 
 
@@ -249,10 +249,10 @@ async def _s3(fs: Any, bucket: str, common: dict[str, Any]) -> Any:
 
 async def _bucket_region(fs: Any, bucket: str) -> str | None:
     try:
-        reply = await fs._call_s3("head_bucket", Bucket=bucket)  # noqa: SLF001 - `call_s3` is its blocking twin
+        response = await fs._call_s3("head_bucket", Bucket=bucket)  # noqa: SLF001 - `call_s3` is its blocking twin
     except Exception:  # noqa: BLE001 - who may read objects may not ask about the bucket; the default stays
         return None
-    region: str | None = reply["ResponseMetadata"]["HTTPHeaders"].get("x-amz-bucket-region")
+    region: str | None = response["ResponseMetadata"]["HTTPHeaders"].get("x-amz-bucket-region")
     return region
 
 
@@ -347,7 +347,7 @@ def _http(fs: Any, root: str, common: dict[str, Any]) -> Any:
     return HTTPStore(root, **common)
 
 
-# Stamps as the fsspec clients write them, so that either may continue what the other began.
+# ETags as the fsspec clients write them, so that either may continue what the other began.
 
 
 def _etag(meta: Any) -> str:
@@ -362,7 +362,7 @@ def _generation(meta: Any) -> str:
     return meta["version"] or meta["e_tag"] or ""
 
 
-def _http_stamp(meta: Any) -> str:
+def _http_etag(meta: Any) -> str:
     etag = meta["e_tag"] or ""
     if etag and not etag.startswith("W/"):
         return str(etag)

@@ -18,7 +18,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from shardio.errors import FormatError, NotFoundError, ShardioError, StorageError
 from shardio.storage._backends import fingerprint
-from shardio.storage._errors import GaveUpError, PastEndError, Verdict, explain, gave_up, missing_bucket
+from shardio.storage._errors import (
+    ErrorKind,
+    PastEndError,
+    RetryError,
+    missing_bucket,
+    raise_storage_error,
+    storage_error,
+)
 from shardio.storage._fetch import Identity, RangeReader
 from shardio.storage._keys import check_key, is_temporary
 from shardio.storage._requests import PerProcess, run, submit
@@ -53,7 +60,7 @@ class Create(Protocol):
         ...
 
 
-class Proofs:
+class ProbeCache:
     """The stores that have passed, so that one process asks each of them once, from whatever thread."""
 
     def __init__(self) -> None:
@@ -119,7 +126,7 @@ def _twice(store: Store, create: Create, key: str) -> str | None:
         first = create(key, b"first")
     except StorageError as error:
         cause = error.__cause__
-        last = cause.last if isinstance(cause, GaveUpError) else None
+        last = cause.last if isinstance(cause, RetryError) else None
         if last is None or last.status not in _UNKNOWN_CONDITION or not _takes_plain(create, key):
             raise
         return f"it answers {last.text!r} to If-None-Match, the condition that an object is absent"
@@ -151,11 +158,11 @@ def _race(store: Store, create: Create, key: str) -> str | None:
     return None
 
 
-_proofs = Proofs()
+_probed = ProbeCache()
 _AT_ONCE = 16  # calls of `concurrently`
 _FIRST = 1 << 20  # bytes of the first request of `get`: most metadata objects are smaller
 _LONGEST_WAIT = 2.0  # seconds before an object is read back
-_UPLOAD = "upload:"  # how the stamp of an unfinished upload in parts begins
+_UPLOAD = "upload:"  # how the ETag of an unfinished upload in parts begins
 
 # What interrupted writes leave where no listing tells of it.
 _UNLISTED = {
@@ -181,9 +188,9 @@ class Upload(NamedTuple):
 
 def upload_of(temporary: ObjectInfo) -> Upload | None:
     """Return the upload that an entry of `list_temporaries` stands for, or None where it is an object."""
-    if not temporary.stamp.startswith(_UPLOAD):
+    if not temporary.etag.startswith(_UPLOAD):
         return None
-    begun, _, number = temporary.stamp.removeprefix(_UPLOAD).partition(" ")
+    begun, _, number = temporary.etag.removeprefix(_UPLOAD).partition(" ")
     return Upload(temporary.key, begun, number)
 
 
@@ -200,9 +207,9 @@ class RemoteFile(DataFile):
         self._store = store
         self._key = key
         self._identity = identity
-        self._given = identity.size, identity.stamp
+        self._given = identity.size, identity.etag
 
-    def doubt(self) -> None:
+    def invalidate(self) -> None:
         self._identity = Identity(*self._given)
 
     @property
@@ -229,8 +236,8 @@ class RemoteFile(DataFile):
 class RemoteStore(Store):
     """Objects under a bucket's prefix, or under the URL of a web server.
 
-    Retries, time limits and concurrency are those of `Tuning`; every reply is checked for the range, the size
-    and the stamp it claims.  Each process builds its own client at first use.
+    Retries, time limits and concurrency are those of `Tuning`; every response is checked for the range, the
+    size and the ETag it claims.  Each process builds its own client at first use.
     """
 
     def __init__(self, backend: Backend, *, tuning: Tuning | None = None, clock: Clock | None = None) -> None:
@@ -254,21 +261,21 @@ class RemoteStore(Store):
     def url_of(self, key: str) -> str:
         return self._backend.url_of(key)
 
-    def open(self, key: str, *, size: int | None = None, stable: bool = False, stamp: str = "") -> RemoteFile:
+    def open(self, key: str, *, size: int | None = None, stable: bool = False, etag: str = "") -> RemoteFile:
         del stable
         check_key(key)
-        return RemoteFile(self, key, Identity(size, stamp))
+        return RemoteFile(self, key, Identity(size, etag))
 
     def _ask(self, key: str, request: Callable[[Client], Awaitable[T]]) -> T:
-        """Send one small request and return its reply.
+        """Send one small request and return its response.
 
         Raises:
-            ShardioError: it failed for good; see `explain`.
+            ShardioError: it failed for good; see `raise_storage_error`.
         """
         try:
             return run(self._requests.current().send(request))
-        except GaveUpError as error:
-            explain(error, self.url_of(key))
+        except RetryError as error:
+            raise_storage_error(error, self.url_of(key))
 
     # Reading
 
@@ -285,11 +292,11 @@ class RemoteStore(Store):
 
         Args:
             key: a checked key.
-            identity: what is known of the object; replies are held to it, and it learns from them.
+            identity: what is known of the object; responses are held to it, and it learns from them.
             ranges: columns of starts and stops.
             engine: read with the data engine, where there is one; otherwise with fsspec's client.
             checksummed: the caller has checksums, so several requests may go to the engine in one call, whose
-                replies tell nothing but their bytes.
+                responses tell nothing but their bytes.
 
         Raises:
             NotFoundError, ShortReadError, StorageError: as `Store.get_ranges`; by what is returned.
@@ -314,15 +321,15 @@ class RemoteStore(Store):
         try:
             return pending()
         except PastEndError as error:
-            explain(error, self.url_of(key))
-        except GaveUpError as error:
+            raise_storage_error(error, self.url_of(key))
+        except RetryError as error:
             # A server that says no more than "not satisfiable" leaves the size to be asked for.
-            unsure = error.last.verdict in {Verdict.PAST_END, Verdict.BAD_REPLY}
+            unsure = error.last.kind in {ErrorKind.PAST_END, ErrorKind.BAD_RESPONSE}
             if unsure and identity.size is None:
                 with contextlib.suppress(StorageError):
                     info = self.head(key)
                     identity.size = None if info is None else info.size
-            explain(error, self.url_of(key), size=identity.size, ranges=ranges)
+            raise_storage_error(error, self.url_of(key), size=identity.size, ranges=ranges)
 
     def get_ranges(self, key: str, starts: Offsets, stops: Offsets) -> list[memoryview]:
         check_key(key)
@@ -333,7 +340,7 @@ class RemoteStore(Store):
         begun = []
         for key, size in wanted:
             check_key(key)
-            # The object's own size is learned from the reply.
+            # The object's own size is learned from the response.
             identity = Identity()
             begun.append((identity, self.begin_ranges(key, identity, ([0], [size]))))
         found = []
@@ -358,22 +365,22 @@ class RemoteStore(Store):
     def _get(self, key: str, max_bytes: int) -> bytes:
         identity = Identity()
         path = self._backend.path_of(key)
-        # The reply to a range request tells the size of the whole, so nothing larger than allowed is fetched,
-        # and a body that was cut short on the way is noticed.
+        # The response to a range request tells the size of the whole, so nothing larger than allowed is
+        # fetched, and a body that was cut short on the way is noticed.
         stop = max(1, min(max_bytes, _FIRST))
 
         async def request(client: Client) -> bytes:
-            reply = await client.fetch(path, 0, stop)
-            total = reply.total if reply.total is not None else len(reply.data)
-            return bytes(identity.check(reply, 0, min(stop, total)).data)
+            response = await client.fetch(path, 0, stop)
+            total = response.total if response.total is not None else len(response.data)
+            return bytes(identity.check(response, 0, min(stop, total)).data)
 
         try:
             start = run(self._requests.current().send(request, size=stop))
-        except GaveUpError as error:
+        except RetryError as error:
             # An empty object has no first byte: services refuse the range, or answer without one.
-            if error.last.verdict in {Verdict.PAST_END, Verdict.BAD_REPLY} and self._is_empty(key):
+            if error.last.kind in {ErrorKind.PAST_END, ErrorKind.BAD_RESPONSE} and self._is_empty(key):
                 return b""
-            explain(error, self.url_of(key))
+            raise_storage_error(error, self.url_of(key))
         size = self.size_of(key, identity)
         if size > max_bytes:
             what = "the object is larger than it may be"
@@ -384,14 +391,14 @@ class RemoteStore(Store):
         return start + self.begin_ranges(key, identity, ([len(start)], [size]))()[0]
 
     def size_of(self, key: str, identity: Identity) -> int:
-        """Return the size of an object, and ask for it where no reply has told."""
+        """Return the size of an object, and ask for it where no response has told."""
         if identity.size is None:
             info = self._head(key)
             if info is None:
                 what = "there is no such object"
                 raise NotFoundError(what, url=self.url_of(key))
             identity.size = info.size
-            identity.stamp = identity.stamp or info.stamp
+            identity.etag = identity.etag or info.etag
         return identity.size
 
     def _is_empty(self, key: str) -> bool:
@@ -477,7 +484,7 @@ class RemoteStore(Store):
             create = functools.partial(self._upload, limited=False)
             probe(self, create, lambda: self._ask("", backend.refusal))
 
-        _proofs.once((backend.url, fingerprint(backend.options)), backend, ask)
+        _probed.once((backend.url, fingerprint(backend.options)), backend, ask)
 
     def _upload(
         self, key: str, data: Buffer | pathlib.Path, *, exclusive: bool = True, limited: bool = True
@@ -492,13 +499,13 @@ class RemoteStore(Store):
 
         try:
             run(self._requests.current().send(request, kind="upload" if limited else "probe", size=size))
-        except GaveUpError as error:
-            if error.last.verdict is not Verdict.EXISTS:
+        except RetryError as error:
+            if error.last.kind is not ErrorKind.EXISTS:
                 if error.applied:
                     what = "no answer came back; whether the object was created is unknown"
-                    raise gave_up(error, self.url_of(key), what, UnknownOutcomeError) from error
-                explain(error, self.url_of(key))
-            # An earlier attempt of ours may be what exists: a lost reply is not a failure.
+                    raise storage_error(error, self.url_of(key), what, UnknownOutcomeError) from error
+                raise_storage_error(error, self.url_of(key))
+            # An earlier attempt of ours may be what exists: a lost response is not a failure.
             found = self._ask(key, lambda client: client.token(path))
             return found == token if found is not None else error.applied and self._holds(key, content, size)
         return True
@@ -530,7 +537,7 @@ class RemoteStore(Store):
         try:
             self._ask(key, lambda client: client.delete(self._backend.path_of(key)))
         except NotFoundError:
-            # Somebody else was faster, or a first attempt of ours had its reply lost.
+            # Somebody else was faster, or a first attempt of ours had its response lost.
             return False
         return True
 
@@ -538,18 +545,18 @@ class RemoteStore(Store):
         if self.read_only:
             return
         for info in self._gather("", lambda client, path: client.uploads(path)):
-            yield info._replace(stamp=_UPLOAD + info.stamp)
+            yield info._replace(etag=_UPLOAD + info.etag)
         yield from self._gather(PROBES, lambda client, path: client.list(path))
         if self._backend.single_writer:
             found = self._gather("", lambda client, path: client.list(path))
             yield from (info for info in found if is_temporary(info.key))
 
     def delete_temporary(self, temporary: ObjectInfo) -> bool:
-        key, stamp = temporary.key, temporary.stamp
+        key, etag = temporary.key, temporary.etag
         path = self._backend.path_of(key)
-        if stamp.startswith(_UPLOAD):
+        if etag.startswith(_UPLOAD):
             try:
-                self._ask(key, lambda client: client.abort(path, stamp.partition(" ")[2]))
+                self._ask(key, lambda client: client.abort(path, etag.partition(" ")[2]))
             except NotFoundError:
                 return False
             return True

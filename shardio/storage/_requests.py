@@ -212,7 +212,7 @@ class Requests:
             count: of requests that it sends.
 
         Raises:
-            GaveUpError: it failed for good.
+            RetryError: it failed for good.
             Exception: of a batch, what the client raised.
         """
         held: list[tuple[Semaphore, int]] = []
@@ -225,7 +225,7 @@ class Requests:
             if kind in {"data", "batch"}:
                 attempt = functools.partial(self._hedge.run, attempt, size)
             if kind == "batch":
-                async with asyncio.timeout(self._tuning.patience(size)):
+                async with asyncio.timeout(self._tuning.timeout(size)):
                     return await attempt()
             return await self._retrier.run(attempt, size=size, renew=self._renew)
         finally:

@@ -12,7 +12,7 @@ import collections
 import random
 from typing import TYPE_CHECKING, TypeVar
 
-from shardio.storage._errors import Diagnosis, GaveUpError, Verdict, diagnose
+from shardio.storage._errors import ErrorKind, Failure, RetryError, classify
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -23,8 +23,8 @@ __all__ = ["Budget", "Hedge", "Retrier"]
 
 T = TypeVar("T")
 
-# A wrong reply that comes again is the server's habit, not an accident.
-_BAD_REPLIES = 4
+# A wrong response that comes again is the server's habit, not an accident.
+_BAD_RESPONSES = 4
 
 
 class Budget:
@@ -74,51 +74,51 @@ class Retrier:
             renew: called when credentials have expired; True if there is a fresh client to try at once.
 
         Raises:
-            GaveUpError: it failed for good.
+            RetryError: it failed for good.
         """
         begun = self._clock.now()
         attempts = bad = 0
         applied = False
         while True:
             attempts += 1
-            patience = self._tuning.patience(size)
-            limit = asyncio.timeout(patience)
+            timeout = self._tuning.timeout(size)
+            limit = asyncio.timeout(timeout)
             try:
                 # Not `wait_for`, which makes a task of each request.
                 async with limit:
-                    reply = await request()
+                    response = await request()
             except Exception as error:  # noqa: BLE001 - five libraries, each with its own; diagnosed below
-                last, cause = diagnose(error), error
+                last, cause = classify(error), error
                 if limit.expired():
-                    last = last._replace(text=f"no answer within {patience:.3g} s")
+                    last = last._replace(text=f"no answer within {timeout:.3g} s")
             else:
                 self._answered = self._succeeded = True
                 self._budget.succeeded()
-                return reply
+                return response
             applied |= last.applied
-            bad += last.verdict is Verdict.BAD_REPLY
+            bad += last.kind is ErrorKind.BAD_RESPONSE
             if last.status is not None:
                 self._answered = True
             pause = self._pause(last, attempts, begun)
-            if last.verdict is Verdict.EXPIRED:
+            if last.kind is ErrorKind.EXPIRED:
                 if renew():
                     pause = 0.0
                 elif not self._succeeded:
                     # A service that has never taken them: waiting is for those that are being renewed.
                     pause = None
-            if pause is None or bad >= _BAD_REPLIES:
+            if pause is None or bad >= _BAD_RESPONSES:
                 spent = self._clock.now() - begun
                 try:
-                    raise GaveUpError(last, attempts=attempts, seconds=spent, applied=applied) from cause
+                    raise RetryError(last, attempts=attempts, seconds=spent, applied=applied) from cause
                 finally:
                     # The error holds this frame, which must hold neither it nor the limit, whose task has
                     # it, too: see `_loop.submit`.
                     del cause, limit
             await self._clock.sleep(pause)
 
-    def _pause(self, last: Diagnosis, attempts: int, begun: float) -> float | None:
+    def _pause(self, last: Failure, attempts: int, begun: float) -> float | None:
         """Return the seconds until the next attempt, or None if there shall be none."""
-        if not last.verdict.worth_retrying:
+        if not last.kind.worth_retrying:
             return None
         tuning = self._tuning
         # Full jitter: uniform from nothing to the bound.
@@ -155,7 +155,7 @@ class Hedge:
             return None
         return self._limits.get(_kind(size))
 
-    def took(self, size: int, seconds: float) -> None:
+    def record(self, size: int, seconds: float) -> None:
         """Record that a request for `size` bytes took so long."""
         kind = _kind(size)
         seen = self._seen.setdefault(kind, collections.deque(maxlen=_REMEMBERED))
@@ -174,9 +174,9 @@ class Hedge:
         """
         begun = self._clock.now()
         limit = self.limit(size)
-        reply = await (request() if limit is None else self._twice(request, limit))
-        self.took(size, self._clock.now() - begun)
-        return reply
+        response = await (request() if limit is None else self._twice(request, limit))
+        self.record(size, self._clock.now() - begun)
+        return response
 
     async def _twice(self, request: Callable[[], Awaitable[T]], limit: float) -> T:
         tasks = [asyncio.ensure_future(request())]

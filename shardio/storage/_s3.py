@@ -6,8 +6,8 @@ import pathlib
 from datetime import UTC
 from typing import TYPE_CHECKING, Any
 
-from shardio.storage._client import TOKEN, Reply, claim, once
-from shardio.storage._errors import Verdict, diagnose
+from shardio.storage._client import TOKEN, Response, check_content_range, disable_retries
+from shardio.storage._errors import ErrorKind, classify
 from shardio.storage._store import ObjectInfo
 
 if TYPE_CHECKING:
@@ -48,30 +48,30 @@ class S3Client:
         client = await self._fs.set_session()
         http = getattr(getattr(client, "_endpoint", None), "http_session", None)
         for session in (getattr(http, "_sessions", None) or {}).values():
-            once(session)
+            disable_retries(session)
 
-    async def fetch(self, path: str, start: int, stop: int) -> Reply:
-        reply = await self._call("get_object", path, Range=f"bytes={start}-{stop - 1}")
-        body = reply["Body"]
+    async def fetch(self, path: str, start: int, stop: int) -> Response:
+        response = await self._call("get_object", path, Range=f"bytes={start}-{stop - 1}")
+        body = response["Body"]
         try:
             headers = {
-                "Content-Range": reply.get("ContentRange", ""),
-                "Content-Length": str(reply.get("ContentLength", "")),
+                "Content-Range": response.get("ContentRange", ""),
+                "Content-Length": str(response.get("ContentLength", "")),
             }
-            total = claim(reply["ResponseMetadata"]["HTTPStatusCode"], headers, start, stop)
+            total = check_content_range(response["ResponseMetadata"]["HTTPStatusCode"], headers, start, stop)
             data = await body.read()
         finally:
             body.close()
-        return Reply(data, total, reply.get("ETag", ""))
+        return Response(data, total, response.get("ETag", ""))
 
     async def head(self, path: str) -> ObjectInfo | None:
         try:
-            reply = await self._call("head_object", path)
+            response = await self._call("head_object", path)
         except Exception as error:
-            if diagnose(error).verdict is Verdict.ABSENT:
+            if classify(error).kind is ErrorKind.NOT_FOUND:
                 return None
             raise
-        return ObjectInfo(path, reply["ContentLength"], reply.get("ETag", ""))
+        return ObjectInfo(path, response["ContentLength"], response.get("ETag", ""))
 
     async def list(self, prefix: str) -> AsyncIterator[ObjectInfo]:
         bucket, _, start = prefix.partition("/")
@@ -95,8 +95,8 @@ class S3Client:
         await self._call("put_object", path, Body=data, **condition, **mark)
 
     async def token(self, path: str) -> str | None:
-        reply = await self._call("head_object", path)
-        found: str | None = reply.get("Metadata", {}).get(TOKEN)
+        response = await self._call("head_object", path)
+        found: str | None = response.get("Metadata", {}).get(TOKEN)
         return found
 
     async def delete(self, path: str) -> None:

@@ -69,7 +69,7 @@ class ShortReadError(StorageError):
 
 
 class ChangedObjectError(StorageError):
-    """The object is not the one that was opened: another size or stamp; `expected` and `found` say which."""
+    """The object is not the one that was opened: another size or ETag; `expected` and `found` say which."""
 
 
 class ObjectInfo(NamedTuple):
@@ -78,12 +78,12 @@ class ObjectInfo(NamedTuple):
     Attributes:
         key: key relative to the store's root.
         size: bytes.
-        stamp: text that changes when the object does (ETag, generation, mtime in ns); "" where there is none.
+        etag: text that changes when the object does (ETag, generation, mtime in ns); "" where there is none.
     """
 
     key: str
     size: int
-    stamp: str
+    etag: str
 
 
 T = TypeVar("T")
@@ -127,14 +127,14 @@ class DataFile(abc.ABC):
 
         Args:
             starts, stops: of the ranges.
-            checksummed: the caller compares the bytes with checksums of its own, so a reply need not prove
+            checksummed: the caller compares the bytes with checksums of its own, so a response need not prove
                 of which version of the object it is; lengths are exact all the same.
         """
         del checksummed
         return functools.partial(self.read_many, starts, stops)
 
-    def doubt(self) -> None:  # noqa: B027 - most have learned nothing
-        """Forget what replies have told about the object: one of them was found to be wrong."""
+    def invalidate(self) -> None:  # noqa: B027 - most have learned nothing
+        """Forget what responses have told about the object: one of them was found to be wrong."""
 
     def map(self) -> memoryview | None:
         """Return the whole object as a read-only map, or None where only `read` is safe or possible."""
@@ -254,7 +254,7 @@ class Store(abc.ABC):
         return [self.get(key, max_bytes=size) for key, size in wanted]
 
     def concurrently(self, call: Callable[[T], R], items: Sequence[T]) -> Iterator[R]:
-        """Yield `call(item)` for each item, in order; calls that wait for remote replies wait side by side.
+        """Yield `call(item)` for each item, in order; calls that wait for remote responses wait side by side.
 
         Args:
             call: uses this store, and may be called by several threads at once.
@@ -284,7 +284,7 @@ class Store(abc.ABC):
             return file.read_many(starts, stops)
 
     def head(self, key: str) -> ObjectInfo | None:
-        """Return size and stamp of an object, or None if there is none.
+        """Return size and ETag of an object, or None if there is none.
 
         Raises:
             StorageError: the environment failed.
@@ -333,15 +333,15 @@ class Store(abc.ABC):
         return self._delete(key)
 
     @abc.abstractmethod
-    def open(self, key: str, *, size: int | None = None, stable: bool = False, stamp: str = "") -> DataFile:
+    def open(self, key: str, *, size: int | None = None, stable: bool = False, etag: str = "") -> DataFile:
         """Return a reader of one data object.
 
         Args:
             key: name of the object, relative to the root.
             size: its size if known, which saves a request; local files are measured all the same.
             stable: shardio wrote it, so it is never truncated and may be mapped.
-            stamp: its stamp if known; remote replies with another are refused (`ChangedObjectError`), as are
-                those with another size than the one given, and those that differ from earlier replies.
+            etag: its ETag if known; remote responses with another are refused (`ChangedObjectError`), as are
+                those with another size than the one given, and those that differ from earlier responses.
 
         Raises:
             NotFoundError: there is no such object; a remote store may find out at the first read instead.

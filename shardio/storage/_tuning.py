@@ -68,6 +68,6 @@ class Tuning:
     hedge_share: float = 0.05
     renewal: float = 60.0
 
-    def patience(self, size: int) -> float:
+    def timeout(self, size: int) -> float:
         """Return the seconds that one request for `size` bytes may take."""
         return self.stall + size / self.slowest

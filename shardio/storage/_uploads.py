@@ -1,6 +1,6 @@
-"""Uploads in the background: a bounded number under way, vouched for in the order in which they were begun.
+"""Uploads in the background: a bounded number under way, acknowledged in the order in which they were begun.
 
-What is stored may end in any order, but a receipt vouches for everything before it; so each upload has two
+What is stored may end in any order, but a receipt acknowledges everything before it; so each upload has two
 parts: one that runs beside others, and one that runs after those of all uploads begun before, and only if
 they succeeded.  Each upload has a thread of its own; none is left once `finish` or `cancel` returns.
 """
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Uploads"]
 
-# Seconds to wait for a thread of which nobody knows whether it was started.
-_PATIENCE = 5.0
+# Seconds to wait for a thread that may have been started or not.
+_TIMEOUT = 5.0
 
 
 class Uploads:
@@ -36,12 +36,12 @@ class Uploads:
         self._last: _Upload | None = None
         self.cancelled = False
 
-    def begin(self, store: Callable[[], None], vouch: Callable[[], None]) -> None:
+    def begin(self, store: Callable[[], None], acknowledge: Callable[[], None]) -> None:
         """Start an upload; waits while too many are under way.
 
         Args:
             store: runs at once, beside others.
-            vouch: runs after `store`, once the `vouch` of every upload begun before has succeeded.
+            acknowledge: runs after `store`, once those of all uploads begun before have succeeded.
 
         Raises:
             Exception: what an earlier upload failed with; this one was not begun.
@@ -49,7 +49,7 @@ class Uploads:
         while len(self._under_way) >= self._at_once:
             self._await_first()
         self.check()
-        upload = _Upload(store, vouch, self._last, self)
+        upload = _Upload(store, acknowledge, self._last, self)
         self._last = upload
         self._under_way.append(upload)
         upload.start()
@@ -68,13 +68,13 @@ class Uploads:
         """Wait for all uploads.
 
         Raises:
-            Exception: of the first one that failed; nobody vouches for those after it, stored or not.
+            Exception: of the first one that failed; those after it are not acknowledged, stored or not.
         """
         while self._under_way:
             self._await_first()
 
     def cancel(self) -> None:
-        """Wait until no upload is under way any more; those that nobody has vouched for yet stay so."""
+        """Wait until no upload is under way any more; those that are not acknowledged yet stay so."""
         self.cancelled = True
         while self._under_way:
             self._under_way[0].join()
@@ -93,14 +93,18 @@ class _Upload:
     """One upload and its thread."""
 
     def __init__(
-        self, store: Callable[[], None], vouch: Callable[[], None], before: _Upload | None, group: Uploads
+        self,
+        store: Callable[[], None],
+        acknowledge: Callable[[], None],
+        before: _Upload | None,
+        group: Uploads,
     ) -> None:
         self.failure: BaseException | None = None
-        self._work: tuple[Callable[[], None], Callable[[], None]] | None = (store, vouch)
+        self._work: tuple[Callable[[], None], Callable[[], None]] | None = (store, acknowledge)
         self._before = before
         self._group = group
         self._ended = threading.Event()
-        self._patience: float | None = None
+        self._timeout: float | None = None
         # Daemonic, so that a second Ctrl-C need not wait for a slow network.
         self._thread = threading.Thread(target=self._run, name="shardio-upload", daemon=True)
 
@@ -115,12 +119,12 @@ class _Upload:
         except BaseException as error:
             # An interrupt; the thread may have started, or not.
             self.failure = error
-            self._patience = _PATIENCE
+            self._timeout = _TIMEOUT
             raise
 
     def join(self) -> None:
         # Not `Thread.join` first: when a signal interrupts that one, CPython 3.11 takes the thread for ended.
-        if self._ended.wait(self._patience) and self._thread.ident is not None:
+        if self._ended.wait(self._timeout) and self._thread.ident is not None:
             self._thread.join()
 
     def _run(self) -> None:
@@ -129,7 +133,7 @@ class _Upload:
         try:
             if work is None:
                 return
-            store, vouch = work
+            store, acknowledge = work
             store()
             if before is not None:
                 before.join()
@@ -137,7 +141,7 @@ class _Upload:
             # A chain of references to all uploads before would keep their indexes in memory.
             before = None
             if self.failure is None and not self._group.cancelled:
-                vouch()
+                acknowledge()
         except BaseException as error:  # noqa: BLE001 - handed to the thread that asks
             self.failure = error
         finally:

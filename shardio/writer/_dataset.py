@@ -77,7 +77,7 @@ class DatasetWriter:
         spool_dir: folder for shards under construction; by default beside the data where that is local, else
             the system's temporary folder. Needs room for one shard a split, and three on their way.
         storage_options: as in fsspec.
-        single_writer: vouch that nobody else writes here, for places that cannot create exclusively.
+        single_writer: state that no other writer is at work here, for places that cannot create exclusively.
 
     Raises:
         CommitConflictError: mode "create" and there is a dataset already.

@@ -1,7 +1,7 @@
 """One task of a session: stores shards, keeps count, leaves receipts.
 
 Under a caller's own session id each stored shard is followed by a receipt, so that a rerun finds it; receipts
-are created in the order of the shards, so a receipt vouches for all before it.  Shards are stored in the
+are created in the order of the shards, so a receipt acknowledges all before it.  Shards are stored in the
 background, several at once, and may end in any order; receipts do not.
 """
 
@@ -131,7 +131,7 @@ class Task:
         Args:
             split: name of its split.
             spool: the shard.
-            last: `complete` follows, so the receipt of the whole task will vouch for this shard too.
+            last: `complete` follows, so the receipt of the whole task will acknowledge this shard too.
 
         Raises:
             StorageError: this shard could not be finished, or an earlier one not be stored.

@@ -40,13 +40,13 @@ def opened(line: str, **names):
 def test_in_place(moto_endpoint, bucket) -> None:
     options = s3.options_for(moto_endpoint)
     fill(bucket, options)
-    before = {info.key: (info.size, info.stamp) for info in connect(bucket, storage_options=options).list()}
+    before = {info.key: (info.size, info.etag) for info in connect(bucket, storage_options=options).list()}
     report = shardio_indexer.adopt(
         bucket, split={"train": "*train*", "val": "*"}, storage_options=options, workers=1
     )
     assert report.ok, report
     assert report.splits == {"train": 20, "val": 2}
-    after = {info.key: (info.size, info.stamp) for info in connect(bucket, storage_options=options).list()}
+    after = {info.key: (info.size, info.etag) for info in connect(bucket, storage_options=options).list()}
     assert {key: after[key] for key in before} == before
     assert "'secret': ..." in report.opens
     ds = shardio.open(bucket, split="train", storage_options=options)

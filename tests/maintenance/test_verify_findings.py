@@ -94,7 +94,7 @@ def test_missing_objects(dataset: Path) -> None:
     report = shardio.verify(dataset)
     assert kinds(report) == ["missing", "missing"]
     assert [finding.url for finding in report.findings] == [str(paths[0]), str(index_of(paths[1]))]
-    # The list of shards vouches for a shard whose index is lost.
+    # The list of shards has the checksum of a shard whose index is lost.
     assert 0 < report.records - report.good_records < 40
 
 

@@ -61,7 +61,7 @@ def entries(draw) -> ShardEntry:
         root=draw(st.integers(0, 3)) if adopted else 0,
         index_key=draw(st.just("") | KEY),
         schema=draw(st.integers(0, 3)),
-        stamp=draw(st.text(min_size=1, max_size=9)) if adopted else "",
+        etag=draw(st.text(min_size=1, max_size=9)) if adopted else "",
         live_rows=rows - deleted,
         deletion_key="data/deleted" if deleted else "",
         deletion_bytes=4 * deleted,

@@ -91,8 +91,8 @@ class FaultyStore(Store):
     def _delete(self, key: str) -> bool:
         return self._do("delete", key, lambda: self.inner.delete(key))
 
-    def open(self, key: str, *, size: int | None = None, stable: bool = False, stamp: str = "") -> DataFile:
-        return self._do("open", key, lambda: self.inner.open(key, size=size, stable=stable, stamp=stamp))
+    def open(self, key: str, *, size: int | None = None, stable: bool = False, etag: str = "") -> DataFile:
+        return self._do("open", key, lambda: self.inner.open(key, size=size, stable=stable, etag=etag))
 
     def list_temporaries(self) -> Iterator[ObjectInfo]:
         return self.inner.list_temporaries()

@@ -14,7 +14,7 @@ import pytest
 
 import shardio
 from shardio.errors import CommitConflictError, StorageError
-from shardio.storage._remote import _proofs
+from shardio.storage._remote import _probed
 from tests.promises.places import fresh
 from tests.promises.test_p03_concurrent import append_from_process, race, write_one
 from tests.servers.faults import fault_server
@@ -88,7 +88,7 @@ def looking_first(looks_first: Callable[[str], float]) -> tuple[list[bytes], lis
 
         def append(number: int) -> bytes | None:
             # The probe of the first writer was answered well; processes of their own ask again.
-            _proofs.forget()
+            _probed.forget()
             try:
                 with shardio.DatasetWriter(url, mode="append", storage_options=options) as out:
                     out.write(b"%d" % number)

@@ -22,7 +22,7 @@ from shardio.storage import (
 from shardio.storage._backends import backend_of
 from shardio.storage._client import Client
 from shardio.storage._keys import split_url
-from shardio.storage._remote import RACERS, _proofs
+from shardio.storage._remote import RACERS, _probed
 from tests.servers.faults import READ_FAULTS, FaultServer, Request, fault_server
 from tests.servers.s3 import options_for
 from tests.suites.clock import FakeClock
@@ -60,7 +60,7 @@ def server(running_server: FaultServer) -> FaultServer:
     running_server.seen.clear()
     running_server.log.clear()
     # Other tests had another kind of server at this address.
-    _proofs.forget()
+    _probed.forget()
     return running_server
 
 

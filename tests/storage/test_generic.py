@@ -32,7 +32,7 @@ class TestSingleWriter(StoreLaws):
         return connect(f"plainfs://{tmp_path}/root", single_writer=True)
 
     def test_of_racing_threads_one_wins(self, store: Store) -> None:
-        """The law that such storage cannot keep, for which the caller vouches."""
+        """The law that such storage cannot keep, unless the caller states that it is the only writer."""
         assert [store.put_new("race/v1", bytes([n])) for n in range(4)] == [True, False, False, False]
 
 

@@ -17,7 +17,7 @@ TUNING = Tuning(hedge_quantile=0.9, hedge_share=0.05)
 def learned(tuning: Tuning = TUNING, seconds: float = 0.001, count: int = 100) -> Hedge:
     hedge = Hedge(tuning, Clock())
     for _ in range(count):
-        hedge.took(1000, seconds)
+        hedge.record(1000, seconds)
     return hedge
 
 
@@ -51,7 +51,7 @@ def test_nobody_is_late_before_enough_is_known() -> None:
 def test_the_limit_is_the_quantile_and_never_tiny() -> None:
     hedge = Hedge(TUNING, Clock())
     for k in range(100):
-        hedge.took(1000, 1.0 + k / 100)
+        hedge.record(1000, 1.0 + k / 100)
     assert hedge.limit(1000) == pytest.approx(1.9, abs=0.1)
     assert learned(seconds=1e-6).limit(1000) == 0.02
 

@@ -103,13 +103,13 @@ def test_a_wrong_size_given_is_noticed_by_the_first_reply(server: FaultServer) -
             store_on(server, backoff=0.001).open("a", size=size).read(0, 10)
 
 
-def test_a_stamp_given_is_held_against_replies(server: FaultServer) -> None:
+def test_an_etag_given_is_held_against_replies(server: FaultServer) -> None:
     store = store_on(server, backoff=0.001)
     info = store.head("a")
     assert info is not None
-    assert bytes(store.open("a", stamp=info.stamp).read(0, 9)) == CONTENT[:9]
+    assert bytes(store.open("a", etag=info.etag).read(0, 9)) == CONTENT[:9]
     with pytest.raises(StorageError, match="not the one that was opened"):
-        store.open("a", stamp='"another"').read(0, 9)
+        store.open("a", etag='"another"').read(0, 9)
 
 
 @pytest.mark.parametrize("engine", ["fsspec", "obstore"])
@@ -358,7 +358,7 @@ def test_a_large_spool_file_goes_up_in_parts(moto_endpoint: str, tmp_path: pathl
     assert info is not None
     assert info.size == 12_000_000
     # The ETag of an object made of parts ends with their number.
-    assert info.stamp.endswith('-3"')
+    assert info.etag.endswith('-3"')
     assert store.get_range("big", 11_999_000, 12_000_000) == (CONTENT * 40)[11_999_000:]
     assert list(store.list_temporaries()) == []
 

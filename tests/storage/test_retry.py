@@ -9,7 +9,7 @@ import statistics
 import pytest
 
 from shardio.storage import Tuning
-from shardio.storage._errors import BadReplyError, GaveUpError, StatusError, Verdict, diagnose
+from shardio.storage._errors import BadResponseError, ErrorKind, RetryError, StatusError, classify
 from shardio.storage._retry import Budget, Retrier
 from tests.suites.clock import FakeClock
 
@@ -49,7 +49,7 @@ def test_the_deadline_bounds_it() -> None:
     clock = FakeClock()
     retrier = Retrier(TUNING, clock)
     asyncio.run(retrier.run(failing("answered once")))
-    with pytest.raises(GaveUpError) as caught:
+    with pytest.raises(RetryError) as caught:
         asyncio.run(retrier.run(failing(StatusError(503, "busy"))))
     assert clock.time - 1000 <= TUNING.deadline
     assert caught.value.seconds > TUNING.deadline - TUNING.max_backoff
@@ -58,7 +58,7 @@ def test_the_deadline_bounds_it() -> None:
 
 def test_a_store_that_never_answered_is_given_up_sooner() -> None:
     clock = FakeClock()
-    with pytest.raises(GaveUpError):
+    with pytest.raises(RetryError):
         asyncio.run(Retrier(TUNING, clock).run(failing(ConnectionRefusedError("refused"))))
     assert clock.time - 1000 <= TUNING.first_deadline
 
@@ -66,15 +66,15 @@ def test_a_store_that_never_answered_is_given_up_sooner() -> None:
 def test_a_wait_beyond_the_deadline_is_not_begun() -> None:
     clock = FakeClock()
     error = StatusError(503, "busy", {"Retry-After": "3600"})
-    with pytest.raises(GaveUpError):
+    with pytest.raises(RetryError):
         asyncio.run(Retrier(TUNING, clock).run(failing(error)))
     assert clock.slept == []
 
 
 def test_a_wrong_reply_that_comes_again_is_an_error_soon() -> None:
     clock = FakeClock()
-    with pytest.raises(GaveUpError) as caught:
-        asyncio.run(Retrier(TUNING, clock).run(failing(BadReplyError("short"))))
+    with pytest.raises(RetryError) as caught:
+        asyncio.run(Retrier(TUNING, clock).run(failing(BadResponseError("short"))))
     assert caught.value.attempts == 4
 
 
@@ -84,9 +84,9 @@ def test_a_request_that_hangs_is_given_up() -> None:
     async def hang() -> None:
         await asyncio.sleep(60)
 
-    with pytest.raises(GaveUpError) as caught:
+    with pytest.raises(RetryError) as caught:
         asyncio.run(Retrier(tuning, FakeClock()).run(hang))
-    assert caught.value.last.verdict is Verdict.BROKEN
+    assert caught.value.last.kind is ErrorKind.CONNECTION
     assert caught.value.applied
 
 
@@ -134,27 +134,27 @@ def test_expired_credentials_are_renewed_and_tried_at_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "text", "verdict"),
+    ("status", "text", "kind"),
     [
-        (404, "NoSuchKey", Verdict.ABSENT),
-        (403, "AccessDenied", Verdict.DENIED),
-        (403, "ExpiredToken", Verdict.EXPIRED),
-        (401, "Invalid Credentials", Verdict.EXPIRED),
-        (412, "PreconditionFailed", Verdict.EXISTS),
-        (409, "BlobAlreadyExists", Verdict.EXISTS),
-        (409, "ConditionalRequestConflict", Verdict.BUSY),
-        (416, "InvalidRange", Verdict.PAST_END),
-        (429, "", Verdict.BUSY),
-        (400, "RequestTimeout", Verdict.BUSY),
-        (503, "SlowDown", Verdict.BUSY),
-        (599, "", Verdict.BUSY),
-        (501, "NotImplemented", Verdict.REFUSED),
-        (400, "InvalidArgument", Verdict.REFUSED),
+        (404, "NoSuchKey", ErrorKind.NOT_FOUND),
+        (403, "AccessDenied", ErrorKind.DENIED),
+        (403, "ExpiredToken", ErrorKind.EXPIRED),
+        (401, "Invalid Credentials", ErrorKind.EXPIRED),
+        (412, "PreconditionFailed", ErrorKind.EXISTS),
+        (409, "BlobAlreadyExists", ErrorKind.EXISTS),
+        (409, "ConditionalRequestConflict", ErrorKind.UNAVAILABLE),
+        (416, "InvalidRange", ErrorKind.PAST_END),
+        (429, "", ErrorKind.UNAVAILABLE),
+        (400, "RequestTimeout", ErrorKind.UNAVAILABLE),
+        (503, "SlowDown", ErrorKind.UNAVAILABLE),
+        (599, "", ErrorKind.UNAVAILABLE),
+        (501, "NotImplemented", ErrorKind.REFUSED),
+        (400, "InvalidArgument", ErrorKind.REFUSED),
     ],
 )
-def test_a_status_means_one_thing(status: int, text: str, verdict: Verdict) -> None:
-    found = diagnose(StatusError(status, text))
-    assert found.verdict is verdict
+def test_a_status_means_one_thing(status: int, text: str, kind: ErrorKind) -> None:
+    found = classify(StatusError(status, text))
+    assert found.kind is kind
     assert found.status == status
     # A gateway's 5xx says nothing about what was done, but that it cannot be done says enough.
     assert found.applied == (status >= 500 and status != 501)
@@ -163,17 +163,17 @@ def test_a_status_means_one_thing(status: int, text: str, verdict: Verdict) -> N
 def test_the_reason_is_found_behind_other_errors() -> None:
     error = OSError(22, "something")
     error.__cause__ = StatusError(404, "gone")
-    assert diagnose(error).verdict is Verdict.ABSENT
+    assert classify(error).kind is ErrorKind.NOT_FOUND
 
 
 def test_retry_after_may_be_a_date_and_our_clock_wrong() -> None:
     """P18: only the distance between the reply's own dates counts."""
     headers = {"Retry-After": "Fri, 01 Jan 1999 00:00:30 GMT", "Date": "Fri, 01 Jan 1999 00:00:00 GMT"}
-    assert diagnose(StatusError(503, "", headers)).retry_after == 30
-    assert diagnose(StatusError(503, "", {"Retry-After": "soon"})).retry_after == 0
+    assert classify(StatusError(503, "", headers)).retry_after == 30
+    assert classify(StatusError(503, "", {"Retry-After": "soon"})).retry_after == 0
 
 
 def test_what_nobody_knows_is_not_tried_again() -> None:
-    found = diagnose(RuntimeError("a bug of ours"))
-    assert not found.verdict.worth_retrying
+    found = classify(RuntimeError("a bug of ours"))
+    assert not found.kind.worth_retrying
     assert "a bug of ours" in found.text

@@ -27,8 +27,8 @@ from shardio.storage import (
     connect,
     connect_folder,
 )
-from shardio.storage._errors import Verdict, diagnose
-from shardio.storage._remote import _proofs
+from shardio.storage._errors import ErrorKind, classify
+from shardio.storage._remote import _probed
 from tests.servers.faults import FaultServer, Request, fault_server
 from tests.servers.gcs import options_for as gcs_options
 from tests.servers.s3 import options_for
@@ -59,7 +59,7 @@ def server(running_server: FaultServer, dataset: pathlib.Path) -> FaultServer:
     running_server.plan = lambda _: None
     running_server.buckets = None
     running_server.log.clear()
-    _proofs.forget()
+    _probed.forget()
     return running_server
 
 
@@ -93,7 +93,7 @@ class TestUnreachable:
     def test_a_port_where_nothing_listens(self, client: str, look: Any, clock: FakeClock) -> None:
         with pytest.raises(StorageError, match=r"connection failed .*[Cc]onnect.*check the network"):
             look(**place(client, free_address()))
-        # One call's patience, not that of each object that might have been asked for.
+        # The timeout of one call, not that of each object that might have been asked for.
         assert clock.time - 1000 <= Tuning().first_deadline
         assert len(clock.slept) < 20
 
@@ -106,11 +106,11 @@ class TestUnreachable:
         self, client: str, look: Any, clock: FakeClock, server: FaultServer, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         # What the real clock takes counts once it is as long as it would be.
-        def patience(*_: object) -> float:
+        def timeout(*_: object) -> float:
             clock.time += Tuning().stall
             return 1.0
 
-        monkeypatch.setattr(Tuning, "patience", patience)
+        monkeypatch.setattr(Tuning, "timeout", timeout)
         server.plan = lambda _: "never"
         with pytest.raises(StorageError, match=r"no answer within 1 s.*check the network"):
             look(**place(client, server.url))
@@ -305,17 +305,22 @@ class Response:
 
 
 @pytest.mark.parametrize(
-    ("status", "verdict"),
-    [(429, Verdict.BUSY), (503, Verdict.BUSY), (404, Verdict.ABSENT), (401, Verdict.DENIED)],
+    ("status", "kind"),
+    [
+        (429, ErrorKind.UNAVAILABLE),
+        (503, ErrorKind.UNAVAILABLE),
+        (404, ErrorKind.NOT_FOUND),
+        (401, ErrorKind.DENIED),
+    ],
 )
-def test_errors_of_huggingface_hub_mean_what_their_status_says(status: int, verdict: Verdict) -> None:
+def test_errors_of_huggingface_hub_mean_what_their_status_says(status: int, kind: ErrorKind) -> None:
     class HfHubHTTPError(OSError):
         def __init__(self) -> None:
             super().__init__(f"{status} Client Error")
             self.response = Response(status, {"Retry-After": "3"})
 
-    found = diagnose(HfHubHTTPError())
-    assert (found.verdict, found.status, found.retry_after) == (verdict, status, 3.0)
+    found = classify(HfHubHTTPError())
+    assert (found.kind, found.status, found.retry_after) == (kind, status, 3.0)
     assert re.search(str(status), found.text)
 
 
@@ -323,7 +328,7 @@ def test_errors_of_huggingface_hub_mean_what_their_status_says(status: int, verd
 def test_a_broken_connection_of_httpx_is_one(module: str) -> None:
     base = type("TransportError", (Exception,), {"__module__": module})
     error = type("ReadTimeout", (base,), {"__module__": f"{module}._exceptions"})
-    assert diagnose(error("gone")).verdict is Verdict.BROKEN
+    assert classify(error("gone")).kind is ErrorKind.CONNECTION
 
 
 def test_hf_waits_for_a_busy_hub(server: FaultServer, clock: FakeClock) -> None:

@@ -27,8 +27,8 @@ class Gate:
         assert self.open.wait(60)
         self._done.append(("stored", self.name))
 
-    def vouch(self) -> None:
-        self._done.append(("vouched", self.name))
+    def acknowledge(self) -> None:
+        self._done.append(("acknowledged", self.name))
 
 
 @pytest.fixture(autouse=True)
@@ -37,13 +37,13 @@ def _no_thread_is_left():
     assert [thread for thread in threading.enumerate() if thread.name == "shardio-upload"] == []
 
 
-def test_they_are_vouched_for_in_the_order_in_which_they_were_begun() -> None:
-    """A receipt vouches for all before it, whichever upload ends first."""
+def test_they_are_acknowledged_in_the_order_in_which_they_were_begun() -> None:
+    """A receipt acknowledges all before it, whichever upload ends first."""
     done: list = []
     uploads = Uploads(3)
     gates = [Gate(done, k) for k in range(3)]
     for gate in gates:
-        uploads.begin(gate.store, gate.vouch)
+        uploads.begin(gate.store, gate.acknowledge)
     for gate in gates:
         assert gate.begun.wait(60), "several are under way at once"
     for k in (2, 1):
@@ -53,7 +53,7 @@ def test_they_are_vouched_for_in_the_order_in_which_they_were_begun() -> None:
     assert [kind for kind, _ in done] == ["stored", "stored"]
     gates[0].open.set()
     uploads.finish()
-    assert [name for kind, name in done if kind == "vouched"] == [0, 1, 2]
+    assert [name for kind, name in done if kind == "acknowledged"] == [0, 1, 2]
 
 
 def test_no_more_are_under_way_than_allowed() -> None:
@@ -84,12 +84,12 @@ def test_a_failure_is_told_at_the_next_call_and_ever_after() -> None:
         raise OSError("no room")
 
     late = Gate(done, "late")
-    uploads.begin(fail, lambda: done.append("vouched for nothing"))
+    uploads.begin(fail, lambda: done.append("acknowledged nothing"))
     with pytest.raises(OSError, match="no room"):
         while True:
             uploads.check()
     with pytest.raises(OSError, match="no room"):
-        uploads.begin(late.store, late.vouch)
+        uploads.begin(late.store, late.acknowledge)
     with pytest.raises(OSError, match="no room"):
         uploads.finish()
     assert done == []
@@ -97,7 +97,7 @@ def test_a_failure_is_told_at_the_next_call_and_ever_after() -> None:
 
 
 def test_nobody_vouches_for_what_comes_after_a_failure() -> None:
-    """P4: a receipt whose predecessor is missing would vouch for records that are not there."""
+    """P4: a receipt whose predecessor is missing would acknowledge records that are not there."""
     done: list = []
     uploads = Uploads(3)
     first, second = Gate(done, 1), Gate(done, 2)
@@ -106,14 +106,14 @@ def test_nobody_vouches_for_what_comes_after_a_failure() -> None:
         first.store()
         raise OSError("reset")
 
-    uploads.begin(fail, first.vouch)
-    uploads.begin(second.store, second.vouch)
+    uploads.begin(fail, first.acknowledge)
+    uploads.begin(second.store, second.acknowledge)
     second.open.set()
     first.open.set()
     with pytest.raises(OSError, match="reset"):
         uploads.finish()
     uploads.cancel()
-    assert ("vouched", 2) not in done
+    assert ("acknowledged", 2) not in done
     assert ("stored", 2) in done
 
 
@@ -128,18 +128,18 @@ def test_a_failure_to_vouch_counts_like_one_to_store() -> None:
     second = Gate(done, 2)
     second.open.set()
     with contextlib.suppress(OSError):
-        uploads.begin(second.store, second.vouch)
+        uploads.begin(second.store, second.acknowledge)
     with pytest.raises(OSError, match="receipt"):
         uploads.finish()
     uploads.cancel()
-    assert ("vouched", 2) not in done
+    assert ("acknowledged", 2) not in done
 
 
-def test_what_is_cancelled_ends_without_being_vouched_for() -> None:
+def test_what_is_cancelled_ends_without_being_acknowledged() -> None:
     done: list = []
     uploads = Uploads(3)
     gate = Gate(done, 1)
-    uploads.begin(gate.store, gate.vouch)
+    uploads.begin(gate.store, gate.acknowledge)
     gate.begun.wait(60)
     threading.Timer(0.05, gate.open.set).start()
     uploads.cancel()

@@ -264,10 +264,10 @@ class StoreLaws:
         info = store.head("d/a")
         assert isinstance(info, ObjectInfo)
         assert (info.key, info.size) == ("d/a", len(CONTENT))
-        assert info.stamp
+        assert info.etag
         assert list(store.list("d/")) == [info]
 
-    def test_a_stamp_changes_with_the_object(self, store: Store) -> None:
+    def test_an_etag_changes_with_the_object(self, store: Store) -> None:
         store.put_hint("h", b"1111")
         before = store.head("h")
         store.put_hint("h", b"2222")

@@ -243,7 +243,7 @@ def adopted() -> None:
                 index_head_bytes=index.head_bytes,
                 index_head_sha256=index.head_sha256,
                 framing=framing,
-                stamp="by hand",
+                etag="by hand",
             )
         )
     crafted("adopted", entries)
