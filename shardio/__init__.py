@@ -120,4 +120,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    # The names of `__all__`, and the modules that load only when they are asked for.
+    return sorted({*__all__, *_MODULES})

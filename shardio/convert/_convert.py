@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 from shardio.convert._guess import SKIP
 from shardio.convert._kinds import open_source
@@ -18,11 +18,13 @@ from shardio.convert._splits import Splitter
 from shardio.convert._worker import ConvertWorker
 from shardio.errors import BadRecord, FormatError, NotFoundError, SchemaError
 from shardio.metadata import Schema
-from shardio.parallel import write_dataset
+from shardio.parallel import check_shuffle, write_dataset
 from shardio.reader import open as open_dataset
+from shardio.writer import LayoutOptions, check_writer_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from concurrent.futures import Executor
     from pathlib import Path
 
     from shardio.parallel import Progress, WriteReport
@@ -88,13 +90,14 @@ def convert_dataset(  # noqa: PLR0913 - the options are the public contract
     kind: str | None = None,
     schema: Mapping[str, Any] | Schema | None = None,
     process: Callable[[Any], Any] | None = None,
-    split: str | Mapping[str, float] | None = None,
-    on_error: str = "raise",
-    shuffle: int | None = None,
+    split: str | None = None,
+    shares: Mapping[str, float] | None = None,
+    on_error: Literal["raise", "skip"] = "raise",
+    shuffle: bool = False,
     shards: int | None = None,
     seed: int = 0,
     workers: int | None = None,
-    executor: Any = None,
+    executor: Executor | None = None,
     root: str | Path | None = None,
     classes: Sequence[str] | None = None,
     check_images: bool = True,
@@ -103,9 +106,10 @@ def convert_dataset(  # noqa: PLR0913 - the options are the public contract
     metadata: Mapping[str, Any] | None = None,
     session: str | None = None,
     progress: bool | Callable[[Progress], None] = False,
+    spool_dir: str | Path | None = None,
     source_options: Mapping[str, Any] | None = None,
     storage_options: Mapping[str, Any] | None = None,
-    **writer: Any,
+    **writer: Unpack[LayoutOptions],
 ) -> ConvertReport:
     r"""Convert a foreign data set into a dataset.
 
@@ -118,13 +122,14 @@ def convert_dataset(  # noqa: PLR0913 - the options are the public contract
             `Schema`.
         process: for lists: called with each line, row or item, in a worker (and, to see what it makes, with
             some of them before); returns a value, several, or none.
-        split: a name for all records, or shares such as `{"train": 0.9, "test": 0.1}`; None keeps the
-            source's splits.
+        split: a name for all records; None keeps the source's splits.
+        shares: names of splits and what each gets of all records, `{"train": 0.9, "test": 0.1}`, instead of
+            `split`.
         on_error: what to do about what cannot become a record: "raise", or "skip": left out and listed in
             the report.
-        shuffle: seed of a global shuffle of the records while writing, in bounded memory.
+        shuffle: a global shuffle of the records while writing, in bounded memory.
+        seed: of the shuffle, and of the division by shares.
         shards: cut each split into so many shards of equal numbers of records, as `write_dataset` does.
-        seed: of the division by shares.
         workers: processes; None for as many as there are processors, and none besides this one for small
             sources.
         executor: any `concurrent.futures.Executor`, instead of `workers`.
@@ -136,10 +141,12 @@ def convert_dataset(  # noqa: PLR0913 - the options are the public contract
         mode: "create", "append" or "overwrite".
         metadata: free metadata, besides what the source gives, such as "labels".
         session: the caller's own id of this write, by which a rerun after a failure continues.
-        progress: True for a bar, or a function of a `shardio.parallel.Progress`.
+        progress: True for a bar on a terminal and lines in a log, or a function of a
+            `shardio.parallel.Progress`.
+        spool_dir: as in `write_dataset`.
         source_options, storage_options: for the source's and the dataset's filesystem, as in fsspec.
         writer: further options of `DatasetWriter`: `compression`, `shard_bytes`, `block_bytes`, `level`,
-            `spool_dir`.
+            `splits`, `single_writer`.
 
     Returns:
         Version, records by split, schema, and what was left out.
@@ -170,7 +177,11 @@ def convert_dataset(  # noqa: PLR0913 - the options are the public contract
         check_images=check_images, classes=None if classes is None else tuple(classes),
     )  # fmt: skip
     opened = open_source(source, kind, options)
-    splitter = Splitter(split, seed)
+    splitter = Splitter.of(split, shares, seed)
+    check_shuffle(shuffle, seed)
+    check_writer_options(writer, "convert_dataset")
+    if shares is not None:
+        writer.setdefault("splits", list(shares))
     if mode == "append":
         _check_metadata(opened, str(url), metadata, storage_options)
     pieces, odd = _contents(opened, on_error, _shown(source))
@@ -180,8 +191,8 @@ def convert_dataset(  # noqa: PLR0913 - the options are the public contract
         workers = 1
     report = write_dataset(
         url, pieces, worker, schema=settled, executor=executor, workers=workers, session=session, mode=mode,
-        tasks=_tasks(pieces) if shards is None else None, shards=shards, shuffle=shuffle,
-        progress=progress, storage_options=storage_options,
+        tasks=_tasks(pieces) if shards is None else None, shards=shards, shuffle=shuffle, seed=seed,
+        progress=progress, storage_options=storage_options, spool_dir=spool_dir,
         metadata={**opened.metadata(), **dict(metadata or {})}, **writer,
     )  # fmt: skip
     return _told(_shown(source), str(url), opened, settled, notes, odd, report)

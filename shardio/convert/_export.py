@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from shardio.convert._outbox import Outbox
 from shardio.convert._to_images import ImageFolderWriter
@@ -105,7 +105,7 @@ def export_dataset(  # noqa: PLR0913 - the options are the public contract
     version: int | None = None,
     compression: str | None = None,
     shard_bytes: int = 256 << 20,
-    on_error: str = "raise",
+    on_error: Literal["raise", "skip"] = "raise",
     storage_options: Mapping[str, Any] | None = None,
     target_options: Mapping[str, Any] | None = None,
     allow_roots: Mapping[str, Mapping[str, Any]] | None = None,

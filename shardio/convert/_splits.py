@@ -10,6 +10,8 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from shardio.metadata import check_split
+
 __all__ = ["Splitter"]
 
 _WORDS = 1 << 64
@@ -32,10 +34,28 @@ class Splitter:
         if isinstance(self.wanted, Mapping):
             shares = list(self.wanted.values())
             if not shares or min(shares) < 0 or not 0.999 < sum(shares) < 1.001:
-                message = (
-                    f"split={dict(self.wanted)!r}: the shares must not be negative, and their sum must be 1"
-                )
+                message = f"shares={dict(self.wanted)!r} must not be negative, and their sum must be 1"
                 raise ValueError(message)
+            for name in self.wanted:
+                check_split(name)
+        elif self.wanted is not None:
+            check_split(self.wanted)
+
+    @classmethod
+    def of(cls, split: str | None, shares: Mapping[str, float] | None, seed: int) -> Splitter:
+        """Return the splitter for what a caller says.
+
+        Raises:
+            TypeError: shares in place of a name.
+            UnsafeNameError: not a name for a split.
+            ValueError: both are given, or shares that make no sense.
+        """
+        if isinstance(split, Mapping):
+            message = f"split={dict(split)!r} must be a name; shares are given as shares={dict(split)!r}"
+            raise TypeError(message)
+        if split is not None and shares is not None:
+            raise ValueError("split= names one split and shares= divides among several: give one of them")
+        return cls(split if shares is None else dict(shares), seed)
 
     def __call__(self, where: str, split: str) -> str:
         """Return the split of the record that came from `where`."""

@@ -45,6 +45,7 @@ INDEXES = "indexes/"  # of adopted shards that lie under other roots
 _MAX_COMPONENTS = 8
 _COMPONENT = r"[A-Za-z0-9_][A-Za-z0-9._=-]{0,254}"
 _KEY = re.compile(rf"{_COMPONENT}(?:/{_COMPONENT}){{0,{_MAX_COMPONENTS - 1}}}\Z")
+_DIGITS = re.compile(r"\d+")
 _SPLIT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._=-]{0,63}\Z")
 _SESSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z")
 _MANIFEST = re.compile(r"_shardio/manifests/([0-9]{20})\.manifest\Z")
@@ -131,6 +132,23 @@ def check_split(name: str) -> str:
             expected='letters, digits and ._=-, at most 64, beginning with a letter or digit, and not "all"',
         )
     return name
+
+
+def look_alike(name: str, other: str) -> bool:
+    """Tell whether one name of a split may be the other one, mistyped.
+
+    It may where they differ in case alone, or by one character that is wrong, missing, too much, or has
+    changed places with its neighbour. Names of fewer than four characters, and names that differ in digits
+    alone, are never taken for each other.
+    """
+    if name == other or min(len(name), len(other)) < 4 or _DIGITS.sub("0", name) == _DIGITS.sub("0", other):
+        return False
+    one, two = sorted((name.casefold(), other.casefold()), key=len)
+    begin = next((at for at, (a, b) in enumerate(zip(one, two, strict=False)) if a != b), len(one))
+    one, two = one[begin:], two[begin:]
+    # What is left behind the first difference: nothing, one wrong, one too much, or two that changed places.
+    same_end = one[1:] == two[1:] if len(one) == len(two) else one == two[1:]
+    return same_end or (len(one) == len(two) and one[2:] == two[2:] and one[:2] == two[1::-1])
 
 
 def check_session(name: str) -> str:

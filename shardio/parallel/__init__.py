@@ -12,7 +12,7 @@ from shardio.parallel._marks import Encoded, Note
 from shardio.parallel._parent_watch import end_with_parent, worker_folder
 from shardio.parallel._ray import RayExecutor
 from shardio.parallel._session import WriteReport
-from shardio.parallel._write import write_dataset
+from shardio.parallel._write import check_shuffle, write_dataset
 
 __all__ = [
     "Encoded",
@@ -23,6 +23,7 @@ __all__ = [
     "Progress",
     "RayExecutor",
     "WriteReport",
+    "check_shuffle",
     "check_workers",
     "end_with_parent",
     "worker_folder",

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass, field
+import warnings
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from shardio.catalog import commit_session, complete_tasks, forget_session
 from shardio.errors import CommitConflictError, SchemaError, StorageError
-from shardio.metadata import random_id
+from shardio.metadata import look_alike, random_id
 from shardio.parallel._cut import cut_items
 from shardio.parallel._driver import Driver, Progress
 from shardio.parallel._task import TaskSpec
@@ -141,7 +142,23 @@ def write_session(
             raise
     if session is None:
         _forget(catalog, name, shards=False)
-    return _report(catalog, version, name, driver, reused=len(done))
+    report = _report(catalog, version, name, driver, reused=len(done))
+    return report if writer.get("splits") is not None else _with_doubts(report, version)
+
+
+def _with_doubts(report: WriteReport, version: Version) -> WriteReport:
+    """Say which splits may be one, mistyped: a task sees only those that it writes itself."""
+    every = sorted(total.name for total in version.manifest.splits)
+    pairs = sorted(
+        {tuple(sorted((one, two))) for one in report.records for two in every if look_alike(one, two)}
+    )
+    notes = [
+        f"splits {one!r} and {two!r} may be one, mistyped; if both are meant, declare them with splits=[...]"
+        for one, two in pairs
+    ]
+    for note in notes:
+        warnings.warn(note, UserWarning, stacklevel=5)
+    return replace(report, notes=[*report.notes, *notes])
 
 
 def _give_up(catalog: Catalog, session: str, tasks: int, error: BaseException, *, committing: bool) -> None:

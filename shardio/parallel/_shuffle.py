@@ -66,7 +66,7 @@ def write_twice(
             partial(_encoded, function, encode),
             session=None if session is None else f"{session}.spool",
             how=how,
-            writer={"mode": "create"},
+            writer={"mode": "create", "splits": writer.get("splits")},
         )
         runs: list[list[Run]] = [[run] for run in _runs(spool)] if shards is None else _shares(spool, shards)
         if shards is not None:
@@ -81,7 +81,8 @@ def write_twice(
             writer=writer,
             encoded=True,
         )
-    return replace(report, skipped=first.skipped, notes=first.notes)
+    notes = list(dict.fromkeys([*first.notes, *report.notes]))
+    return replace(report, skipped=first.skipped, notes=notes)
 
 
 def _encoder(url: str, writer: dict[str, Any]) -> Callable[[Any], bytes]:

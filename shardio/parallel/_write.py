@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 from shardio.metadata import check_tasks
 from shardio.parallel._jobs import check_workers
 from shardio.parallel._session import HowToRun, WriteReport, write_session
 from shardio.parallel._shuffle import write_twice
 from shardio.storage import url_text
-from shardio.writer import DEFAULT_SHARD_BYTES, check_options, check_shards
+from shardio.writer import (
+    DEFAULT_SHARD_BYTES,
+    WriterOptions,
+    check_options,
+    check_shards,
+    check_writer_options,
+    split_names,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -20,7 +27,7 @@ if TYPE_CHECKING:
     from shardio.metadata import Schema
     from shardio.parallel._driver import Progress
 
-__all__ = ["write_dataset"]
+__all__ = ["check_shuffle", "write_dataset"]
 
 
 def write_dataset(  # noqa: PLR0913 - the options are the public contract
@@ -36,12 +43,13 @@ def write_dataset(  # noqa: PLR0913 - the options are the public contract
     mode: str = "create",
     tasks: int | None = None,
     shards: int | None = None,
-    shuffle: int | None = None,
-    on_error: str = "raise",
+    shuffle: bool = False,
+    seed: int = 0,
+    on_error: Literal["raise", "skip"] = "raise",
     progress: bool | Callable[[Progress], None] = False,
     spool_dir: str | Path | None = None,
     storage_options: Mapping[str, Any] | None = None,
-    **writer: Any,
+    **writer: Unpack[WriterOptions],
 ) -> WriteReport:
     """Write a dataset from many processes, in one commit.
 
@@ -67,16 +75,16 @@ def write_dataset(  # noqa: PLR0913 - the options are the public contract
             per 256 items where their number is not known.
         shards: cut each split into so many shards, whose numbers of records differ by one at most (a split of
             fewer records has a shard a record); in bounded memory, by two passes, as for `shuffle`.
-        shuffle: seed of a global shuffle while writing, in bounded memory: a first pass through a spool
-            dataset in `spool_dir`, a second one in random order. On several machines `spool_dir` must be
-            shared.
+        shuffle: a global shuffle while writing, in bounded memory: a first pass through a spool dataset in
+            `spool_dir`, a second one in random order. On several machines `spool_dir` must be shared.
+        seed: of the shuffle; the same seed gives the same order again.
         on_error: what happens to an item for which `fn` raises, or whose value does not fit the schema:
             "raise" ends the write, "skip" leaves the item out and lists it in the report.
         progress: True for a bar on a terminal and lines in a log, or a function of a `Progress`.
         spool_dir: as for `DatasetWriter`, in each worker.
         storage_options: as in fsspec.
         writer: further options of `DatasetWriter`: `compression`, `level`, `shard_bytes`, `block_bytes`,
-            `encoding`, `metadata`, `single_writer`.
+            `encoding`, `metadata`, `splits`, `single_writer`.
 
     Raises:
         Exception: the first error of `fn`, with a note that names the item; nothing was published, and a
@@ -101,7 +109,12 @@ def write_dataset(  # noqa: PLR0913 - the options are the public contract
         49
     """
     check_workers(workers, executor)
-    options = {"schema": schema, "mode": mode, "storage_options": storage_options, **writer}
+    check_shuffle(shuffle, seed)
+    check_writer_options(writer, "write_dataset")
+    splits = split_names(writer.get("splits"))
+    if splits is not None:
+        writer["splits"] = sorted(splits)
+    options: dict[str, Any] = {"schema": schema, "mode": mode, "storage_options": storage_options, **writer}
     _check(ordered=ordered, tasks=tasks, shuffle=shuffle, on_error=on_error, session=session, writer=options)
     check_shards(shards, writer.get("shard_bytes", DEFAULT_SHARD_BYTES))
     if shards is not None and tasks is not None:
@@ -110,18 +123,35 @@ def write_dataset(  # noqa: PLR0913 - the options are the public contract
     if spool_dir is not None:
         options["spool_dir"] = spool_dir
     how = HowToRun(executor=executor, workers=workers, tasks=tasks, on_error=on_error, progress=progress)
-    if shuffle is not None or shards is not None:
+    if shuffle or shards is not None:
+        order = seed if shuffle else None
         return write_twice(
-            url_text(url), items, fn, seed=shuffle, shards=shards, session=session, how=how, writer=options
+            url_text(url), items, fn, seed=order, shards=shards, session=session, how=how, writer=options
         )
     return write_session(url_text(url), items, fn, session=session, how=how, writer=options)
+
+
+def check_shuffle(shuffle: bool, seed: int) -> None:  # noqa: FBT001 - the value is what is checked
+    """Refuse a seed in place of True or False, and anything else in place of a seed.
+
+    Raises:
+        TypeError: says how to write it.
+    """
+    if not isinstance(shuffle, bool):
+        message = (
+            f"shuffle={shuffle!r} must be True or False; a seed is given as shuffle=True, seed={shuffle!r}"
+        )
+        raise TypeError(message)
+    if isinstance(seed, bool) or not isinstance(seed, int):
+        message = f"seed={seed!r} must be a whole number"
+        raise TypeError(message)
 
 
 def _check(
     *,
     ordered: bool,
     tasks: int | None,
-    shuffle: int | None,
+    shuffle: bool,
     on_error: str,
     session: str | None,
     writer: Mapping[str, Any],
@@ -130,12 +160,8 @@ def _check(
     if on_error not in ("raise", "skip"):
         message = f'on_error={on_error!r} must be "raise" or "skip"'
         raise ValueError(message)
-    if ordered and shuffle is not None:
+    if ordered and shuffle:
         raise ValueError("ordered=True keeps the order of the items and shuffle= breaks it: give one of them")
     if tasks is not None:
         check_tasks(tasks)
-    taken = sorted({"task", "commit"} & set(writer))
-    if taken:
-        message = f"{taken[0]}= is what write_dataset gives each task itself; leave it out"
-        raise TypeError(message)
     check_options(writer["mode"], session, 0, commit=True, shard_bytes=writer.get("shard_bytes", 1))

@@ -10,24 +10,32 @@ from shardio.writer._dataset import DatasetWriter
 from shardio.writer._encoding import encoder
 from shardio.writer._settings import (
     DEFAULT_SHARD_BYTES,
+    LayoutOptions,
+    WriterOptions,
     catalog_to_write,
     check_mode,
     check_options,
     check_shards,
+    check_writer_options,
     is_codec,
     settle_schema,
+    split_names,
 )
 from shardio.writer._shard import ShardWriter
 
 __all__ = [
     "DEFAULT_SHARD_BYTES",
     "DatasetWriter",
+    "LayoutOptions",
     "ShardWriter",
+    "WriterOptions",
     "catalog_to_write",
     "check_mode",
     "check_options",
     "check_shards",
+    "check_writer_options",
     "encoder",
     "is_codec",
     "settle_schema",
+    "split_names",
 ]

@@ -21,17 +21,19 @@ from shardio.errors import (
     StorageError,
 )
 from shardio.format import DEFAULT_BLOCK_BYTES, FRAME_EXTRA, BlockBuilder, Compression
-from shardio.metadata import check_split, check_task, is_random_session, random_session
+from shardio.metadata import check_task, is_random_session, random_session
 from shardio.storage import on_io_thread, url_text
 from shardio.writer._encoding import encoder
 from shardio.writer._settings import (
     DEFAULT_SHARD_BYTES,
     catalog_to_write,
     check_mode,
+    check_new_split,
     check_options,
     check_shards,
     is_codec,
     settle_schema,
+    split_names,
 )
 from shardio.writer._split import OpenSplit
 from shardio.writer._spool import ShardOptions, ShardSpool, open_writers, spool_folder
@@ -39,7 +41,7 @@ from shardio.writer._task import Task
 
 if TYPE_CHECKING:
     from collections import Counter
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
     from typing import Self
 
@@ -70,6 +72,9 @@ class DatasetWriter:
         encoding: of the records: "example" (default with a schema), "sequence_example", "tensors", "array",
             "bytes".
         metadata: free metadata, a mapping that JSON can hold.
+        splits: names of the splits that may be written; any other is refused. Without it a split appears with
+            its first record, unless its name looks like that of another split of the dataset, mistyped
+            ("trian" beside "train").
         session: the caller's own id of this write; a rerun under the same id can continue, see `written`,
             and never doubles anything. An id names one write, not a habit.
         task: number of this process among those that write the session.
@@ -113,6 +118,7 @@ class DatasetWriter:
         block_bytes: int = DEFAULT_BLOCK_BYTES,
         encoding: str | None = None,
         metadata: Mapping[str, Any] | None = None,
+        splits: Iterable[str] | None = None,
         session: str | None = None,
         task: int = 0,
         commit: bool = True,
@@ -122,6 +128,7 @@ class DatasetWriter:
     ) -> None:
         check_options(mode, session, task, commit=commit, shard_bytes=shard_bytes)
         check_shards(shards, shard_bytes, session)
+        self._declared = split_names(splits)
         kind = Compression.parse(compression)
         BlockBuilder(compression=kind, level=level, block_bytes=block_bytes)  # refuses what makes no sense
         self.url = url_text(url)
@@ -136,6 +143,8 @@ class DatasetWriter:
         self._commit = commit
         self._splits: dict[str, OpenSplit] = {}
         self._base_version = base.number if base else 0
+        appended = base.manifest.splits if base is not None and mode == "append" else ()
+        self._base_splits = frozenset(total.name for total in appended)
         self._task = Task(
             self._catalog, session=self.session, task=check_task(task), schema=self.schema,
             metadata=dict(metadata or {}), mode=mode, base_version=self._base_version,
@@ -190,13 +199,14 @@ class DatasetWriter:
 
         Args:
             value: a mapping by the schema, or bytes where there is none.
-            split: its name; splits appear with their first record.
+            split: its name; splits appear with their first record, see `splits`.
 
         Raises:
             SchemaError: the value does not fit; names feature and record number. Nothing was taken, and
                 writing may go on.
             StorageError: the spool or the store failed, now or earlier.
-            ValueError: the writer is closed, or was opened by the process that this one was forked from.
+            ValueError: the split is not declared, or looks mistyped; the writer is closed, or was opened by
+                the process that this one was forked from.
         """
         # One record costs few calls: `write_encoded` once more, and what `add` does where nothing is decided.
         # A writer that has ended has no splits, so that it need not be asked each time.
@@ -338,7 +348,8 @@ class DatasetWriter:
     def _open_split(self, split: str) -> OpenSplit:
         if self._closed:
             self._refuse()
-        check_split(split)
+        if split not in self._base_splits or self._declared is not None:
+            check_new_split(split, self._declared, self._base_splits.union(self._splits))
         part = OpenSplit(self._task.rows(split), self._new_spool(split))
         self._splits[split] = part
         return part

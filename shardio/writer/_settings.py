@@ -2,23 +2,115 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+import difflib
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from shardio.catalog import MODES, Catalog
 from shardio.errors import CommitConflictError, StorageError
-from shardio.metadata import Schema, check_session, check_task, is_random_session
+from shardio.metadata import Schema, check_session, check_split, check_task, is_random_session, look_alike
 from shardio.storage import connect
 
 if TYPE_CHECKING:
     from shardio.catalog import Version
     from shardio.codecs import RecordCodec
 
-__all__ = ["catalog_to_write", "check_mode", "check_options", "check_shards", "is_codec", "settle_schema"]
+__all__ = [
+    "LayoutOptions",
+    "WriterOptions",
+    "catalog_to_write",
+    "check_mode",
+    "check_new_split",
+    "check_options",
+    "check_shards",
+    "check_writer_options",
+    "is_codec",
+    "settle_schema",
+    "split_names",
+]
 
 
 DEFAULT_SHARD_BYTES = 256 << 20
 MAX_SHARDS = 10**6  # of a dataset
+
+
+class LayoutOptions(TypedDict, total=False):
+    """The options of `DatasetWriter` that `convert_dataset` hands on as they are."""
+
+    compression: str | None
+    level: int | None
+    shard_bytes: int
+    block_bytes: int
+    splits: Iterable[str] | None
+    single_writer: bool
+
+
+class WriterOptions(LayoutOptions, total=False):
+    """The options of `DatasetWriter` that `write_dataset` hands on as they are."""
+
+    encoding: str | None
+    metadata: Mapping[str, Any] | None
+
+
+def check_writer_options(given: Mapping[str, Any], function: str) -> None:
+    """Refuse an option that no writer has, before any process is started.
+
+    Raises:
+        TypeError: names it, and the one that it may stand for.
+    """
+    known = WriterOptions.__annotations__
+    for name in given:
+        if name in ("task", "commit"):
+            message = f"{name}= is what {function} gives each task itself; leave it out"
+            raise TypeError(message)
+        if name not in known:
+            near = difflib.get_close_matches(name, known, 1)
+            meant = f"; did you mean {near[0]}=?" if near else ""
+            message = f"{function} has no option {name}={meant}"
+            raise TypeError(message)
+
+
+def split_names(splits: Iterable[str] | None) -> frozenset[str] | None:
+    """Return the splits that a caller declares, checked; None where none are declared.
+
+    Raises:
+        TypeError: a text in place of several names.
+        UnsafeNameError: not a name for a split.
+        ValueError: no names at all.
+    """
+    if splits is None:
+        return None
+    if isinstance(splits, str):
+        message = f"splits={splits!r} must be several names, as [{splits!r}]"
+        raise TypeError(message)
+    names = frozenset(map(check_split, splits))
+    if not names:
+        raise ValueError("splits=[] allows no split at all; leave it out, or name the splits")
+    return names
+
+
+def check_new_split(split: str, declared: frozenset[str] | None, others: Iterable[str]) -> None:
+    """Refuse a split that was not meant: one that is not declared, or without a declaration looks mistyped.
+
+    Raises:
+        UnsafeNameError: not a name for a split.
+        ValueError: it is not declared, or may be another split, mistyped.
+    """
+    check_split(split)
+    if declared is not None:
+        if split not in declared:
+            near = difflib.get_close_matches(split, sorted(declared), 1)
+            meant = f"; did you mean {near[0]!r}?" if near else ""
+            message = f"split {split!r} is none of splits={sorted(declared)}{meant}"
+            raise ValueError(message)
+        return
+    near = sorted(other for other in others if look_alike(split, other))
+    if near:
+        message = (
+            f"split {split!r} would be a new one and may be {near[0]!r}, mistyped; "
+            f"if both are meant, declare them: splits={sorted({split, *others})}"
+        )
+        raise ValueError(message)
 
 
 def check_options(mode: str, session: str | None, task: int, *, commit: bool, shard_bytes: int) -> None:

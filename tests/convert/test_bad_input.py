@@ -366,7 +366,7 @@ def test_callers_mistakes(convert, tmp_path) -> None:
     convert.refused(tmp_path / "a.jsonl", ValueError, "must be one of images", kind="jpeg")
     convert.refused(tmp_path / "a.jsonl", ValueError, "on_error", on_error="ignore")
     convert.refused(tmp_path / "a.jsonl", ValueError, "schema names 'b'", schema={"b": "int64"})
-    convert.refused(tmp_path / "a.jsonl", ValueError, "sum must be 1", split={"a": 0.5})
+    convert.refused(tmp_path / "a.jsonl", ValueError, "sum must be 1", shares={"a": 0.5})
     (tmp_path / "thing.xyz").write_text("?")
     convert.refused(tmp_path / "thing.xyz", ValueError, "cannot be told")
     convert(tmp_path / "a.jsonl")

@@ -32,7 +32,14 @@ def test_the_order_hangs_on_the_seed_alone(tmp_path, threads, tasks, monkeypatch
     monkeypatch.setattr(_shuffle, "_LOOKUP_RECORDS", 64)
     url = tmp_path / "ds"
     report = WRITE(
-        url, range(500), jobs.two_splits, shuffle=3, executor=threads, tasks=tasks, spool_dir=tmp_path
+        url,
+        range(500),
+        jobs.two_splits,
+        shuffle=True,
+        seed=3,
+        executor=threads,
+        tasks=tasks,
+        spool_dir=tmp_path,
     )
     assert numbers(url) == Permutation(500, 3)[range(500)].tolist()
     assert numbers(url, "test") == [10 * k for k in Permutation(50, 3)[range(50)].tolist()]
@@ -55,14 +62,18 @@ def test_lookups_are_bounded_in_bytes(tmp_path, threads, monkeypatch) -> None:
 
     monkeypatch.setattr(_shuffle, "_runs", watched)
     url = tmp_path / "ds"
-    shardio.write_dataset(url, range(30), jobs.picture, shuffle=1, executor=threads, spool_dir=tmp_path)
+    shardio.write_dataset(
+        url, range(30), jobs.picture, shuffle=True, seed=1, executor=threads, spool_dir=tmp_path
+    )
     assert most == 4
     assert sorted(int(value[:8]) for value in shardio.open(url)) == list(range(30))
 
 
 def test_items_that_fail_are_left_out_of_the_shuffle(tmp_path, threads) -> None:
     url = tmp_path / "ds"
-    report = WRITE(url, range(100), jobs.misfit_at_77, shuffle=1, on_error="skip", executor=threads)
+    report = WRITE(
+        url, range(100), jobs.misfit_at_77, shuffle=True, seed=1, on_error="skip", executor=threads
+    )
     assert [bad.item for bad in report.skipped] == [77]
     assert sorted(numbers(url)) == [n for n in range(100) if n != 77]
 
@@ -70,13 +81,15 @@ def test_items_that_fail_are_left_out_of_the_shuffle(tmp_path, threads) -> None:
 def test_an_append_takes_the_schema_of_the_dataset(tmp_path, threads) -> None:
     url = tmp_path / "ds"
     WRITE(url, range(5), jobs.number, executor=threads)
-    shardio.write_dataset(url, range(5, 10), jobs.number, shuffle=1, mode="append", executor=threads)
+    shardio.write_dataset(
+        url, range(5, 10), jobs.number, shuffle=True, seed=1, mode="append", executor=threads
+    )
     assert numbers(url)[:5] == list(range(5))
     assert sorted(numbers(url)) == list(range(10))
 
 
 def test_nothing_to_shuffle(tmp_path, threads) -> None:
-    assert WRITE(tmp_path / "ds", [], jobs.number, shuffle=1, executor=threads).records == {}
+    assert WRITE(tmp_path / "ds", [], jobs.number, shuffle=True, seed=1, executor=threads).records == {}
 
 
 def test_a_rerun_finds_the_first_pass_done(tmp_path, threads, monkeypatch) -> None:
@@ -88,7 +101,7 @@ def test_a_rerun_finds_the_first_pass_done(tmp_path, threads, monkeypatch) -> No
     def fail(self, run):
         raise OSError("the spool's disk is gone")
 
-    options = {"shuffle": 2, "session": "s", "executor": threads, "spool_dir": spool}
+    options = {"shuffle": True, "seed": 2, "session": "s", "executor": threads, "spool_dir": spool}
     spool.mkdir()
     with monkeypatch.context() as patch:
         patch.setattr(_shuffle._Spooled, "__call__", fail)

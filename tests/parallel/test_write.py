@@ -203,7 +203,7 @@ def test_a_function_that_cannot_travel_is_refused_before_anything_starts(url) ->
     [
         ({"on_error": "ignore"}, ValueError, "on_error='ignore'"),
         ({"mode": "replace"}, ValueError, "mode='replace'"),
-        ({"ordered": True, "shuffle": 1}, ValueError, "one of them"),
+        ({"ordered": True, "shuffle": True}, ValueError, "one of them"),
         ({"tasks": 0}, ValueError, "tasks=0"),
         ({"task": 3}, TypeError, "task="),
         ({"commit": False}, TypeError, "commit="),

@@ -57,7 +57,12 @@ def _add_arguments(parser: Any) -> None:
     parser.add_argument(
         "--split",
         metavar="NAME",
-        help='a name for all records, or shares: "train=0.9,test=0.1"; default: as found',
+        help="a name for all records; default: as found",
+    )
+    parser.add_argument(
+        "--shares",
+        metavar="NAME=SHARE,...",
+        help="divide the records among splits: train=0.9,test=0.1",
     )
     parser.add_argument(
         "--class", metavar="NAME", action="append", dest="classes",
@@ -71,7 +76,10 @@ def _add_arguments(parser: Any) -> None:
         "--skip", action="store_true", help="leave out what cannot become a record, and list it"
     )
     parser.add_argument("--no-image-check", action="store_true", help="do not decode every image once")
-    parser.add_argument("--shuffle", metavar="SEED", type=int, help="shuffle all records while writing")
+    parser.add_argument("--shuffle", action="store_true", help="shuffle all records while writing")
+    parser.add_argument(
+        "--seed", metavar="N", type=int, default=0, help="of --shuffle and --shares; default: 0"
+    )
     parser.add_argument("--workers", metavar="N", type=int, help="processes; default: one per processor")
     parser.add_argument("--mode", choices=("create", "append", "overwrite"), default="create")
     parser.add_argument("--session", metavar="S", help="id of this write, by which a rerun continues")
@@ -102,9 +110,11 @@ def _run(arguments: SimpleNamespace, console: Console) -> int:
             kind=arguments.kind,
             schema=_schema(arguments.schema, list(_once("--type", arguments.type).items())),
             process=_function(arguments.process),
-            split=_shares(arguments.split),
+            split=arguments.split,
+            shares=_shares(arguments.shares),
             on_error="skip" if arguments.skip else "raise",
             shuffle=arguments.shuffle,
+            seed=arguments.seed,
             shards=arguments.shards,
             workers=arguments.workers,
             root=arguments.root,
@@ -201,15 +211,15 @@ def _function(name: str | None) -> Any:
         raise ValueError(message) from error
 
 
-def _shares(text: str | None) -> Any:
-    if text is None or "=" not in text:
-        return text
+def _shares(text: str | None) -> dict[str, float] | None:
+    if text is None:
+        return None
     pairs = [(name.strip(), share) for name, _, share in (part.partition("=") for part in text.split(","))]
-    shares = _once("--split", pairs)
+    shares = _once("--shares", pairs)
     try:
         return {name: float(share) for name, share in shares.items()}
     except ValueError:
-        message = f"--split {text}: expected shares such as train=0.9,test=0.1"
+        message = f"--shares {text}: expected shares such as train=0.9,test=0.1"
         raise ValueError(message) from None
 
 
@@ -222,7 +232,7 @@ COMMAND = Command(
     examples={
         "shardio convert photos/ s3://bucket/photos": "an image folder: class/name.jpg",
         "shardio convert lines.jsonl lines --type score=float32": "JSON lines; a type by hand",
-        "shardio convert old/ new --split train=0.9,test=0.1": "TFRecord files, divided anew",
+        "shardio convert old/ new --shares train=0.9,test=0.1": "TFRecord files, divided anew",
         "shardio convert list.txt birds --process my_module:load": "a list, with a function of your own",
     },
 )
