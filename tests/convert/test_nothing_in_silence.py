@@ -658,7 +658,7 @@ def test_advice_works(tmp_path, capsys, name) -> None:
     "twice",
     [
         ["--type", "x=int64", "--type", "x=text"],
-        ["--split", "a=0.5,a=0.5"],
+        ["--shares", "a=0.5,a=0.5"],
         ["--metadata", "a=1", "--metadata", "a=2"],
     ],
 )

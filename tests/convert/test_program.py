@@ -22,7 +22,7 @@ def test_convert_and_export(lines, tmp_path, capsys) -> None:
     url = str(tmp_path / "dataset")
     assert main(["convert", str(lines), url]) == 1
     assert "the line is no JSON" in capsys.readouterr().err
-    arguments = ["--skip", "--type", "n=int32", "--compression", "zstd", "--split", "train=0.5,test=0.5"]
+    arguments = ["--skip", "--type", "n=int32", "--compression", "zstd", "--shares", "train=0.5,test=0.5"]
     assert main(["convert", str(lines), url, *arguments]) == 1
     said = capsys.readouterr().out
     assert "left out: " in said
@@ -43,7 +43,8 @@ def test_json_and_usage(lines, tmp_path, capsys) -> None:
     assert document["schema"] == {"n": "int64"}
     assert main(["convert", str(lines), str(tmp_path / "d")]) == 3
     assert main(["convert", str(lines), str(tmp_path / "e"), "--process", "no_such:thing"]) == 2
-    assert main(["convert", str(lines), str(tmp_path / "e"), "--split", "a=x"]) == 2
+    assert main(["convert", str(lines), str(tmp_path / "e"), "--shares", "a=x"]) == 2
+    assert main(["convert", str(lines), str(tmp_path / "e"), "--split", "a=0.5,b=0.5"]) == 2
     assert main(["convert", str(tmp_path / "none"), str(tmp_path / "e")]) == 3
     assert main(["export", str(tmp_path / "d"), str(tmp_path / "d"), "--kind", "jsonl"]) == 3
     capsys.readouterr()
