@@ -58,13 +58,13 @@ def test_options_of_the_writer_are_those_that_it_has(function) -> None:
     writer = inspect.signature(shardio.DatasetWriter).parameters
     options = inspect.signature(function).parameters["writer"]
     assert "Unpack[" in str(options.annotation)
-    from shardio.writer import ShardOptions, WriterOptions
+    from shardio.writer import LayoutOptions, WriterOptions
 
     assert typing.get_type_hints(WriterOptions, vars(sys.modules["shardio.writer._settings"])).keys() <= set(
         writer
     )
     named = set(inspect.signature(function).parameters)
-    typed = ShardOptions if function is shardio.convert_dataset else WriterOptions
+    typed = LayoutOptions if function is shardio.convert_dataset else WriterOptions
     # What the function does not give itself can be said.
     assert set(writer) - {"url", "task", "commit"} <= named | set(typed.__annotations__)
 

@@ -123,15 +123,16 @@ def rows_of(url, split="train") -> list[int]:
     return shardio.open(str(url), split).source.table.live_rows.tolist()
 
 
-@pytest.mark.parametrize("shuffle", [None, 3])
+@pytest.mark.parametrize("shuffle", [False, True])
 @pytest.mark.parametrize("kind", [list, iter])
 def test_records_into_a_number_of_shards(tmp_path, threads, shuffle, kind, monkeypatch) -> None:
     """As equal as can be, of every split, in the order that the write has without it."""
     monkeypatch.setattr(_shuffle, "_LOOKUP_RECORDS", 64)
     url = tmp_path / "ds"
     items = kind(range(503))
-    WRITE(url, items, jobs.two_splits, shards=5, shuffle=shuffle, executor=threads, spool_dir=tmp_path)
-    order = range(503) if shuffle is None else Permutation(503, shuffle)[range(503)].tolist()
+    options = {"shuffle": shuffle, "seed": 3, "executor": threads, "spool_dir": tmp_path}
+    WRITE(url, items, jobs.two_splits, shards=5, **options)
+    order = Permutation(503, 3)[range(503)].tolist() if shuffle else range(503)
     assert numbers(url) == list(order)
     assert rows_of(url) == [100, 101, 100, 101, 101]
     assert rows_of(url, "test") == [10, 10, 10, 10, 11]
@@ -175,11 +176,11 @@ def test_a_number_of_shards_that_cannot_be_kept_is_refused(tmp_path, threads, op
     assert not (tmp_path / "ds").exists()
 
 
-@pytest.mark.parametrize("split", [None, {"train": 0.5, "test": 0.5}])
-def test_a_conversion_into_a_number_of_shards(tmp_path, split) -> None:
+@pytest.mark.parametrize("shares", [None, {"train": 0.5, "test": 0.5}])
+def test_a_conversion_into_a_number_of_shards(tmp_path, shares) -> None:
     source = tmp_path / "source.jsonl"
     source.write_text("".join(f'{{"n": {n}}}\n' for n in range(50)), encoding="utf-8")
-    report = shardio.convert_dataset(source, tmp_path / "ds", split=split, shards=4)
+    report = shardio.convert_dataset(source, tmp_path / "ds", shares=shares, shards=4)
     for name, records in report.records.items():
         rows = rows_of(tmp_path / "ds", name)
         assert (len(rows), sum(rows)) == (4, records)
