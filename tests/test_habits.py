@@ -108,9 +108,8 @@ def test_progress_of_every_function(tmp_path, capsys) -> None:
         into = str(tmp_path / f"adopted{len(seen)}")
         shardio_indexer.adopt(tmp_path / "a.jsonl", into=into, progress=progress)
     told = capsys.readouterr().err
-    assert "1/1 tasks" in told
-    assert "1 of 1 shards" in told
-    assert "1/1 records" in told
+    for task in ("write: 100%", "export: 100%", "index: 100%"):
+        assert task in told
     assert seen
 
 
