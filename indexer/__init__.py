@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from shardio_indexer._adopt import adopt
 from shardio_indexer._external_index import export_indexes
-from shardio_indexer._report import AdoptProgress, AdoptReport, LeftOut, Refusal
+from shardio_indexer._report import AdoptProgress, AdoptReport, Refusal
 from shardio_indexer._scan import ScanOptions
 
 __all__ = [
     "AdoptProgress",
     "AdoptReport",
-    "LeftOut",
     "Refusal",
     "ScanOptions",
     "adopt",

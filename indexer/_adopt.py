@@ -13,15 +13,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from shardio.catalog import Catalog
-from shardio.errors import NotFoundError, StorageError
+from shardio.errors import BadRecord, NotFoundError, StorageError
 from shardio.progress import displayed
 from shardio.sources import Place, explain_listing
-from shardio_indexer._commit import Addition, Change, commit_shards, known_shards
+from shardio_indexer._commit import Changeset, RootedEntry, commit_shards, known_shards
 from shardio_indexer._layout import Splits, choose_target, find_shards, known_target, lay_out
-from shardio_indexer._report import AdoptProgress, AdoptReport, LeftOut, Refusal, opening_line
+from shardio_indexer._report import AdoptProgress, AdoptReport, Refusal, opening_line
 from shardio_indexer._scan import ScanOptions
-from shardio_indexer._schema import Known, line_content, settle_schema, sort_out
-from shardio_indexer._shard import Job, index_is_sound, run_jobs
+from shardio_indexer._schema import line_content, partition_outcomes, resolve_schema
+from shardio_indexer._shard import Job, index_is_intact, run_jobs
 from shardio_indexer._sniff import UnknownKindError
 
 if TYPE_CHECKING:
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from shardio.catalog import Version
     from shardio.metadata import ShardEntry
     from shardio_indexer._layout import Search, Target
-    from shardio_indexer._schema import Settled
-    from shardio_indexer._shard import Outcome, Shard
+    from shardio_indexer._schema import ResolvedSchema
+    from shardio_indexer._shard import Shard, ShardOutcome
 
 __all__ = ["adopt"]
 
@@ -54,7 +54,7 @@ def adopt(  # noqa: PLR0913 - the options are the public contract
     workers: int | None = None,
     progress: bool | Callable[[AdoptProgress], None] = False,
 ) -> AdoptReport:
-    r"""Make shards that others wrote a dataset, where they lie, without changing a byte of them.
+    r"""Make shards that others wrote a dataset, where they are, without changing a byte of them.
 
     Calling it again adds what is new, skips what is done, and names what has changed.
 
@@ -71,7 +71,7 @@ def adopt(  # noqa: PLR0913 - the options are the public contract
         drop_missing: take shards out of the dataset that `urls` would find, and that are no longer there.
         schema: a schema or mapping for the records; it takes the place of the one that the dataset has. None
             keeps that, or infers one for Examples and JSON lines; False leaves records as they are.
-        scan: format, checksums and block size, where they shall not be found out.
+        scan: format, checksums and block size, where they are not to be detected.
         storage_options: of the shards, as in fsspec.
         into_options: of `into`; None for the same where it is the same kind of storage.
         workers: processes of the pool.
@@ -172,7 +172,7 @@ class _Adoption:
         self._changed: set[str] = set()
         self._search = search
         self._shards: list[Shard] = []
-        self._outcomes: list[Outcome] = []
+        self._outcomes: list[ShardOutcome] = []
 
     def plan(self, splits: Splits) -> None:
         """Tell new shards from known ones, and these from changed ones."""
@@ -181,9 +181,11 @@ class _Adoption:
             self._notes.append(f"{len(left)} shards match no pattern of --split ({splits}), e.g. {left[0]}")
             self._ignored += left
         self._find_missing({(shard.root, shard.key) for shard in shards})
-        doomed = self._doomed()
+        doomed = self._doomed_keys()
         for found in shards:
-            shard = replace(found, given_up=doomed.intersection(found.index_keys(found.uuid(self._options))))
+            shard = replace(
+                found, unusable_keys=doomed.intersection(found.index_keys(found.uuid(self._options)))
+            )
             entry = self._known.get((shard.root, shard.key))
             if entry is None:
                 self._shards.append(shard)
@@ -193,7 +195,7 @@ class _Adoption:
                 # An index is never overwritten: the new one gets a name of its own.
                 taken = shard.index_keys(shard.uuid(self._options))
                 self._changed.add(shard.url)
-                self._shards.append(replace(shard, given_up=shard.given_up.union(taken)))
+                self._shards.append(replace(shard, unusable_keys=shard.unusable_keys.union(taken)))
             elif self._update:
                 self._changed.add(shard.url)
                 self._shards.append(shard)
@@ -202,7 +204,7 @@ class _Adoption:
 
     def _must_renew(self, entry: ShardEntry) -> bool:
         """Tell, where changed shards are to be indexed again, whether a shard's index is damaged or gone."""
-        return self._update and not index_is_sound(self._target.store, entry, self._options)
+        return self._update and not index_is_intact(self._target.store, entry, self._options)
 
     def _find_missing(self, found: set[tuple[str, str]]) -> None:
         """Tell which shards of the dataset were looked for and are gone."""
@@ -222,7 +224,7 @@ class _Adoption:
             if listing.bad_names or id(listing) not in explained
         ]
 
-    def _doomed(self) -> frozenset[str]:
+    def _doomed_keys(self) -> frozenset[str]:
         """Return the keys that garbage collection has ever given up."""
         if self._base is None or not self._base.manifest.expiry.expired_versions:
             return frozenset()
@@ -263,37 +265,39 @@ class _Adoption:
         """Make what was indexed part of the dataset, and say what became of every shard."""
         gone = frozenset(self.missing.values()) if self._drop_missing else frozenset()
         stays = {place: entry for place, entry in self._known.items() if place not in gone}
-        good, bad = sort_out(self._outcomes, stays.values())
+        good, bad = partition_outcomes(self._outcomes, stays.values())
         for outcome in bad:
             if outcome.shard.doubtful and isinstance(outcome.error, UnknownKindError):
                 self._ignored.append(outcome.shard.url)
             elif outcome.error is not None:
                 self._refused.append(Refusal(outcome.shard.url, outcome.error))
         again = {(outcome.shard.root, outcome.shard.key) for outcome in good}
-        known = [Known(root, entry) for (root, key), entry in stays.items() if (root, key) not in again]
-        settled = settle_schema(
+        known = [RootedEntry(root, entry) for (root, key), entry in stays.items() if (root, key) not in again]
+        resolved = resolve_schema(
             good, known, self._schema, self._base, self._target, self._options, self._data_options
         )
-        self._notes += settled.notes
+        self._notes += resolved.notes
         version = self._base
-        if good or gone or settled.replaces:
-            change = Change(
+        if good or gone or resolved.replaces:
+            change = Changeset(
                 additions=[
-                    Addition(outcome.shard.root, outcome.entry)
+                    RootedEntry(outcome.shard.root, outcome.entry)
                     for outcome in good
                     if outcome.entry is not None
                 ],
-                schema=settled.schema,
-                replaces=settled.replaces,
-                metadata=settled.metadata,
+                schema=resolved.schema,
+                replaces=resolved.replaces,
+                metadata=resolved.metadata,
                 update=self._update,
                 dropped=gone,
             )
             seen = self._base.number if self._base is not None else 0
             version = commit_shards(self._catalog, change, seen=seen)
-        return self._report(good, settled, version)
+        return self._report(good, resolved, version)
 
-    def _report(self, good: list[Outcome], settled: Settled, version: Version | None) -> AdoptReport:
+    def _report(
+        self, good: list[ShardOutcome], resolved: ResolvedSchema, version: Version | None
+    ) -> AdoptReport:
         entries = [outcome.entry for outcome in good if outcome.entry is not None] + self._kept
         updated = sum(outcome.shard.url in self._changed for outcome in good)
         seen: Counter[str] = Counter()
@@ -315,19 +319,21 @@ class _Adoption:
             + sum(entry.stored_bytes for entry in self._kept),
             splits={total.name: total.rows for total in manifest.splits} if manifest is not None else {},
             schema=manifest.schema if manifest is not None else None,
-            inference=settled.report,
+            inference=resolved.report,
             refused=tuple(self._refused),
             stale=tuple(self._stale),
             missing=() if self._drop_missing else missing,
             dropped=missing if self._drop_missing else (),
             left_out=tuple(
-                LeftOut(outcome.shard.url, *part) for outcome in good for part in outcome.left_out
+                BadRecord(outcome.shard.url, gap.reason, start=gap.start, stop=gap.stop)
+                for outcome in good
+                for gap in outcome.left_out
             ),
             ignored=tuple(self._ignored),
             notes=tuple(notes),
         )
 
-    def _opens(self, good: list[Outcome], version: Version | None) -> str:
+    def _opens(self, good: list[ShardOutcome], version: Version | None) -> str:
         if version is None:
             return ""
         names = [total.name for total in version.manifest.splits]

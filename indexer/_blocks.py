@@ -1,4 +1,4 @@
-"""Runs of frames, which framers hand on, and the blocks that an index makes of them.
+"""Runs of frames, which framers yield, and the blocks that an index makes of them.
 
 The law of every framer: its runs, one after another, are the decoded bytes of the shard, each byte once, and
 where frames end does not depend on how the bytes arrived in pieces.  A block is closed before the frame that
@@ -32,7 +32,7 @@ __all__ = [
     "Framer",
     "GapFound",
     "Run",
-    "Salvage",
+    "SalvageOptions",
     "least_block_bytes",
 ]
 
@@ -62,7 +62,7 @@ class Framer(Protocol):
     Attributes:
         framing: what it looks for.
         record_crc: what the checksums of its frames are.
-        notes: what deserves a word and is no damage, with how often it was seen.
+        notes: what is worth mentioning and not damage, with how often it was seen.
     """
 
     framing: Framing
@@ -80,10 +80,10 @@ class Framer(Protocol):
         """Yield the rest: there are no more bytes, or with `cut` they were lost to damage."""
 
 
-class Salvage(NamedTuple):
+class SalvageOptions(NamedTuple):
     """What a scanner does about damage, and what is too large to believe."""
 
-    wanted: bool = False
+    enabled: bool = False
     limits: Limits = DEFAULT_LIMITS
 
 
@@ -109,7 +109,7 @@ class BlockCutter:
     """Take runs, add blocks to an index.
 
     Args:
-        index: takes the blocks; without compression, as a stream has none where blocks are concerned.
+        index: takes the blocks; without compression, since blocks of a stream are of its decoded bytes.
         block_bytes: target size of a block.
         limits: the longest record.
 

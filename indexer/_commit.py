@@ -1,4 +1,4 @@
-"""The commit of an adoption: an append that names shards which others wrote, and never drops anybody's.
+"""The commit of an adoption: an append of shards that others wrote; what was committed meanwhile stays.
 
 The manifest is built again after each lost race: what another adoption has committed meanwhile is not added a
 second time.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -25,12 +25,11 @@ if TYPE_CHECKING:
 
     from shardio.metadata import Schema, ShardEntry
 
-__all__ = ["Addition", "Change", "commit_shards", "known_shards"]
+__all__ = ["Changeset", "RootedEntry", "commit_shards", "known_shards"]
 
 
-@dataclass(frozen=True)
-class Addition:
-    """One shard to be added: its root's URL ("" for the dataset's own), and what a list says of it."""
+class RootedEntry(NamedTuple):
+    """A shard of the dataset, there or to come: URL of its root ("" for the dataset's own), and its entry."""
 
     root: str
     entry: ShardEntry
@@ -45,7 +44,7 @@ def known_shards(catalog: Catalog, base: Version | None) -> dict[tuple[str, str]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Change:
+class Changeset:
     """What a commit does to a dataset.
 
     Attributes:
@@ -54,10 +53,10 @@ class Change:
         replaces: the schema takes the place of the one that the dataset has.
         metadata: added to the free metadata.
         update: shards whose index is another one now replace the old ones, in their places.
-        dropped: shards that the dataset shall no longer hold, by root URL and key.
+        dropped: shards that the dataset will no longer hold, by root URL and key.
     """
 
-    additions: Sequence[Addition]
+    additions: Sequence[RootedEntry]
     schema: Schema | None = None
     replaces: bool = False
     metadata: Mapping[str, Any] = field(default_factory=dict)
@@ -65,7 +64,7 @@ class Change:
     dropped: frozenset[tuple[str, str]] = frozenset()
 
 
-def commit_shards(catalog: Catalog, change: Change, *, seen: int = 0) -> Version:
+def commit_shards(catalog: Catalog, change: Changeset, *, seen: int = 0) -> Version:
     """Make a change to the dataset, as one new version.
 
     Args:
@@ -90,7 +89,7 @@ def _index_of(entry: ShardEntry) -> tuple[str, bytes]:
 class _Builder:
     """Builds the manifest that follows a version; lists of shards are stored once."""
 
-    def __init__(self, catalog: Catalog, change: Change) -> None:
+    def __init__(self, catalog: Catalog, change: Changeset) -> None:
         self._catalog = catalog
         self._change = change
         self.lists = StoredLists(catalog.store)

@@ -4,7 +4,7 @@ Members are gzip members, Zstandard frames, or one ZLIB stream. Where every memb
 the limits, members become blocks and records can be looked up; otherwise the object is a stream.  Both are
 tried in one pass.
 
-Salvage steps over a damaged member, where nothing of it was handed on yet: the next one is the first that
+Salvage steps over a damaged member, where nothing of it was yielded yet: the next one is the first that
 begins with the magic, decodes, has the checksum that it says, and is followed by another one or by the end.
 A stream goes up to the first damage, since a decoder cannot step over that; blocks can.
 """
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 
     from shardio.format import Limits
     from shardio.metadata import IndexBuilder
-    from shardio_indexer._blocks import BlockCutter, Bytes, Framer, Salvage
+    from shardio_indexer._blocks import BlockCutter, Bytes, Framer, SalvageOptions
 
 __all__ = [
     "MOST_MEMBER",
-    "BothWays",
+    "DualScan",
     "Member",
     "MemberBlocks",
     "decode_members",
@@ -45,11 +45,11 @@ _PIECE = 1 << 20
 # A few bytes of Zstandard can stand for many: it is fed what should come to a piece, by what came before.
 _SIP, _LEAST_SIP = 4 << 10, 1 << 6
 _GZIP_SIP = 64 << 10
-# What a Zstandard frame says of itself lies within so many bytes.
+# What a Zstandard frame says of itself is within so many bytes.
 _FRAME_HEADER = 18
 # A member of more is a stream: as a block it would be decoded whole for each record.
 MOST_MEMBER = 4 << 20
-# Stored bytes that are looked at for one member, and that may lie between two.
+# Stored bytes that are looked at for one member, and that may be between two.
 _LOOK = 8 << 20
 _MOST_DAMAGE = 32 << 20
 # A reader decodes about a mebibyte at a time; where that fails, it has none of it.
@@ -85,7 +85,7 @@ def is_compressed(head: bytes) -> Compression | None:
 def decode_members(
     pieces: Iterable[bytes | memoryview],
     compression: Compression,
-    salvage: Salvage,
+    salvage: SalvageOptions,
     *,
     step_over: bool = False,
 ) -> Iterator[bytes | Member]:
@@ -101,7 +101,7 @@ def decode_members(
         FormatError: the bytes do not decode, end in the middle, or others follow; `start` is a stored offset.
     """
     errors = (FormatError, zlib.error, _zstd_error(compression))
-    stored = _Stored(pieces, keep=salvage.wanted)
+    stored = _StoredBytes(pieces, keep=salvage.enabled)
     members = 0
     while head := stored.peek(_FRAME_HEADER):
         # What may yet turn out to be damaged is held, as far as it could be a block.
@@ -115,10 +115,10 @@ def decode_members(
                 held.append(part)
                 stored.keeps = stored.keeps and stored.decoded <= MOST_MEMBER
                 if not stored.keeps:
-                    yield from _all_but_last(held, _DOUBTFUL if salvage.wanted else 0)
+                    yield from _all_but_last(held, _DOUBTFUL if salvage.enabled else 0)
         except errors as error:
             what = error.what if isinstance(error, FormatError) else "a compressed file does not decode"
-            if not salvage.wanted:
+            if not salvage.enabled:
                 raise FormatError(
                     what,
                     start=stored.offset,
@@ -128,7 +128,7 @@ def decode_members(
             if stored.keeps and step_over and _find_next(stored, compression, salvage.limits):
                 yield stored.member(reason=f"damage: {what}", stepped_over=True)
             else:
-                # What was decoded just before an error is not handed out by every decoder.
+                # What was decoded just before an error is not returned by every decoder.
                 yield from _all_but_last(held, 0 if isinstance(error, FormatError) else _DOUBTFUL)
                 while stored.fill():
                     stored.take(len(stored.window))
@@ -144,7 +144,7 @@ def _all_but_last(held: list[bytes], size: int) -> Iterator[bytes]:
         yield held.pop(0)
 
 
-class _Stored:
+class _StoredBytes:
     """Stored bytes, looked at before they are taken.
 
     Attributes:
@@ -205,7 +205,7 @@ class _Stored:
         return found
 
 
-def _find_next(stored: _Stored, compression: Compression, limits: Limits) -> bool:
+def _find_next(stored: _StoredBytes, compression: Compression, limits: Limits) -> bool:
     """Take the damaged member under way, up to the next whole one; return False where none is found."""
     stored.back()
     magic = _GZIP if compression is Compression.GZIP else _ZSTD
@@ -273,7 +273,7 @@ def _member_follows(rest: bytes, compression: Compression) -> bool:
 
 
 def _decode_one(
-    stored: _Stored, head: bytes, compression: Compression, limits: Limits, *, first: bool
+    stored: _StoredBytes, head: bytes, compression: Compression, limits: Limits, *, first: bool
 ) -> Iterator[bytes | Member]:
     """Decode one member, or step over a frame that holds none."""
     if compression is Compression.ZSTD and _is_skippable(head):
@@ -350,7 +350,7 @@ class MemberBlocks:
         self._most = min(MOST_MEMBER, limits.block)
         self._longest = limits.record + 16
         self._members: list[Member] = []  # ended, with frames that may not have been seen yet
-        self._stops = np.empty(0, np.int64)  # decoded offsets, of the members that are no blocks yet
+        self._stops = np.empty(0, np.int64)  # decoded offsets, of the members that are not blocks yet
         self._begin = 0  # decoded offset of the first of them
         self._seen = 0  # decoded bytes in all runs
 
@@ -426,7 +426,7 @@ class MemberBlocks:
         self._stops = np.empty(0, np.int64)
 
 
-class BothWays:
+class DualScan:
     """Takes what `decode_members` yields.
 
     Args:

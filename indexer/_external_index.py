@@ -33,7 +33,7 @@ from shardio.format import (
 )
 from shardio.reader import ReadOptions, Source, root_stores
 from shardio.storage import connect
-from shardio_indexer._blocks import Run, Salvage
+from shardio_indexer._blocks import Run, SalvageOptions
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -46,18 +46,18 @@ if TYPE_CHECKING:
     from shardio_indexer._blocks import Bytes, Check
 
 __all__ = [
-    "Frames",
-    "GivenFramer",
+    "ExternalIndexFramer",
+    "FrameBounds",
     "dali_lines",
     "dali_tar_lines",
     "export_indexes",
-    "find_existing",
+    "find_external_index",
     "parse_text_index",
 ]
 
 
-class Frames(NamedTuple):
-    """Where frames lie in the decoded bytes.
+class FrameBounds(NamedTuple):
+    """Where frames are in the decoded bytes.
 
     Attributes:
         starts, stops: int64, one a record.
@@ -69,8 +69,8 @@ class Frames(NamedTuple):
     url: str
 
 
-def index_names(key: str, framing: Framing) -> list[str]:
-    """Return the keys under which the index of a shard may lie, the likeliest first."""
+def external_index_names(key: str, framing: Framing) -> list[str]:
+    """Return the keys under which the index of a shard may be, the likeliest first."""
     folder, slash, name = key.rpartition("/")
     stem = name.rpartition(".")[0] or name
     if framing is Framing.TAR_SAMPLE:
@@ -82,14 +82,14 @@ def index_names(key: str, framing: Framing) -> list[str]:
     return [f"{folder}{slash}{one}" for one in dict.fromkeys(names)]
 
 
-def find_existing(store: Store, key: str, framing: Framing, limits: Limits) -> Frames:
-    """Read the index that lies beside a shard.
+def find_external_index(store: Store, key: str, framing: Framing, limits: Limits) -> FrameBounds:
+    """Read the index beside a shard.
 
     Raises:
         NotFoundError: there is none.
-        FormatError: it is no index of a known form.
+        FormatError: it is not an index of a known form.
     """
-    names = index_names(key, framing)
+    names = external_index_names(key, framing)
     for name in names:
         try:
             data = store.get(name, max_bytes=limits.index)
@@ -104,7 +104,7 @@ def find_existing(store: Store, key: str, framing: Framing, limits: Limits) -> F
     )
 
 
-def parse_text_index(data: bytes, url: str) -> Frames:
+def parse_text_index(data: bytes, url: str) -> FrameBounds:
     """Return the frames of a text index: offset and length in decimal, a line each.
 
     Raises:
@@ -117,20 +117,20 @@ def parse_text_index(data: bytes, url: str) -> Frames:
     lines = data.count(b"\n") + (not data.endswith(b"\n") and len(data) > 0)
     if len(numbers) != 2 * lines or (len(numbers) and int(numbers.min()) < 0):
         raise FormatError(
-            "this is no text index", url=url, expected="lines of an offset and a length", found=data[:40]
+            "this is not a text index", url=url, expected="lines of an offset and a length", found=data[:40]
         )
     starts = numbers[0::2]
-    return Frames(starts, starts + numbers[1::2], url)
+    return FrameBounds(starts, starts + numbers[1::2], url)
 
 
-def _parse_offsets(data: bytes, url: str) -> Frames:
+def _parse_offsets(data: bytes, url: str) -> FrameBounds:
     offsets = np.frombuffer(data[: len(data) // 8 * 8], "<u8").astype(np.int64)
     if len(data) % 8 or not len(offsets) or bool((np.diff(offsets) <= 0).any()) or int(offsets[0]) < 0:
-        raise FormatError("this is no index of a tar file", url=url, expected="ascending u64 offsets")
+        raise FormatError("this is not an index of a tar file", url=url, expected="ascending u64 offsets")
     starts = offsets[:-1].copy()
-    # What lies before the first sample belongs to it.
+    # What is before the first sample belongs to it.
     starts[:1] = 0
-    return Frames(starts, offsets[1:], url)
+    return FrameBounds(starts, offsets[1:], url)
 
 
 def dali_tar_lines(samples: Iterable[tuple[int, bytes]], url: str) -> bytes:
@@ -159,7 +159,7 @@ def _dali_sample(start: int, data: bytes, url: str) -> bytes:
             continue
         if any(c.isspace() or "\ud800" <= c <= "\udfff" for c in member.name):
             raise FormatError(
-                "DALI's index has no way to write down a name with white space, or one that is no UTF-8",
+                "DALI's index has no way to write down a name with white space, or one that is not UTF-8",
                 url=url,
                 start=start + member.start,
                 found=repr(member.name),
@@ -182,7 +182,7 @@ def dali_lines(starts: NDArray[np.int64], stops: NDArray[np.int64]) -> bytes:
 _LEFT_OUT = "damage: bytes that the existing index leaves out"
 
 
-class GivenFramer:
+class ExternalIndexFramer:
     """Cut where an index says.
 
     Args:
@@ -195,12 +195,12 @@ class GivenFramer:
 
     def __init__(
         self,
-        frames: Frames,
+        frames: FrameBounds,
         framing: Framing,
         *,
         check: Check = "crc32c",
         record_crc: RecordCrc = RecordCrc.ABSENT,
-        salvage: Salvage | None = None,
+        salvage: SalvageOptions | None = None,
     ) -> None:
         self.framing = framing
         self.record_crc = record_crc
@@ -208,7 +208,7 @@ class GivenFramer:
         self._check: Check = check
         self._starts, self._stops = frames.starts, frames.stops
         self._url = frames.url
-        self._gaps_allowed = framing is Framing.TAR_SAMPLE or (salvage or Salvage()).wanted
+        self._gaps_allowed = framing is Framing.TAR_SAMPLE or (salvage or SalvageOptions()).enabled
         self._next = 0  # frame
         self._offset = 0  # of the first byte held
         self._held = b""
@@ -237,7 +237,7 @@ class GivenFramer:
         yield from self._part(held, low)
 
     def _part(self, held: memoryview, low: int) -> Iterator[Run]:
-        """Pass on what lies after the last whole frame: the next one's bytes, after a gap perhaps."""
+        """Yield what follows the last whole frame: the next one's bytes, after a gap perhaps."""
         start = int(self._starts[self._next]) if self._next < len(self._starts) else low + len(held)
         gap = min(start - low, len(held))
         if gap > 0:

@@ -51,7 +51,7 @@ class Search:
         folders: the folder that each pattern begins in.
         unmatched: what matches nothing, or has a bad name, with the error that says so.
         doubtful: of the shards, those whose names do not say that they are any.
-        ignored: URLs of what was found and is no shard by its name.
+        ignored: URLs of what was found and is not a shard by its name.
         listings: what was searched, to tell which files are gone.
     """
 
@@ -140,10 +140,10 @@ class Target(NamedTuple):
     """The dataset's own place.
 
     Attributes:
-        place: where it lies.
+        place: its address.
         store: what writes there.
         options: storage options of it.
-        note: why it lies somewhere else than beside the shards, or "".
+        note: why it is somewhere else than beside the shards, or "".
     """
 
     place: Place
@@ -172,16 +172,14 @@ def choose_target(
     root = common_folder(search.folders)
     if root is None:
         places = ", ".join(sorted({place.url for place in search.folders}))
-        message = (
-            f"these shards have no folder in common ({places}): say where the dataset shall go, with --into"
-        )
+        message = f"these shards have no folder in common ({places}): say where the dataset goes, with --into"
         raise ValueError(message)
     target = _target(root, storage_options, "")
     reason = _cannot_write(target.store)
     if reason is None:
         return target
     cache = _cache_folder(root)
-    note = f"{root.url} cannot be written ({reason}), so the dataset lies in {cache.url}"
+    note = f"{root.url} cannot be written ({reason}), so the dataset is in {cache.url}"
     return _target(cache, None, note)
 
 
@@ -242,7 +240,7 @@ def _target(place: Place, options: Mapping[str, Any] | None, note: str) -> Targe
 
 
 def _same_kind(place: Place, search: Search, options: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-    """Return the shards' storage options where the dataset lies in the same kind of storage."""
+    """Return the shards' storage options where the dataset is in the same kind of storage."""
     folders = search.folders or [listing.root for listing in search.listings]
     return options if any(folder.scheme == place.scheme for folder in folders) else None
 
@@ -277,7 +275,7 @@ def _cannot_write(store: Store) -> str | None:
 
 
 def _cache_folder(root: Place) -> Place:
-    """Return the folder in the user's cache for shards that lie under a root."""
+    """Return the folder in the user's cache for shards under a root."""
     home = pathlib.Path.home()
     cache = home / "Library" / "Caches" if sys.platform == "darwin" else home / ".cache"
     digest = hashlib.sha256(root.url.encode("utf-8", "surrogateescape")).hexdigest()[:16]

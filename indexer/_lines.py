@@ -13,7 +13,7 @@ import numpy as np
 
 from shardio.errors import CorruptRecordError, FormatError
 from shardio.format import UTF8_BOM, Framing, RecordCrc, is_blank_line, parse_json, wide_encoding
-from shardio_indexer._blocks import Run, Salvage
+from shardio_indexer._blocks import Run, SalvageOptions
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
@@ -49,12 +49,12 @@ class LineFramer:
     framing = Framing.LINES
     record_crc = RecordCrc.ABSENT
 
-    def __init__(self, *, content: LineContent = "bytes", salvage: Salvage | None = None) -> None:
+    def __init__(self, *, content: LineContent = "bytes", salvage: SalvageOptions | None = None) -> None:
         self.notes: Counter[str] = Counter()
         self._content = content
-        self._salvage = salvage or Salvage()
+        self._salvage = salvage or SalvageOptions()
         self._first: bytes | None = b""  # the first bytes, until there are enough to know the encoding
-        self._line: list[bytes] = []  # the line that is open; its bytes were handed on already
+        self._line: list[bytes] = []  # the line that is open; its bytes were yielded already
         self._line_bytes = 0
         self._offset = self._row = self._gaps = 0  # of the first byte that was not looked at
 
@@ -97,7 +97,7 @@ class LineFramer:
                 start=0,
                 expected="UTF-8",
                 found=f"first bytes {data[:_MARK].hex(' ')}",
-                advice=f"write it anew as UTF-8, with `iconv -f {encoding} -t UTF-8`, and adopt that",
+                advice=f"rewrite it as UTF-8, with `iconv -f {encoding} -t UTF-8`, and adopt that",
             )
         if data.startswith(UTF8_BOM):
             yield self._gap(UTF8_BOM, "byte order mark")
@@ -115,7 +115,7 @@ class LineFramer:
             yield from self._lines(data, stops + (held if looks else 0), held if looks else 0)
             self._line, self._line_bytes = [], 0
         if last < len(piece):
-            # It is handed on at once, for it may be where a damaged stream ends; a copy is looked at later.
+            # It is yielded at once, since a damaged stream may end here; a copy is looked at later.
             yield Run(piece[last:])
             self._line_bytes += len(piece) - last
             if looks:
@@ -134,7 +134,7 @@ class LineFramer:
         Args:
             data: the lines.
             stops: int64, where they end in `data`.
-            known: so many bytes of the first line were handed on before.
+            known: so many bytes of the first line were yielded before.
         """
         if self._content == "bytes" or (self._content == "text" and _is_text(data)):
             self._row += len(stops)
@@ -158,7 +158,7 @@ class LineFramer:
         self._offset += place - first
 
     def _look(self, line: bytes, row: int, offset: int) -> str | None:
-        """Return why a line is no record, or None."""
+        """Return why a line is not a record, or None."""
         if self._content == "json" and is_blank_line(line):
             return _BLANK
         try:
@@ -168,7 +168,7 @@ class LineFramer:
                 line.decode()
         except ValueError as error:
             what = "a line is not JSON" if self._content == "json" else "a line is not UTF-8 text"
-            if not self._salvage.wanted:
+            if not self._salvage.enabled:
                 raise CorruptRecordError(
                     what,
                     row=row,

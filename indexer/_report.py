@@ -12,11 +12,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from shardio.codecs import InferenceReport
+    from shardio.errors import BadRecord
     from shardio.metadata import Schema
 
-__all__ = ["AdoptProgress", "AdoptReport", "LeftOut", "Refusal", "opening_line"]
+__all__ = ["AdoptProgress", "AdoptReport", "Refusal", "opening_line"]
 
-# Values of these options are nobody's business but the caller's.
+# Values of these options are secrets.
 _SECRET = ("secret", "key", "token", "password", "credential", "connection", "sas")
 
 
@@ -56,15 +57,6 @@ class Refusal(NamedTuple):
     error: Exception
 
 
-class LeftOut(NamedTuple):
-    """Damage that salvage left out: half-open range of the shard's (decoded) bytes."""
-
-    url: str
-    start: int
-    stop: int
-    reason: str
-
-
 @dataclass(frozen=True, kw_only=True)
 class AdoptReport:
     """What became of the shards.
@@ -85,7 +77,7 @@ class AdoptReport:
         stale: URLs of shards that changed since they were adopted.
         missing: URLs of shards that are part of the dataset and no longer there.
         dropped: URLs of such shards that this adoption took out of the dataset.
-        left_out: damage that was left out.
+        left_out: damage that salvage left out, each with its range of decoded bytes.
         ignored: URLs of files that were found and not adopted: no shards by their names or first bytes, or of
             no split.
         notes: what deserves a word.
@@ -107,7 +99,7 @@ class AdoptReport:
     stale: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
     dropped: tuple[str, ...] = ()
-    left_out: tuple[LeftOut, ...] = ()
+    left_out: tuple[BadRecord, ...] = ()
     ignored: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -137,7 +129,7 @@ class AdoptReport:
             "missing": list(self.missing),
             "dropped": list(self.dropped),
             "ignored": list(self.ignored),
-            "left_out": [part._asdict() for part in self.left_out],
+            "left_out": [part.to_dict() for part in self.left_out],
             "notes": list(self.notes),
         }
 
@@ -162,7 +154,7 @@ def opening_line(
         url: of the dataset.
         split: named where there are several.
         target_options: storage options of the dataset.
-        roots: storage options by URL of the roots that its shards lie under.
+        roots: storage options by URL of the roots of its shards.
     """
     parts = [repr(url)]
     if split is not None:

@@ -19,9 +19,9 @@ from shardio.catalog import writer_name
 from shardio.errors import ShardioError
 from shardio.format import DEFAULT_BLOCK_BYTES, DEFAULT_LIMITS, Compression, Framing, Limits, RecordCrc
 from shardio.metadata import IndexBuilder
-from shardio_indexer._blocks import BlockCutter, GapFound, Salvage, least_block_bytes
-from shardio_indexer._compressed import BothWays, Member, MemberBlocks, decode_members
-from shardio_indexer._external_index import GivenFramer, find_existing
+from shardio_indexer._blocks import BlockCutter, GapFound, SalvageOptions, least_block_bytes
+from shardio_indexer._compressed import DualScan, Member, MemberBlocks, decode_members
+from shardio_indexer._external_index import ExternalIndexFramer, find_external_index
 from shardio_indexer._lines import LineContent, LineFramer
 from shardio_indexer._sniff import HEAD_BYTES, Kind, sniff
 from shardio_indexer._tar import TarFramer
@@ -35,18 +35,18 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ScanOptions",
-    "Scanned",
-    "Sidecar",
-    "finish_sidecar",
+    "ScanResult",
+    "SpooledIndex",
     "frames_file",
     "scan_shard",
+    "spool_index",
 ]
 
 _HELD = 8 << 20
 
 
 @dataclass(frozen=True)
-class Sidecar:
+class SpooledIndex:
     """A finished index.
 
     Attributes:
@@ -73,11 +73,11 @@ def frames_file() -> IO[bytes]:
     return tempfile.SpooledTemporaryFile(max_size=_HELD)
 
 
-def finish_sidecar(index: IndexBuilder) -> Sidecar:
-    """Return the finished index; whoever stores it discards it then."""
+def spool_index(index: IndexBuilder) -> SpooledIndex:
+    """Return the finished index, which the caller discards after storing it."""
     if index.index_bytes <= _HELD:
         done = index.finish()
-        return Sidecar(done.data, done.head_bytes, done.head_sha256)
+        return SpooledIndex(done.data, done.head_bytes, done.head_sha256)
     number, name = tempfile.mkstemp(suffix=".shardidx")
     try:
         with os.fdopen(number, "wb") as file:
@@ -86,7 +86,7 @@ def finish_sidecar(index: IndexBuilder) -> Sidecar:
         with contextlib.suppress(OSError):
             Path(name).unlink()
         raise
-    return Sidecar(Path(name), done.head_bytes, done.head_sha256)
+    return SpooledIndex(Path(name), done.head_bytes, done.head_sha256)
 
 
 _LOCAL_PIECE = 2 << 20
@@ -121,18 +121,18 @@ class ScanOptions:
 
 
 @dataclass(frozen=True)
-class Scanned:
+class ScanResult:
     """What a scan found.
 
     Attributes:
-        index: the finished sidecar; whoever scans discards it.
+        index: the finished index, which the caller discards.
         kind: what the shard is.
         stored_bytes, decoded_bytes, rows, blocks, crc32c: as a list of shards counts them.
         left_out: damage that was left out, in decoded offsets.
         notes: what deserves a word, with how often it was seen.
     """
 
-    index: Sidecar
+    index: SpooledIndex
     kind: Kind
     stored_bytes: int
     decoded_bytes: int
@@ -152,18 +152,18 @@ def scan_shard(
     size: int | None = None,
     etag: str = "",
     show: Callable[[int], None] | None = None,
-) -> Scanned:
+) -> ScanResult:
     """Read a shard once and return its index.
 
     Args:
-        store, key: where it lies.
+        store, key: its address.
         uuid: 16 bytes, of the shard.
         options: see `ScanOptions`.
         size, etag: of the object, which must not change meanwhile.
         show: called with the number of stored bytes of each piece.
 
     Raises:
-        FormatError: it is no shard of a known kind, or damaged; with address and reason.
+        FormatError: its kind is unknown, or it is damaged; with address and reason.
         StorageError: the environment failed.
     """
     try:
@@ -172,7 +172,7 @@ def scan_shard(
             strict = not options.salvage and options.record_crc == "crc32c"
             kind = sniff(head, key, options.format, strict=strict)
             framer = _framer(store, key, kind, options)
-            pieces = _Pieces(file, _LOCAL_PIECE if store.is_local else _REMOTE_PIECE, show)
+            pieces = _StoredPieces(file, _LOCAL_PIECE if store.is_local else _REMOTE_PIECE, show)
             index = IndexBuilder(
                 uuid=uuid,
                 framing=framer.framing,
@@ -184,7 +184,7 @@ def scan_shard(
             block_bytes = least_block_bytes(options.block_bytes, file.size)
             cutter = BlockCutter(index, block_bytes=block_bytes, limits=options.limits)
             if kind.compression is Compression.NONE:
-                return _finish(index, _scan_plain(pieces, framer, cutter, index), kind, framer)
+                return _result(index, _scan_plain(pieces, framer, cutter, index), kind, framer)
             with frames_file() as others:
                 blocks = IndexBuilder(
                     uuid=uuid,
@@ -199,7 +199,7 @@ def scan_shard(
         raise error.located(url=store.url_of(key)) from error
 
 
-class _Pieces:
+class _StoredPieces:
     """The stored bytes, once, with their checksum; the next piece is under way while one is worked on.
 
     Attributes:
@@ -229,7 +229,9 @@ class _Pieces:
                 self._show(len(piece))
 
 
-def _scan_plain(pieces: _Pieces, framer: Framer, cutter: BlockCutter, index: IndexBuilder) -> list[GapFound]:
+def _scan_plain(
+    pieces: _StoredPieces, framer: Framer, cutter: BlockCutter, index: IndexBuilder
+) -> list[GapFound]:
     for piece in pieces:
         for run in framer.feed(piece):
             cutter.take(run)
@@ -241,20 +243,20 @@ def _scan_plain(pieces: _Pieces, framer: Framer, cutter: BlockCutter, index: Ind
 
 
 def _scan_compressed(
-    pieces: _Pieces,
+    pieces: _StoredPieces,
     framer: Framer,
     cutter: BlockCutter,
     indexes: tuple[IndexBuilder, IndexBuilder],
     kind: Kind,
     options: ScanOptions,
-) -> Scanned:
+) -> ScanResult:
     """Try members as blocks and the whole as a stream, both in one pass; the blocks win where they can."""
     stream, blocks = indexes
     members = MemberBlocks(blocks, options.limits)
     members.possible = kind.compression is not Compression.ZLIB
-    salvage = Salvage(wanted=options.salvage, limits=options.limits)
-    both = BothWays(framer, members, cutter)
-    # Given offsets, and the samples of a tar file, do not begin anew where a member does.
+    salvage = SalvageOptions(enabled=options.salvage, limits=options.limits)
+    both = DualScan(framer, members, cutter)
+    # Given offsets, and the samples of a tar file, do not start again where a member does.
     anew = framer.framing in (Framing.TFRECORD, Framing.LINES) and not options.use_index
     for part in decode_members(pieces, kind.compression, salvage, step_over=anew):
         if isinstance(part, Member):
@@ -264,17 +266,17 @@ def _scan_compressed(
     both.finish()
     if members.finish():
         blocks.crc32c = pieces.crc32c
-        return _finish(blocks, both.damage, kind, framer)
+        return _result(blocks, both.damage, kind, framer)
     stream.mark_stream(stored_bytes=pieces.size, crc32c=pieces.crc32c)
     gaps = both.damage if both.broken is None else [both.broken]
-    return _finish(stream, gaps + cutter.gaps, kind, framer, stream=True)
+    return _result(stream, gaps + cutter.gaps, kind, framer, stream=True)
 
 
-def _finish(
+def _result(
     index: IndexBuilder, gaps: list[GapFound], kind: Kind, framer: Framer, *, stream: bool = False
-) -> Scanned:
-    return Scanned(
-        index=finish_sidecar(index),
+) -> ScanResult:
+    return ScanResult(
+        index=spool_index(index),
         kind=kind,
         stored_bytes=index.stored_bytes,
         decoded_bytes=index.decoded_bytes,
@@ -288,14 +290,14 @@ def _finish(
 
 
 def _framer(store: Store, key: str, kind: Kind, options: ScanOptions) -> Framer:
-    salvage = Salvage(wanted=options.salvage, limits=options.limits)
+    salvage = SalvageOptions(enabled=options.salvage, limits=options.limits)
     check = _CHECKS[options.record_crc]
     framing = kind.framing
     if framing is Framing.RAW or (options.use_index and framing is not Framing.LINES):
         tfrecord = framing is Framing.TFRECORD
         kinds = {"crc32c": RecordCrc.CRC32C, "crc32": RecordCrc.CRC32, "none": RecordCrc.UNCHECKED}
-        return GivenFramer(
-            find_existing(store, key, framing, options.limits),
+        return ExternalIndexFramer(
+            find_external_index(store, key, framing, options.limits),
             framing,
             check="none" if options.trust else check,
             record_crc=kinds[check] if tfrecord else RecordCrc.ABSENT,

@@ -23,6 +23,7 @@ from shardio.format import Compression, Framing
 from shardio.metadata import Feature, Schema, ShardTable
 from shardio.reader import ReadOptions, Records, Source, value_codec
 from shardio.storage import connect
+from shardio_indexer._commit import RootedEntry
 from shardio_indexer._sniff import format_of_name
 
 if TYPE_CHECKING:
@@ -37,19 +38,18 @@ if TYPE_CHECKING:
     from shardio_indexer._layout import Target
     from shardio_indexer._lines import LineContent
     from shardio_indexer._scan import ScanOptions
-    from shardio_indexer._shard import Outcome
+    from shardio_indexer._shard import ShardOutcome
 
 __all__ = [
     "JSON_LINES",
     "Inferred",
-    "Known",
-    "Settled",
+    "ResolvedSchema",
     "check_lines",
     "check_reads",
     "infer",
     "line_content",
-    "settle_schema",
-    "sort_out",
+    "partition_outcomes",
+    "resolve_schema",
 ]
 
 JSON_LINES = Schema({"json": Feature("json")}, encoding="bytes")
@@ -60,7 +60,7 @@ _MOST_BYTES = 32 << 20
 
 
 class Inferred(NamedTuple):
-    """A schema and what it rests on; None where the records are no Examples."""
+    """A schema and what it rests on; None where the records are not Examples."""
 
     schema: Schema | None
     report: InferenceReport | None
@@ -77,7 +77,7 @@ def infer(table: ShardTable, stores: Mapping[int, Store]) -> Inferred:
         schema, report = infer_schema(payloads)
     except (CorruptRecordError, ValueError):
         return Inferred(None, None)
-    # Bytes that are no Example may still parse as one without features.
+    # Bytes that are not an Example may still parse as one without features.
     empty = not len(schema) and not schema.sequence_features
     return Inferred(None, report) if empty else Inferred(schema, report)
 
@@ -163,8 +163,8 @@ def _positions(table: ShardTable) -> NDArray[np.int64]:
 _METADATA_BYTES = 1 << 20
 
 
-class Settled(NamedTuple):
-    """The schema that the dataset shall have, and what it rests on.
+class ResolvedSchema(NamedTuple):
+    """The schema that the dataset will have, and what it rests on.
 
     Attributes:
         schema: for all of its records; None where they have none.
@@ -181,14 +181,9 @@ class Settled(NamedTuple):
     report: InferenceReport | None = None
 
 
-class Known(NamedTuple):
-    """A shard of the dataset, there or to come: URL of its root ("" for the dataset's own), and entry."""
-
-    root: str
-    entry: ShardEntry
-
-
-def sort_out(outcomes: Iterable[Outcome], known: Iterable[ShardEntry]) -> tuple[list[Outcome], list[Outcome]]:
+def partition_outcomes(
+    outcomes: Iterable[ShardOutcome], known: Iterable[ShardEntry]
+) -> tuple[list[ShardOutcome], list[ShardOutcome]]:
     """Return the outcomes that can be committed, and those that cannot, each with its error.
 
     A split holds records of one kind: that of the shards it has, else that of most of the new ones.
@@ -231,15 +226,15 @@ def line_content(wanted: Any, base: Version | None, known: Iterable[ShardEntry])
     return "json" if kinds == {"json"} else "text" if kinds == {"text"} else "bytes"
 
 
-def settle_schema(
-    good: list[Outcome],
-    known: list[Known],
+def resolve_schema(
+    good: list[ShardOutcome],
+    known: list[RootedEntry],
     wanted: Any,
     base: Version | None,
     target: Target,
     options: ScanOptions,
     data_options: Mapping[str, Any] | None,
-) -> Settled:
+) -> ResolvedSchema:
     """Find the schema of the dataset with its new shards.
 
     Args:
@@ -247,15 +242,15 @@ def settle_schema(
         known: the shards that the dataset has and keeps.
         wanted: what the caller says: a schema, False for none, None for what is there or can be inferred.
         base: the version that the new one follows.
-        target: where the dataset lies.
+        target: place of the dataset.
         options: of the scan.
         data_options: storage options of the shards.
 
     Raises:
         SchemaError: no one schema reads all records.
-        ValueError, TypeError: what the caller gave is no schema.
+        ValueError, TypeError: what the caller gave is not a schema.
     """
-    new = [Known(outcome.shard.root, outcome.entry) for outcome in good if outcome.entry is not None]
+    new = [RootedEntry(outcome.shard.root, outcome.entry) for outcome in good if outcome.entry is not None]
     shards = _Shards(target, data_options)
     table, stores = shards.open(new)
     metadata, notes = _codewithgpu(stores, table)
@@ -271,40 +266,40 @@ def settle_schema(
             check_reads(schema, table, stores)
         if replaces and known:
             notes.append("the records that were part of the dataset before are read by the new schema, too")
-        return Settled(schema, metadata, notes, replaces=replaces)
+        return ResolvedSchema(schema, metadata, notes, replaces=replaces)
     if old is not None:
         check_reads(old, table, stores)
-        return Settled(old, metadata, notes)
-    kinds = _Kinds(new, options)
+        return ResolvedSchema(old, metadata, notes)
+    kinds = _ShardsByKind(new, options)
     if known:
-        before = _Kinds(known, options)
+        before = _ShardsByKind(known, options)
         for kind in kinds.splits.keys() - before.splits.keys():
-            if kind != "tar samples" and _alone(kind, kinds, shards).schema is not None:
+            if kind != "tar samples" and _infer_kind(kind, kinds, shards).schema is not None:
                 raise _mixed(target, [*before.described(), *kinds.described()])
-        return Settled(None, metadata, notes)
-    inferred = {kind: _alone(kind, kinds, shards) for kind in kinds.splits}
+        return ResolvedSchema(None, metadata, notes)
+    inferred = {kind: _infer_kind(kind, kinds, shards) for kind in kinds.splits}
     if len(inferred) > 1:
         if any(one.schema is not None for one in inferred.values()):
             raise _mixed(target, kinds.described())
-        return Settled(None, metadata, notes)
+        return ResolvedSchema(None, metadata, notes)
     for one in inferred.values():
         total = int(table.rows.sum())
         if one.schema is None and _EXAMPLES in inferred and total:
             notes.append(
-                "the records are no tf.train.Examples that could be described: they are read as bytes"
+                "the records are not tf.train.Examples that a schema could describe: they are read as bytes"
             )
         elif one.report is not None:
             notes.append(f"the schema was inferred from {one.report.records:,} of {total:,} records")
             notes += one.report.notes()
-        return Settled(one.schema, metadata, notes, report=one.report)
-    return Settled(None, metadata, notes)
+        return ResolvedSchema(one.schema, metadata, notes, report=one.report)
+    return ResolvedSchema(None, metadata, notes)
 
 
 def _is_flat(schema: Any) -> bool:
     return isinstance(schema, Schema) or not any(isinstance(part, Mapping) for part in schema.values())
 
 
-def _parse(wanted: Any, shards: Iterable[Known]) -> Schema | None:
+def _parse(wanted: Any, shards: Iterable[RootedEntry]) -> Schema | None:
     """Return what the caller means by a schema."""
     if wanted is False:
         return None
@@ -321,7 +316,7 @@ def _parse(wanted: Any, shards: Iterable[Known]) -> Schema | None:
     return Schema.parse(wanted, encoding="bytes" if lines else None)
 
 
-def _check_own(base: Version | None, known: Iterable[Known], schema: Schema | None) -> None:
+def _check_own(base: Version | None, known: Iterable[RootedEntry], schema: Schema | None) -> None:
     """Raise SchemaError where shardio wrote records with a schema that the new one cannot follow."""
     own = any(not shard.entry.adopted for shard in known)
     if not own or base is None:
@@ -340,11 +335,11 @@ def _check_own(base: Version | None, known: Iterable[Known], schema: Schema | No
         schema.check_reads(older)
 
 
-class _Kinds:
+class _ShardsByKind:
     """Shards by the kind of their records, and the splits of each kind."""
 
-    def __init__(self, shards: Iterable[Known], options: ScanOptions) -> None:
-        self.shards: dict[str, list[Known]] = {}
+    def __init__(self, shards: Iterable[RootedEntry], options: ScanOptions) -> None:
+        self.shards: dict[str, list[RootedEntry]] = {}
         self.splits: dict[str, set[str]] = {}
         for shard in shards:
             kind = _kind(shard.entry, options)
@@ -368,7 +363,7 @@ def _kind(entry: ShardEntry, options: ScanOptions) -> str:
     return names.get(entry.framing, "codewithgpu records")
 
 
-def _alone(kind: str, kinds: _Kinds, shards: _Shards) -> Inferred:
+def _infer_kind(kind: str, kinds: _ShardsByKind, shards: _Shards) -> Inferred:
     """Return the schema that the records of one kind would have by themselves."""
     if kind == _JSON:
         return Inferred(JSON_LINES, None)
@@ -406,7 +401,7 @@ class _Shards:
         self._options = data_options
         self._stores: dict[str, Store] = {"": target.store}
 
-    def open(self, shards: Iterable[Known]) -> tuple[ShardTable, dict[int, Store]]:
+    def open(self, shards: Iterable[RootedEntry]) -> tuple[ShardTable, dict[int, Store]]:
         """Return the shards as a table, and the stores of their data roots by its numbers."""
         entries = []
         for root, entry in shards:

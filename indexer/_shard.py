@@ -1,6 +1,6 @@
 """Shards indexed: one, and many in processes; what an index is called, and whether it exists already.
 
-A shard's UUID is a digest of its address, size and ETag, so whoever indexes the same object makes the same
+A shard's UUID is a digest of its address, size and ETag, so indexing the same object again makes the same
 UUID, and an index that was made before tells whether it was made for the object as it is now.  Every shard
 has an outcome, also where its worker was lost.
 """
@@ -40,13 +40,13 @@ if TYPE_CHECKING:
 
     from shardio.metadata import IndexHead
     from shardio.storage import Store
-    from shardio_indexer._scan import Scanned, ScanOptions, Sidecar
+    from shardio_indexer._scan import ScanOptions, ScanResult, SpooledIndex
 
 __all__ = [
     "Job",
-    "Outcome",
     "Shard",
-    "index_is_sound",
+    "ShardOutcome",
+    "index_is_intact",
     "index_shard",
     "run_jobs",
 ]
@@ -65,7 +65,7 @@ class Shard:
         key: under that root.
         url: of the object.
         size, etag: of the object when it was listed.
-        given_up: keys of indexes of it that garbage collection has doomed: these names are not used again.
+        unusable_keys: keys that garbage collection has doomed or that are taken: no index of it gets them.
         doubtful: its name does not say that it is a shard.
     """
 
@@ -75,7 +75,7 @@ class Shard:
     url: str
     size: int
     etag: str
-    given_up: frozenset[str] = frozenset()
+    unusable_keys: frozenset[str] = frozenset()
     doubtful: bool = False
 
     def uuid(self, options: ScanOptions) -> bytes:
@@ -107,11 +107,11 @@ class Shard:
     def index_keys(self, uuid: bytes) -> list[str]:
         """Return the keys that its index may have, by preference."""
         keys = [self.usual_index_key, self.renewed_index_key(uuid[:8].hex())]
-        return [key for key in keys if key not in self.given_up] or [self.renewed_index_key(random_id())]
+        return [key for key in keys if key not in self.unusable_keys] or [self.renewed_index_key(random_id())]
 
 
 @dataclass(frozen=True)
-class Outcome:
+class ShardOutcome:
     """What became of one shard.
 
     Attributes:
@@ -138,12 +138,12 @@ def index_shard(
     options: ScanOptions,
     *,
     show: Callable[[int], None] | None = None,
-) -> Outcome:
-    """Make the index of a shard, unless it exists; whatever goes wrong becomes part of the outcome.
+) -> ShardOutcome:
+    """Make the index of a shard, unless it exists; any failure becomes part of the outcome.
 
     Args:
         shard: which.
-        target: the dataset's own store, where indexes lie.
+        target: the dataset's own store, which takes the indexes.
         data: the store of the shard's data root.
         options: of the scan.
         show: called with the number of bytes of each piece.
@@ -152,10 +152,10 @@ def index_shard(
         return _index_shard(shard, target, data, options, show)
     except _FAILURES as error:
         known = error if isinstance(error, ShardioError) else StorageError(f"{type(error).__name__}: {error}")
-        return Outcome(shard, error=known.located(url=shard.url))
+        return ShardOutcome(shard, error=known.located(url=shard.url))
 
 
-def index_is_sound(target: Store, entry: ShardEntry, options: ScanOptions) -> bool:
+def index_is_intact(target: Store, entry: ShardEntry, options: ScanOptions) -> bool:
     """Tell whether the index of a shard is there and is the one that was made, to its last byte.
 
     Raises:
@@ -176,7 +176,7 @@ def index_is_sound(target: Store, entry: ShardEntry, options: ScanOptions) -> bo
 
 def _index_shard(
     shard: Shard, target: Store, data: Store, options: ScanOptions, show: Callable[[int], None] | None
-) -> Outcome:
+) -> ShardOutcome:
     check_foreign_key(shard.key)
     uuid = shard.uuid(options)
     keys = [*shard.index_keys(uuid), shard.renewed_index_key(random_id())]
@@ -190,7 +190,7 @@ def _index_shard(
             free = key
             break
         if head[0].uuid == uuid:
-            return _outcome_before(shard, key, *head)
+            return _outcome_of_index(shard, key, *head)
     if free is None:
         raise StorageError(
             "another index stands under the name of this one",
@@ -205,16 +205,16 @@ def _index_shard(
         scanned.index.discard()
     if isinstance(stored, str):
         entry = _entry_of_scan(shard, stored, uuid, scanned)
-        return Outcome(shard, entry, left_out=scanned.left_out, notes=scanned.notes)
-    return _outcome_before(shard, *stored)
+        return ShardOutcome(shard, entry, left_out=scanned.left_out, notes=scanned.notes)
+    return _outcome_of_index(shard, *stored)
 
 
 def _put_index(
-    target: Store, free: str, other: str, index: Sidecar, uuid: bytes, options: ScanOptions
+    target: Store, free: str, other: str, index: SpooledIndex, uuid: bytes, options: ScanOptions
 ) -> str | tuple[str, IndexHead, bytes]:
     """Store an index under a free name; return the name, or what stands there that is as good.
 
-    Somebody may adopt the same shard at this moment.
+    The same shard may be adopted elsewhere at this moment.
     """
     for key in dict.fromkeys((free, other)):
         if target.put_new(key, index.data, move=True):
@@ -239,7 +239,7 @@ def _check_unchanged(shard: Shard, data: Store) -> None:
             url=shard.url,
             expected=f"{shard.size} bytes, ETag {shard.etag}",
             found="no such object" if info is None else f"{info.size} bytes, ETag {info.etag}",
-            advice="adopt it again when nobody writes to it",
+            advice="adopt it again when it is no longer being written",
         )
 
 
@@ -262,7 +262,7 @@ def _read_index(target: Store, key: str, options: ScanOptions) -> tuple[IndexHea
     return head, hashlib.sha256(data[: head.head_bytes]).digest()
 
 
-def _outcome_before(shard: Shard, index_key: str, head: IndexHead, sha256: bytes) -> Outcome:
+def _outcome_of_index(shard: Shard, index_key: str, head: IndexHead, sha256: bytes) -> ShardOutcome:
     entry = ShardEntry(
         split=shard.split,
         key=shard.key,
@@ -284,10 +284,10 @@ def _outcome_before(shard: Shard, index_key: str, head: IndexHead, sha256: bytes
         for block, reason in sorted(head.gaps.items())
         if reason.startswith("damage")
     )
-    return Outcome(shard, entry, before=True, left_out=left_out)
+    return ShardOutcome(shard, entry, before=True, left_out=left_out)
 
 
-def _entry_of_scan(shard: Shard, index_key: str, uuid: bytes, scanned: Scanned) -> ShardEntry:
+def _entry_of_scan(shard: Shard, index_key: str, uuid: bytes, scanned: ScanResult) -> ShardEntry:
     return ShardEntry(
         split=shard.split,
         key=shard.key,
@@ -333,12 +333,12 @@ class Job:
     scan: ScanOptions
     shards: tuple[Shard, ...]
 
-    def run(self, show: Callable[[int], None] | None = None) -> list[Outcome]:
+    def run(self, show: Callable[[int], None] | None = None) -> list[ShardOutcome]:
         """Index the shards; failures are outcomes."""
-        target = _store(self.target, _frozen(self.target_options))
+        target = _store(self.target, _pickled(self.target_options))
         outcomes = []
         for shard in self.shards:
-            data = _store(shard.root, _frozen(self.data_options)) if shard.root else target
+            data = _store(shard.root, _pickled(self.data_options)) if shard.root else target
             outcomes.append(index_shard(shard, target, data, self.scan, show=show))
         return outcomes
 
@@ -373,7 +373,7 @@ def run_jobs(
     executor: Executor | None = None,
     workers: int | None = None,
     show: Callable[[int], None] | None = None,
-) -> Iterator[Outcome]:
+) -> Iterator[ShardOutcome]:
     """Yield the outcome of every shard of a job, as they come.
 
     Args:
@@ -389,20 +389,20 @@ def run_jobs(
             yield from one.run(show)
         return
     # `Job.run` raises nothing of its own: engines raise errors of many kinds when they lose a worker.
-    runner: JobRunner[Job, list[Outcome]] = JobRunner(
+    runner: JobRunner[Job, list[ShardOutcome]] = JobRunner(
         Job.run, executor=executor, workers=workers, keep_going=True
     )
     with contextlib.closing(runner.run(jobs)) as results:
         for one, result in results:
-            outcomes = _lost(one, result) if isinstance(result, LostJob) else result
+            outcomes = _lost_outcomes(one, result) if isinstance(result, LostJob) else result
             if show is not None:
                 show(sum(outcome.shard.size for outcome in outcomes))
             yield from outcomes
 
 
-def _lost(job: Job, lost: LostJob) -> list[Outcome]:
+def _lost_outcomes(job: Job, lost: LostJob) -> list[ShardOutcome]:
     return [
-        Outcome(
+        ShardOutcome(
             shard,
             error=StorageError(
                 "the worker that indexed this shard was lost",
@@ -417,9 +417,9 @@ def _lost(job: Job, lost: LostJob) -> list[Outcome]:
 
 @functools.lru_cache(maxsize=16)
 def _store(url: str, frozen: str) -> Store:
-    """Return a store of this process, the same for all its jobs: clients are dear."""
+    """Return a store of this process, the same for all its jobs: clients are expensive."""
     return connect(url, storage_options=pickle.loads(bytes.fromhex(frozen)))  # noqa: S301 - frozen above
 
 
-def _frozen(options: Mapping[str, Any] | None) -> str:
+def _pickled(options: Mapping[str, Any] | None) -> str:
     return pickle.dumps(dict(options) if options else None).hex()

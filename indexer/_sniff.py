@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from shardio.errors import FormatError
 from shardio.format import DEFAULT_LIMITS, Compression, Framing, is_tar_header
-from shardio_indexer._blocks import Salvage
+from shardio_indexer._blocks import SalvageOptions
 from shardio_indexer._compressed import decode_members, is_compressed
 from shardio_indexer._tfrecord import head_fits
 
@@ -84,7 +84,7 @@ def sniff(head: bytes, name: str, wanted: str | None = None, *, strict: bool = T
         head: its first `HEAD_BYTES` bytes, or all of it.
         name: its name.
         wanted: the format, where the caller knows it.
-        strict: a TFRECORD file must begin with a length that somebody could have written.
+        strict: a TFRECORD file must begin with a plausible length.
 
     Raises:
         FormatError: neither bytes nor name say what it is, or they contradict the caller.
@@ -101,7 +101,7 @@ def sniff(head: bytes, name: str, wanted: str | None = None, *, strict: bool = T
     first = decoded[:12]
     if kind is None:
         raise UnknownKindError(
-            "this is no file of a known kind",
+            "the kind of this file is unknown",
             expected="TFRecord, tar, or a name that says what it is",
             found=f"first bytes {first.hex(' ')}" if first else "an empty file",
             advice=f"name its format: --format {{{','.join(FORMATS)}}}",
@@ -110,7 +110,7 @@ def sniff(head: bytes, name: str, wanted: str | None = None, *, strict: bool = T
     unlikely = len(first) < 12 or int.from_bytes(first[:8], "little") > DEFAULT_LIMITS.record
     if strict and kind == "tfrecord" and found is None and first and unlikely:
         raise FormatError(
-            "this is no TFRecord file",
+            "this is not a TFRecord file",
             start=0,
             expected="a length and its CRC-32C",
             found=f"first bytes {first.hex(' ')}",
@@ -131,7 +131,7 @@ def _begin_of(head: bytes, compression: Compression) -> bytes:
         return head
     decoded = b""
     try:
-        for part in decode_members([head], compression, Salvage()):
+        for part in decode_members([head], compression, SalvageOptions()):
             if isinstance(part, bytes):
                 decoded += part
             if len(decoded) >= HEAD_BYTES:

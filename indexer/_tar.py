@@ -23,7 +23,7 @@ from shardio.format import (
     read_member,
     sample_name,
 )
-from shardio_indexer._blocks import Run, Salvage
+from shardio_indexer._blocks import Run, SalvageOptions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,14 +42,14 @@ class TarFramer:
     framing = Framing.TAR_SAMPLE
     record_crc = RecordCrc.ABSENT
 
-    def __init__(self, *, salvage: Salvage | None = None) -> None:
+    def __init__(self, *, salvage: SalvageOptions | None = None) -> None:
         self.notes: Counter[str] = Counter()
-        self._salvage = salvage or Salvage()
+        self._salvage = salvage or SalvageOptions()
         self._held: Bytes = b""
         self._offset = self._row = 0  # of the first byte of the piece under work
         self._skip = 0  # bytes of contents before the next header
         self._ended = False
-        self._open = False  # bytes were handed out that belong to no finished frame
+        self._open = False  # bytes were yielded that belong to no finished frame
         # The sample under way: its key, the extensions seen, why it must be left out.
         self._key: str | None = None
         self._extensions: set[str] = set()
@@ -59,7 +59,7 @@ class TarFramer:
     def feed(self, piece: Bytes) -> Iterator[Run]:
         """Take the next decoded bytes; yield the samples that they complete."""
         data = memoryview(bytes(self._held) + bytes(piece) if self._held else piece)
-        sheet = _Sheet(data)
+        sheet = _RunBuilder(data)
         place = min(self._skip, len(data))
         self._skip -= place
         while not self._skip and place < len(data):
@@ -77,7 +77,7 @@ class TarFramer:
         """Finish the last sample; refuse an archive that was cut short, or leave the rest out."""
         if self._skip or self._held:
             what = "a tar file is cut short"
-            if not self._salvage.wanted:
+            if not self._salvage.enabled:
                 advice = "fetch it again, or leave the last sample out with --salvage"
                 raise FormatError(what, start=self._offset, advice=advice)
             yield Run(self._held, reason=f"damage: {what}")
@@ -91,7 +91,7 @@ class TarFramer:
             else:
                 yield Run(b"", np.zeros(1, np.int64))
 
-    def _step(self, data: memoryview, place: int, sheet: _Sheet) -> int:
+    def _step(self, data: memoryview, place: int, sheet: _RunBuilder) -> int:
         """Take one member, or what stands there; return where the next begins, `place` for too few bytes."""
         if self._ended:
             return self._after_end(data, place, sheet)
@@ -108,7 +108,7 @@ class TarFramer:
         self._take(member, place, sheet)
         return member.next
 
-    def _take(self, member: TarMember, place: int, sheet: _Sheet) -> None:
+    def _take(self, member: TarMember, place: int, sheet: _RunBuilder) -> None:
         parts = sample_name(member.name) if member.regular else None
         if parts is None:
             self.notes["folders, links and devices" if not member.regular else "members without a key"] += 1
@@ -121,13 +121,13 @@ class TarFramer:
             self._orphan = False
         elif extension in self._extensions:
             what = f"sample {key!r} has two members {extension!r}"
-            if not self._salvage.wanted:
+            if not self._salvage.enabled:
                 advice = "leave the sample out with --salvage"
                 raise FormatError(what, row=self._row, start=self._offset + place, advice=advice)
             self._bad = f"damage: {what}"
         self._extensions.add(extension)
 
-    def _finish_sample(self, place: int, sheet: _Sheet) -> None:
+    def _finish_sample(self, place: int, sheet: _RunBuilder) -> None:
         """Close the sample under way; what comes before the first one belongs to that."""
         if self._key is None:
             return
@@ -138,7 +138,7 @@ class TarFramer:
             sheet.gap(place, self._bad)
         self._key = None
 
-    def _after_end(self, data: memoryview, place: int, sheet: _Sheet) -> int:
+    def _after_end(self, data: memoryview, place: int, sheet: _RunBuilder) -> int:
         """Take the zeros after the last member; a second archive behind them is found by salvage alone."""
         if sheet.open_after(place, before=self._open):
             sheet.gap(place, _NO_SAMPLES)
@@ -148,7 +148,7 @@ class TarFramer:
             return len(data)
         absolute = self._offset + place + int(others[0])
         header = max(place, absolute // TAR_BLOCK * TAR_BLOCK - self._offset)
-        if not self._salvage.wanted:
+        if not self._salvage.enabled:
             advice = "other programs stop at the end mark; go on behind it with --salvage"
             what = "bytes follow the end of a tar archive"
             raise FormatError(what, start=absolute, found="bytes that are not zero", advice=advice)
@@ -156,9 +156,9 @@ class TarFramer:
         self._ended = False
         return header if header > place else self._step(data, header, sheet)
 
-    def _resynchronise(self, error: FormatError, data: memoryview, place: int, sheet: _Sheet) -> int:
-        if not self._salvage.wanted:
-            advice = "if the file is no tar file, name its format; else fetch it again, or use --salvage"
+    def _resynchronise(self, error: FormatError, data: memoryview, place: int, sheet: _RunBuilder) -> int:
+        if not self._salvage.enabled:
+            advice = "if the file is not a tar file, name its format; else fetch it again, or use --salvage"
             start = self._offset + (error.start or 0)
             raise FormatError(
                 error.what,
@@ -177,7 +177,7 @@ class TarFramer:
         return after
 
 
-class _Sheet:
+class _RunBuilder:
     """The runs of one piece, in the making; places are those of the piece."""
 
     def __init__(self, data: memoryview) -> None:
@@ -207,7 +207,7 @@ class _Sheet:
         return self._runs
 
     def open_after(self, place: int, *, before: bool) -> bool:
-        """Tell whether bytes were handed out since the last frame or gap."""
+        """Tell whether bytes were yielded since the last frame or gap."""
         return place > self._low or (before and not self._closed)
 
     def _flush(self) -> None:

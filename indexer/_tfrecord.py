@@ -15,7 +15,7 @@ import numpy as np
 from shardio import kernels
 from shardio.errors import CorruptRecordError, FormatError
 from shardio.format import TFRECORD_HEAD, TFRECORD_TAIL, Framing, RecordCrc
-from shardio_indexer._blocks import Run, Salvage
+from shardio_indexer._blocks import Run, SalvageOptions
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
@@ -51,13 +51,13 @@ class TFRecordFramer:
     framing = Framing.TFRECORD
 
     def __init__(
-        self, *, check: Check = "crc32c", trust: bool = False, salvage: Salvage | None = None
+        self, *, check: Check = "crc32c", trust: bool = False, salvage: SalvageOptions | None = None
     ) -> None:
         self.record_crc = _KINDS[check]
         self.notes: Counter[str] = Counter()
         self._check: Check = "none" if trust else check
         self._named: Check = check
-        self._salvage = salvage or Salvage()
+        self._salvage = salvage or SalvageOptions()
         self._limit = self._salvage.limits.record
         self._held = b""
         self._offset = self._row = 0  # of the first byte held
@@ -86,7 +86,7 @@ class TFRecordFramer:
         yield from self._scan(data)
         while self._held:
             self._refuse_cut_short()
-            # Somebody may have cut a file and appended another one.
+            # A file may have been cut and another one appended.
             data, self._held = self._held, b""
             place = self._find_head(data, 1)
             lost = len(data) if place is None else place
@@ -109,8 +109,8 @@ class TFRecordFramer:
             if len(self._held) < frame:
                 return b""
         data, self._held = self._held, b""
-        if len(piece) and self._salvage.wanted:
-            # What the damage ends with may lie in both.
+        if len(piece) and self._salvage.enabled:
+            # The end of the damage may be in either.
             data, piece = data + bytes(piece), b""
         yield from self._scan(data)
         if self._in_large and piece:
@@ -169,7 +169,7 @@ class TFRecordFramer:
             yield Run(piece[:used], np.array([used], np.int64))
             self._row += 1
         else:
-            if not self._salvage.wanted:
+            if not self._salvage.enabled:
                 raise self._error("payload crc", stored, kernels.mask_crc(self._crc))
             yield Run(piece[:used], reason="damage: payload crc")
         # The offset stood at the record's first byte.
@@ -188,7 +188,7 @@ class TFRecordFramer:
         """
         if self._row == 0 and self._offset == 0:
             self._refuse_other_checksums(data)
-        if not self._salvage.wanted:
+        if not self._salvage.enabled:
             raise self._error(scan.problem or "", scan.expected, scan.found)
         if scan.problem == "payload crc":
             frame = _length(data) + _EXTRA
@@ -221,7 +221,7 @@ class TFRecordFramer:
         return None
 
     def _refuse_cut_short(self) -> None:
-        if not self._salvage.wanted:
+        if not self._salvage.enabled:
             raise CorruptRecordError(
                 "the last record is cut short",
                 row=self._row,

@@ -47,7 +47,7 @@ ELSEWHERE = {
         "tests/indexer/test_adopt.py::test_a_lost_worker_costs_its_shards_only",
     "if it may be read but not listed, give the files by name, or their URLs in a file: @list.txt":
         "tests/indexer/test_buckets.py::test_a_bucket_that_may_not_be_listed",
-    "adopt it again when nobody writes to it":
+    "adopt it again when it is no longer being written":
         "tests/indexer/test_adopt.py::test_a_shard_that_changes_while_it_is_read",
     "check the address, the credentials, and that they may list this prefix (s3:ListBucket); "
     "or name the version to open":
@@ -134,7 +134,7 @@ def lines_as_bytes(tmp: Path) -> None:
     assert list(shardio.open(tmp)) == [b"a", b"\xe9"]
 
 
-@follows("write it anew as UTF-8, with `iconv -f {} -t UTF-8`, and adopt that")
+@follows("rewrite it as UTF-8, with `iconv -f {} -t UTF-8`, and adopt that")
 def iconv(tmp: Path) -> None:
     path = lines_of(tmp / "x.jsonl", '{"a": "é"}\n'.encode("utf-16"))
     (command,) = re.findall("`(.*)`", refused(path))
@@ -248,7 +248,7 @@ def formats(tmp: Path) -> None:
     "fetch it again, or leave the last sample out with --salvage",
     "leave the sample out with --salvage",
     "other programs stop at the end mark; go on behind it with --salvage",
-    "if the file is no tar file, name its format; else fetch it again, or use --salvage",
+    "if the file is not a tar file, name its format; else fetch it again, or use --salvage",
 )
 def tars(tmp: Path) -> None:
     whole = tar([("a.txt", b"1"), ("b.txt", b"2")])

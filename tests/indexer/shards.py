@@ -16,7 +16,7 @@ import zstandard
 from shardio.cli import main as program
 from shardio.metadata import IndexHead, check_frames_part, parse_head
 from shardio.storage import connect
-from shardio_indexer._scan import Scanned, ScanOptions, scan_shard
+from shardio_indexer._scan import ScanOptions, ScanResult, scan_shard
 
 UUID = b"0123456789abcdef"
 
@@ -86,7 +86,7 @@ def members(parts: Sequence[bytes], kind: str) -> bytes:
     return b"".join(parts)
 
 
-def scan(data: bytes, name: str = "x.tfrecord", **options) -> Scanned:
+def scan(data: bytes, name: str = "x.tfrecord", **options) -> ScanResult:
     """Scan bytes in memory."""
     store = connect("memory://scan")
     store.delete(name)

@@ -197,7 +197,7 @@ def test_a_shard_that_changes_while_it_is_read(tmp_path, monkeypatch) -> None:
     report = shardio_indexer.adopt(tmp_path / "part-00000.tfrecord")
     error = report.refused[0].error
     assert isinstance(error, StaleIndexError)
-    assert error.advice == "adopt it again when nobody writes to it"
+    assert error.advice == "adopt it again when it is no longer being written"
     assert indexes(tmp_path) == {}
     monkeypatch.undo()
     again = shardio_indexer.adopt(tmp_path / "part-00000.tfrecord")

@@ -128,11 +128,11 @@ def test_salvage_never_invents_a_record(data) -> None:
 @pytest.mark.parametrize(
     ("data", "name", "reason"),
     [
-        (b"this is a text and nothing else, of some length", "x.tfrecord", "this is no TFRecord file"),
-        (b"\x89PNG\r\n\x1a\n" + bytes(100), "x.tfrecord", "this is no TFRecord file"),
-        (b"{}", "part-00000", "no file of a known kind"),
-        (b"", "part-00000", "no file of a known kind"),
-        (b"short", "x.tfrecord", "this is no TFRecord file"),
+        (b"this is a text and nothing else, of some length", "x.tfrecord", "this is not a TFRecord file"),
+        (b"\x89PNG\r\n\x1a\n" + bytes(100), "x.tfrecord", "this is not a TFRecord file"),
+        (b"{}", "part-00000", "the kind of this file is unknown"),
+        (b"", "part-00000", "the kind of this file is unknown"),
+        (b"short", "x.tfrecord", "this is not a TFRecord file"),
         (b"text where a tar file should be" * 40, "x.tar", "tar"),
         (bytes(10), "x.tar", "cut short"),
     ],

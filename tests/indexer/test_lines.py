@@ -16,8 +16,8 @@ import shardio_indexer
 from shardio.catalog import Catalog
 from shardio.errors import FormatError
 from shardio.storage import connect
-from shardio_indexer._blocks import Salvage
-from shardio_indexer._commit import Change, commit_shards
+from shardio_indexer._blocks import SalvageOptions
+from shardio_indexer._commit import Changeset, commit_shards
 from shardio_indexer._lines import LineFramer
 from tests.indexer.shards import frames_of, scan
 
@@ -109,7 +109,7 @@ def test_pieces_do_not_matter(lines, mark, ended, cuts) -> None:
     """However the bytes arrive: records are the lines that Python reads, and every byte is in one run."""
     data = (b"\xef\xbb\xbf" if mark else b"") + b"\n".join(lines) + (b"\n" if ended and lines else b"")
     places = sorted({0, len(data), *(cut for cut in cuts if cut < len(data))})
-    framer = LineFramer(content="json", salvage=Salvage(wanted=True))
+    framer = LineFramer(content="json", salvage=SalvageOptions(enabled=True))
     runs = [run for a, b in itertools.pairwise(places) for run in framer.feed(data[a:b])]
     runs += framer.end()
     assert b"".join(bytes(run.data) for run in runs) == data
@@ -148,7 +148,9 @@ def test_verify_reads_json_as_the_reader_does(tmp_path) -> None:
     shardio_indexer.adopt(path, schema=False)
     assert shardio.verify(tmp_path).ok
     schema = shardio.Schema({"json": shardio.Feature("json")}, encoding="bytes")
-    commit_shards(Catalog(connect(str(tmp_path))), Change(additions=[], schema=schema, replaces=True), seen=1)
+    commit_shards(
+        Catalog(connect(str(tmp_path))), Changeset(additions=[], schema=schema, replaces=True), seen=1
+    )
     report = shardio.verify(tmp_path)
     assert [(finding.kind, finding.row, finding.row_stop) for finding in report.findings] == [
         ("record", 1, 3)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from shardio.format import DEFAULT_LIMITS, Compression, Framing, Limits, RecordCrc
 from shardio.metadata import IndexBuilder, parse_head
-from shardio_indexer._blocks import BlockCutter, Salvage
+from shardio_indexer._blocks import BlockCutter, SalvageOptions
 from shardio_indexer._compressed import decode_members
 from shardio_indexer._lines import LineFramer
 from shardio_indexer._tar import TarFramer
@@ -55,7 +55,7 @@ def cut(framer, data: bytes, cuts: list[int], block_bytes: int = 64 << 10) -> by
 
 
 def framers(salvage: bool):
-    wanted = Salvage(wanted=salvage)
+    wanted = SalvageOptions(enabled=salvage)
     return [lambda: TFRecordFramer(salvage=wanted), lambda: TarFramer(salvage=wanted), LineFramer]
 
 
@@ -255,7 +255,9 @@ def test_a_record_over_the_limit_is_refused() -> None:
 def test_decoded_pieces_are_bounded() -> None:
     stored = members([bytes(50 << 20)], "gzip")
     sizes = [
-        len(part) for part in decode_members([stored], Compression.GZIP, Salvage()) if isinstance(part, bytes)
+        len(part)
+        for part in decode_members([stored], Compression.GZIP, SalvageOptions())
+        if isinstance(part, bytes)
     ]
     assert sum(sizes) == 50 << 20
     assert max(sizes) <= 1 << 20

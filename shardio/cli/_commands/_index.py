@@ -105,7 +105,7 @@ def _print(report: AdoptReport, console: Console) -> None:
         (report.dropped, lambda url: f"dropped: {url} was no longer there"),
         (
             report.left_out,
-            lambda part: f"left out: {part.url} bytes [{part.start}, {part.stop}): {part.reason}",
+            lambda part: f"left out: {part.where} bytes [{part.start}, {part.stop}): {part.reason}",
         ),
     )
     for items, text in lists:
@@ -177,7 +177,7 @@ _PARAMS = (
     ),
     options("--split", metavar="NAME[=PATTERN]", help="split of the shards whose name fits; may be repeated"),
     Option(
-        ["--format"], type=click.Choice(_FORMATS), help="what the shards are, where it shall not be found out"
+        ["--format"], type=click.Choice(_FORMATS), help="what the shards are, where it is not to be detected"
     ),
     flag("--salvage", "index around damage and say what was left out"),
     flag("--update", "index shards again that have changed, or whose index is damaged or gone"),
