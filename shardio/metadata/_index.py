@@ -10,6 +10,7 @@ by block, when the block is used.
 
 from __future__ import annotations
 
+import hashlib
 import struct
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -51,7 +52,7 @@ class IndexHead:
         block_stop, block_row_stop: uint64[blocks], cumulative; of a stream `block_stop` counts decoded bytes.
         block_decoded_bytes, block_crc32c, block_frames_crc32c: uint32[blocks].
         frame_stop_offset: where the `frame_stop` column begins in the index file.
-        head_bytes: length of the head in bytes.
+        head_bytes, head_sha256: length of the head in bytes, and its SHA-256 (32 bytes).
         features: critical features.
         gaps: reason by block, for blocks without rows.
         writer: program that made it.
@@ -72,6 +73,7 @@ class IndexHead:
     block_frames_crc32c: NDArray[np.uint32]
     frame_stop_offset: int
     head_bytes: int
+    head_sha256: bytes
     frames_crc32c: int
     features: frozenset[str] = frozenset()
     gaps: dict[int, str] = field(default_factory=dict)
@@ -174,6 +176,7 @@ def parse_head(data: Buffer, *, url: str | None = None, limits: Limits = DEFAULT
         block_frames_crc32c=columns["block_frames_crc32c"].view(np.uint32),
         frame_stop_offset=offset,
         head_bytes=offset,
+        head_sha256=hashlib.sha256(memoryview(data)[:offset]).digest(),
         frames_crc32c=header.columns[-1].crc32c,
         features=frozenset(header.critical_features),
         gaps={gap.block: gap.reason for gap in header.gaps},

@@ -5,7 +5,6 @@ Where the caller lends a file for the ends of frames, memory does not grow with 
 
 from __future__ import annotations
 
-import hashlib
 from array import array
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -16,7 +15,17 @@ from shardio import kernels
 from shardio.errors import FormatError
 from shardio.format import DEFAULT_LIMITS, Compression, Framing, Limits, RecordCrc
 from shardio.metadata._features import FORMAT_VERSION
-from shardio.metadata._index import ALIGN, COLUMN_DTYPES, COLUMNS, DTYPES, END, MAGIC, PREFIX
+from shardio.metadata._index import (
+    ALIGN,
+    COLUMN_DTYPES,
+    COLUMNS,
+    DTYPES,
+    END,
+    MAGIC,
+    PREFIX,
+    IndexHead,
+    parse_head,
+)
 from shardio.metadata._wire import check_counts
 
 if TYPE_CHECKING:
@@ -35,17 +44,25 @@ _COPY = 1 << 20
 
 @dataclass(frozen=True)
 class FinishedIndex:
-    """The bytes of an index, and what the list of shards says about it.
+    """An index, as it is stored and as a reader will find it.
 
     Attributes:
         data: the whole index file; empty where it was written to a file of the caller's.
-        head_bytes: length of its head.
-        head_sha256: SHA-256 of its head, 32 bytes.
+        head: parsed from what was written, so that what no reader would take is refused here.
     """
 
     data: bytes
-    head_bytes: int
-    head_sha256: bytes
+    head: IndexHead
+
+    @property
+    def head_bytes(self) -> int:
+        """Length of its head."""
+        return self.head.head_bytes
+
+    @property
+    def head_sha256(self) -> bytes:
+        """SHA-256 of its head, 32 bytes."""
+        return self.head.head_sha256
 
 
 class IndexBuilder:
@@ -167,7 +184,7 @@ class IndexBuilder:
         else:
             self._spool.seek(0)
             data = b"".join([head, self._spool.read(), end])
-        return FinishedIndex(data, len(head), hashlib.sha256(head).digest())
+        return FinishedIndex(data, parse_head(head, limits=self._limits))
 
     def finish_to(self, file: IO[bytes]) -> FinishedIndex:
         """Write the index to a file that is open and empty."""
@@ -180,7 +197,7 @@ class IndexBuilder:
             while part := self._spool.read(_COPY):
                 file.write(part)
         file.write(end)
-        return FinishedIndex(b"", len(head), hashlib.sha256(head).digest())
+        return FinishedIndex(b"", parse_head(head, limits=self._limits))
 
     def _ends(self) -> tuple[bytes, bytes]:
         """Return what stands before and behind the ends of frames."""

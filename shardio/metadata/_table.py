@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from shardio.metadata._index import IndexHead
+
 __all__ = ["ShardEntry", "ShardTable", "SplitTotals"]
 
 
@@ -89,6 +91,28 @@ class ShardEntry:
         """Count all rows as live unless told otherwise."""
         if self.live_rows < 0:
             object.__setattr__(self, "live_rows", self.rows)
+
+    @classmethod
+    def of_index(
+        cls, head: IndexHead, *, split: str, key: str, index_key: str = "", etag: str = ""
+    ) -> ShardEntry:
+        """Return the entry of a shard from the head of its index; the other arguments are columns of it."""
+        return cls(
+            split=split,
+            key=key,
+            uuid=head.uuid,
+            framing=head.framing,
+            compression=head.compression,
+            stored_bytes=head.stored_bytes,
+            decoded_bytes=head.decoded_bytes,
+            rows=head.rows,
+            blocks=head.listed_blocks,
+            crc32c=head.crc32c,
+            index_key=index_key,
+            index_head_bytes=head.head_bytes,
+            index_head_sha256=head.head_sha256,
+            etag=etag,
+        )
 
     @property
     def usual_index_key(self) -> str:

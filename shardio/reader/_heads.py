@@ -6,7 +6,6 @@ Where the ends of frames are few they come with it: one request instead of one m
 from __future__ import annotations
 
 import functools
-import hashlib
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from shardio.errors import FormatError, NotFoundError, StaleIndexError
@@ -124,8 +123,7 @@ def _refuse(store: Store, entry: ShardEntry, error: NotFoundError) -> NoReturn:
 
 def _checked(view: memoryview, entry: ShardEntry, url: str, limits: Limits) -> IndexHead:
     head = parse_head(view, url=url, limits=limits)
-    sha256 = hashlib.sha256(view[: entry.index_head_bytes]).digest()
-    facts = (head.head_bytes, sha256, head.uuid)
+    facts = (head.head_bytes, head.head_sha256, head.uuid)
     wanted = (entry.index_head_bytes, entry.index_head_sha256, entry.uuid)
     if facts != wanted:
         raise StaleIndexError(
@@ -133,7 +131,7 @@ def _checked(view: memoryview, entry: ShardEntry, url: str, limits: Limits) -> I
             url=url,
             shard=entry.key,
             expected=f"SHA-256 {wanted[1].hex()} of {wanted[0]} bytes",
-            found=f"SHA-256 {sha256.hex()} of {facts[0]} bytes",
+            found=f"SHA-256 {facts[1].hex()} of {facts[0]} bytes",
             advice=INDEX_ADVICE,
         )
     counts = (head.rows, head.stored_bytes, head.decoded_bytes, head.listed_blocks, head.crc32c)

@@ -6,7 +6,6 @@ start, and says so: every record's own checksums are compared then.
 
 from __future__ import annotations
 
-import hashlib
 import warnings
 from typing import TYPE_CHECKING, Any
 
@@ -154,23 +153,8 @@ def _entry(store: Store, name: str, limits: Limits) -> ShardEntry:
             )
         data = index.read(0, index.size)
         head = parse_head(data, url=index.url, limits=limits)
-        sha256 = hashlib.sha256(data[: head.head_bytes]).digest()
-    return ShardEntry(
-        split="shard",
-        key=name,
-        uuid=head.uuid,
-        framing=head.framing,
-        compression=head.compression,
-        stored_bytes=head.stored_bytes,
-        decoded_bytes=head.decoded_bytes,
-        rows=head.rows,
-        blocks=head.listed_blocks,
-        crc32c=head.crc32c,
-        index_head_bytes=head.head_bytes,
-        index_head_sha256=sha256,
-        # No list of shards has checksums of a single file: it is read, not mapped, and measured each time.
-        etag="alone",
-    )
+    # No list of shards has checksums of a single file: it is read, not mapped, and measured each time.
+    return ShardEntry.of_index(head, split="shard", key=name, etag="alone")
 
 
 def _pieces(file: DataFile) -> Iterator[bytes]:

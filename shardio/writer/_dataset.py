@@ -161,8 +161,13 @@ class DatasetWriter:
         self._shards = shards
         if shards is not None:
             # What is not cut yet is neither compressed nor closed by its size.
+            # What is gathered is cut into shards later, so no limit of a shard's index holds for it.
             self._gather = replace(
-                self._options, compression=Compression.NONE, level=None, shard_bytes=sys.maxsize
+                self._options,
+                compression=Compression.NONE,
+                level=None,
+                shard_bytes=sys.maxsize,
+                limits=replace(self._options.limits, index=sys.maxsize),
             )
         self._closed = False
         open_writers.add(self)
@@ -357,7 +362,7 @@ class DatasetWriter:
     def _cut(self, split: str, gathered: ShardSpool, shards: int) -> None:
         """Store what was gathered of a split as so many shards."""
         try:
-            rows = gathered.finish().rows
+            rows = gathered.finish().index.head.rows
             payloads = gathered.payloads()
             for k in range(shards):
                 self._task.check()

@@ -24,12 +24,11 @@ from shardio.format import (
     Block,
     BlockBuilder,
     Compression,
-    Framing,
     Limits,
     StreamCompressor,
     iterate_payloads,
 )
-from shardio.metadata import IndexBuilder, ShardEntry
+from shardio.metadata import IndexBuilder
 from shardio.storage import TEMPORARY, Store, make_folders
 
 if TYPE_CHECKING:
@@ -88,34 +87,10 @@ class ShardOptions:
 
 @dataclass(frozen=True)
 class FinishedShard:
-    """A shard ready to be stored: its spool file, its index, and its facts for the list of shards."""
+    """A shard ready to be stored: its spool file and its index."""
 
     path: Path
     index: FinishedIndex
-    uuid: bytes
-    compression: Compression
-    stored_bytes: int
-    decoded_bytes: int
-    rows: int
-    blocks: int
-    crc32c: int
-
-    def entry(self, split: str, key: str) -> ShardEntry:
-        """Return the shard as a list of shards describes it."""
-        return ShardEntry(
-            split=split,
-            key=key,
-            uuid=self.uuid,
-            framing=Framing.TFRECORD,
-            compression=self.compression,
-            stored_bytes=self.stored_bytes,
-            decoded_bytes=self.decoded_bytes,
-            rows=self.rows,
-            blocks=self.blocks,
-            crc32c=self.crc32c,
-            index_head_bytes=self.index.head_bytes,
-            index_head_sha256=self.index.head_sha256,
-        )
 
 
 def spool_folder(store: Store, wanted: str | Path | None) -> Path:
@@ -162,7 +137,10 @@ class ShardSpool:
             limits=options.limits,
         )
         self._index = IndexBuilder(
-            uuid=uuid.uuid4().bytes, compression=options.compression, writer=options.writer
+            uuid=uuid.uuid4().bytes,
+            compression=options.compression,
+            writer=options.writer,
+            limits=options.limits,
         )
         self._path = options.spool / f"{TEMPORARY}{secrets.token_hex(12)}"
         try:
@@ -219,26 +197,14 @@ class ShardSpool:
         if block is not None:
             self.store(block)
         index = self._index
-        listed_blocks = index.blocks
         if self._stream is not None:
             self._write_stream(self._stream.finish())
             index.mark_stream(stored_bytes=self._stream_bytes, crc32c=self._stream_crc32c)
-            listed_blocks = min(1, index.blocks)
         try:
             self._file.close()
         except OSError as error:
             raise self._failed(error) from error
-        return FinishedShard(
-            self._path,
-            index.finish(),
-            index.uuid,
-            index.compression,
-            index.stored_bytes,
-            index.decoded_bytes,
-            index.rows,
-            listed_blocks,
-            index.crc32c,
-        )
+        return FinishedShard(self._path, index.finish())
 
     def discard(self) -> None:
         """Remove the spool file."""

@@ -138,7 +138,7 @@ class Task:
         """
         try:
             shard = spool.finish()
-            if shard.rows:
+            if shard.index.head.rows:
                 self._begin(split, shard, spool, last=last)
                 return
         except BaseException:
@@ -150,8 +150,9 @@ class Task:
         sequence = len(self._taken_over) + len(self._begun)
         template = self._template
         name = DataKey(split, template.session, template.task, template.attempt, sequence)
-        entry = shard.entry(split, data_key(name, shard.compression.suffix))
-        rows = self.rows(split) + shard.rows
+        head = shard.index.head
+        entry = ShardEntry.of_index(head, split=split, key=data_key(name, head.compression.suffix))
+        rows = self.rows(split) + head.rows
         splits = {**self._splits, split: SplitReceipt(rows, spool.frames_crc32c)}
 
         def put() -> None:

@@ -230,22 +230,7 @@ def adopted() -> None:
         (root / key).parent.mkdir()
         (root / key).write_bytes(data)
         (root / usual_index_key(key)).write_bytes(index.data)
-        entries.append(
-            ShardEntry(
-                split=name,
-                key=key,
-                uuid=builder.uuid,
-                stored_bytes=len(data),
-                decoded_bytes=len(data),
-                rows=len(frames),
-                blocks=builder.blocks,
-                crc32c=builder.crc32c,
-                index_head_bytes=index.head_bytes,
-                index_head_sha256=index.head_sha256,
-                framing=framing,
-                etag="by hand",
-            )
-        )
+        entries.append(ShardEntry.of_index(index.head, split=name, key=key, etag="by hand"))
     crafted("adopted", entries)
 
 
