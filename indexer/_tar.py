@@ -14,6 +14,7 @@ import numpy as np
 
 from shardio.errors import FormatError
 from shardio.format import (
+    SAMPLE_NAMES,
     TAR_BLOCK,
     TAR_END,
     Framing,
@@ -116,10 +117,10 @@ class TarFramer:
         key, extension = parts
         if key != self._key:
             self._finish_sample(place, sheet)
-            self._key, self._extensions = key, set()
+            self._key, self._extensions = key, set(SAMPLE_NAMES)
             self._bad = "damage: the sample may lack a member" if self._orphan else None
             self._orphan = False
-        elif extension in self._extensions:
+        if extension in self._extensions:
             what = f"sample {key!r} has two members {extension!r}"
             if not self._salvage.enabled:
                 advice = "leave the sample out with --salvage"

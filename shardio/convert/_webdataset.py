@@ -23,6 +23,7 @@ from shardio.convert._source import Piece, Sample, keep_as
 from shardio.errors import BadRecord, FormatError, SchemaError
 from shardio.format import (
     DEFAULT_LIMITS,
+    SAMPLE_NAMES,
     TAR_BLOCK,
     TAR_END,
     TarMember,
@@ -136,7 +137,8 @@ class _Samples:
         self._key: str | None = None
         self._members: dict[str, Any] = {}
         self._trouble: str | None = None
-        self._outside: Counter[str] = Counter()
+        self._outside: dict[str, list[str]] = {}
+        self._again: list[str] = []
         self.count = 0
 
     def __iter__(self) -> Iterator[Sample | BadRecord | Note]:
@@ -156,26 +158,24 @@ class _Samples:
                     self._members[extension] = _Member(self._take(size))
                     size = 0
             elif not member.folder:
-                yield from self._belongs_to_none(member)
+                self._belongs_to_none(member)
             self._skip(size + member.next - member.stop)
         yield from self._finish()
         while data := self._read(_PIECE):
             if data != bytes(len(data)):
                 raise FormatError("bytes follow its end mark", start=self._place)
-        if self._outside:
-            total = sum(self._outside.values())
-            shown = ", ".join(sorted(self._outside)[:5]) + (", ..." if len(self._outside) > 5 else "")
-            yield Note(self._url, f"{total} hidden or `__x__` members belong to no sample: {shown}")
+        for what, names in self._outside.items():
+            yield Note(self._url, f"{len(names)} {what} belong to no sample: {_some(names)}")
+        if self._again:
+            what = f"{len(self._again)} samples have the name of an earlier one: {_some(self._again)}"
+            yield Note(self._url, f"{what}; each is a record, as in the webdataset library")
 
-    def _belongs_to_none(self, member: TarMember) -> Iterator[BadRecord]:
-        name = _shown(member.name)
-        if member.regular and (
-            member.name.rpartition("/")[2].startswith(".") or member.name.startswith("__")
-        ):
-            self._outside[name] += 1
-            return
-        reason = "has no ending to be called by" if member.regular else "is no regular file"
-        yield BadRecord(f"{self._url} {name}", f"member {name!r} {reason}")
+    def _belongs_to_none(self, member: TarMember) -> None:
+        """Note a member that the webdataset library passes over, too."""
+        hidden = member.name.rpartition("/")[2].startswith(".") or member.name.startswith("__")
+        what = "hidden or `__x__` members" if hidden else "members without an ending"
+        what = what if member.regular else "links and devices"
+        self._outside.setdefault(what, []).append(_shown(member.name))
 
     def _finish(self) -> Iterator[Sample | BadRecord | Note]:
         key, members, trouble = self._key, self._members, self._trouble
@@ -186,9 +186,9 @@ class _Samples:
         where = f"{self._url} {_shown(key)}"
         if trouble is not None:
             yield BadRecord(where, trouble)
-        elif key in self._seen:
-            yield BadRecord(where, "duplicate key: the file has a sample of this name already")
         else:
+            if key in self._seen:
+                self._again.append(_shown(key))
             yield Sample(where, {"__key__": key, **members})
         self._seen.add(key)
 
@@ -244,6 +244,8 @@ def _trouble(member: TarMember, extension: str, members: Mapping[str, Any]) -> s
         return f"the name of member {name!r} is not UTF-8 text"
     if not extension:
         return f"member {name!r} has no ending to be called by"
+    if extension in SAMPLE_NAMES:
+        return f"duplicate key: member {name!r} is called as what every sample has"
     if extension in members:
         return f"duplicate key: member {name!r} comes twice"
     size = member.stop - member.start
@@ -252,6 +254,10 @@ def _trouble(member: TarMember, extension: str, members: Mapping[str, Any]) -> s
     if size + sum(map(len, members.values())) > DEFAULT_LIMITS.record:
         return f"its members up to {name!r} are together larger than a record may be"
     return None
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
 
 
 def _shown(name: str) -> str:

@@ -29,6 +29,7 @@ from shardio.format._kinds import Compression, Framing, RecordCrc
 from shardio.format._limits import DEFAULT_LIMITS, Limits
 from shardio.format._streams import decode_stream, iterate_payloads, sniff_compression
 from shardio.format._tar import (
+    SAMPLE_NAMES,
     TAR_BLOCK,
     TAR_END,
     TarMember,
@@ -43,6 +44,7 @@ __all__ = [
     "DEFAULT_LIMITS",
     "FRAME_EXTRA",
     "MAX_JSON_DEPTH",
+    "SAMPLE_NAMES",
     "TAR_BLOCK",
     "TAR_END",
     "TFRECORD_HEAD",

@@ -18,9 +18,20 @@ from shardio.errors import CorruptRecordError, FormatError
 if TYPE_CHECKING:
     from shardio.format._framing import Buffer
 
-__all__ = ["TAR_BLOCK", "TAR_END", "TarMember", "is_tar_header", "read_member", "read_sample", "sample_name"]
+__all__ = [
+    "SAMPLE_NAMES",
+    "TAR_BLOCK",
+    "TAR_END",
+    "TarMember",
+    "is_tar_header",
+    "read_member",
+    "read_sample",
+    "sample_name",
+]
 
 TAR_BLOCK = 512
+# What the webdataset library gives every sample; no member may be called so.
+SAMPLE_NAMES = frozenset({"__key__", "__url__"})
 _ZEROS = bytes(TAR_BLOCK)
 # Longer extension headers than this hold no names that anybody wrote on purpose.
 _MOST_EXTENSION = 1 << 20

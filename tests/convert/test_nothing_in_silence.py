@@ -59,8 +59,7 @@ def test_samples_are_those_of_the_library(tmp_path_factory, members) -> None:
         wanted = None
     names = {name for sample in wanted or [] for name in sample if name != "__key__"}
     schema = {name: shardio.Feature("bytes", optional=True) for name in sorted(names)}
-    keys = [sample["__key__"] for sample in wanted or []]
-    if wanted is None or len(set(keys)) < len(keys):
+    if wanted is None:
         with pytest.raises(FormatError, match=r"duplicate key|no ending"):
             shardio.convert_dataset(path, folder / "out")
         return
