@@ -70,7 +70,7 @@ def gc(
 
     Args:
         url: of the dataset.
-        expire: versions that nobody will open again; never the latest.
+        expire: versions that are no longer needed; never the latest.
         keep: expire all but the latest so many.
         abandon: sessions whose writers will not come back; see `GcReport.unclaimed`.
         dry_run: change nothing.

@@ -134,7 +134,7 @@ class Catalog:
             try:
                 forbidden = any(info.key == key for info in self.store.list(key))
             except (CannotListError, DeniedError):
-                # Absent, as far as one can know who has just read the manifest before it.
+                # Absent, as far as can be known: the manifest before it could be read.
                 return None
             if forbidden:
                 raise
@@ -277,7 +277,7 @@ class Catalog:
         """
         found = version.manifest.session(session)
         if found is not None or is_random_session(session):
-            return found  # of sessions that nobody named only the latest is remembered
+            return found  # of sessions with random ids only the latest is remembered
         for sessions in self.store.concurrently(self.sessions_of, version.manifest.session_lists[::-1]):
             if session in sessions:
                 return sessions[session]

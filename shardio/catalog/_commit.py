@@ -1,8 +1,8 @@
 """The commit: create manifest v+1 only if it does not exist.
 
-A lost reply is not a failure.  After "exists" or any failure to create, the manifest is read back: own write
-id -> it was committed; another's -> somebody else won; absent -> the same bytes are put again, or the failure
-is told.  Appends then rebase on the newer version, overwrites raise.  Nothing is ever deleted here.
+A lost reply is not a failure.  After "exists" or any failure to create, the manifest is read back: own
+write id -> it was committed; another one -> the race was lost; absent -> the same bytes are put again, or the
+failure is raised.  Appends then rebase on the newer version, overwrites raise.  Nothing is ever deleted here.
 
 Once the manifest may stand under its name, the outcome is success or `CommitOutcomeUnknownError`: whoever is
 told that nothing happened writes the same records again.
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 __all__ = ["publish", "writer_name"]
 
-# A lost race is somebody else's success; so many in a row mean that something is wrong.
+# A lost race is another writer's success; so many in a row mean that something is wrong.
 _MAX_REBASES = 1000
 _MAX_PUTS = 5
 

@@ -281,7 +281,7 @@ class _Plan:
         ]
         unclaimed = _unclaimed(
             (
-                *(info for info in self._objects if info.key not in self._live | self._theirs),
+                *(info for info in self._objects if info.key not in self._live | self._adopted),
                 *(info for info in self._temporaries if upload_of(info) is not None),
             ),
             given_up,
@@ -316,12 +316,12 @@ class _Plan:
         store = self.catalog.store
         found = []
         for prefix in (DATA, LISTS, SESSIONS, INDEXES):
-            # What else lies among the indexes, somebody else has put there.
+            # Other files among the indexes are not of shardio's making.
             found += [
                 info for info in store.list(prefix) if prefix != INDEXES or info.key.endswith(INDEX_SUFFIX)
             ]
             self._unlisted += [
-                f"{folder} is a link to a folder elsewhere; what lies behind it was not looked at"
+                f"{folder} is a link to a folder elsewhere; what is behind it was not looked at"
                 for folder in store.linked_folders(prefix)
             ]
         return found
@@ -357,12 +357,12 @@ class _Plan:
             session.session for version in self._versions for session in version.manifest.sessions
         }
         already = {key for version in self._versions for key in version.manifest.expiry.doomed_keys}
-        live, dead = self._sort_out()
+        live, dead = self._live_and_dead()
         self.doomed = [
             info
             for info in self._objects
             if info.key not in live
-            and info.key not in self._theirs
+            and info.key not in self._adopted
             and is_own_key(info.key)
             and (
                 info.key in dead
@@ -376,14 +376,14 @@ class _Plan:
         self.fenced = [info for info in self.doomed if info.key in already]
         self._live = live
 
-    def _sort_out(self) -> tuple[set[str], set[str]]:
+    def _live_and_dead(self) -> tuple[set[str], set[str]]:
         """Return the keys that live versions name, and those that only expired ones do.
 
         The latest versions are read first: once everything that was listed is known to be live, older lists
-        have nothing to add.  Adopted shards are somebody else's, wherever they lie and whatever they are
-        called; they go to `_theirs`.
+        have nothing to add.  Adopted shards belong to others, whatever their folder and names; they go
+        to `_adopted`.
         """
-        self._theirs: set[str] = set()
+        self._adopted: set[str] = set()
         newest = self._versions[::-1]
         lists = [
             {
@@ -402,11 +402,11 @@ class _Plan:
         unknown = {key for key in unknown if is_own_key(key)}
         for key, named in self._read(list(lists[0].values()), missing_ok=False, wanted=unknown):
             live |= {key, *named[0]}
-            self._theirs |= named[1]
+            self._adopted |= named[1]
         if unknown:
             for key, named in self._read(list(lists[1].values()), missing_ok=True, wanted=None):
                 dead |= {key, *named[0]}
-                self._theirs |= named[1]
+                self._adopted |= named[1]
         return live, dead - live
 
     def _read(
@@ -416,7 +416,7 @@ class _Plan:
         unread = [ref for ref in refs if ref.key not in self._named]
         for ref in refs:
             if ref.key in self._named:
-                yield from self._told(ref, missing_ok=missing_ok, wanted=wanted)
+                yield from self._keys_of(ref, missing_ok=missing_ok, wanted=wanted)
         # Small steps first: the latest lists mostly name everything.
         step = 16
         for begin in range(0, len(unread), step):
@@ -427,9 +427,9 @@ class _Plan:
                 part, self.catalog.store.concurrently(self.catalog.find_shards, part), strict=True
             ):
                 self._named[ref.key] = None if table is None else _keys(table)
-                yield from self._told(ref, missing_ok=missing_ok, wanted=wanted)
+                yield from self._keys_of(ref, missing_ok=missing_ok, wanted=wanted)
 
-    def _told(
+    def _keys_of(
         self, ref: ListRef, *, missing_ok: bool, wanted: set[str] | None
     ) -> Iterable[tuple[str, tuple[frozenset[str], frozenset[str]]]]:
         named = self._named[ref.key]

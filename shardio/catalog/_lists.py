@@ -4,8 +4,8 @@ An append merges the small lists at the end with its own, so that their sizes fa
 each to the next: their number grows with the logarithm of the number of shards, and a shard is written again
 a few dozen times at most.  So it is with merged sessions, of which a manifest holds a few itself.
 
-A list is nobody's until a manifest names it, so garbage collection may doom it at any time before; then it is
-stored again under another name, and the doomed name is never committed.
+No version owns a list until a manifest names it, so garbage collection may doom it at any time before; then
+it is stored again under another name, and the doomed name is never committed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = ["LIST_SHARDS", "StoredLists"]
 LIST_SHARDS = 50_000  # in one list at most
 _LIST_BYTES = 16 << 20  # and so many bytes, well below the limit
 _SESSION_BYTES = 1 << 20  # of a list of sessions, so that its messages are within their limit, too
-_SESSIONS = 64  # so many stand in a manifest at most, where nobody races
+_SESSIONS = 64  # so many stand in a manifest at most, where no race was lost
 _SESSION_SPLITS = 4096  # and name so many splits together
 _RATIO = 8
 _MAX_PUTS = 5

@@ -79,7 +79,7 @@ class _Merge:
             i for i in (old.sessions if old is not None else ()) if not is_random_session(i.session)
         )
         session_lists = old.session_lists if old is not None else ()
-        # Who lost a race only adds its own list, which is stored once; whoever comes next merges.
+        # After a lost race only its own list is added, which is stored once; the next commit merges.
         lists = self.lists.extend(self.catalog, lists, self.table.with_schema(number), merge=self._races == 0)
         if self._races == 0:
             session_lists, named = self.lists.move_sessions(self.catalog, session_lists, named)
@@ -120,7 +120,7 @@ class _Merge:
             )
         if self.mode == "overwrite" and (base.number if base else 0) != self.base_version:
             raise CommitConflictError(
-                "somebody committed while this overwrite was being written",
+                "another writer committed while this overwrite was being written",
                 url=url,
                 expected=f"version {self.base_version} to be the latest",
                 found=f"version {base.number if base else 0}",

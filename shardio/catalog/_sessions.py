@@ -76,7 +76,7 @@ def complete_tasks(catalog: Catalog, session: str) -> set[int]:
 
 
 def forget_session(catalog: Catalog, session: str, *, shards: bool) -> None:
-    """Remove the receipts of a session whose name nobody else knows, and its shards where it was not merged.
+    """Remove the receipts of a session that no other process knows, and its shards where it was not merged.
 
     What a worker stores after this is left to `collect_garbage`.
     """

@@ -188,7 +188,7 @@ class Survey:
         self.settle(min(self._done_bytes + size, self.total_bytes))
 
     def settle(self, done_bytes: int) -> None:
-        """Say how many stored bytes are behind us, and tell whoever watches."""
+        """Set how many stored bytes were looked at, and report the progress."""
         self._done_bytes = done_bytes
         if self._progress is not None:
             self._progress(VerifyProgress(done_bytes, self.total_bytes, self.findings))

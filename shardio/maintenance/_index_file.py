@@ -9,7 +9,7 @@ import numpy as np
 from shardio import kernels
 from shardio.errors import FormatError, ShardioError
 from shardio.maintenance._findings import UNREADABLE
-from shardio.maintenance._pieces import FAILED, runs
+from shardio.maintenance._stored_bytes import FAILED, runs
 from shardio.metadata import INDEX_ADVICE, check_frames_part, check_index_end
 
 if TYPE_CHECKING:

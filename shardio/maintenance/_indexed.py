@@ -16,9 +16,9 @@ from shardio.errors import CorruptBlockError, CorruptRecordError, FormatError, S
 from shardio.format import Compression, RecordCrc, check_block, open_block
 from shardio.maintenance._findings import UNREADABLE, Finding
 from shardio.maintenance._index_file import IndexFile
-from shardio.maintenance._pieces import FAILED, Pieces, read_ahead, runs
 from shardio.maintenance._records import damaged_rows
 from shardio.maintenance._sequential import checksum_error, size_error
+from shardio.maintenance._stored_bytes import FAILED, StoredBytes, read_ahead, runs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -153,13 +153,13 @@ class _Blocks:
 
     def _of_stream(self) -> Iterator[tuple[int, Buffer | None]]:
         head = self._head
-        pieces = Pieces(self._survey, self._data)
+        whole = StoredBytes(self._survey, self._data)
         block = 0
         if self._data.size != head.stored_bytes:
             self._whole = False
             self._note("size", size_error(head.stored_bytes, self._data.size))
         try:
-            for stored in self._cut(pieces.decoded(head.compression, self._limits)):
+            for stored in self._cut(whole.decoded(head.compression, self._limits)):
                 yield block, stored
                 block += 1
         except (FormatError, *FAILED) as error:
@@ -168,7 +168,7 @@ class _Blocks:
             kind = "decode" if isinstance(error, FormatError) else UNREADABLE
             self._note(kind, error, row=row, row_stop=None if row is None else head.rows)
             return
-        self._crc32c = pieces.crc32c
+        self._crc32c = whole.crc32c
         if self._rest is not None:
             self._check_rest(self._rest)
 
@@ -177,15 +177,15 @@ class _Blocks:
 
         What does not decode is indexed with `--salvage` alone: it was known if no byte has changed since.
         """
-        pieces = Pieces(self._survey, self._data)
+        whole = StoredBytes(self._survey, self._data)
         try:
-            for _ in pieces.stored():
+            for _ in whole.stored():
                 pass
         except FAILED as failure:
             self._whole = False
             self._note(UNREADABLE, failure)
             return
-        self._crc32c = pieces.crc32c
+        self._crc32c = whole.crc32c
         if self._whole and self._crc32c == self._head.crc32c:
             self._survey.left_out.append(Finding.of("left out", error, url=self._data.url, shard=self._shard))
         else:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from shardio.format import Buffer
     from shardio.metadata import IndexHead
 
-__all__ = ["Damage", "damaged_rows"]
+__all__ = ["DamagedRows", "damaged_rows"]
 
 _CHECKS: dict[RecordCrc, Literal["crc32c", "crc32", "none"]] = {
     RecordCrc.CRC32C: "crc32c",
@@ -27,7 +27,7 @@ _CHECKS: dict[RecordCrc, Literal["crc32c", "crc32", "none"]] = {
 }
 
 
-class Damage(NamedTuple):
+class DamagedRows(NamedTuple):
     """Consecutive damaged rows, counted from the block's first; bytes are those of its decoded bytes."""
 
     first: int
@@ -41,7 +41,7 @@ class Damage(NamedTuple):
 
 def damaged_rows(
     head: IndexHead, decoded: Buffer, part: NDArray[np.uint32], *, last: bool, json_lines: bool = False
-) -> Iterator[Damage]:
+) -> Iterator[DamagedRows]:
     """Yield what is damaged in a block, by rising row; neighbours are one damage.
 
     Args:
@@ -58,13 +58,15 @@ def damaged_rows(
         rows = _damaged_frames(decoded, starts, stops, check)
         for first, stop in _runs(rows):
             facts = _explain(bytes(decoded[starts[first] : stops[first]]), check)
-            yield Damage(first, stop, int(starts[first]), int(stops[stop - 1]), *facts)
+            yield DamagedRows(first, stop, int(starts[first]), int(stops[stop - 1]), *facts)
     elif head.framing is Framing.LINES:
         ends = np.frombuffer(decoded, np.uint8)[stops - 1] == ord("\n")
         if last:
             ends[-1] = True  # the last line of a file may lack its ending
         for first, stop in _runs(np.flatnonzero(~ends).tolist()):
-            yield Damage(first, stop, int(starts[first]), int(stops[stop - 1]), "a line has no line ending")
+            yield DamagedRows(
+                first, stop, int(starts[first]), int(stops[stop - 1]), "a line has no line ending"
+            )
         rows = (
             [row for row in range(len(stops)) if _not_json(decoded[starts[row] : stops[row]])]
             if json_lines
@@ -73,7 +75,7 @@ def damaged_rows(
         for first, stop in _runs(rows):
             why = _not_json(decoded[starts[first] : stops[first]])
             place = int(starts[first]), int(stops[stop - 1])
-            yield Damage(first, stop, *place, "a line is not JSON", None, why)
+            yield DamagedRows(first, stop, *place, "a line is not JSON", None, why)
 
 
 def _not_json(line: Buffer) -> str | None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from shardio.errors import CorruptBlockError, CorruptRecordError, FormatError
 from shardio.format import Framing, iterate_payloads
 from shardio.maintenance._findings import UNREADABLE
-from shardio.maintenance._pieces import FAILED, Pieces
+from shardio.maintenance._stored_bytes import FAILED, StoredBytes
 
 if TYPE_CHECKING:
     from shardio.format import Compression, Limits
@@ -34,9 +34,9 @@ def check_records(
     def skip(error: CorruptRecordError) -> None:
         survey.note("record", error, url=data.url, shard=shard, row_stop=(error.row or 0) + 1)
 
-    pieces = Pieces(survey, data)
+    whole = StoredBytes(survey, data)
     try:
-        decoded = pieces.decoded(pieces.sniff() if compression is None else compression, limits)
+        decoded = whole.decoded(whole.sniff() if compression is None else compression, limits)
         for payloads in iterate_payloads(decoded, limits=limits, skip=skip):
             good += len(payloads)
     except CorruptRecordError as error:
@@ -51,7 +51,7 @@ def check_records(
 def check_listed_bytes(survey: Survey, data: DataFile, entry: ShardEntry, *, limits: Limits) -> None:
     """Compare a shard whose index is of no use with what the list of shards says of its bytes."""
     try:
-        wrong = _difference(Pieces(survey, data), data, entry)
+        wrong = _difference(StoredBytes(survey, data), data, entry)
     except FAILED as error:
         survey.note(UNREADABLE, error, url=data.url, shard=entry.key)
         return
@@ -65,14 +65,14 @@ def check_listed_bytes(survey: Survey, data: DataFile, entry: ShardEntry, *, lim
         )
 
 
-def _difference(pieces: Pieces, data: DataFile, entry: ShardEntry) -> tuple[str, FormatError] | None:
+def _difference(whole: StoredBytes, data: DataFile, entry: ShardEntry) -> tuple[str, FormatError] | None:
     """Return kind and error where size or checksum are not those of the list."""
-    for _ in pieces.stored():
+    for _ in whole.stored():
         pass
     if data.size != entry.stored_bytes:
         return "size", size_error(entry.stored_bytes, data.size)
-    if pieces.crc32c != entry.crc32c:
-        return "checksum", checksum_error(entry.crc32c, pieces.crc32c)
+    if whole.crc32c != entry.crc32c:
+        return "checksum", checksum_error(entry.crc32c, whole.crc32c)
     return None
 
 

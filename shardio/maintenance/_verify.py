@@ -205,6 +205,6 @@ def _read_table(survey: Survey, catalog: Catalog, version: Version) -> ShardTabl
     if len(survey.findings) == before:
         survey.note("list", whole)
     table = ShardTable.concatenate(tables)
-    # Nobody knows where shards lie whose data root no manifest names; that they do is among the findings.
+    # Shards under a data root that no manifest names cannot be found; that is among the findings already.
     known = np.isin(table.root, [0, *version.manifest.roots])
     return table if known.all() else table.take(np.flatnonzero(known))

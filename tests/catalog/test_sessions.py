@@ -304,7 +304,7 @@ def test_an_array_that_overwrites_has_one_base(place, tmp_path):
             out.write(b"%d" % task)
     with shardio.DatasetWriter(url, mode="append") as out:
         out.write(b"in between")
-    with pytest.raises(CommitConflictError, match="somebody committed while this overwrite"):
+    with pytest.raises(CommitConflictError, match="another writer committed while this overwrite"):
         shardio.commit(url, session="new", tasks=2)
     assert list(shardio.open(url)) == [b"first", b"in between"]
 

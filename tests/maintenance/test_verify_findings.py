@@ -223,10 +223,10 @@ def test_what_cannot_be_read_is_no_damage(dataset: Path, monkeypatch: pytest.Mon
 def test_a_read_that_fails_in_the_middle_leaves_the_rest(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from shardio.maintenance import _pieces
+    from shardio.maintenance import _stored_bytes
     from shardio.storage._local import LocalFile
 
-    monkeypatch.setattr(_pieces, "_RUN_BYTES", 1000)
+    monkeypatch.setattr(_stored_bytes, "_RUN_BYTES", 1000)
     root = make_dataset(tmp_path / "ds", {"train": payloads(80)})
     (shard,) = shards(root)
     original = LocalFile.read
@@ -287,10 +287,10 @@ def test_progress_rises_to_the_end(dataset: Path) -> None:
 
 
 def test_memory_is_bounded_by_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from shardio.maintenance import _pieces
+    from shardio.maintenance import _stored_bytes
     from shardio.storage._local import LocalFile
 
-    monkeypatch.setattr(_pieces, "_RUN_BYTES", 2000)
+    monkeypatch.setattr(_stored_bytes, "_RUN_BYTES", 2000)
     root = make_dataset(tmp_path / "ds", {"train": payloads(400)})
     sizes: list[int] = []
     original = LocalFile.read
@@ -308,7 +308,7 @@ def test_memory_is_bounded_by_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_the_next_bytes_are_on_their_way_while_these_are_looked_at() -> None:
-    from shardio.maintenance._pieces import read_ahead
+    from shardio.maintenance._stored_bytes import read_ahead
 
     events: list[str] = []
 

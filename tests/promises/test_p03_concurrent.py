@@ -90,7 +90,7 @@ def test_of_16_overwriters_one_wins(place, tmp_path):
     assert len(winners) == 1
     assert list(shardio.open(url)) == winners
     losers = [result for result in results if isinstance(result, CommitConflictError)]
-    assert "somebody committed while this overwrite was being written" in str(losers[0])
+    assert "another writer committed while this overwrite was being written" in str(losers[0])
     # What the losers stored is gone again, but for lists: they are named by their content, so that somebody
     # else may be about to name them; only gc can tell.
     report = shardio.gc(url, dry_run=False)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from shardio.metadata import IndexHead
     from shardio.storage import DataFile
 
-__all__ = ["FAILED", "Pieces", "read_ahead", "runs"]
+__all__ = ["FAILED", "StoredBytes", "read_ahead", "runs"]
 
 # What a read can end with that says nothing about the data.
 FAILED = (StorageError, NotFoundError)
@@ -31,7 +31,7 @@ _RUN_ROWS = 1 << 20
 _AHEAD = 2
 
 
-class Pieces:
+class StoredBytes:
     """One pass over an object.
 
     Attributes:
