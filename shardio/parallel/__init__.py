@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from shardio.parallel._driver import Progress
 from shardio.parallel._jobs import InlineExecutor, JobRunner, LostJob, check_workers
-from shardio.parallel._marks import Encoded, Note
 from shardio.parallel._parent_watch import end_with_parent, worker_folder
 from shardio.parallel._ray import RayExecutor
 from shardio.parallel._session import WriteReport
+from shardio.parallel._task import Encoded, Note
 from shardio.parallel._write import check_shuffle, write_dataset
 
 __all__ = [

@@ -12,7 +12,6 @@ import os
 import shutil
 import sys
 import threading
-import time
 from multiprocessing import connection, parent_process, util
 from typing import TYPE_CHECKING
 
@@ -83,7 +82,7 @@ def _watch(sentinel: int, number: int | None, folder: str | None, stop: Callable
     if stop is not None:
         with contextlib.suppress(Exception):  # this process ends in any case, and nobody is left to be told
             stop()
-            time.sleep(_STOPPING_SECONDS)
+            threading.Event().wait(_STOPPING_SECONDS)
     # Finalisers may wait for the dead, so they are given a thread and some seconds. What they do is what
     # multiprocessing does when a worker ends: remove its sockets.
     cleaning = threading.Thread(target=_clean, args=(folder,), daemon=True)

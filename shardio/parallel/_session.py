@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 from shardio.catalog import commit_session, complete_tasks, forget_session
 from shardio.errors import CommitConflictError, SchemaError, StorageError
 from shardio.metadata import look_alike, random_id
-from shardio.parallel._cut import cut_items
-from shardio.parallel._driver import Driver, Progress
+from shardio.parallel._driver import Driver, Progress, cut_items
 from shardio.parallel._task import TaskSpec
 from shardio.progress import displayed
 from shardio.writer import catalog_to_write, check_mode

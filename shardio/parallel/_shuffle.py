@@ -20,9 +20,8 @@ import numpy as np
 
 from shardio.errors import BadRecord
 from shardio.order import Permutation
-from shardio.parallel._marks import Encoded, Note
 from shardio.parallel._session import HowToRun, WriteReport, catalog_of, merged_before, write_session
-from shardio.parallel._task import values_of
+from shardio.parallel._task import Encoded, Note, values_of
 from shardio.reader import open as open_dataset
 from shardio.writer import encoder, is_codec, settle_schema
 

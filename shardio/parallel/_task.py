@@ -12,15 +12,36 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shardio.errors import BadRecord, SchemaError, ShardioError
-from shardio.parallel._marks import Encoded, Note
 from shardio.writer import DatasetWriter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from shardio.parallel._cut import Part
 
-__all__ = ["TaskResult", "TaskSpec", "run_task", "values_of"]
+__all__ = ["Encoded", "Note", "Part", "TaskResult", "TaskSpec", "run_task", "values_of"]
+
+
+class Encoded(bytes):
+    """The payload of a record, made by the dataset's schema already; it is stored as it is."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True)
+class Note:
+    """What a report is to say beside what was written and left out; no record is lost by it.
+
+    Attributes:
+        where: what it is about, for people.
+        text: one sentence.
+    """
+
+    where: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.text}"
+
 
 _MOST_SKIPPED = 1000
 _MOST_SHOWN = 200
@@ -44,6 +65,14 @@ class TaskSpec:
     writer: Mapping[str, Any] = field(default_factory=dict)
     on_error: str = "raise"
     encoded: bool = False
+
+
+class Part(NamedTuple):
+    """The items of one task; `first` is the number of the first of them among all."""
+
+    task: int
+    first: int
+    items: list[Any]
 
 
 class TaskResult(NamedTuple):

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from shardio.errors import ShardioError
-    from shardio.reader._stats import ReadStats
+    from shardio.reader._options import ReadStats
     from shardio.storage import BlockCache, DataFile
 
 __all__ = ["BlockFetcher", "Fetched"]

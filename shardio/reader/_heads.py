@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from shardio.errors import FormatError, NotFoundError, StaleIndexError
 from shardio.metadata import INDEX_ADVICE, parse_head
-from shardio.reader._mapping import check_index_file, cut_short
+from shardio.reader._mapped import check_index_file, cut_short
 from shardio.storage import ShortReadError
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from shardio.format import Limits
     from shardio.metadata import IndexHead, ShardEntry
-    from shardio.reader._stats import ReadStats
+    from shardio.reader._options import ReadStats
     from shardio.storage import BlockCache, DataFile, Store
 
 __all__ = ["OpenIndex", "begin_head"]

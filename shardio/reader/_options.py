@@ -1,8 +1,8 @@
-"""What a caller may choose about reading; travels to workers as it is."""
+"""What a caller may choose about reading, and what reading has done so far, counted; travels to workers."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from shardio.format import Limits
     from shardio.storage import CacheOptions
 
-__all__ = ["ReadOptions"]
+__all__ = ["ReadOptions", "ReadStats"]
 
 _ON_ERROR = ("raise", "skip", "quarantine")
 
@@ -57,3 +57,28 @@ class ReadOptions:
             raise ValueError(message)
         if self.features is not None and self.decode is False:
             raise ValueError("features= names what is decoded, and decode=False decodes nothing")
+
+
+@dataclass
+class ReadStats:
+    """Counters of one process; threads may lose a count to each other, no decision depends on them.
+
+    Attributes:
+        blocks_opened: blocks checked or decoded.
+        bytes_read: bytes asked of files and buckets; mapped files need not be asked.
+        cache_hits: blocks that the cache on local disk held.
+        refetched: runs of blocks that were fetched again because they did not match their checksums.
+        streams_restarted: reads of a compressed stream that had to decode it from its start.
+        records_skipped: records left out because of damage, under `on_error="skip"` or `"quarantine"`.
+    """
+
+    blocks_opened: int = 0
+    bytes_read: int = 0
+    cache_hits: int = 0
+    refetched: int = 0
+    streams_restarted: int = 0
+    records_skipped: int = 0
+
+    def to_dict(self) -> dict[str, int]:
+        """Return the counters by name."""
+        return asdict(self)

@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from shardio.metadata import IndexHead, ShardTable
-    from shardio.reader._options import ReadOptions
-    from shardio.reader._stats import ReadStats
+    from shardio.reader._options import ReadOptions, ReadStats
     from shardio.storage import DataFile, Store
 
 __all__ = ["ShardPool"]

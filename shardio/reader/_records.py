@@ -1,4 +1,4 @@
-"""Records as a `Sequence`, whatever the shards look like; what datasets and single shards have in common."""
+"""Records as a `Sequence`, whatever the shards look like; and those of a dataset, by version and split."""
 
 from __future__ import annotations
 
@@ -11,25 +11,24 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 
 from shardio.errors import ShardioError
-from shardio.reader._batches import in_lists, iterate_placed, undamaged_columns
-from shardio.reader._damage import Damage
+from shardio.reader._damage import Damage, decode_undamaged, iterate_undamaged, undamaged_columns
 from shardio.reader._filter import check_mask, matching
-from shardio.reader._iterate import iterate_payloads
+from shardio.reader._iterate import in_lists, iterate_payloads, iterate_placed
 from shardio.reader._lookup import lookup, place_together
+from shardio.reader._source import reopen
 from shardio.reader._subset import ascending, chosen, take_at
-from shardio.reader._undamaged import decode_undamaged, iterate_undamaged
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from typing import Self
 
     from numpy.typing import ArrayLike, NDArray
 
     from shardio.metadata import Schema
-    from shardio.reader._source import Location, Source
+    from shardio.reader._source import DatasetSource, Location, Source
     from shardio.reader._subset import Selection
 
-__all__ = ["Records"]
+__all__ = ["DatasetReader", "Records"]
 
 
 class Records(Sequence[Any]):
@@ -344,3 +343,61 @@ def _not_an_index(item: object) -> TypeError:
         f"a record is looked up by an integer or a slice, not by {type(item).__name__}; "
         "ds.read(positions) returns a list, ds.read_batch(positions) columns, ds.select(positions) a reader"
     )
+
+
+class DatasetReader(Records):
+    """One split of one version of a dataset, or part of it; a `Sequence` of records in storage order.
+
+    Made by `shardio.open`; slices of it and `select` give further readers over the same open shards.
+    """
+
+    source: DatasetSource
+
+    @property
+    def splits(self) -> Mapping[str, int]:
+        """Number of live records of every split of this version, by name."""
+        return {total.name: total.rows for total in self.source.version.manifest.splits}
+
+    @property
+    def split(self) -> str:
+        """Name of the split read here, or "all"."""
+        return self.source.split
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """The free metadata that writers gave."""
+        return dict(self.source.version.manifest.metadata)
+
+    @property
+    def version(self) -> int:
+        """Number of the version read here."""
+        return self.source.version.number
+
+    @property
+    def digest(self) -> str:
+        """`"sha256:..."` of the version's manifest; pins it in `shardio.open(url, digest=...)`."""
+        return self.source.version.digest
+
+    def at(self, version: int, digest: str) -> DatasetReader:
+        """Return this reader at a version that another process has resolved, and stay with it.
+
+        Raises:
+            ValueError: this reader was opened with another `version=` or `digest=`, or is a slice of another.
+        """
+        if digest == self.digest:
+            self.source.pinned = True
+            return self
+        if self.source.pinned or not self._whole:
+            message = (
+                f"{self.source.url}: this process reads version {self.version} and another one version "
+                f"{version}; open the same version= everywhere"
+            )
+            raise ValueError(message)
+        return DatasetReader(reopen(self.source, version, digest))
+
+    def __repr__(self) -> str:
+        schema = "bytes" if self.schema is None else ", ".join(self.schema)
+        return (
+            f"<shardio.DatasetReader {self.source.url} version {self.version} split {self.split!r}: "
+            f"{len(self):,} records ({schema})>"
+        )

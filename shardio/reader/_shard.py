@@ -13,15 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from shardio import kernels
 from shardio.errors import CorruptBlockError, FormatError
 from shardio.format import TFRECORD_HEAD, TFRECORD_TAIL, Compression, Framing
-from shardio.reader._checks import BlockChecks
-from shardio.reader._decode import Decoder, layout
+from shardio.metadata import frames_fit
+from shardio.reader._blocks import BlockChecks, Decoder, Span, layout
 from shardio.reader._fetch import BlockFetcher, Fetched
-from shardio.reader._mapped import MappedRuns
-from shardio.reader._mapping import cut_short, frame_parts, map_data, map_frames, wrong_size
-from shardio.reader._scattered import take_rows
-from shardio.reader._spans import Span
+from shardio.reader._mapped import MappedRuns, cut_short, frame_parts, map_data, map_frames, wrong_size
 from shardio.reader._stream_file import decoded_file
 
 if TYPE_CHECKING:
@@ -32,7 +30,7 @@ if TYPE_CHECKING:
     from shardio.errors import ShardioError
     from shardio.format import Buffer, Limits
     from shardio.metadata import IndexHead
-    from shardio.reader._stats import ReadStats
+    from shardio.reader._options import ReadStats
     from shardio.storage import BlockCache, DataFile, ShortReadError
 
 __all__ = ["OpenShard"]
@@ -198,7 +196,7 @@ class OpenShard:
 
         def finish() -> list[bytes]:
             fetched = wait()
-            payloads = take_rows(self, blocks, fetched, rows, counts)
+            payloads = _take_rows(self, blocks, fetched, rows, counts)
             if payloads is None:
                 spans = zip(runs, *fetched, np.split(rows, np.cumsum(counts)[:-1]), strict=True)
                 return [payload for *run, own in spans for payload in self._open(*run).take(own)]
@@ -316,3 +314,44 @@ def _data_short(
 
 def _index_short(index: DataFile, head: IndexHead, key: str, error: ShortReadError) -> ShardioError:
     return cut_short(index, head.index_bytes, key, error)
+
+
+def _take_rows(
+    shard: OpenShard,
+    blocks: NDArray[np.int64],
+    fetched: tuple[Sequence[Fetched | None], Sequence[Fetched | None]],
+    rows: NDArray[np.int64],
+    counts: NDArray[np.int64],
+) -> list[bytes] | None:
+    """Return rows of many blocks that lie far apart, or None where these are not plain or something is wrong.
+
+    What `OpenShard` does for one run of blocks at a time costs a dozen NumPy calls, which is much for a block
+    of which one record is wanted; here all of them are checked and cut in a few calls.  The same rules hold,
+    and whatever does not pass them is left to `OpenShard`, which fetches once more and says what is wrong.
+
+    Args:
+        shard: that they lie in.
+        blocks: int64, numbers of the blocks, ascending.
+        fetched: of each block, its part of `frame_stop` and its stored bytes.
+        rows: int64, ascending.
+        counts: int64[blocks], how many of the rows lie in each.
+    """
+    head = shard.head
+    frames = [each for each in fetched[0] if each is not None]
+    stored = [each.data for each in fetched[1] if each is not None]
+    plain = head.compression is Compression.NONE and head.framing is Framing.TFRECORD
+    if not plain or head.stream or len(frames) != len(blocks) or len(stored) != len(blocks):
+        return None
+    part = np.frombuffer(b"".join([each.data for each in frames]), "<u4")
+    if not frames_fit(head, blocks, part):
+        return None
+    if shard.verify and [kernels.crc32c(data) for data in stored] != head.block_crc32c[blocks].tolist():
+        return None
+    sizes = head.rows_of_blocks(blocks)
+    firsts = head.block_row_stop[blocks].astype(np.int64) - sizes
+    own = np.repeat(np.arange(len(blocks)), counts)
+    at = (np.cumsum(sizes) - sizes)[own] + rows - firsts[own]
+    starts = np.where(rows > firsts[own], part[at - 1], 0).astype(np.int64) + TFRECORD_HEAD
+    stops = part[at].astype(np.int64) - TFRECORD_TAIL
+    places = zip(own.tolist(), starts.tolist(), stops.tolist(), strict=True)
+    return [bytes(stored[block][start:stop]) for block, start, stop in places]

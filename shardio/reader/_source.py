@@ -16,8 +16,8 @@ from shardio.catalog import Catalog, Version
 from shardio.errors import StorageError
 from shardio.format import DEFAULT_LIMITS
 from shardio.metadata import Schema, ShardTable, live_to_physical
+from shardio.reader._options import ReadStats
 from shardio.reader._pool import ShardPool
-from shardio.reader._stats import ReadStats
 from shardio.storage import connect
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from shardio.format import Compression, Limits
     from shardio.metadata import IndexHead
-    from shardio.reader._stats import ReadStats
+    from shardio.reader._options import ReadStats
 
 __all__ = ["StreamFile", "decoded_file"]
 

@@ -16,7 +16,7 @@ import shardio_indexer
 from shardio.errors import FormatError, StaleIndexError
 from shardio.format import DEFAULT_LIMITS, Compression
 from shardio.kernels import crc32c
-from shardio.reader._stats import ReadStats
+from shardio.reader._options import ReadStats
 from shardio.reader._stream_file import StreamFile
 from shardio.storage import ShortReadError, connect
 from tests.indexer.shards import members, tfrecord

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardio.parallel._cut import cut_items
+from shardio.parallel._driver import cut_items
 
 
 def check(cut, items) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 import shardio
 from shardio.errors import CorruptBlockError, SchemaError
-from shardio.reader import _iterate, _mapped
+from shardio.reader import _iterate
 from tests.promises.places import GOLDEN, PLACES, copied, fresh
 from tests.streaming.datasets import RICH, rich_value, write
 
@@ -130,5 +130,5 @@ def test_sizes_that_make_no_sense(tmp_path):
 def test_pages_come_also_where_the_system_takes_no_advice(tmp_path, monkeypatch):
     """An older kernel refuses to map a whole run at once; its pages come one by one then."""
     url = write(tmp_path / "d", [100], value=lambda n: b"%d" % n)
-    monkeypatch.setattr(_mapped, "_POPULATE", 9999)
+    monkeypatch.setattr("shardio.storage._local._POPULATE_READ", 9999)
     assert list(shardio.open(url)) == [b"%d" % n for n in range(100)]

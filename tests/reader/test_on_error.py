@@ -15,7 +15,7 @@ import pytest
 import shardio
 from shardio.errors import FormatError, NotFoundError, ShardioError, StorageError
 from shardio.reader import Damage, _iterate
-from shardio.reader._undamaged import iterate_undamaged
+from shardio.reader._damage import iterate_undamaged
 from tests.streaming.datasets import edited, memory_url, root, write
 
 pytestmark = pytest.mark.filterwarnings("ignore:damaged records are skipped:UserWarning")
