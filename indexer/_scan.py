@@ -30,6 +30,7 @@ from shardio_indexer._tfrecord import TFRecordFramer
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from shardio.metadata import IndexHead
     from shardio.storage import DataFile, Store
     from shardio_indexer._blocks import Check, Framer
 
@@ -51,12 +52,11 @@ class SpooledIndex:
 
     Attributes:
         data: its bytes, or the temporary file that holds them.
-        head_bytes, head_sha256: of its head, as a list of shards names them.
+        head: of the index, as a reader will find it.
     """
 
     data: bytes | Path
-    head_bytes: int
-    head_sha256: bytes
+    head: IndexHead
 
     def read(self) -> bytes:
         """Return its bytes, however many."""
@@ -77,7 +77,7 @@ def spool_index(index: IndexBuilder) -> SpooledIndex:
     """Return the finished index, which the caller discards after storing it."""
     if index.index_bytes <= _HELD:
         done = index.finish()
-        return SpooledIndex(done.data, done.head_bytes, done.head_sha256)
+        return SpooledIndex(done.data, done.head)
     number, name = tempfile.mkstemp(suffix=".shardidx")
     try:
         with os.fdopen(number, "wb") as file:
@@ -86,7 +86,7 @@ def spool_index(index: IndexBuilder) -> SpooledIndex:
         with contextlib.suppress(OSError):
             Path(name).unlink()
         raise
-    return SpooledIndex(Path(name), done.head_bytes, done.head_sha256)
+    return SpooledIndex(Path(name), done.head)
 
 
 _LOCAL_PIECE = 2 << 20
@@ -126,19 +126,11 @@ class ScanResult:
 
     Attributes:
         index: the finished index, which the caller discards.
-        kind: what the shard is.
-        stored_bytes, decoded_bytes, rows, blocks, crc32c: as a list of shards counts them.
         left_out: damage that was left out, in decoded offsets.
         notes: what deserves a word, with how often it was seen.
     """
 
     index: SpooledIndex
-    kind: Kind
-    stored_bytes: int
-    decoded_bytes: int
-    rows: int
-    blocks: int
-    crc32c: int
     left_out: tuple[GapFound, ...] = ()
     notes: Counter[str] = field(default_factory=Counter)
 
@@ -180,11 +172,12 @@ def scan_shard(
                 compression=kind.compression,
                 writer=writer_name(),
                 frames=frames,
+                limits=options.limits,
             )
             block_bytes = least_block_bytes(options.block_bytes, file.size)
             cutter = BlockCutter(index, block_bytes=block_bytes, limits=options.limits)
             if kind.compression is Compression.NONE:
-                return _result(index, _scan_plain(pieces, framer, cutter, index), kind, framer)
+                return _result(index, _scan_plain(pieces, framer, cutter, index), framer)
             with frames_file() as others:
                 blocks = IndexBuilder(
                     uuid=uuid,
@@ -193,6 +186,7 @@ def scan_shard(
                     compression=kind.compression,
                     writer=index.writer,
                     frames=others,
+                    limits=options.limits,
                 )
                 return _scan_compressed(pieces, framer, cutter, (index, blocks), kind, options)
     except ShardioError as error:
@@ -266,24 +260,15 @@ def _scan_compressed(
     both.finish()
     if members.finish():
         blocks.crc32c = pieces.crc32c
-        return _result(blocks, both.damage, kind, framer)
+        return _result(blocks, both.damage, framer)
     stream.mark_stream(stored_bytes=pieces.size, crc32c=pieces.crc32c)
     gaps = both.damage if both.broken is None else [both.broken]
-    return _result(stream, gaps + cutter.gaps, kind, framer, stream=True)
+    return _result(stream, gaps + cutter.gaps, framer)
 
 
-def _result(
-    index: IndexBuilder, gaps: list[GapFound], kind: Kind, framer: Framer, *, stream: bool = False
-) -> ScanResult:
+def _result(index: IndexBuilder, gaps: list[GapFound], framer: Framer) -> ScanResult:
     return ScanResult(
         index=spool_index(index),
-        kind=kind,
-        stored_bytes=index.stored_bytes,
-        decoded_bytes=index.decoded_bytes,
-        rows=index.rows,
-        # A stream is one unit to plans, however many blocks its decoded bytes are cut into.
-        blocks=min(index.blocks, 1) if stream else index.blocks,
-        crc32c=index.crc32c,
         left_out=tuple(gap for gap in gaps if gap.reason.startswith("damage")),
         notes=framer.notes,
     )

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from shardio.metadata import IndexHead
     from shardio.storage import Store
-    from shardio_indexer._scan import ScanOptions, ScanResult, SpooledIndex
+    from shardio_indexer._scan import ScanOptions, SpooledIndex
 
 __all__ = [
     "Job",
@@ -165,7 +165,7 @@ def index_is_intact(target: Store, entry: ShardEntry, options: ScanOptions) -> b
     try:
         data = target.get(entry.usual_index_key, max_bytes=options.limits.index)
         head = parse_head(data, url=url, limits=options.limits)
-        if hashlib.sha256(data[: head.head_bytes]).digest() != entry.index_head_sha256:
+        if head.head_sha256 != entry.index_head_sha256:
             return False
         end = head.frame_stop_offset + 4 * head.rows
         check_index_end(head, data[end:], url=url)
@@ -189,8 +189,8 @@ def _index_shard(
         if head is None:
             free = key
             break
-        if head[0].uuid == uuid:
-            return _outcome_of_index(shard, key, *head)
+        if head.uuid == uuid:
+            return _outcome_of_index(shard, key, head)
     if free is None:
         raise StorageError(
             "another index stands under the name of this one",
@@ -204,14 +204,14 @@ def _index_shard(
     finally:
         scanned.index.discard()
     if isinstance(stored, str):
-        entry = _entry_of_scan(shard, stored, uuid, scanned)
+        entry = _entry(shard, stored, scanned.index.head)
         return ShardOutcome(shard, entry, left_out=scanned.left_out, notes=scanned.notes)
     return _outcome_of_index(shard, *stored)
 
 
 def _put_index(
     target: Store, free: str, other: str, index: SpooledIndex, uuid: bytes, options: ScanOptions
-) -> str | tuple[str, IndexHead, bytes]:
+) -> str | tuple[str, IndexHead]:
     """Store an index under a free name; return the name, or what stands there that is as good.
 
     The same shard may be adopted elsewhere at this moment.
@@ -220,8 +220,8 @@ def _put_index(
         if target.put_new(key, index.data, move=True):
             return key
         head = _read_index(target, key, options)
-        if head is not None and head[0].uuid == uuid:
-            return key, *head
+        if head is not None and head.uuid == uuid:
+            return key, head
     raise StorageError(
         "another index stands under the name of this one", url=target.url_of(other), advice="run it again"
     )
@@ -243,8 +243,8 @@ def _check_unchanged(shard: Shard, data: Store) -> None:
         )
 
 
-def _read_index(target: Store, key: str, options: ScanOptions) -> tuple[IndexHead, bytes] | None:
-    """Return the head of an index and the SHA-256 of its bytes, or None where there is none."""
+def _read_index(target: Store, key: str, options: ScanOptions) -> IndexHead | None:
+    """Return the head of an index, or None where there is none."""
     limits, url = options.limits, target.url_of(key)
     try:
         with target.open(key) as file:
@@ -258,27 +258,11 @@ def _read_index(target: Store, key: str, options: ScanOptions) -> tuple[IndexHea
                 data = data if size <= len(data) else file.read(0, size)
     except NotFoundError:
         return None
-    head = parse_head(data, url=url, limits=limits)
-    return head, hashlib.sha256(data[: head.head_bytes]).digest()
+    return parse_head(data, url=url, limits=limits)
 
 
-def _outcome_of_index(shard: Shard, index_key: str, head: IndexHead, sha256: bytes) -> ShardOutcome:
-    entry = ShardEntry(
-        split=shard.split,
-        key=shard.key,
-        uuid=head.uuid,
-        framing=head.framing,
-        compression=head.compression,
-        stored_bytes=head.stored_bytes,
-        decoded_bytes=head.decoded_bytes,
-        rows=head.rows,
-        blocks=head.listed_blocks,
-        crc32c=head.crc32c,
-        index_key=_listed(shard, index_key),
-        index_head_bytes=head.head_bytes,
-        index_head_sha256=sha256,
-        etag=shard.etag,
-    )
+def _outcome_of_index(shard: Shard, index_key: str, head: IndexHead) -> ShardOutcome:
+    entry = _entry(shard, index_key, head)
     left_out = tuple(
         GapFound(*head.block_bounds(block), reason)
         for block, reason in sorted(head.gaps.items())
@@ -287,23 +271,9 @@ def _outcome_of_index(shard: Shard, index_key: str, head: IndexHead, sha256: byt
     return ShardOutcome(shard, entry, before=True, left_out=left_out)
 
 
-def _entry_of_scan(shard: Shard, index_key: str, uuid: bytes, scanned: ScanResult) -> ShardEntry:
-    return ShardEntry(
-        split=shard.split,
-        key=shard.key,
-        uuid=uuid,
-        framing=scanned.kind.framing,
-        compression=scanned.kind.compression,
-        stored_bytes=scanned.stored_bytes,
-        decoded_bytes=scanned.decoded_bytes,
-        rows=scanned.rows,
-        blocks=scanned.blocks,
-        crc32c=scanned.crc32c,
-        index_key=_listed(shard, index_key),
-        index_head_bytes=scanned.index.head_bytes,
-        index_head_sha256=scanned.index.head_sha256,
-        etag=shard.etag,
-    )
+def _entry(shard: Shard, index_key: str, head: IndexHead) -> ShardEntry:
+    listed = _listed(shard, index_key)
+    return ShardEntry.of_index(head, split=shard.split, key=shard.key, index_key=listed, etag=shard.etag)
 
 
 def _listed(shard: Shard, index_key: str) -> str:

@@ -54,16 +54,6 @@ class FinishedIndex:
     data: bytes
     head: IndexHead
 
-    @property
-    def head_bytes(self) -> int:
-        """Length of its head."""
-        return self.head.head_bytes
-
-    @property
-    def head_sha256(self) -> bytes:
-        """SHA-256 of its head, 32 bytes."""
-        return self.head.head_sha256
-
 
 class IndexBuilder:
     """Gather blocks in order; `finish` returns the index.

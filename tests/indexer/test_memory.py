@@ -47,7 +47,7 @@ SCAN = """
             for _ in range(frames >> 12):
                 out.write(bytes(frame) * (1 << 12))
     scanned = scan_shard(Store(str(folder)), "x.tfrecord", bytes(16), ScanOptions())
-    assert scanned.rows == frames
+    assert scanned.index.head.rows == frames
     scanned.index.discard()
     # What a process inherits from a large parent counts in getrusage, and not here.
     status = pathlib.Path("/proc/self/status")

@@ -138,7 +138,7 @@ def test_a_record_longer_than_a_piece_is_not_held() -> None:
     broken = bytearray(data)
     broken[20 << 20] ^= 1
     scanned = scan(bytes(broken), salvage=True)
-    assert scanned.rows == 2
+    assert scanned.index.head.rows == 2
     assert [gap.reason for gap in scanned.left_out] == ["damage: payload crc"]
 
 
@@ -160,7 +160,7 @@ def test_members_that_cut_frames_are_a_stream(kind) -> None:
     assert head.stored_bytes == len(stored)
     assert head.decoded_bytes == len(data)
     assert len(frames) == 50
-    assert scanned.blocks == 1, "a stream is one unit to plans"
+    assert scanned.index.head.listed_blocks == 1, "a stream is one unit to plans"
 
 
 def test_a_member_too_large_to_decode_for_each_record_is_a_stream() -> None:
@@ -206,7 +206,7 @@ def test_a_compressed_tar_has_its_end_in_a_gap() -> None:
 @pytest.mark.parametrize("kind", ["none", "gzip", "zstd", "zlib"])
 def test_an_empty_file_is_an_empty_shard(kind) -> None:
     scanned = scan(members([b""], kind))
-    assert (scanned.rows, scanned.left_out) == (0, ())
+    assert (scanned.index.head.rows, scanned.left_out) == (0, ())
     parse_head(scanned.index.data)
 
 
@@ -228,14 +228,14 @@ def test_checksums_that_were_left_out() -> None:
         scan(data)
     scanned = scan(data, record_crc="none")
     assert parse_head(scanned.index.data).features == {"record_unchecked"}
-    assert scanned.rows == 2
+    assert scanned.index.head.rows == 2
 
 
 def test_trust_does_not_look_at_payloads() -> None:
     data = bytearray(tfrecord([b"one", b"two"]))
     data[13] ^= 1
     scanned = scan(bytes(data), trust=True)
-    assert scanned.rows == 2
+    assert scanned.index.head.rows == 2
     assert parse_head(scanned.index.data).record_crc is RecordCrc.CRC32C
 
 
