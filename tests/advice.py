@@ -21,6 +21,47 @@ def inventory(*rooms: str) -> dict[str, str]:
     return out
 
 
+_MISTAKES = ("ValueError", "TypeError", "IndexError")
+
+
+def mistakes(*rooms: str) -> dict[str, str]:
+    """Return what plain errors of Python say of callers' mistakes, and the file that says so."""
+    out: dict[str, str] = {}
+    for room in rooms:
+        for path in sorted((ROOT / room).glob("**/*.py")):
+            for function in ast.walk(ast.parse(path.read_text())):
+                if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+                    for text in _mistakes(function):
+                        out.setdefault(text, str(path.relative_to(ROOT)))
+    return out
+
+
+def _mistakes(function: ast.AST) -> Iterator[str]:
+    named: dict[str, list[ast.AST]] = {}
+    for node in ast.walk(function):
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            named.setdefault(node.targets[0].id, []).append(node.value)
+    for node in ast.walk(function):
+        error = node.exc if isinstance(node, ast.Raise) else None
+        if isinstance(error, ast.Call) and getattr(error.func, "id", "") in _MISTAKES and error.args:
+            text = error.args[0]
+            for value in named.get(text.id, []) if isinstance(text, ast.Name) else [text]:
+                yield from _texts(value)
+
+
+def parameters(*rooms: str) -> set[str]:
+    """Return the names of all parameters of functions, and of the fields of classes."""
+    out: set[str] = set()
+    for room in rooms:
+        for path in (ROOT / room).glob("**/*.py"):
+            for node in ast.walk(ast.parse(path.read_text())):
+                if isinstance(node, ast.arg):
+                    out.add(node.arg)
+                elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+                    out.add(node.target.id)
+    return out
+
+
 def _advice(tree: ast.AST) -> Iterator[str]:
     for node in ast.walk(tree):
         values: list[ast.AST] = []
@@ -32,7 +73,8 @@ def _advice(tree: ast.AST) -> Iterator[str]:
             if any("advice" in name.lower() for name in names) and node.value is not None:
                 values = [node.value]
         elif isinstance(node, ast.arguments):
-            given = [*node.args[len(node.args) - len(node.defaults) :], *node.kwonlyargs]
+            placed = [*node.posonlyargs, *node.args]
+            given = [*placed[len(placed) - len(node.defaults) :], *node.kwonlyargs]
             defaults = zip(given, [*node.defaults, *node.kw_defaults], strict=True)
             values = [value for arg, value in defaults if "advice" in arg.arg and value is not None]
         elif isinstance(node, ast.Dict):

@@ -30,7 +30,7 @@ from shardio.cli import main
 from shardio.cli._commands import all_commands
 from shardio.errors import ShardioError
 from shardio.reader import QUARANTINE_FILE
-from tests.advice import ROOT, inventory
+from tests.advice import ROOT, inventory, mistakes, parameters
 from tests.indexer.shards import main as index
 from tests.indexer.shards import tar, tfrecord
 
@@ -660,11 +660,24 @@ def test_commands_and_flags_in_advice_are_there() -> None:
     names = set(re.findall(r"^  ([a-z]+) ", done.stdout, re.MULTILINE))
     assert {"index", "verify"} <= names
     flags = {flag for option in all_commands()["index"].params for flag in option.opts} | {"--json"}
-    for text, path in inventory("shardio", "indexer").items():
+    said = inventory("shardio", "indexer")
+    for text, path in {**said, **mistakes("shardio", "indexer")}.items():
         assert set(re.findall(r"`shardio ([a-z]+)", text)) <= names, (path, text)
+    for text, path in said.items():
         if path.startswith("indexer"):
             assert set(re.findall(r"--[a-z-]+", text)) <= flags | {"--kind"}, (path, text)
             assert not re.search(r"\b[a-z_]+=", text), f"{path}: an argument of Python in {text!r}"
+
+
+def test_arguments_in_messages_are_there() -> None:
+    """No message names an argument that nothing takes: an argument is renamed in its messages, too."""
+    known = parameters("shardio", "indexer")
+    said = {**inventory("shardio", "indexer"), **mistakes("shardio", "indexer")}
+    assert len(mistakes("shardio", "indexer")) > 200
+    for text, path in said.items():
+        # `train=0.9` after a flag is what the caller types.
+        unknown = set(re.findall(r"(?<![\w./-])([a-z][a-z_]*)=", text)) - known if "--" not in text else set()
+        assert not unknown, f"{path}: {sorted(unknown)} in {text!r}"
 
 
 def test_the_inventory_sees_advice(tmp_path) -> None:

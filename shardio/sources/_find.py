@@ -133,7 +133,6 @@ def find_files(
         if magic is None or _exists(place, storage_options):
             listing = Listing(url, "file", place.folder)
             if len(place.parts) < 2 if place.scheme else not place.parts:
-                listing.kind, listing.root = "folder", place
                 _list_folder(listing, place, storage_options)
             else:
                 names.setdefault(place.folder, []).append(listing)

@@ -15,9 +15,10 @@ import pytest
 
 import shardio
 import shardio_indexer
+from shardio.errors import StaleIndexError
 from shardio.format import Framing
 from shardio_indexer import ScanOptions
-from tests.indexer.shards import tar
+from tests.indexer.shards import tar, tfrecord
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 
@@ -130,6 +131,15 @@ def test_an_index_of_another_file_is_refused(copy) -> None:
     (folder / "a.index").write_text("\n".join([lines[0], "164 100", *lines[2:]]) + "\n")
     report = shardio_indexer.adopt(folder, scan=ScanOptions(use_index=True))
     assert "existing index" in str(report.refused[0].error)
+
+
+def test_an_index_of_another_file_of_the_same_size_is_refused(tmp_path) -> None:
+    """Its frames cover the file to the last byte; their lengths and checksums do not fit."""
+    (tmp_path / "a.tfrecord").write_bytes(tfrecord([b"ab", b"c"]))
+    (tmp_path / "a.tfrecord.idx").write_text("0 17\n17 18\n")
+    report = shardio_indexer.adopt(tmp_path / "a.tfrecord", scan=ScanOptions(use_index=True))
+    assert isinstance(report.refused[0].error, StaleIndexError)
+    assert report.refused[0].error.row == 0
 
 
 def test_the_index_of_energon_is_read(copy) -> None:
