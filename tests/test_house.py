@@ -37,7 +37,7 @@ ONLY_IN = {
     "concurrent": THREADS | {"parallel", "indexer", "reader", "convert"},
     "multiprocessing": THREADS | {"parallel", "indexer"},
     "sched": THREADS,
-    "time": THREADS,
+    "time": THREADS | {"parallel"},
     "datetime": THREADS | {"cli", "catalog"},  # a version carries the time of its commit, for people alone
     # Retries are spread; `shardio.torch.seeded` seeds the global generators of the caller's transform. An
     # order comes from the raw words of a keyed generator.

@@ -57,12 +57,12 @@ def main():
 """,
     "adopt": """
 import shardio_indexer
-from shardio_indexer import _drive
-index_shard = _drive.index_shard
+from shardio_indexer import _shard
+index_shard = _shard.index_shard
 def index(*arguments, **options):
     at_work()
     return index_shard(*arguments, **options)
-_drive.index_shard = index
+_shard.index_shard = index
 def main():
     Path(sys.argv[2]).mkdir()
     for n in range(64):
