@@ -76,6 +76,11 @@ class ShardPool:
         """How many shards may be open: what the caller said, and half of what the process may have open."""
         return max(1, min(self._options.max_open_shards, descriptor_limit() // 4))
 
+    def requests(self) -> tuple[int, int]:
+        """Return how many requests the stores have sent in this process, and how many of them again."""
+        sent = [store.requests_sent for store in {id(each): each for each in self._stores.values()}.values()]
+        return sum(each for each, _ in sent), sum(each for _, each in sent)
+
     def is_local(self, number: int) -> bool:
         """Tell whether a shard and its index lie on local disk, where an open one costs descriptors."""
         return self._stores[0].is_local and self._stores[int(self._table.root[number])].is_local

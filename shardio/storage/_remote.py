@@ -258,6 +258,10 @@ class RemoteStore(Store):
     def can_list(self) -> bool:
         return self._backend.can_list
 
+    @property
+    def requests_sent(self) -> tuple[int, int]:
+        return self._requests.current().sent
+
     def url_of(self, key: str) -> str:
         return self._backend.url_of(key)
 

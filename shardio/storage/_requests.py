@@ -232,6 +232,11 @@ class Requests:
             for semaphore, permits in held:
                 semaphore.release(permits)
 
+    @property
+    def sent(self) -> tuple[int, int]:
+        """Requests that were sent, and those of them that were sent again."""
+        return self._retrier.requests, self._retrier.retries
+
     async def _attempt(self, request: Callable[[Client], Awaitable[T]]) -> T:
         client = self._client
         if client is None:

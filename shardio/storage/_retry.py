@@ -62,6 +62,7 @@ class Retrier:
         self._budget = Budget(tuning, clock)
         self._answered = False
         self._succeeded = False
+        self.requests = self.retries = 0
 
     async def run(
         self, request: Callable[[], Awaitable[T]], *, size: int = 0, renew: Callable[[], bool] = lambda: False
@@ -81,6 +82,8 @@ class Retrier:
         applied = False
         while True:
             attempts += 1
+            self.requests += 1
+            self.retries += attempts > 1
             timeout = self._tuning.timeout(size)
             limit = asyncio.timeout(timeout)
             try:

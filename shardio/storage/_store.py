@@ -157,10 +157,15 @@ class Store(abc.ABC):
     Attributes:
         url: normalised root, without a trailing slash; a plain absolute path for local folders.
         is_local: objects are local files.
+        requests_sent: requests of this process, and those of them that were sent again; 0 without a network.
     """
 
     url: str
     is_local: bool = False
+
+    @property
+    def requests_sent(self) -> tuple[int, int]:
+        return 0, 0
 
     @property
     def read_only(self) -> bool:

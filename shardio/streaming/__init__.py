@@ -12,15 +12,18 @@ from shardio.streaming._batches import common_names
 from shardio.streaming._components import Mix, mix
 from shardio.streaming._options import StreamOptions, method_with_stream_options
 from shardio.streaming._reports import AuditedRecord, audit, plan_report
+from shardio.streaming._stats import LoaderStats, StreamStats
 from shardio.streaming._stream import Stream, stream
 
 __all__ = [
     "AuditedRecord",
+    "LoaderStats",
     "Mix",
     "Permutation",
     "Plan",
     "Stream",
     "StreamOptions",
+    "StreamStats",
     "audit",
     "common_names",
     "method_with_stream_options",

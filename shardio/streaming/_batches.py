@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from shardio.reader import Damage
     from shardio.streaming._components import Component
     from shardio.streaming._options import StreamOptions
+    from shardio.streaming._stats import Counters
     from shardio.streaming._windows import WindowData
 
 __all__ = ["Batch", "BatchBuilder", "CancelledError", "PlannedSteps", "RowIdentities", "stack"]
@@ -34,10 +35,17 @@ _NUMBERS = (bool, int, float, np.number, np.bool_)
 
 
 class Batch(NamedTuple):
-    """What one step delivers: its number in the epoch, and its columns (or what transforms made of them)."""
+    """What one step delivers.
+
+    Attributes:
+        step: its number in the epoch.
+        columns: or what transforms made of them.
+        rows: records in it.
+    """
 
     step: int
     columns: Any
+    rows: int
 
 
 class CancelledError(Exception):
@@ -119,6 +127,7 @@ class BatchBuilder:
         options: of the stream.
         epoch: the stream's, which keys `random_transform` together with seed and position.
         damage: what to do about it.
+        counters: of time and bytes.
         template: plans a step of a few records: the pattern of a batch without rows.
         collate: makes a batch of the values of records; None for columns of the schema, or `stack` where a
             transform is given.
@@ -127,13 +136,14 @@ class BatchBuilder:
         finish: is called with each batch at last, in the thread that built it.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - made in one place
         self,
         components: Sequence[Component],
         options: StreamOptions,
         *,
         epoch: int,
         damage: Damage,
+        counters: Counters,
         template: Callable[[], PlannedSteps],
         collate: Callable[[list[Any]], Any] | None = None,
         columnar: bool = True,
@@ -143,6 +153,7 @@ class BatchBuilder:
         self._options = options
         self._epoch = epoch
         self._damage = damage
+        self._counters = counters
         self._template = template
         self._collate = collate or stack
         self._finish = finish
@@ -185,17 +196,19 @@ class BatchBuilder:
             batch = self._extend(batch, planned, decoded, k, low, high)
             transform = self._options.batch_transform
             if transform is not None:
-                batch = transform(batch)
+                with self._counters.timed("transform_seconds"):
+                    batch = transform(batch)
                 if batch is None:
                     raise TypeError("batch_transform returned None; it must return the batch")
-            yield Batch(step, batch if self._finish is None else self._finish(batch))
+            yield Batch(step, batch if self._finish is None else self._finish(batch), high - low)
 
     def _columns(self, planned: PlannedSteps, decoded: _Decoded, low: int, high: int) -> Any:
         """Return the columns of one step, from rows `low .. high - 1` of what was decoded."""
         if low == high and self._patterned:
             return self._nothing()
         if self._by_value:
-            columns = self._collate(self._transformed(planned, decoded, low, high))
+            with self._counters.timed("transform_seconds"):
+                columns = self._collate(self._transformed(planned, decoded, low, high))
         elif low == 0 and high == decoded.rows:
             columns = decoded.content
         else:
@@ -283,6 +296,10 @@ class BatchBuilder:
         data = [window.result() for window in planned.windows]
         if self._cancelled:
             raise CancelledError
+        with self._counters.timed("decode_seconds"):
+            return self._decode_windows(planned, data)
+
+    def _decode_windows(self, planned: PlannedSteps, data: list[WindowData]) -> _Decoded:
         buffers, table = locate_rows(planned.locations, data)
         table = table[:, planned.group.order]
         kept = None
@@ -290,6 +307,7 @@ class BatchBuilder:
             kept = np.flatnonzero(table[0] >= 0)
             table = table[:, kept]
         values, offsets = kernels.gather_from(buffers, *table)
+        self._counters.add(record_bytes=len(values))
         try:
             return _Decoded(data, kept, table.shape[1], self._content(values, offsets[:-1], offsets[1:]))
         except Exception as error:

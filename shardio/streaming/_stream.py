@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import warnings
 from dataclasses import replace
@@ -14,6 +15,7 @@ from shardio.streaming._batches import BatchBuilder
 from shardio.streaming._components import Mix, components_of
 from shardio.streaming._options import StreamOptions, with_stream_options
 from shardio.streaming._pipeline import Pipeline, PipelineOptions, check_bound, plan_template
+from shardio.streaming._stats import Counters, StreamStats
 from shardio.streaming._windows import load_window
 
 if TYPE_CHECKING:
@@ -67,6 +69,9 @@ class Stream:
         rank, world_size: which slice of every global batch is delivered here.
         options: as the caller gave them.
         components: the dataset, or those of the mixture.
+        stats: rates, time waited, and where the time went: `stats.epoch`, `stats.since_last()`,
+            `stats.every(100, function)`.
+        counters: behind `stats`, for loaders.
     """
 
     def __init__(self, data: DatasetReader | Mix, options: StreamOptions) -> None:
@@ -94,6 +99,8 @@ class Stream:
             plan=options.plan,
             mixture=data.mixture if isinstance(data, Mix) else None,
         )
+        self.counters = Counters(self.components)
+        self.stats = StreamStats(self.counters)
         self._batch = global_batch
         self._checked: tuple[int, int] | None = None
         self._passes = 0
@@ -162,9 +169,10 @@ class Stream:
                 The batches before it are delivered first.
         """
         number = self.begin()
-        for batch in self.batches():
-            self.delivered(number, batch.step)
-            yield batch.columns
+        with contextlib.closing(self.batches()) as batches:
+            for batch in self.stats.waiting(batches):
+                self.delivered(number, batch.step, batch.rows)
+                yield batch.columns
         self.end(number)
 
     # What `__iter__` does in one piece, in four for loaders that take batches elsewhere: begin, batches,
@@ -185,6 +193,7 @@ class Stream:
             self.set_epoch(self.epoch + self._ended, restart=True)
         self._fresh = False
         self._passes += 1
+        self.stats.begin()
         self._warn_once(workers)
         return self._passes
 
@@ -239,16 +248,18 @@ class Stream:
         """Number of the latest pass."""
         return self._passes
 
-    def delivered(self, number: int, step: int) -> None:
-        """Note that the batch of a step reached its consumer."""
+    def delivered(self, number: int, step: int, rows: int = 0) -> None:
+        """Note that the batch of a step, of so many records, reached its consumer."""
         if number == self._passes:
             self._step = min(step + 1, self._schedule.stop)
+            self.stats.delivered(rows, self._step)
 
     def end(self, number: int) -> None:
         """Note that the pass came to its end."""
         if number == self._passes:
             self._step = self._schedule.stop
             self._over = True
+            self.stats.end()
 
     def batches(
         self,
@@ -270,9 +281,11 @@ class Stream:
             finish: is called with each batch, in the thread that built it.
         """
         options, components, schedule, damage = self.options, self.components, self._schedule, self._damage
+        counters = self.counters
 
         def load(source: int, pieces: Pieces) -> WindowData:
-            return load_window(components[source], pieces, damage)
+            with counters.timed("fetch_seconds"):
+                return load_window(components[source], pieces, damage)
 
         # Lanes of their own: the pass may be asking its own ones meanwhile.
         lanes = partial(self.order.lanes, self.epoch, schedule.changes[0].global_batch)
@@ -281,6 +294,7 @@ class Stream:
             options,
             epoch=self.epoch,
             damage=damage,
+            counters=counters,
             template=lambda: plan_template(lanes(), load),
             collate=collate,
             columnar=columnar,

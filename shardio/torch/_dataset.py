@@ -116,7 +116,7 @@ class StreamingDataset(IterableDataset[Any]):
         )
         for batch in batches:
             # As the stream counts it, the step before this worker's next batch.
-            stream.delivered(number, batch.step + workers - 1 - worker)
+            stream.delivered(number, batch.step + workers - 1 - worker, batch.rows)
             yield batch.columns
         stream.end(number)
 

@@ -6,6 +6,7 @@ so threads of the training process do it without the cost of sending batches bet
 
 from __future__ import annotations
 
+import contextlib
 import os
 import warnings
 from typing import TYPE_CHECKING, Any
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from shardio.order import Order
-    from shardio.streaming import Stream
+    from shardio.streaming import Stream, StreamStats
 
 __all__ = ["StreamingDataLoader"]
 
@@ -139,9 +140,10 @@ class StreamingDataLoader:
         # Of an epoch that had ended nothing is left to start processes for.
         processes = self.num_workers and stream.remaining
         source = self._from_processes(stream) if processes else self._from_threads(stream)
-        for step, batch in source:
-            stream.delivered(number, step)
-            yield batch
+        with contextlib.closing(source):
+            for step, batch, rows in stream.stats.waiting(source):
+                stream.delivered(number, step, rows)
+                yield batch
         stream.end(number)
 
     def __enter__(self) -> Self:
@@ -178,17 +180,23 @@ class StreamingDataLoader:
         made = tensors(batch)
         return pin(made) if self.pin_memory else made
 
-    def _from_threads(self, stream: Stream) -> Iterator[tuple[int, Any]]:
+    @property
+    def stats(self) -> StreamStats:
+        """Rates, time waited, and where the time went, summed over threads and worker processes."""
+        return self.stream.stats
+
+    def _from_threads(self, stream: Stream) -> Generator[tuple[int, Any, int], None, None]:
         batches = stream.batches(
             threads=self.num_threads,
             collate=self._data.collate_fn,
             columnar=self._data.columnar,
             finish=self._finish,
         )
-        for batch in batches:
-            yield batch.step, batch.columns
+        with contextlib.closing(batches):
+            for batch in batches:
+                yield batch.step, batch.columns, batch.rows
 
-    def _from_processes(self, stream: Stream) -> Iterator[tuple[int, Any]]:
+    def _from_processes(self, stream: Stream) -> Generator[tuple[int, Any, int], None, None]:
         # Workers that were kept stand where they left off: at the beginning of the epoch after theirs.
         kept, self._kept = self._kept, None
         if kept is not None and kept[0] == (stream.order, stream.epoch, stream.step):
@@ -208,8 +216,8 @@ class StreamingDataLoader:
         iterator = iter(loader)
         whole = False
         try:
-            for step, batch in _deliver(iterator, stream):
-                yield step, pin(batch) if self.pin_memory else batch
+            for step, batch, rows in _deliver(iterator, stream):
+                yield step, pin(batch) if self.pin_memory else batch, rows
             whole = True
         finally:
             if whole and self._persistent:
@@ -289,8 +297,9 @@ class StepDataset(Dataset[Any]):
             )
         else:
             number, batches = self._pass[1], self._pass[3]
-        batch = next(batches)
-        stream.delivered(number, batch.step)
+        with stream.counters.timed("wait_seconds"):
+            batch = next(batches)
+        stream.delivered(number, batch.step, batch.rows)
         coming = step + workers
         self._pass = (os.getpid(), number, coming, batches) if coming < len(self) else None
         return batch.columns
@@ -324,7 +333,10 @@ def _can_pin() -> bool:
 
 
 class _WorkerView(IterableDataset[Any]):
-    """What a worker process gets of a stream: its turns, as (step, batch, records skipped since the last)."""
+    """What a worker process gets of a stream: its turns.
+
+    Each is (step, batch, its rows, and since the last one records skipped and other counters).
+    """
 
     def __init__(self, stream: Stream, data: StreamingDataset) -> None:
         self._stream = stream
@@ -332,12 +344,12 @@ class _WorkerView(IterableDataset[Any]):
         self._folder = worker_folder()
         self._passes = 0
 
-    def __iter__(self) -> Iterator[tuple[int, Any, int]]:
+    def __iter__(self) -> Iterator[tuple[int, Any, int, int, dict[str, float]]]:
         # Not in the generator, which begins when the first batch is asked for: that may be never.
         end_with_parent(self._folder)
         return self._turns()
 
-    def _turns(self) -> Iterator[tuple[int, Any, int]]:
+    def _turns(self) -> Iterator[tuple[int, Any, int, int, dict[str, float]]]:
         info = get_worker_info()
         assert info is not None  # noqa: S101 - only workers iterate over it
         stream = self._stream
@@ -355,10 +367,11 @@ class _WorkerView(IterableDataset[Any]):
                 finish=tensors,
             )
             for batch in batches:
-                yield batch.step, batch.columns, stream.skipped - skipped
+                counted = stream.counters.work()
+                yield batch.step, batch.columns, batch.rows, stream.skipped - skipped, counted
                 skipped = stream.skipped
         except ShardioError as error:
-            yield -1, error, 0
+            yield -1, error, 0, 0, {}
 
 
 def _as_made(batch: Any) -> Any:
@@ -366,19 +379,20 @@ def _as_made(batch: Any) -> Any:
     return batch
 
 
-def _deliver(batches: Iterator[Any], stream: Stream) -> Iterator[tuple[int, Any]]:
-    """Yield the steps and batches that a loader over a `_WorkerView` gives.
+def _deliver(batches: Iterator[Any], stream: Stream) -> Iterator[tuple[int, Any, int]]:
+    """Yield the steps, batches and their rows that a loader over a `_WorkerView` gives.
 
     Raises:
         ShardioError: as it was raised in a worker.
         RuntimeError: torch's, where a worker died.
     """
-    for step, batch, skipped in batches:
+    for step, batch, rows, skipped, counted in batches:
         if isinstance(batch, ShardioError):
             raise batch
         if skipped:
             stream.add_skipped(skipped)
-        yield step, batch
+        stream.counters.add(**counted)
+        yield step, batch, rows
 
 
 def _stop_workers(iterator: Iterator[Any]) -> None:
