@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import warnings
 from collections import Counter
 from typing import TYPE_CHECKING
 
@@ -82,12 +83,13 @@ def _agree_with_first(data: DatasetReader | Mix, readers: Sequence[DatasetReader
     """Take the version that the first process of the job has found for its n-th dataset of one place.
 
     Not a collective call: datasets of one data-parallel rank may be made by some processes of a job alone.
+    So another version that was named is a warning, not an error: processes may do different things.
     """
     from torch.distributed import distributed_c10d
 
     agreed = []
     for reader in readers:
-        if reader.source.pinned or dist.get_world_size() == 1:
+        if dist.get_world_size() == 1:
             agreed.append(reader)
             continue
         place = f"{reader.source.version.manifest.dataset_uuid.hex()}/{reader.split}"
@@ -95,6 +97,14 @@ def _agree_with_first(data: DatasetReader | Mix, readers: Sequence[DatasetReader
         own = json.dumps([reader.version, reader.digest])
         store = distributed_c10d._get_default_store()  # noqa: SLF001 - torch has no public way
         told = store.compare_set(f"shardio/{place}/{_alone[place]}", "", own).decode()
+        if told != own and reader.source.pinned:
+            warnings.warn(
+                f"{reader.source.url}: rank {dist.get_rank()} reads version {reader.version}, as it was told "
+                f"to, and another process of the job version {json.loads(told)[0]}: where ranks share a "
+                "batch, as with tensor parallelism, open the same version= in all of them",
+                stacklevel=4,
+            )
+            told = own
         agreed.append(reader if told == own else reader.at(*json.loads(told)))
     return Mix(agreed, data.mixture) if isinstance(data, Mix) else agreed[0]
 

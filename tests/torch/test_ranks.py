@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import warnings
 
 import pytest
+import torch.distributed as dist
 
 import shardio
 from shardio.torch import FullShuffle, StreamingDataset
@@ -111,6 +113,46 @@ def test_ranks_that_cannot_agree_are_all_told(tmp_path):
         said = said_by_all(url, tmp_path / str(number), *kinds)
         assert all("version 1" in text for text in said)
         assert all("rank 1: " in text for text in said[:1] + said[2:])
+
+
+def note_alone(rank, folder, url, kinds):
+    """As `note`, where all processes share the batches of data-parallel rank 0; one after another."""
+    for turn, kind in enumerate(kinds):
+        if turn == rank:
+            ds = shardio.open(url, version=1 if "old" in kind else None)
+            ds.source.pinned = "pinned" in kind
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                data = StreamingDataset(ds, global_batch=4, rank=0, world_size=1)
+            told = [str(each.message) for each in caught if "version" in str(each.message)]
+            said = [data.stream.components[0].reader.version, next(iter(data))["n"].tolist(), told]
+            (folder / f"said-{rank}").write_text(json.dumps(said), encoding="utf-8")
+        dist.barrier()
+
+
+@pytest.mark.xdist_group("processes")
+def test_ranks_that_share_a_batch_agree(tmp_path):
+    """Tensor-parallel ranks have a data-parallel size of 1, and must read the same version nevertheless."""
+    url = str(write(tmp_path / "d", [40, 7]))
+    ways = {("new", "old"): 2, ("old", "new", "new"): 1, ("pinned old", "new"): 1}
+    for number, (kinds, version) in enumerate(ways.items()):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        assert finish(start(len(kinds), folder, note_alone, url, kinds)) == [0] * len(kinds)
+        said = [json.loads((folder / f"said-{rank}").read_text("utf-8")) for rank in range(len(kinds))]
+        assert [each[0] for each in said] == [version] * len(kinds)
+        assert all(each[1:] == [said[0][1], []] for each in said)
+
+
+@pytest.mark.xdist_group("processes")
+def test_ranks_that_share_a_batch_are_told_when_they_cannot_agree(tmp_path):
+    url = str(write(tmp_path / "d", [40, 7]))
+    assert finish(start(2, tmp_path, note_alone, url, ("new", "pinned old"))) == [0, 0]
+    said = [json.loads((tmp_path / f"said-{rank}").read_text("utf-8")) for rank in (0, 1)]
+    assert [each[0] for each in said] == [2, 1]
+    assert said[0][2] == []
+    assert len(said[1][2]) == 1
+    assert "rank 1 reads version 1" in said[1][2][0]
 
 
 def test_no_environment_is_left_behind():

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -44,3 +49,19 @@ def test_the_batches_are_those_of_threads(tmp_path, method):
     there.close()
     assert len(seen) == 25 + 30
     assert np.unique(flat(seen[25:])).tolist() == list(range(10, 190))
+
+
+@pytest.mark.xdist_group("processes")
+@pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])
+def test_a_program_that_ends_says_nothing(tmp_path, method):
+    """No traceback of torch's or multiprocessing's, in the program or in its worker processes."""
+    root = Path(__file__).parents[2]
+    environment = {**os.environ, "PYTHONPATH": str(root), "PYTHONWARNINGS": "ignore"}
+    command = [
+        sys.executable,
+        Path(__file__).with_name("endings.py"),
+        str(write(tmp_path / "d", [40])),
+        method,
+    ]
+    done = subprocess.run(command, env=environment, check=False, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "4\n", "")
