@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from shardio.progress import displayed
 from shardio.reader._damage import Damage, is_damage
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ def matching(
     features: Sequence[str] | None,
     batch_size: int,
     num_threads: int | None,
-    progress: Callable[[FilterProgress], None] | None,
+    progress: bool | Callable[[FilterProgress], None],
 ) -> NDArray[np.bool_]:
     """Return the mask that a function of columns makes; arguments are those of `Records.filter`."""
     if batch_size < 1:
@@ -112,10 +113,10 @@ def matching(
             with lock:
                 done += stop - low
                 found += int(np.count_nonzero(mask[low:stop]))
-                if progress is not None:
-                    progress(FilterProgress(done, total, found))
+                if show is not None:
+                    show(FilterProgress(done, total, found))
 
-    with ThreadPoolExecutor(threads, "shardio-filter") as pool:
+    with displayed(progress, "filter") as show, ThreadPoolExecutor(threads, "shardio-filter") as pool:
         try:
             for _ in pool.map(look, range(0, total, stride)):
                 pass

@@ -166,7 +166,7 @@ class Records(Sequence[Any]):
         features: Sequence[str] | None = None,
         batch_size: int = 4096,
         num_threads: int | None = None,
-        progress: Callable[[Any], None] | None = None,
+        progress: bool | Callable[[Any], None] = False,
     ) -> Self:
         """Return a reader of the records that meet a condition; it can be streamed as a dataset can.
 
@@ -180,7 +180,8 @@ class Records(Sequence[Any]):
             batch_size: records that the function sees at a time.
             num_threads: threads that read and call it; None for 8 or as many as there are processors,
                 whichever is less.
-            progress: is called with how far it has come: `done`, `total` and `found`.
+            progress: True for a display on stderr, or a function of how far it has come: `done`, `total` and
+                `found`.
 
         Returns:
             A reader of these records in their order.
