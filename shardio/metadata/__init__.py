@@ -8,10 +8,16 @@ from __future__ import annotations
 
 from shardio.metadata._deletions import live_to_physical, parse_deletions
 from shardio.metadata._features import INDEX_ADVICE
-from shardio.metadata._frame_stops import check_frames_part, frames_fit
 from shardio.metadata._free import encode_metadata
-from shardio.metadata._index import IndexHead, parse_head, read_head_bytes, read_head_size
-from shardio.metadata._index_end import check_index_end
+from shardio.metadata._index import (
+    IndexHead,
+    check_frames_part,
+    check_index_end,
+    frames_fit,
+    parse_head,
+    read_head_bytes,
+    read_head_size,
+)
 from shardio.metadata._index_writer import FinishedIndex, IndexBuilder
 from shardio.metadata._list import parse_list, seal_list, seal_lists
 from shardio.metadata._manifest import (

@@ -13,22 +13,34 @@ from __future__ import annotations
 import hashlib
 import struct
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
 from shardio import kernels
 from shardio.errors import FormatError
 from shardio.format import DEFAULT_LIMITS, Compression, Framing, Limits, RecordCrc
-from shardio.metadata._features import INDEX_ADVICE
+from shardio.metadata._features import INDEX_ADVICE, INDEX_FEATURES, check_version
+from shardio.metadata._wire import parse
+from shardio.v1.index_pb2 import ShardIndex
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from numpy.typing import NDArray
 
     from shardio.format import Buffer
-    from shardio.v1.index_pb2 import ShardIndex
 
-__all__ = ["BLOCK_COLUMNS", "IndexHead", "parse_head", "read_head_bytes", "read_head_size"]
+__all__ = [
+    "BLOCK_COLUMNS",
+    "IndexHead",
+    "check_frames_part",
+    "check_index_end",
+    "frames_fit",
+    "parse_head",
+    "read_head_bytes",
+    "read_head_size",
+]
 
 MAGIC = b"SHRDIDX1"
 END = b"SHRDEND1"
@@ -156,8 +168,6 @@ def parse_head(data: Buffer, *, url: str | None = None, limits: Limits = DEFAULT
         FormatError: the head is damaged or breaks a rule of the specification.
         UnsupportedVersionError: a newer shardio wrote it.
     """
-    from shardio.metadata._index_checks import check_head
-
     header, stop = _read_header(data, url, limits)
     columns, offset = _read_columns(data, header, stop, url)
     index = IndexHead(
@@ -182,7 +192,7 @@ def parse_head(data: Buffer, *, url: str | None = None, limits: Limits = DEFAULT
         gaps={gap.block: gap.reason for gap in header.gaps},
         writer=header.writer,
     )
-    check_head(index, header, url=url, limits=limits)
+    _check_head(index, header, url=url, limits=limits)
     return index
 
 
@@ -198,8 +208,6 @@ def read_head_size(data: Buffer, *, url: str | None = None, limits: Limits = DEF
 
 def _read_header(data: Buffer, url: str | None, limits: Limits) -> tuple[ShardIndex, int]:
     """Return the header, checked against its CRC, and where it stops."""
-    from shardio.metadata._index_checks import parse_header
-
     stop = read_head_bytes(data, url=url)
     if stop - PREFIX.size > limits.manifest:
         raise FormatError(
@@ -222,7 +230,7 @@ def _read_header(data: Buffer, url: str | None, limits: Limits) -> tuple[ShardIn
             expected=f"{expected:#010x}",
             found=f"{found:#010x}",
         )
-    return parse_header(header_bytes, url=url, limits=limits), stop
+    return _parse_header(header_bytes, url=url, limits=limits), stop
 
 
 def _read_columns(
@@ -264,3 +272,216 @@ def _read_columns(
         if crc != column.crc32c:
             raise broken(name, "does not match its checksum", f"{column.crc32c:#010x}", f"{crc:#010x}")
     return columns, int(header.columns[-1].offset)
+
+
+# The closed world of an index: every byte of the shard belongs to exactly one block, every row to one.
+# Each rule is a MUST of docs/format.md.
+
+# The rule that is broken, what was expected, what was found.
+Violation: TypeAlias = tuple[str, object, object]
+
+
+def _parse_header(data: bytes, *, url: str | None, limits: Limits) -> ShardIndex:
+    """Return the header's message; its CRC has been compared."""
+    header = parse(ShardIndex, data, what="header of an index", url=url, limits=limits)
+    # Before anything else, for a newer version may know other kinds.
+    check_version(
+        header.format_version, header.critical_features, INDEX_FEATURES, what="shard index", url=url
+    )
+    for name, kind in (("framing", Framing), ("compression", Compression), ("record_crc", RecordCrc)):
+        value = getattr(header, name)
+        if value not in set(kind):
+            raise FormatError(f"an index names no known {name}", url=url, expected=list(kind), found=value)
+    return header
+
+
+def _check_head(index: IndexHead, header: ShardIndex, *, url: str | None, limits: Limits) -> None:
+    """Check every rule that needs no more than the head.
+
+    Raises:
+        FormatError: names the rule, what was expected and what was found.
+    """
+    for rule, expected, found in _violations(index, header, limits):
+        raise FormatError(
+            f"an index breaks a rule of the format: {rule}",
+            url=url,
+            expected=expected,
+            found=found,
+            advice=INDEX_ADVICE,
+        )
+
+
+def _violations(index: IndexHead, header: ShardIndex, limits: Limits) -> Iterator[Violation]:
+    """Yield (rule, expected, found) for what is wrong."""
+    if len(index.uuid) != 16:
+        yield "the shard's UUID has 16 bytes", 16, len(index.uuid)
+    if index.index_bytes > limits.index:
+        yield "the index is within its limit", limits.index, index.index_bytes
+    features = list(header.critical_features)
+    if features != sorted(set(features)):
+        yield "critical features are sorted, each once", sorted(set(features)), features
+    if (index.record_crc is RecordCrc.ABSENT) is (index.framing is Framing.TFRECORD):
+        yield (
+            "a record CRC kind is given for TFRECORD and only there",
+            index.framing.name,
+            index.record_crc.name,
+        )
+    for feature, needed in _needed_features(index):
+        if needed != (feature in index.features):
+            yield f"critical feature {feature!r} stands exactly where it is needed", needed, not needed
+    if index.compression is Compression.ZLIB and not index.stream:
+        yield "ZLIB occurs only as a stream", "stream", "no stream"
+    if index.compression is Compression.NONE and index.stream:
+        yield "a stream is compressed", "a compression", index.compression.name
+    yield from _block_violations(index, limits)
+
+
+def _needed_features(index: IndexHead) -> list[tuple[str, bool]]:
+    return [
+        ("gaps", bool(index.gaps)),
+        ("record_crc32", index.record_crc is RecordCrc.CRC32),
+        ("record_unchecked", index.record_crc is RecordCrc.UNCHECKED),
+    ]
+
+
+def _block_violations(index: IndexHead, limits: Limits) -> Iterator[Violation]:
+    stops = index.block_stop.astype(np.int64)
+    rows = np.diff(index.block_row_stop.astype(np.int64), prepend=0)
+    sizes = np.diff(stops, prepend=0)
+    decoded = index.block_decoded_bytes.astype(np.int64)
+    last_stop = int(stops[-1]) if len(stops) else 0
+    last_row = int(index.block_row_stop[-1]) if len(stops) else 0
+    end = index.decoded_bytes if index.stream else index.stored_bytes
+    if last_stop != end:
+        size = "decoded size of a stream" if index.stream else "stored size"
+        yield f"the last block stops at the {size}", end, last_stop
+    if last_row != index.rows:
+        yield "the last block stops at the number of rows", index.rows, last_row
+    if int(decoded.sum()) != index.decoded_bytes:
+        yield "the blocks add up to the decoded size", index.decoded_bytes, int(decoded.sum())
+    if not len(stops):
+        return
+    # What is over 2^63 would come out negative, and sizes could wrap round to something plausible.
+    if int(index.block_stop.max()) > last_stop or int(index.block_row_stop.max()) > last_row:
+        yield "no block stops after the last one", (last_stop, last_row), "later"
+    if int(rows.min()) < 0:
+        yield "rows do not decrease from block to block", "ascending", "descending"
+    empty_allowed = index.framing is Framing.RAW
+    if int(sizes.min()) < (0 if empty_allowed else 1):
+        yield "blocks stop in strictly ascending order", "ascending", "not ascending"
+    without_rows = [int(block) for block in np.flatnonzero(rows == 0)]
+    if without_rows != sorted(index.gaps):
+        yield "blocks without rows are exactly the gaps", sorted(index.gaps), without_rows
+    uncompressed = index.compression is Compression.NONE or index.stream
+    if uncompressed and not np.array_equal(sizes, decoded):
+        yield "without compression stored and decoded sizes agree", "equal", "different"
+    # A block of many records is within the block limit; a block of one may be as large as a record.
+    many = rows > 1
+    for name, values in (("stored", sizes), ("decoded", decoded)):
+        cap = int(values[many].max(initial=0))
+        if cap > limits.block:
+            yield f"a block of several records has at most {limits.block} {name} bytes", limits.block, cap
+        single = int(values[rows == 1].max(initial=0))
+        if single > limits.record + _SINGLE_EXTRA:
+            yield f"a block of one record has at most a record's {name} bytes", limits.record, single
+        gap = int(values[rows == 0].max(initial=0))
+        if name == "decoded" and index.compression is not Compression.NONE and gap > limits.block:
+            yield "a compressed gap is within the block limit", limits.block, gap
+
+
+# Frame heads and tails, and what an incompressible record may grow by.
+_SINGLE_EXTRA = 1 << 20
+
+
+def check_index_end(index: IndexHead, end: Buffer, *, url: str | None = None) -> None:
+    """Check the bytes of an index from the end of `frame_stop` to the end of the file.
+
+    Raises:
+        FormatError: they are not zeros up to a multiple of 64 and "SHRDEND1".
+    """
+    start = index.frame_stop_offset + 4 * index.rows
+    wanted = bytes(index.index_bytes - len(END) - start) + END
+    if bytes(end) != wanted:
+        raise FormatError(
+            "an index does not end as the format says",
+            url=url,
+            start=start,
+            stop=start + len(end),
+            expected=f"{len(wanted) - len(END)} zeros and {END!r}",
+            found=bytes(end[:96]),
+            advice=INDEX_ADVICE,
+        )
+
+
+def _least_frame(framing: Framing) -> int:
+    """Return the least size of a frame: an empty TFRECORD payload still has 16 bytes around it."""
+    return {Framing.TFRECORD: 16, Framing.RAW: 0}.get(framing, 1)
+
+
+def frames_fit(index: IndexHead, blocks: NDArray[np.int64], part: NDArray[np.uint32]) -> bool:
+    """Tell whether the parts of `frame_stop` of some blocks are right, all in a few calls.
+
+    The same rules as `check_frames_part`, which says what is wrong.
+
+    Args:
+        index: the head of the index.
+        blocks: int64, numbers of blocks.
+        part: their parts of `frame_stop`, one after another.
+    """
+    rows = index.rows_of_blocks(blocks)
+    stops_at = np.cumsum(rows)
+    if len(part) != int(rows.sum()):
+        return False
+    crcs = kernels.crc32c_many(part, 4 * (stops_at - rows), 4 * stops_at)
+    if not np.array_equal(crcs, index.block_frames_crc32c[blocks]):
+        return False
+    if not len(part):
+        return True
+    stops = part.astype(np.int64)
+    sizes = stops.copy()
+    sizes[1:] -= stops[:-1]
+    filled = rows > 0
+    heads = (stops_at - rows)[filled]
+    sizes[heads] = stops[heads]
+    ends = index.block_decoded_bytes[blocks[filled]]
+    return int(sizes.min()) >= _least_frame(index.framing) and np.array_equal(
+        stops[stops_at[filled] - 1], ends
+    )
+
+
+def check_frames_part(
+    index: IndexHead, block: int, part: NDArray[np.uint32], *, url: str | None = None
+) -> None:
+    """Check one block's part of `frame_stop`: its CRC, and that its frames fill the decoded block.
+
+    Raises:
+        FormatError: with the block and the byte range in the index file.
+    """
+    start, stop = index.frame_stop_bounds(block)
+
+    def broken(what: str, expected: object, found: object) -> FormatError:
+        return FormatError(
+            f"the index of block {block} {what}",
+            url=url,
+            start=start,
+            stop=stop,
+            expected=expected,
+            found=found,
+            advice=INDEX_ADVICE,
+        )
+
+    if 4 * len(part) != stop - start:
+        raise broken("is cut short", f"{stop - start} bytes", f"{4 * len(part)} bytes")
+    crc = kernels.crc32c(part)
+    expected = int(index.block_frames_crc32c[block])
+    if crc != expected:
+        raise broken("does not match its checksum", f"{expected:#010x}", f"{crc:#010x}")
+    least = _least_frame(index.framing)
+    if len(part):
+        sizes = np.diff(part.astype(np.int64), prepend=0)
+        if int(sizes.min()) < least:
+            raise broken("holds a frame that is too small", f"at least {least} bytes", int(sizes.min()))
+        if int(part[-1]) != int(index.block_decoded_bytes[block]):
+            raise broken(
+                "does not end where the block does", int(index.block_decoded_bytes[block]), int(part[-1])
+            )
