@@ -43,6 +43,7 @@ ONLY_IN = {
     # order comes from the raw words of a keyed generator.
     "random": {"storage", "torch"},
     "numpy.random": {"order", "torch"},
+    "argparse": set(),
     "click": {"cli"},
     "tqdm": {"progress"},
 }

@@ -12,12 +12,14 @@ import shlex
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     import click
 
 __all__ = ["in_flags"]
 
+# A line of Python, `open(url, split="x")`, stays one.
+_CALL = re.compile(r"(\w\((?:[^()]|\([^()]*\))*\))")
 # Arguments that are called otherwise than their flags, by flag: what they look like, and what is typed.
 _SCHEMA = r'\bschema=\{("(?:[^"\\]|\\.)*"): (None|"[^"]*")\}'
 _CLASSES = r"\bclasses=(\[[^\]]*\])"
@@ -45,8 +47,13 @@ def in_flags(text: str, params: Sequence[click.Parameter]) -> str:
     names |= {name: flag for flag, name in _OTHER_NAMES.items() if flag in flags}
     if not names:
         return text
-    # Not where it stands in a line of Python: `open(split="x")`, `{"split=...`.
-    name = rf"(?<!\w\()(?<![\w.\"'{{])({'|'.join(map(re.escape, names))})="
+    parts = _CALL.split(text)
+    parts[::2] = [_generic(part, names) for part in parts[::2]]
+    return "".join(parts)
+
+
+def _generic(text: str, names: Mapping[str, str]) -> str:
+    name = rf"(?<![\w.\"'{{])({'|'.join(map(re.escape, names))})="
     text = re.sub(name + "True\\b", lambda match: names[match[1]], text)
     text = re.sub(
         name + r"(?:\"([^\"\n]*)\"|'([^'\n]*)'|(-?\d[\d.]*\d|-?\d))",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import json
 import os
 import pkgutil
@@ -19,6 +20,7 @@ from shardio.cli import _commands, main
 from shardio.cli._command import GROUPS
 from shardio.cli._commands import all_commands
 from shardio.cli._failures import explain
+from shardio.cli._flags import in_flags
 from tests.cli.conftest import Run, shard_of
 
 ROOT = Path(shardio.__file__).parent.parent
@@ -59,9 +61,40 @@ def test_every_command_has_help_json_and_examples_that_parse(run: Run, name: str
     ended = run(name, "--help")
     assert ended.code == 0
     assert "--json" in ended.out
+    assert COMMANDS[name].examples
     for line in COMMANDS[name].examples:
         assert line.startswith(f"shardio {name} ")
         assert line in ended.out
+
+
+@pytest.mark.parametrize(("name", "kinds"), [("convert", "SOURCE_KINDS"), ("export", "TARGET_KINDS")])
+def test_help_lists_the_kinds_that_there_are(run: Run, name: str, kinds: str) -> None:
+    (option,) = (param for param in COMMANDS[name].params if "--kind" in param.opts)
+    assert sorted(option.type.choices) == sorted(getattr(importlib.import_module("shardio.convert"), kinds))
+    shown = "".join(run(name, "--help").out.split())
+    assert f"--kind[{'|'.join(option.type.choices)}]" in shown
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "shown"),
+    [
+        ("convert", "shard_bytes=0 must be at least 1", "--shard-bytes 0 must be at least 1"),
+        ("convert", 'or on_error="skip" lists it', "or --skip lists it"),
+        ("convert", 'give schema={"a b": "text"}', "give --type 'a b=text'"),
+        ("verify", "version=3 is gone; give allow_roots=", "--version 3 is gone; give --allow-root"),
+        ("verify", 'shardio.open(url, version=3) or open(split="x")', None),
+        ("verify", "shard_bytes=0 has no flag here", None),
+        (
+            "index",
+            "write larger shards (block_bytes=), or salvage=True",
+            "write larger shards (--block-bytes), or --salvage",
+        ),
+        ("plan", "world_size=5 is larger", "--ranks 5 is larger"),
+        ("gc", "keep=0 must be at least 1", "--keep 0 must be at least 1"),
+    ],
+)
+def test_messages_of_every_command_name_its_flags(name: str, text: str, shown: str | None) -> None:
+    assert in_flags(text, COMMANDS[name].params) == (text if shown is None else shown)
 
 
 @pytest.mark.parametrize(

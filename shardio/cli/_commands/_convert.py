@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 from typing import TYPE_CHECKING, Any
 
-from shardio.cli._command import CLEAN, DAMAGE, Command
+import click
+
+from shardio.cli._command import CLEAN, DAMAGE, Argument, Command, Option, Place, Value, flag, options
 from shardio.cli._humanize import plural
-from shardio.cli._kinds import Kinds
-from shardio.cli._options import storage_options
-from shardio.cli._recorder import add_storage, add_url, recorded
+from shardio.cli._options import STORAGE, storage_options, url_argument
 
 if TYPE_CHECKING:
     from types import SimpleNamespace
@@ -19,83 +18,11 @@ if TYPE_CHECKING:
 
 __all__ = ["COMMAND"]
 
-# `shardio.convert.SOURCE_KINDS`, written out so that help needs none of what converting needs.
+# `shardio.convert.SOURCE_KINDS`, written out so that help names them and loads nothing; a test compares both.
 _KINDS = (
     "images", "list", "jsonl", "text", "parquet", "arrow", "webdataset", "mds", "torchrecord", "codewithgpu",
     "tfrecord", "shardio",
 )  # fmt: skip
-
-
-def _add_arguments(parser: Any) -> None:
-    parser.add_argument(
-        "source", metavar="SOURCE", help="file, folder or pattern: a local path or any fsspec URL"
-    )
-    add_url(parser)
-    parser.add_argument(
-        "--kind",
-        choices=Kinds("SOURCE_KINDS"),
-        metavar="KIND",
-        help="kind of the source; default: told by the names of files",
-    )
-    parser.add_argument(
-        "--type",
-        metavar="NAME=TYPE",
-        action="append",
-        default=[],
-        type=_pair,
-        help='type of a feature instead of the inferred one, "-" to leave it out; may be repeated',
-    )
-    parser.add_argument(
-        "--schema",
-        metavar="JSON",
-        help='the same for several at once, with defaults: {"n": {"type": "int64", "default": 0}, "x": null}',
-    )
-    parser.add_argument(
-        "--process", metavar="MODULE:FUNCTION", help="for lists: makes records of a line or row"
-    )
-    parser.add_argument("--root", metavar="URL", help="for lists: folder that relative paths start from")
-    parser.add_argument(
-        "--split",
-        metavar="NAME",
-        help="a name for all records; default: as found",
-    )
-    parser.add_argument(
-        "--shares",
-        metavar="NAME=SHARE,...",
-        help="divide the records among splits: train=0.9,test=0.1",
-    )
-    parser.add_argument(
-        "--class", metavar="NAME", action="append", dest="classes",
-        help="name of a class, in the order of the labels; may be repeated; default: those found, sorted",
-    )  # fmt: skip
-    parser.add_argument(
-        "--metadata", metavar="NAME=VALUE", action="append", default=[], type=_pair,
-        help="free metadata of the dataset; the value is JSON, or else text; may be repeated",
-    )  # fmt: skip
-    parser.add_argument(
-        "--skip", action="store_true", help="leave out what cannot become a record, and list it"
-    )
-    parser.add_argument("--no-image-check", action="store_true", help="do not decode every image once")
-    parser.add_argument("--shuffle", action="store_true", help="shuffle all records while writing")
-    parser.add_argument(
-        "--seed", metavar="N", type=int, default=0, help="of --shuffle and --shares; default: 0"
-    )
-    parser.add_argument("--workers", metavar="N", type=int, help="processes; default: one per processor")
-    parser.add_argument("--mode", choices=("create", "append", "overwrite"), default="create")
-    parser.add_argument("--session", metavar="S", help="id of this write, by which a rerun continues")
-    group = parser.add_argument_group("shards")
-    group.add_argument("--compression", choices=("zstd", "gzip", "zlib"))
-    group.add_argument(
-        "--shard-bytes", metavar="N", type=int, help="stored bytes after which a shard is closed"
-    )
-    group.add_argument("--shards", metavar="N", type=int, help="cut each split into so many shards instead")
-    group.add_argument("--block-bytes", metavar="N", type=int, help="decoded bytes of a block")
-    group.add_argument("--encoding", choices=("example", "tensors", "array", "bytes"), help="of the records")
-    parser.add_argument(
-        "--source-option", metavar="KEY=VALUE", action="append", default=[], type=_pair,
-        help="option of the source's fsspec filesystem; may be repeated",
-    )  # fmt: skip
-    add_storage(parser)
 
 
 def _run(arguments: SimpleNamespace, console: Console) -> int:
@@ -172,7 +99,7 @@ def _pair(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not name or not equals or not value:
         message = f"expected NAME=VALUE, found {text!r}"
-        raise argparse.ArgumentTypeError(message)
+        raise ValueError(message)
     return name, value
 
 
@@ -223,11 +150,77 @@ def _shares(text: str | None) -> dict[str, float] | None:
         raise ValueError(message) from None
 
 
+_PARAMS = (
+    Argument(
+        ["source"], metavar="SOURCE", type=Place(),
+        help="file, folder or pattern: a local path or any fsspec URL",
+    ),
+    url_argument(),
+    Option(
+        ["--kind"], type=click.Choice(_KINDS), help="kind of the source; default: told by the names of files"
+    ),
+    options(
+        "--type", metavar="NAME=TYPE", type=Value(_pair),
+        help='type of a feature instead of the inferred one, "-" to leave it out; may be repeated',
+    ),
+    Option(
+        ["--schema"], metavar="JSON",
+        help='the same for several at once, with defaults: {"n": {"type": "int64", "default": 0}, "x": null}',
+    ),
+    Option(
+        ["--process"], metavar="MODULE:FUNCTION", help="for lists: makes records of a line or row"
+    ),
+    Option(["--root"], metavar="URL", type=Place(), help="for lists: folder that relative paths start from"),
+    Option(["--split"], metavar="NAME", help="a name for all records; default: as found"),
+    Option(
+        ["--shares"], metavar="NAME=SHARE,...", help="divide the records among splits: train=0.9,test=0.1"
+    ),
+    options(
+        "--class", "classes", metavar="NAME",
+        help="name of a class, in the order of the labels; may be repeated; default: those found, sorted",
+    ),
+    options(
+        "--metadata", metavar="NAME=VALUE", type=Value(_pair),
+        help="free metadata of the dataset; the value is JSON, or else text; may be repeated",
+    ),
+    flag("--skip", "leave out what cannot become a record, and list it"),
+    flag("--no-image-check", "do not decode every image once"),
+    flag("--shuffle", "shuffle all records while writing"),
+    Option(["--seed"], metavar="N", type=int, default=0, help="of --shuffle and --shares; default: 0"),
+    Option(["--workers"], metavar="N", type=int, help="processes; default: one per processor"),
+    Option(
+        ["--mode"], type=click.Choice(("create", "append", "overwrite")), default="create",
+        help="what happens to a dataset that is there; default: create, which refuses",
+    ),
+    Option(["--session"], metavar="S", help="id of this write, by which a rerun continues"),
+    Option(
+        ["--compression"], type=click.Choice(("zstd", "gzip", "zlib")), group="shards",
+        help="of shards",
+    ),
+    Option(
+        ["--shard-bytes"], metavar="N", type=int, group="shards",
+        help="stored bytes after which a shard is closed",
+    ),
+    Option(
+        ["--shards"], metavar="N", type=int, group="shards", help="cut each split into so many shards instead"
+    ),
+    Option(["--block-bytes"], metavar="N", type=int, group="shards", help="decoded bytes of a block"),
+    Option(
+        ["--encoding"], type=click.Choice(("example", "tensors", "array", "bytes")), group="shards",
+        help="of the records",
+    ),
+    options(
+        "--source-option", metavar="KEY=VALUE", type=Value(_pair),
+        help="option of the source's fsspec filesystem; may be repeated",
+    ),
+    *STORAGE,
+)  # fmt: skip
+
 COMMAND = Command(
     name="convert",
     group="change",
     summary="make a dataset of images, lists, JSONL, text, Parquet, WebDataset, MDS, LMDB or TFRecord",
-    params=recorded(_add_arguments),
+    params=_PARAMS,
     run=_run,
     examples={
         "shardio convert photos/ s3://bucket/photos": "an image folder: class/name.jpg",

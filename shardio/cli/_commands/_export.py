@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from shardio.cli._command import CLEAN, DAMAGE, Command
+import click
+
+from shardio.cli._command import CLEAN, DAMAGE, Argument, Command, Option, Place, flag
 from shardio.cli._humanize import plural
-from shardio.cli._kinds import Kinds
-from shardio.cli._options import allow_roots, storage_options
-from shardio.cli._recorder import add_storage, add_url, recorded
+from shardio.cli._options import STORAGE, allow_roots, allowed_roots_option, storage_options, url_argument
 
 if TYPE_CHECKING:
     from types import SimpleNamespace
@@ -17,37 +17,8 @@ if TYPE_CHECKING:
 
 __all__ = ["COMMAND"]
 
-# `shardio.convert.TARGET_KINDS`, written out so that help needs none of what exporting needs.
+# `shardio.convert.TARGET_KINDS`, written out so that help names them and loads nothing; a test compares both.
 _KINDS = ("tfrecord", "webdataset", "jsonl", "parquet", "images")
-
-
-def _add_arguments(parser: Any) -> None:
-    add_url(parser)
-    parser.add_argument("target", metavar="TARGET", help="folder or URL; must not exist, or be empty")
-    parser.add_argument(
-        "--kind", choices=Kinds("TARGET_KINDS"), metavar="KIND", required=True, help="kind of the files"
-    )
-    parser.add_argument("--split", metavar="NAME", help="one split; default: all")
-    parser.add_argument("--version", metavar="N", type=int, dest="version_number", help="default: latest")
-    parser.add_argument(
-        "--compression",
-        choices=("gzip", "zlib", "zstd", "snappy"),
-        help="of the files, where the kind has such",
-    )
-    parser.add_argument(
-        "--shard-bytes", metavar="N", type=int, default=256 << 20, help="bytes of a file, about"
-    )
-    parser.add_argument(
-        "--skip", action="store_true", help="leave out damaged records, and those that the kind cannot hold"
-    )
-    parser.add_argument(
-        "--allow-root",
-        metavar="URL",
-        action="append",
-        default=[],
-        help="place of adopted shards that may be read",
-    )
-    add_storage(parser)
 
 
 def _run(arguments: SimpleNamespace, console: Console) -> int:
@@ -85,11 +56,29 @@ def _run(arguments: SimpleNamespace, console: Console) -> int:
     return DAMAGE if report.skipped else CLEAN
 
 
+_PARAMS = (
+    url_argument(),
+    Argument(
+        ["target"], metavar="TARGET", type=Place(), help="folder or URL; must not exist, or be empty"
+    ),
+    Option(["--kind"], type=click.Choice(_KINDS), required=True, help="kind of the files"),
+    Option(["--split"], metavar="NAME", help="one split; default: all"),
+    Option(["--version", "version_number"], metavar="N", type=int, help="default: latest"),
+    Option(
+        ["--compression"], type=click.Choice(("gzip", "zlib", "zstd", "snappy")),
+        help="of the files, where the kind has such",
+    ),
+    Option(["--shard-bytes"], metavar="N", type=int, default=256 << 20, help="bytes of a file, about"),
+    flag("--skip", "leave out damaged records, and those that the kind cannot hold"),
+    allowed_roots_option("options"),
+    *STORAGE,
+)  # fmt: skip
+
 COMMAND = Command(
     name="export",
     group="change",
     summary="write a dataset as TFRecord, WebDataset, JSONL, Parquet or an image folder",
-    params=recorded(_add_arguments),
+    params=_PARAMS,
     run=_run,
     examples={
         "shardio export s3://bucket/birds plain --kind tfrecord": "TFRecord files without index or manifest",
