@@ -14,8 +14,7 @@ from shardio.convert._guess import SKIP
 from shardio.convert._kinds import open_source
 from shardio.convert._settle import settle
 from shardio.convert._source import Piece, Source, SourceOptions
-from shardio.convert._splits import Splitter
-from shardio.convert._worker import ConvertWorker
+from shardio.convert._worker import ConvertWorker, Splitter
 from shardio.errors import BadRecord, FormatError, NotFoundError, SchemaError
 from shardio.metadata import Schema
 from shardio.parallel import check_shuffle, write_dataset

@@ -6,11 +6,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from shardio.convert._outbox import Outbox
-from shardio.convert._to_images import ImageFolderWriter
-from shardio.convert._to_jsonl import JsonLinesWriter
-from shardio.convert._to_parquet import ParquetWriter
-from shardio.convert._to_tfrecord import TfRecordWriter
-from shardio.convert._to_webdataset import WebDatasetWriter
+from shardio.convert._targets import (
+    ImageFolderWriter,
+    JsonLinesWriter,
+    ParquetWriter,
+    TfRecordWriter,
+    WebDatasetWriter,
+)
 from shardio.errors import (
     BadRecord,
     CommitConflictError,
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
-    from shardio.convert._target import TargetWriter
+    from shardio.convert._targets import TargetWriter
     from shardio.reader import DatasetReader
 
 __all__ = ["TARGET_KINDS", "ExportProgress", "ExportReport", "export_dataset"]

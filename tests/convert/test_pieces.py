@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardio.convert import _guess, _jsonl
+from shardio.convert._codewithgpu import read_fields
 from shardio.convert._files import split_of
 from shardio.convert._source import Sample, SourceOptions
-from shardio.convert._wire import read_fields
 from shardio.errors import BadRecord, SchemaError
 from shardio.storage import connect
 

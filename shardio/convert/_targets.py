@@ -1,0 +1,663 @@
+"""What an export writes: values in, files of one kind into the outbox.
+
+Plain TFRecord files, `<split>-00000.tfrecord`, payload for payload; compressed as by TensorFlow.
+
+WebDataset tar files, `<split>-000000.tar`: a member a feature, `key.name` or `key.name.ending`.
+
+The key is the feature `__key__` where there is one, else the record's number.  A feature whose name ends as
+its type asks keeps its name (`jpg`, `seg.png`, `cls`); others get an ending: `label.cls`, `boxes.npy`.
+
+JSON lines, `<split>.jsonl`: an object a record, arrays as lists, bytes as `{"$base64": ...}`.
+
+Each line is a document that `shardio.format.parse_json` reads, and so does every strict reader.  Missing
+values are left out.  Floating-point numbers are written so that they come back exactly; NaN, infinities and
+complex numbers, for which JSON has no word, as `{"$float": "NaN"}` and `{"$complex": [real, imaginary]}`.
+
+Parquet files, `<split>-00000.parquet`: a column a feature, row groups of at most 16 MiB or 10,000 rows.
+
+The metadata of a field keep the feature's type as `shardio.type`, so that images and JSON, which Arrow does
+not have, come back as what they were; bfloat16 comes back as float32.
+
+Image folders: `[split/]class/name.jpg`, the files' bytes as they were stored.
+
+The name is the feature "path" where there is one, else the class and the record's number; the names of
+classes are those in the metadata under "labels", else the numbers.  A folder holds images and classes and
+nothing else: the report says which features stayed behind, and a path that says another class than the
+label, or a file that no reader of image folders would take for an image, is refused.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import io
+import json
+import math
+import tarfile
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import IO, TYPE_CHECKING, Any, ClassVar, Self, cast
+
+import numpy as np
+
+from shardio import kernels
+from shardio.convert._arrow_types import arrow_field
+from shardio.convert._files import split_of
+from shardio.convert._guess import image_type
+from shardio.convert._images import IMAGE_ENDINGS
+from shardio.errors import SchemaError
+from shardio.format import MAX_JSON_DEPTH, StreamCompressor, sample_name
+from shardio.sources import is_clutter
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from shardio.convert._outbox import Outbox
+    from shardio.metadata import Feature, Schema
+    from shardio.reader import DatasetReader
+
+__all__ = [
+    "ImageFolderWriter",
+    "JsonLinesWriter",
+    "ParquetWriter",
+    "TargetWriter",
+    "TfRecordWriter",
+    "WebDatasetWriter",
+]
+
+
+class TargetWriter(ABC):
+    """Write the records of one split; files are complete when the block is left.
+
+    Args:
+        outbox: takes the files.
+        split: its name.
+        reader: whose schema and metadata say what the values are.
+        compression: of the files, or None.
+        shard_bytes: bytes after which a new file is begun.
+        splits: how many splits are exported.
+
+    Attributes:
+        decode: whether values are wanted, or payloads.
+        compressions: that it knows.
+    """
+
+    decode: ClassVar[bool] = True
+    compressions: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(
+        self,
+        outbox: Outbox,
+        split: str,
+        reader: DatasetReader,
+        *,
+        compression: str | None,
+        shard_bytes: int,
+        splits: int,
+    ) -> None:
+        self.outbox = outbox
+        self.split = split
+        self.schema = reader.schema
+        self.metadata: Mapping[str, Any] = reader.metadata
+        self.compression = compression
+        self.shard_bytes = shard_bytes
+        self.splits = splits
+        self.records = 0
+
+    @classmethod
+    def check(cls, schema: Schema | None, compression: str | None) -> None:
+        """Refuse what this kind cannot hold, before anything is made.
+
+        Raises:
+            ValueError: says which feature, or that the compression is unknown.
+        """
+        del schema
+        if compression not in (None, *cls.compressions):
+            known = "".join(f" or {name!r}" for name in cls.compressions)
+            message = f"compression={compression!r} must be None{known}"
+            raise ValueError(message)
+
+    @classmethod
+    def notes(cls, schema: Schema | None) -> list[str]:
+        """Return what the files do not hold of records with this schema."""
+        del schema
+        return []
+
+    @abstractmethod
+    def add(self, value: Any) -> None:
+        """Write one record, or nothing of it.
+
+        Raises:
+            SchemaError: the kind cannot hold this value; names the feature.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """Finish the last file."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self.abandon()
+
+    def abandon(self) -> None:  # noqa: B027 - most kinds have nothing open between records
+        """Let go of an open file; the outbox removes it."""
+
+
+def json_text(value: Any) -> str:
+    """Return a JSON document; what has no UTF-8 is escaped."""
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False)
+    return text if _has_utf8(text) else json.dumps(value, allow_nan=False)
+
+
+def _has_utf8(text: str) -> bool:
+    return not any("\ud800" <= char <= "\udfff" for char in text)
+
+
+def as_lists(value: Any, name: str, feature: Feature) -> Any:
+    """Return an array as nested lists, or a number; bfloat16 as the float that it is.
+
+    Raises:
+        SchemaError: an array without elements whose sizes nested lists cannot tell.
+    """
+    array = np.asarray(value)
+    if feature.type == "bfloat16":
+        array = (array.astype(np.uint32) << 16).view(np.float32)
+    lists = array.tolist()
+    if array.size == 0 and array.ndim > 1:
+        try:
+            kept = np.shape(feature.fit(lists, name)) == array.shape
+        except SchemaError:
+            kept = False
+        if not kept:
+            what = f"feature {name!r} has no elements, and nested lists cannot tell its sizes"
+            raise SchemaError(what, found=f"shape {list(array.shape)}")
+    return lists
+
+
+class NumberedFiles(TargetWriter):
+    """Write one split into files that follow each other; one is open at a time.
+
+    Attributes:
+        pattern: of their names, with `{split}` and `{number}`.
+    """
+
+    pattern: ClassVar[str]
+    _file: Any = None
+    _name = ""
+    _number = 0
+
+    def next_path(self, ending: str = "") -> Path:
+        """Return where the next file is to be written; its name ends with `ending`."""
+        self._name = self.pattern.format(split=self.split, number=self._number) + ending
+        self._number += 1
+        return self.outbox.path(self._name)
+
+    def finish(self) -> None:
+        """Close the file that is open, if there is one, and hand it over."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+            self.outbox.finish(self._name)
+
+    def close(self) -> None:
+        """Finish the last file; a split without records has none."""
+        self.finish()
+
+    def abandon(self) -> None:
+        """Close the file that is open."""
+        if self._file is not None:
+            self._file.close()
+
+
+_TOGETHER = 256
+_TOGETHER_BYTES = 8 << 20
+
+
+class TfRecordWriter(NumberedFiles):
+    """Write TFRecord files without index or manifest."""
+
+    decode: ClassVar[bool] = False
+    compressions: ClassVar[tuple[str, ...]] = ("gzip", "zlib")
+    pattern: ClassVar[str] = "{split}-{number:05d}.tfrecord"
+    _size = 0
+
+    def add(self, value: Any) -> None:
+        """Take a payload."""
+        if not self.records:
+            self._waiting: list[bytes] = []
+            self._waiting_bytes = 0
+        self.records += 1
+        self._waiting.append(value)
+        self._waiting_bytes += len(value)
+        if len(self._waiting) >= _TOGETHER or self._waiting_bytes >= min(_TOGETHER_BYTES, self.shard_bytes):
+            self._write()
+
+    def _write(self) -> None:
+        frames, *_ = kernels.encode_frames(self._waiting)
+        if self._file is None:
+            path = self.next_path({None: "", "gzip": ".gz", "zlib": ".zz"}[self.compression])
+            if self.compression == "gzip":
+                # mtime=0: the same records give the same bytes.
+                self._file = gzip.GzipFile(path, "wb", 6, mtime=0)
+            else:
+                self._file = _ZlibFile(path) if self.compression else path.open("wb")
+        self._file.write(memoryview(frames))
+        self._size += len(frames)
+        self._waiting, self._waiting_bytes = [], 0
+        if self._size >= self.shard_bytes:
+            self.finish()
+            self._size = 0
+
+    def close(self) -> None:
+        """Write what is waiting."""
+        if self.records and self._waiting:
+            self._write()
+        self.finish()
+
+
+class _ZlibFile:
+    """A file that is one ZLIB stream: TensorFlow reads the first of several and drops the rest."""
+
+    def __init__(self, path: Path) -> None:
+        self._stream = StreamCompressor()
+        self._file = path.open("wb")
+
+    def write(self, data: memoryview) -> None:
+        self._file.write(self._stream.compress(data))
+
+    def close(self) -> None:
+        with self._file:
+            self._file.write(self._stream.finish())
+
+
+_MEMBER_ENDINGS = {
+    "jpeg": ("jpg", "jpeg"), "png": ("png",), "webp": ("webp",), "tiff": ("tif", "tiff"),
+    "image": ("jpg", "jpeg", "png", "webp", "tif", "tiff", "img"),
+    "text": ("txt", "text", "transcript", "cls", "id"),
+    "json": ("json",), "int64": ("cls", "id", "index", "count", "inx", "cls2"),
+}  # fmt: skip
+_KEY = "__key__"
+
+
+class WebDatasetWriter(NumberedFiles):
+    """Write tar files that webdataset reads."""
+
+    pattern: ClassVar[str] = "{split}-{number:06d}.tar"
+
+    @classmethod
+    def check(cls, schema: Schema | None, compression: str | None) -> None:
+        """Refuse records without features, and features that cannot be members or want the same one."""
+        super().check(schema, compression)
+        if schema is None or schema.sequence_features or not schema.keys() - {_KEY}:
+            raise ValueError("WebDataset needs members: a schema with features, and no feature lists")
+        taken: dict[str, str] = {}
+        for name, feature in schema.items():
+            if name == _KEY:
+                continue
+            if feature.shape and feature.kind in ("bytes", "image"):
+                message = f"feature {name!r} is a list of {feature.type}, which no member can hold"
+                raise ValueError(message)
+            ending = _ending_of(name, feature)
+            if sample_name(f"0.{ending}") != ("0", ending.lower()):
+                message = f"feature {name!r} cannot be the ending of a file name"
+                raise ValueError(message)
+            # Readers compare endings in lower case.
+            other = taken.setdefault(ending.lower(), name)
+            if other != name:
+                message = f"features {other!r} and {name!r} would both be the member {ending!r}"
+                raise ValueError(message)
+
+    def add(self, value: Any) -> None:
+        """Write the members of a sample, one after another."""
+        assert self.schema is not None  # noqa: S101 - as `check` found
+        archive = self._opened()
+        key = self._key_of(value)
+        members = []
+        for name, feature in self.schema.items():
+            item = value.get(name)
+            # The null of a required document is a value of its own.
+            if name != _KEY and (item is not None or not feature.optional):
+                ending = _ending_of(name, feature)
+                if sample_name(f"{key}.{ending}") != (key, ending.lower()):
+                    advice = "write keys without dots in their last part, and no names like __x__"
+                    what = f"readers would cut or pass over the member {ending!r} of {_KEY!r} {key!r}"
+                    raise SchemaError(what, advice=advice)
+                members.append((f"{key}.{ending}", _contents(item, feature)))
+        if not members:
+            names = ", ".join(repr(name) for name in self.schema if name != _KEY)
+            raise SchemaError(f"a record without any member cannot be a sample: it has none of {names}")
+        for name, data in members:
+            info = tarfile.TarInfo(name)
+            info.size, info.mode, info.mtime = len(data), 0o444, 0
+            archive.addfile(info, io.BytesIO(data))
+        self._keys.add(key)
+        self.records += 1
+        if archive.offset >= self.shard_bytes:
+            self.finish()
+
+    def _key_of(self, value: Any) -> str:
+        """Return the key of a record: what readers will take for it, and no other sample's."""
+        given = value.get(_KEY)
+        key = f"{self.records:09d}" if given is None else str(given)
+        self.outbox.check(key.removeprefix("./"))
+        if key in self._keys:
+            advice = f"write another {_KEY!r}, or leave it out, and records are numbered"
+            raise SchemaError(
+                f"feature {_KEY!r} holds a key for the second time: readers would take both for one sample",
+                found=repr(key), advice=advice,
+            )  # fmt: skip
+        return key
+
+    def _opened(self) -> tarfile.TarFile:
+        if self._file is None:
+            self._file = tarfile.open(self.next_path(), "w", format=tarfile.PAX_FORMAT)  # noqa: SIM115 - till `finish`
+            self._keys: set[str] = set()
+        archive: tarfile.TarFile = self._file
+        archive.members = []  # type: ignore[attr-defined] # or it would remember every member
+        return archive
+
+    def abandon(self) -> None:
+        """Close the file that is open, without the blocks that end an archive."""
+        if self._file is not None:
+            self._file.fileobj.close()
+
+
+def _ending_of(name: str, feature: Feature) -> str:
+    """Return the ending of a feature's members."""
+    if feature.kind == "number":
+        return _ending(name, _MEMBER_ENDINGS["int64"] if _is_integer(feature) else ("npy",))
+    if feature.shape:
+        return _ending(name, ("json",))
+    if feature.type == "bytes":
+        return name if "." in name or len(name) <= 5 else f"{name}.bin"
+    return _ending(name, _MEMBER_ENDINGS[feature.type])
+
+
+def _is_integer(feature: Feature) -> bool:
+    return feature.type == "int64" and not feature.shape
+
+
+def _contents(value: Any, feature: Feature) -> bytes:
+    """Return the bytes of a member."""
+    if feature.kind == "number":
+        if _is_integer(feature):
+            return str(int(value)).encode()
+        buffer = io.BytesIO()
+        np.save(buffer, np.asarray(value), allow_pickle=False)
+        return buffer.getvalue()
+    if feature.shape or feature.kind == "json":
+        return json_text(value).encode()
+    data: bytes = value.encode() if feature.kind == "text" else value
+    return data
+
+
+def _ending(name: str, endings: tuple[str, ...]) -> str:
+    return name if name.rpartition(".")[2] in endings else f"{name}.{endings[0]}"
+
+
+# Objects of one of these names alone stand for what JSON has no word for.
+_SIGNS = ("$base64", "$float", "$complex")
+
+
+class JsonLinesWriter(TargetWriter):
+    """Write JSON lines."""
+
+    compressions: ClassVar[tuple[str, ...]] = ("gzip",)
+    _file: IO[bytes] | None = None
+
+    @classmethod
+    def check(cls, schema: Schema | None, compression: str | None) -> None:
+        """Refuse names that mean something else in a line."""
+        super().check(schema, compression)
+        if schema is None:
+            return
+        for name in (*schema, *schema.sequence_features):
+            if name in _SIGNS:
+                message = f"feature {name!r}: in JSON lines this name stands for bytes and numbers"
+                raise ValueError(message)
+
+    @property
+    def _name(self) -> str:
+        return f"{self.split}.jsonl" + ".gz" * (self.compression == "gzip")
+
+    def _opened(self) -> IO[bytes]:
+        if self._file is None:
+            path = self.outbox.path(self._name)
+            # mtime=0: the same records give the same bytes.
+            self._file = cast(
+                "IO[bytes]", gzip.GzipFile(path, "wb", 6, mtime=0) if self.compression else path.open("wb")
+            )
+        return self._file
+
+    def add(self, value: Any) -> None:
+        """Write a line."""
+        if self.schema is None:
+            plain = _plain(value, "the record")
+        elif self.schema.sequence_features:
+            plain = _sequence(value, self.schema)
+        else:
+            plain = _features(value, self.schema)
+        self._opened().write(json_text(plain).encode() + b"\n")
+        self.records += 1
+
+    def close(self) -> None:
+        """Close the file; a split without records is an empty one."""
+        self._opened().close()
+        self.outbox.finish(self._name)
+
+    def abandon(self) -> None:
+        """Close the file that is open."""
+        if self._file is not None:
+            self._file.close()
+
+
+def _features(value: Any, features: Mapping[str, Feature]) -> Any:
+    # What is missing is left out; a null that a required document is, or has within, is its own.
+    return {
+        name: _feature(item, name, features[name]) if name in features else _plain(item, name)
+        for name, item in value.items()
+        if item is not None or (name in features and not features[name].optional)
+    }
+
+
+def _sequence(value: Any, schema: Schema) -> Any:
+    lists = {
+        name: [_feature(item, name, schema.sequence_features[name]) for item in items]
+        if name in schema.sequence_features and isinstance(items, list)
+        else _plain(items, name)
+        for name, items in value["feature_lists"].items()
+        if items is not None
+    }
+    return {"context": _features(value["context"], schema), "feature_lists": lists}
+
+
+def _feature(item: Any, name: str, feature: Feature) -> Any:
+    if feature.kind == "number":
+        return _plain(as_lists(item, name, feature), name)
+    if feature.kind == "json":
+        _check_document(item, name)
+    return _plain(item, name)
+
+
+def _check_document(value: Any, name: str) -> None:
+    stack = [(value, 1)]
+    while stack:
+        item, depth = stack.pop()
+        if depth >= MAX_JSON_DEPTH:
+            # The line is one level deeper than its features.
+            raise SchemaError(f"feature {name!r} is nested too deep for a line", expected=MAX_JSON_DEPTH - 1)
+        if isinstance(item, dict):
+            if len(item) == 1 and next(iter(item)) in _SIGNS:
+                sign = next(iter(item))
+                what = f"feature {name!r} holds an object of {sign!r} alone, which stands for something else"
+                raise SchemaError(what)
+            stack += [(part, depth + 1) for part in item.values()]
+        elif isinstance(item, list):
+            stack += [(part, depth + 1) for part in item]
+
+
+def _plain(value: Any, name: str) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _plain(item, name) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item, name) for item in value]
+    if isinstance(value, bytes | bytearray | memoryview):
+        return {"$base64": base64.b64encode(value).decode()}
+    if isinstance(value, np.ndarray | np.generic):
+        return _plain(value.tolist(), name)
+    if isinstance(value, complex):
+        return {"$complex": [_plain(value.real, name), _plain(value.imag, name)]}
+    if isinstance(value, float) and not math.isfinite(value):
+        return {"$float": "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"}
+    return value
+
+
+_GROUP = 10_000
+_GROUP_BYTES = 16 << 20
+
+
+class ParquetWriter(NumberedFiles):
+    """Write Parquet with pyarrow."""
+
+    compressions: ClassVar[tuple[str, ...]] = ("zstd", "gzip", "snappy")
+    pattern: ClassVar[str] = "{split}-{number:05d}.parquet"
+    _size = 0
+
+    @classmethod
+    def check(cls, schema: Schema | None, compression: str | None) -> None:
+        """Refuse records without columns, and types that Arrow does not have."""
+        super().check(schema, compression)
+        if not schema or schema.sequence_features:
+            raise ValueError("Parquet needs columns: a schema with features, and no feature lists")
+        for name, feature in schema.items():
+            arrow_field(name, feature)
+
+    def add(self, value: Any) -> None:
+        """Take a row."""
+        assert self.schema is not None  # noqa: S101 - as `check` found
+        row = {name: _cell(value.get(name), name, feature) for name, feature in self.schema.items()}
+        if not self.records:
+            self._rows: list[dict[str, Any]] = []
+            self._rows_bytes = 0
+        self.records += 1
+        self._rows.append(row)
+        self._rows_bytes += sum(map(_size, value.values()))
+        if len(self._rows) >= _GROUP or self._rows_bytes >= min(_GROUP_BYTES, self.shard_bytes):
+            self._write()
+
+    def _write(self) -> None:
+        import pyarrow as pa
+        import pyarrow.parquet
+
+        assert self.schema is not None  # noqa: S101 - as `check` found
+        fields = [arrow_field(name, feature) for name, feature in self.schema.items()]
+        if self._file is None:
+            self._file = pyarrow.parquet.ParquetWriter(
+                self.next_path(), pa.schema(fields), compression=self.compression or "snappy"
+            )
+        columns = [pa.array([row[field.name] for row in self._rows], field.type) for field in fields]
+        self._file.write_table(pa.Table.from_arrays(columns, schema=pa.schema(fields)))
+        self._size += self._rows_bytes
+        self._rows, self._rows_bytes = [], 0
+        if self._size >= self.shard_bytes:
+            self.finish()
+            self._size = 0
+
+    def close(self) -> None:
+        """Write the rows that are waiting; a split without records has no file."""
+        if self.records and self._rows:
+            self._write()
+        self.finish()
+
+
+def _cell(value: Any, name: str, feature: Feature) -> Any:
+    if value is None and (feature.optional or feature.kind != "json"):
+        return None
+    if feature.kind == "json":
+        # A list of documents stays one document, as it is one value; so does the null of a required one.
+        return json_text(value)
+    if feature.kind == "number" and (feature.type == "bfloat16" or np.ndim(value) > 1):
+        return as_lists(value, name, feature)
+    return value
+
+
+def _size(value: Any) -> int:
+    if isinstance(value, np.ndarray):
+        return int(value.nbytes)
+    return len(value) if isinstance(value, bytes | str | list) else 8
+
+
+_IMAGES = ("jpeg", "png", "webp", "tiff", "image")
+_IMAGE_FILE_ENDINGS = {"jpeg": ".jpg", "png": ".png", "webp": ".webp", "tiff": ".tif"}
+_STARTS = {b"GI": ".gif", b"BM": ".bmp", b"P5": ".pgm", b"P6": ".ppm"}
+_HELD = ("path", "label")
+
+
+class ImageFolderWriter(TargetWriter):
+    """Write one file a record."""
+
+    @classmethod
+    def check(cls, schema: Schema | None, compression: str | None) -> None:
+        """Refuse records without exactly one image."""
+        super().check(schema, compression)
+        found = _image_features(schema)
+        if len(found) != 1:
+            message = f"an image folder needs records with one image; found {', '.join(found) or 'none'}"
+            raise ValueError(message)
+
+    @classmethod
+    def notes(cls, schema: Schema | None) -> list[str]:
+        """Return the features that a folder of images does not hold."""
+        others = [name for name in schema or () if name not in (*_image_features(schema), *_HELD)]
+        return [f"an image folder does not hold the features {', '.join(others)}"] if others else []
+
+    def add(self, value: Any) -> None:
+        """Write a file."""
+        (name,) = _image_features(self.schema)
+        data = value[name]
+        if data is None:
+            raise SchemaError(f"feature {name!r} is missing: there is no image to write")
+        folder = self._class_of(value)
+        path = value.get("path") if self.schema is not None and "path" in self.schema else None
+        if path is None:
+            ending = _IMAGE_FILE_ENDINGS.get(image_type(data[:16]) or "") or _STARTS.get(bytes(data[:2]))
+            if ending is None:
+                raise SchemaError(f"feature {name!r} is no image of a known format", found=repr(data[:16]))
+            path = f"{folder}/" * (folder is not None) + f"{self.records:09d}{ending}"
+        path = self.outbox.check(str(path))
+        if not path.lower().endswith(IMAGE_ENDINGS) or is_clutter(path):
+            what = "feature 'path' names a file that readers of image folders pass over"
+            raise SchemaError(what, expected=" ".join(IMAGE_ENDINGS), found=path)
+        parts = path.split("/")[:-1]
+        in_split = bool(parts) and split_of([path])(path) == self.split
+        if folder is not None and folder not in (parts[:1] + parts[1:2] * in_split):
+            what = "feature 'path' lies in the folder of another class than 'label' says"
+            raise SchemaError(what, expected=f"{folder}/...", found=path)
+        if self.splits > 1 and not in_split:
+            path = f"{self.split}/{path}"
+        self.outbox.path(path).write_bytes(data)
+        self.outbox.finish(path)
+        self.records += 1
+
+    def close(self) -> None:
+        """Every file is finished already."""
+
+    def _class_of(self, value: Any) -> str | None:
+        label = value.get("label")
+        if label is None:
+            return None
+        names = self.metadata.get("labels")
+        integer = self.schema is not None and self.schema["label"].kind == "number"
+        if isinstance(names, list) and integer and 0 <= int(label) < len(names):
+            return str(names[int(label)])
+        return str(label)
+
+
+def _image_features(schema: Schema | None) -> list[str]:
+    features = () if schema is None else schema.items()
+    return [name for name, feature in features if feature.type in _IMAGES and not feature.shape]
