@@ -142,3 +142,16 @@ def test_workers_of_a_user_of_obstore_read_by_s3fs_and_say_so_once(url, endpoint
         lines = (tmp_path / f"{worker}.log").read_text().splitlines()
         assert len(lines) == 1
         assert "forked after obstore was used" in lines[0]
+
+
+@pytest.mark.parametrize("how", [{"num_threads": 2}, {"num_workers": 1, "multiprocessing_context": "spawn"}])
+def test_requests_are_counted(endpoint: str, url: str, how: dict) -> None:
+    """Also those that worker processes send."""
+    ds = shardio.open(url, storage_options=s3.options_for(endpoint))
+    loader = StreamingDataLoader(StreamingDataset(ds, global_batch=20, shuffle=False), **how)
+    assert len(list(loader)) == 6
+    figures = loader.stats.epoch
+    assert figures.requests >= ds.num_shards
+    assert (figures.retries, figures.records) == (0, 120)
+    assert figures.record_bytes == sum(map(len, RECORDS))
+    assert figures.bytes_read >= figures.record_bytes
