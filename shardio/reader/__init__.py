@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from shardio.reader._blocks import Span
-from shardio.reader._damage import QUARANTINE_FILE, Damage, is_damage
+from shardio.reader._damage import QUARANTINE_FILE, Damage, SkipCorrupt
 from shardio.reader._foreign import value_codec
 from shardio.reader._open import (
     is_shard,
@@ -28,11 +28,11 @@ __all__ = [
     "Records",
     "SequentialShard",
     "ShardReader",
+    "SkipCorrupt",
     "Source",
     "Span",
     "count_below",
     "is_ascending",
-    "is_damage",
     "is_shard",
     "open",
     "open_shard",

@@ -30,6 +30,7 @@ from shardio.reader._lookup import lookup, physical_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from typing import Self
 
     from numpy.typing import NDArray
 
@@ -39,10 +40,11 @@ if TYPE_CHECKING:
 __all__ = [
     "QUARANTINE_FILE",
     "Damage",
-    "decode_undamaged",
+    "SkipCorrupt",
+    "batches_skipping",
+    "decode_skipping",
     "is_damage",
-    "iterate_undamaged",
-    "undamaged_columns",
+    "iterate_skipping",
 ]
 
 QUARANTINE_FILE = "shardio-quarantine.jsonl"
@@ -58,6 +60,30 @@ def is_damage(error: BaseException) -> TypeGuard[ShardioError]:
         # What belongs to a dataset and is gone; a wrong address has no shard.
         return error.shard is not None
     return isinstance(error, FormatError | StaleIndexError | SchemaError)
+
+
+class SkipCorrupt:
+    """Take an error that says that data is damaged out of a `with` block; let every other one through.
+
+    Args:
+        skips: False lets damage through, too.
+
+    Attributes:
+        error: what ended the block, or None where it was gone through.
+    """
+
+    def __init__(self, *, skips: bool = True) -> None:
+        self.error: ShardioError | None = None
+        self._skips = skips
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
+        if error is None or not self._skips or not is_damage(error):
+            return False
+        self.error = error
+        return True
 
 
 class Damage:
@@ -138,10 +164,10 @@ def _plain(error: ShardioError) -> dict[str, Any]:
     }
 
 
-_MOST = 1024  # positions of an irregular selection that are sifted together
+_MOST = 1024  # positions of an irregular selection that are read block by block together
 
 
-def iterate_undamaged(
+def iterate_skipping(
     source: Source, selection: Selection, damage: Damage
 ) -> Iterator[tuple[list[bytes], range | NDArray[np.int64]]]:
     """Yield payloads of a selection in its order, with their positions; those that are damaged are left out.
@@ -152,19 +178,17 @@ def iterate_undamaged(
     """
     at = 0
     while at < len(selection):
-        try:
+        with SkipCorrupt() as skipped:
             for payloads in iterate_payloads(source, selection[at:]):
                 here, at = at, at + len(payloads)
                 yield payloads, selection[here:at]
-        except Exception as error:
-            if not is_damage(error):
-                raise
+        if skipped.error is not None:
             stop = _end_of_run(source, selection, at)
-            yield _sift(source, np.asarray(selection[at:stop], np.int64), damage)
+            yield _read_by_block(source, np.asarray(selection[at:stop], np.int64), damage)
             at = stop
 
 
-def decode_undamaged(
+def decode_skipping(
     payloads: list[bytes],
     positions: range | NDArray[np.int64],
     decode: Callable[[list[bytes]], list[Any]],
@@ -180,25 +204,20 @@ def decode_undamaged(
         located: gives an error of `decode` its address, from the positions of what was decoded.
         damage: notes and counts them.
     """
-    try:
+    with SkipCorrupt():
         return decode(payloads)
-    except Exception as error:
-        if not is_damage(error):
-            raise
     values: list[Any] = []
     for k, payload in enumerate(payloads):
-        try:
+        with SkipCorrupt() as skipped:
             values += decode([payload])
-        except Exception as error:
-            if not is_damage(error):
-                raise
-            found = located(error, positions[k : k + 1])
+        if skipped.error is not None:
+            found = located(skipped.error, positions[k : k + 1])
             damage.note(found, found.shard or "", np.array([found.row or 0]))
             damage.count(1)
     return values
 
 
-def undamaged_columns(
+def batches_skipping(
     source: Source,
     selection: Selection,
     size: int,
@@ -215,10 +234,10 @@ def undamaged_columns(
         decode(payloads)
         return payloads
 
-    found = iterate_undamaged(source, selection, damage)
+    found = iterate_skipping(source, selection, damage)
     for batch in in_lists((list(zip(*each, strict=True)) for each in found), size):
         payloads, positions = zip(*batch, strict=True)
-        kept = decode_undamaged(list(payloads), np.array(positions), refuse_damaged, located, damage)
+        kept = decode_skipping(list(payloads), np.array(positions), refuse_damaged, located, damage)
         if kept:
             yield decode(kept)
 
@@ -229,11 +248,9 @@ def _end_of_run(source: Source, selection: Selection, at: int) -> int:
         return min(at + _MOST, len(selection))
     number = int(np.searchsorted(source.stops, selection[at], side="right"))
     end = min(len(selection), at + int(source.stops[number]) - selection[at])
-    try:
+    with SkipCorrupt() as skipped:
         shard = source.pool.get(number)
-    except Exception as error:
-        if not is_damage(error):
-            raise
+    if skipped.error is not None:
         return end
     before = int(source.stops[number - 1]) if number else 0
     edges = physical_rows(source.pool, number, np.array([selection[at], selection[end - 1]]) - before)
@@ -243,19 +260,19 @@ def _end_of_run(source: Source, selection: Selection, at: int) -> int:
     return min(end, at + row_stop + before - selection[at])
 
 
-def _sift(
+def _read_by_block(
     source: Source, positions: NDArray[np.int64], damage: Damage
 ) -> tuple[list[bytes], NDArray[np.int64]]:
     """Read some positions block by block; return the payloads that are whole, in order, with positions."""
     found: dict[int, bytes] = {}
     shards = np.searchsorted(source.stops, positions, side="right")
     for number in dict.fromkeys(shards.tolist()):
-        _sift_shard(source, number, np.flatnonzero(shards == number), positions, damage, found)
+        _read_shard_by_block(source, number, np.flatnonzero(shards == number), positions, damage, found)
     kept = sorted(found)
     return [found[k] for k in kept], positions[kept]
 
 
-def _sift_shard(
+def _read_shard_by_block(
     source: Source,
     number: int,
     items: NDArray[np.intp],
@@ -266,23 +283,18 @@ def _sift_shard(
     """Read what `items` of some positions are, all of one shard, into `found`."""
     before = int(source.stops[number - 1]) if number else 0
     rows = physical_rows(source.pool, number, positions[items] - before)
-    try:
+    with SkipCorrupt() as skipped:
         blocks = source.pool.get(number).blocks_of(rows)
-    except Exception as error:
-        if not is_damage(error):
-            raise
-        _leave_out(source, number, error, rows, damage)
+    if skipped.error is not None:
+        _leave_out(source, number, skipped.error, rows, damage)
         return
     for block in dict.fromkeys(blocks.tolist()):
         own = items[blocks == block]
-        try:
+        with SkipCorrupt() as skipped:
             payloads = lookup(source.pool, source.stops, positions[own])
-        except Exception as error:
-            if not is_damage(error):
-                raise
-            _leave_out(source, number, error, rows[blocks == block], damage)
-        else:
             found.update(zip(own.tolist(), payloads, strict=True))
+        if skipped.error is not None:
+            _leave_out(source, number, skipped.error, rows[blocks == block], damage)
 
 
 def _leave_out(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from shardio.progress import displayed
-from shardio.reader._damage import Damage, is_damage
+from shardio.reader._damage import Damage, SkipCorrupt
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -146,27 +146,23 @@ def _evaluate(
     wanted: Records, low: int, stop: int, function: Callable[[dict[str, Any]], Any], damage: Damage
 ) -> NDArray[np.bool_]:
     """Return a bool for each of the records `low .. stop - 1`: False for damaged ones that may be skipped."""
-    try:
+    with SkipCorrupt(skips=damage.skips) as skipped:
         columns = wanted.read_batch(range(low, stop))
-    except Exception as error:
-        if not damage.skips or not is_damage(error):
-            raise
-        return _evaluate_undamaged(wanted, low, stop, function, damage)
+    if skipped.error is not None:
+        return _evaluate_skipping(wanted, low, stop, function, damage)
     return _checked(function(columns), stop - low)
 
 
-def _evaluate_undamaged(
+def _evaluate_skipping(
     wanted: Records, low: int, stop: int, function: Callable[[dict[str, Any]], Any], damage: Damage
 ) -> NDArray[np.bool_]:
     kept = []
     for number in range(low, stop):
-        try:
+        with SkipCorrupt() as skipped:
             wanted.read_batch([number])
-        except Exception as error:
-            if not is_damage(error):
-                raise
+        if skipped.error is not None:
             shard, row = wanted.source.shard_of(int(wanted.selection[number]))
-            damage.note(error, wanted.source.table.key[shard], np.array([row]))
+            damage.note(skipped.error, wanted.source.table.key[shard], np.array([row]))
             damage.count(1)
         else:
             kept.append(number)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 
 from shardio.errors import ShardioError
-from shardio.reader._damage import Damage, decode_undamaged, iterate_undamaged, undamaged_columns
+from shardio.reader._damage import Damage, batches_skipping, decode_skipping, iterate_skipping
 from shardio.reader._filter import check_mask, matching
 from shardio.reader._iterate import in_lists, iterate_payloads, iterate_placed
 from shardio.reader._lookup import lookup, place_together
@@ -121,7 +121,7 @@ class Records(Sequence[Any]):
             return in_lists(self._lists(), size)
         if source.options.on_error == "raise":
             return self._columns(size)
-        return undamaged_columns(source, selection, size, self._located, Damage(source, len(self)))
+        return batches_skipping(source, selection, size, self._located, Damage(source, len(self)))
 
     def read(self, positions: ArrayLike) -> list[Any]:
         """Return records by their positions, in the order asked, repeats as asked.
@@ -282,11 +282,11 @@ class Records(Sequence[Any]):
     def _undamaged(self) -> Iterator[list[Any]]:
         """Yield the records but for the damaged ones, which are counted, and written down where asked."""
         damage, codec = Damage(self.source, len(self)), self.source.codec
-        for payloads, positions in iterate_undamaged(self.source, self.selection, damage):
+        for payloads, positions in iterate_skipping(self.source, self.selection, damage):
             if codec is None:
                 yield payloads
             else:
-                yield decode_undamaged(payloads, positions, codec.decode_many, self._located, damage)
+                yield decode_skipping(payloads, positions, codec.decode_many, self._located, damage)
 
     def _values(self, payloads: list[bytes], positions: range | NDArray[np.int64]) -> list[Any]:
         codec = self.source.codec

@@ -13,7 +13,7 @@ import numpy as np
 
 from shardio import kernels
 from shardio.order import RowLocations, StepGroup, record_generator
-from shardio.reader import is_damage
+from shardio.reader import SkipCorrupt
 from shardio.streaming._windows import locate_rows
 
 if TYPE_CHECKING:
@@ -308,15 +308,12 @@ class BatchBuilder:
             table = table[:, kept]
         values, offsets = kernels.gather_from(buffers, *table)
         self._counters.add(record_bytes=len(values))
-        try:
+        with SkipCorrupt() as skipped:
             return _Decoded(data, kept, table.shape[1], self._content(values, offsets[:-1], offsets[1:]))
-        except Exception as error:
-            if not is_damage(error):
-                raise
-            rows = np.arange(table.shape[1]) if kept is None else kept
-            if not self._damage.skips:
-                found = _located(error, planned, data, rows)
-                raise found from found.__cause__
+        rows = np.arange(table.shape[1]) if kept is None else kept
+        if skipped.error is not None and not self._damage.skips:
+            found = _located(skipped.error, planned, data, rows)
+            raise found from found.__cause__
         return self._skip_corrupt(planned, data, rows, values, offsets)
 
     def _skip_corrupt(
@@ -330,12 +327,10 @@ class BatchBuilder:
         """Find, one by one, the records that cannot be decoded, and leave them out."""
         good = np.ones(len(rows), bool)
         for k in range(len(rows)):
-            try:
+            with SkipCorrupt() as skipped:
                 self._content(values, offsets[k : k + 1], offsets[k + 1 : k + 2])
-            except Exception as error:
-                if not is_damage(error):
-                    raise
-                found = _located(error, planned, data, rows[k : k + 1])
+            if skipped.error is not None:
+                found = _located(skipped.error, planned, data, rows[k : k + 1])
                 self._damage.note(found, found.shard or "", np.array([found.row or 0]))
                 good[k] = False
         content = self._content(values, offsets[:-1][good], offsets[1:][good])

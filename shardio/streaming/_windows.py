@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shardio.metadata import live_to_physical
-from shardio.reader import is_damage
+from shardio.reader import SkipCorrupt
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -97,15 +97,12 @@ class _Loading:
 
     def place_mapped(self, number: int, own: list[int]) -> bool:
         """Find the rows of all pieces of a shard at once; False where they must be read, or are damaged."""
-        try:
+        direct = None
+        # Skipping goes block by block, in `finish`.
+        with SkipCorrupt(skips=self._damage.skips):
             direct = self._component.source.pool.get(number).direct(
                 np.concatenate([self._rows[i] for i in own])
             )
-        except Exception as error:
-            # Skipping goes block by block, in `finish`.
-            if not self._damage.skips or not is_damage(error):
-                raise
-            return False
         if direct is None:
             return False
         self._place(np.concatenate([self._at(i) for i in own]), *direct)
@@ -113,47 +110,37 @@ class _Loading:
 
     def begin(self, piece: int) -> Callable[[], list[Span]] | None:
         """Send the requests of a piece and return what waits for them; None where that failed already."""
-        try:
+        with SkipCorrupt(skips=self._damage.skips):
             shard = self._component.source.pool.get(self._shards[piece])
             return shard.begin(_runs(shard, self._rows[piece]))
-        except Exception as error:
-            if not self._damage.skips or not is_damage(error):
-                raise
-            return None
+        return None
 
     def finish(self, piece: int, wait: Callable[[], list[Span]] | None) -> None:
         """Wait for a piece; where it is damaged and that may be, take the blocks that are not."""
         rows, at = self._rows[piece], self._at(piece)
-        try:
+        with SkipCorrupt(skips=self._damage.skips):
             if wait is not None:
                 for span in wait():
                     low, high = np.searchsorted(rows, [span.first_row, span.first_row + len(span)]).tolist()
                     self._take(at[low:high], rows[low:high], span)
                 return
-        except Exception as error:
-            if not self._damage.skips or not is_damage(error):
-                raise
         self._salvage(self._shards[piece], rows, at)
 
     def _salvage(self, number: int, rows: NDArray[np.int64], at: NDArray[np.int64]) -> None:
         """Load block by block, leaving out those that are damaged; or all, if the shard cannot be opened."""
-        try:
+        with SkipCorrupt() as skipped:
             shard = self._component.source.pool.get(number)
             blocks = shard.blocks_of(rows)
-        except Exception as error:
-            if not is_damage(error):
-                raise
-            self._damage.note(error, self._component.source.table.key[number], rows)
+        if skipped.error is not None:
+            self._damage.note(skipped.error, self._component.source.table.key[number], rows)
             return
         cuts = np.flatnonzero(np.diff(blocks)) + 1
         for own, places in zip(np.split(rows, cuts), np.split(at, cuts), strict=True):
             block = int(shard.blocks_of(own[:1])[0])
-            try:
+            with SkipCorrupt() as skipped:
                 self._take(places, own, shard.load(block, block + 1))
-            except Exception as error:
-                if not is_damage(error):
-                    raise
-                self._damage.note(error, shard.key, own)
+            if skipped.error is not None:
+                self._damage.note(skipped.error, shard.key, own)
 
     def _at(self, piece: int) -> NDArray[np.int64]:
         stop = self._ends[piece]

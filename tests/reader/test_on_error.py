@@ -15,7 +15,7 @@ import pytest
 import shardio
 from shardio.errors import FormatError, NotFoundError, ShardioError, StorageError
 from shardio.reader import Damage, _iterate
-from shardio.reader._damage import iterate_undamaged
+from shardio.reader._damage import iterate_skipping
 from tests.streaming.datasets import edited, memory_url, root, write
 
 pytestmark = pytest.mark.filterwarnings("ignore:damaged records are skipped:UserWarning")
@@ -267,7 +267,7 @@ def test_damage_costs_one_run_more(url, monkeypatch):
     blocks = ds.source.pool.get(0).head.blocks
     ds = shardio.open(url, on_error="skip")
     found = [
-        len(payloads) for payloads, _ in iterate_undamaged(ds.source, range(4000), Damage(ds.source, 4000))
+        len(payloads) for payloads, _ in iterate_skipping(ds.source, range(4000), Damage(ds.source, 4000))
     ]
     assert sum(found) == 4000 - len(bad)
     assert 20 < len(found) < blocks // 2
