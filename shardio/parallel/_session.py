@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from shardio.catalog import Catalog, Version
     from shardio.errors import BadRecord
 
-__all__ = ["HowToRun", "WriteReport", "catalog_of", "merged_before", "write_session"]
+__all__ = ["RunOptions", "WriteReport", "catalog_of", "merged_before", "write_session"]
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class WriteReport:
 
 
 @dataclass(frozen=True, kw_only=True)
-class HowToRun:
+class RunOptions:
     """How the tasks of a write are run, whatever they write.
 
     Attributes:
@@ -103,7 +103,7 @@ def write_session(
     function: Callable[[Any], Any],
     *,
     session: str | None,
-    how: HowToRun,
+    run: RunOptions,
     writer: Mapping[str, Any],
     encoded: bool = False,
 ) -> WriteReport:
@@ -113,7 +113,7 @@ def write_session(
         url: of the dataset.
         items, function: as for `write_dataset`.
         session: the caller's id of it, or None for one that nobody will run again.
-        how: the tasks are run.
+        run: how the tasks are run.
         writer: options of `DatasetWriter`.
         encoded: the function yields payloads, which are stored as they are.
 
@@ -125,12 +125,12 @@ def write_session(
     # A task that is run again is recognised by its session, also where nobody else knows its name.
     name = session if session is not None else f"write.{random_id()}"
     check_mode(catalog, catalog.latest(), writer["mode"], name)
-    cut = cut_items(items, how.tasks)
+    cut = cut_items(items, run.tasks)
     done = complete_tasks(catalog, name) if session is not None else set()
-    spec = TaskSpec(url, name, function, writer, how.on_error, encoded)
+    spec = TaskSpec(url, name, function, writer, run.on_error, encoded)
     committing = False
-    with displayed(how.progress, "write") as show:
-        driver = Driver(spec, how.executor, show, workers=how.workers)
+    with displayed(run.progress, "write") as show:
+        driver = Driver(spec, run.executor, show, workers=run.workers)
         try:
             driver.run(cut, done)
             committing = True

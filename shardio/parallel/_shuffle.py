@@ -20,10 +20,10 @@ import numpy as np
 
 from shardio.errors import BadRecord
 from shardio.order import Permutation
-from shardio.parallel._session import HowToRun, WriteReport, catalog_of, merged_before, write_session
+from shardio.parallel._session import RunOptions, WriteReport, catalog_of, merged_before, write_session
 from shardio.parallel._task import Encoded, Note, values_of
 from shardio.reader import open as open_dataset
-from shardio.writer import encoder, is_codec, settle_schema
+from shardio.writer import encoder, is_codec, resolve_schema
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -47,7 +47,7 @@ def write_twice(
     seed: int | None,
     shards: int | None,
     session: str | None,
-    how: HowToRun,
+    run: RunOptions,
     writer: dict[str, Any],
 ) -> WriteReport:
     """Write `items`, shuffled by a seed or not, into so many shards a split, or as tasks leave them.
@@ -64,19 +64,19 @@ def write_twice(
             items,
             partial(_encoded, function, encode),
             session=None if session is None else f"{session}.spool",
-            how=how,
+            run=run,
             writer={"mode": "create", "splits": writer.get("splits")},
         )
         runs: list[list[Run]] = [[run] for run in _runs(spool)] if shards is None else _shares(spool, shards)
         if shards is not None:
             # A task is a share, and leaves one shard of each split.
-            how, writer = replace(how, tasks=shards), {**writer, "shard_bytes": sys.maxsize}
+            run, writer = replace(run, tasks=shards), {**writer, "shard_bytes": sys.maxsize}
         report = write_session(
             url,
             runs,
             _Spooled(spool, seed),
             session=session,
-            how=replace(how, on_error="raise"),
+            run=replace(run, on_error="raise"),
             writer=writer,
             encoded=True,
         )
@@ -90,7 +90,7 @@ def _encoder(url: str, writer: dict[str, Any]) -> Callable[[Any], bytes]:
     if is_codec(schema):
         return encoder(schema)
     base = catalog_of(url, writer).latest() if writer["mode"] == "append" else None
-    return encoder(settle_schema(schema, writer.get("encoding"), base))
+    return encoder(resolve_schema(schema, writer.get("encoding"), base))
 
 
 @contextlib.contextmanager

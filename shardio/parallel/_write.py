@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 from shardio.metadata import check_tasks
 from shardio.parallel._jobs import check_workers
-from shardio.parallel._session import HowToRun, WriteReport, write_session
+from shardio.parallel._session import RunOptions, WriteReport, write_session
 from shardio.parallel._shuffle import write_twice
 from shardio.storage import url_text
 from shardio.writer import (
@@ -122,13 +122,13 @@ def write_dataset(  # noqa: PLR0913 - the options are the public contract
         raise ValueError(message)
     if spool_dir is not None:
         options["spool_dir"] = spool_dir
-    how = HowToRun(executor=executor, workers=workers, tasks=tasks, on_error=on_error, progress=progress)
+    run = RunOptions(executor=executor, workers=workers, tasks=tasks, on_error=on_error, progress=progress)
     if shuffle or shards is not None:
         order = seed if shuffle else None
         return write_twice(
-            url_text(url), items, fn, seed=order, shards=shards, session=session, how=how, writer=options
+            url_text(url), items, fn, seed=order, shards=shards, session=session, run=run, writer=options
         )
-    return write_session(url_text(url), items, fn, session=session, how=how, writer=options)
+    return write_session(url_text(url), items, fn, session=session, run=run, writer=options)
 
 
 def check_shuffle(shuffle: bool, seed: int) -> None:  # noqa: FBT001 - the value is what is checked

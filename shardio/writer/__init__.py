@@ -7,7 +7,6 @@ finished shard is uploaded whole under a name never used before.
 from __future__ import annotations
 
 from shardio.writer._dataset import DatasetWriter
-from shardio.writer._encoding import encoder
 from shardio.writer._settings import (
     DEFAULT_SHARD_BYTES,
     LayoutOptions,
@@ -17,8 +16,9 @@ from shardio.writer._settings import (
     check_options,
     check_shards,
     check_writer_options,
+    encoder,
     is_codec,
-    settle_schema,
+    resolve_schema,
     split_names,
 )
 from shardio.writer._shard import ShardWriter
@@ -36,6 +36,6 @@ __all__ = [
     "check_writer_options",
     "encoder",
     "is_codec",
-    "settle_schema",
+    "resolve_schema",
     "split_names",
 ]

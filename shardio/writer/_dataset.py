@@ -23,7 +23,6 @@ from shardio.errors import (
 from shardio.format import DEFAULT_BLOCK_BYTES, FRAME_EXTRA, BlockBuilder, Compression
 from shardio.metadata import check_task, is_random_session, random_session
 from shardio.storage import on_io_thread, url_text
-from shardio.writer._encoding import encoder
 from shardio.writer._settings import (
     DEFAULT_SHARD_BYTES,
     catalog_to_write,
@@ -31,11 +30,11 @@ from shardio.writer._settings import (
     check_new_split,
     check_options,
     check_shards,
+    encoder,
     is_codec,
-    settle_schema,
+    resolve_schema,
     split_names,
 )
-from shardio.writer._split import OpenSplit
 from shardio.writer._spool import ShardOptions, ShardSpool, open_writers, spool_folder
 from shardio.writer._task import Task
 
@@ -50,6 +49,28 @@ if TYPE_CHECKING:
     from shardio.metadata import Schema
 
 __all__ = ["DatasetWriter"]
+
+
+class OpenSplit:
+    """One split under construction: the shard that takes the next record, and how many came before it."""
+
+    __slots__ = ("add", "before", "blocks", "spool")
+
+    def __init__(self, before: int, spool: ShardSpool) -> None:
+        self.renew(before, spool)
+
+    def renew(self, before: int, spool: ShardSpool) -> None:
+        """Go on with a new shard."""
+        self.before = before
+        self.spool = spool
+        # Bound once: a record costs few calls.
+        self.blocks = spool.blocks
+        self.add = spool.blocks.add
+
+    @property
+    def rows(self) -> int:
+        """Number of records so far."""
+        return self.before + self.spool.rows
 
 
 class DatasetWriter:
@@ -137,7 +158,7 @@ class DatasetWriter:
         self._catalog = catalog_to_write(self.url, storage_options, single_writer=single_writer)
         base = self._catalog.latest()
         check_mode(self._catalog, base, mode, self.session)
-        self.schema = settle_schema(schema, encoding, base if mode == "append" else None)
+        self.schema = resolve_schema(schema, encoding, base if mode == "append" else None)
         self._encode: Callable[[Any], bytes] = encoder(schema if is_codec(schema) else self.schema)  # type: ignore[arg-type] # then it is a codec
         self._as_it_is = bytes if schema is None and self.schema is None else None
         self._commit = commit

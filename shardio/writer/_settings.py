@@ -12,6 +12,8 @@ from shardio.metadata import Schema, check_session, check_split, check_task, is_
 from shardio.storage import connect
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from shardio.catalog import Version
     from shardio.codecs import RecordCodec
 
@@ -24,11 +26,11 @@ __all__ = [
     "check_options",
     "check_shards",
     "check_writer_options",
+    "encoder",
     "is_codec",
-    "settle_schema",
+    "resolve_schema",
     "split_names",
 ]
-
 
 DEFAULT_SHARD_BYTES = 256 << 20
 MAX_SHARDS = 10**6  # of a dataset
@@ -182,7 +184,7 @@ def check_mode(catalog: Catalog, base: Version | None, mode: str, session: str) 
         )
 
 
-def settle_schema(
+def resolve_schema(
     given: Mapping[str, Any] | Schema | RecordCodec | None, encoding: str | None, base: Version | None = None
 ) -> Schema | None:
     """Return the schema to write with: the caller's, else that of the dataset appended to.
@@ -214,3 +216,22 @@ def catalog_to_write(url: str, storage_options: Mapping[str, Any] | None, *, sin
     if store.read_only:
         raise StorageError(f"this place cannot be written: {store.read_only_reason}", url=store.url)
     return Catalog(store)
+
+
+def encoder(schema: Schema | RecordCodec | None) -> Callable[[Any], bytes]:
+    """Return the function that encodes values by a schema or codec; without one it passes bytes on."""
+    if schema is None:
+        return _plain_bytes
+    from shardio.codecs import record_codec
+
+    encode: Callable[[Any], bytes] = record_codec(schema).encode
+    return encode
+
+
+def _plain_bytes(value: Any) -> bytes:
+    if type(value) is bytes:
+        return value
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return bytes(value)
+    message = f"without a schema records are bytes, not {type(value).__name__}; give the writer a schema="
+    raise TypeError(message)
