@@ -7,7 +7,7 @@ import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -19,13 +19,27 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from shardio.reader._records import Records
     from shardio.reader._source import Source
+    from shardio.reader._subset import Selection
 
 __all__ = ["FilterProgress", "check_mask", "matching"]
 
 # Batches that a thread takes at a time: enough that it reads in large runs.
 _BATCHES = 16
+
+
+class Columns(Protocol):
+    """What is asked of `Records`, which uses this file."""
+
+    source: Source
+    selection: Selection
+
+    def __init__(self, source: Source, selection: Selection | None = None) -> None: ...
+
+    def __len__(self) -> int: ...
+
+    def read_batch(self, positions: Any) -> dict[str, Any]:
+        """Return records as columns."""
 
 
 class FilterProgress(NamedTuple):
@@ -77,7 +91,7 @@ def check_mask(mask: Any, records: int) -> NDArray[np.bool_]:
 
 
 def matching(
-    records: Records,
+    records: Columns,
     function: Callable[[dict[str, Any]], Any],
     *,
     features: Sequence[str] | None,
@@ -143,7 +157,7 @@ def _for_filter(source: Source, features: Sequence[str] | None) -> Source:
 
 
 def _evaluate(
-    wanted: Records, low: int, stop: int, function: Callable[[dict[str, Any]], Any], damage: Damage
+    wanted: Columns, low: int, stop: int, function: Callable[[dict[str, Any]], Any], damage: Damage
 ) -> NDArray[np.bool_]:
     """Return a bool for each of the records `low .. stop - 1`: False for damaged ones that may be skipped."""
     with SkipCorrupt(skips=damage.skips) as skipped:
@@ -154,7 +168,7 @@ def _evaluate(
 
 
 def _evaluate_skipping(
-    wanted: Records, low: int, stop: int, function: Callable[[dict[str, Any]], Any], damage: Damage
+    wanted: Columns, low: int, stop: int, function: Callable[[dict[str, Any]], Any], damage: Damage
 ) -> NDArray[np.bool_]:
     kept = []
     for number in range(low, stop):
