@@ -46,6 +46,8 @@ class StreamOptions:
         num_threads: threads that fetch, check, decode and transform; 0 does it all in the caller's thread. A
             `StreamingDataLoader` has its own `num_threads` instead.
         ahead_bytes: decoded bytes of the batches that are planned, and fetched, ahead of the consumer.
+        progress: True for a display on stderr, or a function of how far the epoch has come: `done` and
+            `total` steps, and `records`. Worker processes need a function that pickles.
 
     Raises:
         ValueError, TypeError: an option that makes no sense; names it and both numbers.
@@ -68,6 +70,7 @@ class StreamOptions:
     batch_transform: Callable[[dict[str, Any]], Any] | None = None
     num_threads: int = 2
     ahead_bytes: int = 64 << 20
+    progress: bool | Callable[[Any], None] = False
 
     def __post_init__(self) -> None:
         """Refuse what makes no sense, by name."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from dataclasses import asdict, dataclass, fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from shardio.streaming._components import Component
 
-__all__ = ["Counters", "LoaderStats", "StreamStats"]
+__all__ = ["Counters", "LoaderStats", "StreamProgress", "StreamStats"]
 
 _KEEPS_UP = 0.05  # share of waiting below which there is nothing to be won
 _BUSY = ("fetch_seconds", "decode_seconds", "transform_seconds")
@@ -172,6 +172,29 @@ class _Timed:
 
     def __exit__(self, *_: object) -> None:
         self._counters.add(**{self._name: time.perf_counter() - self._began})
+
+
+class StreamProgress(NamedTuple):
+    """How far an epoch has come on this rank.
+
+    Attributes:
+        done, total: steps delivered, and all of the epoch.
+        records: delivered in this pass.
+    """
+
+    done: int
+    total: int
+    records: int
+
+    @property
+    def unit(self) -> str:
+        """What is counted."""
+        return "steps"
+
+    @property
+    def amounts(self) -> tuple[tuple[int, str], ...]:
+        """Records delivered."""
+        return ((self.records, "records"),)
 
 
 class StreamStats:

@@ -10,16 +10,17 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from shardio.order import advice, make_order, seal_state
+from shardio.progress import displayed
 from shardio.reader import Damage
 from shardio.streaming._batches import BatchBuilder
 from shardio.streaming._components import Mix, components_of
 from shardio.streaming._options import StreamOptions, with_stream_options
 from shardio.streaming._pipeline import Pipeline, PipelineOptions, check_bound, plan_template
-from shardio.streaming._stats import Counters, StreamStats
+from shardio.streaming._stats import Counters, StreamProgress, StreamStats
 from shardio.streaming._windows import load_window
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Mapping
+    from collections.abc import Callable, Generator, Iterator, Mapping
 
     from shardio.order import Pieces, Schedule
     from shardio.reader import DatasetReader
@@ -170,7 +171,7 @@ class Stream:
         """
         number = self.begin()
         with contextlib.closing(self.batches()) as batches:
-            for batch in self.stats.waiting(batches):
+            for batch in self.followed(batches):
                 self.delivered(number, batch.step, batch.rows)
                 yield batch.columns
         self.end(number)
@@ -253,6 +254,15 @@ class Stream:
         if number == self._passes:
             self._step = min(step + 1, self._schedule.stop)
             self.stats.delivered(rows, self._step)
+
+    def followed(self, batches: Iterator[Any]) -> Iterator[Any]:
+        """Yield batches on their way to the consumer: the time it waits is counted, progress is shown."""
+        with displayed(self.options.progress, f"epoch {self.epoch}") as show:
+            for batch in self.stats.waiting(batches):
+                yield batch
+                if show is not None:
+                    records = self.stats.epoch.records
+                    show(StreamProgress(self._step, self._schedule.stop, records))
 
     def end(self, number: int) -> None:
         """Note that the pass came to its end."""

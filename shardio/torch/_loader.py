@@ -141,7 +141,7 @@ class StreamingDataLoader:
         processes = self.num_workers and stream.remaining
         source = self._from_processes(stream) if processes else self._from_threads(stream)
         with contextlib.closing(source):
-            for step, batch, rows in stream.stats.waiting(source):
+            for step, batch, rows in stream.followed(source):
                 stream.delivered(number, step, rows)
                 yield batch
         stream.end(number)

@@ -101,6 +101,19 @@ def test_one_line_says_what_to_do(figures, says):
     assert made.advice in str(made)
 
 
+@pytest.mark.parametrize("how", [None, {"num_threads": 2}])
+def test_progress_is_told(ds, how, capsys):
+    for progress in (True, states := []):
+        told = progress if progress is True else states.append
+        options = {"global_batch": 10, "progress": told}
+        loop = shardio.stream(ds, **options) if how is None else loader_of(ds, how, progress=told)
+        assert len(list(loop)) == 10
+    assert [(state.done, state.total, state.records) for state in states] == [
+        (step, 10, 10 * step) for step in range(1, 11)
+    ]
+    assert "epoch 0: 100%, 10 of 10 steps" in capsys.readouterr().err
+
+
 def test_every_needs_a_number(ds):
     with pytest.raises(ValueError, match="steps=0"):
         shardio.stream(ds, global_batch=10).stats.every(0, print)
