@@ -65,6 +65,8 @@ class TFRecordFramer:
         self._large = self._rest = self._crc = 0
         self._ending = b""
         self._in_large = self._final = False
+        # Of damage whose end was not in the bytes so far: why it is left out.
+        self._leaving = ""
 
     def feed(self, piece: Bytes) -> Iterator[Run]:
         """Take the next decoded bytes; yield what they complete."""
@@ -133,13 +135,17 @@ class TFRecordFramer:
                 self._offset += scan.stopped
                 self._row += len(scan.frame_stops)
                 data = data[scan.stopped :]
+                self._leaving = ""
             if scan.problem is None:
                 break
             lost = self._leave_out(scan, data)
             if lost == 0:
                 break
-            yield self._gap(data[:lost], f"damage: {scan.problem}")
+            reason = self._leaving or f"damage: {scan.problem}"
+            yield self._gap(data[:lost], reason)
             data = data[lost:]
+            # Too few bytes are left for a head: what comes next is still the same damage.
+            self._leaving = reason if len(data) < TFRECORD_HEAD else ""
         if len(data) >= TFRECORD_HEAD and _length(data) > _LARGE and self._problem(data) is None:
             self._in_large = True
             self._large = self._rest = _length(data)

@@ -91,6 +91,16 @@ def test_salvage_does_not_depend_on_the_pieces(payloads, noise, place, cuts) -> 
     assert cut(make(), stored, [c % (len(stored) + 1) for c in cuts]) == cut(make(), stored, [])
 
 
+def test_damage_that_goes_on_in_the_next_piece_is_one_damage() -> None:
+    """Zeros over a length make a frame of the wrong end; where bytes are cut behind it changes nothing."""
+    data = bytearray(tfrecord([bytes(size) for size in (0, 90, 300, 128)]))
+    data[437:440] = bytes(3)
+    stored = bytes(data)
+    make = framers(salvage=True)[0]
+    whole = cut(make(), stored, [])
+    assert [cut(make(), stored, [place]) == whole for place in range(len(stored))] == [True] * len(stored)
+
+
 @settings(max_examples=100)
 @given(PAYLOADS)
 def test_tfrecords_are_those_of_an_independent_reader(payloads) -> None:
