@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["parse_list", "seal_list", "seal_lists", "table_from_message", "table_to_message"]
+__all__ = ["check_table", "parse_list", "seal_list", "seal_lists", "table_from_message", "table_to_message"]
 
 _WHAT = "list of shards"
 
@@ -32,7 +32,7 @@ def seal_list(table: ShardTable, *, limits: Limits = DEFAULT_LIMITS) -> tuple[by
     Raises:
         FormatError, UnsafeNameError: `parse_list` would refuse it.
     """
-    _check(table, limits)
+    check_table(table, limits)
     return _seal(table_to_message(table), limits)
 
 
@@ -57,7 +57,7 @@ def seal_lists(
             # Long names.
             yield from seal_lists(part, most_shards=half, most_bytes=most_bytes, limits=limits)
         else:
-            _check(part, limits)
+            check_table(part, limits)
             yield (*_seal(message, limits), len(part))
 
 
@@ -154,7 +154,7 @@ def table_from_message(message: ShardList, *, limits: Limits = DEFAULT_LIMITS) -
         index_head_sha256=_digests(message, "index_head_sha256", count, 32),
         deletion_sha256=_digests(message, "deletion_sha256", count, 32, absent=True),
     )
-    _check(table, limits)
+    check_table(table, limits)
     return table
 
 
@@ -191,7 +191,7 @@ def _digests(
     return np.frombuffer(data, np.uint8).reshape(count, size)
 
 
-def _check(table: ShardTable, limits: Limits) -> None:
+def check_table(table: ShardTable, limits: Limits) -> None:
     """Check what holds within a list; what spans lists is the manifest's."""
     own = table.root == 0
     for key, is_own, etag in zip(table.key, own, table.etag, strict=True):

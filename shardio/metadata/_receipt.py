@@ -15,7 +15,7 @@ from shardio.errors import FormatError, UnsafeNameError
 from shardio.format import DEFAULT_LIMITS, Limits
 from shardio.metadata._features import FORMAT_VERSION, MANIFEST_FEATURES, check_version
 from shardio.metadata._free import decode_metadata, encode_metadata
-from shardio.metadata._list import table_from_message, table_to_message
+from shardio.metadata._list import check_table, table_from_message, table_to_message
 from shardio.metadata._names import check_session, check_split
 from shardio.metadata._schema import Schema
 from shardio.metadata._sealed import seal_message, unseal
@@ -74,7 +74,7 @@ def seal_receipt(receipt: Receipt, *, limits: Limits = DEFAULT_LIMITS) -> bytes:
     """Return the sealed bytes of a receipt.
 
     Raises:
-        FormatError: over a limit, so that no commit would take it.
+        FormatError, UnsafeNameError: over a limit, or holds what no commit would take.
     """
     message = pb.Receipt(
         format_version=FORMAT_VERSION,
@@ -95,6 +95,7 @@ def seal_receipt(receipt: Receipt, *, limits: Limits = DEFAULT_LIMITS) -> bytes:
     )
     if receipt.schema is not None:
         message.schema.CopyFrom(receipt.schema.to_message())
+    check_table(receipt.table, limits)
     advice = "write larger shards (shard_bytes=), or give the records to more tasks"
     return seal_message(message, what=_WHAT, limits=limits, items=limits.shards, advice=advice)[0]
 
