@@ -253,7 +253,8 @@ def build(
     items = [("train", path) for path in train_files] + [("val", path) for path in val_files]
     report = shardio.write_dataset(
         url, items, partial(examples_of, settings=settings), schema=settings.schema, compression="zstd",
-        shuffle=settings.seed, executor=executor, metadata={"vocab_file": Path(settings.vocab_file).name},
+        shuffle=True, seed=settings.seed, executor=executor,
+        metadata={"vocab_file": Path(settings.vocab_file).name},
     )  # fmt: skip
     return dict(report.records)
 

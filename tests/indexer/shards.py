@@ -66,7 +66,8 @@ def samples_of(data: bytes) -> list[dict[str, object]]:
             name = member.name
             folder, slash, base = name.rpartition("/")
             stem, dot, extension = base.partition(".")
-            if not member.isreg() or not dot or not stem or name.startswith("__"):
+            meta = name.startswith("__") and name.endswith("__")
+            if not member.isreg() or not dot or not stem or meta:
                 continue
             key = folder + slash + stem
             if not out or out[-1]["__key__"] != key:

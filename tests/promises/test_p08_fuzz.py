@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from google.protobuf.message import Message
+from google.protobuf.message import DecodeError, Message
 
 import shardio
 from shardio.errors import ShardioError
@@ -114,7 +114,11 @@ def mutant(dice: Dice, data: bytes, kind: type[Message]) -> bytes:
     """Return a changed object with its checksums right."""
     start = 16
     stop = 16 + int.from_bytes(data[8:12], "little") if kind is index_pb2.ShardIndex else len(data) - 44
-    message = kind.FromString(data[start:stop])
+    try:
+        message = kind.FromString(data[start:stop])
+    except DecodeError:
+        # Lists of shards and lists of sessions have the same ending.
+        message = manifest_pb2.SessionList.FromString(data[start:stop])
     for _ in range(1 + dice.below(3)):
         mutate(dice, message)
     if kind is not index_pb2.ShardIndex:
