@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import re
 import struct
 import tarfile
 import zlib
@@ -66,7 +67,7 @@ def samples_of(data: bytes) -> list[dict[str, object]]:
             name = member.name
             folder, slash, base = name.rpartition("/")
             stem, dot, extension = base.partition(".")
-            meta = name.startswith("__") and name.endswith("__")
+            meta = re.match(r"__[^/]*__($|/)", name) is not None  # the library's own expression
             if not member.isreg() or not dot or not stem or meta:
                 continue
             key = folder + slash + stem
