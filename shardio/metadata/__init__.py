@@ -6,10 +6,8 @@ whole before it is parsed.
 
 from __future__ import annotations
 
-from shardio.metadata._deletions import live_to_physical, parse_deletions
-from shardio.metadata._features import INDEX_ADVICE
-from shardio.metadata._free import encode_metadata
 from shardio.metadata._index import (
+    INDEX_ADVICE,
     IndexHead,
     check_frames_part,
     check_index_end,
@@ -25,6 +23,7 @@ from shardio.metadata._manifest import (
     ListRef,
     Manifest,
     MergedSession,
+    encode_metadata,
     parse_manifest,
     parse_sessions,
     seal_manifest,
@@ -63,10 +62,9 @@ from shardio.metadata._names import (
     usual_index_key,
 )
 from shardio.metadata._receipt import Receipt, SplitReceipt, parse_receipt, seal_receipt, session_digest
-from shardio.metadata._schema import Feature, Schema
-from shardio.metadata._schema_json import parse_schema_json, schema_to_json
+from shardio.metadata._schema import Feature, Schema, parse_schema_json, schema_to_json
 from shardio.metadata._sealed import SEAL_BYTES, seal, unseal
-from shardio.metadata._table import ShardEntry, ShardTable, SplitTotals
+from shardio.metadata._table import ShardEntry, ShardTable, SplitTotals, live_to_physical, parse_deletions
 
 __all__ = [
     "DATA",

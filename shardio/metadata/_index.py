@@ -20,8 +20,7 @@ import numpy as np
 from shardio import kernels
 from shardio.errors import FormatError
 from shardio.format import DEFAULT_LIMITS, Compression, Framing, Limits, RecordCrc
-from shardio.metadata._features import INDEX_ADVICE, INDEX_FEATURES, check_version
-from shardio.metadata._wire import parse
+from shardio.metadata._wire import check_version, parse
 from shardio.v1.index_pb2 import ShardIndex
 
 if TYPE_CHECKING:
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BLOCK_COLUMNS",
+    "INDEX_ADVICE",
     "IndexHead",
     "check_frames_part",
     "check_index_end",
@@ -50,6 +50,12 @@ BLOCK_COLUMNS = ("block_stop", "block_row_stop", "block_decoded_bytes", "block_c
 COLUMNS = (*BLOCK_COLUMNS, "frame_stop")
 DTYPES: dict[str, np.dtype[np.unsignedinteger]] = {"u32": np.dtype("<u4"), "u64": np.dtype("<u8")}
 COLUMN_DTYPES = dict(zip(COLUMNS, ("u64", "u64", "u32", "u32", "u32", "u32"), strict=True))
+# Critical features of an index that this version reads.
+INDEX_FEATURES = frozenset({"gaps", "record_crc32", "record_unchecked", "stream"})
+# What to do about an index that is damaged, gone or another's.
+INDEX_ADVICE = (
+    "restore the index from a copy; that of an adopted shard is made again with `shardio index URL --update`"
+)
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,6 @@ import numpy as np
 from shardio import kernels
 from shardio.errors import FormatError
 from shardio.format import DEFAULT_LIMITS, Compression, Framing, Limits, RecordCrc
-from shardio.metadata._features import FORMAT_VERSION
 from shardio.metadata._index import (
     ALIGN,
     COLUMN_DTYPES,
@@ -26,7 +25,7 @@ from shardio.metadata._index import (
     IndexHead,
     parse_head,
 )
-from shardio.metadata._wire import check_counts
+from shardio.metadata._wire import FORMAT_VERSION, check_counts
 
 if TYPE_CHECKING:
     from collections.abc import Callable

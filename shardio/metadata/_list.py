@@ -9,11 +9,10 @@ import numpy as np
 
 from shardio.errors import FormatError, ShardioError
 from shardio.format import DEFAULT_LIMITS, Compression, Framing, Limits
-from shardio.metadata._features import FORMAT_VERSION, MANIFEST_FEATURES, check_version
 from shardio.metadata._names import check_foreign_key, check_key, check_split
 from shardio.metadata._sealed import SEAL_BYTES, seal_message, unseal
 from shardio.metadata._table import ShardTable
-from shardio.metadata._wire import parse
+from shardio.metadata._wire import FORMAT_VERSION, MANIFEST_FEATURES, check_version, parse
 from shardio.v1.manifest_pb2 import ShardList
 
 if TYPE_CHECKING:

@@ -1,22 +1,22 @@
 """The manifest: one immutable version of a dataset, as a value.
 
 Creating its object is the commit; this module only turns values into sealed bytes and back, and checks them.
+Beside it: the lists of sessions that manifests name, and the free metadata of manifests and receipts.
 """
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from shardio.errors import FormatError, UnsafeNameError
-from shardio.format import DEFAULT_LIMITS, Limits
-from shardio.metadata._features import FORMAT_VERSION, MANIFEST_FEATURES, check_version
-from shardio.metadata._free import decode_metadata, encode_metadata
+from shardio.format import DEFAULT_LIMITS, Limits, check_json_keys
 from shardio.metadata._names import check_foreign_key, check_key, check_session, check_split, is_own_key
 from shardio.metadata._schema import Schema
 from shardio.metadata._sealed import seal_message, unseal
 from shardio.metadata._table import SplitTotals
-from shardio.metadata._wire import parse
+from shardio.metadata._wire import FORMAT_VERSION, MANIFEST_FEATURES, check_version, parse
 from shardio.v1 import manifest_pb2 as pb
 
 if TYPE_CHECKING:
@@ -27,6 +27,8 @@ __all__ = [
     "ListRef",
     "Manifest",
     "MergedSession",
+    "decode_metadata",
+    "encode_metadata",
     "parse_manifest",
     "parse_sessions",
     "seal_manifest",
@@ -360,3 +362,39 @@ def _content_rules(manifest: Manifest, message: pb.Manifest, limits: Limits) -> 
             "",
         ),
     ]
+
+
+def encode_metadata(metadata: Mapping[str, Any], *, limits: Limits = DEFAULT_LIMITS) -> bytes:
+    """Return free metadata, what callers say about a dataset, as the bytes of a JSON object.
+
+    Raises:
+        ValueError: it is no mapping of strings to what JSON knows, or over the limit.
+    """
+    try:
+        # Before it is sorted by them: keys of two kinds cannot be compared.
+        check_json_keys(dict(metadata))
+        data = json.dumps(dict(metadata), ensure_ascii=False, allow_nan=False, sort_keys=True).encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        message = f"metadata must be a mapping that JSON can hold: {error}"
+        raise ValueError(message) from error
+    if len(data) > limits.metadata:
+        message = f"metadata has {len(data)} bytes as JSON, over the limit of {limits.metadata}"
+        raise ValueError(message)
+    return data
+
+
+def decode_metadata(data: bytes, *, limits: Limits = DEFAULT_LIMITS) -> dict[str, Any]:
+    """Return free metadata from JSON; no bytes are an empty mapping.
+
+    Raises:
+        FormatError: over the limit, no JSON, nested beyond reason, or no object.
+    """
+    if len(data) > limits.metadata:
+        raise FormatError("the free metadata is over the limit", expected=limits.metadata, found=len(data))
+    try:
+        metadata = json.loads(data) if data else {}
+    except (ValueError, RecursionError) as error:
+        raise FormatError("the free metadata is no JSON", found=str(error)) from error
+    if not isinstance(metadata, dict):
+        raise FormatError("the free metadata is no JSON object", found=type(metadata).__name__)
+    return metadata

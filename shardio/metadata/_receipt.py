@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 from shardio.errors import FormatError, UnsafeNameError
 from shardio.format import DEFAULT_LIMITS, Limits
-from shardio.metadata._features import FORMAT_VERSION, MANIFEST_FEATURES, check_version
-from shardio.metadata._free import decode_metadata, encode_metadata
 from shardio.metadata._list import check_table, table_from_message, table_to_message
+from shardio.metadata._manifest import decode_metadata, encode_metadata
 from shardio.metadata._names import check_session, check_split
 from shardio.metadata._schema import Schema
 from shardio.metadata._sealed import seal_message, unseal
-from shardio.metadata._wire import parse
+from shardio.metadata._wire import FORMAT_VERSION, MANIFEST_FEATURES, check_version, parse
 from shardio.v1 import manifest_pb2 as pb
 
 if TYPE_CHECKING:

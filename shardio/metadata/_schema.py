@@ -2,22 +2,65 @@
 
 A schema is written once, by the writer, and stored in the manifest; readers need no second definition.  The
 newest schema reads all older records: `Schema.incompatibility` says why it could not.
+
+Below the value: its rules; its message (the normative text is protos/shardio/v1/manifest.proto, and what was
+stored is checked as if a caller gave it); its JSON, for command lines and files.
 """
 
 from __future__ import annotations
 
+import base64
+import inspect
+import math
+import re
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from shardio.errors import FormatError, SchemaError, UnsupportedVersionError
-from shardio.metadata._feature import Feature
-from shardio.metadata._schema_messages import features_from, fill_spec
-from shardio.metadata._schema_rules import ENCODINGS, MAX_FEATURES, check_schema, why_not
-from shardio.metadata._types import describe
+from shardio.format import parse_json
+from shardio.metadata._feature import Feature, Stored, restored
+from shardio.metadata._types import IMAGE_TYPES, describe, kind_of, short_form
 from shardio.v1 import manifest_pb2 as pb
 
-__all__ = ["ENCODINGS", "Feature", "Schema"]
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = ["ENCODINGS", "Feature", "Schema", "parse_schema_json", "schema_to_json"]
+
+ENCODINGS = ("example", "sequence_example", "tensors", "array", "bytes")
+_MAX_FEATURES = 10_000
+_MAX_NAME_BYTES = 1024
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+# Columns that streams add to a batch.
+_RESERVED = frozenset({"_position", "_valid"})
+# What a caffe2 TensorProto has a data type for; bytes, text, images and json are its strings.
+_TENSOR_TYPES = frozenset(
+    {
+        "bool",
+        "int8",
+        "int16",
+        "int32",
+        "int64",
+        "uint8",
+        "uint16",
+        "float16",
+        "bfloat16",
+        "float32",
+        "float64",
+    }
+)
+# Types whose stored bytes another type reads as they are.
+_WIDER = frozenset(
+    {(image, wide) for image in IMAGE_TYPES for wide in ("image", "bytes")}
+    | {("text", "bytes"), ("json", "text"), ("json", "bytes")}
+)
+_GROUPS = frozenset({"context", "feature_lists"})
+_BASE64 = "$base64"
+_FLOATS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+_EXAMPLE = '{"label": "int64", "box": {"type": "float32[4]", "optional": true}}'
 
 
 class Schema(Mapping[str, Feature]):
@@ -51,7 +94,7 @@ class Schema(Mapping[str, Feature]):
         self._features = MappingProxyType(dict(features))
         self._sequence = MappingProxyType(dict(sequence_features or {}))
         self.encoding = encoding
-        check_schema(self)
+        _check_schema(self)
 
     @classmethod
     def parse(cls, mapping: Mapping[str, Any], *, encoding: str | None = None) -> Schema:
@@ -109,7 +152,7 @@ class Schema(Mapping[str, Feature]):
             return f"the encoding changes from {older.encoding!r} to {self.encoding!r}"
         for ours, theirs in ((self._features, older._features), (self._sequence, older._sequence)):
             for name, feature in ours.items():
-                reason = why_not(feature, theirs.get(name))
+                reason = _reason_against(feature, theirs.get(name))
                 if reason is not None:
                     return f"feature {name!r}: {reason}"
         return None
@@ -130,7 +173,7 @@ class Schema(Mapping[str, Feature]):
             (message.sequence_features, self._sequence),
         ):
             for name, feature in features.items():
-                fill_spec(target.add(), name, feature)
+                _fill_spec(target.add(), name, feature)
         return message
 
     @classmethod
@@ -145,11 +188,11 @@ class Schema(Mapping[str, Feature]):
             what = f"the schema has the encoding {message.encoding!r}"
             advice = "a newer shardio wrote it: upgrade"
             raise UnsupportedVersionError(what, expected=" | ".join(ENCODINGS), advice=advice)
-        if len(message.features) + len(message.sequence_features) > MAX_FEATURES:
+        if len(message.features) + len(message.sequence_features) > _MAX_FEATURES:
             what = "the schema has too many features"
-            raise FormatError(what, expected=f"at most {MAX_FEATURES}", found=len(message.features))
+            raise FormatError(what, expected=f"at most {_MAX_FEATURES}", found=len(message.features))
         try:
-            groups = [features_from(specs) for specs in (message.features, message.sequence_features)]
+            groups = [_features_from(specs) for specs in (message.features, message.sequence_features)]
             return cls(groups[0], encoding=message.encoding, sequence_features=groups[1])
         except UnsupportedVersionError:
             raise
@@ -209,3 +252,286 @@ def _parse_features(mapping: object) -> dict[str, Feature]:
 
 def _mapping_of(features: Mapping[str, Feature]) -> dict[str, Any]:
     return {name: feature if feature.optional else feature.short for name, feature in features.items()}
+
+
+def _check_schema(schema: Schema) -> None:
+    """Raise ValueError for a name or a combination of features that the encoding cannot hold."""
+    if schema.encoding not in ENCODINGS:
+        message = f"unknown encoding {schema.encoding!r}; the encodings are {', '.join(ENCODINGS)}"
+        raise ValueError(message)
+    if len(schema) + len(schema.sequence_features) > _MAX_FEATURES:
+        message = (
+            f"a schema of {len(schema) + len(schema.sequence_features)} features; at most {_MAX_FEATURES}"
+        )
+        raise ValueError(message)
+    if schema.sequence_features and schema.encoding != "sequence_example":
+        message = f'feature lists need the encoding "sequence_example", not {schema.encoding!r}'
+        raise ValueError(message)
+    for name, feature in schema.sequence_features.items():
+        if feature.has_default:
+            message = f"feature {name!r}: a feature list has no default; optional=True reads as no steps"
+            raise ValueError(message)
+    for group in (schema, schema.sequence_features):
+        for name, feature in group.items():
+            _check_name(name)
+            if feature.unknown_dimensions > 1 and f"{name}/shape" in group:
+                message = f"feature {name + '/shape'!r}: the name is taken, {name!r} keeps its shape there"
+                raise ValueError(message)
+    _check_encoding(schema)
+
+
+def _check_encoding(schema: Schema) -> None:
+    if schema.encoding == "tensors":
+        for name, feature in schema.items():
+            if feature.kind == "number" and feature.type not in _TENSOR_TYPES:
+                message = (
+                    f"feature {name!r}: TensorProto has no type for {feature.type}; use another encoding"
+                )
+                raise ValueError(message)
+    elif schema.encoding == "array":
+        fixed = [
+            f for f in schema.values() if f.kind == "number" and not f.unknown_dimensions and not f.optional
+        ]
+        if len(schema) != 1 or not fixed:
+            message = (
+                f'the encoding "array" holds one required feature of numbers and fixed shape, not {schema!r}'
+            )
+            raise ValueError(message)
+    elif schema.encoding == "bytes":
+        plain = [f for f in schema.values() if f.kind != "number" and not f.shape and not f.optional]
+        if len(schema) > 1 or len(plain) != len(schema):
+            message = (
+                f'the encoding "bytes" holds one required bytes, text, image or json feature, not {schema!r}'
+            )
+            raise ValueError(message)
+
+
+def _check_name(name: object) -> None:
+    if not isinstance(name, str):
+        message = f"a feature's name is a str, not {describe(name)}"
+        raise TypeError(message)
+    try:
+        size = len(name.encode())
+    except UnicodeEncodeError as error:
+        message = f"feature name {name!r} has a lone surrogate and cannot be stored as UTF-8"
+        raise ValueError(message) from error
+    if not 0 < size <= _MAX_NAME_BYTES or _CONTROL.search(name):
+        limits = f"1 to {_MAX_NAME_BYTES} bytes and no control characters"
+        message = f"feature name {short_form(name)!r} must have {limits}"
+        raise ValueError(message)
+    if name in _RESERVED:
+        message = f"feature name {name!r} is taken: streams add a column of that name"
+        raise ValueError(message)
+
+
+def _reason_against(new: Feature, old: Feature | None) -> str | None:
+    """Say why values of `old` (None: there were none) cannot be read as `new`; None when they can."""
+    if old is None:
+        return None if new.optional else "it is new and required; give it a default, or optional=True"
+    if old.optional and not new.optional:
+        return "older records may lack it, and now it is required"
+    if new.type != old.type and (old.type, new.type) not in _WIDER:
+        return f"its type changes from {old.short} to {new.short}"
+    if new.shape == old.shape:
+        return None
+    widened = len(new.shape) == len(old.shape) and all(
+        after in (None, before) for after, before in zip(new.shape, old.shape, strict=True)
+    )
+    # With two or more `?` the shape is stored beside the numbers, which the older records do not have.
+    if widened and (new.unknown_dimensions <= 1 or old.unknown_dimensions > 1):
+        return None
+    return f"its shape changes from {old.short} to {new.short}"
+
+
+def _fill_spec(spec: pb.FeatureSpec, name: str, feature: Feature) -> None:
+    """Write a feature into an empty message."""
+    spec.name = name
+    spec.type = feature.type
+    spec.shape.extend(-1 if size is None else size for size in feature.shape)
+    spec.optional = feature.optional
+    default = feature.stored_default
+    if default is not None:
+        spec.has_default = True
+        if isinstance(default, np.ndarray):
+            spec.default.append(default.tobytes())
+            spec.default_shape.extend(default.shape)
+        else:
+            spec.default.extend(default)
+
+
+def _features_from(specs: Iterable[pb.FeatureSpec]) -> dict[str, Feature]:
+    """Return the features of stored messages, by name, in order.
+
+    Raises:
+        UnsupportedVersionError: a type that this version does not know.
+        ValueError: anything else that is no feature; names it.
+    """
+    features: dict[str, Feature] = {}
+    for spec in specs:
+        if spec.name in features:
+            message = f"feature {spec.name!r} stands there twice"
+            raise ValueError(message)
+        try:
+            kind_of(spec.type)
+        except ValueError as error:
+            what = f"feature {spec.name!r} has the type {spec.type!r}"
+            raise UnsupportedVersionError(what, advice="a newer shardio wrote it: upgrade") from error
+        shape = tuple(None if size == -1 else size for size in spec.shape)
+        try:
+            feature = Feature(spec.type, shape=shape, optional=spec.optional)
+            if spec.has_default:
+                feature = restored(spec.type, shape, _stored_default(spec, feature), spec.optional)
+        except ValueError as error:
+            message = f"feature {spec.name!r}: {error}"
+            raise ValueError(message) from error
+        features[spec.name] = feature
+    return features
+
+
+def _stored_default(spec: pb.FeatureSpec, feature: Feature) -> Stored:
+    """Return the stored default after the checks that `fit` makes for a value given by a caller."""
+    items = list(spec.default)
+    dtype = feature.dtype
+    if dtype is None:
+        stored: Stored = items
+        sizes: tuple[int, ...] = (len(items),) if feature.shape else ()
+        right = bool(feature.shape) or len(items) == 1
+    else:
+        sizes = tuple(spec.default_shape)
+        # Python's integers do not overflow, and the product is compared with bytes that are there.
+        right = len(items) == 1 and math.prod(sizes) * dtype.itemsize == len(items[0])
+        stored = np.frombuffer(items[0], dtype).reshape(sizes) if right else items
+    fits = len(sizes) == len(feature.shape) and all(
+        want in (None, have) for want, have in zip(feature.shape, sizes, strict=True)
+    )
+    if not (right and fits):
+        message = f"its default does not fit {feature.short}"
+        raise ValueError(message)
+    feature.restore(stored)  # text must be UTF-8, and json JSON
+    return stored
+
+
+def parse_schema_json(text: str | bytes) -> dict[str, Any]:
+    """Return the mapping that `Schema.parse` takes.
+
+    Args:
+        text: an object of features by name: short strings; objects with the arguments of `Feature`; null for
+            a feature that a converter shall leave out. For sequence examples
+            `{"context": {...}, "feature_lists": {...}}`. In a default, bytes are `{"$base64": "..."}`, floats
+            without a numeral `"NaN"`, `"Infinity"`, `"-Infinity"`, complex numbers `"1+2j"`.
+
+    Raises:
+        ValueError: it is not such an object; names the feature.
+
+    Examples:
+        >>> parse_schema_json('{"label": {"type": "int64", "default": -1}}')
+        {'label': Feature('int64', default=-1)}
+    """
+    try:
+        given = parse_json(text.encode() if isinstance(text, str) else text)
+    except ValueError as error:
+        message = f"the schema is not JSON ({error}); try {_EXAMPLE}"
+        raise ValueError(message) from None
+    if not isinstance(given, dict):
+        message = f"a schema is an object of features by name, not {describe(given)}; try {_EXAMPLE}"
+        raise ValueError(message)  # noqa: TRY004 - what is wrong is the text
+    if given and given.keys() <= _GROUPS and all(_is_json_group(part) for part in given.values()):
+        return {name: _json_features(part, f"{name}/") for name, part in given.items()}
+    return _json_features(given, "")
+
+
+def schema_to_json(schema: Schema) -> dict[str, Any]:
+    """Return plain values that JSON can hold and `parse_schema_json` reads: all but the encoding."""
+    context = {name: _to_json(feature) for name, feature in schema.items()}
+    if schema.encoding != "sequence_example":
+        return context
+    lists = {name: _to_json(feature) for name, feature in schema.sequence_features.items()}
+    return {"context": context, "feature_lists": lists}
+
+
+def _is_json_group(part: object) -> bool:
+    return isinstance(part, dict) and not isinstance(part.get("type"), str)
+
+
+def _json_features(given: Mapping[str, Any], where: str) -> dict[str, Any]:
+    return {name: _json_feature(f"{where}{name}", value) for name, value in given.items()}
+
+
+def _json_feature(name: str, given: Any) -> Feature | None:
+    if given is None:
+        return None
+    given = {"type": given} if isinstance(given, str) else given
+    try:
+        wrong = _json_problem(given)
+        if wrong is None:
+            arguments = {key: value for key, value in given.items() if key != "type"}
+            if arguments.get("default") is not None:
+                arguments["default"] = _json_default(Feature(given["type"]), arguments["default"])
+            return Feature(given["type"], **arguments)
+    except (TypeError, ValueError) as error:
+        wrong = str(error)
+    message = f"feature {name!r} of the schema: {wrong}"
+    raise ValueError(message)
+
+
+def _json_problem(given: Any) -> str | None:
+    """Return what keeps an object from being a feature, as far as JSON is concerned."""
+    known = list(inspect.signature(Feature).parameters)
+    if not isinstance(given, dict) or not isinstance(given.get("type"), str):
+        return f"expected a type as a string, or an object with {', '.join(known)}"
+    other = next((key for key in given if key not in known), None)
+    if other is not None:
+        return f"{other!r} is not known; an object has {', '.join(known)}"
+    if not isinstance(given.get("optional", False), bool):
+        return "optional is true or false"
+    if not isinstance(given.get("shape", []), list):
+        return 'shape is a list of sizes, null or "?" for any size'
+    return None
+
+
+def _json_default(feature: Feature, value: Any) -> Any:
+    """Return a default as `Feature` takes it; JSON has no bytes, NaN or complex numbers of its own."""
+    if feature.kind == "json":
+        return value
+    if isinstance(value, list):
+        return [_json_default(feature, item) for item in value]
+    if isinstance(value, dict) and value.keys() == {_BASE64} and isinstance(value[_BASE64], str):
+        return base64.b64decode(value[_BASE64], validate=True)
+    if isinstance(value, str) and feature.kind == "number":
+        if feature.type.startswith("complex"):
+            return complex(value)
+        return _FLOATS.get(value, value) if "float" in feature.type else value
+    return value
+
+
+def _to_json(feature: Feature) -> Any:
+    if not feature.optional:
+        return feature.short
+    out: dict[str, Any] = {"type": feature.short}
+    if feature.has_default:
+        out["default"] = _value_to_json(feature, feature.default)
+    else:
+        out["optional"] = True
+    return out
+
+
+def _value_to_json(feature: Feature, value: Any) -> Any:
+    if feature.kind == "json":
+        return value
+    if isinstance(value, np.ndarray | np.generic):
+        if feature.type == "bfloat16":  # stored as its bits
+            value = (np.asarray(value).astype(np.uint32) << 16).view(np.float32)
+        return _numbers_to_json(value.tolist())
+    if isinstance(value, list):
+        return [_value_to_json(feature, item) for item in value]
+    return {_BASE64: base64.b64encode(value).decode()} if isinstance(value, bytes) else value
+
+
+def _numbers_to_json(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_numbers_to_json(item) for item in value]
+    if isinstance(value, complex):
+        return str(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    return value

@@ -1,16 +1,19 @@
 """The shards of a dataset as columns: what a list of shards holds, and what plans and readers use.
 
 One row of a `ShardTable` is a shard; columns are NumPy arrays or lists of strings, so that 10^6 shards cost
-some hundred bytes each and no Python object per number.
+some hundred bytes each and no Python object per number.  Deleted rows of a shard are a sidecar of sorted
+little-endian u32 without a head of its own: the list of shards, which is sealed, holds its size and SHA-256.
 """
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from shardio.errors import FormatError
 from shardio.format import Compression, Framing
 from shardio.metadata._names import usual_index_key
 
@@ -21,7 +24,7 @@ if TYPE_CHECKING:
 
     from shardio.metadata._index import IndexHead
 
-__all__ = ["ShardEntry", "ShardTable", "SplitTotals"]
+__all__ = ["ShardEntry", "ShardTable", "SplitTotals", "live_to_physical", "parse_deletions"]
 
 
 @dataclass(frozen=True)
@@ -266,3 +269,29 @@ def _sums(number: NDArray[np.int64], column: NDArray[np.int64], groups: int) -> 
 
 
 _EMPTY = ShardTable.of([])
+
+
+def parse_deletions(data: bytes, shard: ShardEntry, *, url: str | None = None) -> NDArray[np.int64]:
+    """Return the deleted rows of a shard, int64, ascending.
+
+    Raises:
+        FormatError: the bytes are not those that the list of shards names, or no ascending rows of the shard.
+    """
+    if len(data) != shard.deletion_bytes or hashlib.sha256(data).digest() != shard.deletion_sha256:
+        raise FormatError(
+            "a deletion sidecar is not the one that the list of shards names",
+            url=url,
+            shard=shard.key,
+            expected=f"{shard.deletion_bytes} bytes, SHA-256 {shard.deletion_sha256.hex()}",
+            found=f"{len(data)} bytes, SHA-256 {hashlib.sha256(data).hexdigest()}",
+        )
+    rows = np.frombuffer(data, "<u4").astype(np.int64)
+    if len(rows) and ((np.diff(rows) <= 0).any() or int(rows[-1]) >= shard.rows):
+        raise FormatError("a deletion sidecar holds no ascending rows of its shard", url=url, shard=shard.key)
+    return rows
+
+
+def live_to_physical(live: NDArray[np.int64], deleted: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the physical rows of live rows: the i-th row that is not deleted, for each i (int64 arrays)."""
+    # deleted[k] - k live rows precede the k-th deleted row.
+    return live + np.searchsorted(deleted - np.arange(len(deleted)), live, side="right")

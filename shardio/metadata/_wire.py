@@ -1,4 +1,4 @@
-"""Protobuf messages counted before they are parsed.
+"""Protobuf messages: counted before they are parsed, and refused when a newer format wrote them.
 
 A parser makes an object of some dozens of bytes of what takes two in a file, so an object of 60 MB can cost
 gigabytes.  `parse` walks the wire format once, builds nothing, and refuses what holds more messages or items
@@ -14,13 +14,21 @@ import numpy as np
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError, Message
 
-from shardio.errors import FormatError
+from shardio.errors import FormatError, UnsupportedVersionError
 from shardio.format import DEFAULT_LIMITS, Limits
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from google.protobuf.descriptor import Descriptor
 
-__all__ = ["check_counts", "parse"]
+__all__ = [
+    "FORMAT_VERSION",
+    "MANIFEST_FEATURES",
+    "check_counts",
+    "check_version",
+    "parse",
+]
 
 M = TypeVar("M", bound=Message)
 
@@ -37,6 +45,10 @@ _FIXED_TYPES = {
 # Of all fields together, known or not: what bounds the time of the walk.
 _MOST_FIELDS_PER_ITEM = 4
 _FEW_FIELDS = 4096
+
+FORMAT_VERSION = 1
+# Critical features of manifests, lists and receipts that this version reads.
+MANIFEST_FEATURES = frozenset({"deletions", "foreign_roots", "session_lists"})
 
 
 def parse(
@@ -202,3 +214,22 @@ def _facts(field: FieldDescriptor) -> tuple[str | None, Descriptor | None, int |
     name = field.full_name if repeated else None
     packable = nested is None and field.type not in (FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_BYTES)
     return name, nested, _FIXED_TYPES.get(field.type, 0) if packable else None
+
+
+def check_version(
+    version: int, features: Iterable[str], known: frozenset[str], *, what: str, url: str | None
+) -> None:
+    """Raise `UnsupportedVersionError` for what this program is too old to read; version 0 is none at all."""
+    if version == 0:
+        raise FormatError(f"a {what} names no format version", url=url, expected=FORMAT_VERSION)
+    unknown = sorted(set(features) - known)
+    if version != FORMAT_VERSION or unknown:
+        found = f"version {version}" + (f" with {', '.join(map(repr, unknown))}" if unknown else "")
+        raise UnsupportedVersionError(
+            f"a {what} was written by a newer shardio",
+            url=url,
+            expected=f"version {FORMAT_VERSION}"
+            + (f" with {', '.join(sorted(known))} at most" if unknown else ""),
+            found=found,
+            advice="upgrade shardio to read it",
+        )
