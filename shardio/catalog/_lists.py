@@ -17,7 +17,7 @@ from shardio.metadata import ListRef, ShardTable, list_key, random_id, seal_list
 from shardio.storage import NotDurableError, UnknownOutcomeError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from shardio.catalog._catalog import Catalog
     from shardio.metadata import MergedSession
@@ -86,6 +86,36 @@ class StoredLists:
         for data, sha256, shards in seal_lists(table, most_shards=LIST_SHARDS, most_bytes=_LIST_BYTES):
             stored.append(self.put(data, sha256, shards))
         return (*kept, *stored)
+
+    def edit(
+        self, catalog: Catalog, refs: Sequence[ListRef], change: Callable[[ShardTable], ShardTable]
+    ) -> tuple[tuple[ListRef, ...], ShardTable]:
+        """Store the lists of a version whose shards differ from those of another, and return all of them.
+
+        Args:
+            catalog: of the dataset.
+            refs: the lists of the version that this one follows, in order; all are read.
+            change: takes the shards of one list and returns what stands in their place: the same table where
+                nothing changes, which keeps the list; an empty one drops it.
+
+        Returns:
+            The lists, and all shards that they hold.
+
+        Raises:
+            FormatError: a list is damaged.
+            StorageError: the environment failed.
+        """
+        kept: list[ListRef] = []
+        tables: list[ShardTable] = []
+        for ref, old in zip(refs, catalog.store.concurrently(catalog.shards_of, refs), strict=True):
+            new = change(old)
+            tables.append(new)
+            if new is old:
+                kept.append(ref)
+                continue
+            for data, sha256, shards in seal_lists(new, most_shards=LIST_SHARDS, most_bytes=_LIST_BYTES):
+                kept.append(self.put(data, sha256, shards))
+        return tuple(kept), ShardTable.concatenate(tables)
 
     def move_sessions(
         self, catalog: Catalog, refs: Sequence[ListRef], sessions: Sequence[MergedSession]

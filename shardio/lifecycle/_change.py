@@ -1,0 +1,74 @@
+"""One change, one commit: read the latest version, compute what follows, create it; anew after lost races."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from shardio.catalog import StoredLists, Version, publish
+from shardio.errors import CommitConflictError, StorageError
+from shardio.metadata import is_random_session
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from shardio.catalog import Catalog
+    from shardio.metadata import Manifest
+
+__all__ = ["commit_change"]
+
+
+def commit_change(
+    catalog: Catalog,
+    build: Callable[[Version, StoredLists], Manifest | None],
+    *,
+    operation: str,
+    seen: Version,
+    keys: Iterable[str] = (),
+) -> Version:
+    """Make one change of a dataset its next version; nothing of it is visible before.
+
+    Args:
+        catalog: of the dataset.
+        build: takes the latest version and returns the manifest that follows it: that of the version, with
+            `dataclasses.replace` for what changes; or None where there is nothing left to do. It is called
+            again with the newer version after each lost race, and must look anew whether the change still
+            applies; where it does not, it raises `CommitConflictError`. Lists and sidecars that it stores go
+            through the `StoredLists`, which stores each content once.
+        operation: a word for `shardio log`.
+        seen: the version that the change was computed from.
+        keys: of the shards that the change adds, which were stored before; those that garbage collection
+            gives up meanwhile are not committed. They are stored under names never used before.
+
+    Returns:
+        The new version; the latest one where there was nothing left to do.
+
+    Raises:
+        CommitConflictError: the change no longer applies to the latest version.
+        CommitOutcomeUnknownError: no answer came back; nothing was deleted. Look with `shardio log`.
+        StorageError: the place cannot be written, or the environment failed.
+    """
+    store = catalog.store
+    if store.read_only:
+        raise StorageError(
+            f"this place cannot be written: {store.read_only_reason}",
+            url=store.url,
+            advice="change the dataset where it can be written, or a copy of it",
+        )
+    lists = StoredLists(store)
+
+    def follow(base: Version | None) -> Manifest | Version:
+        if base is None:
+            raise CommitConflictError("there is no shardio dataset here any more", url=store.url)
+        manifest = build(base, lists)
+        if manifest is None:
+            return base
+        return replace(
+            manifest,
+            operation=operation,
+            # Random ids are never committed again, so only a version's own stands in it, for people.
+            sessions=tuple(each for each in manifest.sessions if not is_random_session(each.session)),
+            expiry=replace(manifest.expiry, doomed_keys=()),
+        )
+
+    return publish(catalog, follow, seen=seen.number, keys=keys, lists=lists)
