@@ -1,19 +1,21 @@
 """The shards of a split, opened when first needed and kept in a bounded number.
 
-Opening reads the head of the index and compares it with the list of shards; nothing else is read.
+Opening reads the head of the index and compares it with the list of shards; nothing else is read.  Where the
+ends of frames are few they come with the head: one request instead of one more for every run of blocks.
 """
 
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING
+import functools
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
-from shardio.errors import NotFoundError
+from shardio.errors import FormatError, NotFoundError, StaleIndexError
 from shardio.format import DEFAULT_LIMITS
-from shardio.metadata import parse_deletions
-from shardio.reader._heads import OpenIndex, begin_head
+from shardio.metadata import INDEX_ADVICE, parse_deletions, parse_head
+from shardio.reader._files import check_index_file, cut_short
 from shardio.reader._shard import OpenShard
-from shardio.storage import BlockCache, descriptor_limit, descriptor_users
+from shardio.storage import BlockCache, ShortReadError, descriptor_limit, descriptor_users
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -21,11 +23,136 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from shardio.metadata import IndexHead, ShardTable
+    from shardio.format import Limits
+    from shardio.metadata import IndexHead, ShardEntry, ShardTable
     from shardio.reader._options import ReadOptions, ReadStats
     from shardio.storage import DataFile, Store
 
 __all__ = ["ShardPool"]
+
+# Bytes of `frame_stop` that come with the head: 16,384 records.
+_FRAMES_AT_ONCE = 64 << 10
+
+
+class _OpenIndex(NamedTuple):
+    """An index whose head was read and checked.
+
+    Attributes:
+        file: the index file.
+        head: its head.
+        frames: the whole `frame_stop` column as it was read, not checked yet; None where it stayed behind.
+    """
+
+    file: DataFile
+    head: IndexHead
+    frames: memoryview | None = None
+
+
+def _begin_head(
+    store: Store,
+    entry: ShardEntry,
+    cache: BlockCache | None,
+    limits: Limits,
+    stats: ReadStats,
+    *,
+    mapped: bool = True,
+) -> Callable[[], _OpenIndex]:
+    """Send the one request for the head of an index; return what waits for it and checks it.
+
+    The list of shards knows the head's length and SHA-256, so one request is enough, and the cache may hold
+    it.  What does not match was perhaps hurt on its way, and is fetched once more.
+
+    The index of a shard of our own lies under a name that is never written again, and may be mapped.  Beside
+    an adopted shard anybody may write; a map of a file that is cut ends the process.
+
+    Raises:
+        NotFoundError, FormatError, StaleIndexError, StorageError: with the address of the index.
+    """
+    stable = mapped and not entry.adopted
+    try:
+        index = store.open(entry.usual_index_key, stable=stable)
+    except NotFoundError as error:
+        return functools.partial(_refuse_missing, store, entry, error)
+    view = index.map()
+    if view is not None:
+        return lambda: _OpenIndex(index, _checked_head(view, entry, index.url, limits))
+    name = f"head-{entry.index_head_sha256.hex()}"
+    cached = cache.get(name) if cache is not None else None
+    if cached is not None:
+        return lambda: _opened_index(index, memoryview(cached), entry, limits)
+    frames_bytes = 4 * entry.rows
+    length = entry.index_head_bytes + (frames_bytes if frames_bytes <= _FRAMES_AT_ONCE else 0)
+    wait = index.begin_read([0], [length])
+
+    def received() -> memoryview:
+        try:
+            return wait()[0]
+        except ShortReadError as error:
+            raise cut_short(index, length, entry.key, error) from error
+        except NotFoundError as error:
+            _refuse_missing(store, entry, error)
+
+    def finish() -> _OpenIndex:
+        nonlocal index, wait
+        data = received()
+        try:
+            opened = _opened_index(index, data, entry, limits)
+        except (FormatError, StaleIndexError):
+            stats.refetched += 1
+            # Opened anew: the wrong reply may have told the size and ETag of something else.
+            index = store.open(entry.usual_index_key, stable=stable)
+            wait = index.begin_read([0], [length])
+            data = received()
+            opened = _opened_index(index, data, entry, limits)
+        if store.is_local:
+            check_index_file(index, opened.head)
+        if cache is not None:
+            cache.put(name, data)
+        return opened
+
+    return finish
+
+
+def _opened_index(index: DataFile, data: memoryview, entry: ShardEntry, limits: Limits) -> _OpenIndex:
+    head = _checked_head(data, entry, index.url, limits)
+    frames = data[head.frame_stop_offset :]
+    return _OpenIndex(index, head, frames if len(frames) == 4 * head.rows else None)
+
+
+def _refuse_missing(store: Store, entry: ShardEntry, error: NotFoundError) -> NoReturn:
+    raise NotFoundError(
+        "a shard has no index where the list of shards says",
+        url=store.url_of(entry.usual_index_key),
+        shard=entry.key,
+        advice=INDEX_ADVICE,
+    ) from error
+
+
+def _checked_head(view: memoryview, entry: ShardEntry, url: str, limits: Limits) -> IndexHead:
+    head = parse_head(view, url=url, limits=limits)
+    facts = (head.head_bytes, head.head_sha256, head.uuid)
+    wanted = (entry.index_head_bytes, entry.index_head_sha256, entry.uuid)
+    if facts != wanted:
+        raise StaleIndexError(
+            "an index is not the one that the list of shards names",
+            url=url,
+            shard=entry.key,
+            expected=f"SHA-256 {wanted[1].hex()} of {wanted[0]} bytes",
+            found=f"SHA-256 {facts[1].hex()} of {facts[0]} bytes",
+            advice=INDEX_ADVICE,
+        )
+    counts = (head.rows, head.stored_bytes, head.decoded_bytes, head.listed_blocks, head.crc32c)
+    listed = (entry.rows, entry.stored_bytes, entry.decoded_bytes, entry.blocks, entry.crc32c)
+    kinds = (head.framing, head.compression)
+    if counts != listed or kinds != (entry.framing, entry.compression):
+        raise FormatError(
+            "an index and the list of shards count differently",
+            url=url,
+            shard=entry.key,
+            expected=(*listed, entry.framing.name, entry.compression.name),
+            found=(*counts, head.framing.name, head.compression.name),
+        )
+    return head
 
 
 class ShardPool:
@@ -149,8 +276,8 @@ class ShardPool:
             for number, wait in waiting:
                 self._open.setdefault(number, self._open_shard(number, wait))
 
-    def _begin_index(self, number: int) -> Callable[[], OpenIndex]:
-        return begin_head(
+    def _begin_index(self, number: int) -> Callable[[], _OpenIndex]:
+        return _begin_head(
             self._stores[0],
             self._table[number],
             self._cache_of(0),
@@ -163,7 +290,7 @@ class ShardPool:
         # What lies on local disk needs no copy there.
         return None if self._stores[root].is_local else self._cache
 
-    def _open_shard(self, number: int, index_of: Callable[[], OpenIndex] | None = None) -> OpenShard:
+    def _open_shard(self, number: int, index_of: Callable[[], _OpenIndex] | None = None) -> OpenShard:
         entry = self._table[number]
         index, head, frames = (index_of or self._begin_index(number))()
         try:

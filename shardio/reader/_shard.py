@@ -18,9 +18,17 @@ from shardio.errors import CorruptBlockError, FormatError
 from shardio.format import TFRECORD_HEAD, TFRECORD_TAIL, Compression, Framing
 from shardio.metadata import frames_fit
 from shardio.reader._blocks import BlockChecks, Decoder, Span, layout
-from shardio.reader._fetch import BlockFetcher, Fetched
-from shardio.reader._mapped import MappedRuns, cut_short, frame_parts, map_data, map_frames, wrong_size
-from shardio.reader._stream_file import decoded_file
+from shardio.reader._files import (
+    BlockFetcher,
+    Fetched,
+    MappedRuns,
+    cut_short,
+    decoded_file,
+    frame_parts,
+    map_data,
+    map_frames,
+    wrong_size,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

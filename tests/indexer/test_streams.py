@@ -16,8 +16,8 @@ import shardio_indexer
 from shardio.errors import FormatError, StaleIndexError
 from shardio.format import DEFAULT_LIMITS, Compression
 from shardio.kernels import crc32c
+from shardio.reader._files import StreamFile
 from shardio.reader._options import ReadStats
-from shardio.reader._stream_file import StreamFile
 from shardio.storage import ShortReadError, connect
 from tests.indexer.shards import members, tfrecord
 
@@ -35,17 +35,17 @@ def stream(tmp_path):
 @pytest.fixture
 def decoded(monkeypatch):
     """Bytes that decoders were made to give out."""
-    from shardio.reader import _stream_file
+    from shardio.reader import _files
 
     counts = []
-    real = _stream_file.decode_stream
+    real = _files.decode_stream
 
     def counted(*args, **kwargs):
         for piece in real(*args, **kwargs):
             counts.append(len(piece))
             yield piece
 
-    monkeypatch.setattr(_stream_file, "decode_stream", counted)
+    monkeypatch.setattr(_files, "decode_stream", counted)
     return counts
 
 

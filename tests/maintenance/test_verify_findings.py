@@ -245,13 +245,13 @@ def test_a_read_that_fails_in_the_middle_leaves_the_rest(
 
 
 def test_a_newer_index_is_not_called_damage(dataset: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from shardio.reader import _heads
+    from shardio.reader import _pool
 
     def refuse(*_, url: str, **__):
         what = "a shard index was written by a newer shardio"
         raise UnsupportedVersionError(what, url=url)
 
-    monkeypatch.setattr(_heads, "parse_head", refuse)
+    monkeypatch.setattr(_pool, "parse_head", refuse)
     report = shardio.verify(dataset)
     assert set(kinds(report)) == {"unreadable"}
     assert not report.damaged

@@ -102,7 +102,7 @@ def parts(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> li
     """What is asked for a run of blocks, besides the head: few frames have come with it."""
     if request.param == "few frames":
         return ["data"]
-    monkeypatch.setattr("shardio.reader._heads._FRAMES_AT_ONCE", 0)
+    monkeypatch.setattr("shardio.reader._pool._FRAMES_AT_ONCE", 0)
     return ["data", "frames"]
 
 
@@ -274,7 +274,7 @@ def test_a_damaged_reply_is_fetched_once_more(
     server: FaultServer, engine: str, what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On damage: fetch once more from the source, then the caller's policy."""
-    monkeypatch.setattr("shardio.reader._heads._FRAMES_AT_ONCE", 0)
+    monkeypatch.setattr("shardio.reader._pool._FRAMES_AT_ONCE", 0)
     ds = opened(server, engine)
     ds[0]
     asked(server)

@@ -1,0 +1,475 @@
+"""The bytes of one shard and of its index: mapped, fetched by runs of blocks, or decoded from a stream.
+
+- Mapped: whole runs of blocks of an uncompressed TFRecord shard are compared and cut by one compiled call.
+  Promise: the same as `OpenShard`'s; what is not as its index says is left to it, which says what is wrong.
+- Fetched: from the cache on local disk where there is one, else by few large requests; runs are begun and
+  finished apart, so that the requests of many shards are under way together.
+- Decoded: reading on where an earlier read ended decodes every byte once; reading anywhere else decodes from
+  the start of the object, is counted, and is said once.  A few decoders are kept where they stand, so that
+  several threads may each read on in their own place.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from shardio import kernels
+from shardio.errors import CorruptBlockError, FormatError, ShardioError, StaleIndexError
+from shardio.format import decode_stream
+from shardio.metadata import INDEX_ADVICE, check_index_end
+from shardio.storage import DataFile, ShortReadError, advise_need
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from shardio.format import Buffer, Compression, Limits
+    from shardio.metadata import IndexHead
+    from shardio.reader._options import ReadStats
+    from shardio.storage import BlockCache
+
+__all__ = [
+    "BlockFetcher",
+    "Fetched",
+    "MappedRuns",
+    "StreamFile",
+    "check_index_file",
+    "cut_short",
+    "decoded_file",
+    "frame_parts",
+    "map_data",
+    "map_frames",
+    "wrong_size",
+]
+
+_PIECE = 4 << 20  # stored bytes of one request, of a stream
+_MOST_CURSORS = 4
+
+
+def map_frames(index: DataFile, head: IndexHead) -> NDArray[np.uint32] | None:
+    """Return the `frame_stop` column as a view of the mapped index, or None where it cannot be mapped.
+
+    Raises:
+        FormatError: the file has another size or end than its header says.
+    """
+    view = index.map()
+    if view is None:
+        return None
+    check_index_file(index, head)
+    if head.rows == 0:
+        return np.empty(0, np.uint32)
+    return np.frombuffer(view, "<u4", head.rows, head.frame_stop_offset).view(np.uint32)
+
+
+def check_index_file(index: DataFile, head: IndexHead) -> None:
+    """Compare size and end of a local index with what its header says.
+
+    Raises:
+        FormatError: one of them is another.
+    """
+    if index.size != head.index_bytes:
+        raise FormatError(
+            "an index has another size than its header says",
+            url=index.url,
+            expected=f"{head.index_bytes} bytes",
+            found=f"{index.size} bytes",
+            advice=INDEX_ADVICE,
+        )
+    end = index.read(head.frame_stop_offset + 4 * head.rows, head.index_bytes)
+    check_index_end(head, end, url=index.url)
+
+
+def frame_parts(
+    head: IndexHead, frame_stop: NDArray[np.uint32], blocks: NDArray[np.int64]
+) -> NDArray[np.uint32]:
+    """Return the parts of a mapped `frame_stop` of ascending blocks, one after another."""
+    first, last = int(blocks[0]), int(blocks[-1])
+    if last - first + 1 == len(blocks):
+        return frame_stop[head.block_rows(first)[0] : head.block_rows(last)[1]]
+    rows = head.rows_of_blocks(blocks)
+    firsts = head.block_row_stop[blocks].astype(np.int64) - rows
+    return frame_stop[np.repeat(firsts - (np.cumsum(rows) - rows), rows) + np.arange(int(rows.sum()))]
+
+
+def map_data(data: DataFile, head: IndexHead, key: str, *, adopted: bool) -> memoryview | None:
+    """Return a shard's bytes mapped, or None where they must be read.
+
+    Raises:
+        CorruptBlockError, StaleIndexError: the shard has another size than its index says.
+    """
+    # Where the size is to be had for nothing it is compared; a remote file answers with what it was told.
+    if data.size != head.stored_bytes:
+        raise wrong_size(data, head, key, f"{data.size} bytes", adopted=adopted)
+    # A stream's blocks are cut from its decoded bytes, which are nowhere to be mapped.
+    return None if head.stream else data.map()
+
+
+def cut_short(index: DataFile, wanted: int, key: str, error: ShortReadError) -> FormatError:
+    """Return the error for an index that ends before what is read of it."""
+    return FormatError(
+        "an index is cut short",
+        url=index.url,
+        shard=key,
+        start=error.start,
+        stop=error.stop,
+        expected=f"at least {wanted} bytes",
+        found=f"{error.found} of {error.expected} bytes asked for",
+        advice=INDEX_ADVICE,
+    )
+
+
+def wrong_size(data: DataFile, head: IndexHead, key: str, found: str, *, adopted: bool) -> ShardioError:
+    """Return the error for a shard that is longer or shorter than its index says."""
+    expected = f"{head.stored_bytes} bytes"
+    if adopted:
+        return StaleIndexError(
+            "the shard has another size than when it was indexed",
+            url=data.url,
+            shard=key,
+            expected=expected,
+            found=found,
+            advice="index it again with `shardio index URL --update`",
+        )
+    return CorruptBlockError(
+        "the shard has another size than its index says",
+        url=data.url,
+        shard=key,
+        expected=expected,
+        found=found,
+        advice="it was cut or overwritten: restore it from a copy",
+    )
+
+
+class MappedRuns:
+    """Cuts runs of blocks into payloads.
+
+    Args:
+        head: of the index.
+        data: the mapped shard.
+        frame_stop: the mapped column of the index.
+        seen: one byte a block, 1 once it was compared; shared with whoever else compares.
+        verify: compare the bytes with their checksums.
+        stats: counts the blocks that are compared.
+    """
+
+    def __init__(
+        self,
+        head: IndexHead,
+        data: Buffer,
+        frame_stop: NDArray[np.uint32],
+        seen: bytearray,
+        *,
+        verify: bool,
+        stats: ReadStats,
+    ) -> None:
+        self._data = data
+        self._populates = isinstance(data, memoryview)
+        self._frame_stop = frame_stop
+        self._seen = seen
+        self._stats = stats
+        # Of all blocks, made once: a run costs few calls.
+        self._stops = head.block_row_stop.astype(np.int64)
+        self._rows = np.diff(self._stops, prepend=0)
+        self._bases = head.starts_of_blocks(np.arange(head.blocks))
+        self._sizes = head.block_decoded_bytes.astype(np.int64)
+        self._frame_crcs = head.block_frames_crc32c
+        self._crcs = head.block_crc32c if verify else None
+
+    def payloads(self, first: int, stop: int) -> list[bytes] | None:
+        """Return all payloads of the blocks `first .. stop - 1`, or None where one of them is not right."""
+        run = slice(first, stop)
+        rows = self._rows[run]
+        last = int(self._stops[stop - 1])
+        part = self._frame_stop[last - int(rows.sum()) : last]
+        if self._seen.find(0, first, stop) < 0:
+            return kernels.slice_frames(self._data, self._bases[run], rows, part)
+        self._populate(first, stop)
+        crcs = None if self._crcs is None else self._crcs[run]
+        checks = kernels.BlockChecks(self._sizes[run], self._frame_crcs[run], crcs)
+        found = kernels.slice_blocks(self._data, self._bases[run], rows, part, checks)
+        if found is not None:
+            self._stats.blocks_opened += self._seen.count(0, first, stop)
+            self._seen[run] = b"\1" * (stop - first)
+        return found
+
+    def _populate(self, first: int, stop: int) -> None:
+        """Ask for all pages of a run by one call: met one by one, each sixteen cost a fault of their own."""
+        if self._populates:
+            end = int(self._bases[stop - 1] + self._sizes[stop - 1])
+            # An older kernel, or a file system that cannot: pages come by faults, as ever.
+            self._populates = advise_need(memoryview(self._data), int(self._bases[first]), end)
+
+
+class Fetched(NamedTuple):
+    """The bytes of a run of blocks.
+
+    Attributes:
+        data: all of them, one block after another.
+        fresh: runs of blocks that came from the source and are not in the cache yet.
+    """
+
+    data: memoryview
+    fresh: list[tuple[int, int]]
+
+
+class BlockFetcher:
+    """Reads one file block by block.
+
+    Args:
+        file: shard or index.
+        bounds: byte range of a block in the file.
+        name: what the cache calls a block; says shard, block and checksum.
+        cache: or None.
+        stats: counts what is read.
+        too_short: the error for a file that ends before a block does.
+        checksummed: what is fetched will be compared with checksums.
+        held: the bytes of all blocks, one after another, if somebody has read them already.
+    """
+
+    def __init__(
+        self,
+        file: DataFile,
+        bounds: Callable[[int], tuple[int, int]],
+        name: Callable[[int], str],
+        cache: BlockCache | None,
+        stats: ReadStats,
+        too_short: Callable[[ShortReadError], ShardioError],
+        *,
+        checksummed: bool = True,
+        held: memoryview | None = None,
+    ) -> None:
+        self._held = held
+        self._file = file
+        self._bounds = bounds
+        self._name = name
+        self._cache = cache
+        self._stats = stats
+        self._too_short = too_short
+        self._checksummed = checksummed
+
+    def begin(self, runs: Sequence[tuple[int, int]], *, cached: bool = True) -> Callable[[], list[Fetched]]:
+        """Send the requests for some runs `[first, stop)` of blocks and return what waits for the bytes.
+
+        Args:
+            runs: of blocks, each at least one.
+            cached: what the cache holds may be taken from there; without, a reply must also prove that it is
+                of the object that was opened.
+
+        Raises:
+            FormatError, StaleIndexError: the file is shorter than it must be; when waited for.
+            StorageError: the environment failed; when waited for.
+        """
+        whole = self._held
+        if whole is not None and cached:
+            base = self._bounds(0)[0]
+            parts = [(self._bounds(first)[0], self._bounds(stop - 1)[1]) for first, stop in runs]
+            return lambda: [Fetched(whole[start - base : stop - base], []) for start, stop in parts]
+        found = [self._look_up(run) if cached else {} for run in runs]
+        missing = [self._missing(run, held) for run, held in zip(runs, found, strict=True)]
+        flat = [segment for segments in missing for segment in segments]
+        starts = [self._bounds(first)[0] for first, _ in flat]
+        stops = [self._bounds(stop - 1)[1] for _, stop in flat]
+        checksummed = self._checksummed and cached
+        if not cached:
+            # If the wrong bytes were another object's, so are its size and ETag.
+            self._file.invalidate()
+        wait = self._file.begin_read(starts, stops, checksummed=checksummed) if flat else list
+
+        def finish() -> list[Fetched]:
+            try:
+                replies = iter(wait())
+            except ShortReadError as error:
+                raise self._too_short(error) from error
+            self._stats.bytes_read += sum(stops) - sum(starts)
+            return [
+                Fetched(self._join(run, held, [(segment, next(replies)) for segment in segments]), segments)
+                for run, held, segments in zip(runs, found, missing, strict=True)
+            ]
+
+        return finish
+
+    def keep(self, run: tuple[int, int], fetched: Fetched) -> None:
+        """Store blocks in the cache; they were compared with their checksums."""
+        if self._cache is None:
+            return
+        base = self._bounds(run[0])[0]
+        for first, stop in fetched.fresh:
+            for block in range(first, stop):
+                start, end = self._bounds(block)
+                self._cache.put(self._name(block), fetched.data[start - base : end - base])
+
+    def _look_up(self, run: tuple[int, int]) -> dict[int, bytes]:
+        if self._cache is None:
+            return {}
+        held = {block: self._cache.get(self._name(block)) for block in range(*run)}
+        found = {block: data for block, data in held.items() if data is not None}
+        self._stats.cache_hits += len(found)
+        return found
+
+    def _missing(self, run: tuple[int, int], held: dict[int, bytes]) -> list[tuple[int, int]]:
+        if not held:
+            return [run]
+        segments: list[tuple[int, int]] = []
+        for block in range(*run):
+            if block in held:
+                continue
+            if segments and segments[-1][1] == block:
+                segments[-1] = (segments[-1][0], block + 1)
+            else:
+                segments.append((block, block + 1))
+        return segments
+
+    def _join(
+        self, run: tuple[int, int], held: dict[int, bytes], replies: list[tuple[tuple[int, int], memoryview]]
+    ) -> memoryview:
+        if not held and len(replies) == 1:
+            return replies[0][1]
+        parts: dict[int, bytes | memoryview] = {**held, **{first: data for (first, _), data in replies}}
+        return memoryview(b"".join(parts[block] for block in range(*run) if block in parts))
+
+
+def decoded_file(data: DataFile, head: IndexHead, limits: Limits, stats: ReadStats) -> DataFile:
+    """Return the file that the blocks of an index are cut from: of a stream its decoded bytes."""
+    if not head.stream:
+        return data
+    # Bytes of no record may stand first, such as a byte order mark.
+    first = int(np.searchsorted(head.block_row_stop, 0, side="right"))
+    begin = head.block_bounds(first)[0] if first < head.blocks else 0
+    return StreamFile(data, head.compression, head.decoded_bytes, limits, stats, begin=begin)
+
+
+class StreamFile(DataFile):
+    """A file of decoded bytes over a file of compressed ones.
+
+    Args:
+        data: the compressed object.
+        compression: of the object.
+        decoded_bytes: how many bytes it decodes to.
+        limits: upper bounds for decoding.
+        stats: counts the reads that had to begin again.
+        begin: where the first record begins: a read from there is one from the start.
+    """
+
+    def __init__(
+        self,
+        data: DataFile,
+        compression: Compression,
+        decoded_bytes: int,
+        limits: Limits,
+        stats: ReadStats,
+        *,
+        begin: int = 0,
+    ) -> None:
+        self.url = data.url
+        self._data = data
+        self._compression = compression
+        self._size = decoded_bytes
+        self._limits = limits
+        self._stats = stats
+        self._begin = begin
+        # Taken out while it is used and put back afterwards, each in one atomic step: no lock to fork with.
+        self._cursors: list[_Cursor] = []
+
+    @property
+    def size(self) -> int:
+        """Number of decoded bytes."""
+        return self._size
+
+    def read(self, start: int, stop: int) -> memoryview:
+        """Return decoded bytes.
+
+        Raises:
+            ShortReadError: the stream ends before `stop`.
+            FormatError: it does not decode.
+            StorageError: the environment failed.
+        """
+        cursor = self._take(start)
+        try:
+            view = cursor.read(start, stop)
+        except ShardioError as error:
+            # The decoder is of no use any more.
+            raise error.located(url=self.url) from error
+        self._cursors.append(cursor)
+        del self._cursors[:-_MOST_CURSORS]
+        return view
+
+    def read_many(
+        self, starts: Sequence[int] | NDArray[np.int64], stops: Sequence[int] | NDArray[np.int64]
+    ) -> list[memoryview]:
+        """Return several ranges, in the order asked; they are decoded by rising position."""
+        out: list[memoryview] = [memoryview(b"")] * len(starts)
+        for item in np.argsort(np.asarray(starts), kind="stable").tolist():
+            out[item] = self.read(int(starts[item]), int(stops[item]))
+        return out
+
+    def close(self) -> None:
+        """Release the decoders and the object."""
+        self._cursors.clear()
+        self._data.close()
+
+    def _take(self, start: int) -> _Cursor:
+        """Return the decoder that has the least to skip before `start`."""
+        for cursor in sorted(self._cursors, key=lambda one: one.start, reverse=True):
+            if cursor.start <= start:
+                try:
+                    self._cursors.remove(cursor)
+                except ValueError:  # another thread was faster
+                    continue
+                return cursor
+        if start > self._begin:
+            self._stats.streams_restarted += 1
+            if self._stats.streams_restarted == 1:
+                warnings.warn(
+                    f"{self.url} is one compressed stream: a record in its middle is decoded from the start "
+                    "of the file. Read such shards in order, or convert them once for random access",
+                    stacklevel=2,
+                )
+        return _Cursor(decode_stream(_pieces(self._data), self._compression, limits=self._limits))
+
+
+class _Cursor:
+    """A decoder at work, and the decoded bytes from the beginning of the last read on.
+
+    Attributes:
+        start: position of the first byte that it still holds.
+    """
+
+    def __init__(self, pieces: Iterator[bytes]) -> None:
+        self.start = 0
+        self._held = bytearray()
+        self._pieces = pieces
+
+    def read(self, start: int, stop: int) -> memoryview:
+        """Return decoded bytes; `start` is not before `self.start`."""
+        while self.start + len(self._held) < stop:
+            self._forget(start)
+            piece = next(self._pieces, None)
+            if piece is None:
+                found = self.start + len(self._held)
+                what = "a compressed stream ends before the bytes asked for"
+                raise ShortReadError(what, start=start, stop=stop, expected=stop - start, found=found - start)
+            self._held += piece
+        self._forget(start)
+        return memoryview(bytes(memoryview(self._held)[: stop - start]))
+
+    def _forget(self, start: int) -> None:
+        done = min(start - self.start, len(self._held))
+        if done:
+            del self._held[:done]
+            self.start += done
+
+
+def _pieces(data: DataFile) -> Iterator[bytes]:
+    """Yield the stored bytes; the next request is under way while a piece is decoded."""
+    size = data.size
+    wait = data.begin_read([0], [min(_PIECE, size)]) if size else None
+    start = 0
+    while wait is not None:
+        here = wait
+        start += _PIECE
+        wait = data.begin_read([start], [min(start + _PIECE, size)]) if start < size else None
+        yield bytes(here()[0])
