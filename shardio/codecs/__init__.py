@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from shardio.codecs._codec import RecordCodec
 from shardio.codecs._collate import collate
-from shardio.codecs._columns import Column, RaggedColumn, VarLenColumn
+from shardio.codecs._columns import Column, RaggedColumn, VariableLength, VarLenColumn
 from shardio.codecs._example import (
     decode_example,
     decode_sequence_example,
@@ -47,6 +47,7 @@ __all__ = [
     "Tensor",
     "VarLen",
     "VarLenColumn",
+    "VariableLength",
     "collate",
     "decode_example",
     "decode_image",

@@ -2,22 +2,53 @@
 
 from __future__ import annotations
 
+import importlib
+import operator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from typing import Self
 
     import numpy.typing as npt
 
-__all__ = ["Column", "RaggedColumn", "VarLenColumn"]
+__all__ = ["Column", "RaggedColumn", "VarLenColumn", "VariableLength"]
+
+_MOST_VALUES = np.iinfo(np.int32).max
+
+
+class VariableLength(NamedTuple):
+    """Sequences as the variable-length kernels of attention take them: one after another, without padding.
+
+    A tuple, so `values, cu_seqlens, max_seqlen = column.varlen()` works, and loaders of torch pin and move
+    its tensors.
+
+    Attributes:
+        values: of all sequences, array or tensor [total, ...].
+        cu_seqlens: int32[n + 1]; sequence i is `values[cu_seqlens[i]:cu_seqlens[i + 1]]`.
+        max_seqlen: length of the longest one.
+    """
+
+    values: Any
+    cu_seqlens: Any
+    max_seqlen: int
+
+    def to(self, *args: Any, **kwargs: Any) -> VariableLength:
+        """Move tensors: arguments are those of `torch.Tensor.to`; a dtype is that of the values."""
+        values = self.values.to(*args, **kwargs)
+        cu_seqlens = self.cu_seqlens.to(values.device, non_blocking=kwargs.get("non_blocking", False))
+        return VariableLength(values, cu_seqlens, self.max_seqlen)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class RaggedColumn:
     """Rows of differing length; a sequence of its rows.
+
+    From torch's loaders it comes as a `shardio.torch.RaggedTensor`, which has the same methods and tensors
+    inside.
 
     Attributes:
         values: all rows one after another: an array [total, ...], a list, or a RaggedColumn (steps of steps).
@@ -29,6 +60,10 @@ class RaggedColumn:
         >>> column = RaggedColumn(np.array([1, 2, 3]), np.array([0, 2, 2, 3]))
         >>> [row.tolist() for row in column]
         [[1, 2], [], [3]]
+        >>> column.pad(multiple=4, value=-1).tolist()
+        [[1, 2, -1, -1], [-1, -1, -1, -1], [3, -1, -1, -1]]
+        >>> column.varlen()
+        VariableLength(values=array([1, 2, 3]), cu_seqlens=array([0, 2, 2, 3], dtype=int32), max_seqlen=2)
     """
 
     values: Any
@@ -52,24 +87,159 @@ class RaggedColumn:
     def __iter__(self) -> Iterator[Any]:
         return map(self.__getitem__, range(len(self)))
 
-    def _rows(self, start: int, stop: int, step: int) -> RaggedColumn:
+    def _rows(self, start: int, stop: int, step: int) -> Self:
         if step != 1:
             message = f"a ragged column is sliced in steps of 1, not {step}"
             raise ValueError(message)
         offsets = self.offsets[start : max(start, stop) + 1]
         values = self.values[int(offsets[0]) : int(offsets[-1])]
         shapes = None if self.shapes is None else self.shapes[start : max(start, stop)]
-        return RaggedColumn(values, offsets - offsets[0], shapes)
+        return type(self)(values, offsets - offsets[0], shapes)
 
     @property
     def lengths(self) -> npt.NDArray[np.int64]:
         """int64[n], the lengths of the rows."""
-        return np.diff(self.offsets)
+        return self.offsets[1:] - self.offsets[:-1]
+
+    def to(self, *args: Any, **kwargs: Any) -> RaggedColumn:
+        """Return the column as a `shardio.torch.RaggedTensor`, moved; one without arguments copies nothing.
+
+        Args:
+            args, kwargs: those of `torch.Tensor.to`; a dtype is that of the values.
+        """
+        # The room above is asked by name, and only where tensors are wanted: nothing here knows torch.
+        moved: RaggedColumn = importlib.import_module("shardio.torch").tensors(self).to(*args, **kwargs)
+        return moved
+
+    def pad(self, to: int | None = None, *, multiple: int | None = None, value: Any = 0) -> Any:
+        """Return the rows as one array [n, width, ...], short ones filled up at their end.
+
+        Args:
+            to: the width; by default the length of the longest row.
+            multiple: round the width up to a multiple of this.
+            value: what fills.
+
+        Raises:
+            ValueError: a row is longer than `to` (nothing is cut), or the dtype cannot hold `value`.
+            TypeError: the values are text or bytes, or more than the first size of a row differs.
+
+        See also `mask`, which says what is a value and what filling, and `lengths`.
+        """
+        self._check_flat("padded")
+        mask = self.mask(to, multiple=multiple)
+        out = self._full((*mask.shape, *self.values.shape[1:]), value)
+        out[mask] = self.values
+        return out
+
+    def mask(self, to: int | None = None, *, multiple: int | None = None) -> Any:
+        """Return bool [n, width]: True where `pad` with the same `to` and `multiple` has a value.
+
+        Raises:
+            ValueError: a row is longer than `to`.
+        """
+        lengths = self._checked_lengths()
+        width = self._width(to, multiple)
+        return self._arange(width)[None, :] < lengths[:, None]
+
+    def varlen(self) -> VariableLength:
+        """Return values, `cu_seqlens` and `max_seqlen` for kernels of attention; the values are not copied.
+
+        On an accelerator, finding the longest row waits for it: take `varlen()` before `to(device)`.
+
+        Raises:
+            ValueError: there are 2**31 values or more.
+            TypeError: the values are text or bytes, or more than the first size of a row differs.
+        """
+        self._check_flat("taken as sequences")
+        self._checked_lengths()
+        if len(self.values) > _MOST_VALUES:
+            message = f"{len(self.values)} values are too many for int32 cu_seqlens: take smaller batches"
+            raise ValueError(message)
+        return VariableLength(self.values, self._int32(self.offsets), self._longest())
+
+    def position_ids(self) -> Any:
+        """Return int64 [total]: the place of each value in its row, counted from 0."""
+        lengths = self._checked_lengths()
+        first = self._repeat(self.offsets[:-1], lengths)
+        return self._arange(len(first)) - first
+
+    def segment_ids(self) -> Any:
+        """Return int64 [total]: the number of the row that each value belongs to, counted from 1."""
+        return self._repeat(self._arange(len(self)) + 1, self._checked_lengths())
+
+    def _longest(self) -> int:
+        return int(self.lengths.max()) if len(self) else 0
+
+    def _width(self, to: int | None, multiple: int | None) -> int:
+        longest = self._longest()
+        if to is None:
+            width = longest
+        elif (width := operator.index(to)) < longest:
+            row = int(self.lengths.argmax())
+            message = (
+                f"row {row} has {longest} values, more than to={width}: nothing is cut; give a larger to=, "
+                "or leave out what is longer, with filter or when the dataset is written"
+            )
+            raise ValueError(message)
+        if multiple is None:
+            return width
+        if (step := operator.index(multiple)) < 1:
+            message = f"multiple={multiple} must be 1 or more"
+            raise ValueError(message)
+        return -(-width // step) * step
+
+    def _check_flat(self, what: str) -> None:
+        """Refuse rows that are not simply runs of numbers."""
+        if self.shapes is not None:
+            message = f"rows of which more than the first size differs cannot be {what}"
+            raise TypeError(message)
+        if isinstance(self.values, list | RaggedColumn):
+            found = "lists" if isinstance(self.values, RaggedColumn) else "text or bytes"
+            message = f"rows of {found} cannot be {what}, only rows of numbers"
+            raise TypeError(message)
+
+    def _checked_lengths(self) -> Any:
+        lengths = self.lengths
+        if len(self) and int(lengths.min()) < 0:
+            row = int(lengths.argmin())
+            message = (
+                f"row {row} of this column has a negative length, {int(lengths[row])}: offsets must ascend"
+            )
+            raise ValueError(message)
+        return lengths
+
+    # What NumPy and torch call differently; `shardio.torch.RaggedTensor` has its own.
+
+    def _arange(self, stop: int) -> Any:
+        return np.arange(stop)
+
+    def _repeat(self, values: Any, counts: Any) -> Any:
+        return np.repeat(values, counts)
+
+    def _int32(self, values: Any) -> Any:
+        return values.astype(np.int32)
+
+    def _full(self, shape: tuple[int, ...], value: Any) -> Any:
+        dtype = self.values.dtype
+        try:
+            with np.errstate(over="ignore"):
+                one = np.full((), value, dtype)[()]
+            kept = bool(one == value or one != one)  # noqa: PLR0124 - NaN
+            kept = kept or (dtype.kind in "fc" and bool(np.isfinite(one)))
+        except (OverflowError, ValueError, TypeError):
+            kept = False
+        if not kept:
+            message = (
+                f"value={value!r} does not fit {dtype}: make the values of another dtype first, "
+                'RaggedColumn(column.values.astype("int64"), column.offsets)'
+            )
+            raise ValueError(message)
+        return np.full(shape, value, dtype)
 
     @classmethod
     def of_rows(
-        cls, rows: Sequence[Any], dtype: np.dtype[Any], shape: tuple[int | None, ...]
-    ) -> RaggedColumn:
+        cls, rows: Sequence[Any], dtype: np.dtype[Any], shape: tuple[int | None, ...] = (None,)
+    ) -> Self:
         """Lay arrays of one dtype, whose shapes fit `shape`, one after another."""
         leading = shape[0] is None and shape.count(None) == 1
         offsets = np.zeros(len(rows) + 1, np.int64)

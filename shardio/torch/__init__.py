@@ -9,5 +9,14 @@ from shardio.torch._dataset import StreamingDataset
 from shardio.torch._loader import StreamingDataLoader
 from shardio.torch._map import FullShuffle, MapDataset
 from shardio.torch._seeded import seeded
+from shardio.torch._tensors import RaggedTensor, tensors
 
-__all__ = ["FullShuffle", "MapDataset", "StreamingDataLoader", "StreamingDataset", "seeded"]
+__all__ = [
+    "FullShuffle",
+    "MapDataset",
+    "RaggedTensor",
+    "StreamingDataLoader",
+    "StreamingDataset",
+    "seeded",
+    "tensors",
+]
