@@ -107,8 +107,70 @@ class Expiry(_message.Message):
     doomed_keys: _containers.RepeatedScalarFieldContainer[str]
     def __init__(self, expired_versions: _Optional[_Iterable[int]] = ..., abandoned_sessions: _Optional[_Iterable[str]] = ..., doomed_keys: _Optional[_Iterable[str]] = ...) -> None: ...
 
+class TableColumn(_message.Message):
+    __slots__ = ("name", "feature", "derived", "type", "optional", "default_sha256")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    FEATURE_FIELD_NUMBER: _ClassVar[int]
+    DERIVED_FIELD_NUMBER: _ClassVar[int]
+    TYPE_FIELD_NUMBER: _ClassVar[int]
+    OPTIONAL_FIELD_NUMBER: _ClassVar[int]
+    DEFAULT_SHA256_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    feature: str
+    derived: str
+    type: str
+    optional: bool
+    default_sha256: bytes
+    def __init__(self, name: _Optional[str] = ..., feature: _Optional[str] = ..., derived: _Optional[str] = ..., type: _Optional[str] = ..., optional: bool = ..., default_sha256: _Optional[bytes] = ...) -> None: ...
+
+class KeyRunRef(_message.Message):
+    __slots__ = ("key", "bytes", "sha256", "shards", "entries")
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    SHA256_FIELD_NUMBER: _ClassVar[int]
+    SHARDS_FIELD_NUMBER: _ClassVar[int]
+    ENTRIES_FIELD_NUMBER: _ClassVar[int]
+    key: str
+    bytes: int
+    sha256: bytes
+    shards: int
+    entries: int
+    def __init__(self, key: _Optional[str] = ..., bytes: _Optional[int] = ..., sha256: _Optional[bytes] = ..., shards: _Optional[int] = ..., entries: _Optional[int] = ...) -> None: ...
+
+class KeyIndex(_message.Message):
+    __slots__ = ("feature", "type", "runs")
+    FEATURE_FIELD_NUMBER: _ClassVar[int]
+    TYPE_FIELD_NUMBER: _ClassVar[int]
+    RUNS_FIELD_NUMBER: _ClassVar[int]
+    feature: str
+    type: str
+    runs: _containers.RepeatedCompositeFieldContainer[KeyRunRef]
+    def __init__(self, feature: _Optional[str] = ..., type: _Optional[str] = ..., runs: _Optional[_Iterable[_Union[KeyRunRef, _Mapping]]] = ...) -> None: ...
+
+class KeyRun(_message.Message):
+    __slots__ = ("format_version", "feature", "type", "shard_index_head_sha256", "part_key", "part_bytes", "part_entries", "part_head_bytes", "part_head_sha256")
+    FORMAT_VERSION_FIELD_NUMBER: _ClassVar[int]
+    FEATURE_FIELD_NUMBER: _ClassVar[int]
+    TYPE_FIELD_NUMBER: _ClassVar[int]
+    SHARD_INDEX_HEAD_SHA256_FIELD_NUMBER: _ClassVar[int]
+    PART_KEY_FIELD_NUMBER: _ClassVar[int]
+    PART_BYTES_FIELD_NUMBER: _ClassVar[int]
+    PART_ENTRIES_FIELD_NUMBER: _ClassVar[int]
+    PART_HEAD_BYTES_FIELD_NUMBER: _ClassVar[int]
+    PART_HEAD_SHA256_FIELD_NUMBER: _ClassVar[int]
+    format_version: int
+    feature: str
+    type: str
+    shard_index_head_sha256: bytes
+    part_key: _containers.RepeatedScalarFieldContainer[str]
+    part_bytes: _containers.RepeatedScalarFieldContainer[int]
+    part_entries: _containers.RepeatedScalarFieldContainer[int]
+    part_head_bytes: _containers.RepeatedScalarFieldContainer[int]
+    part_head_sha256: bytes
+    def __init__(self, format_version: _Optional[int] = ..., feature: _Optional[str] = ..., type: _Optional[str] = ..., shard_index_head_sha256: _Optional[bytes] = ..., part_key: _Optional[_Iterable[str]] = ..., part_bytes: _Optional[_Iterable[int]] = ..., part_entries: _Optional[_Iterable[int]] = ..., part_head_bytes: _Optional[_Iterable[int]] = ..., part_head_sha256: _Optional[bytes] = ...) -> None: ...
+
 class Manifest(_message.Message):
-    __slots__ = ("format_version", "critical_features", "dataset_uuid", "version", "parent_version", "parent_sha256", "write_id", "operation", "created_ms", "writer", "sessions", "schemas", "metadata_json", "roots", "lists", "splits", "expiry", "session_lists")
+    __slots__ = ("format_version", "critical_features", "dataset_uuid", "version", "parent_version", "parent_sha256", "write_id", "operation", "created_ms", "writer", "sessions", "schemas", "metadata_json", "roots", "lists", "splits", "expiry", "session_lists", "table", "keys")
     FORMAT_VERSION_FIELD_NUMBER: _ClassVar[int]
     CRITICAL_FEATURES_FIELD_NUMBER: _ClassVar[int]
     DATASET_UUID_FIELD_NUMBER: _ClassVar[int]
@@ -127,6 +189,8 @@ class Manifest(_message.Message):
     SPLITS_FIELD_NUMBER: _ClassVar[int]
     EXPIRY_FIELD_NUMBER: _ClassVar[int]
     SESSION_LISTS_FIELD_NUMBER: _ClassVar[int]
+    TABLE_FIELD_NUMBER: _ClassVar[int]
+    KEYS_FIELD_NUMBER: _ClassVar[int]
     format_version: int
     critical_features: _containers.RepeatedScalarFieldContainer[str]
     dataset_uuid: bytes
@@ -145,10 +209,12 @@ class Manifest(_message.Message):
     splits: _containers.RepeatedCompositeFieldContainer[SplitTotals]
     expiry: Expiry
     session_lists: _containers.RepeatedCompositeFieldContainer[ListRef]
-    def __init__(self, format_version: _Optional[int] = ..., critical_features: _Optional[_Iterable[str]] = ..., dataset_uuid: _Optional[bytes] = ..., version: _Optional[int] = ..., parent_version: _Optional[int] = ..., parent_sha256: _Optional[bytes] = ..., write_id: _Optional[bytes] = ..., operation: _Optional[str] = ..., created_ms: _Optional[int] = ..., writer: _Optional[str] = ..., sessions: _Optional[_Iterable[_Union[MergedSession, _Mapping]]] = ..., schemas: _Optional[_Iterable[_Union[Schema, _Mapping]]] = ..., metadata_json: _Optional[bytes] = ..., roots: _Optional[_Iterable[_Union[DataRoot, _Mapping]]] = ..., lists: _Optional[_Iterable[_Union[ListRef, _Mapping]]] = ..., splits: _Optional[_Iterable[_Union[SplitTotals, _Mapping]]] = ..., expiry: _Optional[_Union[Expiry, _Mapping]] = ..., session_lists: _Optional[_Iterable[_Union[ListRef, _Mapping]]] = ...) -> None: ...
+    table: _containers.RepeatedCompositeFieldContainer[TableColumn]
+    keys: _containers.RepeatedCompositeFieldContainer[KeyIndex]
+    def __init__(self, format_version: _Optional[int] = ..., critical_features: _Optional[_Iterable[str]] = ..., dataset_uuid: _Optional[bytes] = ..., version: _Optional[int] = ..., parent_version: _Optional[int] = ..., parent_sha256: _Optional[bytes] = ..., write_id: _Optional[bytes] = ..., operation: _Optional[str] = ..., created_ms: _Optional[int] = ..., writer: _Optional[str] = ..., sessions: _Optional[_Iterable[_Union[MergedSession, _Mapping]]] = ..., schemas: _Optional[_Iterable[_Union[Schema, _Mapping]]] = ..., metadata_json: _Optional[bytes] = ..., roots: _Optional[_Iterable[_Union[DataRoot, _Mapping]]] = ..., lists: _Optional[_Iterable[_Union[ListRef, _Mapping]]] = ..., splits: _Optional[_Iterable[_Union[SplitTotals, _Mapping]]] = ..., expiry: _Optional[_Union[Expiry, _Mapping]] = ..., session_lists: _Optional[_Iterable[_Union[ListRef, _Mapping]]] = ..., table: _Optional[_Iterable[_Union[TableColumn, _Mapping]]] = ..., keys: _Optional[_Iterable[_Union[KeyIndex, _Mapping]]] = ...) -> None: ...
 
 class ShardList(_message.Message):
-    __slots__ = ("format_version", "split_names", "split", "key", "root", "shard_uuid", "framing", "compression", "stored_bytes", "decoded_bytes", "rows", "blocks", "crc32c", "index_key", "index_head_bytes", "index_head_sha256", "schema", "stamp", "live_rows", "deletion_key", "deletion_bytes", "deletion_sha256")
+    __slots__ = ("format_version", "split_names", "split", "key", "root", "shard_uuid", "framing", "compression", "stored_bytes", "decoded_bytes", "rows", "blocks", "crc32c", "index_key", "index_head_bytes", "index_head_sha256", "schema", "stamp", "live_rows", "deletion_key", "deletion_bytes", "deletion_sha256", "table_key", "table_bytes", "table_sha256")
     FORMAT_VERSION_FIELD_NUMBER: _ClassVar[int]
     SPLIT_NAMES_FIELD_NUMBER: _ClassVar[int]
     SPLIT_FIELD_NUMBER: _ClassVar[int]
@@ -171,6 +237,9 @@ class ShardList(_message.Message):
     DELETION_KEY_FIELD_NUMBER: _ClassVar[int]
     DELETION_BYTES_FIELD_NUMBER: _ClassVar[int]
     DELETION_SHA256_FIELD_NUMBER: _ClassVar[int]
+    TABLE_KEY_FIELD_NUMBER: _ClassVar[int]
+    TABLE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    TABLE_SHA256_FIELD_NUMBER: _ClassVar[int]
     format_version: int
     split_names: _containers.RepeatedScalarFieldContainer[str]
     split: _containers.RepeatedScalarFieldContainer[int]
@@ -193,7 +262,10 @@ class ShardList(_message.Message):
     deletion_key: _containers.RepeatedScalarFieldContainer[str]
     deletion_bytes: _containers.RepeatedScalarFieldContainer[int]
     deletion_sha256: bytes
-    def __init__(self, format_version: _Optional[int] = ..., split_names: _Optional[_Iterable[str]] = ..., split: _Optional[_Iterable[int]] = ..., key: _Optional[_Iterable[str]] = ..., root: _Optional[_Iterable[int]] = ..., shard_uuid: _Optional[bytes] = ..., framing: _Optional[_Iterable[_Union[_index_pb2.Framing, str]]] = ..., compression: _Optional[_Iterable[_Union[_index_pb2.Compression, str]]] = ..., stored_bytes: _Optional[_Iterable[int]] = ..., decoded_bytes: _Optional[_Iterable[int]] = ..., rows: _Optional[_Iterable[int]] = ..., blocks: _Optional[_Iterable[int]] = ..., crc32c: _Optional[_Iterable[int]] = ..., index_key: _Optional[_Iterable[str]] = ..., index_head_bytes: _Optional[_Iterable[int]] = ..., index_head_sha256: _Optional[bytes] = ..., schema: _Optional[_Iterable[int]] = ..., stamp: _Optional[_Iterable[str]] = ..., live_rows: _Optional[_Iterable[int]] = ..., deletion_key: _Optional[_Iterable[str]] = ..., deletion_bytes: _Optional[_Iterable[int]] = ..., deletion_sha256: _Optional[bytes] = ...) -> None: ...
+    table_key: _containers.RepeatedScalarFieldContainer[str]
+    table_bytes: _containers.RepeatedScalarFieldContainer[int]
+    table_sha256: bytes
+    def __init__(self, format_version: _Optional[int] = ..., split_names: _Optional[_Iterable[str]] = ..., split: _Optional[_Iterable[int]] = ..., key: _Optional[_Iterable[str]] = ..., root: _Optional[_Iterable[int]] = ..., shard_uuid: _Optional[bytes] = ..., framing: _Optional[_Iterable[_Union[_index_pb2.Framing, str]]] = ..., compression: _Optional[_Iterable[_Union[_index_pb2.Compression, str]]] = ..., stored_bytes: _Optional[_Iterable[int]] = ..., decoded_bytes: _Optional[_Iterable[int]] = ..., rows: _Optional[_Iterable[int]] = ..., blocks: _Optional[_Iterable[int]] = ..., crc32c: _Optional[_Iterable[int]] = ..., index_key: _Optional[_Iterable[str]] = ..., index_head_bytes: _Optional[_Iterable[int]] = ..., index_head_sha256: _Optional[bytes] = ..., schema: _Optional[_Iterable[int]] = ..., stamp: _Optional[_Iterable[str]] = ..., live_rows: _Optional[_Iterable[int]] = ..., deletion_key: _Optional[_Iterable[str]] = ..., deletion_bytes: _Optional[_Iterable[int]] = ..., deletion_sha256: _Optional[bytes] = ..., table_key: _Optional[_Iterable[str]] = ..., table_bytes: _Optional[_Iterable[int]] = ..., table_sha256: _Optional[bytes] = ...) -> None: ...
 
 class SplitReceipt(_message.Message):
     __slots__ = ("name", "rows", "frames_crc32c")
