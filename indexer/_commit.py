@@ -142,6 +142,8 @@ class _Builder:
             splits=tuple(total for _, total in sorted(whole.totals().items())),
             expiry=replace(old.expiry, doomed_keys=()) if old is not None else Manifest.expiry,
             deletions=any(whole.deletion_key),
+            table=old.table if old is not None else (),
+            keys=old.keys if old is not None else (),
         )
 
     def _schemas(self, old: Manifest | None, table: ShardTable) -> tuple[tuple[Schema, ...], int]:

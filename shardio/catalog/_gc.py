@@ -11,7 +11,7 @@ garbage.  What is not of shardio's making is never removed, whatever a list or a
 behind a link.
 
 A list that no version names is doomed without a word: its name says no session, and a commit that is still on
-its way stores its list again.
+its way stores its list again.  So are tables and key indexes: a build makes again what was doomed meanwhile.
 """
 
 from __future__ import annotations
@@ -28,13 +28,17 @@ from shardio.metadata import (
     HINT_KEY,
     INDEX_SUFFIX,
     INDEXES,
+    KEYS,
     LISTS,
     SESSIONS,
+    TABLES,
     Expiry,
     Manifest,
     check_session,
     is_list_key,
     is_own_key,
+    is_sidecar_key,
+    key_run_of,
     parse_data_key,
     parse_receipt_key,
 )
@@ -315,7 +319,7 @@ class _Plan:
         """Return the objects in shardio's own folders that garbage collection may know of."""
         store = self.catalog.store
         found = []
-        for prefix in (DATA, LISTS, SESSIONS, INDEXES):
+        for prefix in (DATA, LISTS, SESSIONS, INDEXES, TABLES, KEYS):
             # Other files among the indexes are not of shardio's making.
             found += [
                 info for info in store.list(prefix) if prefix != INDEXES or info.key.endswith(INDEX_SUFFIX)
@@ -368,6 +372,7 @@ class _Plan:
                 info.key in dead
                 or info.key in already
                 or is_list_key(info.key)
+                or is_sidecar_key(info.key)
                 or _session_of(info) in self._gone
                 # What lost attempts of a merged session left: it cannot be merged again with other content.
                 or (info.key.startswith(DATA) and _session_of(info) in self._merged)
@@ -397,8 +402,11 @@ class _Plan:
         # Lists of sessions name no objects; each is live with the versions that name it.
         alive = [version for version in newest if version.number not in self.expired]
         live = {*lists[0], *(ref.key for version in alive for ref in version.manifest.session_lists)}
+        # The names of a run's parts say whose they are.
+        runs = {run.key for version in alive for index in version.manifest.keys for run in index.runs}
+        live |= {info.key for info in self._objects if key_run_of(info.key) in runs}
         dead = set(lists[1]) - live
-        unknown = {info.key for info in self._objects if info.key.startswith((DATA, INDEXES))}
+        unknown = {info.key for info in self._objects if info.key.startswith((DATA, INDEXES, TABLES))}
         unknown = {key for key in unknown if is_own_key(key)}
         for key, named in self._read(list(lists[0].values()), missing_ok=False, wanted=unknown):
             live |= {key, *named[0]}
@@ -456,6 +464,8 @@ def _keys(table: ShardTable) -> tuple[frozenset[str], frozenset[str]]:
         own.add(shard.usual_index_key)
         if shard.deletion_key:
             own.add(shard.deletion_key)
+        if shard.table_key:
+            own.add(shard.table_key)
     return frozenset(own), frozenset(theirs)
 
 

@@ -101,6 +101,8 @@ class _Merge:
             splits=tuple(_add_totals(old if keep else None, self.table)),
             expiry=replace(old.expiry, doomed_keys=()) if old is not None else Manifest.expiry,
             deletions=old is not None and keep and old.deletions,
+            table=old.table if old is not None and keep else (),
+            keys=old.keys if old is not None and keep else (),
         )
 
     def _check_base(self, base: Version | None) -> None:

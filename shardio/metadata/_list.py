@@ -9,7 +9,7 @@ import numpy as np
 
 from shardio.errors import FormatError, ShardioError
 from shardio.format import DEFAULT_LIMITS, Compression, Framing, Limits
-from shardio.metadata._names import check_foreign_key, check_key, check_split
+from shardio.metadata._names import check_foreign_key, check_key, check_split, table_address_of
 from shardio.metadata._sealed import SEAL_BYTES, seal_message, unseal
 from shardio.metadata._table import ShardTable
 from shardio.metadata._wire import FORMAT_VERSION, MANIFEST_FEATURES, check_version, parse
@@ -107,6 +107,10 @@ def table_to_message(table: ShardTable) -> ShardList:
         message.deletion_key.extend(table.deletion_key)
         message.deletion_bytes.extend(table.deletion_bytes.tolist())
         message.deletion_sha256 = table.deletion_sha256.tobytes()
+    if any(table.table_key):
+        message.table_key.extend(table.table_key)
+        message.table_bytes.extend(table.table_bytes.tolist())
+        message.table_sha256 = table.table_sha256.tobytes()
     return message
 
 
@@ -137,6 +141,7 @@ def table_from_message(message: ShardList, *, limits: Limits = DEFAULT_LIMITS) -
         index_key=list(_column(message, "index_key", count, absent="")),
         etag=list(_column(message, "stamp", count, absent="")),
         deletion_key=list(_column(message, "deletion_key", count, absent="")),
+        table_key=list(_column(message, "table_key", count, absent="")),
         root=_integers(message, "root", count, np.uint32, absent=0),
         framing=_integers(message, "framing", count, np.uint8),
         compression=_integers(message, "compression", count, np.uint8),
@@ -149,9 +154,11 @@ def table_from_message(message: ShardList, *, limits: Limits = DEFAULT_LIMITS) -
         index_head_bytes=_integers(message, "index_head_bytes", count),
         schema=_integers(message, "schema", count, np.uint32),
         deletion_bytes=_integers(message, "deletion_bytes", count, absent=0),
+        table_bytes=_integers(message, "table_bytes", count, absent=0),
         uuid=_digests(message, "shard_uuid", count, 16),
         index_head_sha256=_digests(message, "index_head_sha256", count, 32),
         deletion_sha256=_digests(message, "deletion_sha256", count, 32, absent=True),
+        table_sha256=_digests(message, "table_sha256", count, 32, absent=True),
     )
     check_table(table, limits)
     return table
@@ -196,12 +203,7 @@ def check_table(table: ShardTable, limits: Limits) -> None:
     for key, is_own, etag in zip(table.key, own, table.etag, strict=True):
         # Shards that were adopted in place lie under root 0 and keep the names that others gave them.
         check_key(key) if is_own and not etag else check_foreign_key(key)
-    for index_key in table.index_key:
-        if index_key:
-            check_foreign_key(index_key)
-    for deletion_key in table.deletion_key:
-        if deletion_key:
-            check_key(deletion_key)
+    _check_sidecar_names(table)
     for name, kind in (("framing", Framing), ("compression", Compression)):
         unknown = set(getattr(table, name).tolist()) - {int(member) for member in kind}
         if unknown:
@@ -230,6 +232,16 @@ def check_table(table: ShardTable, limits: Limits) -> None:
     if ((deleted > 0) != named).any() or (table.deletion_bytes != 4 * deleted).any():
         raise FormatError(f"a {_WHAT} counts other deleted rows than its deletion sidecars hold")
     _check_all_deleted(table, limits)
+
+
+def _check_sidecar_names(table: ShardTable) -> None:
+    for index_key in filter(None, table.index_key):
+        check_foreign_key(index_key)
+    for deletion_key in filter(None, table.deletion_key):
+        check_key(deletion_key)
+    for table_key in filter(None, table.table_key):
+        if table_address_of(table_key) is None:
+            raise FormatError(f"a {_WHAT} names a table by no name of a table", found=table_key[:200])
 
 
 def _check_all_deleted(table: ShardTable, limits: Limits) -> None:

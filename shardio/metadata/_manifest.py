@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 from shardio.errors import FormatError, UnsafeNameError
 from shardio.format import DEFAULT_LIMITS, Limits, check_json_keys
-from shardio.metadata._names import check_foreign_key, check_key, check_session, check_split, is_own_key
+from shardio.metadata._names import (
+    check_foreign_key,
+    check_key,
+    check_session,
+    check_split,
+    is_own_key,
+    key_run_of,
+)
 from shardio.metadata._schema import Schema
 from shardio.metadata._sealed import seal_message, unseal
 from shardio.metadata._table import SplitTotals
@@ -24,9 +31,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Expiry",
+    "KeyIndex",
+    "KeyRunRef",
     "ListRef",
     "Manifest",
     "MergedSession",
+    "TableColumn",
     "decode_metadata",
     "encode_metadata",
     "parse_manifest",
@@ -69,6 +79,47 @@ class Expiry:
     doomed_keys: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True)
+class TableColumn:
+    """A column of the table of small features.
+
+    Attributes:
+        name: of the column.
+        feature: of the schema.
+        derived: "" for the value, "length" for its length.
+        type: of the feature, with its shape: `"int64"`, `"int32[?]"`.
+        optional: the feature may be missing.
+        default_sha256: of its default (32 bytes), empty where it has none.
+    """
+
+    name: str
+    feature: str
+    derived: str
+    type: str
+    optional: bool
+    default_sha256: bytes
+
+
+@dataclass(frozen=True)
+class KeyRunRef:
+    """A run of a key index, by key, size in bytes, SHA-256 (32 bytes), shards and entries."""
+
+    key: str
+    size: int
+    sha256: bytes
+    shards: int
+    entries: int
+
+
+@dataclass(frozen=True)
+class KeyIndex:
+    """What finds records by the values of a feature of some type; its runs, oldest first."""
+
+    feature: str
+    type: str
+    runs: tuple[KeyRunRef, ...]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Manifest:
     """One version of a dataset; see protos/shardio/v1/manifest.proto for each field."""
@@ -90,6 +141,8 @@ class Manifest:
     splits: tuple[SplitTotals, ...] = ()
     expiry: Expiry = Expiry()
     deletions: bool = False
+    table: tuple[TableColumn, ...] = ()
+    keys: tuple[KeyIndex, ...] = ()
 
     @property
     def schema(self) -> Schema | None:
@@ -140,6 +193,8 @@ def seal_manifest(manifest: Manifest, *, limits: Limits = DEFAULT_LIMITS) -> tup
         ],
         sessions=[_session_message(session) for session in manifest.sessions],
         session_lists=[_ref_message(ref) for ref in manifest.session_lists],
+        table=[pb.TableColumn(**vars(column)) for column in manifest.table],
+        keys=[_index_message(index) for index in manifest.keys],
     )
     if manifest.expiry != Expiry():
         message.expiry.expired_versions.extend(manifest.expiry.expired_versions)
@@ -209,7 +264,31 @@ def _from_message(message: pb.Manifest, limits: Limits) -> Manifest:
             tuple(_check_doomed(key) for key in message.expiry.doomed_keys),
         ),
         deletions="deletions" in message.critical_features,
+        table=tuple(
+            TableColumn(i.name, i.feature, i.derived, i.type, i.optional, i.default_sha256)
+            for i in message.table
+        ),
+        keys=tuple(_index(index) for index in message.keys),
     )
+
+
+def _index(message: pb.KeyIndex) -> KeyIndex:
+    runs = tuple(_run_ref(run) for run in message.runs)
+    return KeyIndex(message.feature, message.type, runs)
+
+
+def _run_ref(run: pb.KeyRunRef) -> KeyRunRef:
+    if key_run_of(run.key) != run.key:
+        raise FormatError("a key index names a run by no name of a run", found=run.key[:200])
+    return KeyRunRef(run.key, run.bytes, run.sha256, run.shards, run.entries)
+
+
+def _index_message(index: KeyIndex) -> pb.KeyIndex:
+    runs = [
+        pb.KeyRunRef(key=i.key, bytes=i.size, sha256=i.sha256, shards=i.shards, entries=i.entries)
+        for i in index.runs
+    ]
+    return pb.KeyIndex(feature=index.feature, type=index.type, runs=runs)
 
 
 def _ref(message: pb.ListRef) -> ListRef:
@@ -284,7 +363,8 @@ def _check_doomed(key: str) -> str:
         raise FormatError(
             "a manifest dooms a key that is not of shardio's making",
             found=repr(key[:200]),
-            expected="a shard under shardio's own name, an index, deleted rows, a list or a receipt",
+            expected="a shard under shardio's own name, an index, deleted rows, a list, a receipt, a table "
+            "or a key index",
         )
     return key
 
@@ -355,6 +435,18 @@ def _content_rules(manifest: Manifest, message: pb.Manifest, limits: Limits) -> 
             "foreign roots are a critical feature",
             ("foreign_roots" in message.critical_features) == bool(manifest.roots),
             "",
+        ),
+        (
+            "columns of the table have names of their own, and digests of 32 bytes",
+            len({column.name for column in manifest.table}) == len(manifest.table)
+            and all(len(column.default_sha256) in (0, 32) for column in manifest.table),
+            [column.name for column in manifest.table],
+        ),
+        (
+            "key indexes stand by feature, each once, with digests of 32 bytes",
+            [index.feature for index in manifest.keys] == sorted({index.feature for index in manifest.keys})
+            and all(len(run.sha256) == 32 for index in manifest.keys for run in index.runs),
+            [index.feature for index in manifest.keys],
         ),
         (
             "lists of sessions are a critical feature",

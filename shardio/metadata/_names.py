@@ -25,11 +25,17 @@ __all__ = [
     "data_key",
     "is_list_key",
     "is_own_key",
+    "is_sidecar_key",
+    "key_part_key",
+    "key_run_key",
+    "key_run_of",
     "list_key",
     "manifest_key",
     "manifest_version",
     "parse_data_key",
     "receipt_key",
+    "table_address_of",
+    "table_key",
     "unsafe_part",
     "usual_index_key",
 ]
@@ -39,6 +45,8 @@ HINT_KEY = "_shardio/latest"
 MANIFESTS = "_shardio/manifests/"
 LISTS = "_shardio/lists/"
 SESSIONS = "_shardio/sessions/"
+TABLES = "_shardio/tables/"
+KEYS = "_shardio/keys/"
 DATA = "data/"
 INDEXES = "indexes/"  # of adopted shards that lie under other roots
 
@@ -55,6 +63,8 @@ _DATA = re.compile(
     r"data/[A-Za-z0-9][A-Za-z0-9._=-]*-[A-Za-z0-9][A-Za-z0-9._=]*-[0-9]{5,}-[0-9a-f]{16}-[0-9]{5,}"
     r"\.tfrecord(?:\.zst|\.gz|\.zz)?(?:(?:\.[0-9a-f]{16})?\.shardidx)?\Z"
 )
+_TABLE = re.compile(r"_shardio/tables/([0-9a-f]{32})-[0-9a-f]{16}\.parquet\Z")
+_RUN = re.compile(r"(_shardio/keys/[0-9a-f]{32})(?:\.run|-[0-9]{5,}\.part)\Z")
 _ROWS = re.compile(r"data/[A-Za-z0-9_][A-Za-z0-9._=-]{0,249}\.rows\Z")
 # What no key may hold, whoever chose it.
 _NO_COMPONENT = re.compile(r"(?:\A|/)(\.{0,2})(?:/|\Z)")
@@ -261,15 +271,49 @@ def is_list_key(key: str) -> bool:
 def is_own_key(key: str) -> bool:
     """Tell whether a key has the shape of something that shardio makes; nothing else is ever collected.
 
-    That is: shards under shardio's own names, indexes, sidecars of deleted rows, lists, receipts.
+    That is: shards under shardio's own names, indexes, sidecars of deleted rows, lists, receipts, tables and
+    runs and parts of key indexes.
     """
     return (
         _DATA.match(key) is not None
         or _ROWS.match(key) is not None
         or (key.endswith(INDEX_SUFFIX) and key.startswith((DATA, INDEXES)))
         or is_list_key(key)
+        or is_sidecar_key(key)
         or parse_receipt_key(key) is not None
     )
+
+
+def is_sidecar_key(key: str) -> bool:
+    """Tell whether a key is that of a table, or of a run of a key index or a part of one."""
+    return _TABLE.match(key) is not None or _RUN.match(key) is not None
+
+
+def table_key(address: str) -> str:
+    """Return a new key for the table of a shard, by its address (32 hexadecimal digits)."""
+    return f"{TABLES}{address}-{random_id()}.parquet"
+
+
+def table_address_of(key: str) -> str | None:
+    """Return the address in the key of a table, or None for any other key."""
+    match = _TABLE.match(key)
+    return match[1] if match else None
+
+
+def key_run_key(identifier: str) -> str:
+    """Return the key of a run of a key index, by its 32 hexadecimal digits."""
+    return f"{KEYS}{identifier}.run"
+
+
+def key_part_key(run: str, part: int) -> str:
+    """Return the key of a part of a run, given the key of the run."""
+    return f"{run.removesuffix('.run')}-{part:05d}.part"
+
+
+def key_run_of(key: str) -> str | None:
+    """Return the key of the run that a run or part of a key index belongs to, or None for any other key."""
+    match = _RUN.match(key)
+    return f"{match[1]}.run" if match else None
 
 
 def receipt_key(session: str, task: int, attempt: str, sequence: int | None = None) -> str:

@@ -68,6 +68,7 @@ class ShardEntry:
         etag: ETag, generation or mtime of an adopted shard; "" for shardio's own. The stored
             field is called `stamp`.
         deletion_key, deletion_bytes, deletion_sha256: the sidecar of its deleted rows; "" for none.
+        table_key, table_bytes, table_sha256: its part of the table of small features; "" for none.
     """
 
     split: str
@@ -90,6 +91,9 @@ class ShardEntry:
     deletion_key: str = ""
     deletion_bytes: int = 0
     deletion_sha256: bytes = bytes(32)
+    table_key: str = ""
+    table_bytes: int = 0
+    table_sha256: bytes = bytes(32)
 
     def __post_init__(self) -> None:
         """Count all rows as live unless told otherwise."""
@@ -142,9 +146,10 @@ _INTEGERS: dict[str, Any] = {
     "index_head_bytes": np.int64,
     "schema": np.uint32,
     "deletion_bytes": np.int64,
+    "table_bytes": np.int64,
 }
-_STRINGS = ("split", "key", "index_key", "etag", "deletion_key")
-_DIGESTS = {"uuid": 16, "index_head_sha256": 32, "deletion_sha256": 32}
+_STRINGS = ("split", "key", "index_key", "etag", "deletion_key", "table_key")
+_DIGESTS = {"uuid": 16, "index_head_sha256": 32, "deletion_sha256": 32, "table_sha256": 32}
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,9 +157,9 @@ class ShardTable:
     """Shards in order; see `ShardEntry` for the columns.
 
     Attributes:
-        split ... deletion_key: lists of str, an item a shard.
-        root ... deletion_bytes: integer arrays [shards].
-        uuid, index_head_sha256, deletion_sha256: uint8 arrays [shards, 16 or 32].
+        split ... table_key: lists of str, an item a shard.
+        root ... table_bytes: integer arrays [shards].
+        uuid, index_head_sha256, deletion_sha256, table_sha256: uint8 arrays [shards, 16 or 32].
     """
 
     split: list[str]
@@ -162,6 +167,7 @@ class ShardTable:
     index_key: list[str]
     etag: list[str]
     deletion_key: list[str]
+    table_key: list[str]
     root: NDArray[np.uint32]
     framing: NDArray[np.uint8]
     compression: NDArray[np.uint8]
@@ -174,9 +180,11 @@ class ShardTable:
     index_head_bytes: NDArray[np.int64]
     schema: NDArray[np.uint32]
     deletion_bytes: NDArray[np.int64]
+    table_bytes: NDArray[np.int64]
     uuid: NDArray[np.uint8]
     index_head_sha256: NDArray[np.uint8]
     deletion_sha256: NDArray[np.uint8]
+    table_sha256: NDArray[np.uint8]
 
     @classmethod
     def of(cls, entries: Iterable[ShardEntry]) -> ShardTable:

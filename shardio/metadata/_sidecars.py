@@ -1,0 +1,332 @@
+"""Sidecars of values: tables of small features, and indexes of keys; values <-> bytes.
+
+Both are found by what a shard is (the SHA-256 of the head of its index), never by its place in the dataset,
+so that they stay true when other shards come and go.  A damaged or foreign sidecar is an error, and a hit of a
+key index is only a candidate: hashes may collide.  See docs/format.md.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from shardio import kernels
+from shardio.errors import FormatError, ShardioError
+from shardio.format import DEFAULT_LIMITS, Limits
+from shardio.metadata._manifest import TableColumn
+from shardio.metadata._names import check_key, key_part_key
+from shardio.metadata._sealed import seal_message, unseal
+from shardio.metadata._wire import FORMAT_VERSION, MANIFEST_FEATURES, check_version, parse
+from shardio.v1 import manifest_pb2 as pb
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from numpy.typing import NDArray
+
+    from shardio.metadata._feature import Feature
+
+__all__ = [
+    "ENTRY",
+    "KEY_PAGE",
+    "KEY_TYPES",
+    "KeyPart",
+    "KeyRun",
+    "PartHead",
+    "hash_key",
+    "hash_keys",
+    "pack_part_head",
+    "parse_key_run",
+    "parse_page",
+    "parse_part_head",
+    "part_head_bytes",
+    "seal_key_run",
+    "table_address",
+    "table_column",
+]
+
+_WHAT = "run of a key index"
+
+# One entry of a part: hash of the key, number of the shard in the run, row in the shard.
+ENTRY = np.dtype([("hash", "<u8"), ("shard", "<u4"), ("row", "<u4")])
+KEY_PAGE = 4096  # entries
+_MAX_PAGE = 1 << 20
+_MAX_PARTS = 1 << 16
+_MAGIC = b"SHRDKEY1"
+_PART = struct.Struct("<8sIIQ")
+_ALIGN = 64
+_INTEGERS = tuple(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))
+KEY_TYPES = ("text", "bytes", *_INTEGERS)
+
+
+def table_column(name: str, feature_name: str, derived: str, feature: Feature) -> TableColumn:
+    """Return the description of a column of a table; see `TableColumn`."""
+    digest = b""
+    if feature.has_default:
+        default = feature.stored_default
+        if isinstance(default, np.ndarray):
+            data = default.tobytes()
+        else:
+            data = b"".join(struct.pack("<Q", len(item)) + item for item in default or [])
+        digest = hashlib.sha256(data).digest()
+    return TableColumn(name, feature_name, derived, feature.short, feature.optional, digest)
+
+
+def table_address(index_head_sha256: bytes, columns: Iterable[TableColumn]) -> str:
+    """Return the 32 hexadecimal digits with which the name of a shard's table begins."""
+    digest = hashlib.sha256(index_head_sha256)
+    for column in columns:
+        for text in (column.name, column.feature, column.derived, column.type):
+            data = text.encode()
+            digest.update(struct.pack("<I", len(data)) + data)
+        digest.update(bytes([column.optional]) + (column.default_sha256 or bytes(32)))
+    return digest.digest()[:16].hex()
+
+
+def hash_key(key: str | bytes | int, kind: str) -> int:
+    """Return the hash of a key of a feature of the type `kind`, an unsigned integer of 64 bits."""
+    if isinstance(key, str):
+        data = key.encode()
+    elif isinstance(key, bytes):
+        data = key
+    else:
+        data = int(key).to_bytes(8, "little", signed=not kind.startswith("u"))
+    return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "little")
+
+
+def hash_keys(keys: Any, kind: str) -> NDArray[np.uint64]:
+    """Return the hashes of a column of keys, uint64 [n].
+
+    Args:
+        keys: a list of str or bytes, or an array of integers.
+        kind: type of the feature, one of `KEY_TYPES`.
+    """
+    blake2b = hashlib.blake2b
+    if kind in _INTEGERS:
+        wide = np.asarray(keys).astype("<u8" if kind.startswith("u") else "<i8", copy=False).tobytes()
+        parts: Iterable[bytes] = (wide[at : at + 8] for at in range(0, len(wide), 8))
+    else:
+        parts = (key.encode() for key in keys) if kind == "text" else keys
+    return np.frombuffer(b"".join([blake2b(part, digest_size=8).digest() for part in parts]), "<u8")
+
+
+@dataclass(frozen=True)
+class KeyPart:
+    """A part of a run: key of its object, bytes, entries, length and SHA-256 of its head; key "" for none."""
+
+    key: str
+    size: int
+    entries: int
+    head_bytes: int
+    head_sha256: bytes
+
+
+@dataclass(frozen=True)
+class KeyRun:
+    """The hashes of the keys of some shards.
+
+    Attributes:
+        feature: whose values are the keys.
+        type: of the feature.
+        shards: uint8 [shards, 32], SHA-256 of the head of each shard's index; entries name shards by number.
+        parts: 2^b of them, by the highest b bits of the hash.
+    """
+
+    feature: str
+    type: str
+    shards: NDArray[np.uint8]
+    parts: Sequence[KeyPart]
+
+    @property
+    def bits(self) -> int:
+        """How many of the highest bits of a hash tell its part."""
+        return len(self.parts).bit_length() - 1
+
+    def part_of(self, hashes: NDArray[np.uint64]) -> NDArray[np.int64]:
+        """Return the number of the part of each hash, int64."""
+        if not self.bits:
+            return np.zeros(len(hashes), np.int64)
+        return (hashes >> np.uint64(64 - self.bits)).astype(np.int64)
+
+
+def seal_key_run(run: KeyRun, *, limits: Limits = DEFAULT_LIMITS) -> tuple[bytes, bytes]:
+    """Return the sealed bytes of a run, and their SHA-256 (32 bytes).
+
+    Raises:
+        FormatError: over a limit.
+    """
+    message = pb.KeyRun(
+        format_version=FORMAT_VERSION,
+        feature=run.feature,
+        type=run.type,
+        shard_index_head_sha256=run.shards.tobytes(),
+        part_key=[part.key for part in run.parts],
+        part_bytes=[part.size for part in run.parts],
+        part_entries=[part.entries for part in run.parts],
+        part_head_bytes=[part.head_bytes for part in run.parts],
+        part_head_sha256=b"".join(part.head_sha256 for part in run.parts),
+    )
+    return seal_message(message, what=_WHAT, limits=limits, advice="compact the dataset: fewer shards")
+
+
+def parse_key_run(
+    data: bytes, *, key: str, url: str | None = None, limits: Limits = DEFAULT_LIMITS
+) -> tuple[KeyRun, bytes]:
+    """Return the run that sealed bytes hold, checked, and its SHA-256.
+
+    Args:
+        data: the whole object.
+        key: its name; those of its parts follow from it.
+        url: where it lies, for messages.
+        limits: upper bounds.
+
+    Raises:
+        FormatError, UnsupportedVersionError, UnsafeNameError: damaged, newer or hostile.
+    """
+    payload, digest = unseal(data, what=_WHAT, url=url)
+    message = parse(pb.KeyRun, payload, what=_WHAT, url=url, limits=limits)
+    check_version(message.format_version, (), MANIFEST_FEATURES, what=_WHAT, url=url)
+    count = len(message.part_key)
+    columns = (message.part_bytes, message.part_entries, message.part_head_bytes)
+    heads = message.part_head_sha256
+    shards = message.shard_index_head_sha256
+    rules = [
+        ("its type is one that keys have", message.type in KEY_TYPES, message.type),
+        ("there are 2^b parts", 1 <= count <= _MAX_PARTS and not count & (count - 1), count),
+        (
+            "columns have one item a part",
+            all(len(column) == count for column in columns) and len(heads) == 32 * count,
+            "others",
+        ),
+        ("a shard has a SHA-256 of 32 bytes", len(shards) % 32 == 0, len(shards)),
+        ("shards are within the limit", len(shards) // 32 <= limits.shards, len(shards) // 32),
+    ]
+    for rule, holds, found in rules:
+        if not holds:
+            raise FormatError(f"a {_WHAT} breaks a rule of the format: {rule}", url=url, found=found)
+    try:
+        parts = [
+            _part(message, number, key_part_key(key, number), heads[32 * number : 32 * number + 32])
+            for number in range(count)
+        ]
+    except ShardioError as error:
+        raise error.located(url=url) from error
+    array = np.frombuffer(shards, np.uint8).reshape(-1, 32)
+    return KeyRun(message.feature, message.type, array, parts), digest
+
+
+def _part(message: pb.KeyRun, number: int, expected: str, sha256: bytes) -> KeyPart:
+    part = KeyPart(
+        message.part_key[number],
+        message.part_bytes[number],
+        message.part_entries[number],
+        message.part_head_bytes[number],
+        sha256,
+    )
+    if not part.entries:
+        if part.key or part.size:
+            raise FormatError(f"a part of a {_WHAT} without entries has an object", found=part.key[:200])
+        return part
+    if check_key(part.key) != expected:
+        raise FormatError(f"a part of a {_WHAT} has another name", expected=expected, found=part.key[:200])
+    size = part.head_bytes + ENTRY.itemsize * part.entries
+    if part.size != size:
+        raise FormatError(f"a part of a {_WHAT} has another size", expected=size, found=part.size)
+    return part
+
+
+@dataclass(frozen=True)
+class PartHead:
+    """What the head of a part says, checked.
+
+    Attributes:
+        page: entries of a page.
+        entries: of the part.
+        head_bytes: where the entries begin.
+        first: uint64 [pages], first hash of each.
+        crc32c: uint32 [pages].
+    """
+
+    page: int
+    entries: int
+    head_bytes: int
+    first: NDArray[np.uint64]
+    crc32c: NDArray[np.uint32]
+
+    def pages_of(self, hashes: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the half-open ranges of pages in which each hash may stand, int64."""
+        # A hash that begins a page may stand at the end of the page before, too.
+        start = np.maximum(np.searchsorted(self.first, hashes, side="left") - 1, 0)
+        return start.astype(np.int64), np.searchsorted(self.first, hashes, side="right").astype(np.int64)
+
+    def bounds(self, page: int) -> tuple[int, int]:
+        """Return the half-open byte range of a page."""
+        start = self.head_bytes + ENTRY.itemsize * self.page * page
+        return start, min(start + ENTRY.itemsize * self.page, self.head_bytes + ENTRY.itemsize * self.entries)
+
+
+def part_head_bytes(entries: int, page: int = KEY_PAGE) -> int:
+    """Return the length of the head of a part."""
+    return -(-(_PART.size + 12 * -(-entries // page)) // _ALIGN) * _ALIGN
+
+
+def pack_part_head(
+    first: NDArray[np.uint64], crc32c: NDArray[np.uint32], entries: int, page: int = KEY_PAGE
+) -> bytes:
+    """Return the head of a part: first hash and CRC-32C of each page."""
+    data = _PART.pack(_MAGIC, len(first), page, entries)
+    data += first.astype("<u8").tobytes() + crc32c.astype("<u4").tobytes()
+    return data.ljust(part_head_bytes(entries, page), b"\0")
+
+
+def parse_part_head(data: bytes, part: KeyPart, *, url: str | None = None) -> PartHead:
+    """Return the head of a part, checked.
+
+    Raises:
+        FormatError: it is not the one that the run names, or breaks a rule.
+    """
+    found = hashlib.sha256(data).digest()
+    if len(data) != part.head_bytes or found != part.head_sha256:
+        raise FormatError(
+            "the head of a part of a key index is not the one that its run names",
+            url=url,
+            expected=f"{part.head_bytes} bytes, SHA-256 {part.head_sha256.hex()}",
+            found=f"{len(data)} bytes, SHA-256 {found.hex()}",
+            advice="restore it from a copy, or build the keys again with `shardio keys URL --rebuild`",
+        )
+    if len(data) < _PART.size:
+        raise FormatError("the head of a part of a key index is too short", url=url, found=len(data))
+    magic, pages, page, entries = _PART.unpack_from(data)
+    fits = 1 <= page <= _MAX_PAGE and pages == -(-entries // page)
+    if magic != _MAGIC or not fits or entries != part.entries or part_head_bytes(entries, page) != len(data):
+        raise FormatError("the head of a part of a key index breaks a rule of the format", url=url)
+    first = np.frombuffer(data, "<u8", pages, _PART.size)
+    crc32c = np.frombuffer(data, "<u4", pages, _PART.size + 8 * pages)
+    if (first[1:] < first[:-1]).any():
+        raise FormatError("the pages of a part of a key index do not ascend", url=url)
+    return PartHead(page, entries, part.head_bytes, first, crc32c)
+
+
+def parse_page(data: Any, head: PartHead, page: int, *, url: str | None = None) -> NDArray[Any]:
+    """Return the entries of a page, checked; an array of `ENTRY`.
+
+    Raises:
+        FormatError: the page is damaged.
+    """
+    start, stop = head.bounds(page)
+    found = kernels.crc32c(data)
+    if len(data) != stop - start or found != int(head.crc32c[page]):
+        raise FormatError(
+            "a page of a key index is damaged",
+            url=url,
+            start=start,
+            stop=stop,
+            expected=f"CRC-32C {int(head.crc32c[page]):#010x}",
+            found=f"{found:#010x}",
+            advice="restore it from a copy, or build the keys again with `shardio keys URL --rebuild`",
+        )
+    return np.frombuffer(data, ENTRY)
