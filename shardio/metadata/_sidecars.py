@@ -1,8 +1,8 @@
 """Sidecars of values: tables of small features, and indexes of keys; values <-> bytes.
 
 Both are found by what a shard is (the SHA-256 of the head of its index), never by its place in the dataset,
-so that they stay true when other shards come and go.  A damaged or foreign sidecar is an error, and a hit of a
-key index is only a candidate: hashes may collide.  See docs/format.md.
+so that they stay true when other shards come and go.  A damaged sidecar is an error, and a hit of a key index
+is only a candidate: hashes may collide.  See docs/format.md.
 """
 
 from __future__ import annotations

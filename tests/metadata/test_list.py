@@ -45,6 +45,7 @@ def entries(draw) -> ShardEntry:
     rows = draw(COUNT)
     deleted = draw(st.integers(0, rows)) if draw(st.booleans()) else 0
     adopted = draw(st.booleans())
+    has_table = draw(st.booleans())
     return ShardEntry(
         split=draw(st.sampled_from(["train", "test", "x"])),
         key=draw(KEY),
@@ -66,6 +67,9 @@ def entries(draw) -> ShardEntry:
         deletion_key="data/deleted" if deleted else "",
         deletion_bytes=4 * deleted,
         deletion_sha256=all_rows(rows) if deleted == rows > 0 else draw(DIGEST) if deleted else bytes(32),
+        table_key=f"_shardio/tables/{'0a' * 16}-{'1b' * 8}.parquet" if has_table else "",
+        table_bytes=draw(COUNT) if has_table else 0,
+        table_sha256=draw(DIGEST) if has_table else bytes(32),
     )
 
 
@@ -159,7 +163,7 @@ def test_columns_have_one_item_a_shard(name):
         size = 16 if name == "shard_uuid" else 32
         wrong = [bytes(size), bytes(3 * size), bytes(2 * size - 1)]
     else:
-        item = "" if name in ("index_key", "stamp", "deletion_key") else 1
+        item = "" if name in ("index_key", "stamp", "deletion_key", "table_key") else 1
         wrong = [[item], [item] * 3]
     for values in wrong:
         broken(f"column {name} .*another length", **{name: values})
@@ -171,12 +175,23 @@ def test_columns_have_one_item_a_shard(name):
         "deletion_key",
         "deletion_bytes",
         "deletion_sha256",
+        "table_key",
+        "table_bytes",
+        "table_sha256",
     }
     empty = b"" if isinstance(value, bytes) else []
     if name in optional:
         parse_list(sealed(list_message(**{name: empty})))
     else:
         broken(f"column {name} .*another length", **{name: empty})
+
+
+def test_a_table_has_the_name_of_a_table():
+    names = {"table_bytes": [4, 0], "table_sha256": bytes(64)}
+    good = f"_shardio/tables/{'0' * 32}-{'1' * 16}.parquet"
+    parse_list(sealed(list_message(table_key=[good, ""], **names)))
+    for name in ("data/x.parquet", good.upper(), "../" + good, good + "/x", "_shardio/tables/x.parquet"):
+        broken("no name of a table", table_key=[name, ""], **names)
 
 
 def test_no_shard_twice():
