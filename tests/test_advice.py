@@ -64,6 +64,7 @@ ELSEWHERE = {
         "tests/catalog/test_sessions.py::test_a_receipt_that_no_commit_would_take_is_refused",
 }  # fmt: skip
 OUTSIDE = {
+    "write larger shards": "needs more shards than fit a run of a key index",
     "DALI makes an index of its own where there is none": "DALI is not installed here",
     "run it again": "needs a race that random names lose",
     "restore the object from a copy": "only the user has a copy",

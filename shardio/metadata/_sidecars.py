@@ -170,7 +170,7 @@ def seal_key_run(run: KeyRun, *, limits: Limits = DEFAULT_LIMITS) -> tuple[bytes
         part_head_bytes=[part.head_bytes for part in run.parts],
         part_head_sha256=b"".join(part.head_sha256 for part in run.parts),
     )
-    return seal_message(message, what=_WHAT, limits=limits, advice="compact the dataset: fewer shards")
+    return seal_message(message, what=_WHAT, limits=limits, advice="write larger shards")
 
 
 def parse_key_run(
@@ -296,7 +296,6 @@ def parse_part_head(data: bytes, part: KeyPart, *, url: str | None = None) -> Pa
             url=url,
             expected=f"{part.head_bytes} bytes, SHA-256 {part.head_sha256.hex()}",
             found=f"{len(data)} bytes, SHA-256 {found.hex()}",
-            advice="restore it from a copy, or build the keys again with `shardio keys URL --rebuild`",
         )
     if len(data) < _PART.size:
         raise FormatError("the head of a part of a key index is too short", url=url, found=len(data))
@@ -327,6 +326,5 @@ def parse_page(data: Any, head: PartHead, page: int, *, url: str | None = None) 
             stop=stop,
             expected=f"CRC-32C {int(head.crc32c[page]):#010x}",
             found=f"{found:#010x}",
-            advice="restore it from a copy, or build the keys again with `shardio keys URL --rebuild`",
         )
     return np.frombuffer(data, ENTRY)

@@ -141,9 +141,8 @@ def test_hashes_of_text_and_bytes():
     )
     assert hash_keys([], "text").shape == (0,)
     # Frozen: indexes that stand hold these.
-    assert hash_key("wren", "text") == int.from_bytes(
-        hashlib.blake2b(b"wren", digest_size=8).digest(), "little"
-    )
+    frozen = hashlib.blake2b(b"wren", digest_size=8).digest()
+    assert hash_key("wren", "text") == int.from_bytes(frozen, "little")
 
 
 def test_the_address_of_a_table_tells_whatever_changes_what_is_extracted():
