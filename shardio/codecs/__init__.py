@@ -15,7 +15,7 @@ from shardio.codecs._example import (
     encode_example,
     encode_sequence_example,
 )
-from shardio.codecs._images import MAX_PIXELS, decode_image
+from shardio.codecs._images import MAX_PIXELS, decode_image, image_type
 from shardio.codecs._infer import FeatureReport, InferenceReport, infer_schema
 from shardio.codecs._make import record_codec
 from shardio.codecs._message import Message
@@ -56,6 +56,7 @@ __all__ = [
     "encode_example",
     "encode_sequence_example",
     "encode_tensors",
+    "image_type",
     "infer_schema",
     "parse_examples",
     "parse_sequence_examples",

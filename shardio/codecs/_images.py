@@ -1,4 +1,4 @@
-"""Image files to arrays with Pillow, which is loaded when the first image is decoded."""
+"""Image files: their type by their first bytes, and arrays of pixels; Pillow loads when first needed."""
 
 from __future__ import annotations
 
@@ -13,13 +13,32 @@ from shardio.errors import CorruptRecordError, FormatError
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["MAX_PIXELS", "decode_image"]
+__all__ = ["MAX_PIXELS", "decode_image", "image_type"]
 
 # 256 MiB as RGB.  A few kilobytes can claim to be more; nothing is decoded beyond.
 MAX_PIXELS = (256 << 20) // 3
 # These hand the file to another program or library; data from a dataset must not choose a program to run.
 _NEVER = frozenset({"EPS", "WMF", "FITS", "BUFR", "GRIB", "HDF5"})
 _TO_RGBA = frozenset({"RGBA", "RGBa", "LA", "La", "PA"})
+
+
+def image_type(data: bytes) -> str | None:
+    """Return the feature type of an image file by its first bytes, None where it is not an image.
+
+    One rule for everything that infers types: Examples, converted values, members of tar files.
+
+    Args:
+        data: its first 16 bytes, or more.
+    """
+    if data.startswith(b"\xff\xd8\xff"):
+        return "jpeg"
+    if data.startswith(b"\x89PNG\r\n\x1a\n"):
+        return "png"
+    if data.startswith((b"II*\x00", b"MM\x00*")):
+        return "tiff"
+    if data.startswith((b"GIF87a", b"GIF89a", b"BM")):
+        return "image"
+    return "webp" if data[:4] == b"RIFF" and data[8:12] == b"WEBP" else None
 
 
 def decode_image(data: bytes | memoryview, *, size: tuple[int, int] | None = None) -> npt.NDArray[np.uint8]:

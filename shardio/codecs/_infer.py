@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from shardio.codecs._example import parsed_message
+from shardio.codecs._images import image_type
 from shardio.errors import CorruptRecordError
 from shardio.metadata import Feature, Schema
 
@@ -73,7 +74,7 @@ class InferenceReport:
 
 
 @dataclass
-class _Seen:
+class _FeatureItems:
     present: int = 0
     kinds: Counter[str] = field(default_factory=Counter)
     counts: Counter[int] = field(default_factory=Counter)
@@ -90,7 +91,7 @@ class _Seen:
         self.counts[len(values)] += 1
         if kind == "bytes_list" and self.formats.total() < _ITEMS_LOOKED_AT:
             for value in values:
-                self.formats[_image_format(value)] += 1
+                self.formats[image_type(value[:16])] += 1
                 self.text = self.text and _is_text(value)
 
 
@@ -108,17 +109,17 @@ def infer_schema(payloads: Iterable[bytes]) -> tuple[Schema, InferenceReport]:
         CorruptRecordError: a record is no Example; `row` is its number within this call.
         ValueError: there is no record.
     """
-    context: dict[str, _Seen] = {}
-    lists: dict[str, _Seen] = {}
+    context: dict[str, _FeatureItems] = {}
+    lists: dict[str, _FeatureItems] = {}
     holders: Counter[str] = Counter()
     records = 0
     for message in _messages(payloads):
         records += 1
         for name, feature in message.context.feature.items():
-            context.setdefault(name, _Seen()).add(feature)
+            context.setdefault(name, _FeatureItems()).add(feature)
         for name, steps in message.feature_lists.feature_list.items():
             holders[name] += 1
-            seen = lists.setdefault(name, _Seen())
+            seen = lists.setdefault(name, _FeatureItems())
             for step in steps.feature:
                 seen.add(step)
     if not records:
@@ -150,7 +151,7 @@ def _messages(payloads: Iterable[bytes]) -> Iterator[Any]:
 
 
 def _conclude(
-    name: str, seen: _Seen, holders: int, records: int, *, listed: bool = False
+    name: str, seen: _FeatureItems, holders: int, records: int, *, listed: bool = False
 ) -> tuple[FeatureReport, Feature | None]:
     notes: list[str] = []
     missing = records - (holders if listed else seen.present)
@@ -176,7 +177,7 @@ def _conclude(
     return report, feature
 
 
-def _described(seen: _Seen, notes: list[str], *, optional: bool) -> Feature | None:
+def _described(seen: _FeatureItems, notes: list[str], *, optional: bool) -> Feature | None:
     if not seen.kinds:
         notes.append("left out: no record gives it a kind")
         return None
@@ -199,7 +200,7 @@ def _described(seen: _Seen, notes: list[str], *, optional: bool) -> Feature | No
     return Feature(kind, shape=shape, optional=optional)
 
 
-def _file_type(seen: _Seen, notes: list[str]) -> str:
+def _file_type(seen: _FeatureItems, notes: list[str]) -> str:
     formats = {name for name in seen.formats if name}
     if formats and None not in seen.formats:
         return formats.pop() if len(formats) == 1 else "image"
@@ -210,16 +211,6 @@ def _file_type(seen: _Seen, notes: list[str]) -> str:
 
 def _usable(concluded: list[tuple[FeatureReport, Feature | None]]) -> dict[str, Feature]:
     return {report.name: feature for report, feature in concluded if feature is not None}
-
-
-def _image_format(data: bytes) -> str | None:
-    if data.startswith(b"\xff\xd8\xff"):
-        return "jpeg"
-    if data.startswith(b"\x89PNG\r\n\x1a\n"):
-        return "png"
-    if data.startswith((b"II*\x00", b"MM\x00*")):
-        return "tiff"
-    return "webp" if data[:4] == b"RIFF" and data[8:12] == b"WEBP" else None
 
 
 def _is_text(data: bytes) -> bool:

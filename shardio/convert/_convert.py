@@ -1,39 +1,215 @@
 """`convert_dataset`: a foreign data set becomes a dataset, in parallel, in one commit, or nothing does.
 
-The caller's process lists the source, looks at some records and settles the schema; workers read pieces,
-encode and write.  What is odd is refused, or left out, counted and listed where the caller asked for that.
+The caller's process lists the source, looks at some records and resolves the schema; workers read pieces,
+encode and write.  What cannot become a record is refused, or
+left out, counted and listed if the caller says so.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
-from shardio.convert._guess import SKIP
 from shardio.convert._kinds import open_source
-from shardio.convert._settle import settle
-from shardio.convert._source import Piece, Source, SourceOptions
-from shardio.convert._worker import ConvertWorker, Splitter
-from shardio.errors import BadRecord, FormatError, NotFoundError, SchemaError
-from shardio.metadata import Schema
-from shardio.parallel import check_shuffle, write_dataset
+from shardio.convert._schema import SKIP, resolve_schema, type_for
+from shardio.convert._source import Piece, Sample, Source, SourceOptions, keep_as
+from shardio.errors import BadRecord, FormatError, NotFoundError, SchemaError, ShardioError, StorageError
+from shardio.metadata import Schema, check_split
+from shardio.parallel import Encoded, Note, check_shuffle, write_dataset
 from shardio.reader import open as open_dataset
-from shardio.writer import LayoutOptions, check_writer_options
+from shardio.writer import LayoutOptions, check_writer_options, encoder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from concurrent.futures import Executor
     from pathlib import Path
 
+    from shardio.metadata import Feature
     from shardio.parallel import Progress, WriteReport
 
 __all__ = ["ConvertReport", "convert_dataset"]
+
+_WORDS = 1 << 64
 
 _SMALL = 16 << 20
 _TASK_BYTES = 256 << 20
 _FEW_TASKS = 16
 _MOST_TASKS = 4096
+
+
+@dataclass(frozen=True)
+class _Splitter:
+    """Send records to splits.
+
+    Args:
+        wanted: None keeps the source's splits; a name takes all records; a mapping of names to shares
+            divides them.
+        seed: another seed divides them another way.
+    """
+
+    wanted: str | Mapping[str, float] | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if isinstance(self.wanted, Mapping):
+            shares = list(self.wanted.values())
+            if not shares or min(shares) < 0 or not 0.999 < sum(shares) < 1.001:
+                message = f"shares={dict(self.wanted)!r} must not be negative, and their sum must be 1"
+                raise ValueError(message)
+            for name in self.wanted:
+                check_split(name)
+        elif self.wanted is not None:
+            check_split(self.wanted)
+
+    @classmethod
+    def of(cls, split: str | None, shares: Mapping[str, float] | None, seed: int) -> _Splitter:
+        """Return the splitter for what a caller says.
+
+        Raises:
+            TypeError: shares in place of a name.
+            UnsafeNameError: not a name for a split.
+            ValueError: both are given, or shares that make no sense.
+        """
+        if isinstance(split, Mapping):
+            message = f"split={dict(split)!r} must be a name; shares are given as shares={dict(split)!r}"
+            raise TypeError(message)
+        if split is not None and shares is not None:
+            raise ValueError("split= names one split and shares= divides among several: give one of them")
+        return cls(split if shares is None else dict(shares), seed)
+
+    def __call__(self, where: str, split: str) -> str:
+        """Return the split of the record that came from `where`."""
+        if self.wanted is None:
+            return split
+        if isinstance(self.wanted, str):
+            return self.wanted
+        digest = hashlib.blake2b(f"{self.seed}/{where}".encode(errors="backslashreplace"), digest_size=8)
+        place = int.from_bytes(digest.digest(), "little") / _WORDS * sum(self.wanted.values())
+        edge = 0.0
+        for name, share in self.wanted.items():
+            edge += share
+            if place < edge:
+                return name
+        return name
+
+
+@dataclass(frozen=True)
+class _ConvertWorker:
+    """Turn pieces into payloads; travels to the workers.
+
+    Attributes:
+        source: whose pieces come.
+        schema: of the records, or None where they are bytes.
+        splitter: says which split a record goes to.
+        on_error: "raise" or "skip".
+        dropped: features that the caller left out; None is all that the schema does not have.
+    """
+
+    source: Source
+    schema: Schema | None
+    splitter: _Splitter
+    on_error: str
+    dropped: frozenset[str] | None = frozenset()
+
+    def __call__(self, piece: Piece) -> Iterator[tuple[str, Encoded | BadRecord | Note]]:
+        """Yield (split, payload) of every record, and what is left out.
+
+        Raises:
+            FormatError, SchemaError: something cannot become a record, and the caller wants to hear of it.
+        """
+        encode = self._encoder()
+        names = None if self.schema is None or self.schema.sequence_features else set(self.schema)
+        done = 0
+        records = self.source.records(piece)
+        while True:
+            try:
+                found = next(records, None)
+            except (FormatError, SchemaError) as error:
+                # The source cannot go on: what is left of the piece is lost.
+                if self.on_error == "raise":
+                    raise error.located(url=piece.url) from error
+                yield piece.split, BadRecord(piece.url, f"from record {done} of this part on: {error}")
+                return
+            if found is None:
+                return
+            done += 1
+            yield self._record(found, piece, encode, names)
+
+    def _encoder(self) -> Callable[[Any], bytes]:
+        """Return what makes a payload; a ready one is looked at, so that the schema tells the truth."""
+        if not self.source.payloads:
+            return encoder(self.schema)
+        if self.schema is None or self.source.trusted:
+            return bytes
+        from shardio.codecs import record_codec
+
+        codec = record_codec(self.schema)
+
+        def check(payload: bytes) -> bytes:
+            codec.decode(payload)
+            return payload
+
+        return check
+
+    def _record(
+        self,
+        found: Sample | BadRecord | Note,
+        piece: Piece,
+        encode: Callable[[Any], bytes],
+        names: set[str] | None,
+    ) -> tuple[str, Encoded | BadRecord | Note]:
+        if isinstance(found, Note):
+            return piece.split, found
+        if isinstance(found, BadRecord):
+            if self.on_error == "raise":
+                advice = f"{found.advice}, or {SKIP}" if found.advice else SKIP
+                raise FormatError(found.reason, url=found.where, advice=advice)
+            return piece.split, found
+        split = self.splitter(found.where.removeprefix(piece.root), piece.split)
+        value = found.value
+        fitted = False
+        try:
+            value = value if self.schema is None else self.source.fit(value, self.schema)
+            fitted = True
+            if names is not None and isinstance(value, dict):
+                value = self._chosen(value, names)
+            return split, Encoded(encode(value))
+        except (ShardioError, ValueError, TypeError) as error:
+            if isinstance(error, StorageError):
+                raise
+            if self.on_error != "raise":
+                return piece.split, BadRecord(found.where, str(error))
+            told = error if isinstance(error, ShardioError) else SchemaError(str(error))
+            if not self.source.payloads:
+                # What the encoder advises is meant for somebody who writes values.
+                told.advice = self._advice(value) if fitted else f"{told.advice}, or {SKIP}"
+            raise told.located(url=found.where) from error
+
+    def _advice(self, value: Any) -> str:
+        """Return what makes a conversion go on past a value that does not fit."""
+        features: Mapping[str, Feature] = self.schema or {}
+        for name, feature in features.items():
+            item = value.get(name) if isinstance(value, dict) else None
+            if item is None:
+                continue
+            try:
+                feature.fit(item, name)
+            except SchemaError:
+                return f"{type_for(name, [item])}, or {SKIP}"
+        unknown = [name for name in value if name not in features] if isinstance(value, dict) else []
+        return f"leave the feature out with {keep_as(unknown[0], None)}, or {SKIP}" if unknown else SKIP
+
+    def _chosen(self, value: dict[str, Any], names: set[str]) -> dict[str, Any]:
+        """Return a value without the features left out; those that nobody knew stay, to be refused."""
+        dropped = self.dropped
+        return {
+            name: item
+            for name, item in value.items()
+            if name in names or (dropped is not None and name not in dropped)
+        }
 
 
 @dataclass(frozen=True)
@@ -176,7 +352,7 @@ def convert_dataset(  # noqa: PLR0913 - the options are the public contract
         check_images=check_images, classes=None if classes is None else tuple(classes),
     )  # fmt: skip
     opened = open_source(source, kind, options)
-    splitter = Splitter.of(split, shares, seed)
+    splitter = _Splitter.of(split, shares, seed)
     check_shuffle(shuffle, seed)
     check_writer_options(writer, "convert_dataset")
     if shares is not None:
@@ -184,17 +360,17 @@ def convert_dataset(  # noqa: PLR0913 - the options are the public contract
     if mode == "append":
         _check_metadata(opened, str(url), metadata, storage_options)
     pieces, odd = _contents(opened, on_error, _shown(source))
-    settled, notes = settle(opened, pieces, schema, encoding, lenient=on_error == "skip")
-    worker = ConvertWorker(opened, settled, splitter, on_error, _dropped(schema))
+    resolved, notes = resolve_schema(opened, pieces, schema, encoding, lenient=on_error == "skip")
+    worker = _ConvertWorker(opened, resolved, splitter, on_error, _dropped(schema))
     if workers is None and executor is None and sum(piece.size for piece in pieces) < _SMALL:
         workers = 1
     report = write_dataset(
-        url, pieces, worker, schema=settled, executor=executor, workers=workers, session=session, mode=mode,
+        url, pieces, worker, schema=resolved, executor=executor, workers=workers, session=session, mode=mode,
         tasks=_tasks(pieces) if shards is None else None, shards=shards, shuffle=shuffle, seed=seed,
         progress=progress, storage_options=storage_options, spool_dir=spool_dir,
         metadata={**opened.metadata(), **dict(metadata or {})}, **writer,
     )  # fmt: skip
-    return _told(_shown(source), str(url), opened, settled, notes, odd, report)
+    return _told(_shown(source), str(url), opened, resolved, notes, odd, report)
 
 
 def _check_metadata(
@@ -234,7 +410,7 @@ def _listed(value: Any) -> str:
 def _contents(source: Source, on_error: str, shown: str) -> tuple[Sequence[Piece], list[BadRecord]]:
     """Return what there is to read, and what was found odd before reading; or refuse it."""
     pieces = source.pieces()
-    odd = list(source.odd())
+    odd = list(source.bad_records())
     if odd and on_error == "raise":
         raise FormatError(odd[0].reason, url=odd[0].where, advice=SKIP)
     if not pieces and not odd:

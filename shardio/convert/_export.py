@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from shardio.convert._outbox import Outbox
 from shardio.convert._targets import (
+    AtomicOutput,
     ImageFolderWriter,
     JsonLinesWriter,
     ParquetWriter,
@@ -165,11 +165,11 @@ def export_dataset(  # noqa: PLR0913 - the options are the public contract
     done = 0
     form = _TARGETS[kind]
     form.check(whole.schema, compression)
-    with displayed(progress, "export") as show, Outbox(url_text(target), target_options) as outbox:
+    with displayed(progress, "export") as show, AtomicOutput(url_text(target), target_options) as output:
         for name in names:
             reader = open_dataset(url, split=name, version=whole.version, decode=form.decode, **reading)
             with form(
-                outbox, name, reader, compression=compression, shard_bytes=shard_bytes, splits=len(names)
+                output, name, reader, compression=compression, shard_bytes=shard_bytes, splits=len(names)
             ) as out:
                 for position, value in _values(reader, None if on_error == "raise" else skipped):
                     place = f"{whole.source.url} {name} {position}"
@@ -184,13 +184,13 @@ def export_dataset(  # noqa: PLR0913 - the options are the public contract
                         if isinstance(error, ShardioError):
                             raise
                         raise StorageError(
-                            f"a file of the export could not be written ({error})", url=outbox.url
+                            f"a file of the export could not be written ({error})", url=output.url
                         ) from error
                     records[name] += 1
                     done += 1
                     if show is not None and done % _EVERY == 0:
                         show(ExportProgress(done, total))
-        files = list(outbox.names)
+        files = list(output.names)
         if show is not None:
             show(ExportProgress(done, total))
     notes = form.notes(whole.schema)

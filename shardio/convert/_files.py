@@ -128,7 +128,7 @@ class FileSource(Source):
         """The files, each once, in the order in which they were asked for and by name within each."""
         return self._chosen[0]
 
-    def odd(self) -> Sequence[BadRecord]:
+    def bad_records(self) -> Sequence[BadRecord]:
         """Return files whose names are not text."""
         return self._chosen[2]
 

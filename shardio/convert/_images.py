@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from shardio.codecs import decode_image
+from shardio.codecs import decode_image, image_type
 from shardio.convert._files import File, FileSource, read_whole, split_of
-from shardio.convert._guess import image_type
 from shardio.convert._source import Piece, Sample
 from shardio.errors import BadRecord, FormatError
 

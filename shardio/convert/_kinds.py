@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Any
 from shardio.convert._codewithgpu import CodeWithGpu
 from shardio.convert._files import read_whole
 from shardio.convert._images import IMAGE_ENDINGS, ImageFolder
-from shardio.convert._jsonl import JSON_ENDINGS, JsonLines
 from shardio.convert._listing import Listing
 from shardio.convert._mds import MdsFolder, is_mds_index
 from shardio.convert._parquet import ARROW_ENDINGS, PARQUET_ENDINGS, ArrowFiles
-from shardio.convert._text import TEXT_ENDINGS, TextFiles
+from shardio.convert._text import JSON_ENDINGS, TEXT_ENDINGS, JsonLines, TextFiles
 from shardio.convert._tfrecord import ShardioDataset, TfRecords
 from shardio.convert._torchrecord import TorchRecord
 from shardio.convert._webdataset import TAR_ENDINGS, WebDataset

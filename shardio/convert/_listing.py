@@ -101,9 +101,9 @@ class Listing(FileSource):
             for part, value in enumerate(values):
                 yield Sample(f"{where}.{part}" if len(values) > 1 else where, value)
 
-    def odd(self) -> Sequence[BadRecord]:
+    def bad_records(self) -> Sequence[BadRecord]:
         """Return nothing: a list is one file."""
-        return () if self._is_given else super().odd()
+        return () if self._is_given else super().bad_records()
 
     def ignored(self) -> Sequence[str]:
         """Return files beside the list, where a folder was named."""

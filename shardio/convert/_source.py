@@ -154,7 +154,7 @@ class Source(ABC):
         """Return free metadata for the dataset, such as the names of the classes."""
         return {}
 
-    def odd(self) -> Sequence[BadRecord]:
+    def bad_records(self) -> Sequence[BadRecord]:
         """Return what was found wrong before anything was read, such as names that are no text."""
         return ()
 
@@ -162,7 +162,7 @@ class Source(ABC):
         """Return files that lie there and do not belong to the source, by name."""
         return ()
 
-    def guess(self, name: str, values: Sequence[Any]) -> str | Feature | None:
+    def infer(self, name: str, values: Sequence[Any]) -> str | Feature | None:
         """Return the type of a feature whose values say less than the source knows, or None."""
         del name, values
         return None

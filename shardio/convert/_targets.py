@@ -1,4 +1,4 @@
-"""What an export writes: values in, files of one kind into the outbox.
+"""What an export writes, and where: files of one kind, in a folder that appears whole.
 
 Plain TFRecord files, `<split>-00000.tfrecord`, payload for payload; compressed as by TensorFlow.
 
@@ -33,30 +33,34 @@ import gzip
 import io
 import json
 import math
+import os
+import shutil
 import tarfile
+import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, ClassVar, Self, cast
 
 import numpy as np
 
 from shardio import kernels
-from shardio.convert._arrow_types import arrow_field
+from shardio.codecs import image_type
 from shardio.convert._files import split_of
-from shardio.convert._guess import image_type
 from shardio.convert._images import IMAGE_ENDINGS
-from shardio.errors import SchemaError
+from shardio.convert._parquet import arrow_field
+from shardio.errors import CommitConflictError, SchemaError, StorageError, UnsafeNameError
 from shardio.format import MAX_JSON_DEPTH, StreamCompressor, sample_name
+from shardio.metadata import check_foreign_key
 from shardio.sources import is_clutter
+from shardio.storage import connect
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from shardio.convert._outbox import Outbox
     from shardio.metadata import Feature, Schema
     from shardio.reader import DatasetReader
 
 __all__ = [
+    "AtomicOutput",
     "ImageFolderWriter",
     "JsonLinesWriter",
     "ParquetWriter",
@@ -65,12 +69,128 @@ __all__ = [
     "WebDatasetWriter",
 ]
 
+_TOGETHER = 256
+_TOGETHER_BYTES = 8 << 20
+_MEMBER_ENDINGS = {
+    "jpeg": ("jpg", "jpeg"), "png": ("png",), "webp": ("webp",), "tiff": ("tif", "tiff"),
+    "image": ("jpg", "jpeg", "png", "webp", "tif", "tiff", "img"),
+    "text": ("txt", "text", "transcript", "cls", "id"),
+    "json": ("json",), "int64": ("cls", "id", "index", "count", "inx", "cls2"),
+}  # fmt: skip
+_KEY = "__key__"
+# Objects of one of these names alone stand for what JSON has no word for.
+_SIGNS = ("$base64", "$float", "$complex")
+_GROUP = 10_000
+_GROUP_BYTES = 16 << 20
+_IMAGES = ("jpeg", "png", "webp", "tiff", "image")
+_IMAGE_FILE_ENDINGS = {"jpeg": ".jpg", "png": ".png", "webp": ".webp", "tiff": ".tif"}
+_STARTS = {b"GI": ".gif", b"BM": ".bmp", b"P5": ".pgm", b"P6": ".ppm"}
+_HELD = ("path", "label")
+
+
+class AtomicOutput:
+    """The files of one export; they appear when the block is left normally, or none does.
+
+    On local disk the files are made in a folder beside the target, which takes the target's name at the end.
+    In a bucket every finished file is one upload under a name that was free, and what was uploaded is
+    deleted if the export fails.
+
+    Args:
+        target: folder or URL; must not exist, or be empty.
+        storage_options: as in fsspec.
+
+    Raises:
+        CommitConflictError: there is something already.
+        StorageError: the place cannot be written.
+    """
+
+    def __init__(self, target: str, storage_options: Mapping[str, object] | None = None) -> None:
+        self._store = connect(target, storage_options=storage_options)
+        self.url = self._store.url
+        if self._store.read_only:
+            raise StorageError(f"this place cannot be written: {self._store.read_only_reason}", url=self.url)
+        if next(iter(self._store.list()), None) is not None:
+            advice = "export to a new place"
+            raise CommitConflictError("there is something here already", url=self.url, advice=advice)
+        self._local = self._store.is_local
+        parent = str(Path(self.url).parent) if self._local else None
+        if parent is not None:
+            Path(parent).mkdir(parents=True, exist_ok=True)
+        self._folder = Path(tempfile.mkdtemp(prefix=".shardio-tmp-export-", dir=parent))
+        self._put: list[str] = []
+        self.names: list[str] = []
+
+    def check(self, name: str) -> str:
+        """Return the name of a file, or raise UnsafeNameError where it could lead out of the target."""
+        try:
+            return check_foreign_key(name)
+        except UnsafeNameError as error:
+            what = "a record names a file that could lead out of the target"
+            raise UnsafeNameError(what, url=self.url, found=error.found, expected=error.expected) from error
+
+    def path(self, name: str) -> Path:
+        """Return the local path at which a file is to be made; call `finish` with the name when it is.
+
+        Raises:
+            UnsafeNameError: the name could lead elsewhere.
+            CommitConflictError: there is a file of that name already.
+        """
+        self.check(name)
+        path = self._folder / name
+        if path.exists() or name in self._put:
+            raise CommitConflictError("two records want the same file name", url=f"{self.url}/{name}")
+        if any(folder.is_file() for folder in path.parents):
+            raise CommitConflictError("a record wants a file's name for a folder", url=f"{self.url}/{name}")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return path
+
+    def finish(self, name: str) -> None:
+        """Take a file that was made at `path(name)`."""
+        self.names.append(name)
+        if self._local:
+            return
+        if not self._store.put_new(name, self._folder / name, move=True):
+            raise CommitConflictError("somebody else wrote this file", url=f"{self.url}/{name}")
+        self._put.append(name)
+        (self._folder / name).unlink(missing_ok=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        try:
+            if kind is not None:
+                for name in self._put:
+                    self._store.delete(name)
+            elif self._local:
+                self._appear()
+        finally:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _appear(self) -> None:
+        self._folder.chmod(0o777 & ~_umask())
+        try:
+            # An empty folder gives way; anything else that came in the meantime does not.
+            self._folder.rename(self.url)
+        except OSError as error:
+            advice = "export to a new place"
+            raise CommitConflictError(
+                f"the target could not be made ({error.strerror})", url=self.url, advice=advice
+            ) from error
+
+
+def _umask() -> int:
+    """Return the process's mask for new files, which can be read only by setting it."""
+    mask = os.umask(0o022)
+    os.umask(mask)
+    return mask
+
 
 class TargetWriter(ABC):
     """Write the records of one split; files are complete when the block is left.
 
     Args:
-        outbox: takes the files.
+        output: takes the files.
         split: its name.
         reader: whose schema and metadata say what the values are.
         compression: of the files, or None.
@@ -87,7 +207,7 @@ class TargetWriter(ABC):
 
     def __init__(
         self,
-        outbox: Outbox,
+        output: AtomicOutput,
         split: str,
         reader: DatasetReader,
         *,
@@ -95,7 +215,7 @@ class TargetWriter(ABC):
         shard_bytes: int,
         splits: int,
     ) -> None:
-        self.outbox = outbox
+        self.output = output
         self.split = split
         self.schema = reader.schema
         self.metadata: Mapping[str, Any] = reader.metadata
@@ -145,7 +265,7 @@ class TargetWriter(ABC):
             self.abandon()
 
     def abandon(self) -> None:  # noqa: B027 - most kinds have nothing open between records
-        """Let go of an open file; the outbox removes it."""
+        """Let go of an open file; the output removes it."""
 
 
 def json_text(value: Any) -> str:
@@ -195,14 +315,14 @@ class NumberedFiles(TargetWriter):
         """Return where the next file is to be written; its name ends with `ending`."""
         self._name = self.pattern.format(split=self.split, number=self._number) + ending
         self._number += 1
-        return self.outbox.path(self._name)
+        return self.output.path(self._name)
 
     def finish(self) -> None:
         """Close the file that is open, if there is one, and hand it over."""
         if self._file is not None:
             self._file.close()
             self._file = None
-            self.outbox.finish(self._name)
+            self.output.finish(self._name)
 
     def close(self) -> None:
         """Finish the last file; a split without records has none."""
@@ -212,10 +332,6 @@ class NumberedFiles(TargetWriter):
         """Close the file that is open."""
         if self._file is not None:
             self._file.close()
-
-
-_TOGETHER = 256
-_TOGETHER_BYTES = 8 << 20
 
 
 class TfRecordWriter(NumberedFiles):
@@ -273,15 +389,6 @@ class _ZlibFile:
     def close(self) -> None:
         with self._file:
             self._file.write(self._stream.finish())
-
-
-_MEMBER_ENDINGS = {
-    "jpeg": ("jpg", "jpeg"), "png": ("png",), "webp": ("webp",), "tiff": ("tif", "tiff"),
-    "image": ("jpg", "jpeg", "png", "webp", "tif", "tiff", "img"),
-    "text": ("txt", "text", "transcript", "cls", "id"),
-    "json": ("json",), "int64": ("cls", "id", "index", "count", "inx", "cls2"),
-}  # fmt: skip
-_KEY = "__key__"
 
 
 class WebDatasetWriter(NumberedFiles):
@@ -344,7 +451,7 @@ class WebDatasetWriter(NumberedFiles):
         """Return the key of a record: what readers will take for it, and no other sample's."""
         given = value.get(_KEY)
         key = f"{self.records:09d}" if given is None else str(given)
-        self.outbox.check(key.removeprefix("./"))
+        self.output.check(key.removeprefix("./"))
         if key in self._keys:
             advice = f"write another {_KEY!r}, or leave it out, and records are numbered"
             raise SchemaError(
@@ -400,10 +507,6 @@ def _ending(name: str, endings: tuple[str, ...]) -> str:
     return name if name.rpartition(".")[2] in endings else f"{name}.{endings[0]}"
 
 
-# Objects of one of these names alone stand for what JSON has no word for.
-_SIGNS = ("$base64", "$float", "$complex")
-
-
 class JsonLinesWriter(TargetWriter):
     """Write JSON lines."""
 
@@ -427,7 +530,7 @@ class JsonLinesWriter(TargetWriter):
 
     def _opened(self) -> IO[bytes]:
         if self._file is None:
-            path = self.outbox.path(self._name)
+            path = self.output.path(self._name)
             # mtime=0: the same records give the same bytes.
             self._file = cast(
                 "IO[bytes]", gzip.GzipFile(path, "wb", 6, mtime=0) if self.compression else path.open("wb")
@@ -448,7 +551,7 @@ class JsonLinesWriter(TargetWriter):
     def close(self) -> None:
         """Close the file; a split without records is an empty one."""
         self._opened().close()
-        self.outbox.finish(self._name)
+        self.output.finish(self._name)
 
     def abandon(self) -> None:
         """Close the file that is open."""
@@ -515,10 +618,6 @@ def _plain(value: Any, name: str) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return {"$float": "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"}
     return value
-
-
-_GROUP = 10_000
-_GROUP_BYTES = 16 << 20
 
 
 class ParquetWriter(NumberedFiles):
@@ -592,12 +691,6 @@ def _size(value: Any) -> int:
     return len(value) if isinstance(value, bytes | str | list) else 8
 
 
-_IMAGES = ("jpeg", "png", "webp", "tiff", "image")
-_IMAGE_FILE_ENDINGS = {"jpeg": ".jpg", "png": ".png", "webp": ".webp", "tiff": ".tif"}
-_STARTS = {b"GI": ".gif", b"BM": ".bmp", b"P5": ".pgm", b"P6": ".ppm"}
-_HELD = ("path", "label")
-
-
 class ImageFolderWriter(TargetWriter):
     """Write one file a record."""
 
@@ -629,7 +722,7 @@ class ImageFolderWriter(TargetWriter):
             if ending is None:
                 raise SchemaError(f"feature {name!r} is no image of a known format", found=repr(data[:16]))
             path = f"{folder}/" * (folder is not None) + f"{self.records:09d}{ending}"
-        path = self.outbox.check(str(path))
+        path = self.output.check(str(path))
         if not path.lower().endswith(IMAGE_ENDINGS) or is_clutter(path):
             what = "feature 'path' names a file that readers of image folders pass over"
             raise SchemaError(what, expected=" ".join(IMAGE_ENDINGS), found=path)
@@ -640,8 +733,8 @@ class ImageFolderWriter(TargetWriter):
             raise SchemaError(what, expected=f"{folder}/...", found=path)
         if self.splits > 1 and not in_split:
             path = f"{self.split}/{path}"
-        self.outbox.path(path).write_bytes(data)
-        self.outbox.finish(path)
+        self.output.path(path).write_bytes(data)
+        self.output.finish(path)
         self.records += 1
 
     def close(self) -> None:

@@ -86,7 +86,7 @@ class TorchRecord(Source):
                 raise FormatError("a key has no value", url=f"{piece.root}/data.mdb", found=_shown(key))
             yield _parsed(payload, f"{piece.root}{label} key {_shown(key)}")
 
-    def guess(self, name: str, values: Sequence[Any]) -> str | Feature | None:
+    def infer(self, name: str, values: Sequence[Any]) -> str | Feature | None:
         """Return the type of a tensor that is bytes, where its layout says more than bytes."""
         if not any(isinstance(value, _Bytes) for value in values):
             return None

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from shardio.codecs import image_type
 from shardio.convert._files import DecodedFile, FileSource, split_of
-from shardio.convert._guess import image_type
 from shardio.convert._images import IMAGE_TYPES, image_trouble
 from shardio.convert._source import Piece, Sample, keep_as
 from shardio.errors import BadRecord, FormatError, SchemaError
@@ -83,7 +83,7 @@ class WebDataset(FileSource):
                     what, url=piece.url, start=error.start, expected=error.expected, found=error.found
                 ) from error
 
-    def guess(self, name: str, values: Sequence[Any]) -> str | Feature | None:
+    def infer(self, name: str, values: Sequence[Any]) -> str | Feature | None:
         """Return what a member's extension says, where at least one of the members bears it out.
 
         Members that do not are told, or left out, one by one: a single error page among photographs does not

@@ -188,12 +188,12 @@ def test_lines_that_other_readers_take(convert, tmp_path, compression) -> None:
 
 def test_a_long_line_is_read_once(tmp_path, monkeypatch) -> None:
     """A line longer than many runs: no run reads or copies what another one does."""
-    from shardio.convert import _jsonl
+    from shardio.convert import _text
     from shardio.convert._source import SourceOptions
     from shardio.storage import connect
 
-    monkeypatch.setattr(_jsonl, "_RUN", 1 << 16)
-    monkeypatch.setattr(_jsonl, "_SIP", 1 << 12)
+    monkeypatch.setattr(_text, "_RUN", 1 << 16)
+    monkeypatch.setattr(_text, "_SIP", 1 << 12)
     long = json.dumps({"a": "x" * (1 << 20)}).encode()
     (tmp_path / "a.jsonl").write_bytes(b'{"a": "0"}\n' + long + b'\n{"a": "2"}\n')
     counted: list[int] = []
@@ -205,7 +205,7 @@ def test_a_long_line_is_read_once(tmp_path, monkeypatch) -> None:
         return read(self, start, stop)
 
     monkeypatch.setattr(opened, "read", counting)
-    source = _jsonl.JsonLines(str(tmp_path / "a.jsonl"), SourceOptions())
+    source = _text.JsonLines(str(tmp_path / "a.jsonl"), SourceOptions())
     pieces = source.pieces()
     assert len(pieces) > 10
     found = [sample for piece in pieces for sample in source.read(piece)]

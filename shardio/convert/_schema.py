@@ -1,11 +1,14 @@
-"""The schema of values that nobody declared: what a sample of them has in common.
+"""The schema that a source is converted with: what is declared, else what a look at some records shows.
 
-A guess loses nothing: integers become int64, floating-point numbers float64, text stays text.  Where values
-of one feature contradict each other the guess is refused, with both sides and the way to say what is meant.
+Inference loses nothing: integers become int64, floating-point numbers float64, text stays text.  Where values
+of one feature contradict each other it is refused, with both sides and the way to say what is meant.
+Payloads that are Examples are inferred by `codecs.infer_schema`, as adoption does; both agree on
+what both can hold.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,16 +16,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from shardio.convert._source import Unreadable, keep_as
-from shardio.errors import SchemaError
+from shardio.codecs import image_type, infer_schema
+from shardio.convert._images import IMAGE_TYPES
+from shardio.convert._source import Piece, Sample, Source, Unreadable, keep_as
+from shardio.convert._tfrecord import ShardioDataset
+from shardio.convert._webdataset import WebDataset
+from shardio.errors import SchemaError, ShardioError, StorageError
 from shardio.metadata import Feature, Schema
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from shardio.convert._source import Sample, Source
-
-__all__ = ["SKIP", "guess_schema", "image_type", "type_for"]
+__all__ = ["SKIP", "infer_from_values", "resolve_schema", "type_for"]
 
 SKIP = 'on_error="skip" leaves such records out'
 # Types that take more values than others do, the most telling first.
@@ -31,9 +36,106 @@ _WIDER = ("float64", "json", "bytes")
 _IMAGES = frozenset({"jpeg", "png", "webp", "tiff", "image"})
 _SMALLEST, _LARGEST, _LARGEST_UNSIGNED = -(1 << 63), (1 << 63) - 1, (1 << 64) - 1
 
+_LOOK_AT = 1000
+_LOOK_AT_BYTES = 64 << 20
+_PLACES = 8
+_SMALL = 16 << 20
+
 
 @dataclass
-class _Seen:
+class _SampledRecords:
+    """What a look at some records of a source showed."""
+
+    samples: list[Sample] = field(default_factory=list)
+    bytes: int = 0
+
+    def full(self, share: int) -> bool:
+        return len(self.samples) >= share or self.bytes > _LOOK_AT_BYTES
+
+
+def resolve_schema(
+    source: Source, pieces: Sequence[Piece], schema: Any, encoding: str | None, *, lenient: bool
+) -> tuple[Schema | None, list[str]]:
+    """Return the schema (the caller's, the source's own, or one inferred), and what to know of it."""
+    if source.payloads:
+        return _resolve_of_payloads(source, pieces, schema, encoding)
+    if isinstance(schema, Schema):
+        _check_readable(source, schema)
+        return Schema.parse(schema, encoding=encoding), []
+    samples = [] if source.declared else _look(source, pieces).samples
+    found = infer_from_values(source, samples, schema, encoding=encoding, lenient=lenient)
+    return found, _notes_on(source, found, schema or {})
+
+
+def _check_readable(source: Source, schema: Schema) -> None:
+    """Refuse a schema that asks for columns of which the source knows that they cannot be read so."""
+    for name, known in source.known().items() if source.declared else ():
+        if isinstance(known, Unreadable) and name in schema and schema[name].type != known.keep:
+            advice = f"declare it as {known.keep}" if known.keep else "leave it out of the schema"
+            raise SchemaError(known.reason, advice=advice)
+
+
+def _notes_on(source: Source, schema: Schema | None, given: Mapping[str, Any]) -> list[str]:
+    """Return what the caller may not expect of an inferred schema."""
+    if not isinstance(source, WebDataset):
+        return []
+    return [
+        f"none of the members {name!r} that were looked at is an image: they are kept as bytes, unchecked"
+        for name, feature in (schema or {}).items()
+        if name not in given and feature.type == "bytes" and name.rpartition(".")[2] in IMAGE_TYPES
+    ]
+
+
+def _resolve_of_payloads(
+    source: Source, pieces: Sequence[Piece], schema: Any, encoding: str | None
+) -> tuple[Schema | None, list[str]]:
+    if schema is not None:
+        return Schema.parse(schema, encoding=encoding), []
+    if isinstance(source, ShardioDataset):
+        return source.schema, []
+    payloads = [sample.value for sample in _look(source, pieces).samples]
+    try:
+        found, report = infer_schema(payloads)
+    except (ShardioError, ValueError):
+        # They are no Examples: bytes they stay.
+        return None, []
+    return found, report.notes()
+
+
+def _look(source: Source, pieces: Sequence[Piece]) -> _SampledRecords:
+    """Read some records from up to eight places spread over the source."""
+    count = min(_PLACES, len(pieces))
+    look = _SampledRecords()
+    chosen = [pieces[len(pieces) * place // count] for place in range(count)]
+    if len(pieces) > _PLACES and sum(piece.size for piece in pieces) < _SMALL:
+        # Where a piece is a record, eight of them say little.
+        chosen = list(pieces[:: max(1, len(pieces) // _LOOK_AT)])
+    for number, piece in enumerate(chosen, 1):
+        share = -(-_LOOK_AT * number // len(chosen))
+        try:
+            for found in itertools.islice(source.records(piece), _LOOK_AT):
+                if not isinstance(found, Sample):
+                    continue
+                look.samples.append(found)
+                look.bytes += _size(found.value)
+                if look.full(share):
+                    break
+        except StorageError:
+            raise
+        except ShardioError:
+            # Damage is told, or left out, by the worker that comes to it.
+            continue
+    return look
+
+
+def _size(value: Any) -> int:
+    if isinstance(value, dict):
+        return sum(map(_size, value.values()))
+    return len(value) if isinstance(value, bytes | str) else 64
+
+
+@dataclass
+class _FeatureValues:
     """What the values of one feature have shown."""
 
     types: Counter[str] = field(default_factory=Counter)
@@ -67,7 +169,7 @@ class _Seen:
         self.shapes.add(shape)
 
 
-def guess_schema(
+def infer_from_values(
     source: Source,
     samples: Sequence[Sample],
     given: Mapping[str, Any] | Schema | None,
@@ -93,12 +195,12 @@ def guess_schema(
         return Schema.parse(given, encoding=encoding)
     overrides = dict(given or {})
     declared = dict(source.known())
-    seen: dict[str, _Seen] = {}
+    seen: dict[str, _FeatureValues] = {}
     for sample in samples:
         if not isinstance(sample.value, Mapping):
             return None
         for name, value in sample.value.items():
-            seen.setdefault(name, _Seen()).add(value, sample.where)
+            seen.setdefault(name, _FeatureValues()).add(value, sample.where)
     names = dict.fromkeys([*declared, *seen])
     unknown = [name for name in overrides if name not in names]
     if unknown and names:
@@ -117,21 +219,10 @@ def guess_schema(
     return Schema.parse(features, encoding=encoding)
 
 
-def image_type(data: bytes) -> str | None:
-    """Return the feature type of an image file by its first bytes, None where they are no image's."""
-    if data.startswith(b"\xff\xd8\xff"):
-        return "jpeg"
-    if data.startswith(b"\x89PNG\r\n\x1a\n"):
-        return "png"
-    if data.startswith((b"II*\x00", b"MM\x00*")):
-        return "tiff"
-    if data.startswith((b"GIF87a", b"GIF89a", b"BM")):
-        return "image"
-    return "webp" if data[:4] == b"RIFF" and data[8:12] == b"WEBP" else None
-
-
-def _conclude(source: Source, name: str, seen: _Seen, records: int, *, lenient: bool) -> Feature | str | None:
-    own = source.guess(name, seen.values)
+def _conclude(
+    source: Source, name: str, seen: _FeatureValues, records: int, *, lenient: bool
+) -> Feature | str | None:
+    own = source.infer(name, seen.values)
     optional = seen.present < records
     if own is not None:
         feature = own if isinstance(own, Feature) else Feature(own)
@@ -157,7 +248,7 @@ def _conclude(source: Source, name: str, seen: _Seen, records: int, *, lenient: 
     return Feature(merged, shape=shape, optional=optional)
 
 
-def _merged(seen: _Seen) -> str | None:
+def _merged(seen: _FeatureValues) -> str | None:
     types = set(seen.types)
     if len(types) == 1:
         return next(iter(types))
@@ -172,7 +263,7 @@ def _merged(seen: _Seen) -> str | None:
     return "json" if seen.listed else None
 
 
-def _merged_shape(seen: _Seen) -> tuple[int | None, ...] | None:
+def _merged_shape(seen: _FeatureValues) -> tuple[int | None, ...] | None:
     """Return the sizes, `None` where they differ; None as a whole where even their number differs."""
     shapes = set(seen.shapes)
     if len({len(shape) for shape in shapes}) != 1:
@@ -214,8 +305,9 @@ def _type_of_list(items: list[Any]) -> tuple[str | None, tuple[int, ...]]:
     if not items:
         return None, ()
     if all(isinstance(item, bytes) for item in items):
-        formats = {image_type(item[:16]) for item in items}
-        return (formats.pop() or "bytes") if len(formats) == 1 else "bytes", (len(items),)
+        formats = {image_type(item[:16]) or "bytes" for item in items}
+        merged = formats.pop() if len(formats) == 1 else "image" if formats <= _IMAGES else "bytes"
+        return merged, (len(items),)
     if all(isinstance(item, list) for item in items):
         inner = {_type_of_list(item) for item in items}
         if len(inner) == 1:
@@ -232,7 +324,7 @@ def _type_of_list(items: list[Any]) -> tuple[str | None, tuple[int, ...]]:
     return ("json", ()) if types or name == "json" else (name, (len(items),))
 
 
-def _contradiction(name: str, seen: _Seen) -> SchemaError:
+def _contradiction(name: str, seen: _FeatureValues) -> SchemaError:
     shown = ", ".join(
         f"{kind} in {count} (first in {seen.places[kind]})" for kind, count in seen.types.items()
     )

@@ -1,0 +1,122 @@
+"""Schemas are inferred from Examples and from values; what both can hold is inferred alike, whichever way in.
+
+The ways: `codecs.infer_schema` over payloads, a look at values as converters of JSON, MDS and tar take it,
+conversion of a TFRecord file, and adoption of one.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import shardio
+import shardio_indexer
+from shardio import codecs
+from shardio.convert import _schema, _text
+from shardio.convert._source import Sample, SourceOptions
+from shardio.metadata import Schema
+from shardio.v1 import example_pb2
+from tests.indexer.shards import tfrecord
+
+HEADS = (
+    b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"II*\0", b"MM\0*", b"GIF87a", b"GIF89a", b"BM",
+    b"RIFF\0\0\0\0WEBP",
+)  # fmt: skip
+INTEGERS = st.integers(-(1 << 63), (1 << 63) - 1)
+FLOATS = st.floats(width=32, allow_nan=False)
+# No text: a schema of Examples never says by itself that bytes are text.
+BYTES = st.sampled_from((*HEADS, b"\xfe")).flatmap(lambda head: st.just(head + b"\0" * 16))
+
+# Of one feature, the items of each record that has it; None where a record lacks it.
+Items = list[list[Any] | None]
+
+
+def records_of(items: st.SearchStrategy[Any]) -> st.SearchStrategy[Items]:
+    sizes = st.sampled_from([(1, 1), (2, 2), (0, 3)])
+    lists = sizes.flatmap(
+        lambda size: st.lists(
+            st.none() | st.lists(items, min_size=size[0], max_size=size[1]), min_size=1, max_size=6
+        )
+    )
+    # Without an item a value does not say what it would hold; an Example's kind does.
+    return lists.filter(any)
+
+
+RECORDS = st.one_of(map(records_of, (INTEGERS, FLOATS, BYTES)))
+
+
+def values_of(records: Items) -> list[dict[str, Any]]:
+    """The records as a converter has them: one item is itself, numbers are arrays of what Examples hold."""
+    single = all(items is None or len(items) == 1 for items in records)
+    values = []
+    for items in records:
+        value: Any = items
+        if items and isinstance(items[0], int | float):
+            value = np.array(items, np.int64 if isinstance(items[0], int) else np.float32)
+        values.append({"n": 0} if items is None else {"n": 0, "x": value[0] if single else value})
+    return values
+
+
+def payloads_of(records: Items) -> list[bytes]:
+    """The records as Examples; a list without items has its kind all the same."""
+    (kind,) = {
+        {int: "int64_list", float: "float_list", bytes: "bytes_list"}[type(item)]
+        for items in records
+        for item in items or ()
+    }
+    payloads = []
+    for items in records:
+        example = example_pb2.Example()
+        example.features.feature["n"].int64_list.value.append(0)
+        if items is not None:
+            held = getattr(example.features.feature["x"], kind)
+            held.SetInParent()
+            held.value.extend(items)
+        payloads.append(example.SerializeToString())
+    return payloads
+
+
+def from_values(records: Items, _: list[bytes]) -> Schema | None:
+    source = _text.JsonLines("nowhere", SourceOptions())
+    samples = [Sample(f"record {n}", value) for n, value in enumerate(values_of(records))]
+    return _schema.infer_from_values(source, samples, None)
+
+
+def from_payloads(_: Items, payloads: list[bytes]) -> Schema | None:
+    return codecs.infer_schema(payloads)[0]
+
+
+def by_converting(_: Items, payloads: list[bytes]) -> Schema | None:
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "a.tfrecord").write_bytes(tfrecord(payloads))
+        return shardio.convert_dataset(f"{folder}/a.tfrecord", f"{folder}/out", workers=1).schema
+
+
+def by_adopting(_: Items, payloads: list[bytes]) -> Schema | None:
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "a.tfrecord").write_bytes(tfrecord(payloads))
+        shardio_indexer.adopt([folder], workers=1)
+        return shardio.open(folder).schema
+
+
+def agree(records: Items, *ways: Any) -> None:
+    payloads = payloads_of(records)
+    found = {way.__name__: way(records, payloads) for way in ways}
+    assert len(set(found.values())) == 1, found
+    assert "x" in next(iter(found.values()))
+
+
+@given(RECORDS)
+def test_values_and_examples_are_inferred_alike(records: Items) -> None:
+    agree(records, from_values, from_payloads)
+
+
+@settings(max_examples=12, deadline=None)
+@given(RECORDS)
+def test_each_way_in_infers_the_same(records: Items) -> None:
+    agree(records, from_values, from_payloads, by_converting, by_adopting)
