@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.shell_completion import CompletionItem
 
+from shardio.cli._console import CLEAN, DAMAGE, EXIT_CODES, FAILED, INTERRUPTED, PIPE_CLOSED, USAGE, Console
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-
-    from shardio.cli._console import Console
 
 __all__ = [
     "CLEAN",
@@ -39,15 +39,7 @@ __all__ = [
     "options",
 ]
 
-CLEAN = 0
-DAMAGE = 1  # damage or failure found in the data
-USAGE = 2
-FAILED = 3  # could not be done
-INTERRUPTED = 130  # what shells report for SIGINT
 COMPLETION_VARIABLE = "_SHARDIO_COMPLETE"  # by which a shell asks click
-PIPE_CLOSED = 141  # and for SIGPIPE
-
-EXIT_CODES = "exit codes: 0 clean, 1 damage or failure found in the data, 2 usage, 3 could not be done"
 
 # Commands by what people come for, in the order of the help text.
 GROUPS = {"look": "look at data", "check": "check and mend", "change": "write and keep house"}

@@ -1,30 +1,177 @@
 """Where a command prints: lines and tables for people, one document for programs, progress beside them.
 
-What is printed comes from files and buckets that anybody may have written, so control characters never reach
-the terminal.
+What is printed comes from files and buckets of unknown origin, so control characters never reach
+the terminal.  An error is an exit code and one line.  The library's messages name its arguments, as in
+`shard_bytes=0` and `on_error="skip"`; at a terminal the same advice is `--shard-bytes 0` and `--skip`.
 """
 
 from __future__ import annotations
 
 import io
-import json as json_module
+import re
+import shlex
 import shutil
-from typing import TYPE_CHECKING, Any, TextIO
+from json import dumps, loads
+from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
-from shardio.cli._flags import in_flags
 from shardio.cli._humanize import printable
+from shardio.errors import (
+    FormatError,
+    NotFoundError,
+    SchemaError,
+    ShardioError,
+    StaleIndexError,
+    UnsafeNameError,
+    UnsupportedVersionError,
+)
 from shardio.progress import Display
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     import click
 
-    from shardio.cli._failures import Failure
+    from shardio.convert import ConvertReport, ExportReport
 
-__all__ = ["Console"]
+__all__ = [
+    "CLEAN",
+    "DAMAGE",
+    "EXIT_CODES",
+    "FAILED",
+    "INTERRUPTED",
+    "PIPE_CLOSED",
+    "USAGE",
+    "Console",
+    "Failure",
+    "explain",
+    "in_flags",
+]
 
+CLEAN = 0
+DAMAGE = 1  # damage or failure found in the data
+USAGE = 2
+FAILED = 3  # could not be done
+INTERRUPTED = 130  # what shells report for SIGINT
+PIPE_CLOSED = 141  # and for SIGPIPE
+
+EXIT_CODES = "exit codes: 0 clean, 1 damage or failure found in the data, 2 usage, 3 could not be done"
+
+# A line of Python, `open(url, split="x")`, stays one.
+_CALL = re.compile(r"(\w\((?:[^()]|\([^()]*\))*\))")
+# Arguments that are called otherwise than their flags, by flag: what they look like, and what is typed.
+_SCHEMA = r'\bschema=\{("(?:[^"\\]|\\.)*"): (None|"[^"]*")\}'
+_CLASSES = r"\bclasses=(\[[^\]]*\])"
+_METADATA = r'\bmetadata=\{("(?:[^"\\]|\\.)*"): \.\.\.\}'
+_OTHER_NAMES = {
+    "--allow-root": "allow_roots",
+    "--storage-option": "storage_options",
+    "--ranks": "world_size",
+    "--memory": "memory_bytes",
+}
 _MESSAGES = ("advice", "expected", "found")  # fields of an error that are sentences
+
+
+class Failure(NamedTuple):
+    """How a command failed.
+
+    Attributes:
+        code: exit code.
+        kind: name of the error's class.
+        text: one line.
+        fields: the error's address and both sides, for `--json`.
+    """
+
+    code: int
+    kind: str
+    text: str
+    fields: dict[str, Any]
+
+
+def explain(error: Exception) -> Failure:
+    """Return exit code and line for an error."""
+    fields = error.fields() if isinstance(error, ShardioError) else {}
+    return Failure(_code(error), type(error).__name__, " ".join(_text(error).split()), fields)
+
+
+def _code(error: Exception) -> int:
+    if isinstance(error, UnsupportedVersionError):
+        return FAILED
+    if isinstance(error, UnsafeNameError):
+        # A name that was typed has no address; one that was read from a file has.
+        return DAMAGE if error.url else USAGE
+    if isinstance(error, NotFoundError):
+        # What belongs to a dataset and is not there is damage; a wrong address is not.
+        return DAMAGE if error.shard else FAILED
+    if isinstance(error, FormatError | StaleIndexError | SchemaError):
+        return DAMAGE
+    if isinstance(error, ShardioError | OSError | MemoryError | ImportError):
+        return FAILED
+    return USAGE if isinstance(error, ValueError | TypeError | IndexError) else FAILED
+
+
+def _text(error: Exception) -> str:
+    if isinstance(error, ImportError) and error.name:
+        return f"{error} (pip install {error.name.split('.')[0]})"
+    if isinstance(error, ShardioError | ValueError | TypeError | IndexError | OSError) and str(error):
+        return str(error)
+    return f"{type(error).__name__}: {error} (--debug shows where)"
+
+
+def in_flags(text: str, params: Sequence[click.Parameter]) -> str:
+    """Return a message with the flags of a command that stand for the arguments in it.
+
+    Args:
+        text: a message of the library.
+        params: the parameters of the command; arguments that it has no flag for stay as they are.
+    """
+    flags = [name for param in params for name in param.opts if name.startswith("--")]
+    for flag, pattern, write in _OTHERS:
+        if flag in flags:
+            text = re.sub(pattern, write, text)
+    names = {flag[2:].replace("-", "_"): flag for flag in flags}
+    names |= {name: flag for flag, name in _OTHER_NAMES.items() if flag in flags}
+    if not names:
+        return text
+    parts = _CALL.split(text)
+    parts[::2] = [_generic(part, names) for part in parts[::2]]
+    return "".join(parts)
+
+
+def _generic(text: str, names: Mapping[str, str]) -> str:
+    name = rf"(?<![\w.\"'{{])({'|'.join(map(re.escape, names))})="
+    text = re.sub(name + "True\\b", lambda match: names[match[1]], text)
+    text = re.sub(
+        name + r"(?:\"([^\"\n]*)\"|'([^'\n]*)'|(-?\d[\d.]*\d|-?\d))",
+        lambda match: f"{names[match[1]]} {shlex.quote(match[2] or match[3] or match[4] or '')}",
+        text,
+    )
+    return re.sub(name + r"(?=[ ,;:.)]|$)", lambda match: names[match[1]], text)
+
+
+def _type(match: re.Match[str]) -> str:
+    kind = "-" if match[2] == "None" else loads(match[2])
+    return f"--type {shlex.quote(f'{loads(match[1])}={kind}')}"
+
+
+def _classes(match: re.Match[str]) -> str:
+    try:
+        names = loads(match[1])
+    except ValueError:
+        return match[0]
+    return "".join(f" --class {shlex.quote(name)}" for name in names)[1:]
+
+
+def _metadata(match: re.Match[str]) -> str:
+    return f"--metadata {shlex.quote(loads(match[1]) + '=...')}"
+
+
+_OTHERS: tuple[tuple[str, str, str | Callable[[re.Match[str]], str]], ...] = (
+    ("--skip", r'\bon_error="skip"', "--skip"),
+    ("--no-image-check", r"\bcheck_images=False", "--no-image-check"),
+    ("--type", _SCHEMA, _type),
+    ("--class", _CLASSES, _classes),
+    ("--metadata", _METADATA, _metadata),
+)
 
 
 class Console:
@@ -71,7 +218,7 @@ class Console:
 
     def document(self, value: Any) -> None:
         """Print the result for programs."""
-        self._out.write(json_module.dumps(value, ensure_ascii=False, allow_nan=False) + "\n")
+        self._out.write(dumps(value, ensure_ascii=False, allow_nan=False) + "\n")
 
     def table(
         self, rows: Sequence[Sequence[str]], *, head: Sequence[str] = (), right: Sequence[int] = ()
@@ -108,10 +255,26 @@ class Console:
                 "exit_code": failure.code,
                 **facts,
             }
-            self._err.write(json_module.dumps(document, ensure_ascii=False) + "\n")
+            self._err.write(dumps(document, ensure_ascii=False) + "\n")
         else:
             self._say(f"shardio: {self.in_flags(failure.text)}")
         self._err.flush()
+
+    def skipped(self, report: ConvertReport | ExportReport) -> bool:
+        """Print a whole report for programs; for people what it left out, and its notes.
+
+        Returns:
+            Whether it was printed for programs, so that nothing is left to say.
+        """
+        if self.json:
+            bad = [{**each.to_dict(), "reason": self.in_flags(each.reason)} for each in report.skipped]
+            self.document(report.to_dict() | {"skipped": bad})
+            return True
+        for each in report.skipped:
+            self.line(f"left out: {each.where}: {self.in_flags(each.reason)}")
+        for note in report.notes:
+            self.note(note)
+        return False
 
     def progress(self, label: str) -> Display:
         """Return progress of a long task: a bar on a terminal, a line now and then in a pipe, or nothing."""

@@ -1,18 +1,48 @@
-"""What `shardio info` says, gathered from manifests, lists of shards and index heads; no record is read."""
+"""What `shardio info` says: of a dataset, a shard, what the first records show, and what is installed here.
+
+Datasets and shards are described by manifests, lists of shards and index heads; only where there is no schema
+some records are read.
+"""
 
 from __future__ import annotations
 
+import itertools
+import platform
+import sys
+import warnings
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from shardio.errors import NotFoundError
+from shardio.errors import NotFoundError, ShardioError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from shardio.metadata import Feature, Schema
 
-__all__ = ["dataset_facts", "moment", "shard_facts"]
+__all__ = ["dataset_facts", "moment", "seen_facts", "shard_facts", "system_facts"]
+
+_RECORDS = 100
+_BYTES = 16 << 20
+_PACKAGES = (
+    "numpy",
+    "fsspec",
+    "protobuf",
+    "crc32c",
+    "zstandard",
+    "s3fs",
+    "gcsfs",
+    "adlfs",
+    "obstore",
+    "torch",
+    "torchdata",
+    "Pillow",
+    "tqdm",
+    "distributed",
+    "ray",
+    "pyarrow",
+    "lmdb",
+)
 
 
 def dataset_facts(
@@ -125,3 +155,83 @@ def _features(schema: Schema) -> list[dict[str, Any]]:
         ]
 
     return rows(schema, "") + rows(schema.sequence_features, "[] ")
+
+
+def seen_facts(
+    url: str,
+    options: Mapping[str, Any] | None,
+    engine: str | None,
+    *,
+    shard: bool,
+    version: int | None = None,
+) -> dict[str, Any] | None:
+    """Return what the first records show, or None where they are no Examples, damaged, or not to be had."""
+    from shardio.codecs import infer_schema
+    from shardio.reader import open as open_dataset
+    from shardio.reader import open_shard
+
+    try:
+        with warnings.catch_warnings():
+            # That a shard has no index is said beside this.
+            warnings.simplefilter("ignore", UserWarning)
+            if shard:
+                records: Any = open_shard(url, storage_options=options, engine=engine)
+            else:
+                records = open_dataset(
+                    url, "all", version=version, decode=False, storage_options=options, engine=engine
+                )
+            schema, report = infer_schema(_first(iter(records)))
+    except (ShardioError, ValueError, TypeError):  # a TypeError: values of an adopted tar file or of lines
+        return None
+    lists = [(f"[] {name}", feature) for name, feature in report.feature_lists.items()]
+    features = [*report.features.items(), *lists]
+    if not features:
+        return None
+    return {
+        "records": report.records,
+        "encoding": schema.encoding,
+        "features": [
+            {
+                "name": name,
+                "type": feature.type,
+                "missing": feature.missing,
+                "kinds": dict(feature.kinds),
+                "shortest": feature.shortest,
+                "longest": feature.longest,
+                "notes": list(feature.notes),
+            }
+            for name, feature in features
+        ],
+    }
+
+
+def _first(records: Iterator[bytes]) -> Iterator[bytes]:
+    room = _BYTES
+    for record in itertools.islice(records, _RECORDS):
+        room -= len(record)
+        yield record
+        if room < 0:
+            return
+
+
+def system_facts() -> dict[str, str | int | None]:
+    """Return names and versions, None for what is not installed; nothing heavy is imported."""
+    from importlib.metadata import PackageNotFoundError
+    from importlib.metadata import version as version_of
+
+    import shardio
+    from shardio import kernels
+
+    facts: dict[str, str | int | None] = {
+        "shardio": shardio.__version__,
+        "kernels": kernels.IMPLEMENTATION,
+        "python": f"{platform.python_implementation()} {platform.python_version()}",
+        "platform": platform.platform(),
+        "byte_order": sys.byteorder,
+    }
+    for package in _PACKAGES:
+        try:
+            facts[package] = version_of(package)
+        except PackageNotFoundError:
+            facts[package] = None
+    return facts

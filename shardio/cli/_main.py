@@ -24,8 +24,7 @@ from shardio.cli._command import (
     ProgramCommand,
 )
 from shardio.cli._commands import all_commands
-from shardio.cli._console import Console
-from shardio.cli._failures import Failure, explain
+from shardio.cli._console import Console, Failure, explain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -19,8 +19,7 @@ from shardio import errors
 from shardio.cli import _commands, main
 from shardio.cli._command import GROUPS
 from shardio.cli._commands import all_commands
-from shardio.cli._failures import explain
-from shardio.cli._flags import in_flags
+from shardio.cli._console import explain, in_flags
 from tests.cli.conftest import Run, shard_of
 
 ROOT = Path(shardio.__file__).parent.parent

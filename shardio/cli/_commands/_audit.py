@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from shardio.cli._command import CLEAN, Command, Option, Place, Value
 from shardio.cli._humanize import count, plural
-from shardio.cli._streams import DATASETS, open_dataset
+from shardio.cli._options import DATASETS, open_dataset
 
 if TYPE_CHECKING:
     from types import SimpleNamespace

@@ -60,17 +60,8 @@ def _run(arguments: SimpleNamespace, console: Console) -> int:
             compression=arguments.compression,
             **writer,
         )
-    if console.json:
-        document = report.to_dict()
-        document["skipped"] = [
-            {**each, "reason": console.in_flags(each["reason"])} for each in document["skipped"]
-        ]
-        console.document(document)
+    if console.skipped(report):
         return DAMAGE if report.skipped else CLEAN
-    for skipped in report.skipped:
-        console.line(f"left out: {skipped.where}: {console.in_flags(skipped.reason)}")
-    for note in report.notes:
-        console.note(note)
     if report.ignored:
         shown = ", ".join(report.ignored[:5]) + (", ..." if len(report.ignored) > 5 else "")
         console.note(f"{plural(len(report.ignored), 'file')} of other kinds stayed where they are: {shown}")

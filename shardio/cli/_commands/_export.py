@@ -38,17 +38,8 @@ def _run(arguments: SimpleNamespace, console: Console) -> int:
             allow_roots=allow_roots(arguments),
             progress=progress,
         )
-    if console.json:
-        document = report.to_dict()
-        document["skipped"] = [
-            {**each, "reason": console.in_flags(each["reason"])} for each in document["skipped"]
-        ]
-        console.document(document)
+    if console.skipped(report):
         return DAMAGE if report.skipped else CLEAN
-    for skipped in report.skipped:
-        console.line(f"left out: {skipped.where}: {console.in_flags(skipped.reason)}")
-    for note in report.notes:
-        console.note(note)
     total = plural(sum(report.records.values()), "record")
     console.line(
         f"{report.target}: {total} of version {report.version} in {plural(len(report.files), 'file')}"

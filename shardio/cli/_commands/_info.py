@@ -9,10 +9,9 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from shardio.cli._command import CLEAN, Command, Option, Place, flag
-from shardio.cli._describe import dataset_facts, shard_facts
+from shardio.cli._describe import dataset_facts, seen_facts, shard_facts
 from shardio.cli._humanize import count, plural, size
 from shardio.cli._options import STORAGE, VERSION, storage_options, url_argument
-from shardio.cli._seen import seen_facts
 from shardio.cli._values import plain
 
 if TYPE_CHECKING:
@@ -28,7 +27,7 @@ def _run(arguments: SimpleNamespace, console: Console) -> int:
     if sum(one is not None for one in asked) != 1:
         raise ValueError("give one of: a URL, --system, --cache DIR")
     if arguments.system:
-        from shardio.cli._system import system_facts
+        from shardio.cli._describe import system_facts
 
         return _show(console, system_facts())
     if arguments.cache is not None:

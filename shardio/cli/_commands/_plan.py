@@ -9,7 +9,7 @@ import click
 
 from shardio.cli._command import CLEAN, Command, Option, flag
 from shardio.cli._humanize import count, size
-from shardio.cli._streams import DATASETS, open_dataset
+from shardio.cli._options import DATASETS, open_dataset
 
 if TYPE_CHECKING:
     from types import SimpleNamespace
