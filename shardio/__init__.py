@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from shardio.maintenance import Finding, VerifyReport, verify
     from shardio.metadata import Feature, Schema
     from shardio.order import Permutation, Plan
+    from shardio.packing import PackedRows, PackReport, pack, pack_columns, unpack
     from shardio.parallel import write_dataset
     from shardio.reader import DatasetReader, Location, ShardReader, open, open_shard  # noqa: A004 - the public name
     from shardio.storage import CacheOptions
@@ -41,6 +42,8 @@ _PLACES = {
     "Limits": "shardio.format",
     "Location": "shardio.reader",
     "Mix": "shardio.streaming",
+    "PackReport": "shardio.packing",
+    "PackedRows": "shardio.packing",
     "Permutation": "shardio.order",
     "Plan": "shardio.order",
     "Schema": "shardio.metadata",
@@ -60,8 +63,11 @@ _PLACES = {
     "mix": "shardio.streaming",
     "open": "shardio.reader",
     "open_shard": "shardio.reader",
+    "pack": "shardio.packing",
+    "pack_columns": "shardio.packing",
     "plan_report": "shardio.streaming",
     "stream": "shardio.streaming",
+    "unpack": "shardio.packing",
     "write_dataset": "shardio.parallel",
     "verify": "shardio.maintenance",
 }
@@ -79,6 +85,8 @@ __all__ = [
     "Limits",
     "Location",
     "Mix",
+    "PackReport",
+    "PackedRows",
     "Permutation",
     "Plan",
     "Schema",
@@ -100,8 +108,11 @@ __all__ = [
     "mix",
     "open",
     "open_shard",
+    "pack",
+    "pack_columns",
     "plan_report",
     "stream",
+    "unpack",
     "verify",
     "write_dataset",
 ]

@@ -1,0 +1,746 @@
+"""Packing: documents of differing length become rows of one length, whole, with little room left over.
+
+Best-fit decreasing within a bounded buffer: of the rows with room for a document, the longest document left
+goes to the one that it fills most. The result depends on the records and the options alone. Pure: records in,
+rows out.
+"""
+
+from __future__ import annotations
+
+import itertools
+import operator
+from bisect import bisect_left, insort
+from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from shardio.codecs import RaggedColumn
+from shardio.errors import BadRecord, SchemaError
+from shardio.metadata import Feature
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from numpy.typing import NDArray
+
+__all__ = ["PackReport", "PackedRows", "best_fit", "pack", "pack_columns", "unpack"]
+
+SEGMENT_IDS, POSITION_IDS = "segment_ids", "position_ids"
+_OWN = (SEGMENT_IDS, POSITION_IDS)
+# A document costs some hundred bytes beside its tokens, so that their number is bounded, too.
+_MOST_DOCUMENTS = 1 << 16
+_MOST_LISTED = 1000
+# Rows are made by blocks of so many tokens, which fit into a processor's cache.
+_BLOCK_TOKENS = 1 << 15
+_FIRST_ROOM = 1 << 16
+
+
+@dataclass
+class PackReport:
+    """What packing has done so far.
+
+    Attributes:
+        length: of a row, in tokens.
+        records: documents that stand in rows.
+        rows: that were made.
+        tokens: of the documents in them.
+        records_cut: documents that were longer than a row and are in several pieces.
+        records_skipped: documents that were left out, with `on_error="skip"`.
+        skipped: the first thousand of them, with the reasons.
+    """
+
+    length: int
+    records: int = 0
+    rows: int = 0
+    tokens: int = 0
+    records_cut: int = 0
+    records_skipped: int = 0
+    skipped: list[BadRecord] = field(default_factory=list)
+
+    @property
+    def fill(self) -> float:
+        """Share of the rows' room that holds tokens, from 0 to 1; 1 where there are no rows."""
+        return self.tokens / (self.rows * self.length) if self.rows else 1.0
+
+    def __str__(self) -> str:
+        documents, rows = f"{self.records:,} documents", f"{self.rows:,} rows of {self.length:,}"
+        parts = [f"{documents}, {self.tokens:,} tokens, {rows}, {self.fill:.2%} full"]
+        if self.records_cut:
+            parts.append(f"{self.records_cut:,} longer documents cut")
+        if self.records_skipped:
+            parts.append(f"{self.records_skipped:,} left out")
+        return "; ".join(parts)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON holds it."""
+        names = ("length", "records", "rows", "tokens", "fill", "records_cut", "records_skipped")
+        return {
+            **{name: getattr(self, name) for name in names},
+            "skipped": [each.to_dict() for each in self.skipped],
+        }
+
+
+def pack(
+    records: Iterable[Any],
+    length: int,
+    *,
+    features: Mapping[str, str] | Sequence[str] | None = None,
+    cut: bool = False,
+    on_error: str = "raise",
+    pad: Any = 0,
+    buffer_tokens: int = 1 << 22,
+) -> PackedRows:
+    """Pack documents into rows of one length, to be written to a dataset.
+
+    Documents are read into a buffer; when it is full, they are packed by best-fit decreasing and its rows
+    come out, in the order of their first documents. Within a row documents stand in the order in which they
+    came. So endless inputs need bounded memory, and the same records give the same rows.
+
+    Args:
+        records: each a mapping of features to the tokens of one document (arrays or lists of one length in
+            all features, such as tokens and a loss mask), or the tokens alone, which become the feature
+            "tokens".
+        length: tokens of a row.
+        features: which features are packed, and their types, `{"tokens": "int32"}`; names alone take the
+            types of the first record, None takes all of its features. Other features of the records are left
+            out where names are given.
+        cut: cut documents that are longer than a row into pieces of `length` tokens and a rest, each a
+            segment of its own. Other documents are never cut.
+        on_error: what to do about a document that is too long, empty, or of other types: "raise", or "skip":
+            left out, counted and listed in the report.
+        pad: fills the end of rows; a value, or a mapping of features to values.
+        buffer_tokens: tokens in the buffer, at least `length`; besides these it holds at most 65,536
+            documents. More makes rows fuller.
+
+    Returns:
+        An iterator over rows: for each feature an array [length]; "segment_ids", int32[length], the number of
+        the document within the row from 1 on, 0 where the row is padded; and "position_ids", int32[length],
+        the place within the document from 0 on. Its `schema` is what the writer needs, its `report` says how
+        full the rows are.
+
+    Raises:
+        SchemaError: a document that is too long, empty, lacks a feature, or has other types; names its number
+            among the records. From the iterator.
+        ValueError, TypeError: an option that makes no sense.
+
+    Examples:
+        >>> import shardio
+        >>> rows = shardio.pack([[1, 2, 3], [4, 5, 6, 7], [8], [9, 10]], 5, pad=-1)
+        >>> rows.schema
+        {'tokens': 'int64[5]', 'segment_ids': 'int32[5]', 'position_ids': 'int32[5]'}
+        >>> for row in rows:
+        ...     print(row["tokens"], row["segment_ids"], row["position_ids"])
+        [ 1  2  3  9 10] [1 1 1 2 2] [0 1 2 0 1]
+        [4 5 6 7 8] [1 1 1 1 2] [0 1 2 3 0]
+        >>> print(rows.report)
+        4 documents, 10 tokens, 2 rows of 5, 100.00% full
+    """
+    return PackedRows(
+        records, Packer(length, features, cut=cut, on_error=on_error, pad=pad, buffer_tokens=buffer_tokens)
+    )
+
+
+class PackedRows(Iterator[dict[str, Any]]):
+    """Rows of packed documents; made by `pack`.
+
+    Attributes:
+        report: what was packed so far; complete when the iterator has ended.
+    """
+
+    def __init__(self, records: Iterable[Any], packer: Packer) -> None:
+        self._records = iter(records)
+        self._packer = packer
+        self._rows = self._all_rows()
+        self._first: deque[Any] = deque()
+        self.report = packer.report
+
+    def __next__(self) -> dict[str, Any]:
+        return next(self._rows)
+
+    @property
+    def schema(self) -> dict[str, str]:
+        """Types of a row, as the writer takes them; without types in `features=` it looks at one record.
+
+        Raises:
+            ValueError: there is no record to look at.
+        """
+        if not self._packer.types:
+            while not self._first or _is_empty(self._first[-1]):
+                self._first.extend(found := list(itertools.islice(self._records, 1)))
+                if not found:
+                    break
+            if not self._first:
+                raise ValueError(
+                    'there are no records to tell the types by: give them, features={"tokens": "int32"}'
+                )
+            self._packer.learn(self._first[-1])
+        return self._packer.schema
+
+    def _all_rows(self) -> Iterator[dict[str, Any]]:
+        packer = self._packer
+        while True:
+            record = self._first.popleft() if self._first else next(self._records, self)
+            if record is self:
+                yield from packer.rows()
+                return
+            packer.add(record)
+            if packer.full:
+                yield from packer.rows()
+
+
+class Packer:
+    """A buffer of documents that is packed when it is full; arguments are those of `pack`.
+
+    Attributes:
+        types: features by name, once they are known.
+        report: what was packed so far.
+    """
+
+    def __init__(
+        self,
+        length: int,
+        features: Mapping[str, str] | Sequence[str] | None,
+        *,
+        cut: bool,
+        on_error: str,
+        pad: Any,
+        buffer_tokens: int,
+    ) -> None:
+        self._length = _positive("length", length)
+        if on_error not in ("raise", "skip"):
+            message = f'on_error={on_error!r} must be "raise" or "skip"'
+            raise ValueError(message)
+        if (buffer := _positive("buffer_tokens", buffer_tokens)) < length:
+            message = f"buffer_tokens={buffer} must be at least length={length}"
+            raise ValueError(message)
+        self._cut, self._skip, self._pad, self._buffer = bool(cut), on_error == "skip", pad, buffer
+        self.types: dict[str, Feature] = {}
+        self._names: list[str] | None = None
+        if isinstance(features, str):
+            message = f"features= takes a list of names, found a string: features=[{features!r}]"
+            raise TypeError(message)
+        if isinstance(features, Mapping):
+            self._settle({name: _feature(name, kind) for name, kind in features.items()})
+        elif features is not None:
+            self._names = list(features)
+            if not self._names:
+                raise ValueError("features=[] names no feature to pack")
+        self._chosen = features is not None
+        self._values: dict[str, NDArray[Any]] = {}
+        self._starts: list[int] = []
+        self._tokens = self._taken = self._records = self._records_cut = 0
+        self.report = PackReport(length)
+
+    @property
+    def full(self) -> bool:
+        """Whether `rows` is to be called before more is added."""
+        return self._tokens >= self._buffer or len(self._starts) >= _MOST_DOCUMENTS
+
+    @property
+    def schema(self) -> dict[str, str]:
+        """Types of a row."""
+        lead = f"[{self._length}"
+        return {
+            **{name: feature.short.replace("[?", lead) for name, feature in self.types.items()},
+            **dict.fromkeys(_OWN, f"int32{lead}]"),
+        }
+
+    def learn(self, record: Any) -> None:
+        """Take the types from a record.
+
+        Raises:
+            ValueError: one of its features holds no numbers.
+        """
+        given = _mapping(record)
+        names = list(given) if self._names is None else self._names
+        missing = [name for name in names if name not in given]
+        if missing:
+            message = (
+                f"the first record lacks the feature {missing[0]!r} of features=; it has {sorted(given)}"
+            )
+            raise ValueError(message)
+        self._settle({name: _inferred(name, given[name]) for name in names})
+
+    def _settle(self, types: dict[str, Feature]) -> None:
+        taken = [name for name in types if name in _OWN]
+        if taken:
+            message = f"packing adds the feature {taken[0]!r} itself: rename the records' own"
+            raise ValueError(message)
+        if not types:
+            raise ValueError("there is no feature to pack")
+        self._padding = _paddings(self._pad, {name: _dtype(feature) for name, feature in types.items()})
+        self.types = types
+
+    def add(self, record: Any) -> None:
+        """Take a document into the buffer.
+
+        Raises:
+            SchemaError: it cannot be packed, and is not to be skipped.
+        """
+        number, self._taken = self._taken, self._taken + 1
+        try:
+            arrays = self._arrays(record)
+        except SchemaError as error:
+            if not self._skip:
+                raise error.located(row=number) from error
+            self.report.records_skipped += 1
+            if len(self.report.skipped) < _MOST_LISTED:
+                self.report.skipped.append(BadRecord(f"record {number}", str(error)))
+            return
+        first = self._tokens
+        for name, array in arrays.items():
+            self._tokens = first + len(array)
+            values = self._values.get(name)
+            if values is None or len(values) < self._tokens:
+                room = max(self._tokens, min(2 * self._tokens, self._buffer), _FIRST_ROOM)
+                grown = np.empty((room, *array.shape[1:]), array.dtype)
+                if values is not None:
+                    grown[:first] = values[:first]
+                self._values[name] = values = grown
+            # Copied: the caller may use the array again.
+            values[first : self._tokens] = array
+        self._starts.extend(range(first, self._tokens, self._length))
+        self._records += 1
+        self._records_cut += self._tokens - first > self._length
+
+    def _arrays(self, record: Any) -> dict[str, NDArray[Any]]:
+        """Return the tokens of a document, by feature."""
+        given = _mapping(record)
+        if not self.types:
+            if _is_empty(record):
+                raise _empty()
+            self.learn(record)
+        arrays: dict[str, NDArray[Any]] = {}
+        for name, feature in self.types.items():
+            if name not in given:
+                what, advice = f"a document lacks the feature {name!r}", "give it to all, or pack without it"
+                raise SchemaError(what, found=sorted(map(str, given)), advice=advice)
+            fitted = feature.fit(given[name], name)
+            assert isinstance(fitted, np.ndarray)  # noqa: S101 - as features of numbers are
+            arrays[name] = fitted
+        if not self._chosen and len(given) > len(arrays):
+            lost = sorted(str(name) for name in given if name not in arrays)
+            raise SchemaError(
+                "a document has features that the first one did not have, and they would be lost",
+                expected=sorted(arrays),
+                found=lost,
+                advice=f"name what is to be packed: features={sorted(arrays)}",
+            )
+        _check_lengths({name: len(array) for name, array in arrays.items()}, self._length, cut=self._cut)
+        return arrays
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """Yield the rows of what is in the buffer, which is empty afterwards."""
+        if not self._starts:
+            return
+        values, starts = self._values, np.array(self._starts, np.int64)
+        sizes = np.diff(starts, append=self._tokens)
+        report = self.report
+        report.records += self._records
+        report.records_cut += self._records_cut
+        self._starts, self._tokens, self._records, self._records_cut = [], 0, 0, 0
+        layout = Layout(starts, sizes, self._length)
+        step = max(1, _BLOCK_TOKENS // self._length)
+        for low in range(0, layout.rows, step):
+            block = layout.block(low, min(low + step, layout.rows))
+            columns = {name: block.filled(array, self._padding[name]) for name, array in values.items()}
+            columns |= {SEGMENT_IDS: block.segment_ids, POSITION_IDS: block.position_ids}
+            for row, tokens in enumerate(block.tokens.tolist()):
+                report.rows += 1
+                report.tokens += tokens
+                yield {name: column[row] for name, column in columns.items()}
+
+
+class Layout:
+    """Where documents stand in rows, as `best_fit` says.
+
+    Args:
+        starts: where the documents begin in their values; int64 [n].
+        lengths: of the documents, each from 1 to `length`; int64 [n].
+        length: of a row.
+        rows: make so many rows, of which the last may be empty; None for as many as are needed.
+    """
+
+    def __init__(
+        self,
+        starts: NDArray[np.int64],
+        lengths: NDArray[np.int64],
+        length: int,
+        rows: int | None = None,
+    ) -> None:
+        self._length = length
+        row = best_fit(lengths, length)
+        self.rows = int(row.max()) + 1 if len(row) else 0
+        if rows is not None:
+            if self.rows > rows:
+                message = (
+                    f"the {len(lengths)} documents of this step need {self.rows} rows of {length} tokens, "
+                    f"more than rows={rows}: give more rows, or stream fewer records in a step"
+                )
+                raise ValueError(message)
+            self.rows = rows
+        order = np.argsort(row, kind="stable")
+        self._row, self._starts, self._sizes = row[order], starts[order], lengths[order]
+
+    def block(self, low: int, high: int) -> Block:
+        """Return rows `low .. high - 1`."""
+        first, last = np.searchsorted(self._row, (low, high))
+        row, sizes = self._row[first:last] - low, self._sizes[first:last]
+        return Block(row, self._starts[first:last], sizes, (high - low, self._length))
+
+
+class Block:
+    """Some rows: all that is in them is one run after another, documents and padding.
+
+    Args:
+        row: of each document, ascending.
+        starts: where it begins in its values.
+        sizes: its length.
+        shape: number and length of the rows.
+
+    Attributes:
+        tokens: how many each row has.
+        segment_ids: int32 [rows, length]: the number of the document in its row, from 1 on; 0 for padding.
+        position_ids: int32 [rows, length]: the place in its document, from 0 on; 0 for padding.
+    """
+
+    def __init__(
+        self,
+        row: NDArray[np.int64],
+        starts: NDArray[np.int64],
+        sizes: NDArray[np.int64],
+        shape: tuple[int, int],
+    ) -> None:
+        rows, length = shape
+        self.tokens = np.bincount(row, sizes, rows).astype(np.int64)
+        # Every row ends with a run of padding, which may be empty.
+        document = np.arange(len(row)) + row
+        padding = np.searchsorted(row, np.arange(rows), side="right") + np.arange(rows)
+        runs = np.zeros((3, len(row) + rows), np.int64)
+        number, source, counts = runs
+        number[document] = np.arange(1, len(row) + 1) - np.searchsorted(row, row)
+        source[document] = starts
+        counts[document], counts[padding] = sizes, length - self.tokens
+        place = np.arange(rows * length)
+        first = np.cumsum(counts) - counts
+        self.segment_ids: NDArray[np.int32] = np.repeat(number.astype(np.int32), counts).reshape(shape)
+        self._padded = self.segment_ids == 0
+        within = (place - np.repeat(first, counts)).astype(np.int32).reshape(shape)
+        within[self._padded] = 0
+        self.position_ids: NDArray[np.int32] = within
+        self._source = (place + np.repeat(source - first, counts)).reshape(shape)
+
+    def filled(self, values: NDArray[Any], padding: Any) -> NDArray[Any]:
+        """Return rows [rows, length, ...] of values."""
+        if not len(values):
+            return np.full((*self._source.shape, *values.shape[1:]), padding, values.dtype)
+        # Where there is padding, `_source` says nothing.
+        out: NDArray[Any] = values.take(self._source, axis=0, mode="clip")
+        out[self._padded] = padding
+        return out
+
+
+def best_fit(lengths: NDArray[np.int64], length: int) -> NDArray[np.int64]:
+    """Return the row of each document by best-fit decreasing; rows are numbered by their first documents.
+
+    Documents of one length are placed together, so that it costs a step for each different length, or little
+    more, not one for each document.
+
+    Args:
+        lengths: int64[n], each from 1 to `length`.
+        length: of a row.
+    """
+    if not len(lengths):
+        return np.empty(0, np.int64)
+    order = np.argsort(-lengths, kind="stable")
+    ordered = lengths[order]
+    starts = np.flatnonzero(np.diff(ordered, prepend=-1)).tolist()
+    row_of = np.empty(len(lengths), np.int64)
+    opened = 0
+    rooms: list[int] = []  # ascending, those that some rows have left
+    rows: dict[int, list[int]] = {}  # the rows that have so much room left
+    for start, stop in zip(starts, [*starts[1:], len(ordered)], strict=True):
+        size, done = int(ordered[start]), start
+        while done < stop:
+            place = bisect_left(rooms, size)
+            room = rooms[place] if place < len(rooms) else length
+            # The fullest row that holds one document is the fullest for the next one, until it holds no more.
+            each = room // size
+            wanted = -(-(stop - done) // each)
+            if place < len(rooms):
+                taken = rows[room][-wanted:]
+                del rows[room][-wanted:]
+                if not rows[room]:
+                    del rows[room], rooms[place]
+            else:
+                taken = list(range(opened, opened + wanted))
+                opened += wanted
+            count = min(stop - done, each * len(taken))
+            row_of[done : done + count] = np.repeat(np.array(taken), each)[:count]
+            done += count
+            whole, rest = divmod(count, each)
+            for left, some in ((room - each * size, taken[:whole]), (room - rest * size, taken[whole:])):
+                if left and some:
+                    if left not in rows:
+                        insort(rooms, left)
+                        rows[left] = []
+                    rows[left] += some
+    out = np.empty(len(lengths), np.int64)
+    out[order] = row_of
+    _, first, inverse = np.unique(out, return_index=True, return_inverse=True)
+    rank = np.empty(len(first), np.int64)
+    rank[np.argsort(first)] = np.arange(len(first))
+    return rank[inverse]
+
+
+def pack_columns(
+    columns: Mapping[str, Any],
+    length: int,
+    *,
+    features: Sequence[str] | None = None,
+    rows: int | None = None,
+    cut: bool = False,
+    pad: Any = 0,
+) -> dict[str, Any]:
+    """Pack the documents of a step into rows of one length; meant as `batch_transform=`.
+
+    Which documents a step holds is settled by the order, so resuming on any number of ranks stays exact; how
+    they share rows is each rank's own. Without `rows`, ranks may have different numbers of rows. To train on
+    documents without any padding, use the variable-length form instead: `columns["tokens"].varlen()`.
+
+    Args:
+        columns: of a batch, with the tokens as ragged columns, or lists of arrays.
+        length: tokens of a row.
+        features: the columns to pack, which must have the same lengths; None for all ragged columns.
+        rows: make exactly so many rows, the last ones empty; None for as many as are needed.
+        cut: cut documents that are longer than a row, as `pack` does.
+        pad: fills the end of rows; a value, or a mapping of features to values.
+
+    Returns:
+        The columns packed, [rows, length], and "segment_ids" and "position_ids" as `pack` makes them. All
+        other columns stay as they are, with an entry for each document. Empty documents take no place.
+
+    Raises:
+        SchemaError: a document is longer than a row, or has different lengths in the columns; names its row
+            in the batch.
+        ValueError, TypeError: no such column, one that is not ragged, more documents than `rows` can hold.
+
+    Examples:
+        >>> import functools, shardio, tempfile
+        >>> url = tempfile.mkdtemp() + "/documents"
+        >>> with shardio.DatasetWriter(url, schema={"tokens": "int32[?]"}) as out:
+        ...     for n in range(100):
+        ...         out.write({"tokens": range(n % 7 + 1)})
+        >>> transform = functools.partial(shardio.pack_columns, length=16)
+        >>> stream = shardio.stream(shardio.open(url), global_batch=20, batch_transform=transform)
+        >>> batch = next(iter(stream))
+        >>> sorted(batch), batch["tokens"].shape[1]
+        (['position_ids', 'segment_ids', 'tokens'], 16)
+    """
+    size = _positive("length", length)
+    found = _ragged(columns, features)
+    first = next(iter(found))
+    lengths = found[first].lengths
+    for name, column in found.items():
+        if len(column) != len(lengths):
+            what = "the columns that are packed together have different numbers of documents"
+            given = {first: len(lengths), name: len(column)}
+            raise SchemaError(what, found=", ".join(f"{n} of {each!r}" for each, n in given.items()))
+        differ = np.flatnonzero(column.lengths != lengths)
+        if len(differ):
+            row = int(differ[0])
+            _check_lengths({first: int(lengths[row]), name: int(column.lengths[row])}, size, cut=cut, row=row)
+    longest = int(lengths.argmax()) if len(lengths) else 0
+    if len(lengths):
+        _check_lengths({first: max(1, int(lengths[longest]))}, size, cut=cut, row=longest)
+    # Pieces of documents: where each begins in the values, and its length.
+    pieces = -(-lengths // size)
+    number = np.arange(pieces.sum()) - np.repeat(np.cumsum(pieces) - pieces, pieces)
+    starts = np.repeat(found[first].offsets[:-1], pieces) + number * size
+    sizes = np.minimum(np.repeat(found[first].offsets[1:], pieces) - starts, size)
+    layout = Layout(starts, sizes, size, rows)
+    block = layout.block(0, layout.rows)
+    padding = _paddings(pad, {name: column.values.dtype for name, column in found.items()})
+    return {
+        **{name: column for name, column in columns.items() if name not in found},
+        **{name: block.filled(column.values, padding[name]) for name, column in found.items()},
+        SEGMENT_IDS: block.segment_ids,
+        POSITION_IDS: block.position_ids,
+    }
+
+
+def unpack(values: Any, segment_ids: Any) -> RaggedColumn:
+    """Return the documents of packed rows again, one after another, in the order of the rows.
+
+    Args:
+        values: array [rows, length, ...]: the tokens, or whatever belongs to each token.
+        segment_ids: int [rows, length], as `pack` makes them.
+
+    Examples:
+        >>> import numpy as np, shardio
+        >>> column = shardio.unpack(np.array([[7, 8, 9, 0]]), np.array([[1, 1, 2, 0]]))
+        >>> [document.tolist() for document in column]
+        [[7, 8], [9]]
+    """
+    segments, values = np.asarray(segment_ids), np.asarray(values)
+    if segments.ndim != 2 or values.shape[:2] != segments.shape:
+        message = f"segment_ids {segments.shape} and values {values.shape} must begin with the same two sizes"
+        raise ValueError(message)
+    first = np.ones(segments.shape, bool)
+    first[:, 1:] = segments[:, 1:] != segments[:, :-1]
+    kept = segments > 0
+    starts = np.flatnonzero(first[kept])
+    return RaggedColumn(values[kept], np.append(starts, np.count_nonzero(kept)).astype(np.int64))
+
+
+def _positive(name: str, value: Any) -> int:
+    if isinstance(value, bool) or (number := operator.index(value)) < 1:
+        message = f"{name}={value!r} must be an integer of at least 1"
+        raise ValueError(message)
+    return number
+
+
+def _mapping(record: Any) -> Mapping[str, Any]:
+    return record if isinstance(record, Mapping) else {"tokens": record}
+
+
+def _is_empty(record: Any) -> bool:
+    return any(hasattr(value, "__len__") and not len(value) for value in _mapping(record).values())
+
+
+def _empty() -> SchemaError:
+    return SchemaError(
+        "a document has no tokens, so it would have no place in any row",
+        advice='leave it out before, or give on_error="skip", which lists it',
+    )
+
+
+def _check_lengths(lengths: Mapping[str, int], most: int, *, cut: bool, row: int | None = None) -> None:
+    """Refuse a document that is empty, too long, or of different lengths in its features."""
+    name, length = next(iter(lengths.items()))
+    for other, its in lengths.items():
+        if its != length:
+            raise SchemaError(
+                "a document has different lengths in the features that are packed together",
+                row=row,
+                expected=f"{length} of {other!r}, as of {name!r}",
+                found=its,
+            )
+    if not length:
+        raise _empty()
+    if length > most and not cut:
+        raise SchemaError(
+            "a document is longer than the row it is packed into, and documents are not cut unless asked",
+            row=row,
+            expected=f"at most {most} tokens",
+            found=length,
+            advice="make rows longer, give cut=True, or leave out what is longer",
+        )
+
+
+def _feature(name: str, kind: Any) -> Feature:
+    """Return the feature of a document's tokens, e.g. `int32[?]` for "int32"."""
+    feature = Feature(kind) if isinstance(kind, str) else kind
+    if not isinstance(feature, Feature) or feature.kind != "number":
+        message = f"{name!r} is {kind!r}; only numbers are packed, such as features={{{name!r}: 'int32'}}"
+        raise ValueError(message)
+    if not feature.shape:
+        return Feature(feature.type, shape=(None,))
+    if feature.shape[0] is not None or feature.unknown_dimensions != 1:
+        message = (
+            f"{name!r} is {feature.short!r}; only the first size of a document may differ: {feature.type}[?]"
+        )
+        raise ValueError(message)
+    return feature
+
+
+def _dtype(feature: Feature) -> np.dtype[Any]:
+    assert feature.dtype is not None  # noqa: S101 - only features of numbers are packed
+    return feature.dtype
+
+
+def _inferred(name: str, value: Any) -> Feature:
+    try:
+        array = np.asarray(value)
+    except (ValueError, TypeError):
+        array = np.empty(0, object)
+    if array.dtype.kind not in "biufc" or not array.ndim:
+        message = (
+            f"the feature {name!r} holds no tokens but {array.dtype} of shape {array.shape}: name those that "
+            "are packed, features=[...]; the others are left out then"
+        )
+        raise ValueError(message)
+    return Feature(array.dtype.name, shape=(None, *array.shape[1:]))
+
+
+def _paddings(pad: Any, dtypes: Mapping[str, np.dtype[Any]]) -> dict[str, Any]:
+    """Return what fills the rows of each feature.
+
+    Raises:
+        ValueError: no such feature, or a value that its dtype cannot hold.
+    """
+    given = dict(pad) if isinstance(pad, Mapping) else dict.fromkeys(dtypes, pad)
+    unknown = [name for name in given if name not in dtypes]
+    if unknown:
+        message = f"pad= names {unknown[0]!r}, which is not packed; packed are {sorted(dtypes)}"
+        raise ValueError(message)
+    for name, dtype in dtypes.items():
+        value = given.setdefault(name, 0)
+        try:
+            column = RaggedColumn(np.empty(0, dtype), np.zeros(1, np.int64))
+            given[name] = column.pad(1, value=value).dtype.type(value)
+        except (ValueError, OverflowError) as error:
+            message = f"pad={value!r} does not fit the feature {name!r} of {dtype}"
+            raise ValueError(message) from error
+    return given
+
+
+def _ragged(columns: Mapping[str, Any], features: Sequence[str] | None) -> dict[str, RaggedColumn]:
+    """Return the columns that are to be packed, as flat columns of NumPy."""
+    if not isinstance(columns, Mapping):
+        message = f"pack_columns packs the columns of a batch, a dict, found {type(columns).__name__}"
+        raise TypeError(message)
+    if isinstance(features, str):
+        message = f"features= takes a list of names, found a string: features=[{features!r}]"
+        raise TypeError(message)
+    names = [name for name, column in columns.items() if isinstance(column, RaggedColumn)]
+    names = names if features is None else list(features)
+    if not names:
+        message = (
+            f"there is no ragged column to pack among {sorted(map(str, columns))}: name it, features=[...]"
+        )
+        raise ValueError(message)
+    taken = [name for name in _OWN if name in columns]
+    if taken:
+        message = f"packing adds the column {taken[0]!r} itself: rename the batch's own"
+        raise ValueError(message)
+    return {name: _flat(name, columns) for name in names}
+
+
+def _flat(name: str, columns: Mapping[str, Any]) -> RaggedColumn:
+    if name not in columns:
+        message = f"there is no column {name!r} to pack; there are {sorted(map(str, columns))}"
+        raise ValueError(message)
+    column = columns[name]
+    if isinstance(column, list) and all(hasattr(row, "__array__") for row in column):
+        rows = [np.asarray(row) for row in column]
+        kinds = {(row.dtype.name, row.shape[1:]) for row in rows}
+        if len(kinds) == 1 and all(row.ndim for row in rows):
+            column = RaggedColumn.of_rows(rows, rows[0].dtype, (None, *rows[0].shape[1:]))
+        elif rows:
+            message = f"the rows of column {name!r} are of different types: {sorted(map(str, kinds))}"
+            raise TypeError(message)
+    if (
+        not isinstance(column, RaggedColumn)
+        or column.shapes is not None
+        or not hasattr(column.values, "dtype")
+    ):
+        message = (
+            f"column {name!r} is no ragged column of numbers but {type(column).__name__}, and is not packed"
+        )
+        raise TypeError(message)
+    column.position_ids()  # refuses negative lengths
+    return RaggedColumn(np.asarray(column.values), np.asarray(column.offsets))
