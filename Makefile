@@ -28,7 +28,7 @@ NPM_PACKAGES := azurite@3.37.0 protobufjs@8.8.1 protobufjs-cli@2.7.1
 # When one of these changes, the package is installed again, and with it the extension is compiled again.
 SOURCES := pyproject.toml setup.py constraints.txt $(wildcard shardio/kernels/_compiled/*.py shardio/kernels/_compiled/*.pxd shardio/kernels/_compiled/*.h)
 
-.PHONY: help demo messages test long lint types imports unit oracle fuzz env tools docs wheel test-wheel protos constraints clean distclean
+.PHONY: help demo messages test test-slow long lint types imports unit oracle fuzz env tools docs wheel test-wheel protos constraints clean distclean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -49,7 +49,12 @@ test:  ## install what the tests need, then run lint, types, import contract and
 	    format "$(VENV)/bin/ruff format --check ." \
 	    types "$(VENV)/bin/mypy shardio tests $(BUILD)/typing/shardio_indexer" \
 	    imports "$(VENV)/bin/lint-imports" \
-	    tests "$(PY) -m pytest -n $(WORKERS) --dist worksteal $(PYTEST_ARGS)"
+	    tests "$(PY) -m pytest -n $(WORKERS) --dist worksteal -m 'not oracle and not slow' $(PYTEST_ARGS)"
+
+# Each law has a case in `make test`.  Here are the other cases of tests marked `sampled`, and tests marked `slow`: real
+# trainers, kills at every request of S3, arrays of processes, bombs of gigabytes, one shard more than there are descriptors.
+test-slow: env tools  ## the cases and the long tests that `make test` leaves out
+	$(PY) -m pytest -n $(WORKERS) --dist worksteal -m "not oracle and slow" $(PYTEST_ARGS)
 
 lint: env  ## ruff, linter and formatter
 	$(VENV)/bin/ruff check .

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 # `ci` is the default, so that a run at home is the run of CI: the same examples every time, and no deadline,
@@ -24,3 +25,16 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 for number in {signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)}:
     if signal.getsignal(number) is signal.SIG_IGN:
         signal.signal(number, signal.SIG_DFL)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items) -> None:
+    """Leave all cases of a `sampled(n)` test but one in n to `make test-slow`."""
+    cases: dict[str, int] = {}
+    for item in items:
+        marker = item.get_closest_marker("sampled")
+        if marker is not None:
+            function = item.nodeid.partition("[")[0]
+            cases[function] = cases.get(function, -1) + 1
+            if cases[function] % marker.args[0]:
+                item.add_marker(pytest.mark.slow)

@@ -31,6 +31,7 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return found
 
 
+@pytest.mark.slow
 def test_the_demo_runs_on_a_server_of_its_own(bucket, monkeypatch, capfd) -> None:
     monkeypatch.setattr(sys, "argv", ["demo_bucket.py", "--photographs", "40"])
     bucket.main()

@@ -95,6 +95,7 @@ def adoptable() -> dict[str, bytes]:
     }
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("beside", [False, True])
 @pytest.mark.parametrize("name", list(adoptable()))
 def test_adopted_datasets(name, beside, tmp_path):

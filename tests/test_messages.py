@@ -6,11 +6,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import shardio
 
 ROOT = Path(__file__).parent.parent
 
 
+@pytest.mark.slow
 def test_messages_of_two_ages_and_two_languages(tmp_path: Path) -> None:
     command = [sys.executable, str(ROOT / "examples" / "messages.py"), "--records", "200", "--folder"]
     done = subprocess.run([*command, str(tmp_path / "tour")], capture_output=True, text=True, check=False)

@@ -42,6 +42,7 @@ def test_sentences(bert, tmp_path) -> None:
     assert list(bert.sentences(str(path))) == ["One.", "Two is longer!", "Is e.g. this one?", "A paragraph"]
 
 
+@pytest.mark.slow
 def test_bert_from_text_to_training_steps(bert, tmp_path) -> None:
     metadata = bert.write_manual(tmp_path, documents=12)
     train_files, val_files = (bert.listed(file, tmp_path / "corpus") for file in metadata)

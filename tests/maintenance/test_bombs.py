@@ -135,6 +135,7 @@ def endless(compression: str) -> dict[str, tuple[str, bytes]]:
     } | {name: (f"tar.{ending}", packed(compression, *parts, parts=12)) for name, parts in tars.items()}
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("compression", ["gzip", "zstd"])
 def test_what_is_taken_in_and_unpacks_to_very_much(tmp_path, warm, compression):
     """Adoption, salvage and conversion end with the records, or an error that says what was wrong."""
@@ -214,6 +215,7 @@ def test_a_block_that_holds_more_than_the_stream(tmp_path, warm):
     assert "found 100 of 1073741824 decoded bytes" in said["read"], said
 
 
+@pytest.mark.slow
 def test_large_streams_cost_little(tmp_path, warm):
     """Honest shards of 400 MB are adopted, verified and read in the same memory."""
     parts = 12

@@ -94,6 +94,7 @@ def index(body: bytes) -> bytes:
     return struct.pack("<8sII", b"SHRDIDX1", len(data), crc32c(data)) + data
 
 
+@pytest.mark.slow
 def test_bombs_cost_little(tmp_path):
     """A reader MUST count messages and items before it parses a message: a parser makes dozens of bytes of
     what takes two in a file.

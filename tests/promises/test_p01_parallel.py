@@ -47,6 +47,7 @@ def place(request, where, tmp_path) -> Place:
     return Place(tmp_path, request.getfixturevalue("endpoint") if where == "s3" else None)
 
 
+@pytest.mark.sampled(3)
 def test_killed_workers_cost_nothing(request, engine, place) -> None:
     """P1: workers are killed while they write; the dataset is whole, every record once, in order."""
     dice = random.Random(5)
@@ -81,6 +82,7 @@ def test_killed_workers_cost_nothing(request, engine, place) -> None:
     assert place.numbers(url) == list(range(count))
 
 
+@pytest.mark.slow
 def test_a_killed_driver_is_run_again_and_goes_on(request, engine, where, place) -> None:
     """P1, P2: SIGKILL of the driver at random moments; a rerun of the session continues, once."""
     dice = random.Random(7)
@@ -112,6 +114,7 @@ def test_a_killed_driver_is_run_again_and_goes_on(request, engine, where, place)
         assert finished(process) == [1, tasks, {"train": count}]
 
 
+@pytest.mark.slow
 def test_a_driver_killed_between_the_passes_of_a_shuffle_goes_on(tmp_path) -> None:
     """P1: also with a spool; it is gone in the end."""
     dice = random.Random(3)
@@ -134,6 +137,7 @@ def test_a_driver_killed_between_the_passes_of_a_shuffle_goes_on(tmp_path) -> No
     assert list(spool.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_parallel_writers_append_side_by_side(tmp_path) -> None:
     """P3: concurrent writers never lose or mix data; each one's records stand together, in order."""
     place = Place(tmp_path, None)

@@ -79,6 +79,7 @@ def check(place: Place, url: str, tasks: int, count: int) -> None:
         assert ds.read(some) == [wanted[k] for k in some]
 
 
+@pytest.mark.slow
 def test_an_array_of_64_with_random_kills_and_reruns(tmp_path) -> None:
     """P1, P2: rerunning a task replaces nothing and doubles nothing; the commit counts each record once."""
     place = Place(tmp_path, None)

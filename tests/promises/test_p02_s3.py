@@ -36,6 +36,7 @@ class Losing:
         return self._random.choice([0, 1, 20, 150]) if self._random.random() < self._share else None
 
 
+@pytest.mark.slow
 def test_no_commit_is_lost_or_doubled_when_replies_are(s3, tmp_path, monkeypatch, long):
     """P2: a proxy that drops 30 % of the replies; 8 writers x many appends; exact multiset of records."""
     monkeypatch.setattr("shardio.storage._remote.Tuning", Hasty)

@@ -14,6 +14,7 @@ from tests.promises.test_p04_nothing import SMALL, BoomError, begin, check_nothi
 from tests.servers.proxy import proxy
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("mode", ["create", "append", "overwrite"])
 @pytest.mark.parametrize("error", [BoomError, KeyboardInterrupt])
 def test_an_exception_in_the_block(mode, error, s3, tmp_path):

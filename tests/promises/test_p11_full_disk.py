@@ -71,6 +71,7 @@ def may_mount() -> bool:
     return done.returncode == 0
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("disk", ["made of files", "real"])
 def test_a_full_disk_never_fails_a_read(disk, tmp_path):
     """P11: a cache on a disk of 1 MiB: what fits is used, everything is read, and it is told once.

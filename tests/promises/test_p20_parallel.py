@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import random
 
+import pytest
+
 import shardio
 from shardio.errors import CommitConflictError
 from tests.parallel import jobs
@@ -20,6 +22,7 @@ def collect(url: str, dice: random.Random) -> None:
         shardio.gc(url, keep=dice.choice([1, 2, None]), dry_run=False)
 
 
+@pytest.mark.slow
 def test_collecting_garbage_beside_killed_drivers(tmp_path) -> None:
     """P20: what a session has stored stays until it is given up by name; what is committed stays for ever."""
     dice = random.Random(8)

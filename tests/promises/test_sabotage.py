@@ -14,6 +14,7 @@ def test_the_list_is_not_stale(sabotage):
     assert problem(sabotage) is None
 
 
+@pytest.mark.slow
 def test_some_sabotages_are_caught(tmp_path, long):
     """All of them with `--hypothesis-profile=long`, or by `python tests/promises/sabotage.py`."""
     root = copy(tmp_path / "copy")

@@ -60,6 +60,7 @@ WHOLE = ["verify", "export"]  # open the dataset themselves
 READING = [way for way in WAYS if way not in TORCH + WHOLE]
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(
     ("kind", "limit", "ways"),
     [
@@ -79,6 +80,7 @@ def test_many_shards_within_the_limit_of_the_process(kind, limit, ways, folders)
         assert found["after"] == [0, 0], f"{found}: with its last reference everything goes, at once"
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("kind", "ways"), [("own", READING), ("zstd", READING), ("adopted", READING)])
 def test_descriptors_stay_within_twice_the_open_shards(kind, ways, folders):
     for found in run(folders / kind, 1024, 8, ways):
@@ -112,6 +114,7 @@ def few() -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("kind", KINDS)
 def test_shards_make_room_where_descriptors_run_out(kind, few, folders):
     """Others may have taken them: open shards are given back, those of other readers too."""
@@ -137,6 +140,7 @@ def test_no_descriptor_at_all_says_so(few, folders):
     assert ds[0] == b"0"
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("options", [{}, {"mmap": False}, {"on_error": "skip"}, {"verify": False}])
 def test_a_reader_that_is_dropped_frees_everything(kind, options, folders):

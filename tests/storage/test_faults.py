@@ -95,6 +95,7 @@ def ranges(seed: int, count: int) -> tuple[np.ndarray, np.ndarray]:
     return edges[0::2][order], edges[1::2][order]
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("fault", READ_FAULTS)
 @pytest.mark.parametrize("client", CLIENTS)
 def test_reads_return_the_truth_or_the_documented_error(
@@ -123,6 +124,7 @@ def test_reads_return_the_truth_or_the_documented_error(
     assert bytes(file.read(5, 50)) == CONTENT[5:50]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("fault", READ_FAULTS)
 @pytest.mark.parametrize("client", ["s3 obstore", "http fsspec"])
 def test_a_lasting_fault_is_an_error_in_the_end(

@@ -161,6 +161,7 @@ assert os.waitpid(child, 0)[1] == 0
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 def test_errors_hold_no_callers(server: FaultServer) -> None:
     """What a caller of the store holds is freed by reference count, also where an answer was an error.
 
@@ -331,6 +332,7 @@ def read_some(store: RemoteStore, start: int) -> bytes:
     return bytes(store.open("a", size=len(CONTENT)).read(start, start + 100))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])
 def test_workers_of_every_kind_read(server: FaultServer, method: str) -> None:
     store = store_on(server, None)

@@ -72,6 +72,7 @@ def ways(ds, mask):
     ]
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("shuffle", [True, False])
 @pytest.mark.parametrize("name", subsets())
 def test_the_order_is_that_of_the_dataset_without_the_others(ds, name, shuffle):

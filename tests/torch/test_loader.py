@@ -112,6 +112,7 @@ def test_two_loaders_at_once(url, expected, way):
     assert [b["n"].tolist() for _, b in pairs] == expected[1]
 
 
+@pytest.mark.sampled(5)
 @WAYS
 @pytest.mark.parametrize("steps", [0, 1, 7, 34])
 def test_resume_counts_what_was_delivered_not_what_was_prefetched(url, expected, way, steps):
@@ -339,6 +340,7 @@ def test_torchs_own_loader_and_set_epoch(url, expected):
         assert lists(loader) == expected[epoch]
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("workers", [0, 1, 3])
 @pytest.mark.parametrize("steps", [1, 7, 33])
 def test_in_torchdatas_stateful_loader(url, expected, workers, steps):

@@ -78,6 +78,7 @@ def stream_with_workers(ds: shardio.DatasetReader, method: str, workers: int = 2
     assert places != sorted(places)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("method", "engine"), [("forkserver", "fsspec"), ("spawn", "obstore")])
 def test_workers_that_start_from_nothing_read_a_bucket(url, endpoint, method, engine) -> None:
     """P15: under forkserver and spawn either engine works, whatever the parent has used."""
@@ -92,6 +93,7 @@ def test_workers_that_start_from_nothing_read_a_bucket(url, endpoint, method, en
     )
 
 
+@pytest.mark.slow
 def test_a_parent_that_has_only_opened_datasets_may_fork(url, endpoint) -> None:
     """P15: safe after fork; in a process of its own, because this one may have used obstore before."""
     script = f"""

@@ -98,6 +98,7 @@ def together(shares):
     return [flat(share[step] for share in shares) for step in range(min(map(len, shares)))]
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(660)
 @pytest.mark.parametrize("name", KILLED)
 def test_killed_in_mid_epoch_and_resumed(seen, expected, name):
@@ -111,6 +112,7 @@ def test_killed_in_mid_epoch_and_resumed(seen, expected, name):
     assert epochs == [list(range(100))] * EPOCHS
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(660)
 def test_lightning_leaves_epochs_early(seen, expected):
     """`limit_train_batches`: the next epoch has batches of its own, not the same first ones again."""
@@ -118,6 +120,7 @@ def test_lightning_leaves_epochs_early(seen, expected):
     assert found == [batch for epoch in range(EPOCHS) for batch in expected[epoch * STEPS :][:4]]
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(660)
 def test_accelerate_skips_first_batches_on_two_processes(seen, expected):
     shares = seen["skip"]
@@ -125,6 +128,7 @@ def test_accelerate_skips_first_batches_on_two_processes(seen, expected):
     assert together(shares) == expected[STEPS + 4 :]
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(660)
 def test_a_loader_that_accelerate_would_dispatch_is_refused(seen):
     """It would read rank 0 alone and hand out slices of its batches: most records were never seen."""

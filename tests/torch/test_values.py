@@ -256,6 +256,7 @@ def test_leaving_a_loop_ends_transforms_at_the_next_record(url):
     assert len(calls) <= 6 + 2
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("threads", [0, 2])
 def test_a_transform_that_hangs_is_interrupted_by_the_first_ctrl_c(url, threads):
     code = f"""
@@ -283,6 +284,7 @@ def test_a_transform_that_hangs_is_interrupted_by_the_first_ctrl_c(url, threads)
     assert process.returncode in (1, 130, -signal.SIGINT)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("options", ["num_threads=2", "num_workers=2"])
 def test_a_loader_that_is_alive_when_the_interpreter_ends_says_nothing(url, options):
     code = f"""
