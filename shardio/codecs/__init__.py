@@ -6,7 +6,7 @@ without a schema.  Pure: bytes in, values out.  protobuf and Pillow load when th
 
 from __future__ import annotations
 
-from shardio.codecs._codec import RecordCodec
+from shardio.codecs._codec import Payloads, RecordCodec
 from shardio.codecs._collate import collate
 from shardio.codecs._columns import Column, RaggedColumn, VariableLength, VarLenColumn
 from shardio.codecs._example import (
@@ -28,7 +28,6 @@ from shardio.codecs._parse import (
     parse_examples,
     parse_sequence_examples,
 )
-from shardio.codecs._payloads import Payloads
 from shardio.codecs._tensors import Tensor, decode_tensors, encode_tensors, read_tensors
 
 __all__ = [

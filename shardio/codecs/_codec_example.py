@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shardio import kernels
-from shardio.codecs._codec import RecordCodec, fitting_parts
+from shardio.codecs._codec import RecordCodec, as_records, count_of, fitting_parts
 from shardio.codecs._columns import RaggedColumn
 from shardio.codecs._example import parsed_message, value_of
 from shardio.codecs._layout_batch import BatchLayout
 from shardio.codecs._parse import parsed_or_raise
-from shardio.codecs._payloads import as_records, count_of
 from shardio.errors import CorruptRecordError, FormatError, SchemaError
 from shardio.metadata import Feature
 
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from shardio.codecs._payloads import Payloads
+    from shardio.codecs._codec import Payloads
     from shardio.metadata import Schema
 
 __all__ = ["ExampleCodec", "SequenceExampleCodec"]

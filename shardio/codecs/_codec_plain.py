@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shardio import kernels
-from shardio.codecs._codec import RecordCodec, fitting_parts
+from shardio.codecs._codec import RecordCodec, as_list, fitting_parts, in_one_buffer
 from shardio.codecs._collate import collate, each, item_decoder
-from shardio.codecs._payloads import as_list, in_one_buffer
 from shardio.errors import SchemaError
 
 if TYPE_CHECKING:
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from shardio.codecs._payloads import Payloads
+    from shardio.codecs._codec import Payloads
     from shardio.metadata import Schema
 
 __all__ = ["ArrayCodec", "BytesCodec"]

@@ -6,17 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from shardio.codecs._codec import RecordCodec, fitting_parts
+from shardio.codecs._codec import RecordCodec, as_list, fitting_parts
 from shardio.codecs._collate import collate, each, item_decoder
 from shardio.codecs._images import decode_image
-from shardio.codecs._payloads import as_list
 from shardio.codecs._tensors import Tensor, fill_tensor, read_tensors
 from shardio.errors import FormatError, SchemaError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from shardio.codecs._payloads import Payloads
+    from shardio.codecs._codec import Payloads
     from shardio.metadata import Feature, Schema
 
 __all__ = ["TensorsCodec"]

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from shardio.codecs._codec import RecordCodec
-from shardio.codecs._payloads import as_list
+from shardio.codecs._codec import RecordCodec, as_list
 from shardio.errors import CorruptRecordError, SchemaError
 
 if TYPE_CHECKING:
@@ -13,7 +12,7 @@ if TYPE_CHECKING:
 
     from google.protobuf.message import Message as _Base
 
-    from shardio.codecs._payloads import Payloads
+    from shardio.codecs._codec import Payloads
 
 __all__ = ["Message"]
 

@@ -14,8 +14,8 @@ import numpy as np
 
 from shardio import kernels
 from shardio.codecs import _partitions
+from shardio.codecs._codec import Payloads, as_records
 from shardio.codecs._columns import RaggedColumn, VarLenColumn
-from shardio.codecs._payloads import Payloads, as_records
 from shardio.errors import CorruptRecordError, FormatError, SchemaError
 
 if TYPE_CHECKING:

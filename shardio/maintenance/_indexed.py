@@ -2,23 +2,23 @@
 
 Promise: every block's stored bytes are compared with their CRC-32C, decoded, and its records with their own
 checksums; every part of `frame_stop`, the column as a whole, and the end of the index with theirs; sizes and
-the whole object too.  A checksum of the whole that fails because a part of it did is no finding of its own.
+the whole object too.  A checksum of the whole that fails because a part of it did is not another finding.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from itertools import pairwise
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
 from shardio import kernels
 from shardio.errors import CorruptBlockError, CorruptRecordError, FormatError, ShardioError
-from shardio.format import Compression, RecordCrc, check_block, open_block
+from shardio.format import Compression, Framing, RecordCrc, check_block, open_block, parse_json
 from shardio.maintenance._findings import UNREADABLE, Finding
-from shardio.maintenance._index_file import IndexFile
-from shardio.maintenance._records import damaged_rows
 from shardio.maintenance._sequential import checksum_error, size_error
 from shardio.maintenance._stored_bytes import FAILED, StoredBytes, read_ahead, runs
+from shardio.metadata import INDEX_ADVICE, check_frames_part, check_index_end
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,6 +31,14 @@ if TYPE_CHECKING:
     from shardio.storage import DataFile
 
 __all__ = ["check_indexed"]
+
+# Adoption gives up so many decoded bytes at most in front of the place where a stream is damaged.
+_MOST_REST = 4 << 20
+_CHECKS: dict[RecordCrc, Literal["crc32c", "crc32", "none"]] = {
+    RecordCrc.CRC32C: "crc32c",
+    RecordCrc.CRC32: "crc32",
+    RecordCrc.UNCHECKED: "none",
+}
 
 
 def check_indexed(
@@ -55,7 +63,7 @@ def check_indexed(
         schema: of the dataset: lines that it calls JSON are decoded.
     """
     survey.note_left_out(head, url=index.url if data is None else data.url, shard=shard)
-    index_file = IndexFile(survey, head, index, shard=shard)
+    index_file = _IndexFile(survey, head, index, shard=shard)
     if data is None:
         for _ in index_file.parts():
             pass
@@ -66,10 +74,6 @@ def check_indexed(
             blocks.check(block, stored, part)
         blocks.finish()
     index_file.finish()
-
-
-# Adoption gives up so many decoded bytes at most in front of the place where a stream is damaged.
-_MOST_REST = 4 << 20
 
 
 class _Blocks:
@@ -271,7 +275,7 @@ class _Blocks:
         first, stop = head.block_rows(block)
         base = head.block_bounds(block)[0] if self._compression is Compression.NONE else 0
         lost = 0
-        for damage in damaged_rows(head, decoded, part, last=stop == head.rows, json_lines=self._json_lines):
+        for damage in _damaged_rows(head, decoded, part, last=stop == head.rows, json_lines=self._json_lines):
             lost += damage.stop - damage.first
             self._note(
                 "record",
@@ -285,3 +289,198 @@ class _Blocks:
 
     def _note(self, kind: str, error: ShardioError, **places: int | None) -> None:
         self._survey.note(kind, error, url=self._data.url, shard=self._shard, **places)
+
+
+class _IndexFile:
+    """One pass over an index whose head was checked; the findings go to the survey."""
+
+    def __init__(self, survey: Survey, head: IndexHead, index: DataFile, *, shard: str) -> None:
+        self._survey = survey
+        self._head = head
+        self._index = index
+        self._shard = shard
+        self._crc32c = 0
+        self._whole = True
+
+    def parts(self) -> Iterator[NDArray[np.uint32] | None]:
+        """Yield each block's part of `frame_stop`, or None where it is damaged or absent."""
+        head = self._head
+        try:
+            size = self._index.size
+        except FAILED as error:
+            self._note(UNREADABLE, error)
+            size = 0
+        for first, stop in runs(head):
+            start, end = head.frame_stop_bounds(first)[0], head.frame_stop_bounds(stop - 1)[1]
+            base = head.block_rows(first)[0]
+            column = self._read(start, min(end, start + max(0, size - start) // 4 * 4), first, stop)
+            for block in range(first, stop):
+                row, row_stop = head.block_rows(block)
+                if column is None or row_stop - base > len(column):
+                    yield None  # noted where the column was read, or with the size of the file
+                else:
+                    yield self._check(block, column[row - base : row_stop - base])
+
+    def finish(self) -> None:
+        """Check what `parts` did not see: the column as a whole, and what follows it."""
+        head = self._head
+        try:
+            size = self._index.size
+            if size != head.index_bytes:
+                covered = max(0, min(head.rows, (size - head.frame_stop_offset) // 4))
+                row, row_stop = (None, None) if covered == head.rows else (covered, head.rows)
+                self._note("index", self._size_error(size), row=row, row_stop=row_stop)
+                return
+            if self._whole and self._crc32c != head.frames_crc32c:
+                self._note("index", self._column_error())
+            end = self._index.read(head.frame_stop_offset + 4 * head.rows, size)
+            check_index_end(head, end, url=self._index.url)
+        except FormatError as error:
+            self._note("index", error)
+        except FAILED as error:
+            self._note(UNREADABLE, error)
+
+    def _read(self, start: int, end: int, first: int, stop: int) -> NDArray[np.uint32] | None:
+        try:
+            column = np.frombuffer(self._index.read(start, end), "<u4").view(np.uint32)
+        except FAILED as error:
+            self._whole = False
+            row, row_stop = self._head.block_rows(first)[0], self._head.block_rows(stop - 1)[1]
+            self._note(UNREADABLE, error, row=row, row_stop=row_stop)
+            return None
+        self._crc32c = kernels.crc32c(column, self._crc32c)
+        return column
+
+    def _check(self, block: int, part: NDArray[np.uint32]) -> NDArray[np.uint32] | None:
+        try:
+            check_frames_part(self._head, block, part, url=self._index.url)
+        except FormatError as error:
+            self._whole = False
+            row, row_stop = self._head.block_rows(block)
+            self._note("frames", error, row=row, row_stop=row_stop)
+            return None
+        return part
+
+    def _note(self, kind: str, error: ShardioError, **places: int | None) -> None:
+        self._survey.note(kind, error, url=self._index.url, shard=self._shard, **places)
+
+    def _size_error(self, size: int) -> FormatError:
+        return FormatError(
+            "an index has another size than its header says",
+            expected=f"{self._head.index_bytes} bytes",
+            found=f"{size} bytes",
+            advice=INDEX_ADVICE,
+        )
+
+    def _column_error(self) -> FormatError:
+        return FormatError(
+            "column frame_stop of an index does not match its checksum, though each block's part does",
+            expected=f"{self._head.frames_crc32c:#010x}",
+            found=f"{self._crc32c:#010x}",
+            advice=INDEX_ADVICE,
+        )
+
+
+class _DamagedRows(NamedTuple):
+    """Consecutive damaged rows, counted from the block's first; bytes are those of its decoded bytes."""
+
+    first: int
+    stop: int
+    start_byte: int
+    stop_byte: int
+    message: str
+    expected: str | None = None
+    found: str | None = None
+
+
+def _damaged_rows(
+    head: IndexHead, decoded: Buffer, part: NDArray[np.uint32], *, last: bool, json_lines: bool = False
+) -> Iterator[_DamagedRows]:
+    """Yield what is damaged in a block, by rising row; neighbours are one damage.
+
+    Args:
+        head: of the shard's index.
+        decoded: the block's decoded bytes.
+        part: the block's part of `frame_stop`.
+        last: the block ends with the shard's last row.
+        json_lines: each line is a JSON document.
+    """
+    stops = part.astype(np.int64)
+    starts = np.concatenate([[0], stops[:-1]])
+    if head.framing is Framing.TFRECORD:
+        check = _CHECKS[head.record_crc]
+        rows = _damaged_frames(decoded, starts, stops, check)
+        for first, stop in _runs(rows):
+            facts = _explain(bytes(decoded[starts[first] : stops[first]]), check)
+            yield _DamagedRows(first, stop, int(starts[first]), int(stops[stop - 1]), *facts)
+    elif head.framing is Framing.LINES:
+        ends = np.frombuffer(decoded, np.uint8)[stops - 1] == ord("\n")
+        if last:
+            ends[-1] = True  # the last line of a file may lack its ending
+        for first, stop in _runs(np.flatnonzero(~ends).tolist()):
+            yield _DamagedRows(
+                first, stop, int(starts[first]), int(stops[stop - 1]), "a line has no line ending"
+            )
+        rows = (
+            [row for row in range(len(stops)) if _not_json(decoded[starts[row] : stops[row]])]
+            if json_lines
+            else []
+        )
+        for first, stop in _runs(rows):
+            why = _not_json(decoded[starts[first] : stops[first]])
+            place = int(starts[first]), int(stops[stop - 1])
+            yield _DamagedRows(first, stop, *place, "a line is not JSON", None, why)
+
+
+def _not_json(line: Buffer) -> str | None:
+    """Return why a line is no JSON document, as the reader will say."""
+    try:
+        parse_json(line)
+    except ValueError as error:
+        return str(error)
+    return None
+
+
+def _damaged_frames(
+    decoded: Buffer,
+    starts: NDArray[np.int64],
+    stops: NDArray[np.int64],
+    check: Literal["crc32c", "crc32", "none"],
+) -> list[int]:
+    first = kernels.check_frames(decoded, starts, stops, check=check)
+    if first < 0:
+        return []
+    # The kernel names the first only; a damaged block is rare, so each of the others is asked by itself.
+    others = (
+        row
+        for row in range(first + 1, len(starts))
+        if kernels.check_frames(decoded, starts[row : row + 1], stops[row : row + 1], check=check) >= 0
+    )
+    return [first, *others]
+
+
+def _runs(rows: list[int]) -> Iterator[tuple[int, int]]:
+    """Yield half-open runs of consecutive rows."""
+    if not rows:
+        return
+    cuts = [0, *(k + 1 for k, (a, b) in enumerate(pairwise(rows)) if b != a + 1), len(rows)]
+    for a, b in pairwise(cuts):
+        yield rows[a], rows[b - 1] + 1
+
+
+def _explain(frame: bytes, check: Literal["crc32c", "crc32", "none"]) -> tuple[str, str | None, str | None]:
+    """Return message, expected and found for a frame that is not right."""
+    scan = kernels.scan_frames(frame, check=check)
+    if scan.problem is not None and scan.expected is not None and scan.found is not None:
+        what = "the length" if scan.problem == "length crc" else "the payload"
+        return (
+            f"{what} of a record does not match its checksum",
+            f"{scan.expected:#010x}",
+            f"{scan.found:#010x}",
+        )
+    claimed = int.from_bytes(frame[:8], "little")
+    return (
+        "a record has another length than the index says",
+        f"{len(frame) - 16} bytes",
+        f"{claimed} bytes",
+    )

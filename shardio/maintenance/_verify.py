@@ -7,19 +7,28 @@ written.
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from shardio.catalog import Catalog, Version
-from shardio.errors import FormatError, NotFoundError, UnsupportedVersionError
+from shardio.errors import (
+    FormatError,
+    NotFoundError,
+    StaleIndexError,
+    StorageError,
+    UnsafeNameError,
+    UnsupportedVersionError,
+)
 from shardio.format import DEFAULT_LIMITS
-from shardio.maintenance._findings import Survey, VerifyReport
-from shardio.maintenance._shards import WRONG, check_alone, check_listed
-from shardio.metadata import ShardTable, manifest_key
+from shardio.maintenance._findings import UNREADABLE, Survey, VerifyReport
+from shardio.maintenance._indexed import check_indexed
+from shardio.maintenance._sequential import check_listed_bytes, check_records
+from shardio.metadata import ShardTable, manifest_key, parse_deletions, parse_head, usual_index_key
 from shardio.progress import displayed
 from shardio.reader import ReadOptions, Source, is_shard, root_stores
-from shardio.storage import connect, url_text
+from shardio.storage import ShortReadError, connect, connect_folder, url_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -27,9 +36,13 @@ if TYPE_CHECKING:
 
     from shardio.format import Limits
     from shardio.maintenance._findings import VerifyProgress
-    from shardio.storage import Store
+    from shardio.metadata import IndexHead, ShardEntry
+    from shardio.storage import DataFile, Store
 
 __all__ = ["verify"]
+
+# What is wrong with the data, as against what could not be read: a name that leads away is damage, too.
+_WRONG = (FormatError, StaleIndexError, UnsafeNameError)
 
 
 def verify(  # noqa: PLR0913 - the options are the public contract
@@ -101,14 +114,14 @@ def _verify(
         alone = is_shard(name, version=version, limits=options.limits, **reading)
     except UnsupportedVersionError:
         raise
-    except WRONG:
+    except _WRONG:
         alone = False  # the latest manifest of a dataset is damaged; what is wrong is found again below
     if not alone:
         return _verify_dataset(survey, connect(name, **reading), options, pin, split)
     if (split, version, digest) != (None, None, None):
         message = f"{name} is a single shard: it has no split, version or digest to choose"
         raise ValueError(message)
-    return check_alone(survey, name, options)
+    return _check_alone(survey, name, options)
 
 
 def _verify_dataset(
@@ -120,7 +133,7 @@ def _verify_dataset(
         version = catalog.load(pin[0], digest=pin[1])
     except UnsupportedVersionError:
         raise
-    except WRONG as error:
+    except _WRONG as error:
         survey.note("manifest", error)
         return VerifyReport(url=store.url, findings=tuple(survey.findings))
     names = [total.name for total in version.manifest.splits]
@@ -137,7 +150,7 @@ def _verify_dataset(
     survey.total_bytes = int(table.stored_bytes.sum())
     done = 0
     for number, entry in enumerate(table):
-        check_listed(survey, source, store, number, entry)
+        _check_listed(survey, source, store, number, entry)
         done += entry.stored_bytes
         survey.settle(done)
     return VerifyReport(
@@ -158,7 +171,7 @@ def _check_sessions(survey: Survey, catalog: Catalog, version: Version) -> None:
     for ref in version.manifest.session_lists:
         try:
             catalog.sessions_of(ref)
-        except WRONG as error:
+        except _WRONG as error:
             survey.note("list", error, url=catalog.store.url_of(ref.key))
 
 
@@ -173,7 +186,7 @@ def _check_parents(survey: Survey, catalog: Catalog, version: Version) -> None:
             what = "the manifest of an earlier version is gone, and manifests are never deleted"
             survey.note("missing", NotFoundError(what, url=url, advice="restore it from a copy"))
             child = None
-        except WRONG as error:
+        except _WRONG as error:
             survey.note("manifest", error, url=url)
             child = None
         else:
@@ -193,14 +206,14 @@ def _read_table(survey: Survey, catalog: Catalog, version: Version) -> ShardTabl
     """Return the shards of all lists that can be read."""
     try:
         return catalog.table(version)
-    except WRONG as error:
+    except _WRONG as error:
         whole = error
     tables = []
     before = len(survey.findings)
     for ref in version.manifest.lists:
         try:
             tables.append(catalog.shards_of(ref))
-        except WRONG as error:
+        except _WRONG as error:
             survey.note("list", error, url=catalog.store.url_of(ref.key))
     if len(survey.findings) == before:
         survey.note("list", whole)
@@ -208,3 +221,122 @@ def _read_table(survey: Survey, catalog: Catalog, version: Version) -> ShardTabl
     # Shards under a data root that no manifest names cannot be found; that is among the findings already.
     known = np.isin(table.root, [0, *version.manifest.roots])
     return table if known.all() else table.take(np.flatnonzero(known))
+
+
+def _check_listed(survey: Survey, source: Source, root: Store, number: int, entry: ShardEntry) -> None:
+    """Check one shard of a list of shards, its index and its deletions.
+
+    Args:
+        survey: takes the findings.
+        source: of all the shards.
+        root: the dataset's own store.
+        number: of the shard in the source.
+        entry: what the list says of it.
+    """
+    limits = source.options.limits or DEFAULT_LIMITS
+    with contextlib.ExitStack() as files:
+        opened = _open_listed_index(survey, source, number, entry)
+        _check_deletions(survey, root, entry, limits)
+        data = _open_data(survey, source.pool.store_of(number), entry.key, shard=entry.key)
+        if data is not None:
+            files.enter_context(data)
+        if opened is not None:
+            index, head = opened
+            files.enter_context(index)
+            check_indexed(survey, head, index, data, shard=entry.key, limits=limits, schema=source.schema)
+        elif data is not None:
+            check_listed_bytes(survey, data, entry, limits=limits)
+
+
+def _open_listed_index(
+    survey: Survey, source: Source, number: int, entry: ShardEntry
+) -> tuple[DataFile, IndexHead] | None:
+    try:
+        return source.pool.open_index(number)
+    except NotFoundError as error:
+        survey.note("missing", error)
+    except UnsupportedVersionError as error:
+        survey.note(UNREADABLE, error, shard=entry.key)
+    except (*_WRONG, ShortReadError) as error:
+        survey.note("index", error, shard=entry.key)
+    except StorageError as error:
+        survey.note(UNREADABLE, error, shard=entry.key)
+    return None
+
+
+def _check_deletions(survey: Survey, root: Store, entry: ShardEntry, limits: Limits) -> None:
+    if not entry.deletion_key:
+        return
+    url = root.url_of(entry.deletion_key)
+    try:
+        parse_deletions(root.get(entry.deletion_key, max_bytes=limits.manifest), entry, url=url)
+    except NotFoundError as error:
+        survey.note("missing", error, url=url, shard=entry.key)
+    except _WRONG as error:
+        survey.note("deletions", error, url=url, shard=entry.key)
+    except StorageError as error:
+        survey.note(UNREADABLE, error, url=url, shard=entry.key)
+
+
+def _open_data(survey: Survey, store: Store, key: str, *, shard: str) -> DataFile | None:
+    try:
+        data = store.open(key)
+        _ = data.size  # a remote object that is not there is found out here
+    except NotFoundError as error:
+        survey.note("missing", error, url=store.url_of(key), shard=shard, advice="restore it from a copy")
+    except StorageError as error:
+        survey.note(UNREADABLE, error, url=store.url_of(key), shard=shard)
+    else:
+        return data
+    return None
+
+
+def _check_alone(survey: Survey, url: str, options: ReadOptions) -> VerifyReport:
+    """Check a shard by itself: with its index, or without one its records from the start."""
+    limits = options.limits or DEFAULT_LIMITS
+    store, key = connect_folder(url, storage_options=options.storage_options, engine=options.engine)
+    indexed = True
+    index = head = None
+    with contextlib.ExitStack() as files:
+        data = _open_data(survey, store, key, shard=key)
+        if data is not None:
+            files.enter_context(data)
+            survey.total_bytes = data.size
+        try:
+            index = files.enter_context(store.open(usual_index_key(key)))
+            head = _read_head(index, limits)
+        except NotFoundError:
+            indexed = False
+        except UnsupportedVersionError as error:
+            survey.note(UNREADABLE, error, shard=key)
+        except (FormatError, ShortReadError) as error:
+            survey.note("index", error, shard=key)
+        except StorageError as error:
+            survey.note(UNREADABLE, error, shard=key)
+        if index is not None and head is not None:
+            survey.records = head.rows
+            check_indexed(survey, head, index, data, shard=key, limits=limits)
+        elif data is not None:
+            before = len(survey.findings)
+            survey.good_records = check_records(survey, data, shard=key, limits=limits)
+            survey.records = survey.good_records + sum(f.kind == "record" for f in survey.findings[before:])
+    return VerifyReport(
+        url=store.url_of(key),
+        indexed=indexed,
+        shards=1,
+        records=survey.records,
+        good_records=survey.good_records,
+        stored_bytes=survey.total_bytes,
+        findings=tuple(survey.findings),
+    )
+
+
+def _read_head(index: DataFile, limits: Limits) -> IndexHead:
+    if index.size > limits.index:
+        raise FormatError(
+            "an index is over the limit",
+            url=index.url,
+            expected=f"at most {limits.index} bytes",
+            found=index.size,
+        )
+    return parse_head(index.read(0, index.size), url=index.url, limits=limits)
