@@ -34,15 +34,17 @@ def foreign_codec(
     """Return the codec that framings ask for; None where the schema's encoding says all.
 
     Raises:
-        ValueError: records of several kinds in one sequence.
+        SchemaError: records of several kinds in one sequence.
     """
     kinds = set(framings)
     if not kinds & _FOREIGN:
         return None
     if len(kinds) > 1:
         names = ", ".join(sorted(Framing(kind).name for kind in kinds))
-        message = f"these shards hold records of several kinds ({names}): open each split, or decode=False"
-        raise ValueError(message)
+        raise SchemaError(
+            f"these shards hold records of several kinds ({names})",
+            advice="open one split, or with decode=False for payloads",
+        )
     codec: RecordCodec = (
         LineCodec(schema, images=images)
         if kinds == {int(Framing.LINES)}
@@ -57,7 +59,7 @@ def value_codec(framings: Iterable[int], schema: Schema) -> RecordCodec:
     """Return the codec of records of some framings with a schema.
 
     Raises:
-        ValueError: records of several kinds, or a schema that cannot read them.
+        SchemaError: records of several kinds, or a schema that cannot read them.
     """
     return foreign_codec(framings, schema, features=None, images=False) or record_codec(schema)
 
