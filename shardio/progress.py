@@ -24,7 +24,11 @@ _OPEN_LINE = "{desc}: {n_fmt}{unit}, {rate_fmt}{postfix}"
 
 
 class State(Protocol):
-    """What a display shows; each task has a type of its own, with more in it."""
+    """What a display shows; each task has a type of its own, with more in it.
+
+    A state may say what it counts: `unit`, the name in the plural, "B" for bytes ("records" where it does not
+    say); and `amounts`, pairs of a number that this run has reached and its unit, whose rates are shown.
+    """
 
     @property
     def done(self) -> int:
@@ -34,16 +38,6 @@ class State(Protocol):
     @property
     def total(self) -> int:
         """Units in all; 0 while that is not known."""
-        ...
-
-    @property
-    def unit(self) -> str:
-        """Name of the unit in the plural, "B" for bytes."""
-        ...
-
-    @property
-    def amounts(self) -> tuple[tuple[int, str], ...]:
-        """Other amounts, each with its unit, that this run has reached; their rates are shown."""
         ...
 
 
@@ -79,10 +73,11 @@ class Display:
             bar.total = state.total
             if self._lines:
                 bar.bar_format = _LINE
-        if state.amounts:
+        amounts: tuple[tuple[int, str], ...] = getattr(state, "amounts", ())
+        if amounts:
             seconds = max(bar.format_dict["elapsed"], 1e-9)
             bar.set_postfix_str(
-                ", ".join(_amount(bar, value, unit, seconds) for value, unit in state.amounts), refresh=False
+                ", ".join(_amount(bar, value, unit, seconds) for value, unit in amounts), refresh=False
             )
         bar.update(state.done - bar.n)
 
@@ -110,7 +105,7 @@ class Display:
         # `tqdm.auto` loads what notebooks need; terminals do without.
         tqdm: Any = importlib.import_module("tqdm.auto" if self._notebook else "tqdm").tqdm
 
-        class Bar(tqdm):  # type: ignore[misc]
+        class Bar(tqdm):  # type: ignore[misc] # of type Any: loaded when it is needed
             """A bar without tqdm's thread and without its lock of multiprocessing, which outlive it."""
 
             monitor_interval = 0
@@ -124,13 +119,14 @@ class Display:
             }  # fmt: skip
         elif not self._notebook:
             how["file"] = self._stream
-        scaled = state.unit == "B"
+        unit = getattr(state, "unit", "records")
+        scaled = unit == "B"
         return Bar(
             desc=self._label,
             total=state.total or None,
             # What an earlier run has done says nothing about the time that the rest takes.
             initial=state.done,
-            unit=state.unit if scaled else f" {state.unit}",
+            unit=unit if scaled else f" {unit}",
             unit_scale=scaled,
             miniters=0,
             **how,

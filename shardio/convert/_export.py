@@ -87,16 +87,6 @@ class ExportProgress(NamedTuple):
     done: int
     total: int
 
-    @property
-    def unit(self) -> str:
-        """Records; see `shardio.progress.State`."""
-        return "records"
-
-    @property
-    def amounts(self) -> tuple[tuple[int, str], ...]:
-        """Nothing beside the records."""
-        return ()
-
 
 def export_dataset(  # noqa: PLR0913 - the options are the public contract
     url: str | Path,

@@ -82,7 +82,8 @@ def _told(place: Any, options: SourceOptions) -> str:
         endings = {_by_ending(each) for each in place} if names else set()
         if endings & {None, "images", "list"} and any(map(_stands_for_files, place)):
             endings = {_of_names(place, options)}
-        return endings.pop() if len(endings) == 1 and not endings & {None, "images"} else "list"  # type: ignore[return-value]
+        kind = endings.pop() if len(endings) == 1 else None
+        return "list" if kind is None or kind == "images" else kind
     return _of_names(place, options)
 
 

@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from shardio.errors import StorageError
+from shardio.errors import SchemaError, StorageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from shardio.metadata import Feature, Schema
     from shardio.parallel import Note
 
-__all__ = ["Piece", "Sample", "Source", "SourceOptions", "Unreadable", "keep_as"]
+__all__ = ["Piece", "Sample", "Source", "SourceOptions", "Unreadable", "exact_integer", "keep_as", "misfit"]
 
 
 class Piece(NamedTuple):
@@ -76,6 +76,23 @@ def keep_as(name: str, kind: str | None) -> str:
     """Return the option that gives a feature a type, or leaves it out, as advice names it."""
     shown = "None" if kind is None else json.dumps(kind)
     return f"schema={{{json.dumps(name, ensure_ascii=False)}: {shown}}}"
+
+
+def exact_integer(text: str) -> int:
+    """Return the integer that text spells; ValueError where writing it would give other text."""
+    number = int(text)
+    if str(number) != text:
+        raise ValueError("it would not come back byte for byte")
+    return number
+
+
+def misfit(what: str, name: str, feature: Feature, stored: bytes, error: ValueError) -> SchemaError:
+    """Return the error for stored bytes, such as a "member", that do not hold what a feature says."""
+    return SchemaError(
+        f"{what} {name!r} is not {feature.short} ({error})",
+        found=repr(bytes(stored[:40])),
+        advice=f"keep it as it is with {keep_as(name, 'bytes')}",
+    )
 
 
 @dataclass(frozen=True)

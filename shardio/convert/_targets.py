@@ -37,7 +37,7 @@ import os
 import shutil
 import tarfile
 import tempfile
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, ClassVar, Self, cast
@@ -54,6 +54,7 @@ from shardio.format import MAX_JSON_DEPTH, StreamCompressor, sample_name
 from shardio.metadata import check_foreign_key
 from shardio.sources import is_clutter
 from shardio.storage import connect
+from shardio.writer import AtomicWriter
 
 if TYPE_CHECKING:
     from shardio.metadata import Feature, Schema
@@ -186,7 +187,7 @@ def _umask() -> int:
     return mask
 
 
-class TargetWriter(ABC):
+class TargetWriter(AtomicWriter):
     """Write the records of one split; files are complete when the block is left.
 
     Args:
@@ -255,16 +256,7 @@ class TargetWriter(ABC):
     def close(self) -> None:
         """Finish the last file."""
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is None:
-            self.close()
-        else:
-            self.abandon()
-
-    def abandon(self) -> None:  # noqa: B027 - most kinds have nothing open between records
+    def abort(self) -> None:
         """Let go of an open file; the output removes it."""
 
 
@@ -328,7 +320,7 @@ class NumberedFiles(TargetWriter):
         """Finish the last file; a split without records has none."""
         self.finish()
 
-    def abandon(self) -> None:
+    def abort(self) -> None:
         """Close the file that is open."""
         if self._file is not None:
             self._file.close()
@@ -468,7 +460,7 @@ class WebDatasetWriter(NumberedFiles):
         archive.members = []  # type: ignore[attr-defined] # or it would remember every member
         return archive
 
-    def abandon(self) -> None:
+    def abort(self) -> None:
         """Close the file that is open, without the blocks that end an archive."""
         if self._file is not None:
             self._file.fileobj.close()
@@ -553,7 +545,7 @@ class JsonLinesWriter(TargetWriter):
         self._opened().close()
         self.output.finish(self._name)
 
-    def abandon(self) -> None:
+    def abort(self) -> None:
         """Close the file that is open."""
         if self._file is not None:
             self._file.close()

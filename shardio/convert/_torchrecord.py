@@ -28,8 +28,8 @@ import numpy as np
 
 from shardio.codecs import read_tensors
 from shardio.convert import _lmdb_child as child
-from shardio.convert._source import Piece, Sample, Source, SourceOptions, keep_as
-from shardio.errors import BadRecord, FormatError, NotFoundError, SchemaError, StorageError
+from shardio.convert._source import Piece, Sample, Source, SourceOptions, exact_integer, misfit
+from shardio.errors import BadRecord, FormatError, NotFoundError, StorageError
 from shardio.metadata import Feature
 
 if TYPE_CHECKING:
@@ -140,21 +140,10 @@ def _as_feature(name: str, item: _Bytes, feature: Feature) -> Any:
             if feature.shape:
                 return np.frombuffer(item, np.uint8)
             text = item.decode("ascii")
-            return float(text) if feature.type.startswith("float") else _integer(text)
+            return float(text) if feature.type.startswith("float") else exact_integer(text)
         return item.decode() if feature.kind == "text" else bytes(item)
     except ValueError as error:
-        raise SchemaError(
-            f"tensor {name!r} is no {feature.short} ({error})",
-            found=repr(bytes(item[:40])),
-            advice=f"keep it as it is with {keep_as(name, 'bytes')}",
-        ) from error
-
-
-def _integer(text: str) -> int:
-    number = int(text)
-    if str(number) != text:
-        raise ValueError("it would not come back byte for byte")
-    return number
+        raise misfit("tensor", name, feature, item, error) from error
 
 
 def _is_integer(data: bytes) -> bool:

@@ -19,7 +19,7 @@ import numpy as np
 from shardio.codecs import image_type
 from shardio.convert._files import DecodedFile, FileSource, split_of
 from shardio.convert._images import IMAGE_TYPES, image_trouble
-from shardio.convert._source import Piece, Sample, keep_as
+from shardio.convert._source import Piece, Sample, exact_integer, keep_as, misfit
 from shardio.errors import BadRecord, FormatError, SchemaError
 from shardio.format import (
     DEFAULT_LIMITS,
@@ -280,26 +280,15 @@ def _decoded(name: str, member: _Member, feature: Feature, *, check: bool) -> An
         text = member.decode()
         if feature.type.startswith("float"):
             return float(text)
-        return _integer(text)
+        return exact_integer(text)
     except ValueError as error:
-        raise SchemaError(
-            f"member {name!r} is no {feature.short} ({error})",
-            found=repr(bytes(member[:40])),
-            advice=f"keep it as it is with {keep_as(name, 'bytes')}",
-        ) from error
+        raise misfit("member", name, feature, member, error) from error
 
 
 def _check_image(member: bytes) -> None:
     trouble = image_trouble(member, check=True)
     if trouble is not None:
         raise ValueError(trouble)
-
-
-def _integer(text: str) -> int:
-    number = int(text)
-    if str(number) != text:
-        raise ValueError("it would not come back byte for byte")
-    return number
 
 
 def _image_type(member: bytes) -> str | None:

@@ -150,11 +150,6 @@ class VerifyProgress(NamedTuple):
         """Bytes."""
         return "B"
 
-    @property
-    def amounts(self) -> tuple[tuple[int, str], ...]:
-        """Nothing beside the bytes."""
-        return ()
-
 
 class Survey:
     """Gathers findings and counts while shards are looked at."""

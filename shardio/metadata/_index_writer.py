@@ -218,9 +218,9 @@ class IndexBuilder:
         header = ShardIndex(
             format_version=FORMAT_VERSION,
             critical_features=features,
-            framing=int(self.framing),  # type: ignore[arg-type]
-            record_crc=int(self.record_crc),  # type: ignore[arg-type]
-            compression=int(self.compression),  # type: ignore[arg-type]
+            framing=int(self.framing),  # type: ignore[arg-type] # an int, as stored
+            record_crc=int(self.record_crc),  # type: ignore[arg-type] # an int, as stored
+            compression=int(self.compression),  # type: ignore[arg-type] # an int, as stored
             shard_uuid=self.uuid,
             stored_bytes=self.stored_bytes,
             decoded_bytes=self.decoded_bytes,

@@ -54,16 +54,6 @@ class FilterProgress(NamedTuple):
     total: int
     found: int
 
-    @property
-    def unit(self) -> str:
-        """What is counted."""
-        return "records"
-
-    @property
-    def amounts(self) -> tuple[tuple[int, str], ...]:
-        """Nothing else."""
-        return ()
-
 
 def check_mask(mask: Any, records: int) -> NDArray[np.bool_]:
     """Return a mask as it must be, bool [records].

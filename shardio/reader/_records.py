@@ -325,7 +325,7 @@ class Records(Sequence[Any]):
             raise IndexError(message) from None
 
     def _positions(self, items: ArrayLike | Iterable[int]) -> NDArray[np.int64]:
-        given = np.asarray(items if hasattr(items, "__array__") else list(items))  # type: ignore[arg-type]
+        given = np.asarray(items if hasattr(items, "__array__") else list(items))  # type: ignore[arg-type] # anything
         if given.ndim != 1 or (given.size and given.dtype.kind not in "iu"):
             message = f"positions must be a sequence of integers, not {given.dtype} of shape {given.shape}"
             raise TypeError(message)

@@ -141,7 +141,7 @@ class OpenShard:
             self._check_mapped(np.array([block]))
         base, first = (self._block_stop[block - 1], self._row_stop[block - 1]) if block else (0, 0)
         start = frames[row - 1] if row > first else 0
-        return bytes(self._mapped[base + start + 12 : base + frames[row] - 4])  # type: ignore[index]
+        return bytes(self._mapped[base + start + 12 : base + frames[row] - 4])  # type: ignore[index] # mapped
 
     def direct(self, rows: NDArray[np.int64]) -> tuple[Buffer, NDArray[np.int64], NDArray[np.int64]] | None:
         """Return where payloads lie in the mapped shard, or None where they must be read or decoded.

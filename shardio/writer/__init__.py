@@ -22,9 +22,11 @@ from shardio.writer._settings import (
     split_names,
 )
 from shardio.writer._shard import ShardWriter
+from shardio.writer._spool import AtomicWriter
 
 __all__ = [
     "DEFAULT_SHARD_BYTES",
+    "AtomicWriter",
     "DatasetWriter",
     "LayoutOptions",
     "ShardWriter",

@@ -35,14 +35,13 @@ from shardio.writer._settings import (
     resolve_schema,
     split_names,
 )
-from shardio.writer._spool import ShardOptions, ShardSpool, open_writers, spool_folder
+from shardio.writer._spool import AtomicWriter, ShardOptions, ShardSpool, open_writers, spool_folder
 from shardio.writer._task import Task
 
 if TYPE_CHECKING:
     from collections import Counter
     from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
-    from typing import Self
 
     from shardio.codecs import RecordCodec
     from shardio.format import Block
@@ -73,7 +72,7 @@ class OpenSplit:
         return self.before + self.spool.rows
 
 
-class DatasetWriter:
+class DatasetWriter(AtomicWriter):
     """Write records into a new version of a dataset.
 
     Args:
@@ -308,15 +307,6 @@ class DatasetWriter:
         """Drop what was written; nothing becomes visible. Safe shards of a named session stay for a rerun."""
         if not self._closed:
             self._abandon(None, keep_shards=False)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is None:
-            self.close()
-        else:
-            self.abort()
 
     def __del__(self) -> None:
         if not self._closed:

@@ -11,12 +11,18 @@ from shardio.errors import CommitConflictError, StorageError
 from shardio.format import DEFAULT_BLOCK_BYTES, Compression
 from shardio.metadata import usual_index_key
 from shardio.storage import UnknownOutcomeError, connect_folder, url_text
-from shardio.writer._spool import FinishedShard, ShardOptions, ShardSpool, open_writers, spool_folder
+from shardio.writer._spool import (
+    AtomicWriter,
+    FinishedShard,
+    ShardOptions,
+    ShardSpool,
+    open_writers,
+    spool_folder,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
-    from typing import Self
 
 __all__ = ["ShardWriter"]
 
@@ -24,7 +30,7 @@ _ENDED = "the shard is closed, and nothing can be added to it"
 _NOT_HERE = "a writer is used and closed by the process that opened it, not by a forked child"
 
 
-class ShardWriter:
+class ShardWriter(AtomicWriter):
     """Write one TFRecord shard and its index; both appear when the block is left normally, or neither.
 
     Args:
@@ -105,15 +111,6 @@ class ShardWriter:
         if self._spool is not None:
             self._spool.discard()
             self._spool = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is None:
-            self.close()
-        else:
-            self.abort()
 
     def __del__(self) -> None:
         if self._spool is not None:

@@ -12,9 +12,10 @@ import secrets
 import tempfile
 import uuid
 import weakref
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, Self
 
 from shardio import kernels
 from shardio.errors import StorageError
@@ -37,10 +38,31 @@ if TYPE_CHECKING:
     from shardio.format import Buffer
     from shardio.metadata import FinishedIndex
 
-__all__ = ["FinishedShard", "ShardOptions", "ShardSpool", "open_writers", "spool_folder"]
+__all__ = ["AtomicWriter", "FinishedShard", "ShardOptions", "ShardSpool", "open_writers", "spool_folder"]
 
 
 _PIECE = 1 << 20
+
+
+class AtomicWriter(ABC):
+    """What a `with` block closes where it ends, and aborts where it fails."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Make all of it visible."""
+
+    @abstractmethod
+    def abort(self) -> None:
+        """Drop all of it."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self.abort()
 
 
 class _Writer(Protocol):

@@ -119,7 +119,7 @@ def test_one_error_page_among_photographs(convert, tmp_path) -> None:
     members = [(f"{n}.jpg", picture(n)) for n in range(5)]
     page = ("7.jpg", b"<html>404</html>")
     path = tar(tmp_path / "x.tar", [*members[:3], page, *members[3:]])
-    convert.refused(path, SchemaError, r"'jpg' is no jpeg .*unreadable image")
+    convert.refused(path, SchemaError, r"'jpg' is not jpeg .*unreadable image")
     values = convert(path, on_error="skip")
     assert [value["jpg"] for value in values] == [data for _, data in members]
     assert convert.report.schema["jpg"].short == "jpeg"
@@ -423,7 +423,7 @@ def test_bytes_stay_bytes(convert, tmp_path) -> None:
     assert [value["x"] for value in convert(digits, schema={"x": "int64"})] == [12, 7]
     assert [value["x"] for value in convert(digits, schema={"x": "text"})] == ["12", "7"]
     convert.refused(
-        named, SchemaError, r"'x' is no int64.*schema=\{\"x\": \"bytes\"\}", schema={"x": "int64"}
+        named, SchemaError, r"'x' is not int64.*schema=\{\"x\": \"bytes\"\}", schema={"x": "int64"}
     )
     matrix = np.arange(6, dtype=np.uint8)
     (value,) = convert(lmdb_of(tmp_path / "matrix", [tensors(("m", matrix.tobytes(), [2, 3]))]))
