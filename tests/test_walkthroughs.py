@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import io
+import re
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -87,6 +88,37 @@ def test_case_is_kept_where_asked(bert, tmp_path) -> None:
         for flag in (True, False)
     )
     assert (lower, kept) == (["bird"], ["Bird"])
+
+
+# --------------------------------------------------------------------------------------------- language model
+
+
+def code_of(page: str) -> list[str]:
+    text = (Path(__file__).parent.parent / "docs" / "walkthroughs" / f"{page}.md").read_text(encoding="utf-8")
+    return re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+
+
+def test_tokens_for_a_language_model(tmp_path, monkeypatch, capsys) -> None:
+    """The page as it is printed, in an empty folder; the model's own check of the mask is part of it."""
+    monkeypatch.chdir(tmp_path)
+    names: dict = {"__name__": "page"}
+    for number, code in enumerate(code_of("language-model")):
+        exec(compile(code, f"block {number}", "exec"), names)
+    said = capsys.readouterr().out
+    assert re.search(r"1,024, 9\d\.\d+% full; \d+ longer documents cut", said), said
+    assert names["rows"].report.fill > 0.99
+    assert names["row"]["segment_ids"].max() > 5
+    assert names["state"]["step"] == 6
+    assert min(names["more"]) < names["losses"][0]
+    assert names["padded"].shape == names["mask"].shape
+    assert int(names["mask"].sum()) == len(names["values"]) == int(names["cu_seqlens"][-1])
+    # The check of the mask can fail: without segments, documents see each other.
+    blind = next(code for code in code_of("language-model") if "assert_close" in code)
+    blind = blind.replace(
+        "model(**row)", 'model(**{**row, "segment_ids": torch.ones_like(row["segment_ids"])})'
+    )
+    with pytest.raises(AssertionError, match="not close"):
+        exec(compile(blind, "without segments", "exec"), names)
 
 
 # ---------------------------------------------------------------------------------------------- images

@@ -192,34 +192,45 @@ class BatchBuilder:
             low, high = bounds[k], bounds[k + 1]
             if high - low < wanted[k]:
                 self._damage.count(wanted[k] - high + low)
-            batch = self._columns(planned, decoded, low, high)
-            batch = self._extend(batch, planned, decoded, k, low, high)
+            batch, kept = self._columns(planned, decoded, low, high)
+            batch = self._extend(batch, planned, k, kept)
             transform = self._options.batch_transform
             if transform is not None:
                 with self._counters.timed("transform_seconds"):
                     batch = transform(batch)
                 if batch is None:
                     raise TypeError("batch_transform returned None; it must return the batch")
-            yield Batch(step, batch if self._finish is None else self._finish(batch), high - low)
+            yield Batch(step, batch if self._finish is None else self._finish(batch), len(kept))
 
-    def _columns(self, planned: PlannedSteps, decoded: _Decoded, low: int, high: int) -> Any:
-        """Return the columns of one step, from rows `low .. high - 1` of what was decoded."""
+    def _columns(
+        self, planned: PlannedSteps, decoded: _Decoded, low: int, high: int
+    ) -> tuple[Any, NDArray[np.int64]]:
+        """Return the columns of one step, from rows `low .. high - 1` of what was decoded.
+
+        And the numbers in their group of the rows in them: of those that a transform did not drop.
+        """
+        rows = decoded.numbers(low, high)
         if low == high and self._patterned:
-            return self._nothing()
+            return self._nothing(), rows
         if self._by_value:
             with self._counters.timed("transform_seconds"):
-                columns = self._collate(self._transformed(planned, decoded, low, high))
+                values = self._transformed(planned, decoded, low, high)
+                if self._options.drop_none:
+                    rows = rows[[value is not None for value in values]]
+                    values = [value for value in values if value is not None]
+                    self._counters.add(records_dropped=high - low - len(values))
+                    if not values and self._patterned:
+                        return self._nothing(), rows
+                columns = self._collate(values)
         elif low == 0 and high == decoded.rows:
             columns = decoded.content
         else:
             columns = cut(decoded.content, low, high)
         if self._patterned and self._pattern is None:
             self._pattern = cut(columns, 0, 0)
-        return columns
+        return columns, rows
 
-    def _extend(
-        self, columns: Any, planned: PlannedSteps, decoded: _Decoded, k: int, low: int, high: int
-    ) -> Any:
+    def _extend(self, columns: Any, planned: PlannedSteps, k: int, rows: NDArray[np.int64]) -> Any:
         """Add the columns that were asked for beside those of the records."""
         if not (self._options.positions or self._options.valid):
             return columns
@@ -230,7 +241,6 @@ class BatchBuilder:
             )
             raise TypeError(message)
         columns = dict(columns)
-        rows = decoded.numbers(low, high)
         if planned.identities is not None and self._options.positions:
             columns["_position"] = planned.identities.positions[rows]
             if self._mixed:
@@ -260,10 +270,10 @@ class BatchBuilder:
         if self._cancelled:
             raise CancelledError
         value = function(*arguments)
-        if value is None:
+        if value is None and not self._options.drop_none:
             raise TypeError(
                 "the transform returned None; it must return the record's new value (a function without "
-                "`return` returns None)"
+                "`return` returns None), or give drop_none=True to leave the record out of its batch"
             )
         return value
 
@@ -349,9 +359,26 @@ class BatchBuilder:
         if self._pattern is None:
             planned = self._template()
             decoded = self._decode(planned)
-            if decoded.rows:
-                self._columns(planned, decoded, 0, 1)
+            if not self._by_value:
+                if decoded.rows:
+                    self._columns(planned, decoded, 0, 1)
+            else:
+                self._pattern = self._pattern_of(planned, decoded)
         return {} if self._pattern is None else cut(self._pattern, 0, 0)
+
+    def _pattern_of(self, planned: PlannedSteps, decoded: _Decoded) -> Any:
+        """Return columns without rows, of the first record that the transform does not drop."""
+        for row in range(decoded.rows):
+            values = self._transformed(planned, decoded, row, row + 1)
+            if values[0] is not None:
+                return cut(self._collate(values), 0, 0)
+        if self._options.drop_none:
+            message = (
+                f"a batch is empty, and the transform dropped the first {decoded.rows} records of the epoch "
+                "too, so that nothing says which columns it has: leave such records out with ds.filter"
+            )
+            raise TypeError(message)
+        return None
 
 
 def _address(planned: PlannedSteps, data: list[WindowData], row: int) -> tuple[str, str, int]:

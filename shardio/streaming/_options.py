@@ -43,6 +43,8 @@ class StreamOptions:
         random_transform: `f(value, rng)`, the generator keyed by seed, epoch and the record's position: the
             same augmentation wherever the record is delivered.
         batch_transform: `f(columns)` for every batch.
+        drop_none: a record for which `transform` or `random_transform` returns None is left out of its batch,
+            which gets shorter, and counted in `stats` as `records_dropped`; by default that is an error.
         num_threads: threads that fetch, check, decode and transform; 0 does it all in the caller's thread. A
             `StreamingDataLoader` has its own `num_threads` instead.
         ahead_bytes: decoded bytes of the batches that are planned, and fetched, ahead of the consumer.
@@ -68,6 +70,7 @@ class StreamOptions:
     transform: Callable[[Any], Any] | None = None
     random_transform: Callable[[Any, np.random.Generator], Any] | None = None
     batch_transform: Callable[[dict[str, Any]], Any] | None = None
+    drop_none: bool = False
     num_threads: int = 2
     ahead_bytes: int = 64 << 20
     progress: bool | Callable[[Any], None] = False
@@ -86,6 +89,8 @@ class StreamOptions:
             raise ValueError(
                 "give transform= or random_transform=, not both: the second one can do the work of both"
             )
+        if self.drop_none and not self.transforms_records:
+            raise ValueError("drop_none=True needs a transform= or random_transform= that may return None")
         if self.valid and self.remainder != "pad":
             raise ValueError('valid=True needs remainder="pad": without it every row is valid')
         if (self.global_batch is None) == (self.batch_size is None):

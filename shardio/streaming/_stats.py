@@ -30,6 +30,8 @@ class LoaderStats:
     Attributes:
         seconds: from the beginning of the span until now, or until the pass ended.
         steps, records: delivered.
+        records_dropped: left out of batches because a transform returned None, with `drop_none=True`; of the
+            batches that were made, which are ahead of those delivered while a pass goes on.
         record_bytes: of the records that were built, before decoding, from wherever they came.
         bytes_read: asked of files and buckets; mapped local files need not be asked.
         requests, retries: sent to object stores, and those of them that were sent again.
@@ -42,6 +44,7 @@ class LoaderStats:
     seconds: float = 0.0
     steps: int = 0
     records: int = 0
+    records_dropped: int = 0
     record_bytes: int = 0
     bytes_read: int = 0
     requests: int = 0

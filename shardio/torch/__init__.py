@@ -9,6 +9,7 @@ from shardio.torch._dataset import StreamingDataset
 from shardio.torch._loader import StreamingDataLoader
 from shardio.torch._map import FullShuffle, MapDataset
 from shardio.torch._seeded import seeded
+from shardio.torch._segments import next_tokens, segment_mask, unpack
 from shardio.torch._tensors import RaggedTensor, tensors
 
 __all__ = [
@@ -17,6 +18,9 @@ __all__ = [
     "RaggedTensor",
     "StreamingDataLoader",
     "StreamingDataset",
+    "next_tokens",
     "seeded",
+    "segment_mask",
     "tensors",
+    "unpack",
 ]

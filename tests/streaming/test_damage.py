@@ -248,3 +248,29 @@ def test_a_record_against_the_schema_names_its_row(url):
         list(stream)
     assert caught.value.row == 7
     assert caught.value.url == bad.locate(7).url
+
+
+@THREADS
+def test_a_filter_leaves_out_what_is_damaged(url, threads):
+    """Under "skip": damaged records are in no part, they are counted, and what is left streams exactly."""
+    ds = shardio.open(write(url, [70, 30], compression="zstd"))
+    bad = hurt(ds, 33) | hurt(ds, 80)
+    with pytest.raises(CorruptBlockError, match="data/train"):
+        ds.filter(lambda columns: columns["n"] % 2 == 0, features=["n"])
+    ds = shardio.open(url, on_error="skip")
+    even = ds.filter(lambda columns: columns["n"] % 2 == 0, features=["n"], batch_size=16)
+    assert ds.stats["records_skipped"] == len(bad)
+    wanted = [n for n in range(0, 100, 2) if n not in bad]
+    assert [int(even[k]["n"]) for k in range(len(even))] == wanted
+    before = ds.stats["records_skipped"]
+    stream = shardio.stream(
+        even, global_batch=4, plan=plan(), remainder="keep", rank=0, world_size=2, num_threads=threads
+    )
+    other = shardio.stream(even, global_batch=4, plan=plan(), remainder="keep", rank=1, world_size=2)
+    assert sorted(flat(batch["n"].tolist() for rank in (stream, other) for batch in rank)) == wanted
+    assert ds.stats["records_skipped"] == before, "no step of it is shorter"
+    # A mask says which records it wants, damaged ones too: those are skipped when they are read.
+    masked = ds.filter(np.arange(100) % 2 == 0)
+    assert len(masked) == 50
+    stream = shardio.stream(masked, global_batch=4, plan=plan(), remainder="keep", num_threads=threads)
+    assert len(list(stream)) == len(stream) == 13

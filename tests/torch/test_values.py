@@ -117,6 +117,19 @@ def test_a_transform_that_returns_none_is_an_error_that_says_so(url, way):
         list(StreamingDataLoader(dataset(url, transform=nothing), **way))
 
 
+@WAYS
+def test_a_transform_may_drop_records_where_that_was_asked_for(url, way):
+    """Counted over threads and worker processes alike; `collate_fn` gets those that are left."""
+    whole = [batch["n"].tolist() for batch in StreamingDataLoader(dataset(url))]
+    loader = StreamingDataLoader(dataset(url, transform=nothing, drop_none=True), **way)
+    assert [batch["n"].tolist() for batch in loader] == [[n for n in own if n != 50] for own in whole]
+    assert loader.stats.epoch.records_dropped == 1
+    assert loader.stats.epoch.records == 99
+    data = dataset(url, transform=nothing, drop_none=True)
+    counts = list(StreamingDataLoader(data, collate_fn=joined, **way))
+    assert counts == [(sum(own) - 50 * (50 in own), len(own) - (50 in own)) for own in whole]
+
+
 def test_positions_need_names(url):
     with pytest.raises(TypeError, match="let it return dicts"):
         list(StreamingDataLoader(dataset(url, transform=as_tuple, positions=True)))
