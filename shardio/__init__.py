@@ -18,6 +18,17 @@ if TYPE_CHECKING:
     from shardio.convert import ConvertReport, ExportReport, convert_dataset, export_dataset
     from shardio.errors import ShardioError
     from shardio.format import Limits
+    from shardio.lifecycle import (
+        ChangeReport,
+        DeleteReport,
+        delete,
+        remove_split,
+        rename_split,
+        restore,
+        tag,
+        tags,
+        untag,
+    )
     from shardio.maintenance import Finding, VerifyReport, verify
     from shardio.metadata import Feature, Schema
     from shardio.order import Permutation, Plan
@@ -31,6 +42,15 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _PLACES = {
+    "ChangeReport": "shardio.lifecycle",
+    "DeleteReport": "shardio.lifecycle",
+    "delete": "shardio.lifecycle",
+    "remove_split": "shardio.lifecycle",
+    "rename_split": "shardio.lifecycle",
+    "restore": "shardio.lifecycle",
+    "tag": "shardio.lifecycle",
+    "tags": "shardio.lifecycle",
+    "untag": "shardio.lifecycle",
     "CacheOptions": "shardio.storage",
     "ConvertReport": "shardio.convert",
     "DatasetReader": "shardio.reader",
@@ -75,9 +95,11 @@ _MODULES = ("codecs", "errors", "torch", "v1")
 
 __all__ = [
     "CacheOptions",
+    "ChangeReport",
     "ConvertReport",
     "DatasetReader",
     "DatasetWriter",
+    "DeleteReport",
     "ExportReport",
     "Feature",
     "Finding",
@@ -101,6 +123,7 @@ __all__ = [
     "codecs",
     "commit",
     "convert_dataset",
+    "delete",
     "errors",
     "export_dataset",
     "gc",
@@ -111,8 +134,14 @@ __all__ = [
     "pack",
     "pack_columns",
     "plan_report",
+    "remove_split",
+    "rename_split",
+    "restore",
     "stream",
+    "tag",
+    "tags",
     "unpack",
+    "untag",
     "verify",
     "write_dataset",
 ]

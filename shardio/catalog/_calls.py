@@ -45,7 +45,10 @@ def commit(
 
 
 def log(url: str | Path, *, storage_options: Mapping[str, Any] | None = None) -> list[Version]:
-    """Return all versions of a dataset, the first one first, expired ones too.
+    """Return all versions of a dataset, the latest first, expired ones too.
+
+    The manifest of the first one returned says which have expired (`.manifest.expiry`) and which have tags
+    (`.manifest.tags`).
 
     Raises:
         NotFoundError: there is no dataset.
@@ -54,7 +57,7 @@ def log(url: str | Path, *, storage_options: Mapping[str, Any] | None = None) ->
     versions = list(catalog.versions())
     if not versions:
         raise NotFoundError("there is no shardio dataset here", url=catalog.store.url)
-    return versions
+    return versions[::-1]
 
 
 def gc(

@@ -13,7 +13,7 @@ for the version after one that could be read, and for the hint as long as a list
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from shardio.errors import FormatError, NotFoundError, StorageError
 from shardio.format import DEFAULT_LIMITS, Limits
@@ -56,6 +56,51 @@ class Version:
     def digest(self) -> str:
         """What `open(url, digest=...)` pins."""
         return f"sha256:{self.sha256.hex()}"
+
+    @property
+    def operation(self) -> str:
+        """What made it, in a word: "create", "append", "overwrite", "delete", "gc" ..."""
+        return self.manifest.operation
+
+    @property
+    def records(self) -> int:
+        """Number of live records of all splits."""
+        return sum(split.rows for split in self.manifest.splits)
+
+    @property
+    def shards(self) -> int:
+        """Number of shards of all splits."""
+        return sum(split.shards for split in self.manifest.splits)
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """The free metadata that writers gave."""
+        return dict(self.manifest.metadata)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what `shardio log` shows, for JSON."""
+        manifest = self.manifest
+        return {
+            "version": self.number,
+            "digest": self.digest,
+            "operation": manifest.operation,
+            "created_ms": manifest.created_ms,
+            "writer": manifest.writer,
+            "records": self.records,
+            "shards": self.shards,
+            "stored_bytes": sum(split.stored_bytes for split in manifest.splits),
+            "sessions": [each.session for each in manifest.sessions if each.version == self.number],
+            "splits": {
+                split.name: {
+                    "records": split.rows,
+                    "shards": split.shards,
+                    "stored_bytes": split.stored_bytes,
+                }
+                for split in manifest.splits
+            },
+            "metadata": dict(manifest.metadata),
+            "restored_version": manifest.restored_version or None,
+        }
 
 
 class Catalog:
@@ -141,20 +186,22 @@ class Catalog:
             return None
 
     def load(
-        self, number: int | None = None, *, digest: str | None = None, known_live: bool = False
+        self, number: int | str | None = None, *, digest: str | None = None, known_live: bool = False
     ) -> Version:
         """Return a version to read from.
 
         Args:
-            number: of the version; None for the latest.
+            number: of the version, or a tag; None for the latest.
             digest: `"sha256:<hex>"` that the manifest must have, or None.
             known_live: the caller has resolved this very version before (a worker of a process that opened
                 the dataset), so whether it expired is not looked up again.
 
         Raises:
-            NotFoundError: there is no dataset, no such version, or it expired.
+            NotFoundError: there is no dataset, no such version or tag, or it expired.
             FormatError: it is damaged, or not the one that `digest` pins.
         """
+        if isinstance(number, str):
+            number = self._number_of(number)
         latest = None if known_live and number is not None else self._latest_for(number)
         version = latest if number is None else self._read(number) if number >= 1 else None
         if version is None or (
@@ -170,6 +217,21 @@ class Catalog:
                 advice="the dataset was replaced, or the pin is of another version",
             )
         return version
+
+    def _number_of(self, name: str) -> int:
+        """Return the number of a version that is given as text: a number, or a tag of the latest version."""
+        if name.isascii() and name.isdigit():
+            return int(name)
+        latest = self.latest()
+        if latest is None:
+            raise self._missing(None, None)
+        number = latest.manifest.tags.get(name)
+        if number is None:
+            known = ", ".join(sorted(latest.manifest.tags)[:20]) or "none"
+            raise NotFoundError(
+                f"there is no tag {name!r}", url=self.store.url, found=f"the tags are: {known}"
+            )
+        return number
 
     def _latest_for(self, number: int | None) -> Version | None:
         """Return the latest version; without list and hint, the highest that follows `number`."""

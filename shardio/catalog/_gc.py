@@ -10,8 +10,11 @@ Where others commit meanwhile, the plan follows their versions, as an append doe
 garbage.  What is not of shardio's making is never removed, whatever a list or a manifest says, and nothing
 behind a link.
 
-A list that no version names is doomed without a word: its name says no session, and a commit that is still on
-its way stores its list again.  So are tables and key indexes: a build makes again what was doomed meanwhile.
+A list or a sidecar of deleted rows that no version names is doomed without a word: its name says no session,
+and a commit that is still on its way stores it again.  So are tables and key indexes: a build makes again
+what was doomed meanwhile.
+
+A version that has a tag does not expire.
 """
 
 from __future__ import annotations
@@ -35,9 +38,9 @@ from shardio.metadata import (
     Expiry,
     Manifest,
     check_session,
-    is_list_key,
     is_own_key,
     is_sidecar_key,
+    is_unowned_key,
     key_run_of,
     parse_data_key,
     parse_receipt_key,
@@ -214,7 +217,9 @@ def _fence(plan: _Plan, *, most: int | None = None) -> Version:
         if base is None:
             raise NotFoundError("there is no shardio dataset here any more", url=plan.catalog.store.url)
         plan.follow(base)
-        return replace(base.manifest, operation="gc", expiry=plan.expiry(most))
+        return replace(
+            base.manifest, operation="gc", expiry=plan.expiry(most), restored_version=0, rewrites=()
+        )
 
     return publish(plan.catalog, build, seen=plan.latest.number)
 
@@ -234,8 +239,7 @@ class _Plan:
         for session in abandon:
             check_session(session)
         self._check_expire(versions[-1].number, expire, keep)
-        if keep is not None:
-            self._expire |= set(range(1, versions[-1].number - keep + 1))
+        self._keep_below = 0 if keep is None else versions[-1].number - keep + 1
         self._versions: list[Version] = []
         self._named: dict[str, tuple[frozenset[str], frozenset[str]] | None] = {}
         self._unlisted: list[str] = []
@@ -315,6 +319,18 @@ class _Plan:
             )
             raise ValueError(message)
 
+    def _check_tags(self) -> Collection[int]:
+        """Return the versions that have tags, by the latest one; refuse to expire one of them."""
+        tags = self.latest.manifest.tags
+        for name, number in tags.items():
+            if number in self._expire:
+                message = (
+                    f"cannot expire version {number}: it has the tag {name!r}; `shardio tag URL {name} "
+                    "--delete` removes that"
+                )
+                raise ValueError(message)
+        return tags.values()
+
     def _listed(self) -> list[ObjectInfo]:
         """Return the objects in shardio's own folders that garbage collection may know of."""
         store = self.catalog.store
@@ -355,7 +371,9 @@ class _Plan:
                     raise ValueError(message)
         self._versions += versions
         known = self.latest.manifest.expiry
-        self.expired = self._expire | set(known.expired_versions)
+        tagged = set(self._check_tags())
+        kept = set(range(1, self._keep_below)) - tagged
+        self.expired = self._expire | kept | set(known.expired_versions)
         self._gone = self._abandon | set(known.abandoned_sessions)
         self._merged = {
             session.session for version in self._versions for session in version.manifest.sessions
@@ -371,7 +389,7 @@ class _Plan:
             and (
                 info.key in dead
                 or info.key in already
-                or is_list_key(info.key)
+                or is_unowned_key(info.key)
                 or is_sidecar_key(info.key)
                 or _session_of(info) in self._gone
                 # What lost attempts of a merged session left: it cannot be merged again with other content.

@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from shardio.errors import StorageError
-from shardio.metadata import ListRef, ShardTable, list_key, random_id, seal_lists, seal_sessions
+from shardio.metadata import ListRef, ShardTable, list_key, random_id, rows_key, seal_lists, seal_sessions
 from shardio.storage import NotDurableError, UnknownOutcomeError
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ _MAX_PUTS = 5
 
 
 class StoredLists:
-    """The lists that one commit has stored so far.
+    """The lists, and sidecars of deleted rows, that one commit has stored so far.
 
     Args:
         store: of the dataset.
@@ -44,6 +44,7 @@ class StoredLists:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._refs: dict[bytes, ListRef] = {}
+        self._rows: dict[bytes, str] = {}
 
     def put(self, data: bytes, sha256: bytes, count: int) -> ListRef:
         """Store a sealed list of so many items, unless it is stored already; return its reference.
@@ -56,6 +57,18 @@ class StoredLists:
             self._put_new(key, data)
             self._refs[sha256] = ListRef(key, len(data), sha256, count)
         return self._refs[sha256]
+
+    def put_rows(self, data: bytes, sha256: bytes) -> str:
+        """Store a sidecar of deleted rows, unless it is stored already; return its key.
+
+        Raises:
+            StorageError: the environment failed.
+        """
+        if sha256 not in self._rows:
+            key = rows_key(random_id() + random_id())
+            self._put_new(key, data)
+            self._rows[sha256] = key
+        return self._rows[sha256]
 
     def extend(
         self, catalog: Catalog, refs: Sequence[ListRef], table: ShardTable, *, merge: bool
@@ -149,7 +162,8 @@ class StoredLists:
         return (*kept, self.put(data, sha256, count)), ()
 
     def forget(self, doomed: Collection[str]) -> None:
-        """Give up the lists among some keys that garbage collection has doomed."""
+        """Give up the lists and sidecars among some keys that garbage collection has doomed."""
+        self._rows = {sha256: key for sha256, key in self._rows.items() if key not in doomed}
         self._refs = {sha256: ref for sha256, ref in self._refs.items() if ref.key not in doomed}
 
     def _put_new(self, key: str, data: bytes) -> None:

@@ -103,10 +103,19 @@ class _Merge:
             deletions=old is not None and keep and old.deletions,
             table=old.table if old is not None and keep else (),
             keys=old.keys if old is not None and keep else (),
+            tags=old.tags if old is not None else {},
+            rolled_back=old.rolled_back if old is not None else (),
         )
 
     def _check_base(self, base: Version | None) -> None:
         url = self.catalog.store.url
+        if base is not None and self.session in base.manifest.rolled_back:
+            raise CommitConflictError(
+                f"session {self.session!r} was merged, and a restore of an earlier version rolled it back",
+                url=url,
+                advice="write its records under a new session, or restore a version that holds them "
+                "(`shardio log`, `shardio restore`)",
+            )
         if base is not None and self.session in base.manifest.expiry.abandoned_sessions:
             raise CommitConflictError(
                 f"session {self.session!r} was abandoned by garbage collection",

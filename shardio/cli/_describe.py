@@ -13,14 +13,17 @@ import warnings
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from shardio.cli._humanize import count
 from shardio.errors import NotFoundError, ShardioError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
+    from shardio.cli._console import Console
+    from shardio.lifecycle import ChangeReport
     from shardio.metadata import Feature, Schema
 
-__all__ = ["dataset_facts", "moment", "seen_facts", "shard_facts", "system_facts"]
+__all__ = ["dataset_facts", "moment", "print_change", "seen_facts", "shard_facts", "system_facts"]
 
 _RECORDS = 100
 _BYTES = 16 << 20
@@ -46,7 +49,7 @@ _PACKAGES = (
 
 
 def dataset_facts(
-    url: str, version: int | None, options: Mapping[str, Any] | None, engine: str | None
+    url: str, version: int | str | None, options: Mapping[str, Any] | None, engine: str | None
 ) -> dict[str, Any]:
     """Return what the manifest and the lists of a version say.
 
@@ -68,6 +71,7 @@ def dataset_facts(
         "url": catalog.store.url,
         "version": chosen.number,
         "latest_version": latest.number,
+        "tags": dict(sorted(latest.manifest.tags.items())),
         "expired_versions": list(latest.manifest.expiry.expired_versions),
         "digest": chosen.digest,
         "dataset_uuid": manifest.dataset_uuid.hex(),
@@ -94,6 +98,28 @@ def dataset_facts(
         "encoding": None if schema is None else schema.encoding,
         "schema": None if schema is None else _features(schema),
     }
+
+
+def print_change(console: Console, report: ChangeReport) -> None:
+    """Print what a change of a dataset did, or would do."""
+    if console.json:
+        console.document(report.to_dict())
+        return
+    if report.version is None and not report.dry_run:
+        console.line("there was nothing to do")
+        return
+    names = sorted({*report.before, *report.after})
+    rows = [
+        (f"  {name}", *(count(part[name]) if name in part else "-" for part in (report.before, report.after)))
+        for name in names
+    ]
+    console.table(rows, head=("  split", "records before", "after"), right=(1, 2))
+    if report.dry_run:
+        console.line("nothing was changed; without --dry-run it is done")
+    else:
+        console.line(
+            f"this is version {report.version}; `shardio restore` goes back to {report.base_version}"
+        )
 
 
 def shard_facts(url: str, options: Mapping[str, Any] | None, engine: str | None) -> dict[str, Any]:
@@ -163,7 +189,7 @@ def seen_facts(
     engine: str | None,
     *,
     shard: bool,
-    version: int | None = None,
+    version: int | str | None = None,
 ) -> dict[str, Any] | None:
     """Return what the first records show, or None where they are no Examples, damaged, or not to be had."""
     from shardio.codecs import infer_schema

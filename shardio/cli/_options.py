@@ -19,6 +19,7 @@ __all__ = [
     "READING",
     "STORAGE",
     "VERSION",
+    "VERSION_VALUE",
     "allow_roots",
     "allowed_roots_option",
     "anonymous_option",
@@ -98,12 +99,27 @@ def allowed_roots_option(group: str = "dataset") -> Option:
     )
 
 
+def _version(text: str) -> int | str:
+    """Return a number, or a tag, of which none looks like a number."""
+    from shardio.errors import UnsafeNameError
+    from shardio.metadata import check_tag
+
+    if text.isascii() and text.removeprefix("-").isdigit():
+        return int(text)
+    try:
+        return check_tag(text)
+    except UnsafeNameError as error:
+        message = f"{text!r} is neither a number nor a tag: {error.expected}"
+        raise ValueError(message) from error
+
+
+VERSION_VALUE = Value(_version)
 VERSION = Option(
     ["--version", "version_number"],
-    metavar="N",
-    type=int,
+    metavar="N|TAG",
+    type=VERSION_VALUE,
     group="dataset",
-    help="a version; default: latest",
+    help="a version, by number or tag; default: latest",
 )
 
 # Which part of a dataset is meant.
@@ -143,7 +159,7 @@ def allow_roots(arguments: SimpleNamespace) -> dict[str, dict[str, Any]]:
 
 
 def open_dataset(
-    arguments: SimpleNamespace, url: str, *, split: str | None = None, version: int | None = None
+    arguments: SimpleNamespace, url: str, *, split: str | None = None, version: int | str | None = None
 ) -> DatasetReader:
     """Open one of the datasets; split and version are for where the command line names none."""
     import shardio

@@ -36,7 +36,7 @@ class Part:
     """
 
     def __init__(
-        self, name: str, version: int | None, records: Records | None, payloads: Iterable[Any] = ()
+        self, name: str, version: int | str | None, records: Records | None, payloads: Iterable[Any] = ()
     ) -> None:
         self.name = name
         self.version = version
@@ -108,7 +108,7 @@ def open_parts(arguments: SimpleNamespace, *, decode: bool) -> list[Part]:
         return [_open_shard(arguments, place)]
     features = arguments.features.split(",") if arguments.features and decode else None
 
-    def open_split(name: str, version: int | None, digest: str | None) -> shardio.DatasetReader:
+    def open_split(name: str, version: int | str | None, digest: str | None) -> shardio.DatasetReader:
         return shardio.open(
             place.url,
             name,

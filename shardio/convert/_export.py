@@ -94,7 +94,7 @@ def export_dataset(  # noqa: PLR0913 - the options are the public contract
     *,
     kind: str,
     split: str | None = None,
-    version: int | None = None,
+    version: int | str | None = None,
     compression: str | None = None,
     shard_bytes: int = 256 << 20,
     on_error: Literal["raise", "skip"] = "raise",
@@ -110,7 +110,7 @@ def export_dataset(  # noqa: PLR0913 - the options are the public contract
         target: folder, or URL, that the files go to; must not exist, or be empty.
         kind: one of `TARGET_KINDS`.
         split: one split; None for all.
-        version: a number; None for the latest.
+        version: a number or a tag; None for the latest.
         compression: "gzip" or "zlib" for `tfrecord`, "gzip" for `jsonl`; "zstd" or "gzip" for `parquet`; None
             as usual there.
         shard_bytes: bytes after which a new file is begun, where the kind has several.

@@ -7,5 +7,21 @@ makes that the next version, also where others commit meanwhile.
 from __future__ import annotations
 
 from shardio.lifecycle._change import commit_change
+from shardio.lifecycle._delete import DeleteReport, delete
+from shardio.lifecycle._report import ChangeReport
+from shardio.lifecycle._restore import restore
+from shardio.lifecycle._splits import remove_split, rename_split
+from shardio.lifecycle._tags import tag, tags, untag
 
-__all__ = ["commit_change"]
+__all__ = [
+    "ChangeReport",
+    "DeleteReport",
+    "commit_change",
+    "delete",
+    "remove_split",
+    "rename_split",
+    "restore",
+    "tag",
+    "tags",
+    "untag",
+]

@@ -31,10 +31,11 @@ def commit_change(
     Args:
         catalog: of the dataset.
         build: takes the latest version and returns the manifest that follows it: that of the version, with
-            `dataclasses.replace` for what changes; or None where there is nothing left to do. It is called
-            again with the newer version after each lost race, and must look anew whether the change still
-            applies; where it does not, it raises `CommitConflictError`. Lists and sidecars that it stores go
-            through the `StoredLists`, which stores each content once.
+            `dataclasses.replace` for what changes; or None where there is nothing left to do. What a manifest
+            says of its own commit alone is left out of it already. It is called again with the newer version
+            after each lost race, and must look anew whether the change still applies; where it does not, it
+            raises `CommitConflictError`. Lists and sidecars that it stores go through the `StoredLists`,
+            which stores each content once.
         operation: a word for `shardio log`.
         seen: the version that the change was computed from.
         keys: of the shards that the change adds, which were stored before; those that garbage collection
@@ -60,7 +61,13 @@ def commit_change(
     def follow(base: Version | None) -> Manifest | Version:
         if base is None:
             raise CommitConflictError("there is no shardio dataset here any more", url=store.url)
-        manifest = build(base, lists)
+        carried = replace(
+            base.manifest,
+            expiry=replace(base.manifest.expiry, doomed_keys=()),
+            restored_version=0,
+            rewrites=(),
+        )
+        manifest = build(Version(carried, base.sha256), lists)
         if manifest is None:
             return base
         return replace(
@@ -68,7 +75,6 @@ def commit_change(
             operation=operation,
             # Random ids are never committed again, so only a version's own stands in it, for people.
             sessions=tuple(each for each in manifest.sessions if not is_random_session(each.session)),
-            expiry=replace(manifest.expiry, doomed_keys=()),
         )
 
     return publish(catalog, follow, seen=seen.number, keys=keys, lists=lists)

@@ -49,7 +49,7 @@ def verify(  # noqa: PLR0913 - the options are the public contract
     url: str | Path,
     *,
     split: str | None = None,
-    version: int | None = None,
+    version: int | str | None = None,
     digest: str | None = None,
     storage_options: Mapping[str, Any] | None = None,
     engine: str | None = None,
@@ -65,7 +65,7 @@ def verify(  # noqa: PLR0913 - the options are the public contract
     Args:
         url: of the dataset, or of a shard.
         split: name of the only split to look at; None for all.
-        version: a number, or None for the latest.
+        version: a number, a tag, or None for the latest.
         digest: `"sha256:..."` that the version must have.
         storage_options: as in fsspec.
         engine: None for the best at hand, "fsspec" or "obstore".
@@ -106,7 +106,11 @@ def verify(  # noqa: PLR0913 - the options are the public contract
 
 
 def _verify(
-    survey: Survey, name: str, options: ReadOptions, pin: tuple[int | None, str | None], split: str | None
+    survey: Survey,
+    name: str,
+    options: ReadOptions,
+    pin: tuple[int | str | None, str | None],
+    split: str | None,
 ) -> VerifyReport:
     version, digest = pin
     reading: dict[str, Any] = {"storage_options": options.storage_options, "engine": options.engine}
@@ -125,7 +129,11 @@ def _verify(
 
 
 def _verify_dataset(
-    survey: Survey, store: Store, options: ReadOptions, pin: tuple[int | None, str | None], split: str | None
+    survey: Survey,
+    store: Store,
+    options: ReadOptions,
+    pin: tuple[int | str | None, str | None],
+    split: str | None,
 ) -> VerifyReport:
     limits = options.limits or DEFAULT_LIMITS
     catalog = Catalog(store, limits=limits)

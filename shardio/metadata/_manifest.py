@@ -17,6 +17,7 @@ from shardio.metadata._names import (
     check_key,
     check_session,
     check_split,
+    check_tag,
     is_own_key,
     key_run_of,
 )
@@ -120,6 +121,14 @@ class KeyIndex:
     runs: tuple[KeyRunRef, ...]
 
 
+@dataclass(frozen=True)
+class Rewrite:
+    """Shards that were written anew: UUIDs (16 bytes each) of the old ones and of those in their place."""
+
+    old: tuple[bytes, ...]
+    new: tuple[bytes, ...]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Manifest:
     """One version of a dataset; see protos/shardio/v1/manifest.proto for each field."""
@@ -143,6 +152,10 @@ class Manifest:
     deletions: bool = False
     table: tuple[TableColumn, ...] = ()
     keys: tuple[KeyIndex, ...] = ()
+    tags: Mapping[str, int] = field(default_factory=dict)
+    rolled_back: tuple[str, ...] = ()
+    restored_version: int = 0
+    rewrites: tuple[Rewrite, ...] = ()
 
     @property
     def schema(self) -> Schema | None:
@@ -195,6 +208,10 @@ def seal_manifest(manifest: Manifest, *, limits: Limits = DEFAULT_LIMITS) -> tup
         session_lists=[_ref_message(ref) for ref in manifest.session_lists],
         table=[pb.TableColumn(**vars(column)) for column in manifest.table],
         keys=[_index_message(index) for index in manifest.keys],
+        tags=[pb.Tag(name=name, version=version) for name, version in sorted(manifest.tags.items())],
+        rolled_back_sessions=manifest.rolled_back,
+        restored_version=manifest.restored_version,
+        rewrites=[pb.Rewrite(old=b"".join(i.old), new=b"".join(i.new)) for i in manifest.rewrites],
     )
     if manifest.expiry != Expiry():
         message.expiry.expired_versions.extend(manifest.expiry.expired_versions)
@@ -269,6 +286,10 @@ def _from_message(message: pb.Manifest, limits: Limits) -> Manifest:
             for i in message.table
         ),
         keys=tuple(_index(index) for index in message.keys),
+        tags={check_tag(tag.name): tag.version for tag in message.tags},
+        rolled_back=tuple(check_session(session) for session in message.rolled_back_sessions),
+        restored_version=message.restored_version,
+        rewrites=tuple(Rewrite(_uuids(i.old), _uuids(i.new)) for i in message.rewrites),
     )
 
 
@@ -289,6 +310,10 @@ def _index_message(index: KeyIndex) -> pb.KeyIndex:
         for i in index.runs
     ]
     return pb.KeyIndex(feature=index.feature, type=index.type, runs=runs)
+
+
+def _uuids(data: bytes) -> tuple[bytes, ...]:
+    return tuple(data[first : first + 16] for first in range(0, len(data), 16))
 
 
 def _ref(message: pb.ListRef) -> ListRef:
@@ -447,6 +472,29 @@ def _content_rules(manifest: Manifest, message: pb.Manifest, limits: Limits) -> 
             [index.feature for index in manifest.keys] == sorted({index.feature for index in manifest.keys})
             and all(len(run.sha256) == 32 for index in manifest.keys for run in index.runs),
             [index.feature for index in manifest.keys],
+        ),
+        (
+            "tags stand by name, each once, and name an earlier version that has not expired",
+            [tag.name for tag in message.tags] == sorted(manifest.tags)
+            and all(0 < number < manifest.version for number in manifest.tags.values())
+            and not {*manifest.tags.values()} & {*manifest.expiry.expired_versions},
+            [(tag.name, tag.version) for tag in message.tags][:20],
+        ),
+        (
+            "rolled back sessions are sorted, each once, and none of them is merged",
+            list(manifest.rolled_back) == sorted({*manifest.rolled_back})
+            and not {*manifest.rolled_back} & {session.session for session in manifest.sessions},
+            manifest.rolled_back[:20],
+        ),
+        (
+            "a restored version is an earlier one",
+            manifest.restored_version < manifest.version,
+            manifest.restored_version,
+        ),
+        (
+            "a rewrite names shards by UUIDs of 16 bytes, and at least one old one",
+            all(i.old and all(len(each) == 16 for each in (*i.old, *i.new)) for i in manifest.rewrites),
+            "others",
         ),
         (
             "lists of sessions are a critical feature",

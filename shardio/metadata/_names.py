@@ -20,12 +20,14 @@ __all__ = [
     "check_key",
     "check_session",
     "check_split",
+    "check_tag",
     "check_task",
     "check_tasks",
     "data_key",
     "is_list_key",
     "is_own_key",
     "is_sidecar_key",
+    "is_unowned_key",
     "key_part_key",
     "key_run_key",
     "key_run_of",
@@ -34,6 +36,7 @@ __all__ = [
     "manifest_version",
     "parse_data_key",
     "receipt_key",
+    "rows_key",
     "table_address_of",
     "table_key",
     "unsafe_part",
@@ -56,6 +59,7 @@ _KEY = re.compile(rf"{_COMPONENT}(?:/{_COMPONENT}){{0,{_MAX_COMPONENTS - 1}}}\Z"
 _DIGITS = re.compile(r"\d+")
 _SPLIT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._=-]{0,63}\Z")
 _SESSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z")
+_TAG = re.compile(r"(?![0-9_]+\Z)(?!latest\Z)[A-Za-z0-9][A-Za-z0-9._+-]{0,127}\Z")
 _MANIFEST = re.compile(r"_shardio/manifests/([0-9]{20})\.manifest\Z")
 _LIST = re.compile(r"_shardio/lists/(?:[0-9a-f]{32}|[0-9a-f]{64})\.list\Z")
 # A shard that shardio wrote, and what stands beside one: its index, an index made anew, deleted rows.
@@ -65,6 +69,7 @@ _DATA = re.compile(
 )
 _TABLE = re.compile(r"_shardio/tables/([0-9a-f]{32})-[0-9a-f]{16}\.parquet\Z")
 _RUN = re.compile(r"(_shardio/keys/[0-9a-f]{32})(?:\.run|-[0-9]{5,}\.part)\Z")
+_UNOWNED_ROWS = re.compile(r"data/[0-9a-f]{32}\.rows\Z")
 _ROWS = re.compile(r"data/[A-Za-z0-9_][A-Za-z0-9._=-]{0,249}\.rows\Z")
 # What no key may hold, whoever chose it.
 _NO_COMPONENT = re.compile(r"(?:\A|/)(\.{0,2})(?:/|\Z)")
@@ -172,6 +177,18 @@ def check_session(name: str) -> str:
     return name
 
 
+def check_tag(name: str) -> str:
+    """Return the name of a tag, or raise `UnsafeNameError`; none of them can be taken for a number."""
+    if not isinstance(name, str) or not _TAG.match(name):
+        raise UnsafeNameError(
+            "not a name for a tag",
+            found=_shown(name),
+            expected="letters, digits and ._+-, at most 128, beginning with a letter or digit; not a number, "
+            'and not "latest"',
+        )
+    return name
+
+
 def check_task(task: object) -> int:
     """Return the number of a task, or raise `TypeError` or `ValueError`."""
     number = _integer(task, "task")
@@ -266,6 +283,16 @@ def list_key(identifier: str) -> str:
 def is_list_key(key: str) -> bool:
     """Tell whether a key is that of a list of shards."""
     return _LIST.match(key) is not None
+
+
+def rows_key(identifier: str) -> str:
+    """Return the key of a sidecar of deleted rows."""
+    return f"{DATA}{identifier}.rows"
+
+
+def is_unowned_key(key: str) -> bool:
+    """Tell whether a key names no session: what no version names is garbage then, and nobody is asked."""
+    return is_list_key(key) or _UNOWNED_ROWS.match(key) is not None
 
 
 def is_own_key(key: str) -> bool:

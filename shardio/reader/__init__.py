@@ -15,7 +15,7 @@ from shardio.reader._open import (
 from shardio.reader._options import ReadOptions, ReadStats
 from shardio.reader._records import DatasetReader, Records
 from shardio.reader._shard import OpenShard
-from shardio.reader._source import DatasetSource, Location, Source, root_stores
+from shardio.reader._source import DatasetSource, Location, Source, choose_split, root_stores
 from shardio.reader._subset import count_below, is_ascending, selection_digest, take
 
 __all__ = [
@@ -33,6 +33,7 @@ __all__ = [
     "SkipCorrupt",
     "Source",
     "Span",
+    "choose_split",
     "count_below",
     "is_ascending",
     "is_shard",

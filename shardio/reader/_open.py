@@ -42,7 +42,7 @@ def open(  # noqa: A001, PLR0913 - the name and the options are the public contr
     url: str | Path,
     split: str | None = None,
     *,
-    version: int | None = None,
+    version: int | str | None = None,
     digest: str | None = None,
     storage_options: Mapping[str, Any] | None = None,
     engine: str | None = None,
@@ -60,7 +60,7 @@ def open(  # noqa: A001, PLR0913 - the name and the options are the public contr
     Args:
         url: of the dataset; any fsspec URL or local path.
         split: its name; None for the only one; "all" for all of them, joined in the order of their names.
-        version: a number, or None for the latest. The reader stays with the version that it found.
+        version: a number, a tag, or None for the latest. The reader stays with the version that it found.
         digest: `"sha256:..."` that the version must have; see `DatasetReader.digest`.
         storage_options: as in fsspec.
         engine: None for the best at hand, "fsspec" or "obstore".
@@ -111,7 +111,7 @@ def open(  # noqa: A001, PLR0913 - the name and the options are the public contr
 def is_shard(
     url: str | Path,
     *,
-    version: int | None = None,
+    version: int | str | None = None,
     storage_options: Mapping[str, Any] | None = None,
     engine: str | None = None,
     limits: Limits | None = None,
@@ -142,7 +142,7 @@ def is_shard(
         # No hint tells of a dataset, and no listing can. What is forbidden may as well be absent; then the
         # reason why no dataset was found is the one to be told.
         with contextlib.suppress(DeniedError):
-            if version is not None and store.head(manifest_key(version)) is not None:
+            if isinstance(version, int) and store.head(manifest_key(version)) is not None:
                 return False
         with contextlib.suppress(DeniedError):
             if _is_object(name, storage_options, engine):

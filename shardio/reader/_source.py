@@ -150,7 +150,7 @@ class DatasetSource(Source):
         split: str | None,
         options: ReadOptions,
         *,
-        version: int | None = None,
+        version: int | str | None = None,
         digest: str | None = None,
     ) -> DatasetSource:
         """Open a split of the version asked for, or of the latest."""

@@ -169,8 +169,24 @@ class KeyRun(_message.Message):
     part_head_sha256: bytes
     def __init__(self, format_version: _Optional[int] = ..., feature: _Optional[str] = ..., type: _Optional[str] = ..., shard_index_head_sha256: _Optional[bytes] = ..., part_key: _Optional[_Iterable[str]] = ..., part_bytes: _Optional[_Iterable[int]] = ..., part_entries: _Optional[_Iterable[int]] = ..., part_head_bytes: _Optional[_Iterable[int]] = ..., part_head_sha256: _Optional[bytes] = ...) -> None: ...
 
+class Tag(_message.Message):
+    __slots__ = ("name", "version")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    version: int
+    def __init__(self, name: _Optional[str] = ..., version: _Optional[int] = ...) -> None: ...
+
+class Rewrite(_message.Message):
+    __slots__ = ("old", "new")
+    OLD_FIELD_NUMBER: _ClassVar[int]
+    NEW_FIELD_NUMBER: _ClassVar[int]
+    old: bytes
+    new: bytes
+    def __init__(self, old: _Optional[bytes] = ..., new: _Optional[bytes] = ...) -> None: ...
+
 class Manifest(_message.Message):
-    __slots__ = ("format_version", "critical_features", "dataset_uuid", "version", "parent_version", "parent_sha256", "write_id", "operation", "created_ms", "writer", "sessions", "schemas", "metadata_json", "roots", "lists", "splits", "expiry", "session_lists", "table", "keys")
+    __slots__ = ("format_version", "critical_features", "dataset_uuid", "version", "parent_version", "parent_sha256", "write_id", "operation", "created_ms", "writer", "sessions", "schemas", "metadata_json", "roots", "lists", "splits", "expiry", "session_lists", "table", "keys", "tags", "rolled_back_sessions", "restored_version", "rewrites")
     FORMAT_VERSION_FIELD_NUMBER: _ClassVar[int]
     CRITICAL_FEATURES_FIELD_NUMBER: _ClassVar[int]
     DATASET_UUID_FIELD_NUMBER: _ClassVar[int]
@@ -191,6 +207,10 @@ class Manifest(_message.Message):
     SESSION_LISTS_FIELD_NUMBER: _ClassVar[int]
     TABLE_FIELD_NUMBER: _ClassVar[int]
     KEYS_FIELD_NUMBER: _ClassVar[int]
+    TAGS_FIELD_NUMBER: _ClassVar[int]
+    ROLLED_BACK_SESSIONS_FIELD_NUMBER: _ClassVar[int]
+    RESTORED_VERSION_FIELD_NUMBER: _ClassVar[int]
+    REWRITES_FIELD_NUMBER: _ClassVar[int]
     format_version: int
     critical_features: _containers.RepeatedScalarFieldContainer[str]
     dataset_uuid: bytes
@@ -211,7 +231,11 @@ class Manifest(_message.Message):
     session_lists: _containers.RepeatedCompositeFieldContainer[ListRef]
     table: _containers.RepeatedCompositeFieldContainer[TableColumn]
     keys: _containers.RepeatedCompositeFieldContainer[KeyIndex]
-    def __init__(self, format_version: _Optional[int] = ..., critical_features: _Optional[_Iterable[str]] = ..., dataset_uuid: _Optional[bytes] = ..., version: _Optional[int] = ..., parent_version: _Optional[int] = ..., parent_sha256: _Optional[bytes] = ..., write_id: _Optional[bytes] = ..., operation: _Optional[str] = ..., created_ms: _Optional[int] = ..., writer: _Optional[str] = ..., sessions: _Optional[_Iterable[_Union[MergedSession, _Mapping]]] = ..., schemas: _Optional[_Iterable[_Union[Schema, _Mapping]]] = ..., metadata_json: _Optional[bytes] = ..., roots: _Optional[_Iterable[_Union[DataRoot, _Mapping]]] = ..., lists: _Optional[_Iterable[_Union[ListRef, _Mapping]]] = ..., splits: _Optional[_Iterable[_Union[SplitTotals, _Mapping]]] = ..., expiry: _Optional[_Union[Expiry, _Mapping]] = ..., session_lists: _Optional[_Iterable[_Union[ListRef, _Mapping]]] = ..., table: _Optional[_Iterable[_Union[TableColumn, _Mapping]]] = ..., keys: _Optional[_Iterable[_Union[KeyIndex, _Mapping]]] = ...) -> None: ...
+    tags: _containers.RepeatedCompositeFieldContainer[Tag]
+    rolled_back_sessions: _containers.RepeatedScalarFieldContainer[str]
+    restored_version: int
+    rewrites: _containers.RepeatedCompositeFieldContainer[Rewrite]
+    def __init__(self, format_version: _Optional[int] = ..., critical_features: _Optional[_Iterable[str]] = ..., dataset_uuid: _Optional[bytes] = ..., version: _Optional[int] = ..., parent_version: _Optional[int] = ..., parent_sha256: _Optional[bytes] = ..., write_id: _Optional[bytes] = ..., operation: _Optional[str] = ..., created_ms: _Optional[int] = ..., writer: _Optional[str] = ..., sessions: _Optional[_Iterable[_Union[MergedSession, _Mapping]]] = ..., schemas: _Optional[_Iterable[_Union[Schema, _Mapping]]] = ..., metadata_json: _Optional[bytes] = ..., roots: _Optional[_Iterable[_Union[DataRoot, _Mapping]]] = ..., lists: _Optional[_Iterable[_Union[ListRef, _Mapping]]] = ..., splits: _Optional[_Iterable[_Union[SplitTotals, _Mapping]]] = ..., expiry: _Optional[_Union[Expiry, _Mapping]] = ..., session_lists: _Optional[_Iterable[_Union[ListRef, _Mapping]]] = ..., table: _Optional[_Iterable[_Union[TableColumn, _Mapping]]] = ..., keys: _Optional[_Iterable[_Union[KeyIndex, _Mapping]]] = ..., tags: _Optional[_Iterable[_Union[Tag, _Mapping]]] = ..., rolled_back_sessions: _Optional[_Iterable[str]] = ..., restored_version: _Optional[int] = ..., rewrites: _Optional[_Iterable[_Union[Rewrite, _Mapping]]] = ...) -> None: ...
 
 class ShardList(_message.Message):
     __slots__ = ("format_version", "split_names", "split", "key", "root", "shard_uuid", "framing", "compression", "stored_bytes", "decoded_bytes", "rows", "blocks", "crc32c", "index_key", "index_head_bytes", "index_head_sha256", "schema", "stamp", "live_rows", "deletion_key", "deletion_bytes", "deletion_sha256", "table_key", "table_bytes", "table_sha256")

@@ -8,7 +8,14 @@ import click
 
 from shardio.cli._command import CLEAN, DAMAGE, Argument, Command, Option, Place, flag
 from shardio.cli._humanize import plural
-from shardio.cli._options import STORAGE, allow_roots, allowed_roots_option, storage_options, url_argument
+from shardio.cli._options import (
+    STORAGE,
+    VERSION_VALUE,
+    allow_roots,
+    allowed_roots_option,
+    storage_options,
+    url_argument,
+)
 
 if TYPE_CHECKING:
     from types import SimpleNamespace
@@ -54,7 +61,7 @@ _PARAMS = (
     ),
     Option(["--kind"], type=click.Choice(_KINDS), required=True, help="kind of the files"),
     Option(["--split"], metavar="NAME", help="one split; default: all"),
-    Option(["--version", "version_number"], metavar="N", type=int, help="default: latest"),
+    Option(["--version", "version_number"], metavar="N|TAG", type=VERSION_VALUE, help="default: latest"),
     Option(
         ["--compression"], type=click.Choice(("gzip", "zlib", "zstd", "snappy")),
         help="of the files, where the kind has such",

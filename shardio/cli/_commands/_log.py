@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 from shardio.cli._command import CLEAN, Command, Option
@@ -12,10 +13,11 @@ from shardio.cli._options import STORAGE, storage_options, url_argument
 if TYPE_CHECKING:
     from types import SimpleNamespace
 
-    from shardio.catalog import Version
     from shardio.cli._console import Console
 
 __all__ = ["COMMAND"]
+
+_WIDTH = 60  # of the metadata; `--json` has all of it
 
 
 def _run(arguments: SimpleNamespace, console: Console) -> int:
@@ -25,8 +27,16 @@ def _run(arguments: SimpleNamespace, console: Console) -> int:
         message = f"-n {arguments.n} must be at least 1"
         raise ValueError(message)
     versions = shardio.log(arguments.url, storage_options=storage_options(arguments))
-    expired = set(versions[-1].manifest.expiry.expired_versions)
-    shown = [_facts(version, expired) for version in versions[::-1][: arguments.n]]
+    latest = versions[0].manifest
+    expired = set(latest.expiry.expired_versions)
+    shown = [
+        {
+            **version.to_dict(),
+            "expired": version.number in expired,
+            "tags": sorted(name for name, number in latest.tags.items() if number == version.number),
+        }
+        for version in versions[: arguments.n]
+    ]
     if console.json:
         console.document({"url": arguments.url, "versions": shown})
         return CLEAN
@@ -34,34 +44,30 @@ def _run(arguments: SimpleNamespace, console: Console) -> int:
         (
             str(facts["version"]),
             moment(facts["created_ms"]).removesuffix(" UTC"),
-            facts["operation"] + (" (expired)" if facts["expired"] else ""),
-            count(sum(split["records"] for split in facts["splits"].values())),
-            count(sum(split["shards"] for split in facts["splits"].values())),
-            size(sum(split["stored_bytes"] for split in facts["splits"].values())),
+            _operation(facts),
+            count(facts["records"]),
+            count(facts["shards"]),
+            size(facts["stored_bytes"]),
             facts["digest"][:19],
+            ", ".join(facts["tags"]),
+            _metadata(facts["metadata"]),
         )
         for facts in shown
     ]
-    head = ("version", "committed (UTC)", "by", "records", "shards", "stored", "digest")
+    head = ("version", "committed (UTC)", "by", "records", "shards", "stored", "digest", "tags", "metadata")
     console.table(rows, head=head, right=(0, 3, 4, 5))
     return CLEAN
 
 
-def _facts(version: Version, expired: set[int]) -> dict[str, Any]:
-    manifest = version.manifest
-    return {
-        "version": version.number,
-        "digest": version.digest,
-        "operation": manifest.operation,
-        "created_ms": manifest.created_ms,
-        "writer": manifest.writer,
-        "expired": version.number in expired,
-        "sessions": [session.session for session in manifest.sessions if session.version == version.number],
-        "splits": {
-            split.name: {"records": split.rows, "shards": split.shards, "stored_bytes": split.stored_bytes}
-            for split in manifest.splits
-        },
-    }
+def _operation(facts: dict[str, Any]) -> str:
+    restored = f" {facts['restored_version']}" if facts["operation"] == "restore" else ""
+    operation: str = facts["operation"]
+    return operation + restored + (" (expired)" if facts["expired"] else "")
+
+
+def _metadata(metadata: dict[str, Any]) -> str:
+    text = json.dumps(metadata, ensure_ascii=False) if metadata else ""
+    return text if len(text) <= _WIDTH else text[: _WIDTH - 3] + "..."
 
 
 _PARAMS = (

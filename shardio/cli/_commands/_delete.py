@@ -1,0 +1,84 @@
+"""`shardio delete`: take records out of a dataset, in a new version."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from shardio.cli._command import CLEAN, Argument, Command, Option, flag
+from shardio.cli._humanize import count, plural
+from shardio.cli._options import (
+    STORAGE,
+    VERSION,
+    allow_roots,
+    allowed_roots_option,
+    storage_options,
+    url_argument,
+)
+
+if TYPE_CHECKING:
+    from types import SimpleNamespace
+
+    from shardio.cli._console import Console
+
+__all__ = ["COMMAND"]
+
+
+def _run(arguments: SimpleNamespace, console: Console) -> int:
+    import shardio
+
+    report = shardio.delete(
+        arguments.url,
+        arguments.positions or None,
+        split=arguments.split,
+        version=arguments.version_number,
+        dry_run=arguments.dry_run,
+        allow_roots=allow_roots(arguments),
+        storage_options=storage_options(arguments),
+    )
+    if console.json:
+        console.document(report.to_dict())
+        return CLEAN
+    would = "would delete" if report.dry_run else "deleted"
+    console.line(
+        f"{would} {plural(report.deleted, 'record')} of version {report.read_version}, in "
+        f"{plural(len(report.shards), 'shard')}"
+    )
+    if report.already_deleted:
+        console.line(f"deleted before: {plural(report.already_deleted, 'record')}")
+    console.table([(f"  {name}", f"{count(records)} records left") for name, records in report.after.items()])
+    if report.version is not None:
+        console.line(
+            f"this is version {report.version}; `shardio restore` goes back to {report.base_version}"
+        )
+    elif report.dry_run and report.deleted:
+        console.line("nothing was changed; without --dry-run it is done")
+    else:
+        console.line("there was nothing to do")
+    return CLEAN
+
+
+_PARAMS = (
+    url_argument(),
+    Argument(
+        ["positions"], nargs=-1, type=click.INT, metavar="POSITION...", help="positions of records, from 0"
+    ),
+    Option(["--split"], metavar="NAME", group="dataset", help="the split whose positions are meant"),
+    VERSION,
+    allowed_roots_option(),
+    flag("--dry-run", "change nothing, only say what would be deleted"),
+    *STORAGE,
+)
+
+COMMAND = Command(
+    name="delete",
+    group="change",
+    summary="take records out, in a new version",
+    params=_PARAMS,
+    run=_run,
+    examples={
+        "shardio delete s3://bucket/birds 17 42 --split train --dry-run": "what would be deleted",
+        "shardio delete s3://bucket/birds 17 42 --split train --version v1": "positions of v1",
+    },
+)

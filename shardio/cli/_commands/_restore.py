@@ -1,0 +1,49 @@
+"""`shardio restore`: make an earlier version the newest one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from shardio.cli._command import CLEAN, Argument, Command, flag
+from shardio.cli._describe import print_change
+from shardio.cli._options import STORAGE, VERSION_VALUE, storage_options, url_argument
+
+if TYPE_CHECKING:
+    from types import SimpleNamespace
+
+    from shardio.cli._console import Console
+
+__all__ = ["COMMAND"]
+
+
+def _run(arguments: SimpleNamespace, console: Console) -> int:
+    import shardio
+
+    report = shardio.restore(
+        arguments.url,
+        arguments.version_number,
+        dry_run=arguments.dry_run,
+        storage_options=storage_options(arguments),
+    )
+    print_change(console, report)
+    return CLEAN
+
+
+_PARAMS = (
+    url_argument(),
+    Argument(["version_number"], metavar="N|TAG", type=VERSION_VALUE, help="the version, by number or tag"),
+    flag("--dry-run", "change nothing, only say what there would be"),
+    *STORAGE,
+)
+
+COMMAND = Command(
+    name="restore",
+    group="change",
+    summary="make an earlier version the newest one; nothing is dropped",
+    params=_PARAMS,
+    run=_run,
+    examples={
+        "shardio restore s3://bucket/birds 41 --dry-run": "what there would be",
+        "shardio restore s3://bucket/birds v1": "go back to what the tag v1 names",
+    },
+)

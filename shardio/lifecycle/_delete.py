@@ -1,0 +1,393 @@
+"""Take records out of a dataset: rows of shards become tombstones in a new version.
+
+What is deleted is a row of a shard.  Positions are those of one version, resolved once; whatever others
+commit meanwhile, no other record than the one that was meant is deleted.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from shardio.catalog import Catalog, Version
+from shardio.errors import CommitConflictError, FormatError
+from shardio.lifecycle._change import commit_change
+from shardio.lifecycle._report import ChangeReport, records_of
+from shardio.metadata import ShardTable, live_to_physical, parse_deletions
+from shardio.reader import choose_split
+from shardio.reader import open as open_dataset
+from shardio.storage import connect
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from pathlib import Path
+
+    from numpy.typing import ArrayLike, NDArray
+
+    from shardio.catalog import StoredLists
+    from shardio.metadata import ListRef, Manifest, ShardEntry
+
+__all__ = ["DeleteReport", "delete"]
+
+
+@dataclass(frozen=True)
+class DeleteReport(ChangeReport):
+    """What `delete` did, or would do.
+
+    Attributes:
+        read_version: the version whose positions were meant.
+        deleted: records that are (or would be) deleted now.
+        already_deleted: records that met the condition in `read_version` and are deleted in a later one.
+        shards: of each shard concerned, how many of its rows are deleted now.
+    """
+
+    read_version: int = 0
+    deleted: int = 0
+    already_deleted: int = 0
+    shards: Mapping[str, int] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the report for JSON."""
+        return {
+            **super().to_dict(),
+            "read_version": self.read_version,
+            "deleted": self.deleted,
+            "already_deleted": self.already_deleted,
+            "shards": dict(self.shards),
+        }
+
+
+def delete(  # noqa: PLR0913 - the options are the public contract
+    url: str | Path,
+    positions: ArrayLike | Iterable[int] | None = None,
+    *,
+    where: Callable[[dict[str, Any]], Any] | NDArray[np.bool_] | None = None,
+    split: str | None = None,
+    version: int | str | None = None,
+    features: Sequence[str] | None = None,
+    dry_run: bool = False,
+    progress: bool | Callable[[Any], None] = False,
+    allow_roots: Mapping[str, Mapping[str, Any]] | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> DeleteReport:
+    """Delete records, in a new version; earlier versions keep them.
+
+    The records are gone from lengths, lookups, streams, exports and verification of the new version and all
+    that follow it. Their bytes stay in the shards until those are written anew.
+
+    Args:
+        url: of the dataset.
+        positions: of the records, integers from 0 as `ds[i]` takes them, each once, in any order.
+        where: a condition, as `ds.filter` takes it: `f(columns)` that returns a bool for each record, or a
+            mask, bool [records].
+        split: which positions count: of one split; of the only one by default; of "all", joined.
+        version: whose positions are meant, a number or a tag; None for the latest.
+        features: which are read for `where`.
+        dry_run: change nothing, only say what would be deleted.
+        progress: of `where`, as `ds.filter` takes it.
+        allow_roots: as in `shardio.open`; needed where `where` reads adopted shards.
+        storage_options: as in fsspec.
+
+    Returns:
+        The report; `version` is None where there was nothing to delete.
+
+    Raises:
+        IndexError: a position is out of range.
+        ValueError, TypeError: a position is negative or stands there twice, there is no such split, or not
+            exactly one of `positions` and `where` is given.
+        NotFoundError: there is no dataset, or no such version.
+        CommitConflictError: a record is deleted already in a later version, or its shard is no longer part of
+            the dataset (it was compacted, erased or overwritten).
+        CommitOutcomeUnknownError, StorageError: see `shardio.commit`.
+
+    Examples:
+        >>> import shardio, tempfile
+        >>> url = tempfile.mkdtemp() + "/numbers"
+        >>> with shardio.DatasetWriter(url, schema={"n": "int64"}) as out:
+        ...     for n in range(10):
+        ...         out.write({"n": n})
+        >>> shardio.delete(url, [3, 5]).deleted
+        2
+        >>> report = shardio.delete(url, where=lambda columns: columns["n"] > 6, features=["n"])
+        >>> report.version, [int(row["n"]) for row in shardio.open(url)]
+        (3, [0, 1, 2, 4, 6])
+    """
+    catalog = Catalog(connect(url, storage_options=storage_options))
+    read = catalog.load(version)
+    targets = find_targets(
+        catalog,
+        read,
+        positions,
+        where=where,
+        split=split,
+        features=features,
+        progress=progress,
+        allow_roots=allow_roots,
+        storage_options=storage_options,
+    )
+    latest = catalog.load()
+    change = _Deletion(catalog, targets, read.number, strict=positions is not None)
+    if dry_run or not targets:
+        number = None
+        change.count(latest)
+    else:
+        committed = commit_change(catalog, change, operation="delete", seen=latest)
+        number = committed.number if change.deleted else None
+        latest = latest if number is None else catalog.load(number - 1, known_live=True)
+    before = records_of(latest.manifest)
+    return DeleteReport(
+        url=catalog.store.url,
+        operation="delete",
+        dry_run=dry_run,
+        version=number,
+        base_version=latest.number,
+        before=before,
+        after={name: count - change.by_split.get(name, 0) for name, count in before.items()},
+        read_version=read.number,
+        deleted=change.deleted,
+        already_deleted=change.already,
+        shards=change.by_shard,
+    )
+
+
+# Records that are meant: int64 rows, ascending, of each shard.
+Targets: TypeAlias = "dict[Shard, NDArray[np.int64]]"
+
+
+class Shard(NamedTuple):
+    """What a shard is known by in every version: URL of its data root, "" for the dataset's own; key; UUID.
+
+    A UUID alone is not enough: somebody may have adopted a shard and a copy of it. Nor is a key: what others
+    wrote may have been replaced.
+    """
+
+    root: str
+    key: str
+    uuid: bytes
+
+
+def shards_of(version: Version, table: ShardTable) -> list[Shard]:
+    """Return what the shards of a version are known by, in order."""
+    roots = {0: "", **version.manifest.roots}
+    return [
+        Shard(roots[root], key, uuid.tobytes())
+        for root, key, uuid in zip(table.root.tolist(), table.key, table.uuid, strict=True)
+    ]
+
+
+def find_targets(  # noqa: PLR0913 - those of `delete`
+    catalog: Catalog,
+    version: Version,
+    positions: ArrayLike | Iterable[int] | None,
+    *,
+    where: Callable[[dict[str, Any]], Any] | NDArray[np.bool_] | None,
+    split: str | None,
+    features: Sequence[str] | None,
+    progress: bool | Callable[[Any], None],
+    allow_roots: Mapping[str, Mapping[str, Any]] | None,
+    storage_options: Mapping[str, Any] | None,
+) -> Targets:
+    """Return which rows of which shards are meant in a version; the arguments are those of `delete`."""
+    given = [name for name, value in (("positions", positions), ("where", where)) if value is not None]
+    if len(given) != 1:
+        message = f"give one of positions= and where=, found {' and '.join(given) or 'none'}"
+        raise ValueError(message)
+    names = [total.name for total in version.manifest.splits]
+    chosen = choose_split(names, split, catalog.store.url)
+    table = catalog.table(version)
+    if positions is not None:
+        parts = [table.of_split(name) for name in (names if chosen == "all" else [chosen])]
+        table = ShardTable.concatenate(parts)
+        found = _checked(positions, int(table.live_rows.sum()), version.number)
+    else:
+        ds = open_dataset(
+            catalog.store.url,
+            chosen,
+            version=version.number,
+            digest=version.digest,
+            storage_options=storage_options,
+            allow_roots=allow_roots,
+        )
+        assert where is not None  # noqa: S101 - for mypy: one of them is given
+        found = np.asarray(ds.filter(where, features=features, progress=progress).selection, np.int64)
+        table = ds.source.table
+    return _rows_of(catalog, version, table, found)
+
+
+def _checked(positions: ArrayLike | Iterable[int], records: int, version: int) -> NDArray[np.int64]:
+    """Return positions as ascending int64, each within the records and given once."""
+    given = np.asarray(positions if hasattr(positions, "__array__") else list(positions))  # type: ignore[arg-type]
+    if given.ndim != 1 or (given.size and given.dtype.kind not in "iu"):
+        hint = "; a mask goes to where=" if given.dtype == np.bool_ else ""
+        message = f"positions must be a sequence of integers, not {given.dtype} of shape {given.shape}{hint}"
+        raise TypeError(message)
+    # Compared as given: a huge unsigned number must not wrap round to a negative one.
+    beyond = given[given >= records]
+    if len(beyond):
+        message = f"record {beyond[0]} is out of range: version {version} has {records}"
+        raise IndexError(message)
+    if given.size and int(given.min()) < 0:
+        message = (
+            f"position {given.min()} is negative: what is counted from the end is another record after an "
+            "append, so positions are deleted by their numbers from 0"
+        )
+        raise ValueError(message)
+    ascending = np.sort(given.astype(np.int64))
+    twice = ascending[:-1][ascending[:-1] == ascending[1:]]
+    if len(twice):
+        message = f"position {twice[0]} is given twice ({len(twice)} repeats in all)"
+        raise ValueError(message)
+    return ascending
+
+
+def _rows_of(catalog: Catalog, version: Version, table: ShardTable, positions: NDArray[np.int64]) -> Targets:
+    """Return the rows of ascending positions over the shards of a table."""
+    stops = np.cumsum(table.live_rows)
+    edges = np.searchsorted(positions, np.concatenate([np.zeros(1, np.int64), stops]))
+    concerned = np.flatnonzero(np.diff(edges))
+    found: Targets = {}
+    for number, shard in zip(concerned.tolist(), shards_of(version, table.take(concerned)), strict=True):
+        live = positions[edges[number] : edges[number + 1]] - (int(stops[number - 1]) if number else 0)
+        found[shard] = live_to_physical(live, deleted_rows(catalog, table[number]))
+    return found
+
+
+def deleted_rows(catalog: Catalog, entry: ShardEntry) -> NDArray[np.int64]:
+    """Return the deleted rows of a shard, int64, ascending.
+
+    Raises:
+        FormatError, NotFoundError: its sidecar is damaged or gone.
+    """
+    if not entry.deletion_key:
+        return np.zeros(0, np.int64)
+    data = catalog.store.get(entry.deletion_key, max_bytes=catalog.limits.manifest)
+    return parse_deletions(data, entry, url=catalog.store.url_of(entry.deletion_key))
+
+
+class _Deletion:
+    """Tombstones on their way into a version; builds the manifest again after each lost race.
+
+    Args:
+        catalog: of the dataset.
+        targets: what is to be deleted.
+        read_version: in which they were found.
+        strict: what is deleted already is refused; else it is counted.
+    """
+
+    def __init__(self, catalog: Catalog, targets: Targets, read_version: int, *, strict: bool) -> None:
+        self._catalog = catalog
+        self._targets = targets
+        self._read_version = read_version
+        self._strict = strict
+
+    def __call__(self, base: Version, lists: StoredLists) -> Manifest | None:
+        return self._build(base, lists)
+
+    def count(self, base: Version) -> None:
+        """Find out what would be deleted, and store nothing."""
+        self._build(base, None)
+
+    def _build(self, base: Version, lists: StoredLists | None) -> Manifest | None:
+        self.deleted = self.already = 0
+        self.by_split: dict[str, int] = {}
+        self.by_shard: dict[str, int] = {}
+        table = self._catalog.table(base)
+        numbers = {shard: i for i, shard in enumerate(shards_of(base, table)) if shard in self._targets}
+        missing = [shard for shard in self._targets if shard not in numbers]
+        if missing:
+            raise CommitConflictError(
+                f"{len(missing)} of the shards with the records to delete are no longer part of the dataset",
+                url=self._catalog.store.url,
+                expected=f"the shards of version {self._read_version}",
+                found=f"version {base.number} without {missing[0].key}",
+                advice="they were compacted, erased or overwritten (`shardio log`): look the records up in "
+                "the latest version, and delete them there",
+            )
+        changed = {}
+        for shard, rows in self._targets.items():
+            after = self._deleted_after(base, table[numbers[shard]], rows)
+            if after is not None:
+                changed[numbers[shard]] = after
+        if lists is None or not changed:
+            return None
+        refs, table = _with_deletions(self._catalog, base, changed, lists)
+        return replace(base.manifest, lists=refs, splits=tuple(table.totals().values()), deletions=True)
+
+    def _deleted_after(
+        self, base: Version, entry: ShardEntry, rows: NDArray[np.int64]
+    ) -> NDArray[np.int64] | None:
+        """Return all deleted rows of a shard after this deletion, or None where it changes nothing."""
+        before = deleted_rows(self._catalog, entry)
+        after = np.union1d(before, rows)
+        again = len(before) + len(rows) - len(after)
+        if again and self._strict:
+            raise CommitConflictError(
+                f"{again} of the records to delete are deleted already in version {base.number}",
+                url=self._catalog.store.url,
+                shard=entry.key,
+                row=int(np.intersect1d(before, rows)[0]),
+                expected=f"the records of version {self._read_version}",
+                advice="leave them out; positions of the latest version name what is still there",
+            )
+        self.already += again
+        new = len(rows) - again
+        if not new:
+            return None
+        most = self._catalog.limits.manifest // 4
+        if len(after) > most:
+            raise FormatError(
+                "more rows of a shard are deleted than its sidecar may hold",
+                url=self._catalog.store.url,
+                shard=entry.key,
+                expected=f"at most {most} rows",
+                found=len(after),
+                advice="delete in parts, with `shardio compact` between them, which writes the shard anew "
+                "without the rows that are deleted",
+            )
+        self.deleted += new
+        self.by_split[entry.split] = self.by_split.get(entry.split, 0) + new
+        self.by_shard[entry.key] = new
+        return after
+
+
+def _with_deletions(
+    catalog: Catalog, base: Version, changed: Mapping[int, NDArray[np.int64]], lists: StoredLists
+) -> tuple[tuple[ListRef, ...], ShardTable]:
+    """Return lists and shards of a version in which other rows are deleted; sidecars are stored.
+
+    Args:
+        catalog: of the dataset.
+        base: the version before.
+        changed: all deleted rows by the number of their shard in the version.
+        lists: which store.
+    """
+    first = 0
+
+    def change(table: ShardTable) -> ShardTable:
+        nonlocal first
+        begin, first = first, first + len(table)
+        numbers = [number for number in changed if begin <= number < first]
+        if not numbers:
+            return table
+        live_rows, deletion_bytes = table.live_rows.copy(), table.deletion_bytes.copy()
+        sha256, keys = table.deletion_sha256.copy(), list(table.deletion_key)
+        for number in numbers:
+            data = changed[number].astype("<u4").tobytes()
+            digest = hashlib.sha256(data).digest()
+            i = number - begin
+            keys[i] = lists.put_rows(data, digest)
+            live_rows[i] = table.rows[i] - len(changed[number])
+            deletion_bytes[i] = len(data)
+            sha256[i] = np.frombuffer(digest, np.uint8)
+        return replace(
+            table,
+            live_rows=live_rows,
+            deletion_key=keys,
+            deletion_bytes=deletion_bytes,
+            deletion_sha256=sha256,
+        )
+
+    return lists.edit(catalog, base.manifest.lists, change)

@@ -1,0 +1,52 @@
+"""What a change of a dataset did, or would do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from shardio.metadata import Manifest
+
+__all__ = ["ChangeReport", "records_of"]
+
+
+@dataclass(frozen=True)
+class ChangeReport:
+    """What a change did, or would do.
+
+    Attributes:
+        url: of the dataset.
+        operation: what it was, as `shardio log` says it.
+        dry_run: nothing was changed.
+        version: the new version; None in a dry run, and where there was nothing to do.
+        base_version: the version that it follows, or would follow.
+        before, after: live records by split.
+    """
+
+    url: str
+    operation: str
+    dry_run: bool
+    version: int | None
+    base_version: int
+    before: Mapping[str, int] = field(default_factory=dict)
+    after: Mapping[str, int] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the report for JSON."""
+        return {
+            "url": self.url,
+            "operation": self.operation,
+            "dry_run": self.dry_run,
+            "version": self.version,
+            "base_version": self.base_version,
+            "before": dict(self.before),
+            "after": dict(self.after),
+        }
+
+
+def records_of(manifest: Manifest) -> dict[str, int]:
+    """Return the live records of a version by split."""
+    return {split.name: split.rows for split in manifest.splits}

@@ -1,0 +1,123 @@
+"""Go back: an earlier version becomes the newest one, by a commit that names it; nothing is dropped."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from shardio.catalog import Catalog, StoredLists, Version
+from shardio.errors import NotFoundError
+from shardio.lifecycle._change import commit_change
+from shardio.lifecycle._report import ChangeReport, records_of
+from shardio.metadata import is_random_session
+from shardio.storage import connect
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from shardio.metadata import Manifest
+
+__all__ = ["restore"]
+
+
+def restore(
+    url: str | Path,
+    version: int | str,
+    *,
+    dry_run: bool = False,
+    storage_options: Mapping[str, Any] | None = None,
+) -> ChangeReport:
+    """Make an earlier version the newest one again: its records, splits, schemas and metadata.
+
+    A new version is committed that names what the earlier one names; nothing is copied, and the versions
+    between stay, so a restore is undone by another. Tags stay as they are. Sessions that were merged since
+    are remembered as rolled back: running one of them again is refused, since its records may be the reason
+    to go back; write them under a new session, or restore a version that holds them.
+
+    Args:
+        url: of the dataset.
+        version: a number or a tag.
+        dry_run: change nothing, only say what it would be.
+        storage_options: as in fsspec.
+
+    Returns:
+        The report; `version` is None where the latest version holds the same already.
+
+    Raises:
+        NotFoundError: there is no dataset, no such version, or it expired.
+        CommitOutcomeUnknownError, StorageError: see `shardio.commit`.
+
+    Examples:
+        >>> import shardio, tempfile
+        >>> url = tempfile.mkdtemp() + "/birds"
+        >>> for name in (b"wren", b"brick"):
+        ...     with shardio.DatasetWriter(url, mode="append") as out:
+        ...         out.write(name)
+        >>> shardio.restore(url, 1).version, list(shardio.open(url))
+        (3, [b'wren'])
+    """
+    catalog = Catalog(connect(url, storage_options=storage_options))
+    wanted = catalog.load(version)
+    latest = catalog.load()
+
+    def build(base: Version, _lists: StoredLists) -> Manifest | None:
+        manifest = base.manifest
+        if wanted.number in manifest.expiry.expired_versions:
+            raise NotFoundError(
+                f"version {wanted.number} expired", url=catalog.store.url, advice="restore a later one"
+            )
+        merged = _sessions(catalog, wanted)
+        back = ({*manifest.rolled_back} | _sessions(catalog, base)) - merged
+        restored = replace(
+            wanted.manifest,
+            expiry=manifest.expiry,
+            tags=manifest.tags,
+            rolled_back=tuple(sorted(back)),
+            restored_version=wanted.number,
+            rewrites=(),
+        )
+        return None if _content(restored) == _content(manifest) else restored
+
+    # A dry run computes what a commit would be, from the latest version there is.
+    planned = build(latest, StoredLists(catalog.store))
+    if dry_run or planned is None:
+        number, base = None, latest
+    else:
+        base = commit_change(catalog, build, operation="restore", seen=latest)
+        number = base.number
+    return ChangeReport(
+        url=catalog.store.url,
+        operation="restore",
+        dry_run=dry_run,
+        version=number,
+        base_version=latest.number if number is None else number - 1,
+        before=records_of(latest.manifest),
+        after=records_of(wanted.manifest),
+    )
+
+
+def _sessions(catalog: Catalog, version: Version) -> set[str]:
+    """Return the ids that callers gave to the sessions that a version remembers."""
+    lists = catalog.store.concurrently(catalog.sessions_of, version.manifest.session_lists)
+    names = {name for sessions in lists for name in sessions}
+    names |= {session.session for session in version.manifest.sessions}
+    return {name for name in names if not is_random_session(name)}
+
+
+def _content(manifest: Manifest) -> Manifest:
+    """Return what a manifest says of the dataset, without what it says of its own commit."""
+    return replace(
+        manifest,
+        version=0,
+        parent_version=0,
+        parent_sha256=b"",
+        write_id=b"",
+        operation="",
+        created_ms=0,
+        writer="",
+        sessions=tuple(each for each in manifest.sessions if not is_random_session(each.session)),
+        expiry=replace(manifest.expiry, doomed_keys=()),
+        restored_version=0,
+        rewrites=(),
+    )
