@@ -7,7 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-ROOMS = ("indexer", *(f"shardio/{room}" for room in ("sources", "reader", "metadata", "codecs", "catalog")))
+ROOMS = (
+    "indexer",
+    *(f"shardio/{room}" for room in ("sources", "reader", "metadata", "codecs", "catalog", "lifecycle")),
+)
 
 
 def inventory(*rooms: str) -> dict[str, str]:

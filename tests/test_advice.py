@@ -43,6 +43,22 @@ pytestmark = [
 FOLLOWED: dict[str, Callable[[Path], None]] = {}
 # Followed where the situation is at home: the test does what the advice says, and it helps.
 ELSEWHERE = {
+    "write its records under a new session, or restore a version that holds them (`shardio log`, "
+    "`shardio restore`)":
+        "tests/lifecycle/test_history.py::test_a_session_that_was_rolled_back_is_neither_lost_nor_doubled",
+    "move=True moves it; or choose another name":
+        "tests/lifecycle/test_history.py::test_tags_that_there_are",
+    "look at `shardio.tags(url)`, then remove it again":
+        "tests/lifecycle/test_history.py::test_a_tag_and_gc_race",
+    "restore a later one":
+        "tests/lifecycle/test_history.py::test_a_restore_follows_an_append_and_is_refused_where_its_version_expires",
+    "look at what came in between (`shardio log`), then do it again":
+        "tests/lifecycle/test_history.py::test_a_split_is_renamed",
+    "they were compacted, erased or overwritten (`shardio log`): look the records up in the latest version, "
+    "and delete them there":
+        "tests/lifecycle/test_delete.py::test_records_whose_shards_are_gone_are_refused",
+    "leave them out; positions of the latest version name what is still there":
+        "tests/lifecycle/test_delete.py::test_positions_of_an_earlier_version_are_the_records_of_that_version",
     "it may have been out of memory; run it again, what is done is kept":
         "tests/indexer/test_adopt.py::test_a_lost_worker_costs_its_shards_only",
     "if it may be read but not listed, give the files by name, or their URLs in a file: @list.txt":
@@ -66,6 +82,8 @@ ELSEWHERE = {
         "tests/indexer/test_adopt.py::test_a_split_holds_records_of_one_kind",
 }  # fmt: skip
 OUTSIDE = {
+    "change the dataset where it can be written, or a copy of it": "a fact of the place",
+    "delete in parts, with `shardio.compact(url)` between them, which leaves out what is deleted": "takes a shard of 2^24 rows",
     "write larger shards": "needs more shards than fit a run of a key index",
     "DALI makes an index of its own where there is none": "DALI is not installed here",
     "run it again": "needs a race that random names lose",

@@ -299,7 +299,7 @@ class _Plan:
             dry_run=True,
             version=None,
             expired_versions=tuple(sorted(self.expired)),
-            doomed=tuple(self.doomed),
+            doomed=tuple(sorted(self.doomed)),
             deleted=0,
             unclaimed=unclaimed,
             temporaries=tuple(info for info in self._temporaries if info not in uploads),

@@ -130,20 +130,20 @@ def delete(  # noqa: PLR0913 - the options are the public contract
     )
     latest = catalog.load()
     change = _Deletion(catalog, targets, read.number, strict=positions is not None)
+    number = None
     if dry_run or not targets:
-        number = None
         change.count(latest)
     else:
         committed = commit_change(catalog, change, operation="delete", seen=latest)
         number = committed.number if change.deleted else None
-        latest = latest if number is None else catalog.load(number - 1, known_live=True)
-    before = records_of(latest.manifest)
+    # Once committed nothing is read any more: what fails then would look as if nothing had happened.
+    before = records_of(change.base.manifest)
     return DeleteReport(
         url=catalog.store.url,
         operation="delete",
         dry_run=dry_run,
         version=number,
-        base_version=latest.number,
+        base_version=change.base.number,
         before=before,
         after={name: count - change.by_split.get(name, 0) for name, count in before.items()},
         read_version=read.number,
@@ -291,6 +291,7 @@ class _Deletion:
         self._build(base, None)
 
     def _build(self, base: Version, lists: StoredLists | None) -> Manifest | None:
+        self.base = base
         self.deleted = self.already = 0
         self.by_split: dict[str, int] = {}
         self.by_shard: dict[str, int] = {}
@@ -344,8 +345,8 @@ class _Deletion:
                 shard=entry.key,
                 expected=f"at most {most} rows",
                 found=len(after),
-                advice="delete in parts, with `shardio compact` between them, which writes the shard anew "
-                "without the rows that are deleted",
+                advice="delete in parts, with `shardio.compact(url)` between them, which leaves out what is "
+                "deleted",
             )
         self.deleted += new
         self.by_split[entry.split] = self.by_split.get(entry.split, 0) + new

@@ -165,9 +165,10 @@ def test_a_reader_stays_with_its_version(url):
 def test_the_log_holds_everything(url):
     with shardio.DatasetWriter(url, mode="overwrite") as out:
         out.write(b"new")
-    versions = shardio.log(url)
-    assert [version.number for version in versions] == [1, 2, 3, 4]
-    assert [version.manifest.operation for version in versions] == ["append", "append", "append", "overwrite"]
+    assert [version.number for version in shardio.log(url)] == [4, 3, 2, 1], "the latest first"
+    versions = shardio.log(url)[::-1]
+    assert [version.operation for version in versions] == ["append", "append", "append", "overwrite"]
+    assert [(version.records, version.shards) for version in versions] == [(1, 1), (2, 2), (3, 3), (1, 1)]
     for before, after in itertools.pairwise(versions):
         assert after.manifest.parent_sha256 == before.sha256
         assert after.manifest.dataset_uuid == before.manifest.dataset_uuid

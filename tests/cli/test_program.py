@@ -111,7 +111,7 @@ def test_messages_of_every_command_name_its_flags(name: str, text: str, shown: s
         ["head", "--anon", "/local"],
         ["log", "x", "-n", "0"],
         ["gc", "x", "--keep"],
-        ["verify", "x", "--version", "new"],
+        ["verify", "x", "--version", "new version"],
         ["cache", "fill", "x"],
     ],
     ids=" ".join,

@@ -71,7 +71,7 @@ def test_sizes_and_checksums_are_those_of_the_object(stream) -> None:
     assert (entry.decoded_bytes, ds.num_bytes) == (len(tfrecord(PAYLOADS)), len(stored))
     head = ds._shard(0).head
     assert (head.stored_bytes, head.crc32c, head.blocks > 1) == (len(stored), crc32c(stored), True)
-    (total,) = shardio.log(stream)[-1].manifest.splits
+    (total,) = shardio.log(stream)[0].manifest.splits
     assert total.stored_bytes == len(stored)
     assert shardio.verify(stream).stored_bytes == len(stored)
     alone = shardio.open_shard(stream / "x.tfrecord")

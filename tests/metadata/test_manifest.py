@@ -15,6 +15,7 @@ from shardio.metadata import (
     ListRef,
     Manifest,
     MergedSession,
+    Rewrite,
     Schema,
     SplitTotals,
     encode_metadata,
@@ -38,6 +39,8 @@ JSON = st.recursive(
 def manifests(draw) -> Manifest:
     version = draw(st.integers(1, 10**19))
     names = sorted(draw(st.sets(NAME, max_size=3)))
+    expired = tuple(draw(st.lists(st.integers(1, version - 1), max_size=3))) if version > 1 else ()
+    tagged = next((number for number in range(1, min(version, 9)) if number not in expired), 0)
     return Manifest(
         dataset_uuid=draw(st.binary(min_size=16, max_size=16)),
         version=version,
@@ -62,11 +65,20 @@ def manifests(draw) -> Manifest:
         ),
         splits=tuple(SplitTotals(name, draw(COUNT), draw(COUNT), draw(COUNT), draw(COUNT)) for name in names),
         expiry=Expiry(
-            tuple(draw(st.lists(st.integers(1, version - 1), max_size=3))) if version > 1 else (),
+            expired,
             tuple(draw(st.lists(NAME, max_size=2))),
             tuple(f"data/{name}.rows" for name in draw(st.lists(NAME, max_size=2))),
         ),
         deletions=draw(st.booleans()),
+        tags=dict.fromkeys(draw(st.lists(NAME, max_size=2)), tagged) if tagged else {},
+        rolled_back=tuple(sorted(draw(st.sets(st.sampled_from(["A", "B", "C"]))))),
+        restored_version=draw(st.integers(0, version - 1)),
+        rewrites=tuple(
+            Rewrite(
+                (bytes(16), draw(st.binary(min_size=16, max_size=16))), (bytes(16),) * draw(st.integers(0, 2))
+            )
+            for _ in range(draw(st.integers(0, 2)))
+        ),
     )
 
 
@@ -126,6 +138,39 @@ def test_roots():
     broken("root 0", roots=[pb.DataRoot(number=0, url="u")], critical_features=["foreign_roots"])
     broken("foreign roots are a critical feature", roots=[pb.DataRoot(number=1, url="u")])
     broken("foreign roots are a critical feature", critical_features=["foreign_roots"])
+
+
+def test_tags_restores_and_rewrites():
+    """Tags MUST stand by name, each once, and name an earlier version that has not expired.
+
+    Rolled back sessions MUST be sorted, each once, and none of them may stand among the merged ones in the
+    manifest.
+
+    A restored version MUST be an earlier one; a rewrite MUST name shards by UUIDs of 16 bytes, and at least
+    one old one.
+    """
+    parent = {"version": 3, "parent_version": 2, "parent_sha256": bytes(32)}
+
+    def tagged(*tags: tuple[str, int], **fields) -> Manifest:
+        message = manifest_message(
+            tags=[pb.Tag(name=name, version=number) for name, number in tags], **parent, **fields
+        )
+        return parse_manifest(sealed(message), version=3, url="u")[0]
+
+    assert tagged(("b", 2), ("v1", 1)).tags == {"b": 2, "v1": 1}
+    for wrong in ((("v1", 1), ("b", 2)), (("v1", 1), ("v1", 1)), (("v1", 3),), (("v1", 0),)):
+        with pytest.raises(FormatError, match="tags stand by name"):
+            tagged(*wrong)
+    with pytest.raises(FormatError, match="tags stand by name"):
+        tagged(("v1", 1), expiry=pb.Expiry(expired_versions=[1]))
+    with pytest.raises(ShardioError, match="not a name for a tag"):
+        tagged(("3", 1))
+    session = pb.MergedSession(session="s", sha256=bytes(32))
+    for names in (["s"], ["b", "a"], ["a", "a"]):
+        broken("rolled back sessions", rolled_back_sessions=names, sessions=[session])
+    broken("restored version", restored_version=1)
+    for one in (pb.Rewrite(new=bytes(16)), pb.Rewrite(old=bytes(17)), pb.Rewrite(old=bytes(16), new=b"x")):
+        broken("a rewrite names shards", rewrites=[one])
 
 
 def test_what_expired():

@@ -93,7 +93,7 @@ def test_append_and_overwrite(url, threads) -> None:
     assert numbers(url) == list(range(20))
     WRITE(url, range(5), jobs.number, executor=threads, mode="overwrite")
     assert numbers(url) == list(range(5))
-    assert [version.manifest.operation for version in shardio.log(url)] == ["create", "append", "overwrite"]
+    assert [version.manifest.operation for version in shardio.log(url)] == ["overwrite", "append", "create"]
 
 
 def test_readers_keep_their_version_while_others_append(url, threads) -> None:
@@ -107,7 +107,7 @@ def test_readers_keep_their_version_while_others_append(url, threads) -> None:
     assert [int(value["n"]) for value in [first, *stream]] == list(range(10))
     assert len(reader) == 10
     assert numbers(url) == list(range(40))
-    assert [version.number for version in shardio.log(url)] == [1, 2, 3, 4]
+    assert [version.number for version in shardio.log(url)] == [4, 3, 2, 1]
 
 
 # What a function may return

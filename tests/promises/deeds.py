@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 import shardio
+import shardio.lifecycle  # imported now: doubles of its stores are put in place afterwards
 from shardio.errors import NotFoundError
 
 Seen: TypeAlias = dict[str, list[bytes]] | None
@@ -74,6 +75,11 @@ def joined(more: dict[str, list[bytes]]) -> dict[str, list[bytes]]:
     return {split: BASE.get(split, []) + more.get(split, []) for split in {**BASE, **more}}
 
 
+def without(split: str, *positions: int) -> dict[str, list[bytes]]:
+    left = [record for k, record in enumerate(BASE[split]) if k not in positions]
+    return {**BASE, split: left}
+
+
 @dataclass(frozen=True)
 class Deed:
     """Something done to a dataset: how, from what to what."""
@@ -96,4 +102,8 @@ DEEDS = {
     ),
     "array": Deed(commit_array, BASE, joined({"a": records(200, 8) + records(250, 8)})),
     "gc": Deed(collect, BASE, BASE),
+    "delete": Deed(lambda url: shardio.delete(url, [0, 4], split="a"), BASE, without("a", 0, 4)),
+    "restore": Deed(lambda url: shardio.restore(url, 1), BASE, split_up(0, 20)),
+    "tag": Deed(lambda url: shardio.tag(url, "v1"), BASE, BASE),
+    "rename": Deed(lambda url: shardio.rename_split(url, "b", "c"), BASE, {"a": BASE["a"], "c": BASE["b"]}),
 }

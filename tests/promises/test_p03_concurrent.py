@@ -159,7 +159,16 @@ class Datasets(RuleBasedStateMachine):
         self.versions: list[dict[str, list[bytes]]] = []
         self.opened: list[shardio.DatasetWriter] = []
         self.expired: set[int] = set()
-        self.sessions: dict[str, dict[str, list[bytes]]] = {}
+        # What each version remembers of sessions, which of them are rolled back, and the tags.
+        self.sessions: list[dict[str, dict[str, list[bytes]]]] = []
+        self.rolled_back: set[str] = set()
+        self.tags: dict[str, int] = {}
+
+    def follow(self, version, sessions=None):
+        """The next version is this one."""
+        self.versions.append(version)
+        before = self.sessions[-1] if self.sessions else {}
+        self.sessions.append(before if sessions is None else sessions)
 
     @rule(target=writers, mode=st.sampled_from(["create", "append", "overwrite"]), records=RECORDS)
     def opens(self, mode, records):
@@ -191,9 +200,7 @@ class Datasets(RuleBasedStateMachine):
         out.close()
         assert out.version == len(self.versions) + 1
         old = self.versions[-1] if self.versions and mode == "append" else {}
-        self.versions.append(
-            {split: old.get(split, []) + records.get(split, []) for split in {**old, **records}}
-        )
+        self.follow({split: old.get(split, []) + records.get(split, []) for split in {**old, **records}})
 
     @rule(writer=consumes(writers))
     def gives_up(self, writer):
@@ -204,31 +211,130 @@ class Datasets(RuleBasedStateMachine):
     @rule(name=st.sampled_from(["one", "two"]), records=RECORDS)
     def runs_a_session(self, name, records):
         with contextlib.ExitStack() as stack:
-            known = self.sessions.get(name)
-            if known is not None and known != records:
+            known = self.sessions[-1].get(name)
+            if name in self.rolled_back:
+                stack.enter_context(pytest.raises(CommitConflictError, match="rolled it back"))
+            elif known is not None and known != records:
                 stack.enter_context(pytest.raises(CommitConflictError, match="already part of"))
             out = shardio.DatasetWriter(self.url, mode="append", session=name)
             for split, values in records.items():
                 for value in values:
                     out.write(value, split)
             out.close()
-        if known is None:
-            self.sessions[name] = records
+        if known is None and name not in self.rolled_back:
             old = self.versions[-1]
-            self.versions.append(
-                {split: old.get(split, []) + records.get(split, []) for split in {**old, **records}}
+            self.follow(
+                {split: old.get(split, []) + records.get(split, []) for split in {**old, **records}},
+                {**self.sessions[-1], name: records},
             )
+
+    @precondition(lambda self: self.versions)
+    @rule(data=st.data(), late=st.booleans())
+    def deletes(self, data, late):
+        """Records of an earlier version or the latest, by position: the same records, or a refusal."""
+        number = data.draw(st.integers(1, len(self.versions))) if late else len(self.versions)
+        version = self.versions[number - 1]
+        splits = sorted(split for split, values in version.items() if values)
+        if number in self.expired or not splits:
+            return
+        split = data.draw(st.sampled_from(splits))
+        chosen = data.draw(st.sets(st.integers(0, len(version[split]) - 1), min_size=1, max_size=3))
+        # Which records are meant is known only where every record is another one.
+        places = self.places(number, split)
+        meant = [places[k] for k in chosen]
+        now = {
+            where: (name, k) for name in self.versions[-1] for k, where in enumerate(self.places(None, name))
+        }
+        if any(where not in now for where in meant):
+            with pytest.raises(CommitConflictError, match=r"no longer part|deleted already"):
+                shardio.delete(self.url, sorted(chosen), split=split, version=number)
+            return
+        report = shardio.delete(self.url, sorted(chosen), split=split, version=number)
+        assert (report.version, report.deleted) == (len(self.versions) + 1, len(chosen))
+        gone = {now[where] for where in meant}
+        self.follow(
+            {
+                name: [record for k, record in enumerate(values) if (name, k) not in gone]
+                for name, values in self.versions[-1].items()
+            }
+        )
+
+    def places(self, number, split):
+        """Where the records of a split are, by shard and row."""
+        ds = shardio.open(self.url, split, version=number)
+        return [ds.locate(k)[1:3] for k in range(len(ds))]
+
+    @precondition(lambda self: self.versions)
+    @rule(data=st.data())
+    def restores(self, data):
+        number = data.draw(st.integers(1, len(self.versions)))
+        if number in self.expired:
+            with pytest.raises(NotFoundError, match="expired"):
+                shardio.restore(self.url, number)
+            return
+        report = shardio.restore(self.url, number)
+        if report.version is None:
+            assert self.versions[number - 1] == self.versions[-1]
+            return
+        assert report.version == len(self.versions) + 1
+        merged = self.sessions[number - 1]
+        self.rolled_back = (self.rolled_back | {*self.sessions[-1]}) - {*merged}
+        self.follow(self.versions[number - 1], merged)
+
+    @precondition(lambda self: self.versions)
+    @rule(data=st.data(), name=st.sampled_from(["v1", "paper"]), move=st.booleans())
+    def tags_a_version(self, data, name, move):
+        number = data.draw(st.integers(1, len(self.versions)))
+        there = self.tags.get(name)
+        if number in self.expired:
+            with pytest.raises(NotFoundError, match="expired"):
+                shardio.tag(self.url, name, number, move=move)
+        elif there is not None and there != number and not move:
+            with pytest.raises(CommitConflictError, match="there is a tag"):
+                shardio.tag(self.url, name, number)
+        else:
+            assert shardio.tag(self.url, name, number, move=move).number == number
+            if there != number:
+                self.tags[name] = number
+                self.follow(self.versions[-1])
+
+    @precondition(lambda self: self.tags)
+    @rule(data=st.data())
+    def removes_a_tag(self, data):
+        name = data.draw(st.sampled_from(sorted(self.tags)))
+        assert shardio.untag(self.url, name) == self.tags.pop(name)
+        self.follow(self.versions[-1])
+
+    @precondition(lambda self: self.versions and self.versions[-1])
+    @rule(data=st.data(), new=st.sampled_from([None, "c", "d"]))
+    def changes_a_split(self, data, new):
+        split = data.draw(st.sampled_from(sorted(self.versions[-1])))
+        old = self.versions[-1]
+        if new is None:
+            shardio.remove_split(self.url, split)
+        elif new in old:
+            with pytest.raises(ValueError, match="already"):
+                shardio.rename_split(self.url, split, new)
+            return
+        else:
+            shardio.rename_split(self.url, split, new)
+        names = {name: new if name == split else name for name in old if name != split or new is not None}
+        self.follow({names[name]: old[name] for name in names})
 
     @precondition(lambda self: len(self.versions) > 1)
     @rule(data=st.data())
     def collects(self, data):
         numbers = st.sets(st.integers(1, len(self.versions) - 1), max_size=3)
         expire = data.draw(numbers)
+        if expire & {*self.tags.values()}:
+            with pytest.raises(ValueError, match="has the tag"):
+                shardio.gc(self.url, expire=expire)
+            return
         doomed = shardio.gc(self.url, expire=expire)
         report = shardio.gc(self.url, expire=expire, dry_run=False)
         assert report.doomed == doomed.doomed
         if report.version is not None:
-            self.versions.append(self.versions[-1])
+            self.follow(self.versions[-1])
         self.expired |= expire if report.version is not None else set()
 
     @invariant()
@@ -244,9 +350,12 @@ class Datasets(RuleBasedStateMachine):
                 assert list(shardio.open(self.url, split, version=number)) == values
         if self.versions:
             assert shardio.open(self.url, "all").version == len(self.versions)
+            assert shardio.tags(self.url) == self.tags
+            for name, number in self.tags.items():
+                assert shardio.open(self.url, "all", version=name).version == number
 
 
 Datasets.TestCase.settings = settings(
-    max_examples=max(15, settings().max_examples // 10), stateful_step_count=12, deadline=None
+    max_examples=max(40, settings().max_examples // 10), stateful_step_count=15, deadline=None
 )
 test_datasets_are_what_a_model_says = Datasets.TestCase

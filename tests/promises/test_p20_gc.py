@@ -96,7 +96,7 @@ def test_an_expired_version_is_not_found(place, tmp_path):
         assert caught.value.advice == "the latest is version 3"
     # What it shared with a later version stays.
     assert seen(url) == before
-    assert [version.number for version in shardio.log(url)] == [1, 2, 3], "manifests are never deleted"
+    assert [version.number for version in shardio.log(url)] == [3, 2, 1], "manifests are never deleted"
 
 
 @EVERY_PLACE
@@ -252,7 +252,7 @@ def test_a_list_that_was_committed_meanwhile_is_kept(place, tmp_path):
         assert lists(url) & {info.key for info in shardio.gc(url).doomed}, "its list is nobody's"
         report = shardio.gc(url, dry_run=False)
     assert go_on.is_set()
-    assert [version.manifest.operation for version in shardio.log(url)] == ["create", "append", "gc"]
+    assert [version.manifest.operation for version in shardio.log(url)] == ["gc", "append", "create"]
     assert (report.doomed, report.deleted) == ((), 0)
     assert seen(url) == {
         split: [*split_up(0, 10)[split], *split_up(100, 10)[split]] for split in split_up(0, 10)
@@ -387,7 +387,7 @@ def test_the_list_of_a_killed_commit_goes(tmp_path):
 
 @EVERY_PLACE
 def test_a_commit_whose_list_was_doomed_stores_it_again(place, tmp_path):
-    """A commit whose list a version since its base has doomed MUST store that list again under a new name."""
+    """Lists that a commit stores may be doomed before it is through."""
     url = fresh(place, tmp_path)
     # So many shards that the list of the next ones is not merged with theirs: its content stays the same.
     write(url, "create", 0, 120)
@@ -406,7 +406,7 @@ def test_a_commit_whose_list_was_doomed_stores_it_again(place, tmp_path):
     assert seen(url) == {
         split: [*split_up(0, 120)[split], *split_up(100, 2)[split]] for split in split_up(0, 120)
     }
-    assert [version.manifest.operation for version in shardio.log(url)] == ["create", "gc", "append"]
+    assert [version.manifest.operation for version in shardio.log(url)] == ["append", "gc", "create"]
     assert not lists(url) & set(doomed)
     assert shardio.gc(url).doomed == ()
 

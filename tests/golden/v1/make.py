@@ -263,7 +263,7 @@ def expected() -> dict[str, object]:
     found: dict[str, object] = {}
     for root in sorted(path for path in HERE.iterdir() if (path / "_shardio").is_dir()):
         versions = {}
-        for version in shardio.log(root):
+        for version in shardio.log(root)[::-1]:
             try:
                 splits = shardio.open(root, "all", version=version.number, decode=False).splits
             except shardio.errors.NotFoundError:

@@ -1,0 +1,75 @@
+"""The commands that change a dataset, in words and as JSON."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import shardio
+from tests.cli.conftest import Run
+
+
+def test_delete(run: Run, birds: Path) -> None:
+    dry = run("delete", birds, 0, 3, "--split", "test", "--dry-run", "--json")
+    assert (dry.code, dry.document["deleted"], dry.document["version"]) == (0, 2, None)
+    assert dry.document["after"] == {"test": 8, "train": 20}
+    assert shardio.open(birds, "test").version == 1
+    ended = run("delete", birds, 0, 3, "--split", "test")
+    assert ended.code == 0
+    assert "deleted 2 records of version 1" in ended.out
+    assert "8 records left" in ended.out
+    assert "this is version 2" in ended.out
+    assert len(shardio.open(birds, "test")) == 8
+    again = run("delete", birds, 0, "--split", "test", "--version", 1)
+    assert (again.code, "deleted already in version 2" in again.err) == (3, True)
+    for wrong in ([99, "--split", "test"], [-1, "--split", "test"], [1], [1, 1, "--split", "test"], []):
+        ended = run("delete", birds, *wrong)
+        assert ended.code == 2, ended.err
+    assert shardio.open(birds, "test").version == 2
+
+
+def test_restore_tag_and_log(run: Run, birds: Path) -> None:
+    shardio.delete(birds, [0], split="test")
+    assert run("tag", birds, "v1", "--version", 1).out == "v1 is version 1\n"
+    assert run("tag", birds, "--json").document == {"url": str(birds), "tags": {"v1": 1}}
+    assert run("tag", birds).out.split() == ["v1", "version", "1"]
+    refused = run("tag", birds, "v1", "--version", 2)
+    assert (refused.code, "there is a tag 'v1' already" in refused.err) == (3, True)
+    assert "--move" in refused.err
+    assert run("tag", birds, "v1", "--version", 2, "--move", "--json").document["version"] == 2
+    assert run("tag", birds, "v1", "--version", 1, "--move").code == 0
+    assert run("info", birds, "--version", "v1", "--json").document["version"] == 1
+    assert run("get", birds, 0, "--split", "test", "--version", "v1").code == 0
+    dry = run("restore", birds, "v1", "--dry-run")
+    assert "without --dry-run it is done" in dry.out
+    ended = run("restore", birds, "v1", "--json")
+    assert ended.document["after"] == {"test": 10, "train": 20}
+    assert run("restore", birds, 1).out == "there was nothing to do\n"
+    log = run("log", birds, "--json").document["versions"]
+    assert [each["version"] for each in log] == [6, 5, 4, 3, 2, 1]
+    assert [each["records"] for each in log] == [30, 29, 29, 29, 29, 30]
+    assert (log[-1]["tags"], log[-1]["metadata"], log[0]["restored_version"]) == (
+        ["v1"],
+        {"source": "made"},
+        1,
+    )
+    text = run("log", birds).out
+    assert "restore 1" in text
+    assert '{"source": "made"}' in text
+    kept = run("gc", birds, "--expire", 1)
+    assert (kept.code, "shardio tag" in kept.err) == (2, True)
+    assert run("tag", birds, "v1", "--delete").out == "removed the tag v1 of version 1\n"
+    for wrong in (["--delete"], ["v1", "--delete", "--move"], ["3"], ["--move"]):
+        assert run("tag", birds, *wrong).code in (2, 3)
+    assert run("restore", birds, "a/b").code == 2
+    assert run("restore", birds, 99).code == 3
+
+
+def test_split(run: Run, birds: Path) -> None:
+    assert run("split", birds, "test", "--rename", "holdout", "--json").document["after"] == {
+        "holdout": 10,
+        "train": 20,
+    }
+    assert "this is version 3" in run("split", birds, "holdout", "--remove").out
+    assert dict(shardio.open(birds).splits) == {"train": 20}
+    for wrong in (["train"], ["train", "--remove", "--rename", "x"], ["nothing", "--remove"]):
+        assert run("split", birds, *wrong).code == 2
