@@ -83,7 +83,8 @@ ELSEWHERE = {
 }  # fmt: skip
 OUTSIDE = {
     "change the dataset where it can be written, or a copy of it": "a fact of the place",
-    "delete in parts, with `shardio.compact(url)` between them, which leaves out what is deleted": "takes a shard of 2^24 rows",
+    "delete in parts, with `shardio.compact(url)` between them, which leaves out what is deleted": "takes a "
+    "shard of 2^24 rows",
     "write larger shards": "needs more shards than fit a run of a key index",
     "DALI makes an index of its own where there is none": "DALI is not installed here",
     "run it again": "needs a race that random names lose",

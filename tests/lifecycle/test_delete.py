@@ -91,11 +91,11 @@ def test_what_is_deleted_is_gone_in_every_way_to_read(url, tmp_path):
 
 def test_whole_shards_and_whole_splits(url, tmp_path):
     shards = shardio.open(url, "train").source.stops.tolist()
-    assert len(shards) > 3
-    shardio.delete(url, range(shards[0], shards[2]), split="train")
-    check_everywhere(url, "train", TRAIN[: shards[0]] + TRAIN[shards[2] :], tmp_path)
+    assert len(shards) > 2
+    shardio.delete(url, range(shards[0], shards[1]), split="train")
+    check_everywhere(url, "train", TRAIN[: shards[0]] + TRAIN[shards[1] :], tmp_path)
     report = shardio.delete(url, where=lambda columns: columns["n"] % 4 == 3, split="all", features=["n"])
-    assert report.after == {"test": 0, "train": 90 - shards[2] + shards[0]}
+    assert report.after == {"test": 0, "train": 90 - shards[1] + shards[0]}
     assert numbers(shardio.open(url, "test")) == []
     assert shardio.verify(url).ok
     with shardio.DatasetWriter(url, mode="append") as out:
