@@ -25,7 +25,7 @@ from crc32c import crc32c
 U32, TFRECORD, RAW, LINES, TAR_SAMPLE = "<I", 1, 2, 3, 4
 NONE, ZSTD, GZIP, ZLIB = 1, 2, 3, 4
 CRC32C, CRC32, UNCHECKED = 1, 2, 3
-MANIFEST_FEATURES = {"deletions", "foreign_roots", "session_lists"}
+MANIFEST_FEATURES = {"deletions", "foreign_roots", "session_lists", "stored_names"}
 COLUMNS = {
     "block_stop": "Q",
     "block_row_stop": "Q",

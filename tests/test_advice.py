@@ -17,6 +17,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import numpy as np
@@ -533,6 +534,59 @@ def images(tmp: Path) -> None:
         out.write({"a": b"no image"})
     assert "decode=True" in raised(ShardioError, lambda: shardio.open(tmp / "ds", decode="image")[0])
     assert shardio.open(tmp / "ds", decode=True)[0] == {"a": b"no image"}
+
+
+@follows("add the class at the end of classes=[...], or leave a missing label out of the record")
+@follows("{}add the class at the end of classes=[...]")
+def no_such_class(tmp: Path) -> None:
+    label = Feature("int64", classes=["cat", "dog"])
+    with shardio.DatasetWriter(tmp / "ds", schema={"label": label.replace(default=-1)}) as out:
+        for bad in (2, "eel"):
+            assert "at the end of classes" in raised(
+                shardio.errors.SchemaError, lambda bad=bad: out.write({"label": bad})
+            )
+        out.write({})
+    longer = label.replace(classes=["cat", "dog", "eel"], default=-1)
+    with shardio.DatasetWriter(tmp / "ds", schema={"label": longer}, mode="append") as out:
+        out.write({"label": "eel"})
+    assert [int(value["label"]) for value in shardio.open(tmp / "ds")] == [-1, 2]
+
+
+@follows("name the dataset's classes first, in its order, then new ones; `shardio info --json` lists them")
+@follows("leave stored_name= out, or give the new feature another name")
+def another_numbering(tmp: Path) -> None:
+    def append(name: str = "label", mode: str = "append", **words: Any) -> None:
+        schema = {name: Feature("int64", optional=name != "label", **words)}
+        shardio.DatasetWriter(tmp / "ds", schema=schema, mode=mode).close()
+
+    append(classes=["cat", "dog"], mode="create")
+    assert "classes first" in raised(shardio.errors.SchemaError, lambda: append(classes=["dog", "eel"]))
+    assert "stored_name= out" in raised(shardio.errors.SchemaError, lambda: append(stored_name="x"))
+    assert main(["info", str(tmp / "ds"), "--json"]) == 0
+    append(classes=["cat", "dog", "eel"])
+    append()
+    schema = shardio.open(tmp / "ds").schema
+    assert schema is not None
+    assert schema["label"].classes == ("cat", "dog", "eel")
+
+
+@follows("write them again: a writer begins with the schema that the dataset has then")
+def two_changes_of_a_schema(tmp: Path) -> None:
+    with shardio.DatasetWriter(tmp / "ds", schema={"a": "int64"}) as out:
+        out.write({"a": 1})
+
+    def writer(name: str) -> shardio.DatasetWriter:
+        schema = {"a": "int64", name: Feature("int64", default=0)}
+        return shardio.DatasetWriter(tmp / "ds", schema=schema, mode="append")
+
+    one, other = writer("b"), writer("c")
+    one.write({"a": 2, "b": 3})
+    other.write({"a": 4, "c": 5})
+    one.close()
+    assert "write them again" in raised(shardio.errors.SchemaError, other.close)
+    with writer("c") as out:
+        out.write({"a": 4, "c": 5})
+    assert [int(value["c"]) for value in shardio.open(tmp / "ds")] == [0, 0, 5]
 
 
 @follows("keep the feature as it was and add a new one under another name, or write a new dataset")

@@ -68,7 +68,7 @@ class _Merge:
         self._check_base(base)
         old = base.manifest if base else None
         keep = old is not None and self.mode == "append"
-        schemas, number = self._schemas(old if keep else None)
+        schemas, number = self._schemas(base if keep else None)
         lists: tuple[ListRef, ...] = old.lists if old is not None and keep else ()
         rows = {name: total.rows for name, total in self.table.totals().items()}
         session = MergedSession(
@@ -138,39 +138,77 @@ class _Merge:
                 advice="look at what came in between (`shardio log`), then write again",
             )
 
-    def _schemas(self, kept: Manifest | None) -> tuple[tuple[Schema, ...], int]:
-        """Return the schemas of the new version, and the number of the receipts' one (0: none)."""
-        old = kept.schemas if kept is not None else ()
+    def _schemas(self, kept: Version | None) -> tuple[tuple[Schema, ...], int]:
+        """Return the schemas of the new version, and the number of the receipts' one (0: none).
+
+        Args:
+            kept: the version that the new one adds to, or None.
+        """
+        old = kept.manifest.schemas if kept is not None else ()
+        url = self.catalog.store.url
         if self.schema is None:
             if old and len(self.table):
-                raise SchemaError(
-                    "the dataset has a schema and the new records have none", url=self.catalog.store.url
-                )
+                raise SchemaError("the dataset has a schema and the new records have none", url=url)
             return old, 0
-        if self.schema in old:
-            number = old.index(self.schema) + 1
-            if number == len(old):
-                return old, number
-        if old:
-            for schema in old:
-                self.schema.check_reads(schema)
-        elif kept is not None and any(total.rows for total in kept.splits):
-            raise SchemaError(
-                "the dataset has no schema and the new records have one", url=self.catalog.store.url
+        if kept is not None and not old and any(total.rows for total in kept.manifest.splits):
+            raise SchemaError("the dataset has no schema and the new records have one", url=url)
+        try:
+            if old and kept is not None and self._stays(old[-1], kept):
+                # The records are read through what the dataset has by now.
+                old[-1].check_reads(self.schema)
+                return old, len(old)
+            schemas = self.schema.succeed(old)
+        except SchemaError as error:
+            raise error.located(url=url) from error
+        return schemas, len(schemas)
+
+    def _stays(self, newest: Schema, kept: Version) -> bool:
+        """Tell whether the dataset's newest schema stays that, since it is ours or was changed meanwhile."""
+        schema = self.schema
+        assert schema is not None  # noqa: S101 - asked only where there is one
+        if schema == newest:
+            return True
+        began = kept.manifest.schema
+        if self.base_version != kept.number:
+            versions = (
+                [*self.catalog.between(self.base_version, self.base_version)] if self.base_version else []
             )
-        return (*old, self.schema), len(old) + 1
+            began = versions[0].manifest.schema if versions else None
+        if began == newest:
+            return False
+        if schema == began or newest.covers(schema):
+            return True
+        if not schema.covers(newest):
+            schema.completed(newest)
+            raise SchemaError(
+                "another commit changed the dataset's schema while records were written with another change",
+                expected=newest,
+                found=schema,
+                advice="write them again: a writer begins with the schema that the dataset has then",
+            )
+        return False
 
 
 def _one_schema(receipts: Sequence[Receipt], url: str) -> Schema | None:
+    """Return the schema of all receipts; of several that differ in words alone, the one with most classes."""
     schema = receipts[0].schema
     for receipt in receipts:
-        if receipt.schema != schema:
-            raise SchemaError(
-                f"task {receipt.task} was written with another schema than task {receipts[0].task}",
-                url=url,
-                expected=schema,
-                found=receipt.schema,
-            )
+        other = receipt.schema
+        if other == schema:
+            continue
+        # A task that began later may have found more classes in the dataset.
+        if schema is not None and other is not None:
+            if other.succeeds_in_words(schema):
+                schema = other
+                continue
+            if schema.succeeds_in_words(other):
+                continue
+        raise SchemaError(
+            f"task {receipt.task} was written with another schema than task {receipts[0].task}",
+            url=url,
+            expected=schema,
+            found=receipt.schema,
+        )
     return schema
 
 

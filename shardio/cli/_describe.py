@@ -13,7 +13,7 @@ import warnings
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from shardio.cli._humanize import count
+from shardio.cli._humanize import count, plural
 from shardio.errors import NotFoundError, ShardioError
 
 if TYPE_CHECKING:
@@ -23,8 +23,18 @@ if TYPE_CHECKING:
     from shardio.lifecycle import ChangeReport
     from shardio.metadata import Feature, Schema
 
-__all__ = ["dataset_facts", "moment", "print_change", "seen_facts", "shard_facts", "system_facts"]
+__all__ = [
+    "dataset_facts",
+    "feature_facts",
+    "feature_words",
+    "moment",
+    "print_change",
+    "seen_facts",
+    "shard_facts",
+    "system_facts",
+]
 
+_SHOWN = 10  # names of classes in one line
 _RECORDS = 100
 _BYTES = 16 << 20
 _PACKAGES = (
@@ -96,7 +106,7 @@ def dataset_facts(
         "roots": list(manifest.roots.values()),
         "metadata": dict(manifest.metadata),
         "encoding": None if schema is None else schema.encoding,
-        "schema": None if schema is None else _features(schema),
+        "schema": None if schema is None else feature_facts(schema),
     }
 
 
@@ -173,10 +183,32 @@ def _names(kind: Any, numbers: Iterable[int]) -> list[str]:
     return sorted({kind(number).name.lower() for number in numbers})
 
 
-def _features(schema: Schema) -> list[dict[str, Any]]:
+def feature_words(facts: Mapping[str, Any]) -> str:
+    """Return what `feature_facts` says of one feature beside name and type, in one line."""
+    words = ["optional"] if facts["optional"] else []
+    if facts["classes"] is not None:
+        shown = ", ".join(facts["classes"][:_SHOWN]) + (", ..." if len(facts["classes"]) > _SHOWN else "")
+        words.append(f"{plural(len(facts['classes']), 'class', 'classes')}: {shown}")
+    if facts["stored_name"] != facts["name"]:
+        words.append(f"stored as {facts['stored_name']}")
+    if facts["description"]:
+        words.append(facts["description"])
+    return "; ".join(words)
+
+
+def feature_facts(schema: Schema) -> list[dict[str, Any]]:
+    """Return what is known of each feature; the names of feature lists begin with `[] `."""
+
     def rows(features: Mapping[str, Feature], prefix: str) -> list[dict[str, Any]]:
         return [
-            {"name": f"{prefix}{name}", "type": feature.short, "optional": feature.optional}
+            {
+                "name": f"{prefix}{name}",
+                "type": feature.short,
+                "optional": feature.optional,
+                "classes": None if feature.classes is None else list(feature.classes),
+                "description": feature.description,
+                "stored_name": f"{prefix}{feature.stored_name or name}",
+            }
             for name, feature in features.items()
         ]
 

@@ -50,7 +50,7 @@ class TensorsCodec(RecordCodec):
                 proto.string_data.extend(stored)
             else:
                 fill_tensor(proto, name, stored)
-            proto.name = name
+            proto.name = feature.stored_name or name
         data: bytes = message.SerializeToString()
         return data
 
@@ -79,11 +79,12 @@ class TensorsCodec(RecordCodec):
 
     def _value(self, tensors: list[Tensor], names: frozenset[str]) -> dict[str, Any]:
         if tensors and not any(tensor.name for tensor in tensors):
-            by_name = dict(zip(self.schema, tensors, strict=False))
+            stored = (feature.stored_name or name for name, feature in self.schema.items())
+            by_name = dict(zip(stored, tensors, strict=False))
         else:
             by_name = {tensor.name: tensor for tensor in tensors}
         return {
-            name: self._item(name, feature, by_name.get(name))
+            name: self._item(name, feature, by_name.get(feature.stored_name or name))
             for name, feature in self.schema.items()
             if name in names
         }

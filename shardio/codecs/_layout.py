@@ -44,8 +44,10 @@ class Layout:
     def __init__(self, name: str, feature: Feature, *, images: bool, listed: bool = False) -> None:
         self.name = name
         self.feature = feature
-        self.key = name.encode()
-        self.shape_key = f"{name}/shape".encode() if feature.unknown_dimensions > 1 else None
+        # What a record calls it, which is not always what its readers do.
+        self.stored = feature.stored_name or name
+        self.key = self.stored.encode()
+        self.shape_key = f"{self.stored}/shape".encode() if feature.unknown_dimensions > 1 else None
         self._images = images
         self._listed = listed
         self._own = feature.type in ("int64", "float32")
@@ -59,8 +61,12 @@ class Layout:
                 int if feature.type == "int64" else bytes if feature.kind in ("bytes", "image") else None
             )
 
+        self._least, self._most = _INT64_MIN, _INT64_MAX
+        if feature.classes is not None:
+            self._least, self._most = 0, len(feature.classes) - 1
         # Arrays of this dtype and the fixed shape need no fitting; the kernel takes them in C order.
-        self._exact = frozenset((feature.dtype,) if self._fixed and feature.dtype is not None else ())
+        ready = self._fixed and feature.dtype is not None and feature.classes is None
+        self._exact = frozenset((feature.dtype,) if ready else ())
         self._sizes = feature.shape
         self._wanted = self._describe()
         self.names = tuple(wanted.name.decode() for wanted in self._wanted)
@@ -68,18 +74,18 @@ class Layout:
     def encode(self, value: Any, entries: dict[str, Any]) -> None:
         """Add the value to the entries of an Example as they are stored; SchemaError when it does not fit."""
         plain = type(value) is self._plain
-        if plain and (self._plain is bytes or _INT64_MIN <= value <= _INT64_MAX):
-            entries[self.name] = value
+        if plain and (self._plain is bytes or self._least <= value <= self._most):
+            entries[self.stored] = value
             return
         # In a set, because comparing dtypes costs more than hashing one.
         exact = type(value) is np.ndarray and value.dtype in self._exact and value.shape == self._sizes
         if exact and self._own:
-            entries[self.name] = value
+            entries[self.stored] = value
             return
         stored = value if exact else self.feature.fit(value, self.name)
-        entries[self.name] = stored if self._own or isinstance(stored, list) else stored.tobytes()
+        entries[self.stored] = stored if self._own or isinstance(stored, list) else stored.tobytes()
         if self.shape_key is not None:
-            entries[f"{self.name}/shape"] = np.array(np.shape(stored), np.int64)
+            entries[f"{self.stored}/shape"] = np.array(np.shape(stored), np.int64)
 
     def wanted(self) -> list[kernels.Feature]:
         """Return what a kernel must look for."""
@@ -119,7 +125,7 @@ class Layout:
             SchemaError: the record does not fit.
             FormatError: an item is damaged.
         """
-        raw: Any = found.get(self.name)
+        raw: Any = found.get(self.stored)
         if raw is None:
             if self.feature.optional and not self._listed:
                 return self._default()

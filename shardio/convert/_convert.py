@@ -10,14 +10,16 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Unpack
+
+import numpy as np
 
 from shardio.convert._kinds import open_source
 from shardio.convert._schema import SKIP, resolve_schema, type_for
 from shardio.convert._source import Piece, Sample, Source, SourceOptions, keep_as
 from shardio.errors import BadRecord, FormatError, NotFoundError, SchemaError, ShardioError, StorageError
-from shardio.metadata import Schema, check_split
+from shardio.metadata import Schema, check_split, schema_to_json
 from shardio.parallel import Encoded, Note, check_shuffle, write_dataset
 from shardio.reader import open as open_dataset
 from shardio.writer import LayoutOptions, check_writer_options, encoder
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 
     from shardio.metadata import Feature
     from shardio.parallel import Progress, WriteReport
+    from shardio.reader import DatasetReader
 
 __all__ = ["ConvertReport", "convert_dataset"]
 
@@ -106,6 +109,7 @@ class _ConvertWorker:
         splitter: says which split a record goes to.
         on_error: "raise" or "skip".
         dropped: features that the caller left out; None is all that the schema does not have.
+        numbers: by feature, what becomes of the source's number of a class; -1 where there is no such class.
     """
 
     source: Source
@@ -113,6 +117,7 @@ class _ConvertWorker:
     splitter: _Splitter
     on_error: str
     dropped: frozenset[str] | None = frozenset()
+    numbers: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     def __call__(self, piece: Piece) -> Iterator[tuple[str, Encoded | BadRecord | Note]]:
         """Yield (split, payload) of every record, and what is left out.
@@ -142,14 +147,19 @@ class _ConvertWorker:
         """Return what makes a payload; a ready one is looked at, so that the schema tells the truth."""
         if not self.source.payloads:
             return encoder(self.schema)
-        if self.schema is None or self.source.trusted:
+        labels = [name for name, feature in (self.schema or {}).items() if feature.classes is not None]
+        if self.schema is None or (self.source.trusted and not labels):
             return bytes
         from shardio.codecs import record_codec
 
-        codec = record_codec(self.schema)
+        schema, codec = self.schema, record_codec(self.schema)
 
         def check(payload: bytes) -> bytes:
-            codec.decode(payload)
+            value = codec.decode(payload)
+            for name in labels:
+                given = value["context"][name] if schema.sequence_features else value[name]
+                if given is not None:
+                    schema[name].check_stored(given, name)
             return payload
 
         return check
@@ -176,6 +186,9 @@ class _ConvertWorker:
             fitted = True
             if names is not None and isinstance(value, dict):
                 value = self._chosen(value, names)
+                for name, numbers in self.numbers.items():
+                    if value.get(name) is not None:
+                        value[name] = _renumbered(name, value[name], numbers)
             return split, Encoded(encode(value))
         except (ShardioError, ValueError, TypeError) as error:
             if isinstance(error, StorageError):
@@ -212,6 +225,28 @@ class _ConvertWorker:
         }
 
 
+def _renumbered(name: str, value: Any, numbers: Sequence[int]) -> Any:
+    """Return the source's numbers of classes as those of the schema; names stay names.
+
+    Raises:
+        SchemaError: a number of no class, or of one that the schema does not have.
+    """
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list | tuple):
+        return [_renumbered(name, item, numbers) for item in value]
+    given = np.asarray(value)
+    if given.dtype.kind not in "iu" or (given.size and not (given.min() >= 0 and given.max() < len(numbers))):
+        what = f"feature {name!r} holds the number of none of the source's {len(numbers)} classes"
+        raise SchemaError(what, expected=f"0 to {len(numbers) - 1}", found=str(value)[:80])
+    found = np.asarray(numbers, np.int64)[given]
+    if found.size and found.min() < 0:
+        what = f"feature {name!r} holds a class of the source that the schema does not have"
+        number = int(given.ravel()[int(np.argmin(found))])
+        raise SchemaError(what, found=f"number {number}", advice="add it at the end of classes=[...]")
+    return found
+
+
 @dataclass(frozen=True)
 class ConvertReport:
     """What a conversion did.
@@ -240,9 +275,7 @@ class ConvertReport:
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON holds it."""
-        schema = (
-            None if self.schema is None else {name: feature.short for name, feature in self.schema.items()}
-        )
+        schema = None if self.schema is None else schema_to_json(self.schema)
         return {
             "source": self.source,
             "kind": self.kind,
@@ -309,12 +342,14 @@ def convert_dataset(  # noqa: PLR0913 - the options are the public contract
             sources.
         executor: any `concurrent.futures.Executor`, instead of `workers`.
         root: folder that relative paths in a list start from; by default that of the list.
-        classes: names of classes in the order of their labels; by default those found, sorted.
+        classes: names of classes in the order of their labels; by default those found, sorted. In WebDataset
+            the classes that the numbers of `cls` stand for. A dataset that is added to keeps its numbers: new
+            classes get those that follow.
         check_images: decode every image of image folders, lists and tar files once, to find those that
             cannot be decoded.
         encoding: of the records, as in `DatasetWriter`.
         mode: "create", "append" or "overwrite".
-        metadata: free metadata, besides what the source gives, such as "labels".
+        metadata: free metadata, besides what the source gives.
         session: the caller's own id of this write, by which a rerun after a failure continues.
         progress: True for a bar on a terminal and lines in a log, or a function of a
             `shardio.parallel.Progress`.
@@ -357,11 +392,19 @@ def convert_dataset(  # noqa: PLR0913 - the options are the public contract
     check_writer_options(writer, "convert_dataset")
     if shares is not None:
         writer.setdefault("splits", list(shares))
-    if mode == "append":
-        _check_metadata(opened, str(url), metadata, storage_options)
+    _check_classes(opened)
+    base = _dataset(str(url), storage_options) if mode == "append" else None
+    if base is not None:
+        _check_metadata(opened, base, metadata)
     pieces, odd = _contents(opened, on_error, _shown(source))
-    resolved, notes = resolve_schema(opened, pieces, schema, encoding, lenient=on_error == "skip")
-    worker = _ConvertWorker(opened, resolved, splitter, on_error, _dropped(schema))
+    known = None if base is None else base.schema
+    try:
+        resolved, notes, numbers = resolve_schema(
+            opened, pieces, schema, encoding, lenient=on_error == "skip", dataset=known
+        )
+    except SchemaError as error:
+        raise error if base is None else error.located(url=str(url)) from error.__cause__
+    worker = _ConvertWorker(opened, resolved, splitter, on_error, _dropped(schema), numbers)
     if workers is None and executor is None and sum(piece.size for piece in pieces) < _SMALL:
         workers = 1
     report = write_dataset(
@@ -373,31 +416,36 @@ def convert_dataset(  # noqa: PLR0913 - the options are the public contract
     return _told(_shown(source), str(url), opened, resolved, notes, odd, report)
 
 
-def _check_metadata(
-    source: Source,
-    url: str,
-    given: Mapping[str, Any] | None,
-    storage_options: Mapping[str, Any] | None,
-) -> None:
-    """Refuse an append that would give the dataset's labels another meaning, or replace its metadata."""
-    new = source.metadata()
-    try:
-        reader = open_dataset(url, split="all", decode=False, storage_options=storage_options)
-    except NotFoundError:
+def _check_classes(source: Source) -> None:
+    """Refuse names of classes that the source has no use for."""
+    if source.options.classes is None:
         return
-    old = reader.metadata
-    if "labels" in new and new["labels"] != old.get("labels") and len(reader):
-        known = old.get("labels")
-        advice = "convert into a new dataset"
-        if isinstance(known, list) and all(isinstance(name, str) for name in known):
-            advice = f"number them as the dataset does, with classes={json.dumps(known, ensure_ascii=False)}"
-        what = "the source's classes are not those of the dataset: the same labels would mean other things"
-        raise SchemaError(what, url=url, expected=_listed(known), found=_listed(new["labels"]), advice=advice)
-    for name, value in new.items():
+    with_function = source.kind == "list" and source.options.process is not None
+    if source.kind not in ("images", "list", "webdataset") or with_function:
+        what = "records that process= makes" if with_function else f"a source of kind {source.kind!r}"
+        message = (
+            f"classes= cannot tell which feature of {what} it means: name the classes in the schema, "
+            'schema={"label": Feature("int64", classes=[...])}'
+        )
+        raise ValueError(message)
+
+
+def _dataset(url: str, storage_options: Mapping[str, Any] | None) -> DatasetReader | None:
+    """Return the dataset that is added to, or None where there is none yet."""
+    try:
+        return open_dataset(url, split="all", decode=False, storage_options=storage_options)
+    except NotFoundError:
+        return None
+
+
+def _check_metadata(source: Source, dataset: DatasetReader, given: Mapping[str, Any] | None) -> None:
+    """Refuse an append that would replace the dataset's metadata."""
+    old = dataset.metadata
+    for name, value in source.metadata().items():
         if name in old and old[name] != value and name not in (given or {}):
             raise SchemaError(
                 f"the source would replace the dataset's metadata {name!r}",
-                url=url, expected=_listed(old[name]), found=_listed(value),
+                url=dataset.source.url, expected=_listed(old[name]), found=_listed(value),
                 advice=f"say which is meant with metadata={{{json.dumps(name)}: ...}}",
             )  # fmt: skip
 

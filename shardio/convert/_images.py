@@ -1,27 +1,25 @@
 """Folders of images, one folder a class: `root/[split/]class/name.jpg`.
 
 The file's bytes are stored as they are.  Classes are numbered in the order of their names, over all splits;
-their names are in the dataset's metadata under "labels".  A folder without folders has images without
-labels.
+their names are the classes of the feature "label".  A folder without folders has images without labels.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from shardio.codecs import decode_image, image_type
 from shardio.convert._files import File, FileSource, read_whole, split_of
-from shardio.convert._source import Piece, Sample
+from shardio.convert._source import Piece, Sample, Unreadable
 from shardio.errors import BadRecord, FormatError
+from shardio.metadata import Feature
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from shardio.metadata import Feature
-
-__all__ = ["IMAGE_ENDINGS", "IMAGE_TYPES", "ImageFolder", "image_trouble"]
+__all__ = ["IMAGE_ENDINGS", "IMAGE_TYPES", "ImageFolder", "image_trouble", "label_of"]
 
 # What an ending says of the file, for folders and for members of tar files alike.
 IMAGE_TYPES = {
@@ -37,6 +35,7 @@ class ImageFolder(FileSource):
 
     kind: ClassVar[str] = "images"
     declared: ClassVar[bool] = True
+    names_classes: ClassVar[bool] = True
     endings: ClassVar[tuple[str, ...]] = IMAGE_ENDINGS
 
     @cached_property
@@ -86,15 +85,22 @@ class ImageFolder(FileSource):
         value = {"image": data, "path": path}
         yield Sample(piece.url, value | ({"label": label} if labelled else {}))
 
-    def known(self) -> Mapping[str, Feature | str]:
-        """Return the types, the image's by the endings of all files."""
+    def known(self) -> Mapping[str, Feature | str | Unreadable]:
+        """Return the types, the image's by the endings of all files, and the classes of the label."""
         types = {IMAGE_TYPES.get(file.key.rpartition(".")[2].lower(), "image") for file in self.files}
         image = types.pop() if len(types) == 1 else "image"
-        return {"image": image, "path": "text"} | ({"label": "int64"} if self._classes else {})
+        known: dict[str, Feature | str | Unreadable] = {"image": image, "path": "text"}
+        if self._classes:
+            known["label"] = label_of(self._classes)
+        return known
 
-    def metadata(self) -> dict[str, Any]:
-        """Return the names of the classes."""
-        return {"labels": list(self._classes)} if self._classes else {}
+
+def label_of(classes: Sequence[str]) -> Feature | Unreadable:
+    """Return the feature of labels of these classes, or why there can be none."""
+    try:
+        return Feature("int64", classes=classes)
+    except ValueError as error:
+        return Unreadable(f"the classes found cannot be those of a feature: {error}")
 
 
 def image_trouble(data: bytes, *, check: bool) -> str | None:

@@ -15,12 +15,14 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from shardio.convert._files import FileSource, read_whole
-from shardio.convert._images import image_trouble
-from shardio.convert._source import Piece, Sample
+from shardio.convert._images import image_trouble, label_of
+from shardio.convert._source import Piece, Sample, Unreadable
 from shardio.errors import BadRecord, FormatError, NotFoundError, ShardioError, StorageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from shardio.metadata import Feature
 
 __all__ = ["LIST_ENDINGS", "Listing"]
 
@@ -36,6 +38,7 @@ class Listing(FileSource):
     """A list of what becomes records."""
 
     kind: ClassVar[str] = "list"
+    names_classes: ClassVar[bool] = True
     endings: ClassVar[tuple[str, ...]] = LIST_ENDINGS
 
     def __getstate__(self) -> dict[str, Any]:
@@ -114,9 +117,9 @@ class Listing(FileSource):
         """Whether the place is the items themselves."""
         return isinstance(self.place, Sequence) and not isinstance(self.place, str)
 
-    def metadata(self) -> dict[str, Any]:
-        """Return the names of the classes, where labels were words."""
-        return {"labels": list(self._labels)} if self._labels else {}
+    def known(self) -> Mapping[str, Feature | str | Unreadable]:
+        """Return the classes of the label, where labels are words."""
+        return {"label": label_of(self._labels)} if self._labels else {}
 
     def _load(self, item: Any, where: str, list_root: str) -> Sample | BadRecord:
         path, label, others = _parts(item)

@@ -7,10 +7,11 @@ groups and record batches are read side by side.  `arrow_field` is the way back,
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
@@ -28,8 +29,11 @@ if TYPE_CHECKING:
 
 __all__ = ["ARROW_ENDINGS", "PARQUET_ENDINGS", "ArrowFiles", "arrow_field"]
 
-# A field's metadata: the short string of the feature that was exported as this column.
+# A field's metadata: the short string of the feature that was exported as this column, and its classes.
 _TYPE_KEY = b"shardio.type"
+_CLASSES_KEY = b"shardio.classes"
+# A schema's metadata: what Hugging Face's `datasets` says of the columns, as JSON.
+_DATASETS_KEY = b"huggingface"
 
 PARQUET_ENDINGS = (".parquet", ".pq")
 ARROW_ENDINGS = (".arrow", ".feather", ".ipc", ".arrows")
@@ -66,6 +70,44 @@ def _feature_of(name: str, field: Any, *, optional: bool) -> Feature | Unreadabl
     if declared is not None and _feature(name, _arrow_type_of(declared)) == found:
         found = declared
     return Feature(found.type, shape=found.shape, optional=optional)
+
+
+def _class_names(schema: Any) -> dict[str, tuple[str, ...]]:
+    """Return the names of the classes that columns number, by column: of shardio's exports, and `datasets`'.
+
+    Source: `Features.from_arrow_schema` of https://github.com/huggingface/datasets.
+    """
+    described = _json_of((schema.metadata or {}).get(_DATASETS_KEY))
+    info = described.get("info") if isinstance(described, dict) else None
+    found: dict[str, tuple[str, ...]] = {}
+    features = info.get("features") if isinstance(info, dict) else None
+    stack = list(features.items()) if isinstance(features, dict) else []
+    while stack:
+        name, node = stack.pop()
+        kind = node.get("_type") if isinstance(node, dict) else None
+        if isinstance(node, list) and len(node) == 1:
+            stack.append((name, node[0]))
+        elif kind == "ClassLabel":
+            _note_classes(found, name, node.get("names"))
+        elif isinstance(kind, str):
+            stack.append((name, node.get("feature")))
+        elif isinstance(node, dict):
+            stack += [(f"{name}.{part}", inner) for part, inner in node.items()]
+    for name, field in _flattened(schema):
+        _note_classes(found, name, _json_of((field.metadata or {}).get(_CLASSES_KEY)))
+    return found
+
+
+def _note_classes(found: dict[str, tuple[str, ...]], name: str, names: Any) -> None:
+    if isinstance(names, list) and names and all(isinstance(each, str) for each in names):
+        found[name] = tuple(names)
+
+
+def _json_of(data: bytes | None) -> Any:
+    try:
+        return None if data is None else parse_json(data)
+    except ValueError:
+        return None
 
 
 def _declared(field: Any) -> Feature | None:
@@ -274,8 +316,35 @@ def arrow_field(name: str, feature: Feature) -> Any:
         message = f"feature {name!r}: Arrow has no type for {feature.type}"
         raise ValueError(message)
     # A bfloat16 is a float32 to Arrow, and stays one: it loses nothing.
-    metadata = None if feature.type == "bfloat16" else {_TYPE_KEY: feature.short.encode()}
-    return pa.field(name, _arrow_type_of(feature), nullable=feature.optional, metadata=metadata)
+    metadata = {} if feature.type == "bfloat16" else {_TYPE_KEY: feature.short.encode()}
+    if feature.classes is not None:
+        metadata[_CLASSES_KEY] = json.dumps(feature.classes, ensure_ascii=False).encode()
+    # `datasets` takes a column for labels only where it may be null.
+    nullable = feature.optional or _is_class_label(feature)
+    return pa.field(name, _arrow_type_of(feature), nullable=nullable, metadata=metadata or None)
+
+
+def arrow_schema(features: Mapping[str, Feature]) -> Any:
+    """Return the Arrow schema that features are exported as; `datasets` finds the classes of labels in it.
+
+    Raises:
+        ValueError: as `arrow_field`.
+    """
+    import pyarrow as pa
+
+    labels = {
+        name: {"names": list(feature.classes or ()), "_type": "ClassLabel"}
+        for name, feature in features.items()
+        if _is_class_label(feature)
+    }
+    described = json.dumps({"info": {"features": labels}}, ensure_ascii=False).encode()
+    metadata = {_DATASETS_KEY: described} if labels else None
+    return pa.schema([arrow_field(name, feature) for name, feature in features.items()], metadata)
+
+
+def _is_class_label(feature: Feature) -> bool:
+    """Tell whether `datasets` has the same type: one int64."""
+    return feature.classes is not None and feature.type == "int64" and not feature.shape
 
 
 def _arrow_type_of(feature: Feature) -> Any:
@@ -301,27 +370,27 @@ class ArrowFiles(FileSource):
     endings: ClassVar[tuple[str, ...]] = PARQUET_ENDINGS + ARROW_ENDINGS
 
     @cached_property
-    def _heads(self) -> list[tuple[File, Any, list[int], set[str]] | BadRecord]:
-        """File, Arrow schema, rows of each group, and columns with nulls; or what is wrong with the file."""
-        found: list[tuple[File, Any, list[int], set[str]] | BadRecord] = []
+    def _heads(self) -> list[_Head | BadRecord]:
+        """What is known of each file; or what is wrong with it."""
+        found: list[_Head | BadRecord] = []
         for file in self.files:
             try:
-                found.append((file, *self._head(file)))
+                found.append(self._head(file))
             except FormatError as error:
                 found.append(BadRecord(file.url, error.what))
         return found
 
-    def _head(self, file: File) -> tuple[Any, list[int], set[str]]:
+    def _head(self, file: File) -> _Head:
         with _Opened(file.root, file.key, self.options) as opened:
-            return opened.schema, opened.rows, opened.columns_with_nulls()
+            return _Head(file, opened.schema, opened.rows, *opened.columns_with_nulls())
 
     def pieces(self) -> list[Piece]:
         """Return the row groups, or record batches."""
         heads = [head for head in self._heads if not isinstance(head, BadRecord)]
-        splits = split_of([file.name for file, *_ in heads])
+        splits = split_of([head.file.name for head in heads])
         return [
             Piece(file.root, file.key, splits(file.name), file.size // len(rows), group, group + 1)
-            for file, _, rows, _ in heads
+            for file, rows in ((head.file, head.rows) for head in heads)
             for group in range(len(rows))
         ]
 
@@ -341,19 +410,23 @@ class ArrowFiles(FileSource):
     def known(self) -> Mapping[str, Feature | str | Unreadable]:
         """Return the types of the columns; what cannot be read, or differs between files, says why."""
         heads = [head for head in self._heads if not isinstance(head, BadRecord)]
-        nulls = {name for *_, columns in heads for name in columns}
+        nulls = {name for head in heads for name in head.nulls}
+        negative = {name for head in heads for name in head.negative}
         declared: dict[str, Feature | str | Unreadable] = {}
         places: dict[str, str] = {}
         types: dict[str, str] = {}
-        for number, (file, schema, *_) in enumerate(heads):
-            columns = _flattened(schema)
+        for number, head in enumerate(heads):
+            file, columns = head.file, _flattened(head.schema)
+            classes = _class_names(head.schema)
             counts = Counter(name for name, _ in columns)
             for name, field in columns:
                 feature = _feature_of(name, field, optional=name in nulls)
+                if name in classes and isinstance(feature, Feature):
+                    feature = _labels(name, feature, classes[name], negative=name in negative)
                 if counts[name] > 1:
                     feature = Unreadable(f"two columns of {file.url} are called {name!r}")
                 if number and name not in places:
-                    feature = _differs(name, f"there is none in {heads[0][0].url}", f"one in {file.url}")
+                    feature = _differs(name, f"there is none in {heads[0].file.url}", f"one in {file.url}")
                 elif name in declared and feature != declared[name]:
                     here = f"{field.type} in {file.url}"
                     feature = _differs(name, f"{types[name]} in {places[name]}", here)
@@ -367,13 +440,52 @@ class ArrowFiles(FileSource):
         return declared
 
     def fit(self, value: Any, schema: Schema) -> Any:
-        """Return a row with its JSON documents parsed, where the schema wants JSON."""
-        return {
+        """Return a row with its JSON documents parsed, where the schema wants JSON.
+
+        The label -1 is none, where there are classes: so `datasets` writes a record without a label.
+        """
+        fitted = {
             name: _document(name, item)
             if isinstance(item, _JsonText) and name in schema and schema[name].kind == "json"
             else item
             for name, item in value.items()
         }
+        for name, feature in schema.items():
+            optional_label = feature.classes is not None and feature.optional and not feature.shape
+            if optional_label and name in fitted and fitted[name] == -1:
+                fitted[name] = None
+        return fitted
+
+
+class _Head(NamedTuple):
+    """What is known of a file before its rows are read.
+
+    Attributes:
+        file: which it is.
+        schema: the Arrow schema.
+        rows: of each group.
+        nulls: columns that may hold nulls.
+        negative: columns that may hold numbers below 0.
+    """
+
+    file: File
+    schema: Any
+    rows: list[int]
+    nulls: set[str]
+    negative: set[str]
+
+
+def _labels(name: str, feature: Feature, classes: tuple[str, ...], *, negative: bool) -> Feature | Unreadable:
+    """Return the feature of a column of labels; -1 is the label of what has none."""
+    if feature.kind != "number":
+        return feature
+    try:
+        named = feature.replace(classes=classes)
+        if not feature.shape and (negative or feature.optional) and not feature.type.startswith("u"):
+            named = named.replace(default=-1)
+    except ValueError as error:
+        return Unreadable(f"column {name!r} names classes that no feature can have: {error}", feature.short)
+    return named
 
 
 def _differs(name: str, one: str, other: str) -> Unreadable:
@@ -386,6 +498,10 @@ def _document(name: str, text: str) -> Any:
     except ValueError as error:
         advice = f"keep the column as it is with {keep_as(name, 'text')}"
         raise SchemaError(f"column {name!r} is no JSON ({error})", found=text[:40], advice=advice) from error
+
+
+def _is_negative(least: Any) -> bool:
+    return isinstance(least, int) and least < 0
 
 
 class _Opened:
@@ -443,14 +559,18 @@ class _Opened:
             return [0] * self._reader.num_record_batches
         return [0]
 
-    def columns_with_nulls(self) -> set[str]:
-        """Return the columns that may hold nulls: by the statistics of a Parquet file where it has them."""
+    def columns_with_nulls(self) -> tuple[set[str], set[str]]:
+        """Return the columns that may hold nulls, and those that may hold numbers below 0.
+
+        By the statistics of a Parquet file where it has them, else all.
+        """
         nullable = {field.name: field.nullable for field in self.schema}
         found = {name for name, _ in _flattened(self.schema) if nullable.get(name, True)}
         if self._parquet is None:
-            return found
+            return found, {name for name, _ in _flattened(self.schema)}
         # Of a list the leaf's statistics count empty lists too; none is certain all the same.
         unsure: set[str] = set()
+        negative: set[str] = set()
         metadata = self._parquet.metadata
         for group in range(metadata.num_row_groups):
             for number in range(metadata.num_columns):
@@ -458,7 +578,12 @@ class _Opened:
                 statistics = column.statistics
                 if statistics is None or not statistics.has_null_count or statistics.null_count:
                     unsure.add(column.path_in_schema)
-        return {name for name in found if any(path == name or path.startswith(f"{name}.") for path in unsure)}
+                if statistics is None or not statistics.has_min_max or _is_negative(statistics.min):
+                    negative.add(column.path_in_schema)
+        nulls = {
+            name for name in found if any(path == name or path.startswith(f"{name}.") for path in unsure)
+        }
+        return nulls, negative
 
     def batches(self, group: int) -> Iterator[Any]:
         """Yield the rows of a group, a thousand at a time."""

@@ -9,10 +9,11 @@ what both can hold.
 from __future__ import annotations
 
 import itertools
+import json
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -27,7 +28,7 @@ from shardio.metadata import Feature, Schema
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["SKIP", "infer_from_values", "resolve_schema", "type_for"]
+__all__ = ["SKIP", "Resolved", "infer_from_values", "resolve_schema", "type_for"]
 
 SKIP = 'on_error="skip" leaves such records out'
 # Types that take more values than others do, the most telling first.
@@ -53,7 +54,96 @@ class _SampledRecords:
         return len(self.samples) >= share or self.bytes > _LOOK_AT_BYTES
 
 
+class Resolved(NamedTuple):
+    """What a source is converted with.
+
+    Attributes:
+        schema: of the records, or None where they are bytes.
+        notes: what to know of it.
+        numbers: by feature, for each number that the source has for a class the one that it gets; -1 where
+            the schema does not have the class.
+    """
+
+    schema: Schema | None
+    notes: Sequence[str]
+    numbers: Mapping[str, tuple[int, ...]]
+
+
 def resolve_schema(
+    source: Source,
+    pieces: Sequence[Piece],
+    schema: Any,
+    encoding: str | None,
+    *,
+    lenient: bool,
+    dataset: Schema | None = None,
+) -> Resolved:
+    """Return the schema (the caller's, the source's own, or one inferred), and what to know of it.
+
+    Args:
+        source, pieces: what is converted.
+        schema, encoding: what the caller says.
+        lenient: what does not fit is to be left out.
+        dataset: the schema of the dataset that is added to, or None: the classes of its features keep their
+            numbers, and those that it does not have follow them.
+
+    Raises:
+        SchemaError: no one schema holds the source, or numbers its classes as the dataset does.
+    """
+    found, notes = _resolve(source, pieces, schema, encoding, lenient=lenient)
+    if found is None:
+        return Resolved(found, notes, {})
+    if dataset is not None:
+        if not source.payloads and found.encoding == dataset.encoding:
+            found = _with_classes(found, dataset, _said_by_caller(source, schema))
+        found = found.completed(dataset)
+    return Resolved(found, notes, _numbers(source, found))
+
+
+def _said_by_caller(source: Source, schema: Any) -> frozenset[str]:
+    """Return the features whose classes the caller has given, in the order that is meant."""
+    names = frozenset(schema or ())
+    return names | {"label"} if source.options.classes is not None and source.names_classes else names
+
+
+def _with_classes(schema: Schema, dataset: Schema, said: frozenset[str]) -> Schema:
+    """Return a schema in which classes are numbered as in a dataset, and new ones follow."""
+    features: dict[str, Feature] = {}
+    for name, feature in schema.items():
+        features[name] = feature
+        known = dataset.get(name)
+        if known is None or name in said:
+            continue
+        if known.classes is not None and feature.classes is not None:
+            new = [each for each in feature.classes if each not in set(known.classes)]
+            features[name] = known.replace(classes=(*known.classes, *new))
+        elif known.classes is not None and feature.type == "text" and feature.shape == known.shape:
+            # Words, of which the dataset knows what they number.
+            features[name] = known
+        elif feature.classes is not None:
+            named = json.dumps(list(feature.classes), ensure_ascii=False)
+            raise SchemaError(
+                f"the source names classes of {name!r}, and the dataset has numbers without names",
+                expected=known.short,
+                found=named if len(named) <= 400 else named[:400] + " ...",
+                advice="name the classes in the order of the dataset's numbers, for this feature in schema=",
+            )
+    return Schema(features, encoding=schema.encoding, sequence_features=schema.sequence_features)
+
+
+def _numbers(source: Source, schema: Schema) -> dict[str, tuple[int, ...]]:
+    """Return what becomes of the source's numbers of classes, where they are others than the schema's."""
+    found = {}
+    for name, known in source.known().items():
+        ours = schema[name].classes if name in schema else None
+        theirs = known.classes if isinstance(known, Feature) else None
+        if ours is not None and theirs is not None and ours[: len(theirs)] != theirs:
+            places = {each: number for number, each in enumerate(ours)}
+            found[name] = tuple(places.get(each, -1) for each in theirs)
+    return found
+
+
+def _resolve(
     source: Source, pieces: Sequence[Piece], schema: Any, encoding: str | None, *, lenient: bool
 ) -> tuple[Schema | None, list[str]]:
     """Return the schema (the caller's, the source's own, or one inferred), and what to know of it."""

@@ -122,12 +122,16 @@ class Source(ABC):
         payloads: records are payloads already, and are stored as they are.
         declared: `known` says the types of all features, so no record is looked at for them.
         trusted: its schema holds for all its payloads, so nobody looks at them again.
+        names_classes: its labels are names, which `SourceOptions.classes` numbers; elsewhere that says which
+            names its numbers have.
     """
 
     kind: ClassVar[str]
     payloads: ClassVar[bool] = False
     trusted: ClassVar[bool] = False
     declared: ClassVar[bool] = False
+    names_classes: ClassVar[bool] = False
+    options: SourceOptions
 
     @abstractmethod
     def pieces(self) -> Sequence[Piece]:

@@ -20,8 +20,8 @@ not have, come back as what they were; bfloat16 comes back as float32.
 
 Image folders: `[split/]class/name.jpg`, the files' bytes as they were stored.
 
-The name is the feature "path" where there is one, else the class and the record's number; the names of
-classes are those in the metadata under "labels", else the numbers.  A folder holds images and classes and
+The name is the feature "path" where there is one, else the class and the record's number; a class is called
+as the feature "label" says, by its number where that names no classes.  A folder holds images and classes and
 nothing else: the report says which features stayed behind, and a path that says another class than the
 label, or a file that no reader of image folders would take for an image, is refused.
 """
@@ -48,7 +48,7 @@ from shardio import kernels
 from shardio.codecs import image_type
 from shardio.convert._files import split_of
 from shardio.convert._images import IMAGE_ENDINGS
-from shardio.convert._parquet import arrow_field
+from shardio.convert._parquet import arrow_field, arrow_schema
 from shardio.errors import CommitConflictError, SchemaError, StorageError, UnsafeNameError
 from shardio.format import MAX_JSON_DEPTH, StreamCompressor, sample_name
 from shardio.metadata import check_foreign_key
@@ -193,17 +193,19 @@ class TargetWriter(AtomicWriter):
     Args:
         output: takes the files.
         split: its name.
-        reader: whose schema and metadata say what the values are.
+        reader: whose schema says what the values are.
         compression: of the files, or None.
         shard_bytes: bytes after which a new file is begun.
         splits: how many splits are exported.
 
     Attributes:
         decode: whether values are wanted, or payloads.
+        holds_classes: whether the names of classes go with their numbers.
         compressions: that it knows.
     """
 
     decode: ClassVar[bool] = True
+    holds_classes: ClassVar[bool] = False
     compressions: ClassVar[tuple[str, ...]] = ()
 
     def __init__(
@@ -219,7 +221,6 @@ class TargetWriter(AtomicWriter):
         self.output = output
         self.split = split
         self.schema = reader.schema
-        self.metadata: Mapping[str, Any] = reader.metadata
         self.compression = compression
         self.shard_bytes = shard_bytes
         self.splits = splits
@@ -241,8 +242,9 @@ class TargetWriter(AtomicWriter):
     @classmethod
     def notes(cls, schema: Schema | None) -> list[str]:
         """Return what the files do not hold of records with this schema."""
-        del schema
-        return []
+        names = [] if schema is None or cls.holds_classes else list(schema)
+        named = [name for name in names if schema is not None and schema[name].classes is not None]
+        return [f"of {', '.join(named)} the files hold numbers, not the names of classes"] if named else []
 
     @abstractmethod
     def add(self, value: Any) -> None:
@@ -616,6 +618,7 @@ class ParquetWriter(NumberedFiles):
     """Write Parquet with pyarrow."""
 
     compressions: ClassVar[tuple[str, ...]] = ("zstd", "gzip", "snappy")
+    holds_classes: ClassVar[bool] = True
     pattern: ClassVar[str] = "{split}-{number:05d}.parquet"
     _size = 0
 
@@ -649,10 +652,10 @@ class ParquetWriter(NumberedFiles):
         fields = [arrow_field(name, feature) for name, feature in self.schema.items()]
         if self._file is None:
             self._file = pyarrow.parquet.ParquetWriter(
-                self.next_path(), pa.schema(fields), compression=self.compression or "snappy"
+                self.next_path(), arrow_schema(self.schema), compression=self.compression or "snappy"
             )
         columns = [pa.array([row[field.name] for row in self._rows], field.type) for field in fields]
-        self._file.write_table(pa.Table.from_arrays(columns, schema=pa.schema(fields)))
+        self._file.write_table(pa.Table.from_arrays(columns, schema=arrow_schema(self.schema)))
         self._size += self._rows_bytes
         self._rows, self._rows_bytes = [], 0
         if self._size >= self.shard_bytes:
@@ -685,6 +688,8 @@ def _size(value: Any) -> int:
 
 class ImageFolderWriter(TargetWriter):
     """Write one file a record."""
+
+    holds_classes: ClassVar[bool] = True
 
     @classmethod
     def check(cls, schema: Schema | None, compression: str | None) -> None:
@@ -736,11 +741,18 @@ class ImageFolderWriter(TargetWriter):
         label = value.get("label")
         if label is None:
             return None
-        names = self.metadata.get("labels")
-        integer = self.schema is not None and self.schema["label"].kind == "number"
-        if isinstance(names, list) and integer and 0 <= int(label) < len(names):
-            return str(names[int(label)])
-        return str(label)
+        assert self.schema is not None  # noqa: S101 - as `check` found
+        classes = self.schema["label"].classes
+        if classes is None:
+            return str(label)
+        if not 0 <= int(label) < len(classes):
+            what = "feature 'label' is the number of no class: there is no folder for the image"
+            raise SchemaError(what, expected=f"0 to {len(classes) - 1}", found=int(label))
+        name = classes[int(label)]
+        if "/" in name or name.startswith("."):
+            what = f"feature 'label': the class {name!r} cannot be the name of a folder"
+            raise SchemaError(what, expected="a name without '/', which does not begin with a dot")
+        return name
 
 
 def _image_features(schema: Schema | None) -> list[str]:

@@ -18,8 +18,8 @@ import numpy as np
 
 from shardio.codecs import image_type
 from shardio.convert._files import DecodedFile, FileSource, split_of
-from shardio.convert._images import IMAGE_TYPES, image_trouble
-from shardio.convert._source import Piece, Sample, exact_integer, keep_as, misfit
+from shardio.convert._images import IMAGE_TYPES, image_trouble, label_of
+from shardio.convert._source import Piece, Sample, Unreadable, exact_integer, keep_as, misfit
 from shardio.errors import BadRecord, FormatError, SchemaError
 from shardio.format import (
     DEFAULT_LIMITS,
@@ -82,6 +82,10 @@ class WebDataset(FileSource):
                 raise FormatError(
                     what, url=piece.url, start=error.start, expected=error.expected, found=error.found
                 ) from error
+
+    def known(self) -> Mapping[str, Feature | str | Unreadable]:
+        """Return the classes of the members `cls`, where the caller names them."""
+        return {} if self.options.classes is None else {"cls": label_of(self.options.classes)}
 
     def infer(self, name: str, values: Sequence[Any]) -> str | Feature | None:
         """Return what a member's extension says, where at least one of the members bears it out.
@@ -280,6 +284,8 @@ def _decoded(name: str, member: _Member, feature: Feature, *, check: bool) -> An
         text = member.decode()
         if feature.type.startswith("float"):
             return float(text)
+        if feature.classes is not None and text.strip() in feature.classes:
+            return text.strip()
         return exact_integer(text)
     except ValueError as error:
         raise misfit("member", name, feature, member, error) from error

@@ -6,9 +6,12 @@ stored to `Feature.restore`.
 
 from __future__ import annotations
 
+import difflib
 import json
 import math
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -17,6 +20,7 @@ import numpy.typing as npt
 from shardio.errors import SchemaError
 from shardio.format import check_json_depth, check_json_keys, parse_json
 from shardio.metadata._types import (
+    BFLOAT16,
     Kind,
     MisfitError,
     Shape,
@@ -37,34 +41,54 @@ Stored = npt.NDArray[Any] | list[bytes]
 _MAX_DIMENSIONS = 32
 _MAX_FEATURE_BYTES = (1 << 32) - 17  # a record's frame fits a u32 column; see the format's limits
 _MAX_DEFAULT_BYTES = 1 << 20
+_MAX_CLASSES = 1 << 16
+_MAX_CLASS_BYTES = 1024
+_MAX_CLASSES_BYTES = 4 << 20  # of all names together: they are kept in every manifest
+_MAX_DESCRIPTION_BYTES = 4096
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
 class Feature:
-    """Describe one feature: its type, shape, default, and whether it may be missing.
+    """Describe one feature: its type, shape, default, whether it may be missing, and what its numbers mean.
 
     Args:
         type: a short string, with its shape in brackets or without: `"int64"`, `"float32[16]"`, `"jpeg"`.
         shape: the sizes, None for any size, instead of brackets in `type`.
         default: the value of records that lack the feature; makes it optional.  None means no default.
         optional: may be missing.  Without a default a missing value reads as None.
+        classes: of integers, the names of the classes that they number: value i is `classes[i]`.  A value is
+            written as a number or as a name, and one that names no class is refused.  A default may also be
+            negative, which stands for no class.
+        description: what the feature is, for people.
+        stored_name: the name under which records hold it, where that is another one: what readers call the
+            feature may change, what was written does not.
 
     Raises:
-        ValueError: no such type, a shape that the type cannot have, or a default that does not fit.
+        ValueError: no such type, a shape that the type cannot have, a default that does not fit, or classes
+            that cannot be numbered.
 
     Examples:
         >>> Feature("uint8[?,?,3]").shape
         (None, None, 3)
         >>> Feature("float32", shape=(16,), default=[0.0] * 16).short
         'float32[16]'
+        >>> Feature("int64", classes=["cat", "dog"]).classes
+        ('cat', 'dog')
     """
 
-    __slots__ = ("_default", "kind", "optional", "shape", "type")
+    __slots__ = (
+        "_default", "_numbers", "classes", "description", "kind", "optional", "shape", "stored_name", "type",
+    )  # fmt: skip
 
     type: str
     shape: Shape
     optional: bool
     kind: Kind
+    classes: tuple[str, ...] | None
+    description: str
+    stored_name: str | None
     _default: Stored | None
+    _numbers: Mapping[str, int]
 
     def __init__(
         self,
@@ -73,6 +97,9 @@ class Feature:
         shape: Sequence[int | None] | None = None,
         default: object = None,
         optional: bool = False,
+        classes: Sequence[str] | None = None,
+        description: str = "",
+        stored_name: str | None = None,
     ) -> None:
         name, bracketed = parse_short(type)
         if shape is not None and bracketed:
@@ -84,10 +111,15 @@ class Feature:
         set_slot(self, "shape", bracketed if shape is None else _checked_sizes(shape))
         _check_shape(name, self.kind, self.shape)
         set_slot(self, "optional", bool(optional) or default is not None)
+        set_slot(self, "classes", None if classes is None else _checked_classes(name, classes))
+        numbers = {label: number for number, label in enumerate(self.classes or ())}
+        set_slot(self, "_numbers", MappingProxyType(numbers))
+        set_slot(self, "description", _checked_description(description))
+        set_slot(self, "stored_name", stored_name)
         set_slot(self, "_default", None)
         if default is not None:
             try:
-                stored = self._fit(default)
+                stored = self._fit(default, negative=True)
             except MisfitError as error:
                 message = f"default does not fit: expected {error.expected}, found {error.found}"
                 raise ValueError(message) from error
@@ -164,9 +196,38 @@ class Feature:
             return parse_json(item)
         return item.decode() if self.kind == "text" else item
 
-    def _fit(self, value: object) -> Stored:
+    def check_stored(self, value: object, name: str) -> None:
+        """Raise SchemaError where a value that was read is the number of no class; the default may be."""
+        numbers = np.asarray(value)
+        default = self._default
+        if isinstance(default, np.ndarray) and np.array_equal(numbers, default):
+            return
+        try:
+            self.check_labels(numbers)
+        except MisfitError as error:
+            what = f"value of feature {name!r} does not fit the schema"
+            raise SchemaError(what, expected=error.expected, found=error.found) from None
+
+    def check_labels(self, numbers: npt.NDArray[Any], *, negative: bool = False) -> None:
+        """Raise MisfitError where a number is none of a class; `negative` ones may stand for no class."""
+        classes = self.classes
+        if classes is None or not numbers.size:
+            return
+        low, high = int(numbers.min()), int(numbers.max())
+        if high >= len(classes) or (low < 0 and not negative):
+            raise MisfitError(
+                f"the number of a class, 0 to {len(classes) - 1}, or its name",
+                f"the value {high if high >= len(classes) else low}",
+                "add the class at the end of classes=[...], or leave a missing label out of the record",
+            )
+
+    def _fit(self, value: object, *, negative: bool = False) -> Stored:
         if self.kind == "number":
-            return fit_numbers(value, self.type, self.shape)
+            if self.classes is None:
+                return fit_numbers(value, self.type, self.shape)
+            numbers = fit_numbers(self._numbered(value), self.type, self.shape)
+            self.check_labels(numbers, negative=negative)
+            return numbers
         if not self.shape:
             return [self._item_bytes(value)]
         is_list = isinstance(value, Sequence) and not isinstance(value, str | bytes | bytearray | memoryview)
@@ -176,6 +237,25 @@ class Feature:
         if self.shape[0] not in (None, len(items)):
             raise MisfitError(self.short, f"{len(items)} items")
         return [self._item_bytes(item) for item in items]
+
+    def _numbered(self, value: Any) -> Any:
+        """Return a value with the names of classes in it as their numbers."""
+        if isinstance(value, np.ndarray) and value.dtype.kind in "UTO":
+            value = value.tolist()
+        if isinstance(value, list | tuple):
+            return [self._numbered(item) for item in value]
+        if not isinstance(value, str):
+            return value
+        number = self._numbers.get(value)
+        if number is None:
+            near = difflib.get_close_matches(value, self._numbers, 1)
+            meant = f"did you mean {near[0]!r}? Else " if near else ""
+            raise MisfitError(
+                f"one of {len(self._numbers)} classes ({short_form(', '.join(self._numbers))})",
+                f"the name {short_form(value)!r}",
+                f"{meant}add the class at the end of classes=[...]",
+            )
+        return number
 
     def _item_bytes(self, value: object) -> bytes:
         if self.kind == "json":
@@ -197,11 +277,23 @@ class Feature:
         advice = "an image feature stores a file's bytes; encode it first" if self.kind == "image" else None
         raise MisfitError(f"{self.type}, bytes", found, advice)
 
+    def replace(self, **changes: Any) -> Feature:
+        """Return a feature that differs in the arguments given, as `Feature` takes them."""
+        arguments = {
+            "type": self.type, "shape": self.shape, "default": self.default, "optional": self.optional,
+            "classes": self.classes, "description": self.description, "stored_name": self.stored_name,
+        }  # fmt: skip
+        return Feature(**{**arguments, **changes})
+
     def _key(self) -> tuple[object, ...]:
         default = self._default
+        stored: tuple[object, ...]
         if isinstance(default, np.ndarray):
-            return (self.type, self.shape, self.optional, default.shape, default.tobytes())
-        return (self.type, self.shape, self.optional, None if default is None else tuple(default))
+            stored = (default.shape, default.tobytes())
+        else:
+            stored = (None if default is None else tuple(default),)
+        words = (self.classes, self.description, self.stored_name)
+        return (self.type, self.shape, self.optional, *words, *stored)
 
     def __eq__(self, other: object) -> bool:
         return self._key() == other._key() if isinstance(other, Feature) else NotImplemented
@@ -217,16 +309,44 @@ class Feature:
             parts.append(f"default={short_form(repr(default))}")
         elif self.optional:
             parts.append("optional=True")
+        if self.classes is not None:
+            parts.append(f"classes={short_form(repr(list(self.classes)))}")
+        if self.description:
+            parts.append(f"description={short_form(repr(self.description))}")
+        if self.stored_name is not None:
+            parts.append(f"stored_name={short_form(repr(self.stored_name))}")
         return f"Feature({', '.join(parts)})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return restored, (self.type, self.shape, self._default, self.optional)
+        words = (self.classes, self.description, self.stored_name)
+        return restored, (self.type, self.shape, self._default, self.optional, *words)
 
 
-def restored(type_name: str, shape: Shape, stored: Stored | None, optional: object) -> Feature:
-    """Make a feature whose default is in stored form already, as pickles and manifests hold it."""
-    feature = Feature(type_name, shape=shape, optional=bool(optional))
+def restored(
+    type_name: str,
+    shape: Shape,
+    stored: Stored | None,
+    optional: object,
+    classes: Sequence[str] | None = None,
+    description: str = "",
+    stored_name: str | None = None,
+) -> Feature:
+    """Make a feature whose default is in stored form already, as pickles and manifests hold it.
+
+    Raises:
+        ValueError: the default is the number of no class.
+    """
+    feature = Feature(
+        type_name, shape=shape, optional=bool(optional), classes=classes, description=description,
+        stored_name=stored_name,
+    )  # fmt: skip
     if stored is not None:
+        if isinstance(stored, np.ndarray):
+            try:
+                feature.check_labels(stored, negative=True)
+            except MisfitError as error:
+                message = f"its default is {error.found}, not {error.expected}"
+                raise ValueError(message) from error
         object.__setattr__(feature, "_default", _frozen(stored))
         object.__setattr__(feature, "optional", True)
     return feature
@@ -243,6 +363,70 @@ def _checked_sizes(shape: Sequence[object]) -> Shape:
             message = f"shape {tuple(shape)!r}: a size is a positive int, or None for any"
             raise ValueError(message)
     return tuple(sizes)
+
+
+def _checked_classes(type_name: str, classes: object) -> tuple[str, ...]:
+    """Return the names of classes, or raise ValueError, TypeError where they cannot be those of a feature."""
+    dtype = dtype_of(type_name) if kind_of(type_name) == "number" else None
+    if dtype is None or dtype.kind not in "iu" or type_name == BFLOAT16:
+        message = f"classes= names what integers stand for, and {type_name} is no integer type"
+        raise ValueError(message)
+    if isinstance(classes, str) or not isinstance(classes, Sequence | np.ndarray):
+        message = f"classes= is a list of names, not {describe(classes)}"
+        raise TypeError(message)
+    if not len(classes):
+        raise ValueError("classes=[] names no class; leave it out, or name the classes in their order")
+    most = min(_MAX_CLASSES, int(np.iinfo(dtype).max) + 1)
+    if len(classes) > most:
+        message = f"{len(classes)} classes; a feature of the type {type_name} has at most {most}"
+        raise ValueError(message)
+    names = []
+    seen: dict[str, int] = {}
+    total = 0
+    for number, name in enumerate(classes):
+        if not isinstance(name, str):
+            message = f"class {number} is {describe(name)}; the name of a class is a str"
+            raise TypeError(message)
+        size = _utf8_bytes(f"class {number}", name)
+        if not 0 < size <= _MAX_CLASS_BYTES or _CONTROL.search(name):
+            message = (
+                f"class {number}, {short_form(name)!r}: the name of a class has 1 to {_MAX_CLASS_BYTES} "
+                "bytes and no control characters"
+            )
+            raise ValueError(message)
+        first = seen.setdefault(name, number)
+        if first != number:
+            message = f"classes {first} and {number} are both called {short_form(name)!r}"
+            raise ValueError(message)
+        names.append(str(name))
+        total += size
+    if total > _MAX_CLASSES_BYTES:
+        message = (
+            f"the names of the classes have {total} bytes; they are kept in every manifest and may have "
+            f"{_MAX_CLASSES_BYTES}"
+        )
+        raise ValueError(message)
+    return tuple(names)
+
+
+def _checked_description(text: object) -> str:
+    if not isinstance(text, str):
+        message = f"a description is a str, not {describe(text)}"
+        raise TypeError(message)
+    size = _utf8_bytes("the description", text)
+    if size > _MAX_DESCRIPTION_BYTES:
+        message = f"a description of {size} bytes; it may have {_MAX_DESCRIPTION_BYTES}"
+        raise ValueError(message)
+    return text
+
+
+def _utf8_bytes(what: str, text: str) -> int:
+    """Return how many bytes a text has as UTF-8, or raise ValueError where it has none."""
+    try:
+        return len(text.encode())
+    except UnicodeEncodeError as error:
+        message = f"{what} has a lone surrogate and cannot be stored as UTF-8"
+        raise ValueError(message) from error
 
 
 def _check_shape(name: str, kind: Kind, shape: Shape) -> None:

@@ -177,6 +177,7 @@ def seal_manifest(manifest: Manifest, *, limits: Limits = DEFAULT_LIMITS) -> tup
         "deletions": manifest.deletions,
         "foreign_roots": manifest.roots,
         "session_lists": manifest.session_lists,
+        "stored_names": any(schema.stores_other_names for schema in manifest.schemas),
     }
     features = [name for name, needed in used.items() if needed]
     message = pb.Manifest(
@@ -499,6 +500,12 @@ def _content_rules(manifest: Manifest, message: pb.Manifest, limits: Limits) -> 
         (
             "lists of sessions are a critical feature",
             ("session_lists" in message.critical_features) == bool(manifest.session_lists),
+            "",
+        ),
+        (
+            "stored names are a critical feature",
+            ("stored_names" in message.critical_features)
+            == any(schema.stores_other_names for schema in manifest.schemas),
             "",
         ),
     ]

@@ -91,8 +91,8 @@ class Schema(Mapping[str, Feature]):
         Raises:
             ValueError: a name or a combination of features that the encoding cannot hold; names the feature.
         """
-        self._features = MappingProxyType(dict(features))
-        self._sequence = MappingProxyType(dict(sequence_features or {}))
+        self._features = MappingProxyType(_plainly_named(features))
+        self._sequence = MappingProxyType(_plainly_named(sequence_features or {}))
         self.encoding = encoding
         _check_schema(self)
 
@@ -146,13 +146,16 @@ class Schema(Mapping[str, Feature]):
         """Say why records written with `older` cannot be read through this schema; None when they can.
 
         A feature may be added when it is optional, dropped, made optional, given another default; it may
-        widen from a fixed size to `?` (one at most), from jpeg and its like to image, from text to bytes.
+        widen from a fixed size to `?` (one at most), from jpeg and its like to image, from text to bytes; its
+        classes may become more, at the end.  Features are the same where records hold them under one name.
         """
         if self.encoding != older.encoding:
             return f"the encoding changes from {older.encoding!r} to {self.encoding!r}"
         for ours, theirs in ((self._features, older._features), (self._sequence, older._sequence)):
+            stored = _by_stored_name(theirs)
             for name, feature in ours.items():
-                reason = _reason_against(feature, theirs.get(name))
+                _, old = stored.get(feature.stored_name or name, (name, None))
+                reason = _reason_against(feature, old)
                 if reason is not None:
                     return f"feature {name!r}: {reason}"
         return None
@@ -164,6 +167,59 @@ class Schema(Mapping[str, Feature]):
             what = f"the schema cannot read the dataset's older records: {reason}"
             advice = "keep the feature as it was and add a new one under another name, or write a new dataset"
             raise SchemaError(what, advice=advice)
+
+    def covers(self, other: Schema) -> bool:
+        """Tell whether records of `other` can be read through this schema with all their features."""
+        pairs = ((self._features, other._features), (self._sequence, other._sequence))
+        return self.incompatibility(other) is None and all(
+            _by_stored_name(theirs).keys() <= _by_stored_name(ours).keys() for ours, theirs in pairs
+        )
+
+    def completed(self, newest: Schema) -> Schema:
+        """Return this schema as one who adds to a dataset means it.
+
+        Classes, descriptions and stored names that it does not give are those of the dataset's newest schema;
+        of two lists of classes, one of which begins with the other, the longer one counts.
+
+        Raises:
+            SchemaError: a feature of the same name is stored under another one, or numbers other classes.
+        """
+        if self.encoding != newest.encoding:
+            return self
+        groups = ((self._features, newest._features), (self._sequence, newest._sequence))
+        features, sequence = (
+            {name: _completed(name, feature, theirs) for name, feature in ours.items()}
+            for ours, theirs in groups
+        )
+        same = features == self._features and sequence == self._sequence
+        return self if same else Schema(features, encoding=self.encoding, sequence_features=sequence)
+
+    def succeed(self, schemas: tuple[Schema, ...]) -> tuple[Schema, ...]:
+        """Return the schemas of a dataset, oldest first, that had `schemas` and goes on with this one.
+
+        Raises:
+            SchemaError: records of an older one cannot be read through it; names the feature.
+        """
+        if not schemas or self == schemas[-1]:
+            return schemas or (self,)
+        self.completed(schemas[-1])
+        for older in schemas:
+            self.check_reads(older)
+        # Where words alone have changed the records are the same, and the list need not grow.
+        return (*(schemas[:-1] if self.succeeds_in_words(schemas[-1]) else schemas), self)
+
+    def succeeds_in_words(self, older: Schema) -> bool:
+        """Tell whether it differs from an older schema in new classes and descriptions alone."""
+        return _without_words(self) == _without_words(older) and self.incompatibility(older) is None
+
+    @property
+    def stores_other_names(self) -> bool:
+        """Whether a feature is stored under another name than readers know it by."""
+        return any(
+            feature.stored_name is not None
+            for group in (self._features, self._sequence)
+            for feature in group.values()
+        )
 
     def to_message(self) -> pb.Schema:
         """Return the message that manifests and receipts store."""
@@ -251,7 +307,67 @@ def _parse_features(mapping: object) -> dict[str, Feature]:
 
 
 def _mapping_of(features: Mapping[str, Feature]) -> dict[str, Any]:
-    return {name: feature if feature.optional else feature.short for name, feature in features.items()}
+    return {
+        name: feature.short if feature == Feature(feature.short) else feature
+        for name, feature in features.items()
+    }
+
+
+def _plainly_named(features: Mapping[str, Feature]) -> dict[str, Feature]:
+    """Return features of which none says that it is stored under the name that it has."""
+    return {
+        name: feature.replace(stored_name=None) if feature.stored_name == name else feature
+        for name, feature in features.items()
+    }
+
+
+def _by_stored_name(features: Mapping[str, Feature]) -> dict[str, tuple[str, Feature | None]]:
+    """Return (name, feature) by the names under which records hold them."""
+    return {feature.stored_name or name: (name, feature) for name, feature in features.items()}
+
+
+def _without_words(schema: Schema) -> Schema:
+    """Return a schema without what changes no record: names of classes and descriptions."""
+    features, sequence = (
+        {name: feature.replace(classes=None, description="") for name, feature in group.items()}
+        for group in (schema, schema.sequence_features)
+    )
+    return Schema(features, encoding=schema.encoding, sequence_features=sequence)
+
+
+def _completed(name: str, feature: Feature, dataset: Mapping[str, Feature]) -> Feature:
+    """Return a feature with what the dataset's feature of the same name says and it does not."""
+    known, stored = dataset.get(name), name
+    if known is not None:
+        stored = known.stored_name or name
+    elif feature.stored_name is not None:
+        # It is renamed.
+        stored = feature.stored_name
+        _, known = _by_stored_name(dataset).get(stored, (stored, None))
+    if known is None:
+        return feature
+    if feature.stored_name not in (None, stored):
+        raise SchemaError(
+            f"feature {name!r} is stored as {stored!r} in this dataset",
+            found=f"stored_name={feature.stored_name!r}",
+            advice="leave stored_name= out, or give the new feature another name",
+        )
+    words: dict[str, Any] = {
+        "description": feature.description or known.description,
+        "stored_name": None if stored == name else stored,
+        "classes": feature.classes,
+    }
+    ours, theirs = feature.classes, known.classes
+    if theirs is not None and feature.type == known.type and (ours is None or theirs[: len(ours)] == ours):
+        words["classes"] = theirs
+    if (reason := _reason_against_classes(words["classes"], theirs)) is not None:
+        raise SchemaError(
+            f"feature {name!r} numbers its classes in another way than the dataset: {reason}",
+            advice="name the dataset's classes first, in its order, then new ones; "
+            "`shardio info --json` lists them",
+        )
+    changed = any(getattr(feature, word) != given for word, given in words.items())
+    return feature.replace(**words) if changed else feature
 
 
 def _check_schema(schema: Schema) -> None:
@@ -272,10 +388,22 @@ def _check_schema(schema: Schema) -> None:
             message = f"feature {name!r}: a feature list has no default; optional=True reads as no steps"
             raise ValueError(message)
     for group in (schema, schema.sequence_features):
+        stored: dict[str, str] = {}
         for name, feature in group.items():
             _check_name(name)
-            if feature.unknown_dimensions > 1 and f"{name}/shape" in group:
-                message = f"feature {name + '/shape'!r}: the name is taken, {name!r} keeps its shape there"
+            if feature.stored_name is not None:
+                _check_name(feature.stored_name)
+            other = stored.setdefault(feature.stored_name or name, name)
+            if other != name:
+                message = (
+                    f"features {other!r} and {name!r} would both be stored as "
+                    f"{feature.stored_name or name!r}; give one of them another stored_name="
+                )
+                raise ValueError(message)
+        for name, feature in group.items():
+            shape = f"{feature.stored_name or name}/shape"
+            if feature.unknown_dimensions > 1 and shape in stored:
+                message = f"feature {stored[shape]!r}: the name is taken, {name!r} keeps its shape there"
                 raise ValueError(message)
     _check_encoding(schema)
 
@@ -332,6 +460,8 @@ def _reason_against(new: Feature, old: Feature | None) -> str | None:
         return "older records may lack it, and now it is required"
     if new.type != old.type and (old.type, new.type) not in _WIDER:
         return f"its type changes from {old.short} to {new.short}"
+    if (reason := _reason_against_classes(new.classes, old.classes)) is not None:
+        return reason
     if new.shape == old.shape:
         return None
     widened = len(new.shape) == len(old.shape) and all(
@@ -343,12 +473,27 @@ def _reason_against(new: Feature, old: Feature | None) -> str | None:
     return f"its shape changes from {old.short} to {new.short}"
 
 
+def _reason_against_classes(new: tuple[str, ...] | None, old: tuple[str, ...] | None) -> str | None:
+    """Say which number would mean another class than before; None where all mean the same."""
+    if old is None:
+        return None
+    if new is None:
+        return f"the names of its {len(old)} classes are dropped"
+    for number, (before, after) in enumerate(zip(old, new, strict=False)):
+        if before != after:
+            return f"class {number} changes from {short_form(before)!r} to {short_form(after)!r}"
+    return f"class {len(new)}, {short_form(old[len(new)])!r}, is dropped" if len(new) < len(old) else None
+
+
 def _fill_spec(spec: pb.FeatureSpec, name: str, feature: Feature) -> None:
     """Write a feature into an empty message."""
     spec.name = name
     spec.type = feature.type
     spec.shape.extend(-1 if size is None else size for size in feature.shape)
     spec.optional = feature.optional
+    spec.classes.extend(feature.classes or ())
+    spec.description = feature.description
+    spec.stored_name = feature.stored_name or ""
     default = feature.stored_default
     if default is not None:
         spec.has_default = True
@@ -378,9 +523,11 @@ def _features_from(specs: Iterable[pb.FeatureSpec]) -> dict[str, Feature]:
             raise UnsupportedVersionError(what, advice="a newer shardio wrote it: upgrade") from error
         shape = tuple(None if size == -1 else size for size in spec.shape)
         try:
-            feature = Feature(spec.type, shape=shape, optional=spec.optional)
-            if spec.has_default:
-                feature = restored(spec.type, shape, _stored_default(spec, feature), spec.optional)
+            stored = _stored_default(spec, Feature(spec.type, shape=shape)) if spec.has_default else None
+            feature = restored(
+                spec.type, shape, stored, spec.optional, list(spec.classes) or None, spec.description,
+                spec.stored_name or None,
+            )  # fmt: skip
         except ValueError as error:
             message = f"feature {spec.name!r}: {error}"
             raise ValueError(message) from error
@@ -486,6 +633,10 @@ def _json_problem(given: Any) -> str | None:
         return "optional is true or false"
     if not isinstance(given.get("shape", []), list):
         return 'shape is a list of sizes, null or "?" for any size'
+    if not isinstance(given.get("classes", []), list | None):
+        return "classes is a list of names"
+    if not isinstance(given.get("stored_name"), str | None):
+        return "stored_name is a name"
     return None
 
 
@@ -505,14 +656,18 @@ def _json_default(feature: Feature, value: Any) -> Any:
 
 
 def _to_json(feature: Feature) -> Any:
-    if not feature.optional:
-        return feature.short
     out: dict[str, Any] = {"type": feature.short}
     if feature.has_default:
         out["default"] = _value_to_json(feature, feature.default)
-    else:
+    elif feature.optional:
         out["optional"] = True
-    return out
+    if feature.classes is not None:
+        out["classes"] = list(feature.classes)
+    if feature.description:
+        out["description"] = feature.description
+    if feature.stored_name is not None:
+        out["stored_name"] = feature.stored_name
+    return out if len(out) > 1 else feature.short
 
 
 def _value_to_json(feature: Feature, value: Any) -> Any:

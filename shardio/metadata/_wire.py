@@ -48,7 +48,7 @@ _FEW_FIELDS = 4096
 
 FORMAT_VERSION = 1
 # Critical features of manifests, lists and receipts that this version reads.
-MANIFEST_FEATURES = frozenset({"deletions", "foreign_roots", "session_lists"})
+MANIFEST_FEATURES = frozenset({"deletions", "foreign_roots", "session_lists", "stored_names"})
 
 
 def parse(

@@ -7,7 +7,7 @@ from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Map
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class FeatureSpec(_message.Message):
-    __slots__ = ("name", "type", "shape", "optional", "default", "has_default", "default_shape")
+    __slots__ = ("name", "type", "shape", "optional", "default", "has_default", "default_shape", "classes", "description", "stored_name")
     NAME_FIELD_NUMBER: _ClassVar[int]
     TYPE_FIELD_NUMBER: _ClassVar[int]
     SHAPE_FIELD_NUMBER: _ClassVar[int]
@@ -15,6 +15,9 @@ class FeatureSpec(_message.Message):
     DEFAULT_FIELD_NUMBER: _ClassVar[int]
     HAS_DEFAULT_FIELD_NUMBER: _ClassVar[int]
     DEFAULT_SHAPE_FIELD_NUMBER: _ClassVar[int]
+    CLASSES_FIELD_NUMBER: _ClassVar[int]
+    DESCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    STORED_NAME_FIELD_NUMBER: _ClassVar[int]
     name: str
     type: str
     shape: _containers.RepeatedScalarFieldContainer[int]
@@ -22,7 +25,10 @@ class FeatureSpec(_message.Message):
     default: _containers.RepeatedScalarFieldContainer[bytes]
     has_default: bool
     default_shape: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, name: _Optional[str] = ..., type: _Optional[str] = ..., shape: _Optional[_Iterable[int]] = ..., optional: bool = ..., default: _Optional[_Iterable[bytes]] = ..., has_default: bool = ..., default_shape: _Optional[_Iterable[int]] = ...) -> None: ...
+    classes: _containers.RepeatedScalarFieldContainer[str]
+    description: str
+    stored_name: str
+    def __init__(self, name: _Optional[str] = ..., type: _Optional[str] = ..., shape: _Optional[_Iterable[int]] = ..., optional: bool = ..., default: _Optional[_Iterable[bytes]] = ..., has_default: bool = ..., default_shape: _Optional[_Iterable[int]] = ..., classes: _Optional[_Iterable[str]] = ..., description: _Optional[str] = ..., stored_name: _Optional[str] = ...) -> None: ...
 
 class Schema(_message.Message):
     __slots__ = ("encoding", "features", "sequence_features")

@@ -189,7 +189,12 @@ def resolve_schema(
 ) -> Schema | None:
     """Return the schema to write with: the caller's, else that of the dataset appended to.
 
-    The records of a codec of the caller's own, such as `codecs.Message(cls)`, are opaque to the dataset.
+    What the caller's does not say of a feature that the dataset has is the dataset's: above all the names of
+    its classes, in their order. The records of a codec of the caller's own, such as `codecs.Message(cls)`,
+    are opaque to the dataset.
+
+    Raises:
+        SchemaError: it cannot read the dataset's records, or numbers classes in another way.
     """
     if is_codec(given):
         return None
@@ -201,6 +206,8 @@ def resolve_schema(
             raise ValueError(message)
         return None
     schema = Schema.parse(given, encoding=encoding)  # type: ignore[arg-type] # no codec, as was asked above
+    if base is not None and base.manifest.schema is not None:
+        schema = schema.completed(base.manifest.schema)
     for older in base.manifest.schemas if base is not None else ():
         schema.check_reads(older)
     return schema

@@ -115,7 +115,7 @@ def test_a_list_of_images(convert, tmp_path) -> None:
     assert [(int(value["label"]), value["note"]) for value in values] == [(1, "x"), (0, None)]
     assert values[0]["image"] == (tmp_path / "photos/dog/0.jpg").read_bytes()
     assert [each.reason.split(" ")[0] for each in convert.report.skipped] == ["there", "missing"]
-    assert shardio.open(convert.url).metadata["labels"] == ["cat", "dog"]
+    assert shardio.open(convert.url).schema["label"].classes == ("cat", "dog")
 
 
 @pytest.mark.parametrize(

@@ -291,17 +291,20 @@ def test_webdataset(trial, dataset) -> None:
         max_size=4,
     ),
     split=st.sampled_from(["train", "test"]),
+    named=st.booleans(),
 )
-def test_images(tmp_path_factory, labels, records, split) -> None:
+def test_images(tmp_path_factory, labels, records, split, named) -> None:
     """The same files, in the folders of the classes that the labels name."""
+    if named:
+        records = [(image, label % len(labels), path) for image, label, path in records]
     folder = tmp_path_factory.mktemp("images")
     schema = {
         "image": "image",
-        "label": "int64",
+        "label": shardio.Feature("int64", classes=labels) if named else "int64",
         "path": shardio.Feature("text", optional=True),
         "note": shardio.Feature("text", default="x"),
     }
-    with shardio.DatasetWriter(folder / "dataset", schema=schema, metadata={"labels": labels}) as out:
+    with shardio.DatasetWriter(folder / "dataset", schema=schema) as out:
         for image, label, path in records:
             value = {"image": image, "label": label}
             out.write(value | ({} if path is None else {"path": path}), split=split)
@@ -313,8 +316,8 @@ def test_images(tmp_path_factory, labels, records, split) -> None:
     assert "note" in report.notes[0]
     shardio.convert_dataset(folder / "out", folder / "back", check_images=False)
     back = shardio.open(folder / "back")
-    found = sorted((value["image"], back.metadata["labels"][value["label"]]) for value in back)
-    name = dict(enumerate(labels))
+    found = sorted((value["image"], back.schema["label"].classes[value["label"]]) for value in back)
+    name = dict(enumerate(labels)) if named else {}
     assert found == sorted((image, name.get(label, str(label))) for image, label, _ in records)
 
 

@@ -245,35 +245,147 @@ def photos(root: Path, *names: str) -> Path:
 
 
 def test_appending_other_classes(convert, tmp_path) -> None:
-    """A class keeps its number, or nothing is appended; the advice gives the number that it has."""
+    """A class keeps its number whatever the source would give it; new ones get those that follow."""
+    convert(photos(tmp_path / "a", "cat", "dog"))
+    for name, classes in (("b", ["dog"]), ("c", ["zebra", "dog"]), ("d", ["ant", "cat"])):
+        shardio.convert_dataset(photos(tmp_path / name, *classes), convert.url, mode="append")
+    (tmp_path / "list.csv").write_text("path,label\nb/dog/1.jpg,dog\nc/dog/1.jpg,dog\n")
+    shardio.convert_dataset(tmp_path / "list.csv", convert.url, mode="append")
+    reader = shardio.open(convert.url)
+    names = reader.schema["label"].classes
+    assert names == ("cat", "dog", "zebra", "ant")
+    named = [names[value["label"]] for value in reader]
+    assert named == ["cat", "dog", "dog", "dog", "zebra", "ant", "cat", "dog", "dog"]
+    assert named[:7] == [value["path"].partition("/")[0] for value in reader[:7]]
+
+
+def test_appending_with_classes_in_another_order(convert, tmp_path) -> None:
+    """What the caller says of the order is followed, or refused."""
     convert(photos(tmp_path / "a", "cat", "dog"))
     other = photos(tmp_path / "b", "dog")
-    with pytest.raises(SchemaError, match=r'classes=\["cat", "dog"\]'):
-        shardio.convert_dataset(other, convert.url, mode="append")
-    with pytest.raises(SchemaError, match="classes are not those"):
-        shardio.convert_dataset(photos(tmp_path / "c", "ant", "cat", "dog"), convert.url, mode="append")
+    with pytest.raises(SchemaError, match=r"in another way.*class 0 changes from 'cat' to 'dog'"):
+        shardio.convert_dataset(other, convert.url, mode="append", classes=["dog", "cat"])
+    given = {"label": shardio.Feature("int64", classes=["dog"])}
+    with pytest.raises(SchemaError, match="class 0 changes from 'cat' to 'dog'"):
+        shardio.convert_dataset(other, convert.url, mode="append", schema=given)
     assert len(shardio.open(convert.url)) == 2
-    shardio.convert_dataset(other, convert.url, mode="append", classes=["cat", "dog"])
-    shardio.convert_dataset(photos(tmp_path / "d", "cat", "dog"), convert.url, mode="append")
-    reader = shardio.open(convert.url)
-    names = reader.metadata["labels"]
-    assert names == ["cat", "dog"]
-    assert [names[value["label"]] for value in reader] == [
-        value["path"].partition("/")[0] for value in reader
-    ]
-    (tmp_path / "list.csv").write_text("path,label\nb/dog/1.jpg,dog\n")
-    with pytest.raises(SchemaError, match="classes are not those"):
-        shardio.convert_dataset(tmp_path / "list.csv", convert.url, mode="append")
+    shardio.convert_dataset(other, convert.url, mode="append", classes=["cat", "dog", "eel"])
+    assert shardio.open(convert.url).schema["label"].classes == ("cat", "dog", "eel")
+    assert [int(value["label"]) for value in shardio.open(convert.url)] == [0, 1, 1]
 
 
 def test_appending_with_a_program(tmp_path, capsys) -> None:
     url = str(tmp_path / "dataset")
     assert main(["convert", str(photos(tmp_path / "a", "cat", "the dog")), url]) == 0
-    other = photos(tmp_path / "b", "the dog")
-    capsys.readouterr()
-    assert main(["convert", str(other), url, "--mode", "append"]) == 1
-    follow(capsys, ["convert", str(other), url, "--mode", "append"], "--class cat --class 'the dog'")
-    assert len(shardio.open(url)) == 3
+    assert main(["convert", str(photos(tmp_path / "b", "the dog", "bee")), url, "--mode", "append"]) == 0
+    assert "label: int64 (3 classes: cat, the dog, bee)" in capsys.readouterr().out
+    assert [int(value["label"]) for value in shardio.open(url)] == [0, 1, 2, 1]
+    again = ["convert", str(photos(tmp_path / "c", "bee")), url, "--mode", "append", "--class", "bee"]
+    assert main(again) == 1
+    assert "class 0 changes from 'cat' to 'bee'" in capsys.readouterr().err
+    assert main([*again[:-2], "--class", "cat", "--class", "the dog", "--class", "bee"]) == 0
+
+
+def test_appending_names_to_numbers(tmp_path) -> None:
+    """Nobody can tell which number of the dataset is which class, until somebody says so."""
+    url = tmp_path / "dataset"
+    with shardio.DatasetWriter(url, {"image": "jpeg", "label": "int64", "path": "text"}) as out:
+        out.write({"image": picture(1), "label": 1, "path": "x"})
+    other = photos(tmp_path / "b", "dog")
+    with pytest.raises(SchemaError, match=r"the dataset has numbers without names.*\[\"dog\"\]"):
+        shardio.convert_dataset(other, url, mode="append")
+    shardio.convert_dataset(other, url, mode="append", classes=["cat", "dog"])
+    assert [int(value["label"]) for value in shardio.open(url)] == [1, 1]
+
+
+def test_appending_words_to_classes(tmp_path) -> None:
+    """Lines whose labels are words get the numbers that the dataset has for them."""
+    url = tmp_path / "dataset"
+    with shardio.DatasetWriter(url, {"label": shardio.Feature("int64", classes=["cat", "dog"])}) as out:
+        out.write({"label": 0})
+    (tmp_path / "more.jsonl").write_text('{"label": "dog"}\n{"label": "cat"}\n')
+    shardio.convert_dataset(tmp_path / "more.jsonl", url, mode="append")
+    (tmp_path / "zebra.jsonl").write_text('{"label": "zebra"}\n')
+    with pytest.raises(SchemaError, match="found the name 'zebra'"):
+        shardio.convert_dataset(tmp_path / "zebra.jsonl", url, mode="append")
+    (tmp_path / "high.jsonl").write_text('{"label": 2}\n')
+    with pytest.raises(SchemaError, match="the value 2"):
+        shardio.convert_dataset(tmp_path / "high.jsonl", url, mode="append")
+    assert [int(value["label"]) for value in shardio.open(url)] == [0, 1, 0]
+
+
+def test_records_of_another_numbering(tmp_path) -> None:
+    """Payloads are stored as they are, so a dataset of other numbers cannot be added."""
+    one, other, third = (str(tmp_path / name) for name in "abc")
+    for url, classes in ((one, ["cat", "dog"]), (other, ["dog", "cat"]), (third, None)):
+        with shardio.DatasetWriter(url, {"label": shardio.Feature("int64", classes=classes)}) as out:
+            out.write({"label": 1})
+            if classes is None:
+                out.write({"label": 7})
+    with pytest.raises(SchemaError, match="class 0 changes from 'cat' to 'dog'"):
+        shardio.convert_dataset(other, one, mode="append")
+    with pytest.raises(SchemaError, match=r"found the value 7|found 7"):
+        shardio.convert_dataset(third, one, mode="append")
+    assert len(shardio.open(one)) == 1
+
+
+def test_classes_of_other_kinds_are_not_ignored(tmp_path) -> None:
+    (tmp_path / "more.jsonl").write_text('{"label": "dog"}\n')
+    with pytest.raises(ValueError, match=r'schema=\{"label": Feature'):
+        shardio.convert_dataset(tmp_path / "more.jsonl", tmp_path / "out", classes=["dog"])
+    given = {"label": shardio.Feature("int64", classes=["cat", "dog"])}
+    shardio.convert_dataset(tmp_path / "more.jsonl", tmp_path / "out", schema=given)
+    assert int(shardio.open(tmp_path / "out")[0]["label"]) == 1
+
+
+def labels_file(path: Path, values: list[int], names: list[str]) -> Path:
+    """Write a Parquet file as `datasets.Dataset.to_parquet` does."""
+    import pyarrow as pa
+
+    label = {"names": names, "_type": "ClassLabel"}
+    features = {"label": label, "n": {"dtype": "int64", "_type": "Value"}}
+    metadata = {"huggingface": json.dumps({"info": {"features": features}})}
+    columns = {"label": pa.array(values, pa.int64()), "n": pa.array(values, pa.int64())}
+    return table_file(path, pa.table(columns).replace_schema_metadata(metadata))
+
+
+def test_class_labels_of_datasets(tmp_path) -> None:
+    """Names come along; another file numbers them in its own way; -1 is no label."""
+    url = tmp_path / "dataset"
+    shardio.convert_dataset(labels_file(tmp_path / "a.parquet", [0, 1], ["cat", "dog"]), url)
+    assert shardio.open(url).schema["label"] == shardio.Feature("int64", classes=["cat", "dog"])
+    assert shardio.open(url).schema["n"] == shardio.Feature("int64")
+    names = ["zebra", "dog", "cat"]
+    more = labels_file(tmp_path / "b.parquet", [0, 1, 2, 1], names)
+    shardio.convert_dataset(more, url, mode="append")
+    reader = shardio.open(url)
+    assert reader.schema["label"].classes == ("cat", "dog", "zebra")
+    assert reader.read_batch(range(6))["label"].tolist() == [0, 1, 2, 1, 0, 1]
+    with pytest.raises(SchemaError, match="none of the source's 3 classes"):
+        shardio.convert_dataset(labels_file(tmp_path / "c.parquet", [3], names), url, mode="append")
+    test = labels_file(tmp_path / "test.parquet", [1, -1], ["cat", "dog"])
+    shardio.convert_dataset(test, tmp_path / "test")
+    reader = shardio.open(tmp_path / "test")
+    assert reader.schema["label"] == shardio.Feature("int64", classes=["cat", "dog"], default=-1)
+    assert reader.read_batch([0, 1])["label"].tolist() == [1, -1]
+
+
+def test_numbers_of_webdataset(tmp_path) -> None:
+    """The numbers of `cls` are those of the names that the caller gives, whatever the dataset's are."""
+    with tarfile.open(tmp_path / "a.tar", "w") as archive:
+        for number, text in enumerate((b"0", b"2", b"dog")):
+            info = tarfile.TarInfo(f"{number}.cls")
+            info.size = len(text)
+            archive.addfile(info, io.BytesIO(text))
+    url = tmp_path / "dataset"
+    label = shardio.Feature("int64", classes=["eel", "dog"])
+    with shardio.DatasetWriter(url, {"__key__": "text", "cls": label}) as out:
+        out.write({"__key__": "x", "cls": "eel"})
+    classes = ["cat", "dog", "eel"]
+    shardio.convert_dataset(tmp_path / "a.tar", url, mode="append", classes=classes)
+    reader = shardio.open(url)
+    assert reader.schema["cls"].classes == ("eel", "dog", "cat")
+    assert [int(value["cls"]) for value in reader] == [0, 2, 0, 1]
 
 
 # ------------------------------------------------------------------ Parquet and Arrow

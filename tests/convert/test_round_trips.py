@@ -44,8 +44,8 @@ def test_image_folders(convert, tmp_path, splits) -> None:
     values = convert(source)
     assert convert.report.schema is not None
     assert convert.report.schema["image"].short == "image"
-    labels = shardio.open(convert.url, split="all").metadata["labels"]
-    assert labels == ["ant", "cat", "dög"]
+    labels = shardio.open(convert.url, split="all").schema["label"].classes
+    assert labels == ("ant", "cat", "dög")
     assert all(f"/{labels[value['label']]}/" in f"/{value['path']}" for value in values)
     report = shardio.export_dataset(convert.url, tmp_path / "back", kind="images")
     assert sum(report.records.values()) == 6 * len(splits)

@@ -173,6 +173,31 @@ def test_tags_restores_and_rewrites():
         broken("a rewrite names shards", rewrites=[one])
 
 
+def test_stored_names():
+    """Stored names MUST occur once in a schema, and `stored_names` MUST stand in the manifest exactly where a
+    schema gives one that is not the feature's name.
+    """
+
+    def schema(*names: tuple[str, str]) -> pb.Schema:
+        features = [pb.FeatureSpec(name=name, type="int64", stored_name=stored) for name, stored in names]
+        return pb.Schema(encoding="example", features=features)
+
+    broken("stored names are a critical feature", schemas=[schema(("a", "b"))])
+    broken("stored names are a critical feature", critical_features=["stored_names"])
+    broken(
+        "stored names are a critical feature",
+        schemas=[schema(("a", "a"))],
+        critical_features=["stored_names"],
+    )
+    broken(
+        "both be stored as 'b'", schemas=[schema(("a", "b"), ("b", ""))], critical_features=["stored_names"]
+    )
+    renamed = manifest_message(schemas=[schema(("a", "b"))], critical_features=["stored_names"])
+    manifest, _ = parse_manifest(sealed(renamed), version=1)
+    assert manifest.schema is not None
+    assert manifest.schema["a"].stored_name == "b"
+
+
 def test_what_expired():
     """A version MUST NOT name itself or a later one as expired."""
     for number in (0, 1, 2, (1 << 64) - 1):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from shardio.cli._command import CLEAN, DAMAGE, Argument, Command, Option, Place, Value, flag, options
+from shardio.cli._describe import feature_facts, feature_words
 from shardio.cli._humanize import plural
 from shardio.cli._options import STORAGE, storage_options, url_argument
 
@@ -68,8 +69,9 @@ def _run(arguments: SimpleNamespace, console: Console) -> int:
     total = plural(sum(report.records.values()), "record")
     parts = ", ".join(f"{name} {rows:,}" for name, rows in sorted(report.records.items()))
     console.line(f"{arguments.url} is at version {report.version}: {total} from {report.kind} ({parts})")
-    for name, feature in (report.schema or {}).items():
-        console.line(f"  {name}: {feature.short}{' (optional)' if feature.optional else ''}")
+    for facts in [] if report.schema is None else feature_facts(report.schema):
+        words = feature_words(facts)
+        console.line(f"  {facts['name']}: {facts['type']}{f' ({words})' if words else ''}")
     if report.skipped:
         console.line(f"{plural(len(report.skipped), 'record')} left out")
     return DAMAGE if report.skipped else CLEAN

@@ -9,7 +9,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from shardio.cli._command import CLEAN, Command, Option, Place, flag
-from shardio.cli._describe import dataset_facts, seen_facts, shard_facts
+from shardio.cli._describe import dataset_facts, feature_words, seen_facts, shard_facts
 from shardio.cli._humanize import count, plural, size
 from shardio.cli._options import STORAGE, VERSION, storage_options, url_argument
 from shardio.cli._values import plain
@@ -133,7 +133,7 @@ def _print_dataset(console: Console, facts: dict[str, Any]) -> None:
             _print_seen(console, facts["seen"])
         return
     console.table(
-        [(row["name"], row["type"], "optional" if row["optional"] else "") for row in facts["schema"]],
+        [(row["name"], row["type"], feature_words(row)) for row in facts["schema"]],
         head=("feature", "type", f"({facts['encoding']})"),
     )
 
