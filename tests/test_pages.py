@@ -1,0 +1,235 @@
+"""The Python of README and of all pages runs as it is printed, against servers of its own.
+
+The pages assume data and no names: a folder `photos/` of images by class, datasets and files in a bucket.
+What stands for somebody else's account or machine is listed here, and what takes its place.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import subprocess
+import sys
+import tarfile
+import types
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from unittest import mock
+
+import fsspec.config
+import numpy as np
+import pytest
+from PIL import Image
+
+import shardio
+from tests.servers import azure, gcs, s3
+from tests.servers.web import folder_server
+
+ROOT = Path(__file__).resolve().parents[1]
+BLOCK = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+PAGES = sorted(
+    str(path.relative_to(ROOT))
+    for path in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+    if BLOCK.search(path.read_text(encoding="utf-8"))
+)
+# Tested where real trainers run, and where a whole corpus is made.
+ELSEWHERE = {
+    "docs/training/accelerate.md": "tests/torch/test_training_pages.py",
+    "docs/training/lightning.md": "tests/torch/test_training_pages.py",
+    "docs/training/torchdata.md": "tests/torch/test_training_pages.py",
+    "docs/training/transformers.md": "tests/torch/test_training_pages.py",
+    "docs/walkthroughs/bert.md": "tests/test_walkthroughs.py",
+    "docs/walkthroughs/language-model.md": "tests/test_walkthroughs.py",
+}
+BIRDS = 600
+
+
+@pytest.fixture(scope="module")
+def s3_endpoint() -> Iterator[str]:
+    with s3.moto() as endpoint:
+        yield endpoint
+
+
+@pytest.fixture(scope="module")
+def gcs_endpoint() -> Iterator[str]:
+    with gcs.gcs_emulator() as endpoint:
+        yield endpoint
+
+
+@pytest.fixture(scope="module")
+def azure_endpoint(tmp_path_factory) -> Iterator[str]:
+    with azure.azurite(tmp_path_factory.mktemp("azurite")) as endpoint:
+        yield endpoint
+
+
+@pytest.fixture(scope="module")
+def dask_address() -> Iterator[str]:
+    from distributed import LocalCluster
+
+    with LocalCluster(n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None) as cluster:
+        yield cluster.scheduler_address
+
+
+def write_birds(url: str, count: int = BIRDS) -> None:
+    schema = {"image": "uint8[8,8,3]", "label": "int64", "caption": "text"}
+    with shardio.DatasetWriter(url, schema=schema, mode="overwrite") as out:
+        for n in range(count):
+            image = np.full((8, 8, 3), n % 256, np.uint8)
+            out.write({"image": image, "label": n % 10, "caption": "" if n % 3 else "a wren"}, split="train")
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch) -> Path:
+    """An empty folder, but for the data that pages assume."""
+    for species in ("cat", "dog"):
+        (tmp_path / "photos" / species).mkdir(parents=True)
+        for n in range(3):
+            Image.new("RGB", (40 + n, 30), (n, 90, 200)).save(tmp_path / "photos" / species / f"{n}.jpg")
+    names = sorted((tmp_path / "photos").rglob("*.jpg"))
+    lines = [f"{path.relative_to(tmp_path)} {n % 2}\n" for n, path in enumerate(names)]
+    (tmp_path / "data_list.txt").write_text("".join(lines), encoding="utf-8")
+    (tmp_path / "lines.jsonl").write_text('{"score": 1, "text": "wren"}\n' * 3, encoding="utf-8")
+    with shardio.DatasetWriter(tmp_path / "made", schema={"n": "int64"}) as out:
+        for n in range(20):
+            out.write({"n": n}, split="train")
+    (tmp_path / "old").mkdir()
+    for path in (tmp_path / "made" / "data").glob("*.tfrecord"):
+        (tmp_path / "old" / path.name).write_bytes(path.read_bytes())
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def s3_bucket(s3_endpoint, monkeypatch, folder) -> str:
+    """An empty `s3://bucket`, found by the variables of AWS."""
+    variables = {
+        "AWS_ENDPOINT_URL": s3_endpoint,
+        "AWS_ACCESS_KEY_ID": "testing",
+        "AWS_SECRET_ACCESS_KEY": "testing",
+        "AWS_DEFAULT_REGION": "us-east-1",
+        "AWS_CONFIG_FILE": str(folder / "config"),
+        "AWS_SHARED_CREDENTIALS_FILE": str(folder / "none"),
+    }
+    (folder / "config").write_text("[profile work]\nregion = us-east-1\n", encoding="utf-8")
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    clean_s3(s3_endpoint)
+    return s3_endpoint
+
+
+def clean_s3(endpoint: str) -> None:
+    """Leave nothing on the server but an empty bucket."""
+    urllib.request.urlopen(urllib.request.Request(f"{endpoint}/moto-api/reset", method="POST")).close()
+    s3.make_bucket(endpoint, "bucket")
+
+
+def stand_in(name: str, **names: object) -> types.ModuleType:
+    module = types.ModuleType(name)
+    vars(module).update(names)
+    return module
+
+
+class Frame:
+    """As much of a Spark frame as the page uses: three partitions, one after another in this process."""
+
+    def __init__(self) -> None:
+        self.rdd = self
+        self.partition = 0
+
+    def getNumPartitions(self) -> int:  # noqa: N802
+        return 3
+
+    def foreachPartition(self, write) -> None:  # noqa: N802
+        for self.partition in range(3):
+            write([mock.Mock(asDict=lambda n=n: {"id": n, "text": str(n)}) for n in range(4)])
+
+    def partitionId(self) -> int:  # noqa: N802
+        return self.partition
+
+
+def places(request: pytest.FixtureRequest, page: str, folder: Path) -> dict[str, str]:
+    """Prepare what a page assumes; return what the page says of somebody's own, and what is taken instead."""
+    s3_endpoint = request.getfixturevalue("s3_bucket")
+    monkeypatch = request.getfixturevalue("monkeypatch")
+    match page:
+        case "docs/streaming.md":
+            for name in ("birds", "books", "web"):
+                write_birds(f"s3://bucket/{name}")
+            monkeypatch.setitem(sys.modules, "wandb", stand_in("wandb", log=mock.Mock()))
+            board = stand_in("torch.utils.tensorboard", SummaryWriter=mock.Mock())
+            monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", board)
+        case "docs/object-stores.md":
+            write_birds("s3://bucket/birds", 3)
+            s3.make_bucket(s3_endpoint, "public")
+            write_birds("s3://public/birds", 3)
+            write_birds(str(folder / "site" / "birds"), 3)
+            options = gcs.options_for(request.getfixturevalue("gcs_endpoint"))
+            monkeypatch.setitem(fsspec.config.conf, "gs", options)
+            endpoint = request.getfixturevalue("azure_endpoint")
+            monkeypatch.setitem(fsspec.config.conf, "az", azure.options_for(endpoint))
+            container = azure.make_container(endpoint)
+            write_birds(f"gs://{gcs.BUCKET}/birds", 3)
+            write_birds(f"az://{container}/birds", 3)
+            return {
+                "https://example.org": request.getfixturevalue("site"),
+                "gs://bucket": f"gs://{gcs.BUCKET}",
+                "az://container": f"az://{container}",
+                '"token": "/path/to/key.json"': '"token": "anon"',
+                '"account_name": "...", "account_key": "..."': f'"account_name": "{azure.ACCOUNT}"',
+                '"http://127.0.0.1:9000"': f'"{s3_endpoint}"',
+                '"key": "...", "secret": "..."': '"key": "testing", "secret": "testing"',
+                "/nvme/cache": str(folder / "cache"),
+            }
+        case "docs/adoption.md":
+            for split in ("train", "val"):
+                member = io.BytesIO()
+                with tarfile.open(fileobj=member, mode="w") as tar:
+                    tar.add(folder / "photos" / "cat" / "1.jpg", "1.jpg")
+                fsspec.filesystem("s3").pipe_file(f"bucket/birds/{split}.tar", member.getvalue())
+        case "docs/writing.md":
+            frame = Frame()
+            session = mock.Mock()
+            session.builder.getOrCreate().read.parquet.return_value = frame
+            spark = stand_in("pyspark", TaskContext=mock.Mock(get=lambda: frame))
+            monkeypatch.setitem(sys.modules, "pyspark", spark)
+            monkeypatch.setitem(sys.modules, "pyspark.sql", stand_in("pyspark.sql", SparkSession=session))
+            return {"tcp://scheduler:8786": request.getfixturevalue("dask_address")}
+        case "docs/messages.md":
+            compiler = ROOT / ".build" / "pbenv" / "bin" / "python"
+            source = ROOT / "examples" / "sightings" / "new"
+            arguments = [f"-I{source}", f"--python_out={folder}", source / "sighting.proto"]
+            subprocess.run([compiler, "-m", "grpc_tools.protoc", *arguments], check=True)
+            monkeypatch.syspath_prepend(folder)
+    return {}
+
+
+@pytest.fixture
+def site(folder) -> Iterator[str]:
+    (folder / "site").mkdir(exist_ok=True)
+    with folder_server(folder / "site") as url:
+        yield url
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page not in ELSEWHERE])
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_a_page_runs_as_it_is_printed(request, page, folder, monkeypatch) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    taken = places(request, page, folder)
+    # Functions of the page travel to worker processes by the name of their module.
+    module = types.ModuleType("__main__")
+    monkeypatch.setitem(sys.modules, "__main__", module)
+    for block in BLOCK.finditer(text):
+        code = block[1]
+        for printed, own in taken.items():
+            code = code.replace(printed, own)
+        # Errors show the line of the page.
+        lines = "\n" * (text.count("\n", 0, block.start()) + 1)
+        exec(compile(lines + code, page, "exec"), vars(module))
+
+
+def test_pages_that_run_elsewhere_are_there() -> None:
+    for page, test in ELSEWHERE.items():
+        assert page in PAGES
+        name = Path(page).stem
+        assert name in (ROOT / test).read_text(encoding="utf-8"), f"{test} does not speak of {name}"
