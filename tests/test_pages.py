@@ -111,7 +111,9 @@ def s3_bucket(s3_endpoint, monkeypatch, folder) -> str:
         "AWS_CONFIG_FILE": str(folder / "config"),
         "AWS_SHARED_CREDENTIALS_FILE": str(folder / "none"),
     }
-    (folder / "config").write_text("[profile work]\nregion = us-east-1\n", encoding="utf-8")
+    (folder / "config").write_text(
+        "[profile work]\naws_access_key_id = testing\naws_secret_access_key = testing\n", encoding="utf-8"
+    )
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     clean_s3(s3_endpoint)
@@ -163,6 +165,9 @@ def places(request: pytest.FixtureRequest, page: str, folder: Path) -> dict[str,
             write_birds("s3://bucket/birds", 3)
             s3.make_bucket(s3_endpoint, "public")
             write_birds("s3://public/birds", 3)
+            public = fsspec.filesystem("s3")
+            for path in public.find("public"):
+                public.chmod(path, "public-read")
             write_birds(str(folder / "site" / "birds"), 3)
             options = gcs.options_for(request.getfixturevalue("gcs_endpoint"))
             monkeypatch.setitem(fsspec.config.conf, "gs", options)
