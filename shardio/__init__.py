@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from shardio import codecs, errors
     from shardio.catalog import GcReport, Version, commit, gc, log
+    from shardio.codecs import CenterCrop, ImageOptions, RandomResizedCrop
     from shardio.convert import ConvertReport, ExportReport, convert_dataset, export_dataset
     from shardio.errors import ShardioError
     from shardio.format import Limits
@@ -52,6 +53,7 @@ _PLACES = {
     "tags": "shardio.lifecycle",
     "untag": "shardio.lifecycle",
     "CacheOptions": "shardio.storage",
+    "CenterCrop": "shardio.codecs",
     "ConvertReport": "shardio.convert",
     "DatasetReader": "shardio.reader",
     "DatasetWriter": "shardio.writer",
@@ -59,6 +61,7 @@ _PLACES = {
     "Feature": "shardio.metadata",
     "Finding": "shardio.maintenance",
     "GcReport": "shardio.catalog",
+    "ImageOptions": "shardio.codecs",
     "Limits": "shardio.format",
     "Location": "shardio.reader",
     "Mix": "shardio.streaming",
@@ -66,6 +69,7 @@ _PLACES = {
     "PackedRows": "shardio.packing",
     "Permutation": "shardio.order",
     "Plan": "shardio.order",
+    "RandomResizedCrop": "shardio.codecs",
     "Schema": "shardio.metadata",
     "ShardReader": "shardio.reader",
     "ShardWriter": "shardio.writer",
@@ -88,13 +92,14 @@ _PLACES = {
     "plan_report": "shardio.streaming",
     "stream": "shardio.streaming",
     "unpack": "shardio.packing",
-    "write_dataset": "shardio.parallel",
     "verify": "shardio.maintenance",
+    "write_dataset": "shardio.parallel",
 }
 _MODULES = ("codecs", "errors", "torch", "v1")
 
 __all__ = [
     "CacheOptions",
+    "CenterCrop",
     "ChangeReport",
     "ConvertReport",
     "DatasetReader",
@@ -104,6 +109,7 @@ __all__ = [
     "Feature",
     "Finding",
     "GcReport",
+    "ImageOptions",
     "Limits",
     "Location",
     "Mix",
@@ -111,6 +117,7 @@ __all__ = [
     "PackedRows",
     "Permutation",
     "Plan",
+    "RandomResizedCrop",
     "Schema",
     "ShardReader",
     "ShardWriter",

@@ -50,6 +50,9 @@ _PACKAGES = (
     "torch",
     "torchdata",
     "Pillow",
+    "simplejpeg",
+    "torchvision",
+    "jax",
     "tqdm",
     "distributed",
     "ray",
@@ -278,11 +281,12 @@ def system_facts() -> dict[str, str | int | None]:
     from importlib.metadata import version as version_of
 
     import shardio
-    from shardio import kernels
+    from shardio import codecs, kernels
 
     facts: dict[str, str | int | None] = {
         "shardio": shardio.__version__,
         "kernels": kernels.IMPLEMENTATION,
+        "jpeg_decoder": codecs.image_decoder(),
         "python": f"{platform.python_implementation()} {platform.python_version()}",
         "platform": platform.platform(),
         "byte_order": sys.byteorder,

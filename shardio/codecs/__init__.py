@@ -7,6 +7,7 @@ without a schema.  Pure: bytes in, values out.  protobuf and Pillow load when th
 from __future__ import annotations
 
 from shardio.codecs._codec import Payloads, RecordCodec
+from shardio.codecs._codec_images import ImageCodec, with_images
 from shardio.codecs._collate import collate
 from shardio.codecs._columns import Column, RaggedColumn, VariableLength, VarLenColumn
 from shardio.codecs._example import (
@@ -15,7 +16,15 @@ from shardio.codecs._example import (
     encode_example,
     encode_sequence_example,
 )
-from shardio.codecs._images import MAX_PIXELS, decode_image, image_type
+from shardio.codecs._images import (
+    MAX_PIXELS,
+    CenterCrop,
+    ImageOptions,
+    RandomResizedCrop,
+    decode_image,
+    image_decoder,
+    image_type,
+)
 from shardio.codecs._infer import FeatureReport, InferenceReport, infer_schema
 from shardio.codecs._make import record_codec
 from shardio.codecs._message import Message
@@ -32,15 +41,19 @@ from shardio.codecs._tensors import Tensor, decode_tensors, encode_tensors, read
 
 __all__ = [
     "MAX_PIXELS",
+    "CenterCrop",
     "Column",
     "FeatureReport",
     "FixedLen",
     "FixedLenSequence",
+    "ImageCodec",
+    "ImageOptions",
     "InferenceReport",
     "Message",
     "Payloads",
     "Ragged",
     "RaggedColumn",
+    "RandomResizedCrop",
     "RecordCodec",
     "Sparse",
     "Tensor",
@@ -55,10 +68,12 @@ __all__ = [
     "encode_example",
     "encode_sequence_example",
     "encode_tensors",
+    "image_decoder",
     "image_type",
     "infer_schema",
     "parse_examples",
     "parse_sequence_examples",
     "read_tensors",
     "record_codec",
+    "with_images",
 ]

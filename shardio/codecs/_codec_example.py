@@ -32,11 +32,9 @@ _ABSENT: Any = object()
 class _Part:
     """Some features of a schema with their layouts."""
 
-    def __init__(self, features: Mapping[str, Feature], *, images: bool, listed: bool = False) -> None:
+    def __init__(self, features: Mapping[str, Feature], *, listed: bool = False) -> None:
         self.features = dict(features)
-        self.layouts = [
-            BatchLayout(name, feature, images=images, listed=listed) for name, feature in features.items()
-        ]
+        self.layouts = [BatchLayout(name, feature, listed=listed) for name, feature in features.items()]
         # A record costs few look-ups.
         self._encoders = [(layout.name, layout.encode, layout.feature.optional) for layout in self.layouts]
         self._chosen: dict[tuple[str, ...] | None, tuple[list[BatchLayout], list[kernels.Feature]]] = {}
@@ -75,9 +73,9 @@ class _Part:
 class ExampleCodec(RecordCodec):
     """Records that are a tf.train.Example each; values are dicts by the schema."""
 
-    def __init__(self, schema: Schema, *, images: bool) -> None:
+    def __init__(self, schema: Schema) -> None:
         self.schema = schema
-        self._part = _Part(schema, images=images)
+        self._part = _Part(schema)
 
     def encode(self, value: Any) -> bytes:
         """Encode a dict; None stands for a missing optional feature."""
@@ -121,10 +119,10 @@ class SequenceExampleCodec(RecordCodec):
     list is a `RaggedColumn` whose rows are the steps of a record.
     """
 
-    def __init__(self, schema: Schema, *, images: bool) -> None:
+    def __init__(self, schema: Schema) -> None:
         self.schema = schema
-        self._context = _Part(schema, images=images)
-        self._lists = _Part(schema.sequence_features, images=images, listed=True)
+        self._context = _Part(schema)
+        self._lists = _Part(schema.sequence_features, listed=True)
 
     def encode(self, value: Any) -> bytes:
         """Encode a value of two parts; a part, or an optional feature or list, may be missing."""

@@ -98,9 +98,8 @@ class BytesCodec(RecordCodec):
     text, json or an image, values are `{name: value}`, and what is written may be the bare value.
     """
 
-    def __init__(self, schema: Schema | None, *, images: bool) -> None:
+    def __init__(self, schema: Schema | None) -> None:
         self.schema = schema
-        self._images = images
         # None where records are opaque.
         self._name: str | None = next(iter(schema), None) if schema is not None else None
         self._feature = schema[self._name] if schema is not None and self._name is not None else None
@@ -137,10 +136,10 @@ class BytesCodec(RecordCodec):
             return {_PAYLOAD: items}
         if nothing:
             return {}
-        return {self._name: collate(self._name, self._feature, self._values(items), images=self._images)}
+        return {self._name: collate(self._name, self._feature, self._values(items))}
 
     def _values(self, items: list[bytes]) -> list[Any]:
         assert self._feature is not None  # noqa: S101 - asked only where there is one
         assert self._name is not None  # noqa: S101
-        decode = item_decoder(self._feature, images=self._images)
+        decode = item_decoder(self._feature)
         return items if decode is None else each(self._name, decode, items, range(len(items)))

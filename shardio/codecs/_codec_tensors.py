@@ -8,7 +8,6 @@ import numpy as np
 
 from shardio.codecs._codec import RecordCodec, as_list, fitting_parts
 from shardio.codecs._collate import collate, each, item_decoder
-from shardio.codecs._images import decode_image
 from shardio.codecs._tensors import Tensor, fill_tensor, read_tensors
 from shardio.errors import FormatError, SchemaError
 
@@ -28,9 +27,8 @@ class TensorsCodec(RecordCodec):
     other writers make them, are taken in the order of the schema.
     """
 
-    def __init__(self, schema: Schema, *, images: bool) -> None:
+    def __init__(self, schema: Schema) -> None:
         self.schema: Schema = schema
-        self._images = images
 
     def encode(self, value: Any) -> bytes:
         """Encode a dict; None stands for a missing optional feature."""
@@ -72,7 +70,7 @@ class TensorsCodec(RecordCodec):
         rows = self.decode_many(payloads, features=features)
         names = self._selected(self.schema, features)
         return {
-            name: collate(name, feature, [row[name] for row in rows], images=self._images)
+            name: collate(name, feature, [row[name] for row in rows])
             for name, feature in self.schema.items()
             if names is None or name in names
         }
@@ -94,10 +92,7 @@ class TensorsCodec(RecordCodec):
             if not feature.optional:
                 advice = "make the feature optional in the schema if it may be missing"
                 raise SchemaError(f"feature {name!r} is required and the record lacks it", advice=advice)
-            default = feature.default
-            if default is None or not self._images or feature.kind != "image":
-                return default
-            return [decode_image(item) for item in default] if feature.shape else decode_image(default)
+            return feature.default
         if isinstance(tensor.values, list):
             return self._items(name, feature, tensor.values)
         if feature.dtype is None and tensor.values.dtype == np.uint8:
@@ -118,7 +113,7 @@ class TensorsCodec(RecordCodec):
         if len(items) != 1 if not feature.shape else feature.shape[0] not in (None, len(items)):
             what = f"feature {name!r} has the wrong number of values"
             raise SchemaError(what, expected=feature.short, found=len(items))
-        decode = item_decoder(feature, images=self._images)
+        decode = item_decoder(feature)
         values = items if decode is None else each(name, decode, items, [0] * len(items))
         return values if feature.shape else values[0]
 

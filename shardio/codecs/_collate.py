@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shardio.codecs._columns import Column, RaggedColumn
-from shardio.codecs._images import decode_image
 from shardio.errors import CorruptRecordError, FormatError, SchemaError
 
 if TYPE_CHECKING:
@@ -18,17 +17,17 @@ if TYPE_CHECKING:
 __all__ = ["collate", "each", "item_decoder", "lacks"]
 
 
-def collate(name: str, feature: Feature, values: Sequence[Any], *, images: bool = False) -> Column:
+def collate(name: str, feature: Feature, values: Sequence[Any]) -> Column:
     """Bring the values that records hold into the column that `decode_batch` gives.
 
     Numbers of fixed shape stack to one array [n, *shape]; of varying shape they become a `RaggedColumn`,
-    where a missing value is an empty row; decoded images stack when all have one shape; all else is a list.
+    where a missing value is an empty row; all else is a list.
 
     Raises:
         SchemaError: a value of fixed shape is None; an array has no place for that.
     """
     if feature.dtype is None:
-        return _stacked(values) if images and feature.kind == "image" and not feature.shape else list(values)
+        return list(values)
     if not feature.unknown_dimensions:
         lacking = next((row for row, value in enumerate(values) if value is None), None)
         if lacking is not None:
@@ -51,11 +50,9 @@ def lacks(name: str, row: int) -> SchemaError:
     )
 
 
-def item_decoder(feature: Feature, *, images: bool) -> Callable[[bytes], Any] | None:
+def item_decoder(feature: Feature) -> Callable[[bytes], Any] | None:
     """Return what makes a value of the stored bytes of one item; None where the bytes are the value."""
-    if feature.kind == "image":
-        return decode_image if images else None
-    if feature.kind == "bytes":
+    if feature.kind in ("bytes", "image"):
         return None
     return bytes.decode if feature.kind == "text" else feature.restore_item
 
@@ -96,8 +93,3 @@ def each(
             what, row=rows[len(values)], advice="look at the shard with `shardio verify`"
         ) from error
     return values
-
-
-def _stacked(values: Sequence[Any]) -> Column:
-    shapes = {None if value is None else value.shape for value in values}
-    return np.stack(values) if len(shapes) == 1 and None not in shapes else list(values)

@@ -1,25 +1,52 @@
-"""Image files: their type by their first bytes, and arrays of pixels; Pillow loads when first needed."""
+"""Image files: their type by their first bytes, and arrays of pixels, of any part and in any size.
+
+Pillow reads every format. JPEGs, where it is installed, are decoded by simplejpeg, which is libjpeg-turbo as
+in Pillow without what Pillow does around it; what it refuses Pillow looks at, so that what is an image, and
+what the error says, does not depend on it.
+"""
 
 from __future__ import annotations
 
 import io
+import math
+import warnings
+from dataclasses import dataclass, field
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from shardio import kernels
 from shardio.errors import CorruptRecordError, FormatError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import numpy.typing as npt
 
-__all__ = ["MAX_PIXELS", "decode_image", "image_type"]
+__all__ = [
+    "MAX_PIXELS",
+    "CenterCrop",
+    "ImageOptions",
+    "RandomResizedCrop",
+    "decode_image",
+    "image_decoder",
+    "image_type",
+    "sized_image",
+]
 
 # 256 MiB as RGB.  A few kilobytes can claim to be more; nothing is decoded beyond.
 MAX_PIXELS = (256 << 20) // 3
 # These hand the file to another program or library; data from a dataset must not choose a program to run.
 _NEVER = frozenset({"EPS", "WMF", "FITS", "BUFR", "GRIB", "HDF5"})
 _TO_RGBA = frozenset({"RGBA", "RGBa", "LA", "La", "PA"})
+_MODES = {1: "L", 3: "RGB", 4: "RGBA"}
+_FILTERS = ("bilinear", "bicubic")
+_JPEG = b"\xff\xd8\xff"
+# Of smaller JPEGs several of libjpeg's scales come out at one size.
+_LEAST_SCALED = 16
+_TRIES = 10
+_ADVICE = "decode=True gives the file's bytes"
 
 
 def image_type(data: bytes) -> str | None:
@@ -41,7 +68,193 @@ def image_type(data: bytes) -> str | None:
     return "webp" if data[:4] == b"RIFF" and data[8:12] == b"WEBP" else None
 
 
-def decode_image(data: bytes | memoryview, *, size: tuple[int, int] | None = None) -> npt.NDArray[np.uint8]:
+class NoGeneratorError(ValueError):
+    """A random crop was asked for where there is no epoch."""
+
+
+class Box(NamedTuple):
+    """A part of an image, in pixels, and whether it is mirrored left and right."""
+
+    top: int
+    left: int
+    height: int
+    width: int
+    flip: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class CenterCrop:
+    """The middle of an image, with the aspect of the size wanted; for evaluation.
+
+    `CenterCrop()` with `image_size=(224, 224)` is torchvision's `Resize(256)` and `CenterCrop(224)` in one,
+    within half a pixel.
+
+    Attributes:
+        fraction: how much of the image's shorter side it takes, in (0, 1]; 224/256 by default.
+    """
+
+    fraction: float = 0.875
+
+    def __post_init__(self) -> None:
+        if not 0 < self.fraction <= 1:
+            message = f"CenterCrop(fraction={self.fraction!r}) must lie in (0, 1]"
+            raise ValueError(message)
+
+    def box(self, height: int, width: int, size: tuple[int, int]) -> Box:
+        """Return the part of an image of height and width."""
+        scale = self.fraction * min(height / size[0], width / size[1])
+        return _centered(height, width, size[0] * scale, size[1] * scale)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RandomResizedCrop:
+    """A random part of an image, of random size and aspect, as torchvision's `RandomResizedCrop`.
+
+    For training. Drawn from a generator keyed by the stream's seed, the epoch and the record: the same on any
+    number of ranks, threads and workers, and after a resume. All images of a record that have one size get
+    one part. Lookups have no epoch, so only streams and loaders crop at random.
+
+    Attributes:
+        scale: least and most part of the image's area.
+        ratio: least and most width over height.
+        flip: how often, in [0, 1], the image is mirrored left and right.
+    """
+
+    scale: tuple[float, float] = (0.08, 1.0)
+    ratio: tuple[float, float] = (3 / 4, 4 / 3)
+    flip: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name, most in (("scale", 1.0), ("ratio", math.inf)):
+            given = getattr(self, name)
+            if not (isinstance(given, tuple) and len(given) == 2 and 0 < given[0] <= given[1] <= most):
+                message = f"RandomResizedCrop({name}={given!r}) must be (least, most), both above 0"
+                raise ValueError(message + (" and at most 1" if name == "scale" else ""))
+        if not 0 <= self.flip <= 1:
+            message = f"RandomResizedCrop(flip={self.flip!r}) must lie in [0, 1]"
+            raise ValueError(message)
+
+    def box(self, height: int, width: int, rng: np.random.Generator) -> Box:
+        """Return the part of an image of height and width."""
+        flip = bool(rng.random() < self.flip)
+        low, high = (math.log(each) for each in self.ratio)
+        for _ in range(_TRIES):
+            area = height * width * rng.uniform(*self.scale)
+            aspect = math.exp(rng.uniform(low, high))
+            across, down = round(math.sqrt(area * aspect)), round(math.sqrt(area / aspect))
+            if 0 < across <= width and 0 < down <= height:
+                top, left = int(rng.integers(height - down + 1)), int(rng.integers(width - across + 1))
+                return Box(top, left, down, across, flip)
+        aspect = min(max(width / height, self.ratio[0]), self.ratio[1])
+        return _centered(height, width, width / aspect, height * aspect, flip=flip)
+
+
+def _centered(height: int, width: int, down: float, across: float, *, flip: bool = False) -> Box:
+    rows, columns = min(height, max(1, round(down))), min(width, max(1, round(across)))
+    return Box((height - rows) // 2, (width - columns) // 2, rows, columns, flip)
+
+
+_CROPS: dict[str, CenterCrop | RandomResizedCrop] = {"center": CenterCrop(), "random": RandomResizedCrop()}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageOptions:
+    """How images are decoded; given as `decode=` it says more than `decode="image", image_size=...` can.
+
+    Attributes:
+        size: (height, width) of every image, or one number for both; None: each as large as it is stored.
+        crop: which part of the image becomes that size: None for all of it, "center" or a `CenterCrop`,
+            "random" or a `RandomResizedCrop`.
+        channels: 1, 3 or 4; None: as stored, but 3 where there is a size, so that images stack.
+        filter: "bilinear" or "bicubic", both antialiased.
+
+    Raises:
+        ValueError, TypeError: an option that makes no sense.
+
+    Examples:
+        >>> from shardio.codecs import ImageOptions
+        >>> ImageOptions(size=224, crop="center").size
+        (224, 224)
+    """
+
+    size: tuple[int, int] | None = None
+    crop: CenterCrop | RandomResizedCrop | None = None
+    channels: int | None = None
+    filter: str = "bilinear"
+    random: bool = field(init=False, repr=False, default=False)
+
+    def __init__(
+        self,
+        *,
+        size: int | tuple[int, int] | None = None,
+        crop: str | CenterCrop | RandomResizedCrop | None = None,
+        channels: int | None = None,
+        filter: str = "bilinear",  # noqa: A002 - the field's word for it
+    ) -> None:
+        if isinstance(size, int):
+            size = (size, size)
+        if size is not None:
+            size = _checked_size(size)
+        if isinstance(crop, str):
+            crop = _CROPS.get(crop) or crop
+        if not isinstance(crop, CenterCrop | RandomResizedCrop | None):
+            message = f'image_crop={crop!r} must be "center", "random", a CenterCrop or a RandomResizedCrop'
+            raise ValueError(message) if isinstance(crop, str) else TypeError(message)
+        if crop is not None and size is None:
+            raise ValueError("image_crop= needs image_size=: the size that the part of the image becomes")
+        if channels not in (None, *_MODES):
+            message = f"channels={channels!r} must be 1, 3, 4 or None"
+            raise ValueError(message)
+        if filter not in _FILTERS:
+            message = f"filter={filter!r} must be one of {', '.join(_FILTERS)}"
+            raise ValueError(message)
+        values = {
+            "size": size,
+            "crop": crop,
+            "channels": 3 if size is not None and channels is None else channels,
+            "filter": filter,
+            "random": isinstance(crop, RandomResizedCrop),
+        }
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+
+    @property
+    def bytes_each(self) -> int:
+        """Bytes of an image in memory; 0 where each has its own size."""
+        return 0 if self.size is None else self.size[0] * self.size[1] * (self.channels or 3)
+
+    def box(self, height: int, width: int, generator: Callable[[], np.random.Generator] | None = None) -> Box:
+        """Return which part of an image of height and width becomes the size wanted.
+
+        Raises:
+            ValueError: a random part, and no generator.
+        """
+        if isinstance(self.crop, RandomResizedCrop):
+            if generator is None:
+                raise NoGeneratorError(
+                    "a random crop belongs to an epoch, which lookups do not have: stream the dataset, or "
+                    'open it without image_crop= (or with image_crop="center") to look records up'
+                )
+            return self.crop.box(height, width, generator())
+        if self.crop is None or self.size is None:
+            return Box(0, 0, height, width)
+        return self.crop.box(height, width, self.size)
+
+
+def _checked_size(size: Any) -> tuple[int, int]:
+    pair = tuple(size) if isinstance(size, tuple | list) else ()
+    whole = len(pair) == 2 and all(isinstance(each, int) and each > 0 for each in pair)
+    if not whole or pair[0] * pair[1] > MAX_PIXELS:
+        message = (
+            f"image_size={size!r} must be (height, width), at least 1 each, of at most {MAX_PIXELS} pixels"
+        )
+        raise ValueError(message)
+    return int(pair[0]), int(pair[1])
+
+
+def decode_image(
+    data: bytes | memoryview, *, size: tuple[int, int] | None = None, channels: int | None = None
+) -> npt.NDArray[np.uint8]:
     """Decode an image file to uint8 [height, width, channels].
 
     Grayscale has 1 channel, images with alpha (or a transparent palette) 4, everything else becomes RGB.
@@ -52,31 +265,151 @@ def decode_image(data: bytes | memoryview, *, size: tuple[int, int] | None = Non
         data: the file's bytes, in any format that Pillow reads by itself.
         size: (height, width) that suffice.  A JPEG is then decoded at 1/2, 1/4 or 1/8 of its size, the
             smallest that is still at least this large, several times faster; other formats come whole.
+        channels: 1, 3 or 4; None for as many as the image has.
 
     Raises:
         CorruptRecordError: the bytes are no image, are damaged, or claim more than `MAX_PIXELS` pixels.
         FormatError: the pixels do not fit into uint8.
         ImportError: Pillow is not installed.
     """
+
+    def shrink(height: int, width: int) -> int:
+        return 1 if size is None else _shrink(height, width, size)
+
+    return _decoded(data, shrink, channels=channels)[0]
+
+
+def sized_image(
+    data: bytes | memoryview,
+    options: ImageOptions,
+    out: npt.NDArray[np.uint8],
+    generator: Callable[[], np.random.Generator] | None = None,
+) -> None:
+    """Decode an image file into an array, in the size and the part that options say.
+
+    A JPEG is decoded at 1/2, 1/4 or 1/8 of its size where the part is then still at least as large as what is
+    wanted; the rest is resized, antialiased, along rows and then along columns.
+
+    Args:
+        data: the file's bytes.
+        options: with a size.
+        out: uint8 [height, width, channels], C-contiguous.
+        generator: returns the record's generator, anew at every call; needed for random crops.
+
+    Raises:
+        CorruptRecordError, FormatError, ImportError: as `decode_image`.
+        ValueError: a random crop, and no generator.
+    """
+    if options.size is None:
+        raise ValueError("options without a size")
+    wanted, box = options.size, Box(0, 0, 0, 0)
+
+    def shrink(height: int, width: int) -> int:
+        nonlocal box
+        box = options.box(height, width, generator)
+        return _shrink(box.height, box.width, wanted)
+
+    pixels, factor = _decoded(data, shrink, channels=out.shape[2])
+    if factor > 1:
+        box = _scaled(box, factor, pixels.shape)
+    part = pixels[box.top : box.top + box.height, box.left : box.left + box.width]
+    if out.shape[2] == 4:
+        _resize_with_alpha(part, out, options, flip=box.flip)
+    elif part.shape == out.shape and not box.flip:
+        out[:] = part
+    else:
+        kernels.resize_image(part, out, bicubic=options.filter == "bicubic", flip=box.flip)
+
+
+def _shrink(height: int, width: int, wanted: tuple[int, int]) -> int:
+    """Return the largest of 8, 4, 2 and 1 that leaves at least the size wanted."""
+    most = min(height // wanted[0], width // wanted[1])
+    return next((factor for factor in (8, 4, 2) if most >= factor), 1)
+
+
+def _scaled(box: Box, factor: int, shape: tuple[int, ...]) -> Box:
+    top, left = (min(round(at / factor), side - 1) for at, side in zip(box[:2], shape, strict=False))
+    height = min(max(1, round(box.height / factor)), shape[0] - top)
+    width = min(max(1, round(box.width / factor)), shape[1] - left)
+    return Box(top, left, height, width, box.flip)
+
+
+def _resize_with_alpha(part: Any, out: Any, options: ImageOptions, *, flip: bool) -> None:
+    image_module, _ = _pillow()
+    resample = image_module.Resampling[options.filter.upper()]
+    image = image_module.fromarray(np.ascontiguousarray(part))
+    made = np.asarray(
+        image.resize((out.shape[1], part.shape[0]), resample).resize(out.shape[1::-1], resample)
+    )
+    out[:] = made[:, ::-1] if flip else made
+
+
+def _decoded(
+    data: bytes | memoryview, shrink: Callable[[int, int], int], *, channels: int | None = None
+) -> tuple[npt.NDArray[np.uint8], int]:
+    """Return the pixels, and by what the image was shrunk while it was decoded.
+
+    Args:
+        data: the file's bytes.
+        shrink: says by what, 1, 2, 4 or 8, an image of height and width may be shrunk.
+        channels: 1, 3, 4, or None for as many as there are.
+    """
+    if bytes(data[:3]) == _JPEG:
+        fast = _simplejpeg()
+        made = None if fast is None else _jpeg(fast, data, shrink, channels)
+        if made is not None:
+            return made
     image_module, formats = _pillow()
     try:
         with image_module.open(io.BytesIO(data), formats=formats) as image:
-            if size is not None:
-                image.draft(None, (size[1], size[0]))
-            _refuse_bomb(*image.size)
-            return _pixels(image)
-    except (FormatError, MemoryError):
+            width, height = image.size
+            _refuse_bomb(width, height)
+            factor = shrink(height, width)
+            if factor > 1:
+                image.draft(None, (max(1, width // factor), max(1, height // factor)))
+            factor = factor if image.size != (width, height) else 1
+            pixels = _pixels(image)
+    except (FormatError, MemoryError, NoGeneratorError):
         raise
     except Exception as error:  # Pillow's plugins raise whatever broken bytes lead them to
-        what = f"the image cannot be decoded ({type(error).__name__}: {error})"
-        raise CorruptRecordError(what, advice="decode=True gives the file's bytes") from error
+        unknown = isinstance(error, image_module.UnidentifiedImageError)
+        why = "no format that Pillow reads" if unknown else error
+        what = f"the image cannot be decoded ({type(error).__name__}: {why})"
+        raise CorruptRecordError(what, advice=_ADVICE) from error
+    if channels is not None and pixels.shape[2] != channels:
+        image = image_module.fromarray(pixels[:, :, 0] if pixels.shape[2] == 1 else pixels)
+        pixels = np.array(image.convert(_MODES[channels])).reshape(*pixels.shape[:2], channels)
+    return pixels, factor
+
+
+def _jpeg(
+    fast: Any, data: Any, shrink: Callable[[int, int], int], channels: int | None
+) -> tuple[npt.NDArray[np.uint8], int] | None:
+    """Return what `_decoded` returns, or None where the file is Pillow's to judge."""
+    try:
+        height, width, space, _ = fast.decode_jpeg_header(data)
+    except ValueError:
+        return None
+    own = 1 if space == "Gray" else 3
+    # Gray of colours, alpha, inks: Pillow's way of converting them is the one.
+    if space not in ("Gray", "YCbCr", "RGB") or channels not in (None, own, 3) or width * height > MAX_PIXELS:
+        return None
+    factor = shrink(height, width)
+    if factor > 1 and min(height, width) < _LEAST_SCALED:
+        return None
+    rows, columns = -(-height // factor), -(-width // factor)
+    target = "GRAY" if own == 1 and channels != 3 else "RGB"
+    try:
+        pixels = fast.decode_jpeg(data, target, min_height=rows, min_width=columns, min_factor=factor)
+    except ValueError:
+        return None
+    return (pixels, factor) if pixels.shape[:2] == (rows, columns) else None
 
 
 def _refuse_bomb(width: int, height: int) -> None:
     if width * height > MAX_PIXELS:
-        advice = "decode=True gives the file's bytes"
         what = f"an image of {width} x {height} pixels is refused"
-        raise CorruptRecordError(what, expected=f"at most {MAX_PIXELS} pixels", advice=advice)
+        raise CorruptRecordError(what, expected=f"at most {MAX_PIXELS} pixels", advice=_ADVICE)
 
 
 def _pixels(image: Any) -> npt.NDArray[np.uint8]:
@@ -84,9 +417,8 @@ def _pixels(image: Any) -> npt.NDArray[np.uint8]:
     if mode in ("I", "F") or mode.startswith("I;16"):
         wide = np.asarray(image)
         if mode == "F" or wide.min() < 0 or wide.max() > 0xFFFF:
-            advice = "decode=True gives the file's bytes"
             what = f"pixels of mode {mode} do not fit into uint8"
-            raise FormatError(what, advice=advice)
+            raise FormatError(what, advice=_ADVICE)
         return np.asarray(wide >> 8, np.uint8)[:, :, None]
     if mode in ("1", "L"):
         target = "L"
@@ -108,3 +440,27 @@ def _pillow() -> tuple[Any, tuple[str, ...]]:
         raise ImportError(message) from error
     Image.init()
     return Image, tuple(name for name in Image.ID if name not in _NEVER)
+
+
+@cache
+def _simplejpeg() -> Any:
+    """Return the module, or None where it is not installed, which is said once."""
+    try:
+        import simplejpeg
+    except ImportError:
+        warnings.warn(
+            "JPEGs are decoded with Pillow, which takes longer than simplejpeg, which is not installed here: "
+            'pip install "shardio[image]" has both',
+            stacklevel=2,
+        )
+        return None
+    return simplejpeg
+
+
+def image_decoder() -> str:
+    """Return what decodes JPEGs here: "simplejpeg", "Pillow", or "none"; for reports of systems."""
+    from importlib.util import find_spec
+
+    if find_spec("PIL") is None:
+        return "none"
+    return "Pillow" if find_spec("simplejpeg") is None else "simplejpeg"

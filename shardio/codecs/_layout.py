@@ -14,7 +14,6 @@ import numpy as np
 
 from shardio import kernels
 from shardio.codecs._collate import each, item_decoder
-from shardio.codecs._images import decode_image
 from shardio.errors import SchemaError
 
 if TYPE_CHECKING:
@@ -37,21 +36,19 @@ class Layout:
     Args:
         name: of the feature.
         feature: its type, shape and default.
-        images: whether images come decoded.
         listed: whether this is a step of a feature list.
     """
 
-    def __init__(self, name: str, feature: Feature, *, images: bool, listed: bool = False) -> None:
+    def __init__(self, name: str, feature: Feature, *, listed: bool = False) -> None:
         self.name = name
         self.feature = feature
         # What a record calls it, which is not always what its readers do.
         self.stored = feature.stored_name or name
         self.key = self.stored.encode()
         self.shape_key = f"{self.stored}/shape".encode() if feature.unknown_dimensions > 1 else None
-        self._images = images
         self._listed = listed
         self._own = feature.type in ("int64", "float32")
-        self._decode = item_decoder(feature, images=images)
+        self._decode = item_decoder(feature)
         self._fixed = not feature.unknown_dimensions
         self._elements = math.prod(size or 1 for size in feature.shape)
         # The scalars that most records are made of are written without a detour through NumPy.
@@ -197,11 +194,7 @@ class Layout:
         )
 
     def _default(self) -> Any:
-        stored = self.feature.stored_default
-        if not (self._images and self.feature.kind == "image" and isinstance(stored, list)):
-            return self.feature.default
-        decoded = [decode_image(item) for item in stored]
-        return decoded if self.feature.shape else decoded[0]
+        return self.feature.default
 
     def _dtype(self) -> np.dtype[Any]:
         dtype = self.feature.dtype

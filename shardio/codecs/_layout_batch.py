@@ -30,7 +30,7 @@ class BatchLayout(Layout):
         column = columns[self.key]
         nothing = self._rows_of_nothing(column)
         if self.feature.dtype is None:
-            return collate(self.name, self.feature, self.rows(columns), images=self._images)
+            return collate(self.name, self.feature, self.rows(columns))
         if self._fixed:
             if nothing and not self.feature.has_default:
                 raise lacks(self.name, nothing[0])

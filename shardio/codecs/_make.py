@@ -6,12 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 from shardio.codecs._codec import RecordCodec
 from shardio.codecs._codec_example import ExampleCodec, SequenceExampleCodec
+from shardio.codecs._codec_images import with_images
 from shardio.codecs._codec_plain import ArrayCodec, BytesCodec
 from shardio.codecs._codec_tensors import TensorsCodec
 from shardio.metadata import Schema
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from shardio.codecs._images import ImageOptions
 
 __all__ = ["record_codec"]
 
@@ -21,7 +24,7 @@ def record_codec(
     *,
     encoding: str | None = None,
     features: Sequence[str] | None = None,
-    decode_images: bool = False,
+    images: ImageOptions | None = None,
 ) -> RecordCodec:
     """Return the codec for the records of a schema.
 
@@ -30,7 +33,7 @@ def record_codec(
             is), or None: records are bytes.
         encoding: how values lie in a record; None is the schema's own, or "example".
         features: the only ones to decode; None means all.
-        decode_images: images come as uint8 [height, width, channels] instead of the files' bytes.
+        images: how images become uint8 [height, width, channels]; None: they stay the files' bytes.
 
     Raises:
         ValueError, TypeError: no schema, or no such feature; names it.
@@ -42,19 +45,19 @@ def record_codec(
     """
     if isinstance(schema, RecordCodec):
         return schema
-    codec = _codec(schema, encoding, images=decode_images)
+    codec = _codec(schema, encoding)
     if features is not None:
         codec.decode_batch([], features=features)  # names the feature that does not exist
         codec.features = tuple(features)
-    return codec
+    return with_images(codec, images)
 
 
-def _codec(schema: Any, encoding: str | None, *, images: bool) -> RecordCodec:
+def _codec(schema: Any, encoding: str | None) -> RecordCodec:
     if schema is None:
         if encoding not in (None, "bytes"):
             message = f"the encoding {encoding!r} needs a schema"
             raise ValueError(message)
-        return BytesCodec(None, images=images)
+        return BytesCodec(None)
     parsed = Schema.parse(schema, encoding=encoding)
     if parsed.encoding == "array":
         return ArrayCodec(parsed)
@@ -64,5 +67,5 @@ def _codec(schema: Any, encoding: str | None, *, images: bool) -> RecordCodec:
         "tensors": TensorsCodec,
         "bytes": BytesCodec,
     }
-    codec: RecordCodec = makers[parsed.encoding](parsed, images=images)
+    codec: RecordCodec = makers[parsed.encoding](parsed)
     return codec

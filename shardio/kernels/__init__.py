@@ -1,10 +1,11 @@
 """The hot loops over bytes: pure functions, compiled where possible, one meaning in both implementations.
 
 Checksums and frames of TFRecord, records out of a buffer, tf.train.Example by the batch, orders of random
-words.  Nothing here does I/O or keeps state; everything that takes long releases the interpreter lock where
-it is compiled.
+words, images in another size.  Nothing here does I/O or keeps state; everything that takes long releases the
+interpreter lock where it is compiled.
 
-`IMPLEMENTATION` says which one is in use: `"compiled"` (Cython) or `"reference"` (NumPy, crc32c, protobuf).
+`IMPLEMENTATION` says which one is in use: `"compiled"` (Cython) or `"reference"` (NumPy, crc32c, protobuf,
+Pillow).
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ gather_fixed = _chosen.gather_fixed
 gather_from = _chosen.gather_from
 parse_examples = _chosen.parse_examples
 parse_sequence_examples = _chosen.parse_sequence_examples
+resize_image = _chosen.resize_image
 scan_frames = _chosen.scan_frames
 slice_blocks = _chosen.slice_blocks
 slice_frames = _chosen.slice_frames
@@ -76,6 +78,7 @@ __all__ = [
     "mask_crc",
     "parse_examples",
     "parse_sequence_examples",
+    "resize_image",
     "scan_frames",
     "slice_blocks",
     "slice_frames",

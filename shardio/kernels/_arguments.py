@@ -159,6 +159,25 @@ def as_rows(starts: ArrayLike, length: int, out: Any, size: int) -> NDArray[np.i
     return first
 
 
+def as_images(source: NDArray[np.uint8], out: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Check what `resize_image` is given, and return the image with its pixels side by side in each row."""
+    for array, name in ((source, "source"), (out, "out")):
+        if (
+            array.dtype != np.uint8
+            or array.ndim != 3
+            or not 0 < min(array.shape) <= max(array.shape) < 1 << 31
+        ):
+            message = f"{name} must be uint8 [height, width, channels], found {array.dtype} {array.shape}"
+            raise ValueError(message)
+    if source.shape[2] != out.shape[2] or source.shape[2] not in (1, 3):
+        message = f"images have 1 channel or 3, found {source.shape[2]} and {out.shape[2]}"
+        raise ValueError(message)
+    if not (out.flags.c_contiguous and out.flags.writeable):
+        raise ValueError("out must be C-contiguous and writable")
+    side_by_side = source.strides[1:] == (source.shape[2], 1) and source.strides[0] > 0
+    return source if side_by_side else np.ascontiguousarray(source)
+
+
 def as_frames(
     bases: ArrayLike, rows: ArrayLike, frame_stops: ArrayLike
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.uint32]]:

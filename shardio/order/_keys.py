@@ -91,10 +91,13 @@ def permutation(count: int, purpose: str, *fields: int) -> Array:
     return argsort_words(raw_words(key(purpose, *fields), 0, count))
 
 
-def record_generator(seed: int, epoch: int, position: int, *, source: int = 0, cycle: int = 0) -> Generator:
+def record_generator(
+    seed: int, epoch: int, position: int, *, source: int = 0, cycle: int = 0, purpose: str = "record"
+) -> Generator:
     """Return the NumPy generator that belongs to one record in one epoch.
 
     It is the same on every rank, thread and worker, whatever the batch size.  `source` and `cycle` are those
-    of the record's batch: 0 but in mixtures, where two sources, or two passes over one source, differ.
+    of the record's batch: 0 but in mixtures, where two sources, or two passes over one source, differ.  What
+    is drawn for one purpose does not depend on what is drawn for another.
     """
-    return Generator(_philox(key("record", seed, epoch, source, cycle, position)))
+    return Generator(_philox(key(purpose, seed, epoch, source, cycle, position)))

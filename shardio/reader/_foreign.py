@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from shardio import kernels
-from shardio.codecs import RecordCodec, collate, decode_image, record_codec
+from shardio.codecs import RecordCodec, collate, record_codec, with_images
 from shardio.errors import CorruptRecordError, FormatError, SchemaError
 from shardio.format import Framing, read_sample
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
+    from shardio.codecs import ImageOptions
     from shardio.metadata import Feature, Schema
 
 __all__ = ["LineCodec", "TarSampleCodec", "foreign_codec", "value_codec"]
@@ -29,7 +30,11 @@ _FOREIGN = {int(Framing.LINES), int(Framing.TAR_SAMPLE)}
 
 
 def foreign_codec(
-    framings: Iterable[int], schema: Schema | None, *, features: Sequence[str] | None, images: bool
+    framings: Iterable[int],
+    schema: Schema | None,
+    *,
+    features: Sequence[str] | None,
+    images: ImageOptions | None,
 ) -> RecordCodec | None:
     """Return the codec that framings ask for; None where the schema's encoding says all.
 
@@ -45,14 +50,10 @@ def foreign_codec(
             f"these shards hold records of several kinds ({names})",
             advice="open one split, or with decode=False for payloads",
         )
-    codec: RecordCodec = (
-        LineCodec(schema, images=images)
-        if kinds == {int(Framing.LINES)}
-        else TarSampleCodec(schema, images=images)
-    )
+    codec: RecordCodec = LineCodec(schema) if kinds == {int(Framing.LINES)} else TarSampleCodec(schema)
     if features is not None:
         codec.features = tuple(features)
-    return codec
+    return with_images(codec, images)
 
 
 def value_codec(framings: Iterable[int], schema: Schema) -> RecordCodec:
@@ -61,15 +62,14 @@ def value_codec(framings: Iterable[int], schema: Schema) -> RecordCodec:
     Raises:
         SchemaError: records of several kinds, or a schema that cannot read them.
     """
-    return foreign_codec(framings, schema, features=None, images=False) or record_codec(schema)
+    return foreign_codec(framings, schema, features=None, images=None) or record_codec(schema)
 
 
 class _ReadOnlyCodec(RecordCodec):
     """A codec of what others wrote; each way of decoding goes through `_value`."""
 
-    def __init__(self, schema: Schema | None, *, images: bool) -> None:
+    def __init__(self, schema: Schema | None) -> None:
         self.schema = schema
-        self._images = images
 
     def encode(self, value: Any) -> NoReturn:
         """Refuse: such shards are adopted, not written."""
@@ -108,7 +108,7 @@ class TarSampleCodec(_ReadOnlyCodec):
 
     def _column(self, name: str, values: list[Any]) -> Any:
         feature = self.schema.get(name) if self.schema is not None else None
-        return values if feature is None else collate(name, feature, values, images=self._images)
+        return values if feature is None else collate(name, feature, values)
 
     def _value(self, payload: bytes, features: tuple[str, ...] | None) -> dict[str, Any]:
         key, members = read_sample(payload)
@@ -117,7 +117,7 @@ class TarSampleCodec(_ReadOnlyCodec):
         sample: dict[str, Any] = {_KEY: key}
         for name in names:
             start, stop = members[name]
-            sample[name] = _decode(name, schema.get(name), payload[start:stop], images=self._images)
+            sample[name] = _decode(name, schema.get(name), payload[start:stop])
         for name, feature in schema.items():
             if name not in members and (features is None or name in features):
                 if not feature.optional:
@@ -130,8 +130,8 @@ class TarSampleCodec(_ReadOnlyCodec):
 class LineCodec(_ReadOnlyCodec):
     """Lines without their endings: str, or what the one feature of the schema says: JSON, text or bytes."""
 
-    def __init__(self, schema: Schema | None, *, images: bool) -> None:
-        super().__init__(schema, images=images)
+    def __init__(self, schema: Schema | None) -> None:
+        super().__init__(schema)
         if schema is not None and (len(schema) != 1 or schema.encoding != "bytes"):
             wanted = 'one text, json or bytes feature, encoding "bytes"'
             message = f"lines are read through a schema of {wanted}, not {schema!r}"
@@ -147,7 +147,7 @@ class LineCodec(_ReadOnlyCodec):
         del features
         if self._feature is None:
             return _text(self._name, payload)
-        return _decode(self._name, self._feature, payload, images=self._images)
+        return _decode(self._name, self._feature, payload)
 
 
 def _as_list(payloads: Any) -> list[bytes]:
@@ -164,17 +164,16 @@ def _text(name: str, content: bytes) -> str:
         raise CorruptRecordError(f"{name!r} is no UTF-8", found=str(error), advice=advice) from error
 
 
-def _decode(name: str, feature: Feature | None, content: bytes, *, images: bool) -> Any:
+def _decode(name: str, feature: Feature | None, content: bytes) -> Any:
     """Return what a feature of a schema makes of the contents of a member, or of a line."""
-    if feature is None or feature.kind == "bytes" or (feature.kind == "image" and not images):
+    if feature is None or feature.kind in ("bytes", "image"):
         return content
     if feature.kind == "text":
         return _text(name, content)
-    decode: Callable[[bytes], Any] = decode_image if feature.kind == "image" else feature.restore_item
     try:
         if feature.kind == "number":
             return np.asarray(feature.fit(_number(name, feature, content), name))[()]
-        return decode(content)
+        return feature.restore_item(content)
     except SchemaError:
         raise
     except (ValueError, RecursionError) as error:

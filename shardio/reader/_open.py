@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from shardio.codecs import RecordCodec
+    from shardio.codecs import CenterCrop, ImageOptions, RandomResizedCrop, RecordCodec
     from shardio.storage import CacheOptions, DataFile
 
 __all__ = ["SequentialShard", "ShardReader", "is_shard", "open", "open_shard"]
@@ -46,7 +46,9 @@ def open(  # noqa: A001, PLR0913 - the name and the options are the public contr
     digest: str | None = None,
     storage_options: Mapping[str, Any] | None = None,
     engine: str | None = None,
-    decode: bool | str | RecordCodec = True,
+    decode: bool | str | ImageOptions | RecordCodec = True,
+    image_size: int | tuple[int, int] | None = None,
+    image_crop: str | CenterCrop | RandomResizedCrop | None = None,
     features: Sequence[str] | None = None,
     cache: CacheOptions | None = None,
     verify: bool = True,
@@ -65,7 +67,14 @@ def open(  # noqa: A001, PLR0913 - the name and the options are the public contr
         storage_options: as in fsspec.
         engine: None for the best at hand, "fsspec" or "obstore".
         decode: True for values by the schema, False for payload bytes, "image" to decode images too, to
-            uint8 [height, width, channels]; or a codec, such as `codecs.Message(cls)`.
+            uint8 [height, width, channels]; `ImageOptions`, to say how; or a codec, such as
+            `codecs.Message(cls)`.
+        image_size: with `decode="image"`, (height, width) of every image, or one number for both. Images are
+            then RGB, and a batch of them is one array uint8 [n, height, width, 3]. JPEGs are decoded at a
+            half, a quarter or an eighth of their size where that suffices.
+        image_crop: which part of an image becomes that size: None for all of it (its aspect is not kept),
+            "center" (for evaluation; or a `CenterCrop`), "random" (for training, in streams alone; or a
+            `RandomResizedCrop`).
         features: names of the features wanted; others are not parsed.
         cache: where blocks of a remote dataset are kept on local disk, or None.
         verify: compare the checksum of every block before anything of it is returned.
@@ -93,6 +102,12 @@ def open(  # noqa: A001, PLR0913 - the name and the options are the public contr
         >>> len(ds), int(ds[-1]["n"]), ds[10:12].read_batch([1])
         (100, 99, {'n': array([11])})
     """
+    if image_size is not None or image_crop is not None:
+        if decode != "image":
+            raise ValueError('image_size= and image_crop= need decode="image"')
+        from shardio.codecs import ImageOptions
+
+        decode = ImageOptions(size=image_size, crop=image_crop)
     options = ReadOptions(
         storage_options=dict(storage_options) if storage_options else None,
         engine=engine,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from shardio.codecs import RecordCodec
+    from shardio.codecs import ImageOptions, RecordCodec
     from shardio.format import Limits
     from shardio.storage import CacheOptions
 
@@ -24,7 +24,7 @@ class ReadOptions:
     Attributes:
         storage_options: as in fsspec, of the dataset's own root.
         engine: None, "fsspec" or "obstore".
-        decode: True, False, "image", or a codec of the caller's own.
+        decode: True, False, "image", `ImageOptions`, or a codec of the caller's own.
         features: names to decode, or None for all.
         cache: where blocks are kept, or None.
         verify: compare block checksums.
@@ -37,7 +37,7 @@ class ReadOptions:
 
     storage_options: Mapping[str, Any] | None = None
     engine: str | None = None
-    decode: bool | str | RecordCodec = True
+    decode: bool | str | ImageOptions | RecordCodec = True
     features: tuple[str, ...] | None = None
     cache: CacheOptions | None = None
     verify: bool = True
@@ -57,6 +57,17 @@ class ReadOptions:
             raise ValueError(message)
         if self.features is not None and self.decode is False:
             raise ValueError("features= names what is decoded, and decode=False decodes nothing")
+
+    @property
+    def images(self) -> ImageOptions | None:
+        """How images are decoded; None: they stay the files' bytes."""
+        if isinstance(self.decode, bool):
+            return None
+        from shardio.codecs import ImageOptions
+
+        if isinstance(self.decode, str):
+            return ImageOptions()
+        return self.decode if isinstance(self.decode, ImageOptions) else None
 
 
 @dataclass

@@ -88,12 +88,13 @@ class Source:
     def codec(self) -> Any:
         """What turns payloads into values; None where records stay bytes."""
         options = self.options
-        if not isinstance(options.decode, bool | str):
+        images = options.images
+        if not isinstance(options.decode, bool) and images is None:
             return options.decode
         if options.decode is not False:
             from shardio.reader._foreign import foreign_codec
 
-            framings, images = set(self.table.framing.tolist()), options.decode == "image"
+            framings = set(self.table.framing.tolist())
             found = foreign_codec(framings, self.schema, features=options.features, images=images)
             if found is not None:
                 return found
@@ -103,7 +104,7 @@ class Source:
             return None
         from shardio.codecs import record_codec
 
-        return record_codec(self.schema, features=options.features, decode_images=options.decode == "image")
+        return record_codec(self.schema, features=options.features, images=images)
 
     def shard_of(self, position: int) -> tuple[int, int]:
         """Return the shard's number in the table and the physical row of a position."""

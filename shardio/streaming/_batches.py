@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from shardio import kernels
+from shardio.codecs import ImageCodec
 from shardio.order import RowLocations, StepGroup, record_generator
 from shardio.reader import SkipCorrupt
 from shardio.streaming._windows import locate_rows
@@ -161,7 +162,7 @@ class BatchBuilder:
         self._codec = source.codec
         self._by_value = options.transforms_records or collate is not None
         # Where the schema alone does not say what a batch of no rows looks like.
-        self._patterned = columnar and (self._by_value or source.options.decode == "image")
+        self._patterned = columnar and (self._by_value or source.options.images is not None)
         self._pattern: Any = None
         self._cancelled = False
 
@@ -287,14 +288,21 @@ class BatchBuilder:
                 yield options.transform, (value,)
             return
         assert options.random_transform is not None  # noqa: S101 - for the type checker
-        assert planned.identities is not None  # noqa: S101 - a stream with a random transform asks for them
-        # Keyed by the record, not by the process that delivers it; a dataset that began again is another
-        # cycle of its own.
-        rows = decoded.numbers(low, high)
-        records = zip(*(column[rows].tolist() for column in planned.identities), strict=True)
-        for value, (position, source, cycle) in zip(given, records, strict=True):
-            rng = record_generator(options.seed, self._epoch, position, source=source, cycle=cycle)
-            yield options.random_transform, (value, rng)
+        for value, row in zip(given, decoded.numbers(low, high).tolist(), strict=True):
+            yield options.random_transform, (value, self._generator(planned, row, "record"))
+
+    def _generator(self, planned: PlannedSteps, row: int, purpose: str) -> np.random.Generator:
+        """Return the generator of a row of a group.
+
+        Keyed by the record, not by the process that delivers it; a dataset that began again is another cycle
+        of its own.
+        """
+        assert planned.identities is not None  # noqa: S101 - a stream that draws at random asks for them
+        position, source, cycle = (int(column[row]) for column in planned.identities)
+        options = self._options
+        return record_generator(
+            options.seed, self._epoch, position, source=source, cycle=cycle, purpose=purpose
+        )
 
     def _decode(self, planned: PlannedSteps) -> _Decoded:
         """Gather and decode all rows of a group together.
@@ -318,9 +326,10 @@ class BatchBuilder:
             table = table[:, kept]
         values, offsets = kernels.gather_from(buffers, *table)
         self._counters.add(record_bytes=len(values))
-        with SkipCorrupt() as skipped:
-            return _Decoded(data, kept, table.shape[1], self._content(values, offsets[:-1], offsets[1:]))
         rows = np.arange(table.shape[1]) if kept is None else kept
+        with SkipCorrupt() as skipped:
+            content = self._content(planned, rows, values, offsets[:-1], offsets[1:])
+            return _Decoded(data, kept, len(rows), content)
         if skipped.error is not None and not self._damage.skips:
             found = _located(skipped.error, planned, data, rows)
             raise found from found.__cause__
@@ -338,16 +347,18 @@ class BatchBuilder:
         good = np.ones(len(rows), bool)
         for k in range(len(rows)):
             with SkipCorrupt() as skipped:
-                self._content(values, offsets[k : k + 1], offsets[k + 1 : k + 2])
+                self._content(planned, rows[k : k + 1], values, offsets[k : k + 1], offsets[k + 1 : k + 2])
             if skipped.error is not None:
                 found = _located(skipped.error, planned, data, rows[k : k + 1])
                 self._damage.note(found, found.shard or "", np.array([found.row or 0]))
                 good[k] = False
-        content = self._content(values, offsets[:-1][good], offsets[1:][good])
+        content = self._content(planned, rows[good], values, offsets[:-1][good], offsets[1:][good])
         return _Decoded(data, rows[good], int(good.sum()), content)
 
-    def _content(self, *payloads: NDArray[Any]) -> Any:
+    def _content(self, planned: PlannedSteps, rows: NDArray[np.int64], *payloads: NDArray[Any]) -> Any:
         codec = self._codec
+        if isinstance(codec, ImageCodec) and codec.random:
+            codec = codec.keyed(lambda row: self._generator(planned, int(rows[row]), "crop"))
         if self._by_value:
             return kernels.slice_records(*payloads) if codec is None else codec.decode_many(payloads)
         return (

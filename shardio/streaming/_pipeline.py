@@ -100,7 +100,11 @@ class PipelineOptions:
         rank, world_size = options.place
         sizes = [component.order.sizes for component in components]
         local = all(component.source.is_local for component in components)
-        slow = by_value or components[0].source.options.decode == "image"
+        images = components[0].source.options.images
+        slow = by_value or images is not None
+        # A row takes its payload and the image that is made of it; one image is what most records hold.
+        row_bytes = sum(s.total_decoded_bytes for s in sizes) / sum(s.total_rows for s in sizes)
+        row_bytes += 0 if images is None else images.bytes_each
         group_bytes, ahead_bytes = _GROUP_BYTES, options.ahead_bytes
         if options.memory_bytes is not None:
             figures = report(order, global_batch=global_batch, world_size=world_size, workers=1)
@@ -116,11 +120,13 @@ class PipelineOptions:
             workers=workers,
             threads=threads,
             io_threads=0 if threads == 0 or local else max(_IO_THREADS, threads),
-            row_bytes=sum(s.total_decoded_bytes for s in sizes) / sum(s.total_rows for s in sizes),
+            row_bytes=row_bytes,
             group_rows=_GROUP_ROWS_BY_VALUE if slow else _GROUP_ROWS,
             group_bytes=group_bytes,
             ahead_bytes=ahead_bytes,
-            identities=options.positions or options.random_transform is not None,
+            identities=options.positions
+            or options.random_transform is not None
+            or bool(images and images.random),
         )
 
 

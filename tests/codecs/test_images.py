@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from shardio.codecs import MAX_PIXELS, decode_image, record_codec
+from shardio.codecs import MAX_PIXELS, ImageOptions, decode_image, record_codec
 from shardio.codecs._images import _pillow
 from shardio.errors import CorruptRecordError, FormatError
 from shardio.metadata import Feature
@@ -147,7 +147,7 @@ def test_data_chooses_no_program_to_run():
 
 def test_records_decode_when_asked():
     codec = record_codec(
-        {"i": "png", "l": "image[?]", "o": Feature("jpeg", optional=True)}, decode_images=True
+        {"i": "png", "l": "image[?]", "o": Feature("jpeg", optional=True)}, images=ImageOptions()
     )
     plain = record_codec(codec.schema)
     other = np.zeros((2, 2, 3), np.uint8)
@@ -162,23 +162,23 @@ def test_records_decode_when_asked():
     assert batch["o"] == [None, None]
     mixed = codec.decode_batch([payloads[0], codec.encode({"i": _png(other), "l": []})])["i"]
     assert [image.shape for image in mixed] == [(5, 7, 3), (2, 2, 3)]
-    tensors = record_codec({"i": "png"}, encoding="tensors", decode_images=True)
+    tensors = record_codec({"i": "png"}, encoding="tensors", images=ImageOptions())
     assert tensors.decode_batch([tensors.encode({"i": _png(RAMP)})])["i"].shape == (1, 5, 7, 3)
-    bare = record_codec({"i": "png"}, encoding="bytes", decode_images=True)
+    bare = record_codec({"i": "png"}, encoding="bytes", images=ImageOptions())
     assert bare.decode(_png(RAMP))["i"].shape == (5, 7, 3)
 
 
 def test_a_default_image_decodes_too():
     for encoding in ("example", "tensors"):
         schema = {"n": "int64", "i": Feature("png", default=_png(RAMP))}
-        codec = record_codec(schema, encoding=encoding, decode_images=True)
+        codec = record_codec(schema, encoding=encoding, images=ImageOptions())
         payload = record_codec({"n": "int64"}, encoding=encoding).encode({"n": 1})
         assert codec.decode(payload)["i"].shape == (5, 7, 3)
         assert codec.decode_batch([payload])["i"].shape == (1, 5, 7, 3)
 
 
 def test_a_damaged_image_names_feature_and_row():
-    codec = record_codec({"picture": "png[?]"}, decode_images=True)
+    codec = record_codec({"picture": "png[?]"}, images=ImageOptions())
     good, bad = codec.encode({"picture": [_png(RAMP)] * 2}), codec.encode({"picture": [_png(RAMP), b"x"]})
     with pytest.raises(CorruptRecordError, match="feature 'picture': the image cannot be decoded") as caught:
         codec.decode_batch([good, bad])

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardio.codecs import RaggedColumn, record_codec
+from shardio.codecs import ImageOptions, RaggedColumn, record_codec
 from tests.codecs._values import NUMBERS, SHAPES, TENSOR_NUMBERS, arrays, features, rows_of, same, values
 
 NAMES = ["a", "b", "Ünïcode näme/with.dots", "a/b"]
@@ -119,7 +119,7 @@ def test_a_codec_travels_to_other_processes(encoding):
             {"context": schema, "feature_lists": {"t": "text"}},
             {"context": value, "feature_lists": {"t": ["a"]}},
         )
-    codec = record_codec(schema, encoding=encoding, decode_images=True)
+    codec = record_codec(schema, encoding=encoding, images=ImageOptions())
     other = pickle.loads(pickle.dumps(codec))
     assert other.schema == codec.schema
     assert other.decode(codec.encode(value)) == value

@@ -25,9 +25,14 @@ _SOURCES = (
     "_wire",
 )
 
+
+def _is_built(name: str) -> bool:
+    return any((_HERE / (name + suffix)).exists() for suffix in EXTENSION_SUFFIXES)
+
+
 # Without this question a development environment, where Cython is installed, would run the sources as Python:
 # right and a thousand times slower than the reference.
-if not all(any((_HERE / (name + suffix)).exists() for suffix in EXTENSION_SUFFIXES) for name in _SOURCES):
+if not all(map(_is_built, _SOURCES)):
     message = "the kernels were not compiled here"
     raise ImportError(message)
 
@@ -47,6 +52,12 @@ from shardio.kernels._compiled._parse import (  # noqa: E402 (the same)
 )
 from shardio.kernels._compiled._slices import gather, gather_fixed, gather_from, slice_records  # noqa: E402 (the same)
 
+# Its C needs more of a compiler than the rest, which does not depend on it.
+if _is_built("_images"):
+    from shardio.kernels._compiled._images import resize_image
+else:
+    from shardio.kernels._reference._images import resize_image
+
 __all__ = [
     "argsort_words",
     "check_frames",
@@ -60,6 +71,7 @@ __all__ = [
     "gather_from",
     "parse_examples",
     "parse_sequence_examples",
+    "resize_image",
     "scan_frames",
     "slice_blocks",
     "slice_frames",

@@ -1,4 +1,4 @@
-"""The kernels in NumPy, crc32c and protobuf: for hosts without a compiler, and the oracle in tests."""
+"""The kernels in NumPy, crc32c, protobuf and Pillow: for hosts without a compiler, and to test against."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from shardio.kernels._reference._frames import (
     encode_frames,
     scan_frames,
 )
+from shardio.kernels._reference._images import resize_image
 from shardio.kernels._reference._orders import argsort_words
 from shardio.kernels._reference._parse import parse_examples, parse_sequence_examples
 from shardio.kernels._reference._slices import gather, gather_fixed, gather_from, slice_records
@@ -29,6 +30,7 @@ __all__ = [
     "gather_from",
     "parse_examples",
     "parse_sequence_examples",
+    "resize_image",
     "scan_frames",
     "slice_blocks",
     "slice_frames",
