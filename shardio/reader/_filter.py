@@ -1,12 +1,15 @@
-"""Which records meet a condition: a function over columns, evaluated by the batch in threads, or a mask."""
+"""Which records meet a condition, or are in which part: functions over columns, by the batch in threads."""
 
 from __future__ import annotations
 
 import copy
+import hashlib
+import itertools
 import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
@@ -15,14 +18,14 @@ from shardio.progress import displayed
 from shardio.reader._damage import Damage, SkipCorrupt
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
     from shardio.reader._source import Source
     from shardio.reader._subset import Selection
 
-__all__ = ["FilterProgress", "check_mask", "matching"]
+__all__ = ["FilterProgress", "LookOptions", "check_mask", "matching", "parts"]
 
 # Batches that a thread takes at a time: enough that it reads in large runs.
 _BATCHES = 16
@@ -80,55 +83,184 @@ def check_mask(mask: Any, records: int) -> NDArray[np.bool_]:
     return given
 
 
+@dataclass(frozen=True, kw_only=True)
+class LookOptions:
+    """How functions see columns; see `Records.filter`."""
+
+    features: Sequence[str] | None = None
+    batch_size: int = 4096
+    num_threads: int | None = None
+    progress: bool | Callable[[FilterProgress], None] = False
+
+    def __post_init__(self) -> None:
+        """Refuse what makes no sense, by name."""
+        for name in ("batch_size", "num_threads"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                message = f"{name}={value} must be 1 or more"
+                raise ValueError(message)
+
+
 def matching(
-    records: Columns,
-    function: Callable[[dict[str, Any]], Any],
-    *,
-    features: Sequence[str] | None,
-    batch_size: int,
-    num_threads: int | None,
-    progress: bool | Callable[[FilterProgress], None],
+    records: Columns, function: Callable[[dict[str, Any]], Any], options: LookOptions
 ) -> NDArray[np.bool_]:
     """Return the mask that a function of columns makes; arguments are those of `Records.filter`."""
-    if batch_size < 1:
-        message = f"batch_size={batch_size} must be 1 or more"
+    mask = np.zeros(len(records), bool)
+
+    def look(columns: dict[str, Any], rows: int) -> NDArray[np.bool_]:
+        return _checked(function(columns), rows)
+
+    _look_at_all(records, mask, look, options, task="filter")
+    return mask
+
+
+def parts(
+    records: Columns,
+    fractions: Mapping[str, float],
+    options: LookOptions,
+    *,
+    by: str | Callable[[dict[str, Any]], Any] | None,
+    seed: int,
+    exact: bool,
+) -> dict[str, NDArray[np.bool_]]:
+    """Return the mask of each part; arguments are those of `Records.split_by`."""
+    edges = _edges(fractions)
+    if isinstance(seed, bool) or not isinstance(seed, int):
+        message = f"seed={seed!r} must be an integer"
+        raise TypeError(message)
+    if isinstance(by, str) or by is None:
+        if options.features is not None:
+            raise ValueError("features= are those that are read for a function: give one, by=f")
+        if by is not None and records.source.codec is not None:
+            options = replace(options, features=[by])
+    there = np.ones(len(records), bool)
+    if by is None:
+        numbers = np.asarray(records.selection, np.int64).astype(np.uint64)
+        keys = _mixed(numbers + np.uint64(_hash(b"positions", seed)))
+    else:
+        keys = np.zeros(len(records), np.uint64)
+        there[:] = False
+
+        def look(columns: dict[str, Any], rows: int) -> NDArray[np.uint64]:
+            values = columns[by] if isinstance(by, str) else by(columns)
+            return _hashes(values, rows, seed, f"feature {by!r}" if isinstance(by, str) else "by=")
+
+        _look_at_all(records, keys, look, options, task="split", there=there)
+    part = np.searchsorted(_thresholds(keys[there], edges, exact=exact), keys, side="right")
+    return {name: there & (part == number) for number, name in enumerate(fractions)}
+
+
+def _edges(fractions: Mapping[str, float]) -> list[Fraction]:
+    """Return where the parts end, as exact fractions of the whole; the last end is left out."""
+    given = [Fraction(value) for value in fractions.values()]
+    if not given or min(given) < 0 or not 0.999 < sum(given) < 1.001:
+        message = f"fractions={dict(fractions)!r} must not be negative, and their sum must be 1"
         raise ValueError(message)
-    threads = min(8, os.cpu_count() or 1) if num_threads is None else num_threads
-    if threads < 1:
-        message = f"num_threads={num_threads} must be 1 or more"
-        raise ValueError(message)
-    source = _for_filter(records.source, features)
+    ends = itertools.accumulate(given)
+    return [end / sum(given) for end in ends][:-1]
+
+
+def _thresholds(keys: NDArray[np.uint64], edges: list[Fraction], *, exact: bool) -> NDArray[np.uint64]:
+    """Return the smallest key of each part but the first."""
+    if not exact:
+        return np.array([min(int(edge * (1 << 64)), (1 << 64) - 1) for edge in edges], np.uint64)
+    groups, counts = np.unique(keys, return_counts=True)
+    # Number of records in the groups before each, and in all of them.
+    before = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
+    wanted = [round(edge * len(keys)) for edge in edges]
+    above = np.searchsorted(before, wanted)
+    below = np.maximum(above - 1, 0)
+    nearest = np.where(before[above] - wanted <= wanted - before[below], above, below)
+    return np.append(groups, np.uint64(2**64 - 1))[nearest]
+
+
+def _hash(data: bytes, seed: int) -> int:
+    digest = hashlib.blake2b(b"%d/" % seed + data, digest_size=8, person=b"shardio split 1")
+    return int.from_bytes(digest.digest(), "little")
+
+
+def _mixed(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Return well mixed words: the finalizer of SplitMix64, a bijection."""
+    words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return words ^ (words >> np.uint64(31))
+
+
+def _hashes(values: Any, rows: int, seed: int, name: str) -> NDArray[np.uint64]:
+    """Return what decides about each group: a hash of its value, the same for every type that holds it."""
+    if isinstance(values, np.ndarray) and values.ndim == 1 and values.dtype.kind in "biu":
+        unique, numbers = np.unique(values, return_inverse=True)
+        items = unique.tolist()
+    elif isinstance(values, list | tuple | np.ndarray) and np.ndim(values) <= 1:
+        items, numbers = list(values), np.arange(len(values))
+    else:
+        items, numbers = [values], np.zeros(0, np.int64)
+    known: dict[Any, int] = {}
+    for item in items:
+        if isinstance(item, int | np.integer | np.bool_):
+            data = b"i%d" % int(item)
+        elif isinstance(item, str):
+            data = b"t" + item.encode(errors="surrogatepass")
+        elif isinstance(item, bytes):
+            data = b"b" + item
+        elif item is None:
+            data = b"n"
+        else:
+            found = type(item).__name__
+            message = f"{name} gives {found}; records are grouped by integers, text or bytes, one for each"
+            raise TypeError(message)
+        if item not in known:
+            known[item] = _hash(data, seed)
+    if len(numbers) != rows:
+        message = f"{name} gives {len(numbers)} values for {rows} records; one for each is needed"
+        raise TypeError(message)
+    return np.array([known[item] for item in items], np.uint64)[numbers]
+
+
+def _look_at_all(
+    records: Columns,
+    out: NDArray[Any],
+    look: Callable[[dict[str, Any], int], NDArray[Any]],
+    options: LookOptions,
+    *,
+    task: str,
+    there: NDArray[np.bool_] | None = None,
+) -> None:
+    """Fill an array with what a function makes of columns; and a mask with which records are not damaged."""
+    batch_size = options.batch_size
+    threads = options.num_threads or min(8, os.cpu_count() or 1)
+    source = _for_filter(records.source, options.features)
     damage = Damage(records.source, len(records))
     wanted = type(records)(source, records.selection)
     total = len(records)
-    mask = np.zeros(total, bool)
     stride = batch_size * _BATCHES
     lock = threading.Lock()
     done = found = 0
     failed = False
 
-    def look(start: int) -> None:
+    def take(start: int) -> None:
         nonlocal done, found
         for low in range(start, min(start + stride, total), batch_size):
             if failed:
                 return
             stop = min(low + batch_size, total)
-            mask[low:stop] = _evaluate(wanted, low, stop, function, damage)
+            kept = _evaluate(wanted, low, stop, look, damage, out)
+            if there is not None:
+                there[low:stop][kept] = True
             with lock:
                 done += stop - low
-                found += int(np.count_nonzero(mask[low:stop]))
+                found += int(np.count_nonzero(out[low:stop]))
                 if show is not None:
                     show(FilterProgress(done, total, found))
 
-    with displayed(progress, "filter") as show, ThreadPoolExecutor(threads, "shardio-filter") as pool:
+    with displayed(options.progress, task) as show, ThreadPoolExecutor(threads, f"shardio-{task}") as pool:
         try:
-            for _ in pool.map(look, range(0, total, stride)):
+            for _ in pool.map(take, range(0, total, stride)):
                 pass
         except BaseException:
             failed = True
             pool.shutdown(wait=False, cancel_futures=True)
             raise
-    return mask
 
 
 def _for_filter(source: Source, features: Sequence[str] | None) -> Source:
@@ -147,19 +279,23 @@ def _for_filter(source: Source, features: Sequence[str] | None) -> Source:
 
 
 def _evaluate(
-    wanted: Columns, low: int, stop: int, function: Callable[[dict[str, Any]], Any], damage: Damage
-) -> NDArray[np.bool_]:
-    """Return a bool for each of the records `low .. stop - 1`: False for damaged ones that may be skipped."""
+    wanted: Columns,
+    low: int,
+    stop: int,
+    look: Callable[[dict[str, Any], int], NDArray[Any]],
+    damage: Damage,
+    out: NDArray[Any],
+) -> slice | NDArray[np.int64]:
+    """Fill `out` for the records `low .. stop - 1`, but for damaged ones that may be skipped.
+
+    Returns:
+        Which of them are not damaged, counted from `low`.
+    """
     with SkipCorrupt(skips=damage.skips) as skipped:
         columns = wanted.read_batch(range(low, stop))
-    if skipped.error is not None:
-        return _evaluate_skipping(wanted, low, stop, function, damage)
-    return _checked(function(columns), stop - low)
-
-
-def _evaluate_skipping(
-    wanted: Columns, low: int, stop: int, function: Callable[[dict[str, Any]], Any], damage: Damage
-) -> NDArray[np.bool_]:
+    if skipped.error is None:
+        out[low:stop] = look(columns, stop - low)
+        return slice(None)
     kept = []
     for number in range(low, stop):
         with SkipCorrupt() as skipped:
@@ -170,10 +306,9 @@ def _evaluate_skipping(
             damage.count(1)
         else:
             kept.append(number)
-    out = np.zeros(stop - low, bool)
     if kept:
-        out[np.array(kept) - low] = _checked(function(wanted.read_batch(kept)), len(kept))
-    return out
+        out[kept] = look(wanted.read_batch(kept), len(kept))
+    return np.array(kept, np.int64) - low
 
 
 def _checked(result: Any, rows: int) -> NDArray[np.bool_]:

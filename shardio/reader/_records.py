@@ -12,7 +12,7 @@ import numpy as np
 
 from shardio.errors import ShardioError
 from shardio.reader._damage import Damage, batches_skipping, decode_skipping, iterate_skipping
-from shardio.reader._filter import check_mask, matching
+from shardio.reader._filter import LookOptions, check_mask, matching, parts
 from shardio.reader._iterate import in_lists, iterate_payloads, iterate_placed
 from shardio.reader._lookup import lookup, place_together
 from shardio.reader._source import reopen
@@ -203,19 +203,72 @@ class Records(Sequence[Any]):
             (50, [0, 2, 4, 6, 8])
         """
         if callable(condition):
-            mask = matching(
-                self,
-                condition,
+            options = LookOptions(
                 features=features,
                 batch_size=operator.index(batch_size),
                 num_threads=num_threads,
                 progress=progress,
             )
+            mask = matching(self, condition, options)
         else:
             mask = check_mask(condition, len(self))
         if mask.all():
             return type(self)(self.source, None if self._whole else self.selection)
         return type(self)(self.source, chosen(self.selection, mask, len(self.source)))
+
+    def split_by(
+        self,
+        fractions: Mapping[str, float],
+        *,
+        by: str | Callable[[dict[str, Any]], Any] | None = None,
+        features: Sequence[str] | None = None,
+        seed: int = 0,
+        exact: bool = True,
+        num_threads: int | None = None,
+        progress: bool | Callable[[Any], None] = False,
+    ) -> dict[str, Self]:
+        """Return readers of disjoint parts, such as train and validation, without a copy.
+
+        Which part a record belongs to follows from the seed and its value of `by` (without it, from its
+        position): records of one value are in one part, so that no user, document or duplicate is in two.
+
+        Args:
+            fractions: of each part, by name; their sum is 1.
+            by: a feature of integers, text or bytes; or `f(columns)` that returns such a value for each
+                record, called as in `filter`. Records without the feature are one group.
+            features: which are read for a function; None for those of the reader.
+            seed: another one divides them another way.
+            exact: parts are as near to their fractions as groups allow, exactly so without `by`. False
+                compares hashes with the fractions instead: sizes are right on average, and a group stays in
+                its part when the dataset grows.
+            num_threads, progress: as in `filter`.
+
+        Returns:
+            By name, in the order of `fractions`, readers of the records in their order; together all of this
+            reader.
+
+        Raises:
+            ValueError, TypeError: fractions that make no sense, a feature that the schema does not have or that
+                holds other values.
+            CorruptBlockError, FormatError, StaleIndexError, StorageError: as `filter` does; under
+                `on_error="skip"` and "quarantine", damaged records are in no part, and counted.
+
+        Examples:
+            >>> import shardio, tempfile
+            >>> url = tempfile.mkdtemp() + "/clicks"
+            >>> with shardio.DatasetWriter(url, schema={"user": "int64"}) as out:
+            ...     for n in range(1000):
+            ...         out.write({"user": n % 100})
+            >>> parts = shardio.open(url).split_by({"train": 0.9, "validation": 0.1}, by="user")
+            >>> [len(part) for part in parts.values()]
+            [900, 100]
+            >>> users = [{int(record["user"]) for record in part} for part in parts.values()]
+            >>> users[0] & users[1]
+            set()
+        """
+        options = LookOptions(features=features, num_threads=num_threads, progress=progress)
+        masks = parts(self, fractions, options, by=by, seed=seed, exact=exact)
+        return {name: self.filter(mask) for name, mask in masks.items()}
 
     def locate(self, item: int) -> Location:
         """Return where a record lies; reads the shard's index and not the record.
