@@ -248,8 +248,8 @@ class Records(Sequence[Any]):
             reader.
 
         Raises:
-            ValueError, TypeError: fractions that make no sense, a feature that the schema does not have or that
-                holds other values.
+            ValueError, TypeError: fractions that make no sense, a feature that the schema does not have, or
+                that holds other values.
             CorruptBlockError, FormatError, StaleIndexError, StorageError: as `filter` does; under
                 `on_error="skip"` and "quarantine", damaged records are in no part, and counted.
 
