@@ -46,6 +46,7 @@ parse_examples = _chosen.parse_examples
 parse_sequence_examples = _chosen.parse_sequence_examples
 resize_image = _chosen.resize_image
 scan_frames = _chosen.scan_frames
+shuffle_ranges = _chosen.shuffle_ranges
 slice_blocks = _chosen.slice_blocks
 slice_frames = _chosen.slice_frames
 slice_records = _chosen.slice_records
@@ -80,6 +81,7 @@ __all__ = [
     "parse_sequence_examples",
     "resize_image",
     "scan_frames",
+    "shuffle_ranges",
     "slice_blocks",
     "slice_frames",
     "slice_records",

@@ -104,6 +104,27 @@ def as_bounds(starts: ArrayLike, stops: ArrayLike, size: int) -> tuple[NDArray[n
     return first, last
 
 
+def as_ranges(
+    words: ArrayLike, starts: ArrayLike, counts: ArrayLike
+) -> tuple[NDArray[np.uint64], NDArray[np.int64], NDArray[np.int64]]:
+    """Check a key of two words, and ranges of places: how many from where.
+
+    Raises:
+        ValueError: there are not two words, or not as many starts as counts.
+        IndexError: a range begins before 0, or has fewer than 0 or more than 2**32 - 1 places.
+    """
+    key = np.ascontiguousarray(words, np.uint64)
+    if key.shape != (2,):
+        message = f"a key has two words, found an array of shape {key.shape}"
+        raise ValueError(message)
+    first, many = as_pairs(starts, counts)
+    if first.size and (first.min() < 0 or many.min() < 0 or many.max() > MAX_BLOCK):
+        row = int(np.flatnonzero((first < 0) | (many < 0) | (many > MAX_BLOCK))[0])
+        message = f"range {row} has {many[row]} places from {first[row]} on; neither may be below 0"
+        raise IndexError(message)
+    return key, first, many
+
+
 def as_sources(
     buffers: Sequence[Any], which: ArrayLike, starts: ArrayLike, stops: ArrayLike
 ) -> tuple[list[NDArray[np.uint8]], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:

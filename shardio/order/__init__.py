@@ -10,23 +10,27 @@ a step and `Schedule.group` those of several; `Order.state` and `Order.resume` l
 
 from __future__ import annotations
 
-from shardio.order._epoch import Epoch, Pieces, RowLocations, Rows, Window
+from shardio.order._epoch import Epoch
+from shardio.order._interleave import InterleavedEpoch
 from shardio.order._keys import record_generator
 from shardio.order._mixture import MixedEpoch, Mixture
 from shardio.order._order import Order, Source, audit, make_order
 from shardio.order._permutation import Permutation
-from shardio.order._plan import SHUFFLE_BYTES, Plan, default_plan, default_plans
+from shardio.order._plan import SHUFFLE_BYTES, Budget, Plan, default_plan, default_plans, windowed_plans
 from shardio.order._report import PlanReport, advice, check_memory, report
 from shardio.order._schedule import Batch, Change, Lanes, Schedule, StepGroup, rank_slice
 from shardio.order._sizes import ShardSizes
 from shardio.order._state import Identity, seal_state
+from shardio.order._windows import Pieces, RowLocations, Rows, Window, Windows
 
 __all__ = [
     "SHUFFLE_BYTES",
     "Batch",
+    "Budget",
     "Change",
     "Epoch",
     "Identity",
+    "InterleavedEpoch",
     "Lanes",
     "MixedEpoch",
     "Mixture",
@@ -42,6 +46,7 @@ __all__ = [
     "Source",
     "StepGroup",
     "Window",
+    "Windows",
     "advice",
     "audit",
     "check_memory",
@@ -52,4 +57,5 @@ __all__ = [
     "record_generator",
     "report",
     "seal_state",
+    "windowed_plans",
 ]

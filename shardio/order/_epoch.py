@@ -7,80 +7,28 @@ costs O(log chunks), wherever in the epoch it is asked.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from shardio.order._keys import Array, permutation
 from shardio.order._sizes import ShardSizes, chunk_counts, chunk_edges
+from shardio.order._windows import GOLDEN, Pieces, RowLocations, Rows, Window, Windows, lane_edges
 
 if TYPE_CHECKING:
     from shardio.order._plan import Plan
 
-__all__ = ["Epoch", "Pieces", "RowLocations", "Rows", "Window", "lane_edges"]
-
-
-class Rows(NamedTuple):
-    """Records in the order they are delivered; three int64 arrays of one length.
-
-    Attributes:
-        positions: position of each record within its source.
-        sources: number of the source it comes from; 0 without a mixture.
-        cycles: how often its source had ended before, in this epoch of a mixture; 0 without one.
-    """
-
-    positions: Array
-    sources: Array
-    cycles: Array
-
-
-class Window(NamedTuple):
-    """Name one window: the unit of the second shuffle, and of what must be in memory at a time."""
-
-    source: int
-    cycle: int
-    lane: int
-    number: int
-
-
-class RowLocations(NamedTuple):
-    """Say where records are in the windows that hold them, in the order they are delivered.
-
-    Attributes:
-        windows: the windows, each once a run of records.
-        window: int64 [n], number of each record's window in `windows`.
-        row: int64 [n], number of each record among its window's rows as `pieces` gives them.
-    """
-
-    windows: list[Window]
-    window: Array
-    row: Array
-
-
-class Pieces(NamedTuple):
-    """Runs of live rows `[start, stop)` of shards, in the order of the places they fill; int64 arrays."""
-
-    shards: Array
-    starts: Array
-    stops: Array
-
-
-def lane_edges(rows: int, lanes: int) -> Array:
-    """Return the first place of each lane and, last, `rows`: they differ by one at most, longer first."""
-    q, r = divmod(rows, lanes)
-    number = np.arange(lanes + 1, dtype=np.int64)
-    return number * q + np.minimum(number, r)
+__all__ = ["Epoch"]
 
 
 def first_windows(lengths: Array, window: int) -> Array:
     """Return where the second window of each lane begins: 1 to `window`, spread evenly over any run of lanes.
 
     Were all first windows full, all lanes of a class would come to their next window at the same step, and a
-    process would have to hold two windows of each.  A lane that fits into one window is not cut.  2654435769
-    is 2**32 divided by the golden ratio.
+    process would have to hold two windows of each.  A lane that fits into one window is not cut.
     """
-    lag = np.arange(lengths.size, dtype=np.int64) * 2654435769 % (1 << 32)
+    lag = np.arange(lengths.size, dtype=np.int64) * GOLDEN % (1 << 32)
     # The product may pass 2**63 for windows above 2**31 rows, but not 2**64.
     cut = (lag.astype(np.uint64) * np.uint64(window) >> np.uint64(32)).astype(np.int64)
     return np.where(lengths <= window, window, window - cut)
@@ -99,6 +47,7 @@ class Epoch:
     Attributes:
         ranks, workers: C and T of the plan.
         lane_lengths: rows of each lane, int64 [C * T]; lane (t, c) has number t * C + c.
+        readers: number of lanes, each of which has one window in use at a time.
 
     Threads may share one: a race costs a permutation made twice, never another order.
     """
@@ -118,6 +67,7 @@ class Epoch:
         self.plan = plan
         self.ranks = plan.ranks
         self.workers = plan.workers
+        self.readers = plan.lanes
         self.window = plan.window
         self._shuffle = shuffle
         self._fields = (seed, epoch, source, cycle)
@@ -229,7 +179,7 @@ class Epoch:
 
     def locate(self, parts: Array) -> RowLocations:
         """Return where the records of `parts` are in the windows that hold them."""
-        windows: list[Window] = []
+        found: list[tuple[int, int]] = []
         local: list[npt.NDArray[np.integer]] = []
         for lane, start, stop in parts.tolist():
             at = start
@@ -238,16 +188,33 @@ class Epoch:
                 low, high = self.window_range(lane, number)
                 end = min(high, stop)
                 order = self._window_at(lane, at)[2] if self._shuffle else np.arange(high - low)
-                windows.append(Window(self._source, self._cycle, lane, number))
+                found.append((lane, number))
                 local.append(order[at - low : end - low])
                 at = end
-        which = np.repeat(np.arange(len(windows)), [each.size for each in local])
+        which = np.repeat(np.arange(len(found)), [each.size for each in local])
+        lanes, numbers = np.array(found, np.int64).reshape(-1, 2).T
+        windows = Windows(
+            np.full_like(lanes, self._source), np.full_like(lanes, self._cycle), lanes, numbers, lanes
+        )
         return RowLocations(windows, which, np.concatenate([np.zeros(0, np.int64), *local]).astype(np.int64))
 
     def pieces(self, window: Window) -> Pieces:
         """Return which rows of which shards a window holds, in storage order within each chunk."""
         start, stop = self.window_range(window.lane, window.number)
         return self.lane_pieces(window.lane, start, stop)
+
+    def many_pieces(self, windows: Windows) -> tuple[Pieces, Array]:
+        """Return the pieces of several windows one after another, and how many rows each window holds."""
+        ranges = [
+            self.window_range(*each)
+            for each in zip(windows.lane.tolist(), windows.number.tolist(), strict=True)
+        ]
+        found = [
+            self.lane_pieces(lane, *each) for lane, each in zip(windows.lane.tolist(), ranges, strict=True)
+        ]
+        nothing = np.zeros(0, np.int64)
+        pieces = Pieces(*(np.concatenate([nothing, *columns]) for columns in zip(*found, strict=True)))
+        return pieces, np.array([stop - start for start, stop in ranges], np.int64)
 
     def lane_pieces(self, lane: int, start: int, stop: int) -> Pieces:
         """Return the rows that the places [start, stop) of a lane hold before the second shuffle.

@@ -17,11 +17,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from shardio.kernels import argsort_words
-from shardio.order._epoch import Epoch, Pieces, RowLocations, Rows, Window
 from shardio.order._keys import Array, key, raw_words
+from shardio.order._windows import Pieces, RowLocations, Rows, Window, Windows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+
+    from shardio.order._epoch import Epoch
+    from shardio.order._interleave import InterleavedEpoch
 
 __all__ = ["MixedEpoch", "Mixture"]
 
@@ -120,7 +123,7 @@ class MixedEpoch:
 
     def __init__(
         self,
-        sources: Sequence[Callable[[int], Epoch]],
+        sources: Sequence[Callable[[int], Epoch | InterleavedEpoch]],
         mixture: Mixture,
         *,
         seed: int = 0,
@@ -129,7 +132,7 @@ class MixedEpoch:
         global_batch: int,
     ) -> None:
         self._make = sources
-        self._epochs: list[dict[int, Epoch]] = [{0: make(0)} for make in sources]
+        self._epochs: list[dict[int, Epoch | InterleavedEpoch]] = [{0: make(0)} for make in sources]
         self.mixture = mixture
         first = self._epochs[0][0]
         self.ranks, self.workers = first.ranks, first.workers
@@ -161,7 +164,7 @@ class MixedEpoch:
         visits = steps // self.workers + (classes < steps % self.workers)
         return np.repeat(visits * (global_batch // self.ranks), self.ranks)
 
-    def _epoch(self, source: int, cycle: int) -> Epoch:
+    def _epoch(self, source: int, cycle: int) -> Epoch | InterleavedEpoch:
         held = self._epochs[source]
         epoch = held.get(cycle)
         if epoch is None:
@@ -240,16 +243,22 @@ class MixedEpoch:
         """Return where the records of `parts` are in the windows of the sources."""
         sources, places, lanes = self._interleaved(parts)
         which, local = np.empty_like(places), np.empty_like(places)
-        windows: list[Window] = []
+        windows: list[Windows] = []
+        before = 0
         for source in range(len(self._make)):
             at = np.flatnonzero(sources == source)
             for cycle, own, where in self._source_parts(source, places[at], lanes[at]):
                 found = self._epoch(source, cycle).locate(own)
-                which[at[where]] = found.window + len(windows)
+                which[at[where]] = found.window + before
                 local[at[where]] = found.row
-                windows += found.windows
-        return RowLocations(windows, which, local)
+                windows.append(found.windows)
+                before += len(found.windows)
+        return RowLocations(Windows.joined(windows), which, local)
 
     def pieces(self, window: Window) -> Pieces:
         """Return which rows of which shards of its source a window holds."""
         return self._epoch(window.source, window.cycle).pieces(window)
+
+    def many_pieces(self, windows: Windows) -> tuple[Pieces, Array]:
+        """Return the pieces of windows of one source and cycle, and how many rows each holds."""
+        return self._epoch(int(windows.source[0]), int(windows.cycle[0])).many_pieces(windows)

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from shardio.errors import ResumeError
 from shardio.order._epoch import Epoch
+from shardio.order._interleave import InterleavedEpoch
 from shardio.order._keys import seed_field
 from shardio.order._mixture import MixedEpoch, Mixture
-from shardio.order._plan import Plan, check_batch, default_plans, nearest_multiples
+from shardio.order._plan import Budget, Plan, check_batch, default_plans, nearest_multiples
 from shardio.order._schedule import Batch, Lanes, Schedule
 from shardio.order._state import Identity, State, check_identities, parse_state, replay
 
@@ -63,11 +64,12 @@ class Order:
         """T of the plan."""
         return self.plans[0].workers
 
-    def source_epoch(self, epoch: int, source: int, cycle: int) -> Epoch:
+    def source_epoch(self, epoch: int, source: int, cycle: int) -> Epoch | InterleavedEpoch:
         """Return the lanes of one source after it has ended `cycle` times in an epoch."""
-        return Epoch(
+        plan = self.plans[source]
+        return (InterleavedEpoch if plan.interleaved else Epoch)(
             self.sources[source].sizes,
-            self.plans[source],
+            plan,
             seed=self.seed,
             epoch=epoch,
             shuffle=self.shuffle,
@@ -151,8 +153,11 @@ def make_order(
     remainder: str = "drop",
     plan: Plan | Sequence[Plan] | None = None,
     mixture: Mixture | None = None,
+    budget: Budget | None = None,
 ) -> Order:
-    """Lay down the order of a run; what is left to the defaults depends on the datasets and the batch alone.
+    """Lay down the order of a run.
+
+    What is left to the defaults depends on the datasets, the batch and the budget, not on ranks and workers.
 
     Args:
         sources: one dataset, or as many as the mixture has counts.
@@ -163,6 +168,7 @@ def make_order(
         plan: one for all sources, or one for each, sharing `ranks` and `workers`; numbers that it leaves out
             are chosen as for the default plan.
         mixture: how several sources are mixed; None for one.
+        budget: what a default plan may cost.
     """
     seed_field(seed, "seed")
     if remainder not in ("drop", "pad", "keep"):
@@ -188,6 +194,7 @@ def make_order(
         shuffle=shuffle,
         shares=None if mixture is None else mixture.counts,
         given=asked,
+        budget=budget,
     )
     return Order(tuple(sources), tuple(plans), mixture, seed, shuffle, remainder, asked)
 

@@ -46,9 +46,19 @@ class Permutation:
             msg = f"n must lie in [0, 2**62], found {n}"
             raise ValueError(msg)
         self._n = n
-        fields = (seed_field(seed, "seed"), seed_field(epoch, "epoch"))
-        self._table = permutation(n, "permutation", *fields, n) if n <= _TABLE else None
-        self._set_network(raw_words(key("permutation", *fields, n), 0, _ROUNDS))
+        self._set_up(n, "permutation", seed_field(seed, "seed"), seed_field(epoch, "epoch"))
+
+    @classmethod
+    def of_key(cls, n: int, purpose: str, *fields: int) -> Permutation:
+        """Return the permutation of `range(n)` for another key: of the purpose, its fields and n."""
+        made = cls.__new__(cls)
+        made._n = n  # noqa: SLF001 - its own class
+        made._set_up(n, purpose, *fields)  # noqa: SLF001
+        return made
+
+    def _set_up(self, n: int, purpose: str, *fields: int) -> None:
+        self._table = permutation(n, purpose, *fields, n) if n <= _TABLE else None
+        self._set_network(raw_words(key(purpose, *fields, n), 0, _ROUNDS))
 
     def _set_network(self, words: Words) -> None:
         # The low half has 2**l values and the high half just enough of them, so that the network's domain is

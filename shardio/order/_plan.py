@@ -13,12 +13,37 @@ if TYPE_CHECKING:
 
     from shardio.order._sizes import ShardSizes
 
-__all__ = ["SHUFFLE_BYTES", "Plan", "check_batch", "default_plan", "default_plans", "nearest_multiples"]
+__all__ = [
+    "MIXINGS",
+    "SHUFFLE_BYTES",
+    "Budget",
+    "Plan",
+    "check_batch",
+    "default_plan",
+    "default_plans",
+    "nearest_multiples",
+    "windowed_plans",
+]
 
 SHUFFLE_BYTES = 1 << 30
 _MAX_WINDOW_ROWS = 1 << 23  # rows in all windows: their permutations take 4 bytes each
 _CHUNK_BYTES = 1 << 20  # some blocks, for a chunk's first and last one are fetched by two chunks
 _MAX_LANES = 1 << 16
+_MAX_STRANDS = 1 << 20
+_LIMITS = {
+    "ranks": _MAX_LANES,
+    "workers": _MAX_LANES,
+    "chunk_bytes": 1 << 62,
+    "window": 1 << 32,
+    "chunk_rows": 1 << 24,
+    "interleave": 1 << 16,
+}
+# Of interleaved plans: a chunk of mapped files, where a request is a look into memory; of buckets, records of
+# up to 16 KiB are read by the MiB, larger ones by less, so that there are more chunks to mix.
+_LOCAL_CHUNK = 32 << 10
+_LEAST_CHUNK = 256 << 10
+_ONE_CHUNK = 1 << 34
+_ROW_BYTES = 8  # beside the record itself: where it ends, and its place in the permutation
 _CHUNKS_PER_LANE = 8
 _LANES = 512  # with SHUFFLE_BYTES, windows of 2 MiB
 _RANKS = 256
@@ -32,19 +57,25 @@ _COMMON_WORLDS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 3
 class Plan:
     """Give the shape of an order, or part of it; it belongs to a run for life, whatever processes take part.
 
-    A number that is left out is None here; the order chooses it as the default plan would, given the others,
-    so the plans that an order and a state hold are complete.
+    There are two kinds. An *interleaved* plan, which is the default, has `chunk_rows`, `interleave` and
+    `window`; a *windowed* one has `chunk_bytes` and `window`. A number that is left out is None here; the
+    order chooses it, given the others, so the plans that an order and a state hold are complete. A plan that
+    gives `window` or `chunk_bytes`, and no number that only interleaved ones have, is windowed.
 
     Attributes:
         ranks: C. Any number of ranks that divides it reads every chunk once; the global batch is a multiple
             of it.
         workers: T. Any number of loader workers that divides it reads every chunk once.
-        chunk_bytes: stored bytes of a chunk, the unit of I/O and of the first shuffle.
+        chunk_bytes: stored bytes of a chunk, the unit of I/O and of the first shuffle; of windowed plans.
         window: rows of a window, the unit of the second shuffle; C * T of them are open at a time in the
-            whole job.
+            whole job, in interleaved plans C * T * J.
+        chunk_rows: records of a chunk; of interleaved plans.
+        interleave: J, the chunks of a lane that are read side by side; of interleaved plans.
 
     >>> Plan(ranks=8, workers=2, chunk_bytes=1 << 20, window=1000).lanes
     16
+    >>> Plan(ranks=8, workers=1, chunk_rows=32, interleave=100, window=32).interleaved
+    True
     """
 
     # Typed as what they are in every plan of an order; only the plan that a caller passes in may hold None.
@@ -52,14 +83,11 @@ class Plan:
     workers: int = cast("int", None)
     chunk_bytes: int = cast("int", None)
     window: int = cast("int", None)
+    chunk_rows: int = cast("int", None)
+    interleave: int = cast("int", None)
 
     def __post_init__(self) -> None:
-        for name, most in (
-            ("ranks", _MAX_LANES),
-            ("workers", _MAX_LANES),
-            ("chunk_bytes", 1 << 62),
-            ("window", 1 << 32),
-        ):
+        for name, most in _LIMITS.items():
             value = getattr(self, name)
             if value is None:
                 continue
@@ -73,24 +101,81 @@ class Plan:
         if lanes > _MAX_LANES:
             msg = f"Plan.ranks * Plan.workers is {lanes} lanes, at most {_MAX_LANES} can be kept"
             raise ValueError(msg)
+        if lanes * (self.interleave or 1) > _MAX_STRANDS:
+            msg = (
+                f"Plan.interleave={self.interleave} in {lanes} lanes: at most {_MAX_STRANDS} chunks can be "
+                "read side by side"
+            )
+            raise ValueError(msg)
+        if self.interleaved and self.chunk_bytes is not None:
+            msg = "a plan has chunk_bytes, or chunk_rows and interleave: give the size of a chunk once"
+            raise ValueError(msg)
+        if self.window is not None and self.chunk_rows is not None and self.window > self.chunk_rows:
+            msg = f"Plan.window={self.window} must not be larger than Plan.chunk_rows={self.chunk_rows}"
+            raise ValueError(msg)
 
     @property
     def lanes(self) -> int:
         """L = C * T, of a plan that has both."""
         return self.ranks * self.workers
 
+    @property
+    def interleaved(self) -> bool:
+        """Whether this is an interleaved plan."""
+        return self.chunk_rows is not None or self.interleave is not None
+
+    @property
+    def windowed(self) -> bool:
+        """Whether this is a windowed plan; one that gives ranks and workers alone may become either."""
+        return not self.interleaved and (self.chunk_bytes is not None or self.window is not None)
+
     def agrees(self, other: Plan) -> bool:
         """Return whether another plan has every number that this one gives."""
-        pairs = zip(_numbers(self), _numbers(other), strict=True)
-        return all(mine in (None, theirs) for mine, theirs in pairs)
+        theirs = other.to_dict()
+        return all(theirs.get(name) == value for name, value in self.to_dict().items())
 
     def to_dict(self) -> dict[str, int]:
-        """Return the plan as a dict of integers, for a state."""
-        return asdict(self)
+        """Return the numbers that are given as a dict of integers, for a state."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
 
 
-def _numbers(plan: Plan) -> tuple[int | None, ...]:
-    return plan.ranks, plan.workers, plan.chunk_bytes, plan.window
+MIXINGS = {"cheap": 4.0, "default": 1.0, "best": 0.25}  # bytes of a chunk, as a multiple of the default's
+
+
+@dataclass(frozen=True, kw_only=True)
+class Budget:
+    """Say what the default plan may cost.
+
+    Attributes:
+        memory_bytes: what a process that delivers whole global batches may hold beside them.
+        mixing: "default", "best" for smaller chunks, "cheap" for larger ones.
+        local: shards are mapped files, of which small chunks cost little; else chunks are made for a bucket.
+    """
+
+    memory_bytes: int = 512 << 20
+    mixing: str = "default"
+    local: bool = False
+
+    def __post_init__(self) -> None:
+        if self.mixing not in MIXINGS:
+            msg = f"mixing must be one of {', '.join(map(repr, MIXINGS))}, found {self.mixing!r}"
+            raise ValueError(msg)
+        if isinstance(self.memory_bytes, bool) or not isinstance(self.memory_bytes, int):
+            msg = f"memory_bytes must be an integer, found {self.memory_bytes!r}"
+            raise TypeError(msg)
+        if self.memory_bytes < 1:
+            msg = f"memory_bytes must be at least 1, found {self.memory_bytes}"
+            raise ValueError(msg)
+
+    @property
+    def window_bytes(self) -> int:
+        """Of `memory_bytes`, what windows may take; the rest is for what is fetched and built ahead."""
+        return self.memory_bytes * 7 // 10
+
+    def chunk_bytes(self, row_bytes: float) -> float:
+        """Return the stored bytes that a chunk should have, for records of so many."""
+        bytes_ = _LOCAL_CHUNK if self.local else min(max(_ONE_CHUNK / row_bytes, _LEAST_CHUNK), _CHUNK_BYTES)
+        return bytes_ * MIXINGS[self.mixing]
 
 
 def nearest_multiples(value: int, unit: int) -> list[int]:
@@ -124,29 +209,53 @@ def default_plan(
     *,
     global_batch: int,
     shuffle: bool = True,
-    shuffle_bytes: int = SHUFFLE_BYTES,
     given: Plan | None = None,
+    budget: Budget | None = None,
 ) -> Plan:
-    """Return the plan of a dataset for its first global batch; it depends on nothing else.
+    """Return the plan of a dataset for its first global batch.
 
     Args:
         sizes: the shards of the split.
         global_batch: rows of a global batch.
         shuffle: False gives one lane, which is storage order.
-        shuffle_bytes: decoded bytes of all windows of the whole job.
         given: the numbers that are fixed; the others are chosen to go with them.
+        budget: what it may cost.
     """
-    plans = default_plans(
-        [sizes],
-        global_batch=global_batch,
-        shuffle=shuffle,
-        shuffle_bytes=shuffle_bytes,
-        given=None if given is None else [given],
-    )
-    return plans[0]
+    fixed = None if given is None else [given]
+    return default_plans([sizes], global_batch=global_batch, shuffle=shuffle, given=fixed, budget=budget)[0]
 
 
 def default_plans(
+    sources: Sequence[ShardSizes],
+    *,
+    global_batch: int,
+    shuffle: bool = True,
+    shares: Sequence[int] | None = None,
+    given: Sequence[Plan] | None = None,
+    budget: Budget | None = None,
+) -> list[Plan]:
+    """Return the plans of the sources of a mixture, which share their lanes; see `default_plan`.
+
+    `shares` are the places of each source in one period of the schedule.  The smallest source decides how
+    many lanes there are; the windows of a source have its share of the memory.  `given` is one plan for each
+    source, with the numbers that are fixed.
+
+    Raises:
+        ValueError: the given plans contradict each other, or the batch.
+    """
+    check_batch(global_batch, 1)
+    fixed = list(given or [Plan()] * len(sources))
+    kinds = {plan.interleaved for plan in fixed if plan.interleaved or plan.windowed}
+    if len(kinds) > 1:
+        raise ValueError("the plans of a mixture must be of one kind: windowed, or interleaved")
+    if False in kinds or not (kinds or shuffle):
+        return windowed_plans(sources, global_batch=global_batch, shuffle=shuffle, shares=shares, given=fixed)
+    return _interleaved_plans(
+        sources, global_batch, list(shares or [1] * len(sources)), fixed, budget or Budget()
+    )
+
+
+def windowed_plans(
     sources: Sequence[ShardSizes],
     *,
     global_batch: int,
@@ -155,26 +264,21 @@ def default_plans(
     shares: Sequence[int] | None = None,
     given: Sequence[Plan] | None = None,
 ) -> list[Plan]:
-    """Return the plans of the sources of a mixture, which share their lanes; see `default_plan`.
+    """Return windowed plans, which were the default ones of order 1; see `default_plans`.
 
-    `shares` are the places of each source in one period of the schedule.  The smallest source decides how
-    many lanes there are; the windows of a source have its share of `shuffle_bytes`.  `given` is one plan for
-    each source, with the numbers that are fixed.
-
-    Raises:
-        ValueError: the given plans contradict each other, or the batch.
+    `shuffle_bytes` are the decoded bytes of all windows of the whole job.
     """
     check_batch(global_batch, 1)
     if shuffle_bytes < 1:
         msg = f"shuffle_bytes must be at least 1, found {shuffle_bytes}"
         raise ValueError(msg)
     fixed = list(given or [Plan()] * len(sources))
-    ranks, workers = (_shared(fixed, name) for name in ("ranks", "workers"))
-    if ranks is not None:
-        check_batch(global_batch, ranks)
+    ranks, workers = _fixed_lanes(fixed, global_batch)
     counts = list(shares or [1] * len(sources))
     if shuffle:
-        ranks, workers = _lanes(sources, global_batch, counts, ranks, workers)
+        chunks = (min(sizes.total_blocks, sizes.total_stored_bytes // _CHUNK_BYTES) for sizes in sources)
+        most = min(chunks, default=1) // _CHUNKS_PER_LANE
+        ranks, workers = _lanes(sources, global_batch, counts, ranks, workers, most=most, classes=_CLASSES)
     ranks, workers = ranks or 1, workers or 1
     plans = []
     for sizes, count, plan in zip(sources, counts, fixed, strict=True):
@@ -193,6 +297,72 @@ def default_plans(
     return plans
 
 
+def _interleaved_plans(
+    sources: Sequence[ShardSizes],
+    global_batch: int,
+    counts: Sequence[int],
+    fixed: Sequence[Plan],
+    budget: Budget,
+) -> list[Plan]:
+    ranks, workers = _fixed_lanes(fixed, global_batch)
+    shapes = [
+        _chunks(sizes, global_batch, budget.window_bytes * count // sum(counts), budget, plan)
+        for sizes, count, plan in zip(sources, counts, fixed, strict=True)
+    ]
+    ranks, workers = _lanes(
+        sources,
+        global_batch,
+        counts,
+        ranks,
+        workers or 1,
+        most=min(strands for _, strands in shapes),
+        classes=1,
+    )
+    plans = []
+    for (rows, strands), plan in zip(shapes, fixed, strict=True):
+        most = min(_LIMITS["interleave"], _MAX_STRANDS // (ranks * workers))
+        interleave = 1 if rows == 1 else max(1, min(strands // (ranks * workers), most))
+        plans.append(
+            Plan(
+                ranks=ranks,
+                workers=workers,
+                chunk_rows=rows,
+                interleave=plan.interleave or interleave,
+                window=min(plan.window or rows, rows),
+            )
+        )
+    return plans
+
+
+def _chunks(
+    sizes: ShardSizes, global_batch: int, window_bytes: int, budget: Budget, given: Plan
+) -> tuple[int, int]:
+    """Return the rows of a chunk, and how many chunks may be read side by side."""
+    rows = max(1, sizes.total_rows)
+    stored = max(1.0, sizes.total_stored_bytes / rows)
+    held = sizes.total_decoded_bytes / rows + _ROW_BYTES
+    wanted = max(1, round(budget.chunk_bytes(stored) / stored))
+    # As many chunks as a batch has records, so that no two of a batch come from one chunk; where memory is
+    # too small for that, chunks shrink, but not for ever: requests cost, too.
+    fitting = int(window_bytes / (global_batch * held))
+    if fitting < wanted:
+        wanted = max(1, fitting, wanted // 4)
+    # Two chunks for each strand, so that it is not all beginning and end.
+    wanted = min(wanted, max(1, rows // (2 * global_batch)), _LIMITS["chunk_rows"])
+    many = given.chunk_rows or wanted
+    if many == 1:
+        return 1, max(1, rows // _CHUNKS_PER_LANE)
+    return many, max(1, min(int(window_bytes / (many * held)), rows // (2 * many), _MAX_STRANDS))
+
+
+def _fixed_lanes(fixed: Sequence[Plan], global_batch: int) -> tuple[int | None, int | None]:
+    """Return the ranks and the workers that the given plans fix."""
+    ranks, workers = (_shared(fixed, name) for name in ("ranks", "workers"))
+    if ranks is not None:
+        check_batch(global_batch, ranks)
+    return ranks, workers
+
+
 def _shared(plans: Sequence[Plan], name: str) -> int | None:
     """Return a number that all sources share, None where no plan gives it."""
     found = {getattr(plan, name) for plan in plans} - {None}
@@ -209,13 +379,14 @@ def _lanes(
     counts: Sequence[int],
     ranks: int | None,
     workers: int | None,
+    *,
+    most: int,
+    classes: int,
 ) -> tuple[int, int]:
-    """Choose C and T for the smallest source: lanes of enough chunks to shuffle, classes of enough steps.
+    """Choose C and T for the smallest source: at most `most` lanes, classes of enough steps.
 
     What is given stays; what is left open is chosen so that the product keeps within the same bounds.
     """
-    chunks = (min(sizes.total_blocks, sizes.total_stored_bytes // _CHUNK_BYTES) for sizes in sources)
-    most = min(chunks, default=1) // _CHUNKS_PER_LANE
     # A lane of a mixture is made of whole periods; with few of them in a lane, many rows would be left out.
     periods = min(
         sizes.total_rows // (count * _CHUNKS_PER_LANE) for sizes, count in zip(sources, counts, strict=True)
@@ -236,7 +407,7 @@ def _lanes(
         )
         workers = 1
         while (
-            workers < _CLASSES
+            workers < classes
             and 2 * workers * ranks <= min(most, _LANES)
             and rows >= 2 * workers * global_batch * _CLASS_STEPS
         ):

@@ -18,8 +18,8 @@ from shardio.order._plan import check_batch
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from shardio.order._epoch import Pieces, RowLocations, Rows, Window
     from shardio.order._keys import Array
+    from shardio.order._windows import Pieces, RowLocations, Rows, Window, Windows
 
 __all__ = ["Batch", "Change", "Lanes", "Schedule", "StepGroup", "rank_slice"]
 
@@ -39,6 +39,9 @@ class Lanes(Protocol):
 
     def pieces(self, window: Window) -> Pieces:
         """Return which rows of which shards a window holds."""
+
+    def many_pieces(self, windows: Windows) -> tuple[Pieces, Array]:
+        """Return the pieces of windows of one source and cycle, and how many rows each holds."""
 
 
 class Change(NamedTuple):

@@ -19,7 +19,7 @@ from shardio.order._schedule import Change, Schedule
 
 __all__ = ["Identity", "State", "check_identities", "parse_state", "seal_state"]
 
-_FORMAT = 1
+_FORMAT = 2  # 1 for states whose plans are all windowed
 _REMAINDERS = ("drop", "pad", "keep")
 
 
@@ -64,7 +64,7 @@ class State:
         """Return the state as a dict of strings, integers, booleans, lists and None."""
         mixture = self.mixture
         return {
-            "order": _FORMAT,
+            "order": 1 + any(plan.interleaved for plan in self.plans),
             "datasets": [identity.to_dict() for identity in self.datasets],
             "plans": [plan.to_dict() for plan in self.plans],
             "mixture": None if mixture is None else {"counts": list(mixture.counts), "stop": mixture.stop},
@@ -141,11 +141,19 @@ def _change(entry: object, plan: Plan, where: str) -> Change:
     return Change(_whole(entry, "step", where), batch, places, tail)
 
 
+def _plan_fields(plan: object) -> tuple[str, ...]:
+    if isinstance(plan, Mapping) and ("chunk_rows" in plan or "interleave" in plan):
+        return ("ranks", "workers", "chunk_rows", "interleave", "window")
+    return ("ranks", "workers", "chunk_bytes", "window")
+
+
 def _shapes(state: object) -> tuple[tuple[Plan, ...], Mixture | None]:
     """Read the plans and the mixture of a state, which refuse wrong values themselves."""
     given, mixed = _field(state, "plans", list), _field(state, "mixture", (Mapping, type(None)))
-    names = ("ranks", "workers", "chunk_bytes", "window")
-    fields = [{name: _field(each, name, int, "a plan of the state") for name in names} for each in given]
+    fields = [
+        {name: _field(each, name, int, "a plan of the state") for name in _plan_fields(each)}
+        for each in given
+    ]
     try:
         plans = tuple(Plan(**each) for each in fields)
         mixture = None

@@ -57,6 +57,11 @@ if _is_built("_images"):
     from shardio.kernels._compiled._images import resize_image
 else:
     from shardio.kernels._reference._images import resize_image
+# A tree that was compiled before this one came has the others.
+if _is_built("_shuffles"):
+    from shardio.kernels._compiled._shuffles import shuffle_ranges
+else:
+    from shardio.kernels._reference._orders import shuffle_ranges
 
 __all__ = [
     "argsort_words",
@@ -73,6 +78,7 @@ __all__ = [
     "parse_sequence_examples",
     "resize_image",
     "scan_frames",
+    "shuffle_ranges",
     "slice_blocks",
     "slice_frames",
     "slice_records",

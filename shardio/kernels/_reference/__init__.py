@@ -12,7 +12,7 @@ from shardio.kernels._reference._frames import (
     scan_frames,
 )
 from shardio.kernels._reference._images import resize_image
-from shardio.kernels._reference._orders import argsort_words
+from shardio.kernels._reference._orders import argsort_words, shuffle_ranges
 from shardio.kernels._reference._parse import parse_examples, parse_sequence_examples
 from shardio.kernels._reference._slices import gather, gather_fixed, gather_from, slice_records
 
@@ -32,6 +32,7 @@ __all__ = [
     "parse_sequence_examples",
     "resize_image",
     "scan_frames",
+    "shuffle_ranges",
     "slice_blocks",
     "slice_frames",
     "slice_records",

@@ -1,0 +1,63 @@
+/* Permutations of ranges of places, from the words of one Philox-4x64-10 stream; see `_reference/_orders.py`.
+ *
+ * Any word of the stream costs the same to reach: block i of four words is a function of the key and the counter i + 1.
+ */
+#ifndef SHARDIO_PHILOX_H
+#define SHARDIO_PHILOX_H
+
+#include <stdint.h>
+
+#if defined(__SIZEOF_INT128__)
+static inline uint64_t shardio_high(uint64_t a, uint64_t b) {
+    return (uint64_t)(((unsigned __int128)a * b) >> 64);
+}
+#else
+static inline uint64_t shardio_high(uint64_t a, uint64_t b) {
+    uint64_t al = a & 0xFFFFFFFFu, ah = a >> 32, bl = b & 0xFFFFFFFFu, bh = b >> 32;
+    uint64_t mid = ah * bl + ((al * bl) >> 32);
+    return ah * bh + (mid >> 32) + (((mid & 0xFFFFFFFFu) + al * bh) >> 32);
+}
+#endif
+
+/* The four words of block `number`. */
+static inline void shardio_philox(uint64_t k0, uint64_t k1, uint64_t number, uint64_t *out) {
+    uint64_t c0 = number + 1, c1 = 0, c2 = 0, c3 = 0, high0, high1, low0, low1;
+    int round;
+    for (round = 0; round < 10; round++) {
+        high0 = shardio_high(0xD2E7470EE14C6C93u, c0);
+        low0 = 0xD2E7470EE14C6C93u * c0;
+        high1 = shardio_high(0xCA5A826395121157u, c2);
+        low1 = 0xCA5A826395121157u * c2;
+        c0 = high1 ^ c1 ^ k0;
+        c1 = low1;
+        c2 = high0 ^ c3 ^ k1;
+        c3 = low0;
+        k0 += 0x9E3779B97F4A7C15u;
+        k1 += 0xBB67AE8584CAA73Bu;
+    }
+    out[0] = c0;
+    out[1] = c1;
+    out[2] = c2;
+    out[3] = c3;
+}
+
+/* Shuffle 0 .. count - 1 with the words [start, start + count), the last place first. */
+static inline void shardio_shuffle(uint64_t k0, uint64_t k1, uint64_t start, int64_t count, uint32_t *out) {
+    uint64_t words[4], word, held = ~(uint64_t)0;
+    int64_t at;
+    uint32_t other, moved;
+    for (at = 0; at < count; at++) out[at] = (uint32_t)at;
+    for (at = count - 1; at > 0; at--) {
+        word = start + (uint64_t)at;
+        if (word >> 2 != held) {
+            held = word >> 2;
+            shardio_philox(k0, k1, held, words);
+        }
+        other = (uint32_t)shardio_high(words[word & 3], (uint64_t)at + 1);
+        moved = out[at];
+        out[at] = out[other];
+        out[other] = moved;
+    }
+}
+
+#endif

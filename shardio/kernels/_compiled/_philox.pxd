@@ -1,0 +1,3 @@
+# What _philox.h offers, in the form in which Cython reads C declarations.
+cdef extern from "_philox.h" nogil:
+    void shardio_shuffle(unsigned long long k0, unsigned long long k1, unsigned long long start, long long count, unsigned int *out)
