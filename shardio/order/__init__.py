@@ -17,13 +17,14 @@ from shardio.order._mixture import MixedEpoch, Mixture
 from shardio.order._order import Order, Source, audit, make_order
 from shardio.order._permutation import Permutation
 from shardio.order._plan import SHUFFLE_BYTES, Budget, Plan, default_plan, default_plans, windowed_plans
-from shardio.order._report import PlanReport, advice, check_memory, report
+from shardio.order._report import PRICE_LIST, Mixing, PlanReport, advice, check_memory, process_memory, report
 from shardio.order._schedule import Batch, Change, Lanes, Schedule, StepGroup, rank_slice
 from shardio.order._sizes import ShardSizes
 from shardio.order._state import Identity, seal_state
 from shardio.order._windows import Pieces, RowLocations, Rows, Window, Windows
 
 __all__ = [
+    "PRICE_LIST",
     "SHUFFLE_BYTES",
     "Batch",
     "Budget",
@@ -33,6 +34,7 @@ __all__ = [
     "InterleavedEpoch",
     "Lanes",
     "MixedEpoch",
+    "Mixing",
     "Mixture",
     "Order",
     "Permutation",
@@ -53,6 +55,7 @@ __all__ = [
     "default_plan",
     "default_plans",
     "make_order",
+    "process_memory",
     "rank_slice",
     "record_generator",
     "report",

@@ -47,7 +47,7 @@ class Epoch:
     Attributes:
         ranks, workers: C and T of the plan.
         lane_lengths: rows of each lane, int64 [C * T]; lane (t, c) has number t * C + c.
-        readers: number of lanes, each of which has one window in use at a time.
+        readers: number of lanes, each of which has one window in use at a time; of the one source.
 
     Threads may share one: a race costs a permutation made twice, never another order.
     """
@@ -67,7 +67,7 @@ class Epoch:
         self.plan = plan
         self.ranks = plan.ranks
         self.workers = plan.workers
-        self.readers = plan.lanes
+        self.readers: tuple[int, ...] = (plan.lanes,)
         self.window = plan.window
         self._shuffle = shuffle
         self._fields = (seed, epoch, source, cycle)
@@ -112,6 +112,14 @@ class Epoch:
             for start, first, length in zip(self._starts, self._firsts, self._lengths, strict=False)
         )
         return np.unique(np.concatenate(cuts))
+
+    def window_count(self) -> int:
+        """Return how many windows there are."""
+        return int(self.window_edges().size) - 1
+
+    def chunks_of(self, positions: Array) -> Array:
+        """Return a number for the chunk of each position, the same for those of one chunk."""
+        return np.searchsorted(self.chunk_edges(), positions, side="right")
 
     def piece_count(self) -> int:
         """Return how many pieces all windows have: what an epoch asks for, one request each."""
@@ -160,6 +168,10 @@ class Epoch:
         places: Array = np.repeat(np.array(bases, np.int64), counts)
         places += np.concatenate(found)
         return places
+
+    def together(self, source: int, rows: int) -> int:  # noqa: ARG002 - windows are large, and end one by one
+        """Return how many windows one call should fetch, if it is to fetch so many rows."""
+        return 1
 
     def positions(self, parts: Array) -> Array:
         """Return the positions of the records in `parts`, one part after another.

@@ -40,7 +40,7 @@ class _Found(NamedTuple):
 
     strand: Array
     first: Array
-    count: Array
+    rows: Array
     row: Array
     shift: Array
 
@@ -58,7 +58,7 @@ class InterleavedEpoch:
     Attributes:
         ranks, workers: C and T of the plan.
         lane_lengths: rows of each lane, int64 [C * T]; lane (t, c) has number t * C + c.
-        readers: number of strands of all lanes.
+        readers: number of strands of all lanes, each of which has one window in use; of the one source.
 
     Threads may share one: a race costs a permutation made twice, never another order.
     """
@@ -82,7 +82,7 @@ class InterleavedEpoch:
         fields = (seed, epoch, source, cycle)
         lanes = plan.lanes
         rows, m, strands = sizes.total_rows, plan.chunk_rows, plan.interleave
-        self.readers = lanes * strands
+        self.readers: tuple[int, ...] = (lanes * strands,)
         self._edges = lane_edges(rows, lanes)
         self.lane_lengths: Array = np.diff(self._edges)
         self._lay_chunks(rows, m, fields)
@@ -97,9 +97,9 @@ class InterleavedEpoch:
         wide = np.uint16 if plan.window <= 1 << 16 else np.uint32
         width = min(plan.window, int(self._strand_rows.max(initial=0)))
         self._kept: npt.NDArray[np.integer] | None = None
-        if width > 1 and width * self.readers <= _KEPT_ROWS:
-            self._kept = np.empty((self.readers, width), wide)
-        self._kept_first = np.full(self.readers, -1, np.int64)
+        if width > 1 and width * self.readers[0] <= _KEPT_ROWS:
+            self._kept = np.empty((self.readers[0], width), wide)
+        self._kept_first = np.full(self.readers[0], -1, np.int64)
 
     def _lay_chunks(self, rows: int, m: int, fields: tuple[int, ...]) -> None:
         """Set the order of the chunks, of which the last, short one stands at one place of it."""
@@ -190,7 +190,7 @@ class InterleavedEpoch:
             firsts, head, which = np.unique(low, return_index=True, return_inverse=True)
             counts = count[head]
             found = self._shuffles(self._places, firsts, counts)
-            return found[(np.cumsum(counts) - counts)[which] + row].astype(np.int64)
+            return np.asarray(found[(np.cumsum(counts) - counts)[which] + row], np.int64)
         known = self._kept_first[strand] == low
         out = kept[strand, row].astype(np.int64)
         # Asked twice: another thread may have been writing meanwhile.
@@ -226,6 +226,32 @@ class InterleavedEpoch:
         self._kept_first[strand[use]] = -1
         kept[np.repeat(strand[use], many), column] = found[np.repeat(offsets[use], many) + column]
         self._kept_first[strand[use]] = firsts[use]
+
+    def chunks_of(self, positions: Array) -> Array:
+        """Return the number of the chunk of each position."""
+        return positions // self.plan.chunk_rows
+
+    def window_count(self) -> int:
+        """Return how many windows there are."""
+        m, w = self.plan.chunk_rows, self.plan.window
+        rows = self.sizes.total_rows
+        whole = self.chunks * -(-m // w) - (-(-m // w) - -(-(m - self._gap) // w) if self.chunks else 0)
+        # Strands begin, and are gone into, in the middle of a window, which is then two.
+        some = self._strand_rows > 0
+        starts = self._strand_starts[some]
+        cuts = np.unique(np.concatenate([starts, starts + self._turn[some]]))
+        inside = self._virtual(cuts[cuts < rows]) % m % w != 0
+        return whole + int(np.count_nonzero(inside))
+
+    def piece_count(self) -> int:
+        """Return how many pieces all windows have: what an epoch asks for, one request each."""
+        edges = np.unique(self.sizes.edges[1:-1])
+        edges = edges[(edges > 0) & (edges < self.sizes.total_rows)]
+        return self.window_count() + int(np.count_nonzero(edges % self.plan.chunk_rows % self.plan.window))
+
+    def together(self, source: int, rows: int) -> int:  # noqa: ARG002 - there is one source
+        """Return how many windows one call should fetch, if it is to fetch so many rows."""
+        return max(1, rows // self.plan.window)
 
     def positions(self, parts: Array) -> Array:
         """Return the positions of the records in `parts`, one part after another.

@@ -136,6 +136,7 @@ class MixedEpoch:
         self.mixture = mixture
         first = self._epochs[0][0]
         self.ranks, self.workers = first.ranks, first.workers
+        self.readers = tuple(each[0].readers[0] for each in self._epochs)
         self._fields = (seed, epoch)
         self._shuffle = shuffle
         self._pattern = mixture.pattern()
@@ -227,6 +228,10 @@ class MixedEpoch:
         cuts = np.concatenate([[0], np.flatnonzero(np.diff(run_cycles)) + 1, [starts.size]]).tolist()
         for low, high in itertools.pairwise(cuts):
             yield int(run_cycles[low]), parts[low:high], slice(int(starts[low]), int(stops[high - 1]))
+
+    def together(self, source: int, rows: int) -> int:
+        """Return how many windows of a source one call should fetch, if it is to fetch so many rows."""
+        return self._epochs[source][0].together(source, rows)
 
     def rows(self, parts: Array) -> Rows:
         """Return the records of `parts`, int64 [n, 3] of (lane, start, stop), one part after another."""

@@ -44,6 +44,7 @@ _LOCAL_CHUNK = 32 << 10
 _LEAST_CHUNK = 256 << 10
 _ONE_CHUNK = 1 << 34
 _ROW_BYTES = 8  # beside the record itself: where it ends, and its place in the permutation
+_SMALL = 64 << 20
 _CHUNKS_PER_LANE = 8
 _LANES = 512  # with SHUFFLE_BYTES, windows of 2 MiB
 _RANKS = 256
@@ -248,11 +249,12 @@ def default_plans(
     kinds = {plan.interleaved for plan in fixed if plan.interleaved or plan.windowed}
     if len(kinds) > 1:
         raise ValueError("the plans of a mixture must be of one kind: windowed, or interleaved")
-    if False in kinds or not (kinds or shuffle):
-        return windowed_plans(sources, global_batch=global_batch, shuffle=shuffle, shares=shares, given=fixed)
-    return _interleaved_plans(
-        sources, global_batch, list(shares or [1] * len(sources)), fixed, budget or Budget()
-    )
+    counts, budget = list(shares or [1] * len(sources)), budget or Budget()
+    # What is small is read whole before the first batch, and shuffled as a whole.
+    small = sum(sizes.total_decoded_bytes for sizes in sources) <= min(_SMALL, budget.window_bytes)
+    if True in kinds or (shuffle and not kinds and not small):
+        return _interleaved_plans(sources, global_batch, counts, fixed, budget)
+    return windowed_plans(sources, global_batch=global_batch, shuffle=shuffle, shares=counts, given=fixed)
 
 
 def windowed_plans(
@@ -342,17 +344,17 @@ def _chunks(
     stored = max(1.0, sizes.total_stored_bytes / rows)
     held = sizes.total_decoded_bytes / rows + _ROW_BYTES
     wanted = max(1, round(budget.chunk_bytes(stored) / stored))
-    # As many chunks as a batch has records, so that no two of a batch come from one chunk; where memory is
-    # too small for that, chunks shrink, but not for ever: requests cost, too.
-    fitting = int(window_bytes / (global_batch * held))
-    if fitting < wanted:
-        wanted = max(1, fitting, wanted // 4)
-    # Two chunks for each strand, so that it is not all beginning and end.
-    wanted = min(wanted, max(1, rows // (2 * global_batch)), _LIMITS["chunk_rows"])
+    least = max(1, wanted // 4)  # requests cost, too
+    # As many chunks as a batch has records, so that no two of a batch come from one chunk, where memory
+    # allows it; and two for each strand, so that strands are not all beginning and end.
+    fitting = min(int(window_bytes / (global_batch * held)), rows // (2 * global_batch))
+    most = min(rows, max(1, int(window_bytes / held)), _LIMITS["chunk_rows"])
+    wanted = min(max(least, min(wanted, fitting)), most)
     many = given.chunk_rows or wanted
     if many == 1:
-        return 1, max(1, rows // _CHUNKS_PER_LANE)
-    return many, max(1, min(int(window_bytes / (many * held)), rows // (2 * many), _MAX_STRANDS))
+        return 1, max(1, min(rows // _CHUNKS_PER_LANE, int(window_bytes / held)))
+    strands = rows // (many if rows * held <= window_bytes else 2 * many)
+    return many, max(1, min(int(window_bytes / (many * held)), strands, _MAX_STRANDS))
 
 
 def _fixed_lanes(fixed: Sequence[Plan], global_batch: int) -> tuple[int | None, int | None]:

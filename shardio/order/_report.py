@@ -1,14 +1,15 @@
 """What a plan will cost before a run begins: requests, bytes, memory, and how far records are shuffled.
 
 Counts of chunks, windows and steps are exact.  Bytes are shares of the shards' sizes, because a manifest does
-not say how long each record is; where processes share lanes, the figures are upper bounds, as said.
+not say how long each record is; where processes share lanes, the figures are upper bounds, as said.  Mixing
+is measured: some batches are worked out and compared with what chance would give.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -18,11 +19,37 @@ from shardio.order._schedule import Schedule, rank_slice
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from shardio.order._keys import Array
     from shardio.order._order import Order
 
-__all__ = ["PlanReport", "advice", "check_memory", "report"]
+__all__ = ["PRICE_LIST", "Mixing", "PlanReport", "advice", "check_memory", "process_memory", "report"]
 
 _SAMPLED_STEPS = 8
+
+
+PRICE_LIST = "Amazon S3 Standard, us-east-1, as listed in January 2025"
+_DOLLARS_PER_REQUEST = 0.0004 / 1000
+_DOLLARS_PER_BYTE = 0.09 / 1e9  # out to the internet; within the region it is free
+_LABELS = 1000
+_LAGS = 64
+_MIXED_STEPS = 64
+_MIXED_ROWS = 1 << 20  # of all steps that are looked at
+
+
+@dataclass(frozen=True)
+class Mixing:
+    """Say how batches compare with random ones, were records sorted by 1,000 labels, the worst case.
+
+    Attributes:
+        distinct: different labels in a batch, of those in a random one: 1 is random.
+        recurrence: pairs of one label in a batch and one of the next `lags`, of those in random ones: 1 is
+            random, 2 twice too often. 1 where there are none.
+        lags: over how many batches.
+    """
+
+    distinct: float
+    recurrence: float
+    lags: int
 
 
 @dataclass(frozen=True)
@@ -45,6 +72,16 @@ class PlanReport:
             because a block lies on both sides of a seam between chunks or windows.
         memory_bytes: decoded bytes of the open windows of one process and of what it fetches ahead, an
             estimate.
+        first_batch_bytes, first_batch_requests: what the fullest rank reads before its first batch, at the
+            beginning of an epoch.
+        resume_batch_bytes, resume_batch_requests: the same after a resume in the middle of an epoch.
+        resume_bytes: what it reads again by then and afterwards: the windows that are open there.
+        step_bytes: stored bytes that all ranks read for a step, in the mean.
+        request_dollars: what all requests of an epoch cost, those to indexes too, at the list price
+            `PRICE_LIST`.
+        transfer_dollars: what the bytes of an epoch cost where they leave the cloud, at the same list.
+        mixing: how batches compare with random ones, in the whole job.
+        rank_mixing: the same for the batches of rank 0.
         window_rows, window_bytes: rows and decoded bytes of a window, the mean over sources.
         shuffle_radius: rows among which a record may come to lie by the second shuffle and the turns of the
             lanes.
@@ -66,6 +103,16 @@ class PlanReport:
     rank_bytes: int
     bytes_twice: int
     memory_bytes: int
+    first_batch_bytes: int
+    first_batch_requests: int
+    resume_batch_bytes: int
+    resume_batch_requests: int
+    resume_bytes: int
+    step_bytes: float
+    request_dollars: float
+    transfer_dollars: float
+    mixing: Mixing
+    rank_mixing: Mixing
     window_rows: float
     window_bytes: float
     shuffle_radius: int
@@ -87,6 +134,8 @@ class _Load:
     decoded: float
     window_decoded: float
     window_rows: int
+    block_stored: float
+    row_stored: float
 
 
 def _loads(order: Order, schedule: Schedule) -> list[_Load]:
@@ -97,8 +146,8 @@ def _loads(order: Order, schedule: Schedule) -> list[_Load]:
         sizes, rows = source.sizes, max(1, source.sizes.total_rows)
         passes = schedule.rows * count / period / rows
         epoch = order.source_epoch(0, number, 0)
-        windows = epoch.window_edges().size - 1
-        window_rows = min(plan.window, int(epoch.lane_lengths.max()))
+        windows = epoch.window_count()
+        window_rows = min(plan.window, int(epoch.lane_lengths.max(initial=0)))
         pieces = epoch.piece_count()
         blocks = max(1, sizes.total_blocks)
         # Of n rows in a block, n - 1 ends are not the block's: a seam there has the block fetched twice.
@@ -114,6 +163,8 @@ def _loads(order: Order, schedule: Schedule) -> list[_Load]:
                 decoded=passes * sizes.total_decoded_bytes,
                 window_decoded=window_rows * sizes.total_decoded_bytes / rows,
                 window_rows=window_rows,
+                block_stored=sizes.total_stored_bytes / blocks,
+                row_stored=sizes.total_stored_bytes / rows,
             )
         )
     return loads
@@ -131,24 +182,121 @@ def _sample(order: Order, schedule: Schedule) -> tuple[float, float]:
     steps = (
         sorted({schedule.stop * i // _SAMPLED_STEPS for i in range(_SAMPLED_STEPS)}) if schedule.stop else []
     )
+    epochs = [order.source_epoch(0, number, 0) for number in range(len(order.sources))]
     chunks, shards = 0, 0
     for step in steps:
         batch = schedule.batch(step)
         for number, source in enumerate(order.sources):
             positions = batch.positions[batch.sources == number]
-            edges = order.source_epoch(0, number, 0).chunk_edges()
-            chunks += np.unique(np.searchsorted(edges, positions, side="right")).size
+            chunks += np.unique(epochs[number].chunks_of(positions)).size
             shards += np.unique(np.searchsorted(source.sizes.edges, positions, side="right")).size
     return chunks / max(1, len(steps)), shards / max(1, len(steps))
 
 
-def _memory(loads: Sequence[_Load], windows: int, step_bytes: float, ahead: int) -> int:
-    """Return the bytes that one process holds with so many windows of each source open."""
-    # Windows end at different steps in different lanes, so what is ahead is a few windows, not all the next
-    # ones; checked by simulation in benchmarks/order_plans.py.
-    largest = max(load.window_decoded for load in loads)
-    held = sum(load.window_decoded for load in loads) * windows
-    return math.ceil(held + (ahead + 2) * max(largest, step_bytes))
+def _mixing(order: Order, schedule: Schedule, world_size: int) -> tuple[Mixing, Mixing]:
+    """Return how global batches, and those of rank 0, compare with random ones, amid the epoch."""
+    batch = schedule.global_batch
+    count = min(_MIXED_STEPS + _LAGS, schedule.tail_start, max(2, _MIXED_ROWS // batch))
+    first = max(0, (schedule.tail_start - count) // 2)
+    before = np.concatenate([[0], np.cumsum([source.sizes.total_rows for source in order.sources])])
+    total = int(before[-1])
+    labels = min(_LABELS, total)
+    found = []
+    for step in range(first, first + count):
+        made = schedule.batch(step)
+        found.append((before[made.sources] + made.positions) * labels // total)
+    own = rank_slice(batch, 0, world_size)[1]
+    return tuple(_compared(found, width, labels, total) for width in (batch, max(1, own)))  # type: ignore[return-value]
+
+
+def _compared(found: Sequence[Array], rows: int, labels: int, total: int) -> Mixing:
+    if not found:
+        return Mixing(1.0, 1.0, 0)
+    seen = np.zeros((len(found), labels), np.float32)
+    for step, own in enumerate(found):
+        seen[step] = np.bincount(own[:rows], minlength=labels)
+    each = total / labels
+    # A label is missing from a random batch if all its records are among those that are not drawn.
+    missing = (
+        math.exp(_log_choose(total - each, rows) - _log_choose(total, rows)) if total - each >= rows else 0.0
+    )
+    distinct = float((seen > 0).sum(axis=1).mean()) / (labels * (1 - missing))
+    lags = max(0, min(_LAGS, len(found) // 2))
+    expected = rows * rows * max(0.0, each - 1) / max(1, total - 1)
+    if not lags or not expected:
+        return Mixing(distinct, 1.0, lags)
+    pairs = sum(float((seen[lag:] * seen[:-lag]).sum()) / (len(found) - lag) for lag in range(1, lags + 1))
+    return Mixing(distinct, pairs / lags / expected, lags)
+
+
+def _log_choose(of: float, many: int) -> float:
+    return math.lgamma(of + 1) - math.lgamma(of - many + 1)
+
+
+def _before_a_batch(
+    loads: Sequence[_Load], schedule: Schedule, step: int, world_size: int
+) -> tuple[int, int]:
+    """Return bytes and requests of the windows that rank 0 needs for a step, if it holds none yet."""
+    if not schedule.stop:
+        return 0, 0
+    parts, _ = schedule.parts(min(step, schedule.stop - 1), rank=0, world_size=world_size)
+    windows = schedule.lanes.locate(parts).windows
+    bytes_, requests = 0.0, 0
+    for source, load in enumerate(loads):
+        own = np.flatnonzero(windows.source == source)
+        for cycle in np.unique(windows.cycle[own]).tolist():
+            pieces, counts = schedule.lanes.many_pieces(windows.take(own[windows.cycle[own] == cycle]))
+            requests += len(pieces.shards)
+            seam = max(0.0, load.block_stored - load.row_stored)
+            bytes_ += float(counts.sum()) * load.row_stored + len(pieces.shards) * seam
+    return round(bytes_), requests
+
+
+class ProcessMemory(NamedTuple):
+    """Say what the windows of the fullest process take.
+
+    Attributes:
+        open_windows: how many it holds at a time.
+        window_rows: rows of one, the mean over sources.
+        window_bytes: decoded bytes of one, the mean over sources.
+        held_bytes: decoded bytes of all of them.
+        largest_bytes: decoded bytes of one of the source with the largest ones.
+    """
+
+    open_windows: int
+    window_rows: float
+    window_bytes: float
+    held_bytes: int
+    largest_bytes: float
+
+
+def process_memory(
+    order: Order, *, global_batch: int, world_size: int = 1, workers: int = 1
+) -> ProcessMemory:
+    """Return what the windows of the fullest process take."""
+    columns = _rank_columns(order, global_batch, world_size)
+    lanes = max(stop - start for start, stop in columns) * _classes(order, workers)
+    rows, bytes_, held = [], [], 0.0
+    for source, plan in zip(order.sources, order.plans, strict=True):
+        total = source.sizes.total_rows
+        strands = plan.interleave or 1
+        longest = -(-total // (plan.lanes * strands))
+        rows.append(min(plan.window, longest))
+        bytes_.append(rows[-1] * source.sizes.total_decoded_bytes / max(1, total))
+        held += bytes_[-1] * lanes * strands
+    count = len(rows)
+    return ProcessMemory(
+        lanes * sum(plan.interleave or 1 for plan in order.plans),
+        sum(rows) / count,
+        sum(bytes_) / count,
+        math.ceil(held),
+        max(bytes_),
+    )
+
+
+def _classes(order: Order, workers: int) -> int:
+    """Return how many classes of lanes a worker reads: those congruent to it modulo gcd(T, W)."""
+    return order.workers // math.gcd(order.workers, max(1, workers))
 
 
 def report(
@@ -167,18 +315,23 @@ def report(
         msg = f"world_size {world_size} is larger than global_batch {global_batch}: a rank would get no row"
         raise ValueError(msg)
     loads = _loads(order, schedule)
-    # Worker w makes steps w, w + W, ...; the classes among them are those congruent to w modulo gcd(T, W).
     makers = max(1, workers)
     worker_copies = makers // math.gcd(order.workers, makers)
-    classes = order.workers // math.gcd(order.workers, makers)
+    memory = process_memory(order, global_batch=global_batch, world_size=world_size, workers=workers)
     columns = _rank_columns(order, global_batch, world_size)
     touched = sum(stop - start for start, stop in columns)
     copies = touched / order.ranks * worker_copies
     stored = sum(load.stored for load in loads)
+    begin = _before_a_batch(loads, schedule, 0, world_size)
+    again = _before_a_batch(loads, schedule, schedule.tail_start // 2, world_size)
+    mixing, rank_mixing = _mixing(order, schedule, world_size)
     requests = sum(load.pieces for load in loads)
     fetched = stored + sum(load.seams for load in loads)
     widest = max(stop - start for start, stop in columns)
-    open_windows = widest * classes * len(loads)
+    resume = sum(
+        widest * _classes(order, workers) * (plan.interleave or 1) * load.window_rows * load.row_stored
+        for plan, load in zip(order.plans, loads, strict=True)
+    )
     step_bytes = sum(load.decoded for load in loads) / max(1, schedule.rows) * global_batch / world_size
     chunks_per_batch, shards_per_batch = _sample(order, schedule)
     tail_start = schedule.tail_start
@@ -187,7 +340,7 @@ def report(
         steps=schedule.stop,
         chunks=sum(load.chunks for load in loads),
         windows=sum(load.windows for load in loads),
-        open_windows=open_windows,
+        open_windows=memory.open_windows,
         requests=round(requests * copies),
         requests_per_step=requests * copies / max(1, schedule.stop),
         request_bytes=fetched / max(1, requests),
@@ -195,11 +348,25 @@ def report(
         epoch_bytes=round(stored),
         rank_bytes=round(fetched * widest / order.ranks * worker_copies),
         bytes_twice=round(fetched * copies - stored),
-        memory_bytes=_memory(loads, widest * classes, step_bytes, ahead),
-        window_rows=sum(load.window_rows for load in loads) / len(loads),
-        window_bytes=sum(load.window_decoded for load in loads) / len(loads),
+        memory_bytes=_with_ahead(memory, step_bytes, ahead),
+        first_batch_bytes=begin[0],
+        first_batch_requests=begin[1],
+        resume_batch_bytes=again[0],
+        resume_batch_requests=again[1],
+        resume_bytes=round(max(resume, again[0])),
+        step_bytes=fetched * copies / max(1, schedule.stop),
+        request_dollars=2 * requests * copies * _DOLLARS_PER_REQUEST,
+        transfer_dollars=fetched * copies * _DOLLARS_PER_BYTE,
+        mixing=mixing,
+        rank_mixing=rank_mixing,
+        window_rows=memory.window_rows,
+        window_bytes=memory.window_bytes,
         shuffle_radius=min(
-            schedule.rows, order.ranks * order.workers * sum(load.window_rows for load in loads)
+            schedule.rows,
+            sum(
+                plan.lanes * (plan.interleave or 1) * load.window_rows
+                for plan, load in zip(order.plans, loads, strict=True)
+            ),
         ),
         chunks_per_batch=chunks_per_batch,
         shards_per_batch=shards_per_batch,
@@ -207,13 +374,32 @@ def report(
     )
 
 
-def check_memory(figures: PlanReport, memory_bytes: int | None) -> None:
-    """Raise ValueError with both numbers if a process would hold more than `memory_bytes`, if given."""
-    if memory_bytes is not None and figures.memory_bytes > memory_bytes:
+def _with_ahead(memory: ProcessMemory, step_bytes: float, ahead: int) -> int:
+    # Windows end at different steps in different lanes, so what is ahead is a few windows, not all the next
+    # ones; checked by simulation in benchmarks/order_plans.py.
+    return math.ceil(memory.held_bytes + (ahead + 2) * max(memory.largest_bytes, step_bytes))
+
+
+def check_memory(
+    order: Order, *, global_batch: int, world_size: int = 1, memory_bytes: int | None = None
+) -> None:
+    """Raise ValueError with both numbers if a process would hold more than `memory_bytes`, if given.
+
+    Of an interleaved plan the windows count, of a windowed one also what is fetched ahead.
+    """
+    if memory_bytes is None:
+        return
+    memory = process_memory(order, global_batch=global_batch, world_size=world_size)
+    needed, what = memory.held_bytes, ""
+    if not all(plan.interleaved for plan in order.plans):
+        rows = max(1, sum(source.sizes.total_rows for source in order.sources))
+        row = sum(source.sizes.total_decoded_bytes for source in order.sources) / rows
+        needed, what = _with_ahead(memory, row * global_batch / world_size, 4), ", and what is fetched ahead"
+    if needed > memory_bytes:
         msg = (
-            f"the plan needs {figures.memory_bytes} bytes in one process ({figures.open_windows} windows "
-            f"of {figures.window_rows:.0f} rows, and what is fetched ahead), but memory_bytes is "
-            f"{memory_bytes}; use a plan with a smaller window, more ranks, or a larger memory_bytes"
+            f"the plan needs {needed} bytes in one process ({memory.open_windows} windows of "
+            f"{memory.window_rows:.0f} rows{what}), but memory_bytes is {memory_bytes}; use a plan with a "
+            "smaller window, more ranks, or a larger memory_bytes"
         )
         raise ValueError(msg)
 

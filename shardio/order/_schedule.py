@@ -30,6 +30,10 @@ class Lanes(Protocol):
     ranks: int
     workers: int
     lane_lengths: Array
+    readers: tuple[int, ...]  # of each source, how many windows are in use at a time
+
+    def together(self, source: int, rows: int) -> int:
+        """Return how many windows of a source one call should fetch, if it is to fetch so many rows."""
 
     def rows(self, parts: Array) -> Rows:
         """Return the records of the parts, one part after another."""

@@ -194,6 +194,10 @@ def parse_state(state: object) -> State:
         for each in _field(state, "datasets", list)
     )
     plans, mixture = _shapes(state)
+    fitting = 1 + any(plan.interleaved for plan in plans)
+    if version != fitting:
+        what = "field 'order' of the state does not fit its plans"
+        raise ResumeError(what, expected=fitting, found=version, advice="the state was edited")
     sources = 1 if mixture is None else len(mixture.counts)
     if not len(datasets) == len(plans) == sources or len({(p.ranks, p.workers) for p in plans}) != 1:
         what = "the state's datasets, plans and mixture do not fit each other"

@@ -130,6 +130,11 @@ class OpenShard:
         """Whether reading a block of it is a look into memory."""
         return self._mapped is not None and self._frame_stop is not None
 
+    def let_pages_go(self) -> None:
+        """Give the pages of mapped files back; what is looked at again comes from the system's cache."""
+        self.data.let_pages_go()
+        self.index.let_pages_go()
+
     def record(self, row: int) -> bytes:
         """Return one payload; the short way for mapped shards without compression."""
         frames = self._frames_view

@@ -14,7 +14,7 @@ import numpy as np
 
 from shardio.catalog import Catalog, Version
 from shardio.errors import StorageError
-from shardio.format import DEFAULT_LIMITS
+from shardio.format import DEFAULT_LIMITS, Compression, Framing
 from shardio.metadata import Schema, ShardTable, live_to_physical
 from shardio.reader._options import ReadStats
 from shardio.reader._pool import ShardPool
@@ -79,6 +79,18 @@ class Source:
         self.is_local = all(store.is_local for store in stores.values())
         self.stops: NDArray[np.int64] = np.cumsum(table.live_rows)
         self.pool = ShardPool(stores, table, options, self.stats)
+
+    @property
+    def is_mapped(self) -> bool:
+        """Whether reading any record is a look into mapped memory: local files, not compressed."""
+        table = self.table
+        plain = (table.compression == Compression.NONE.value) & (table.framing == Framing.TFRECORD.value)
+        return (
+            self.is_local
+            and self.options.mmap
+            and bool(plain.all())
+            and not (table.root.any() or any(table.etag))
+        )
 
     def __len__(self) -> int:
         """Return the number of live records."""

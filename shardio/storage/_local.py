@@ -42,6 +42,7 @@ __all__ = [
     "open_file",
 ]
 
+_DONT_NEED = 4  # MADV_DONTNEED
 _POPULATE_READ = 22  # MADV_POPULATE_READ of Linux 5.14, which Python 3.11 has no name for
 _FAILED = ctypes.c_void_p(-1).value
 
@@ -241,6 +242,12 @@ class LocalFile(DataFile):
 
     def map(self) -> memoryview | None:
         return self._view
+
+    def let_pages_go(self) -> None:
+        calls = _system_calls()
+        if self._view and calls is not None and sys.platform.startswith("linux"):
+            address = np.frombuffer(self._view, np.uint8).ctypes.data
+            calls.madvise(address, len(self._view), _DONT_NEED)
 
     def close(self) -> None:
         self._view = None

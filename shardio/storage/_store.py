@@ -140,6 +140,9 @@ class DataFile(abc.ABC):
         """Return the whole object as a read-only map, or None where only `read` is safe or possible."""
         return None
 
+    def let_pages_go(self) -> None:  # noqa: B027 - what is not mapped has none
+        """Give the pages of the map back to the system; what is looked at again comes from its cache."""
+
     @abc.abstractmethod
     def close(self) -> None:
         """Release the handle; calling it twice is allowed. Maps and views handed out stay valid."""

@@ -13,7 +13,7 @@ import numpy as np
 
 from shardio import kernels
 from shardio.codecs import ImageCodec
-from shardio.order import RowLocations, StepGroup, record_generator
+from shardio.order import StepGroup, record_generator
 from shardio.reader import SkipCorrupt
 from shardio.streaming._windows import locate_rows
 
@@ -72,14 +72,16 @@ class PlannedSteps(NamedTuple):
 
     Attributes:
         group: which steps, and where the rows of each are.
-        locations: where the rows are in the windows.
-        windows: the data of `locations.windows`, once fetched.
+        windows: the data of windows, once fetched.
+        window: int64 [rows], number of each row's data in `windows`, in the order of the group's parts.
+        row: int64 [rows], number of each row in that data.
         identities: which records the rows are, where that is needed.
     """
 
     group: StepGroup
-    locations: RowLocations
     windows: list[Future[WindowData]]
+    window: NDArray[np.int64]
+    row: NDArray[np.int64]
     identities: RowIdentities | None
 
     def single(self, k: int) -> PlannedSteps:
@@ -87,9 +89,7 @@ class PlannedSteps(NamedTuple):
         group = self.group
         low, high = int(group.edges[k]), int(group.edges[k + 1])
         index = group.order[low:high]
-        used, window = np.unique(self.locations.window[index], return_inverse=True)
-        windows = [self.locations.windows[i] for i in used.tolist()]
-        locations = RowLocations(windows, window, self.locations.row[index])
+        used, window = np.unique(self.window[index], return_inverse=True)
         count = high - low
         alone = StepGroup(
             [group.steps[k]], np.array([0, count]), [group.valid[k]], group.parts, np.arange(count)
@@ -97,7 +97,9 @@ class PlannedSteps(NamedTuple):
         identities = self.identities
         if identities is not None:
             identities = RowIdentities(*(column[low:high] for column in identities))
-        return PlannedSteps(alone, locations, [self.windows[i] for i in used.tolist()], identities)
+        return PlannedSteps(
+            alone, [self.windows[i] for i in used.tolist()], window, self.row[index], identities
+        )
 
 
 class _Decoded(NamedTuple):
@@ -318,7 +320,7 @@ class BatchBuilder:
             return self._decode_windows(planned, data)
 
     def _decode_windows(self, planned: PlannedSteps, data: list[WindowData]) -> _Decoded:
-        buffers, table = locate_rows(planned.locations, data)
+        buffers, table = locate_rows(planned.window, planned.row, data)
         table = table[:, planned.group.order]
         kept = None
         if not (table[0] >= 0).all():
@@ -395,8 +397,8 @@ class BatchBuilder:
 def _address(planned: PlannedSteps, data: list[WindowData], row: int) -> tuple[str, str, int]:
     """Return URL and key of the shard, and the row in it, of a row of a group."""
     location = int(planned.group.order[row])
-    window = data[int(planned.locations.window[location])]
-    number, physical = window.shard_row(int(planned.locations.row[location]))
+    window = data[int(planned.window[location])]
+    number, physical = window.shard_row(int(planned.row[location]))
     source = window.component.source
     return source.pool.url_of(number), source.table.key[number], physical
 

@@ -37,8 +37,12 @@ class StreamOptions:
         remainder: a short last step is left out ("drop"), filled up ("pad"), or delivered short ("keep").
         positions: add the int64 column `_position`.
         valid: with "pad", add the bool column `_valid`.
-        plan: shape of the order; by default a function of the dataset and the global batch.
-        memory_bytes: refuse a plan that needs more than this in one process.
+        plan: shape of the order, or some numbers of it; the others follow from the dataset, the global batch
+            and what comes next.
+        memory_bytes: what a process may hold beside its batches, if it delivers whole global batches; each of
+            several ranks holds its part of it. The default plan is made to fit; one that was given is refused
+            if it does not. Default: 512 MiB.
+        mixing: "best" mixes more, and "cheap" sends fewer requests, than the "default".
         transform: `f(value)` for every record.
         random_transform: `f(value, rng)`, the generator keyed by seed, epoch and the record's position: the
             same augmentation wherever the record is delivered.
@@ -67,6 +71,7 @@ class StreamOptions:
     valid: bool = False
     plan: Plan | Sequence[Plan] | None = None
     memory_bytes: int | None = None
+    mixing: str = "default"
     transform: Callable[[Any], Any] | None = None
     random_transform: Callable[[Any, np.random.Generator], Any] | None = None
     batch_transform: Callable[[dict[str, Any]], Any] | None = None

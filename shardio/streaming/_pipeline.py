@@ -19,28 +19,34 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from shardio.order import StepGroup, check_memory, report
+from shardio.order import Budget, StepGroup, check_memory, process_memory
 from shardio.streaming._batches import PlannedSteps, RowIdentities
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator
+    from collections.abc import Callable, Generator, Iterator, Sequence
 
-    from shardio.order import Lanes, Order, Pieces, Schedule, Window
+    from numpy.typing import NDArray
+
+    from shardio.order import Lanes, Order, Pieces, Schedule, Windows
     from shardio.streaming._batches import Batch, BatchBuilder
     from shardio.streaming._components import Component
     from shardio.streaming._options import StreamOptions
     from shardio.streaming._windows import WindowData
 
-__all__ = ["Pipeline", "PipelineOptions", "check_bound", "plan_template"]
+__all__ = ["Pipeline", "PipelineOptions", "budget_of", "check_bound", "plan_template"]
 
 _MOST_STEPS = 64
 _MOST_GROUPS = 64
 _TEMPLATE_ROWS = 16
 # Rows of a group: enough that NumPy's overhead is small, few enough that the first batches come soon.
 _GROUP_ROWS = 4096
-_GROUP_BYTES = 16 << 20
+_GROUP_BYTES = 8 << 20
 # Where each row costs a call of the caller's function or an image, that overhead is small anyway.
 _GROUP_ROWS_BY_VALUE = 256
+# Windows are fetched together up to so many bytes: what a call costs is then paid once for many small ones.
+_FETCH_BYTES = 2 << 20
+# The number of a window is below this, so that it and the cycle make one number.
+_CYCLES = 1 << 41
 # Threads that fetch from a network, where most of the time is waiting.
 _IO_THREADS = 8
 # Threads end with the record, block or request that they are at; one that hangs is left behind.
@@ -107,12 +113,14 @@ class PipelineOptions:
         row_bytes += 0 if images is None else images.bytes_each
         group_bytes, ahead_bytes = _GROUP_BYTES, options.ahead_bytes
         if options.memory_bytes is not None:
-            figures = report(order, global_batch=global_batch, world_size=world_size, workers=1)
-            left = options.memory_bytes - int(figures.open_windows * figures.window_bytes)
+            left = (
+                options.memory_bytes
+                - process_memory(order, global_batch=global_batch, world_size=world_size).held_bytes
+            )
             # A quarter for what is ahead, one for the windows of the groups that are being built and
             # delivered, one for the batches that are gathered from them, one for blocks that are decoded.
-            group_bytes = min(group_bytes, left // (4 * (threads + 2)))
-            ahead_bytes = min(ahead_bytes, left // 4)
+            group_bytes = max(1, min(group_bytes, left // (4 * (threads + 2))))
+            ahead_bytes = max(1, min(ahead_bytes, left // 4))
         return cls(
             rank=rank,
             world_size=world_size,
@@ -130,12 +138,20 @@ class PipelineOptions:
         )
 
 
+def budget_of(options: StreamOptions, components: Sequence[Component]) -> Budget:
+    """Return what the default plan of a stream may cost."""
+    local = all(component.source.is_mapped for component in components)
+    bound = {} if options.memory_bytes is None else {"memory_bytes": options.memory_bytes}
+    return Budget(mixing=options.mixing, local=local, **bound)
+
+
 def check_bound(order: Order, options: StreamOptions, *, global_batch: int) -> None:
-    """Raise ValueError, with both numbers, if one process of the plan needs more than the caller allows."""
-    if options.memory_bytes is not None:
-        world_size = options.place[1]
-        figures = report(order, global_batch=global_batch, world_size=world_size, workers=1)
-        check_memory(figures, options.memory_bytes)
+    """Raise ValueError, with both numbers, if one process of the plan needs more than the caller allows.
+
+    A default plan is made to fit, so that this is about one that was given or came with a state.
+    """
+    world_size = options.place[1]
+    check_memory(order, global_batch=global_batch, world_size=world_size, memory_bytes=options.memory_bytes)
 
 
 class _Built(NamedTuple):
@@ -208,7 +224,6 @@ class _Planner:
         self, schedule: Schedule, load: Callable[[int, Pieces], WindowData], options: PipelineOptions
     ) -> None:
         self._schedule = schedule
-        self._load = load
         self._options = options
         self._steps = schedule.steps(worker=options.worker, workers=options.workers)
         rows = max(1, -(-schedule.global_batch // options.world_size))
@@ -217,9 +232,7 @@ class _Planner:
         self._group_steps = max(1, int(wanted))
         ahead = int(options.ahead_bytes / (self._group_steps * step_bytes))
         self._ahead = max(1, min(_MOST_GROUPS, ahead))
-        # By source and lane the latest window; a lane is read forward, so older ones live as long as their
-        # groups.
-        self._held: dict[tuple[int, int], tuple[Window, Future[WindowData]]] = {}
+        self._windows = _Windows(schedule.lanes, load, options.row_bytes)
 
     def groups(self) -> Iterator[StepGroup]:
         """Yield the steps of this process in groups, of which the first is a single step."""
@@ -245,19 +258,10 @@ class _Planner:
         if self._in_tail(group) and len(group.parts):
             # The tail goes through all lanes in order, those of other processes too; lanes before it are
             # done with.
-            lane = int(group.parts[0, 0])
-            self._held = {key: held for key, held in self._held.items() if key[1] >= lane}
-
-        def fetch(window: Window) -> Future[WindowData]:
-            key = (window.source, window.lane)
-            held = self._held.get(key)
-            if held is not None and held[0] == window:
-                return held[1]
-            future = submit(self._load, window.source, self._schedule.lanes.pieces(window))
-            self._held[key] = (window, future)
-            return future
-
-        return _plan(self._schedule.lanes, group, fetch, with_identities=self._options.identities)
+            self._windows.let_go_before(int(group.parts[0, 0]))
+        return _plan(
+            self._schedule.lanes, group, self._windows, submit, with_identities=self._options.identities
+        )
 
 
 class _PassThreads:
@@ -445,14 +449,122 @@ def _run_here(function: Callable[..., Any], *args: Any) -> Future[Any]:
     return future
 
 
+class _Held:
+    """What was fetched of one source, and is in use: for each reader of its lanes the latest window."""
+
+    def __init__(self, readers: int) -> None:
+        self.window = np.full(readers, -1, np.int64)
+        self.fetched = np.full(readers, -1, np.int64)  # number of the fetch that it came with
+        self.base = np.zeros(readers, np.int64)  # its first row in what was fetched
+
+
+class _Windows:
+    """The windows of a pass that are held: the latest one of each reader, as what was fetched together.
+
+    A lane is read forward, so older windows live as long as their groups.
+
+    Args:
+        lanes: of the epoch.
+        load: as of `Pipeline`.
+        row_bytes: mean decoded bytes of a row.
+    """
+
+    def __init__(self, lanes: Lanes, load: Callable[[int, Pieces], WindowData], row_bytes: float) -> None:
+        self._lanes = lanes
+        self._load = load
+        self._fetch_rows = max(1, int(_FETCH_BYTES / row_bytes))
+        self._held = [_Held(readers) for readers in lanes.readers]
+        self._fetched: dict[int, Future[WindowData]] = {}
+        self._used: dict[int, int] = {}  # by fetch, how many readers hold a window of it
+        self._next = 0
+
+    def plan(
+        self, group: StepGroup, submit: Callable[..., Future[WindowData]]
+    ) -> tuple[list[Future[WindowData]], NDArray[np.int64], NDArray[np.int64]]:
+        """Return what holds the rows of a group: futures, and for each row its future and row in that.
+
+        What is not held yet is fetched by what `submit` makes of a call.
+        """
+        windows, window, row = self._lanes.locate(group.parts)
+        fetched = np.empty(len(windows), np.int64)
+        base = np.empty(len(windows), np.int64)
+        key = windows.cycle * _CYCLES + windows.number
+        futures: dict[int, Future[WindowData]] = {}
+        for source, held in enumerate(self._held):
+            own = np.flatnonzero(windows.source == source)
+            reader = windows.reader[own]
+            fetched[own], base[own] = held.fetched[reader], held.base[reader]
+            here = held.window[reader] == key[own]
+            # Taken now: what this group uses may be let go of for what it uses later.
+            futures.update({each: self._fetched[each] for each in np.unique(fetched[own[here]]).tolist()})
+            fresh = own[~here]
+            if not fresh.size:
+                continue
+            for some in self._cut(windows, fresh):
+                pieces, counts = self._lanes.many_pieces(windows.take(some))
+                futures[self._next] = submit(self._load, source, pieces)
+                fetched[some], base[some] = self._next, np.cumsum(counts) - counts
+                self._next += 1
+            self._hold(held, windows.reader[fresh], key[fresh], fetched[fresh], base[fresh], futures)
+        used, number = np.unique(fetched, return_inverse=True)
+        found = [futures[each] for each in used.tolist()]
+        return found, number.reshape(-1)[window], base[window] + row
+
+    def _cut(self, windows: Windows, fresh: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+        """Return lists of windows that one call fetches: of one source and cycle."""
+        cycles = windows.cycle[fresh]
+        runs = np.split(fresh, np.flatnonzero(np.diff(cycles)) + 1)
+        many = self._lanes.together(int(windows.source[fresh[0]]), self._fetch_rows)
+        return [run[low : low + many] for run in runs for low in range(0, len(run), many)]
+
+    def _hold(
+        self,
+        held: _Held,
+        reader: NDArray[np.int64],
+        key: NDArray[np.int64],
+        fetched: NDArray[np.int64],
+        base: NDArray[np.int64],
+        futures: dict[int, Future[WindowData]],
+    ) -> None:
+        # Windows come in the order in which they are used: of several of one reader the last is kept.
+        latest, place = np.unique(reader[::-1], return_index=True)
+        place = len(reader) - 1 - place
+        self._let_go(held, latest)
+        held.window[latest], held.fetched[latest], held.base[latest] = key[place], fetched[place], base[place]
+        numbers, counts = np.unique(fetched[place], return_counts=True)
+        for number, count in zip(numbers.tolist(), counts.tolist(), strict=True):
+            self._fetched[number] = futures[number]
+            self._used[number] = count
+
+    def _let_go(self, held: _Held, readers: NDArray[np.int64]) -> None:
+        old = held.fetched[readers]
+        numbers, counts = np.unique(old[old >= 0], return_counts=True)
+        for number, count in zip(numbers.tolist(), counts.tolist(), strict=True):
+            self._used[number] -= count
+            if not self._used[number]:
+                del self._used[number], self._fetched[number]
+        held.window[readers] = held.fetched[readers] = -1
+
+    def let_go_before(self, lane: int) -> None:
+        """Let go of the windows of the lanes before one."""
+        for held in self._held:
+            readers = len(held.window) // len(self._lanes.lane_lengths)
+            self._let_go(held, np.flatnonzero(held.fetched[: lane * readers] >= 0))
+
+
 def _plan(
-    lanes: Lanes, group: StepGroup, fetch: Callable[[Window], Future[WindowData]], *, with_identities: bool
+    lanes: Lanes,
+    group: StepGroup,
+    windows: _Windows,
+    submit: Callable[..., Future[WindowData]],
+    *,
+    with_identities: bool,
 ) -> PlannedSteps:
-    locations = lanes.locate(group.parts)
+    found = windows.plan(group, submit)
     identities = None
     if with_identities:
         identities = RowIdentities(*(column[group.order] for column in lanes.rows(group.parts)))
-    return PlannedSteps(group, locations, [fetch(window) for window in locations.windows], identities)
+    return PlannedSteps(group, *found, identities)
 
 
 def plan_template(lanes: Lanes, load: Callable[[int, Pieces], WindowData]) -> PlannedSteps:
@@ -467,7 +579,4 @@ def plan_template(lanes: Lanes, load: Callable[[int, Pieces], WindowData]) -> Pl
     parts = np.array([[lane, 0, count]])
     group = StepGroup([0], np.array([0, count]), [count], parts, np.arange(count))
 
-    def fetch(window: Window) -> Future[WindowData]:
-        return _run_here(load, window.source, lanes.pieces(window))
-
-    return _plan(lanes, group, fetch, with_identities=True)
+    return _plan(lanes, group, _Windows(lanes, load, 1.0), _run_here, with_identities=True)

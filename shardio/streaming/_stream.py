@@ -15,7 +15,7 @@ from shardio.reader import Damage
 from shardio.streaming._batches import BatchBuilder
 from shardio.streaming._components import Mix, components_of
 from shardio.streaming._options import StreamOptions, with_stream_options
-from shardio.streaming._pipeline import Pipeline, PipelineOptions, check_bound, plan_template
+from shardio.streaming._pipeline import Pipeline, PipelineOptions, budget_of, check_bound, plan_template
 from shardio.streaming._stats import Counters, StreamProgress, StreamStats
 from shardio.streaming._windows import load_window
 
@@ -99,6 +99,7 @@ class Stream:
             remainder=options.remainder,
             plan=options.plan,
             mixture=data.mixture if isinstance(data, Mix) else None,
+            budget=budget_of(options, self.components),
         )
         self.counters = Counters(self.components)
         self.stats = StreamStats(self.counters)
@@ -292,10 +293,11 @@ class Stream:
         """
         options, components, schedule, damage = self.options, self.components, self._schedule, self._damage
         counters = self.counters
+        copied = [plan.interleaved for plan in self.order.plans]
 
         def load(source: int, pieces: Pieces) -> WindowData:
             with counters.timed("fetch_seconds"):
-                return load_window(components[source], pieces, damage)
+                return load_window(components[source], pieces, damage, copied=copied[source])
 
         # Lanes of their own: the pass may be asking its own ones meanwhile.
         lanes = partial(self.order.lanes, self.epoch, schedule.changes[0].global_batch)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from shardio import kernels
 from shardio.metadata import live_to_physical
 from shardio.reader import SkipCorrupt
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from shardio.format import Buffer
-    from shardio.order import Pieces, RowLocations
+    from shardio.order import Pieces
     from shardio.reader import Damage, OpenShard, Span
     from shardio.streaming._components import Component
 
@@ -29,19 +30,26 @@ __all__ = ["WindowData", "load_window", "locate_rows"]
 
 @dataclass(frozen=True, eq=False)
 class WindowData:
-    """The rows of a window, in the order of its pieces.
+    """The rows of one window, or of several that were fetched together, in the order of their pieces.
 
     Attributes:
         buffers: what the payloads lie in.
-        table: int64[3, rows]: number of the buffer (-1: skipped because of damage), start and stop in it.
+        table: int64[3, rows]: number of the buffer (-1: skipped because of damage), start and stop in it; or
+            uint32[rows + 1]: where each payload begins in the one buffer, and where the last one stops.
         component: the dataset.
         pieces: which rows of which shards these are.
     """
 
     buffers: list[Buffer]
-    table: NDArray[np.int64]
+    table: NDArray[np.int64] | NDArray[np.uint32]
     component: Component
     pieces: Pieces
+
+    def places(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return int64[3, n]: buffer, start and stop of rows."""
+        if self.table.ndim == 1:
+            return np.stack([np.zeros(len(rows), np.int64), self.table[rows], self.table[rows + 1]])
+        return np.asarray(self.table.take(rows, axis=1), np.int64)
 
     def shard_row(self, local: int) -> tuple[int, int]:
         """Return the shard's number and the physical row of a row of the window; for messages."""
@@ -52,10 +60,16 @@ class WindowData:
         return number, int(_physical(self.component, number, row, row + 1)[0])
 
 
-def load_window(component: Component, pieces: Pieces, damage: Damage) -> WindowData:
-    """Fetch, check and decode the rows of a window.
+def load_window(component: Component, pieces: Pieces, damage: Damage, *, copied: bool = False) -> WindowData:
+    """Fetch, check and decode the rows of windows.
 
     What lies in mapped shards is found in one go a shard; the rest is asked for at once, then taken in turn.
+
+    Args:
+        component: the dataset.
+        pieces: which rows.
+        damage: what to do about it.
+        copied: hold the payloads alone, in memory of their own, and let the pages of mapped shards go.
 
     Raises:
         CorruptBlockError, FormatError, StaleIndexError, NotFoundError: damage, where it is not to be skipped.
@@ -63,9 +77,14 @@ def load_window(component: Component, pieces: Pieces, damage: Damage) -> WindowD
     """
     loading = _Loading(component, pieces, damage)
     waiting: list[tuple[int, Callable[[], list[Span]] | None]] = []
-    for number in dict.fromkeys(pieces.shards.tolist()):
+    numbers = list(dict.fromkeys(pieces.shards.tolist()))
+    mapped = []
+    with SkipCorrupt(skips=damage.skips):
+        component.source.pool.prepare(numbers)
+    for number in numbers:
         own = np.flatnonzero(pieces.shards == number).tolist()
         if loading.place_mapped(number, own):
+            mapped.append(number)
             continue
         if component.source.pool.is_local(number):
             # Nothing is under way meanwhile, and a shard that waits holds descriptors.
@@ -75,7 +94,26 @@ def load_window(component: Component, pieces: Pieces, damage: Damage) -> WindowD
             waiting += [(piece, loading.begin(piece)) for piece in own]
     for piece, wait in waiting:
         loading.finish(piece, wait)
-    return WindowData(loading.buffers, loading.table, component, pieces)
+    if not copied:
+        return WindowData(loading.buffers, loading.table, component, pieces)
+    data = _alone(loading, component, pieces)
+    del loading
+    for number in mapped:
+        component.source.pool.get(number).let_pages_go()
+    return data
+
+
+def _alone(loading: _Loading, component: Component, pieces: Pieces) -> WindowData:
+    """Return the payloads that were found in one buffer of their own, as small as they are."""
+    table = loading.table
+    if (table[0] < 0).any():
+        return WindowData(loading.buffers, table, component, pieces)
+    values, offsets = kernels.gather_from(loading.buffers, *table)
+    buffer = memoryview(values)
+    if len(values) < 1 << 32:
+        return WindowData([buffer], offsets.astype(np.uint32), component, pieces)
+    table = np.stack([np.zeros_like(offsets[1:]), offsets[:-1], offsets[1:]])
+    return WindowData([buffer], table, component, pieces)
 
 
 class _Loading:
@@ -162,16 +200,24 @@ class _Loading:
         self.table[2, at] = stops
 
 
-def locate_rows(rows: RowLocations, windows: list[WindowData]) -> tuple[list[Any], NDArray[np.int64]]:
-    """Return the buffers of all windows, and int64[3, rows]: each row's buffer, start and stop."""
+def locate_rows(
+    which: NDArray[np.int64], rows: NDArray[np.int64], windows: list[WindowData]
+) -> tuple[list[Any], NDArray[np.int64]]:
+    """Return the buffers of all windows, and int64[3, rows]: each row's buffer, start and stop.
+
+    Args:
+        which: int64[rows], the number of each row's window.
+        rows: int64[rows], the number of each row in its window.
+        windows: their data.
+    """
     buffers: list[Any] = []
     numbers: dict[int, int] = {}
-    order = np.argsort(rows.window, kind="stable") if len(windows) > 1 else slice(None)
-    local = rows.row[order]
+    order = np.argsort(which, kind="stable") if len(windows) > 1 else slice(None)
+    local = rows[order]
     table = np.empty((3, len(local)), np.int64)
     low = 0
-    for window, count in zip(windows, np.bincount(rows.window, minlength=len(windows)).tolist(), strict=True):
-        part = window.table.take(local[low : low + count], axis=1)
+    for window, count in zip(windows, np.bincount(which, minlength=len(windows)).tolist(), strict=True):
+        part = window.places(local[low : low + count])
         # The same map stands behind many windows; each buffer is handed over once.
         own = []
         for buffer in window.buffers:

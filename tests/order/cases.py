@@ -17,7 +17,7 @@ import pytest
 
 from shardio.errors import ResumeError
 from shardio.order import Identity, Mixture, Plan, ShardSizes, Source, make_order
-from tests.order.reference import Replay, dataset_lanes, mixed_lanes
+from tests.order.reference import Replay, lanes_of, mixed_lanes
 
 
 @dataclass
@@ -40,6 +40,16 @@ def random_sizes(rnd, shards, most):
     return ShardSizes(rows, stored, [2 * b for b in stored], blocks)
 
 
+def random_plan(rnd, ranks, workers):
+    if rnd.random() < 0.6:
+        rows = rnd.choice([1, 2, 3, 5, 8, 40])
+        window = rnd.choice([rows, rows, rnd.randint(1, rows)])
+        strands = rnd.choice([1, 2, 3, 5, 9])
+        return Plan(ranks=ranks, workers=workers, chunk_rows=rows, interleave=strands, window=window)
+    chunk_bytes, window = rnd.choice([1, 30, 100, 1000]), rnd.choice([1, 2, 3, 7, 16, 1000])
+    return Plan(ranks=ranks, workers=workers, chunk_bytes=chunk_bytes, window=window)
+
+
 def random_case(rnd):
     C, T = rnd.choice([1, 2, 3, 4, 6]), rnd.choice([1, 1, 2, 3, 4])
     mixture = None
@@ -50,15 +60,9 @@ def random_case(rnd):
     sizes = [random_sizes(rnd, rnd.randint(1, 9), rnd.choice([3, 20, 60])) for _ in range(count)]
     if mixture and mixture.stop != "first":  # every lane of every source must have a row
         sizes = [s if s.total_rows >= C * T else ShardSizes([C * T], [900], [900], [2]) for s in sizes]
-    plans = [
-        Plan(
-            ranks=C,
-            workers=T,
-            chunk_bytes=rnd.choice([1, 30, 100, 1000]),
-            window=rnd.choice([1, 2, 3, 7, 16, 1000]),
-        )
-        for _ in range(count)
-    ]
+    plans = [random_plan(rnd, C, T) for _ in range(count)]
+    if len({plan.interleaved for plan in plans}) > 1:
+        plans = [plans[0]] * count
     batches = [C * rnd.choice([1, 1, 2, 3, 4, 7]) for _ in range(4)]
     lives = []
     for batch in batches[1:]:
@@ -77,9 +81,7 @@ def sources_of(case):
 
 def reference_lanes(case):
     if case.mixture is None:
-        lanes = dataset_lanes(
-            case.sizes[0], case.plans[0], seed=case.seed, epoch=case.epoch, shuffle=case.shuffle
-        )
+        lanes = lanes_of(case.sizes[0], case.plans[0], seed=case.seed, epoch=case.epoch, shuffle=case.shuffle)
         return [[(0, 0, row) for row in lane] for lane in lanes]
     return mixed_lanes(
         case.sizes, case.plans, case.mixture,

@@ -53,6 +53,100 @@ def dataset_lanes(sizes, plan, *, seed, epoch, source=0, cycle=0, shuffle=True):
     return lanes
 
 
+def exchanged(count, first, purpose, *fields):
+    """Return the permutation of `count` places of which the first is `first`, by Fisher and Yates."""
+    if count < 2:
+        return list(range(count))
+    stream = words(purpose, *fields)
+    stream.advance(first // 4)
+    raw = [int(word) for word in stream.random_raw(count + first % 4)][first % 4 :]
+    order = list(range(count))
+    for i in range(count - 1, 0, -1):
+        j = raw[i] * (i + 1) // 2**64
+        order[i], order[j] = order[j], order[i]
+    return order
+
+
+def sequence_of(count, *fields):
+    """Return the order of the chunks: `Permutation`, once more, with the `sequence` key."""
+    if count <= 4096:
+        return shuffled(count, "sequence", *fields, count)
+    words_ = [int(word) for word in words("sequence", *fields, count).random_raw(8)]
+    bits = max(1, (count - 1).bit_length() // 2)
+    wide, full, odd = -(-count // 2**bits), 2**64, 0x9E3779B97F4A7C15
+
+    def mix(half, word):
+        y = (half + word) * odd % full
+        return (y ^ (y >> 32)) * odd % full
+
+    def network(x):
+        low, high = x % 2**bits, x // 2**bits
+        for i, word in enumerate(words_):
+            if i % 2 == 0:
+                low ^= mix(high, word) >> (64 - bits)
+            else:
+                high = (high + ((mix(low, word) >> 32) * wide >> 32)) % wide
+        return high * 2**bits + low
+
+    found = []
+    for x in range(count):
+        y = network(x)
+        while y >= count:
+            y = network(y)
+        found.append(y)
+    return found
+
+
+def interleaved_lanes(sizes, plan, *, seed, epoch, source=0, cycle=0, shuffle=True):
+    """Return the positions of each lane of an interleaved plan, in the order in which the lane gives them."""
+    fields, rows = (seed, epoch, source, cycle), sum(sizes.rows.tolist())
+    m, w, J, L = plan.chunk_rows, plan.window, plan.interleave, plan.ranks * plan.workers
+    chunks = [list(range(start, min(start + m, rows))) for start in range(0, rows, m)]
+    numbers = sequence_of(len(chunks), *fields) if shuffle else range(len(chunks))
+    places = []  # (position, number of its run of w rows in its chunk, place in the sequence of chunks)
+    for k, number in enumerate(numbers):
+        places.extend((row, i // w, k) for i, row in enumerate(chunks[number]))
+    # Where each place would be if the last, short chunk had m rows.
+    whole = [k * m + chunks[numbers[k]].index(row) for row, _, k in places] if chunks else []
+    lanes, start = [], 0
+    for lane in range(L):
+        length = rows // L + (lane < rows % L)
+        turns = []
+        for first in range(0, length, J):
+            count = min(J, length - first)
+            turns.append(
+                exchanged(count, start + first, "rounds", *fields) if shuffle else list(range(count))
+            )
+        strands, begin = [], start
+        for j in range(J):
+            own = length // J + (j < length % J)
+            moved = 0
+            if own:
+                slot = turns[0].index(j)
+                head = 1 + (slot * 2**16 + (lane * 2654435769 % 2**32) // 2**16) * m // (J * 2**16)
+                moved = (m - head - whole[begin]) % m % own
+            order = [*range(begin + moved, begin + own), *range(begin, begin + moved)]
+            windows = []
+            for at in order:
+                same = windows and at == windows[-1][-1] + 1 and places[at][1:] == places[at - 1][1:]
+                windows[-1].append(at) if same else windows.append([at])
+            given = []
+            for window in windows:
+                turn = exchanged(len(window), window[0], "places", *fields)
+                given.extend(places[window[i]][0] for i in turn) if shuffle else given.extend(
+                    places[at][0] for at in window
+                )
+            strands.append(given)
+            begin += own
+        lanes.append([strands[j][i] for i, turn in enumerate(turns) for j in turn])
+        start += length
+    return lanes
+
+
+def lanes_of(sizes, plan, **options):
+    return (interleaved_lanes if plan.interleave else dataset_lanes)(sizes, plan, **options)
+
+
 def mixed_lanes(sources, plans, mixture, *, seed, epoch, global_batch, shuffle=True):
     """Return the (source, cycle, position) of each lane of a mixture."""
     C, T, period = plans[0].ranks, plans[0].workers, sum(mixture.counts)
@@ -62,7 +156,7 @@ def mixed_lanes(sources, plans, mixture, *, seed, epoch, global_batch, shuffle=T
 
     def lane_of(source, cycle, lane):
         if (source, cycle) not in passes:
-            passes[source, cycle] = dataset_lanes(
+            passes[source, cycle] = lanes_of(
                 sources[source],
                 plans[source],
                 seed=seed,

@@ -10,7 +10,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardio.errors import ResumeError
-from shardio.order import Mixture, Plan, ShardSizes, advice, check_memory, default_plan, default_plans, report
+from shardio.order import (
+    Budget,
+    Mixture,
+    Plan,
+    ShardSizes,
+    advice,
+    check_memory,
+    default_plan,
+    default_plans,
+    report,
+    windowed_plans,
+)
 from shardio.order._sizes import MAX_CHUNKS, chunk_counts, chunk_edges
 from tests.order.shapes import mixed_order, order_of, sizes_of, small_plan
 
@@ -81,7 +92,7 @@ def test_ten_to_the_ninth_records_take_little_memory():
 def test_default_ranks_divide_the_batch(global_batch):
     plan = default_plan(images(), global_batch=global_batch)
     assert global_batch % plan.ranks == 0
-    assert plan.workers in (1, 2, 4)
+    assert plan.workers == 1
     assert plan == default_plan(images(), global_batch=global_batch)
 
 
@@ -98,8 +109,58 @@ def test_default_ranks_divide_the_batch(global_batch):
         (ShardSizes([], [], [], []), 8, Plan(ranks=1, workers=1, chunk_bytes=1 << 20, window=1 << 23)),
     ],
 )
-def test_default_plans_stay_as_they_are(sizes, batch, expected):
-    assert default_plan(sizes, global_batch=batch) == expected
+def test_windowed_plans_stay_as_they_are(sizes, batch, expected):
+    """They were the default ones of order 1, and are those of small datasets, and of a given window."""
+    assert windowed_plans([sizes], global_batch=batch) == [expected]
+    if sizes.total_decoded_bytes <= 64 << 20:
+        assert default_plan(sizes, global_batch=batch) == expected
+
+
+def texts(rows, record, per_shard=100_000):
+    counts = np.full(rows // per_shard, per_shard)
+    return ShardSizes(counts, counts * record, counts * record, -(-counts * record // (64 << 10)))
+
+
+@pytest.mark.parametrize(
+    ("sizes", "batch", "budget", "expected"),
+    [
+        (images(), 256, Budget(), (128, 1, 2, 13)),
+        (images(), 256, Budget(local=True), (128, 1, 1, 1)),
+        (images(), 1000, Budget(), (200, 1, 2, 8)),
+        (images(20_000), 256, Budget(), (128, 1, 2, 13)),
+        (images(record=1_000_000), 256, Budget(), (128, 1, 1, 1)),
+        (texts(10**8, 100), 256, Budget(), (128, 1, 10_486, 2)),
+        (texts(10**8, 100), 256, Budget(local=True), (128, 1, 328, 82)),
+        (texts(10**8, 100), 256, Budget(local=True, mixing="best"), (128, 1, 82, 331)),
+        (texts(10**8, 100), 256, Budget(local=True, mixing="cheap"), (128, 1, 1311, 20)),
+        (texts(10**8, 100), 256, Budget(memory_bytes=64 << 20), (128, 1, 2621, 1)),
+        (texts(10**8, 100), 257, Budget(local=True), (1, 1, 328, 10_608)),
+        (texts(10**8, 1000), 4096, Budget(local=True), (256, 1, 33, 44)),
+    ],
+)
+def test_interleaved_plans_of_a_budget(sizes, batch, budget, expected):
+    """A run that has begun keeps its plan; this test says when the rules change."""
+    plan = default_plan(sizes, global_batch=batch, budget=budget)
+    assert (plan.ranks, plan.workers, plan.chunk_rows, plan.interleave) == expected
+    assert plan.window == plan.chunk_rows
+
+
+@given(
+    st.integers(50, 2_000_000), st.integers(1, 10**10), st.integers(1, 5000), st.booleans(),
+    st.sampled_from(["cheap", "default", "best"]), st.integers(1, 1 << 40),
+)  # fmt: skip
+@settings(deadline=None)
+def test_any_budget_has_a_plan_that_keeps_it(record, rows, batch, local, mixing, memory):
+    """Windows stay within `memory_bytes`, as long as it holds one record, and the lanes within the batch."""
+    shards = min(rows, 100)
+    counts = np.full(shards, rows // shards)
+    sizes = ShardSizes(counts, counts * record, counts * record, counts)
+    budget = Budget(memory_bytes=memory, mixing=mixing, local=local)
+    plan = default_plan(sizes, global_batch=batch, budget=budget)
+    assert batch % plan.ranks == 0
+    if plan.interleaved and memory > 2 * (record + 8):
+        assert plan.lanes * plan.interleave * plan.window * record <= memory
+        assert plan.lanes * plan.interleave <= sizes.total_rows
 
 
 SHAPE = ("ranks", "workers", "chunk_bytes", "window")
@@ -109,10 +170,16 @@ SHAPE = ("ranks", "workers", "chunk_bytes", "window")
 def test_what_a_plan_leaves_out_is_filled_in(rows, batch, data):
     """Any part of the default plan gives the default plan; any other part stays."""
     sizes = images(rows) if rows else ShardSizes([], [], [], [])
-    default = default_plan(sizes, global_batch=batch).to_dict()
+    [default] = windowed_plans([sizes], global_batch=batch)
     names = data.draw(st.sets(st.sampled_from(SHAPE)))
-    part = Plan(**{name: default[name] for name in names})
-    assert default_plan(sizes, global_batch=batch, given=part).to_dict() == default
+    part = Plan(**{name: default.to_dict()[name] for name in names})
+    if part.windowed or rows <= 500:
+        assert default_plan(sizes, global_batch=batch, given=part) == default
+    default = default_plan(sizes, global_batch=batch)
+    if default.interleaved:
+        own = data.draw(st.sets(st.sampled_from([*default.to_dict()]))) - {"window"}
+        part = Plan(**{name: default.to_dict()[name] for name in own})
+        assert default_plan(sizes, global_batch=batch, given=part) == default
     draws = {
         "ranks": st.sampled_from([c for c in range(1, batch + 1) if batch % c == 0]),
         "workers": st.integers(1, 60),
@@ -123,16 +190,18 @@ def test_what_a_plan_leaves_out_is_filled_in(rows, batch, data):
     plan = default_plan(sizes, global_batch=batch, given=Plan(**chosen))
     assert {name: plan.to_dict()[name] for name in names} == chosen
     assert batch % plan.ranks == 0
-    if "window" not in names:
+    if plan.windowed and "window" not in names:
         assert plan.lanes * plan.window <= max(1 << 23, plan.lanes)
         assert plan.window == 1 or plan.lanes * plan.window * 110_000 <= 1 << 30 or not rows
 
 
 def test_what_a_plan_leaves_out_by_example():
-    filled = default_plan(images(), global_batch=256, given=Plan(ranks=4, workers=2))
+    filled = default_plan(images(), global_batch=256, given=Plan(ranks=4, workers=2, chunk_bytes=1 << 20))
     assert filled == Plan(ranks=4, workers=2, chunk_bytes=1 << 20, window=1220)
     filled = default_plan(images(), global_batch=256, given=Plan(window=100_000))
     assert filled == Plan(ranks=128, workers=4, chunk_bytes=1 << 20, window=100_000)
+    filled = default_plan(images(), global_batch=256, given=Plan(ranks=4, workers=2))
+    assert filled == Plan(ranks=4, workers=2, chunk_rows=2, interleave=213, window=2)
     assert Plan(ranks=4) != Plan(ranks=4, workers=1)
     two = default_plans(
         [images(), images(100_000, 1000, 8000)],
@@ -152,6 +221,8 @@ def test_parts_of_plans_that_contradict_each_other_are_refused():
         mixed_order(
             [sizes_of(100)] * 2, mixture, global_batch=8, plan=[Plan(ranks=2, workers=2), Plan(workers=3)]
         )
+    with pytest.raises(ValueError, match="must be of one kind"):
+        mixed_order([sizes_of(100)] * 2, mixture, global_batch=8, plan=[Plan(window=2), Plan(interleave=3)])
     with pytest.raises(ValueError, match="2 plans are needed, one for each source, found 1"):
         mixed_order([sizes_of(100)] * 2, mixture, global_batch=8, plan=[Plan(ranks=2)])
 
@@ -190,6 +261,14 @@ def test_plans_that_cannot_be_are_refused():
         Plan(ranks=1, window=2.0)
     with pytest.raises(ValueError, match="lanes, at most"):
         Plan(ranks=1024, workers=1024, window=1)
+    with pytest.raises(ValueError, match="1048576 chunks can be read side by side"):
+        Plan(ranks=1024, interleave=1 << 16)
+    with pytest.raises(ValueError, match="give the size of a chunk once"):
+        Plan(chunk_bytes=100, chunk_rows=3)
+    with pytest.raises(ValueError, match=r"window=4 must not be larger than Plan\.chunk_rows=3"):
+        Plan(window=4, chunk_rows=3)
+    with pytest.raises(ValueError, match="mixing must be one of 'cheap', 'default', 'best', found 'good'"):
+        Budget(mixing="good")
     with pytest.raises(ValueError, match="multiple of the plan's ranks, 2: found 9; use 8 or 10"):
         order_of(sizes_of(100), global_batch=9, plan=small_plan())
     with pytest.raises(ValueError, match="global_batch 200 is larger than the 100 rows"):
@@ -233,11 +312,12 @@ def test_a_report_counts_what_happens():
 
 def test_a_plan_over_memory_bytes_names_both_numbers():
     """A plan that needs more than `memory_bytes` in one process is a `ValueError` that gives both numbers."""
-    figures = report(order_of(images(), global_batch=256), global_batch=256)
-    check_memory(figures, None)
-    check_memory(figures, figures.memory_bytes)
-    with pytest.raises(ValueError, match=rf"needs {figures.memory_bytes} bytes .* memory_bytes is 1000000"):
-        check_memory(figures, 1_000_000)
+    order = order_of(images(), global_batch=256, plan=Plan(window=19))
+    needed = report(order, global_batch=256).memory_bytes
+    check_memory(order, global_batch=256)
+    check_memory(order, global_batch=256, memory_bytes=needed)
+    with pytest.raises(ValueError, match=rf"needs {needed} bytes .* memory_bytes is 1000000"):
+        check_memory(order, global_batch=256, memory_bytes=1_000_000)
 
 
 def test_of_little_data_nobody_hears_that_it_is_fetched_twice():
@@ -247,7 +327,7 @@ def test_of_little_data_nobody_hears_that_it_is_fetched_twice():
 
 def test_advice_names_what_would_divide():
     """One line names the equal batch sizes nearby and the loss weight, one the ranks and workers."""
-    order = order_of(images(), global_batch=256)
+    order = order_of(images(), global_batch=256, plan=Plan(workers=4))
     assert advice(order, global_batch=256, world_size=8, workers=4) == []
     slices, fetch = advice(order, global_batch=256, world_size=6, workers=3)
     assert "6 ranks slices of 42 and 43 rows" in slices

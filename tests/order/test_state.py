@@ -203,6 +203,6 @@ def test_a_step_outside_its_epoch_and_a_newer_format_are_refused():
     with pytest.raises(ResumeError, match="outside its epoch: expected 0 to 15, found 16"):
         order.resume({**state, "step": 16})
     with pytest.raises(ResumeError, match=r"newer shardio.*upgrade"):
-        order.resume({**state, "order": 2})
+        order.resume({**state, "order": 3})
     with pytest.raises(ResumeError, match="names no batch"):
         order.resume({**state, "batches": []})

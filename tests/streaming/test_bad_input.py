@@ -134,7 +134,8 @@ def states(state):
         yield f"batches.{name}", other
     yield "a later step", {**state, "step": 10_000}
     yield "a step before its batch", {**state, "step": entry["step"] - 1}
-    yield "a newer format", {**state, "order": 2}
+    yield "a newer format", {**state, "order": 3}
+    yield "the order of other plans", {**state, "order": 2}
     yield "another dataset", {**state, "datasets": [{**state["datasets"][0], "uuid": "0" * 32}]}
 
 

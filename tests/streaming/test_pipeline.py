@@ -152,10 +152,10 @@ class Counted:
 
         load = _windows.load_window
 
-        def counting(member, pieces, damage):
-            data = load(member, pieces, damage)
+        def counting(member, pieces, damage, **options):
+            data = load(member, pieces, damage, **options)
             size = sum(len(buffer) for buffer in data.buffers)
-            self.pieces.append((pieces, data.table.shape[1], size))
+            self.pieces.append((pieces, int((pieces.stops - pieces.starts).sum()), size))
             self.alive += size
             self.peak = max(self.peak, self.alive)
             weakref.finalize(data, self._gone, size)
