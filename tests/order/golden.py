@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from shardio.order import (
+    Budget,
     Identity,
     Mixture,
     Permutation,
@@ -34,6 +35,8 @@ SMALL = columns([7, 0, 11, 3], [70, 0, 110, 30], [140, 0, 220, 60], [4, 0, 6, 2]
 LARGER = columns([40, 25, 1], [4000, 2500, 100], [4000, 2500, 100], [20, 13, 1])
 LARGE = columns([2000] * 500, [22 * 10**7] * 500, [22 * 10**7] * 500, [2000] * 500)
 PLAN = {"ranks": 2, "workers": 2, "chunk_bytes": 30, "window": 3}
+STRANDS = {"ranks": 2, "workers": 2, "chunk_rows": 3, "interleave": 2, "window": 2}
+BESIDE = {"ranks": 4, "workers": 1, "chunk_rows": 4, "interleave": 3, "window": 4}
 WIDE = {"ranks": 4, "workers": 3, "chunk_bytes": 300, "window": 4}
 
 
@@ -61,6 +64,32 @@ RUNS = {
     "mixture-steps": run(
         [LARGER, SMALL], [WIDE, WIDE], mixture={"counts": [2, 3], "stop": 9}, changes=[[4, 8]], shuffle=False
     ),
+    "interleaved": run([SMALL], [STRANDS]),
+    "interleaved-epoch-1-seed-7": run([LARGER], [BESIDE], global_batch=4, seed=7, epoch=1),
+    "interleaved-stored-drop": run([SMALL], [STRANDS], shuffle=False, remainder="drop"),
+    "interleaved-batch-changed-twice": run(
+        [LARGER], [BESIDE], global_batch=12, changes=[[2, 4], [5, 8]], remainder="pad"
+    ),
+    "interleaved-mixture-all": run(
+        [LARGER, SMALL], [BESIDE, BESIDE], mixture={"counts": [1, 2], "stop": "all"}, seed=3
+    ),
+    "interleaved-many-chunks": run(
+        [columns([5000, 6001], [5000, 6001], [5000, 6001], [50, 60])],
+        [{"ranks": 2, "workers": 1, "chunk_rows": 2, "interleave": 3, "window": 2}],
+        global_batch=64,
+        steps=[0, 1, 86, 170, 171],
+    ),
+    "large-images-by-default": run(
+        [LARGE], "default", global_batch=256, steps=[0, 1, 1952, 3902, 3906], seed=1
+    ),
+    "large-texts-by-default": run(
+        [columns([50_000] * 20, [50 * 10**6] * 20, [50 * 10**6] * 20, [763] * 20)],
+        "local",
+        global_batch=64,
+        steps=[0, 1, 40, 7812, 15_624],
+        seed=2**64 - 1,
+        epoch=3,
+    ),
     "large-by-default": run([LARGE], None, global_batch=256, steps=[0, 1, 1952, 3902, 3906], seed=1),
 }
 
@@ -72,11 +101,22 @@ def play(inputs):
     sources = [
         Source(ShardSizes(**s), Identity(f"u{i}", 1, "f", "train")) for i, s in enumerate(inputs["sizes"])
     ]
-    plans = inputs["plans"] and [Plan(**plan) for plan in inputs["plans"]]
-    if plans is None:  # of the time when the default plan was windowed
+    plans, budget = inputs["plans"], None
+    if isinstance(plans, str):
+        plans, budget = (), Budget(local=plans == "local")
+    elif plans is not None:
+        plans = [Plan(**plan) for plan in plans]
+    else:  # of the time when the default plan was windowed
         sizes = [source.sizes for source in sources]
         plans = windowed_plans(sizes, global_batch=inputs["global_batch"])
-    order = make_order(sources, global_batch=inputs["global_batch"], plan=plans, mixture=mixture, **options)
+    order = make_order(
+        sources,
+        global_batch=inputs["global_batch"],
+        plan=plans or None,
+        mixture=mixture,
+        budget=budget,
+        **options,
+    )
     schedule = order.schedule(epoch, inputs["global_batch"])
     for step, batch in inputs["changes"]:
         order, schedule, _ = order.resume(order.state(schedule, epoch, step), global_batch=batch)
