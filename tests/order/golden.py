@@ -12,7 +12,6 @@ from pathlib import Path
 import numpy as np
 
 from shardio.order import (
-    Budget,
     Identity,
     Mixture,
     Permutation,
@@ -79,12 +78,16 @@ RUNS = {
         global_batch=64,
         steps=[0, 1, 86, 170, 171],
     ),
-    "large-images-by-default": run(
-        [LARGE], "default", global_batch=256, steps=[0, 1, 1952, 3902, 3906], seed=1
+    "interleaved-images": run(
+        [LARGE],
+        [{"ranks": 128, "workers": 1, "chunk_rows": 2, "interleave": 13, "window": 2}],
+        global_batch=256,
+        steps=[0, 1, 1952, 3902, 3906],
+        seed=1,
     ),
-    "large-texts-by-default": run(
+    "interleaved-texts": run(
         [columns([50_000] * 20, [50 * 10**6] * 20, [50 * 10**6] * 20, [763] * 20)],
-        "local",
+        [{"ranks": 32, "workers": 1, "chunk_rows": 33, "interleave": 352, "window": 8}],
         global_batch=64,
         steps=[0, 1, 40, 7812, 15_624],
         seed=2**64 - 1,
@@ -94,29 +97,23 @@ RUNS = {
 }
 
 
-def play(inputs):
-    options = dict(inputs["options"])
-    epoch = options.pop("epoch")
+def datasets(inputs):
     mixture = inputs["mixture"] and Mixture(tuple(inputs["mixture"]["counts"]), inputs["mixture"]["stop"])
     sources = [
         Source(ShardSizes(**s), Identity(f"u{i}", 1, "f", "train")) for i, s in enumerate(inputs["sizes"])
     ]
-    plans, budget = inputs["plans"], None
-    if isinstance(plans, str):
-        plans, budget = (), Budget(local=plans == "local")
-    elif plans is not None:
-        plans = [Plan(**plan) for plan in plans]
-    else:  # of the time when the default plan was windowed
+    return sources, mixture
+
+
+def play(inputs):
+    options = dict(inputs["options"])
+    epoch = options.pop("epoch")
+    sources, mixture = datasets(inputs)
+    plans = inputs["plans"] and [Plan(**plan) for plan in inputs["plans"]]
+    if plans is None:  # of the time when the default plan was windowed
         sizes = [source.sizes for source in sources]
         plans = windowed_plans(sizes, global_batch=inputs["global_batch"])
-    order = make_order(
-        sources,
-        global_batch=inputs["global_batch"],
-        plan=plans or None,
-        mixture=mixture,
-        budget=budget,
-        **options,
-    )
+    order = make_order(sources, global_batch=inputs["global_batch"], plan=plans, mixture=mixture, **options)
     schedule = order.schedule(epoch, inputs["global_batch"])
     for step, batch in inputs["changes"]:
         order, schedule, _ = order.resume(order.state(schedule, epoch, step), global_batch=batch)
