@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.random import Philox
 
 from shardio.kernels._arguments import as_ranges
 
@@ -48,12 +47,24 @@ def shuffle_ranges(
     for start, count in zip(starts.tolist(), counts.tolist(), strict=True):
         order = list(range(count))
         if count > 1:
-            bits = Philox(key=key)
-            bits.advance(start // 4)
-            raw = bits.random_raw(start % 4 + count)[start % 4 :].tolist()
+            blocks = [
+                _philox(*key.tolist(), number) for number in range(start // 4, (start + count + 3) // 4)
+            ]
+            raw = [word for block in blocks for word in block]
             for i in range(count - 1, 0, -1):
-                other = raw[i] * (i + 1) >> 64
+                other = raw[start % 4 + i] * (i + 1) >> 64
                 order[i], order[other] = order[other], order[i]
         found[at : at + count] = order
         at += count
     return found
+
+
+def _philox(k0: int, k1: int, number: int) -> tuple[int, int, int, int]:
+    """Return a block of four words of Philox-4x64-10."""
+    full = (1 << 64) - 1
+    c0, c1, c2, c3 = number + 1, 0, 0, 0
+    for _ in range(10):
+        left, right = 0xD2E7470EE14C6C93 * c0, 0xCA5A826395121157 * c2
+        c0, c1, c2, c3 = right >> 64 ^ c1 ^ k0, right & full, left >> 64 ^ c3 ^ k1, left & full
+        k0, k1 = (k0 + 0x9E3779B97F4A7C15) & full, (k1 + 0xBB67AE8584CAA73B) & full
+    return c0, c1, c2, c3
