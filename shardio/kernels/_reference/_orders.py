@@ -48,7 +48,8 @@ def shuffle_ranges(
         order = list(range(count))
         if count > 1:
             blocks = [
-                _philox(*key.tolist(), number) for number in range(start // 4, (start + count + 3) // 4)
+                _philox(int(key[0]), int(key[1]), number)
+                for number in range(start // 4, (start + count + 3) // 4)
             ]
             raw = [word for block in blocks for word in block]
             for i in range(count - 1, 0, -1):
