@@ -257,6 +257,9 @@ def resolve_schema(
     old = base.manifest.schema if base is not None else None
     if wanted is not None:
         schema = _parse(wanted, [*known, *new])
+        if schema is not None and old is not None:
+            # A number goes on meaning the class that it means.
+            schema = schema.completed(old)
         replaces = base is not None and schema != old
         if replaces:
             _check_own(base, known, schema)

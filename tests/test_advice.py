@@ -570,6 +570,33 @@ def another_numbering(tmp: Path) -> None:
     assert schema["label"].classes == ("cat", "dog", "eel")
 
 
+@follows("give adopted shards one with `shardio index URL --schema`, or write the records anew")
+def no_schema_to_change(tmp: Path) -> None:
+    (tmp / "a.tfrecord").write_bytes(tfrecord([codecs.encode_example({"a": 3})]))
+    assert index([str(tmp), "--no-schema"]) == 0
+    assert "--schema" in raised(
+        shardio.errors.SchemaError, lambda: shardio.set_schema(tmp, {"b": Feature("int64", default=0)})
+    )
+    assert index([str(tmp), "--schema", '{"a": "int64"}']) == 0
+    shardio.set_schema(tmp, {"b": Feature("int64", default=0)})
+    assert shardio.open(tmp)[0] == {"a": 3, "b": 0}
+
+
+@follows("write it as {}")
+def a_name_of_before(tmp: Path) -> None:
+    with shardio.DatasetWriter(tmp / "ds", schema={"a": "int64"}) as out:
+        out.write({"a": 1})
+    shardio.set_schema(tmp / "ds", rename={"a": "b"})
+
+    def append(name: str) -> None:
+        with shardio.DatasetWriter(tmp / "ds", schema={name: "int64"}, mode="append") as out:
+            out.write({name: 2})
+
+    assert "write it as 'b'" in raised(shardio.errors.SchemaError, lambda: append("a"))
+    append("b")
+    assert [int(value["b"]) for value in shardio.open(tmp / "ds")] == [1, 2]
+
+
 @follows("write them again: a writer begins with the schema that the dataset has then")
 def two_changes_of_a_schema(tmp: Path) -> None:
     with shardio.DatasetWriter(tmp / "ds", schema={"a": "int64"}) as out:

@@ -157,6 +157,8 @@ class _Merge:
                 # The records are read through what the dataset has by now.
                 old[-1].check_reads(self.schema)
                 return old, len(old)
+            if old:
+                self.schema.completed(old[-1])
             schemas = self.schema.succeed(old)
         except SchemaError as error:
             raise error.located(url=url) from error

@@ -186,11 +186,12 @@ def _names(kind: Any, numbers: Iterable[int]) -> list[str]:
     return sorted({kind(number).name.lower() for number in numbers})
 
 
-def feature_words(facts: Mapping[str, Any]) -> str:
+def feature_words(facts: Mapping[str, Any], *, every_class: bool = False) -> str:
     """Return what `feature_facts` says of one feature beside name and type, in one line."""
     words = ["optional"] if facts["optional"] else []
     if facts["classes"] is not None:
-        shown = ", ".join(facts["classes"][:_SHOWN]) + (", ..." if len(facts["classes"]) > _SHOWN else "")
+        most = len(facts["classes"]) if every_class else _SHOWN
+        shown = ", ".join(facts["classes"][:most]) + (", ..." if len(facts["classes"]) > most else "")
         words.append(f"{plural(len(facts['classes']), 'class', 'classes')}: {shown}")
     if facts["stored_name"] != facts["name"]:
         words.append(f"stored as {facts['stored_name']}")

@@ -109,6 +109,7 @@ class _ConvertWorker:
         splitter: says which split a record goes to.
         on_error: "raise" or "skip".
         dropped: features that the caller left out; None is all that the schema does not have.
+        names: features of the schema that the source is read for; None for whatever it has.
         numbers: by feature, what becomes of the source's number of a class; -1 where there is no such class.
     """
 
@@ -117,6 +118,7 @@ class _ConvertWorker:
     splitter: _Splitter
     on_error: str
     dropped: frozenset[str] | None = frozenset()
+    names: frozenset[str] | None = None
     numbers: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     def __call__(self, piece: Piece) -> Iterator[tuple[str, Encoded | BadRecord | Note]]:
@@ -126,7 +128,7 @@ class _ConvertWorker:
             FormatError, SchemaError: something cannot become a record, and the caller wants to hear of it.
         """
         encode = self._encoder()
-        names = None if self.schema is None or self.schema.sequence_features else set(self.schema)
+        names = self.names
         done = 0
         records = self.source.records(piece)
         while True:
@@ -169,7 +171,7 @@ class _ConvertWorker:
         found: Sample | BadRecord | Note,
         piece: Piece,
         encode: Callable[[Any], bytes],
-        names: set[str] | None,
+        names: frozenset[str] | None,
     ) -> tuple[str, Encoded | BadRecord | Note]:
         if isinstance(found, Note):
             return piece.split, found
@@ -215,7 +217,7 @@ class _ConvertWorker:
         unknown = [name for name in value if name not in features] if isinstance(value, dict) else []
         return f"leave the feature out with {keep_as(unknown[0], None)}, or {SKIP}" if unknown else SKIP
 
-    def _chosen(self, value: dict[str, Any], names: set[str]) -> dict[str, Any]:
+    def _chosen(self, value: dict[str, Any], names: frozenset[str]) -> dict[str, Any]:
         """Return a value without the features left out; those that nobody knew stay, to be refused."""
         dropped = self.dropped
         return {
@@ -399,12 +401,12 @@ def convert_dataset(  # noqa: PLR0913 - the options are the public contract
     pieces, odd = _contents(opened, on_error, _shown(source))
     known = None if base is None else base.schema
     try:
-        resolved, notes, numbers = resolve_schema(
+        resolved, notes, names, numbers = resolve_schema(
             opened, pieces, schema, encoding, lenient=on_error == "skip", dataset=known
         )
     except SchemaError as error:
         raise error if base is None else error.located(url=str(url)) from error.__cause__
-    worker = _ConvertWorker(opened, resolved, splitter, on_error, _dropped(schema), numbers)
+    worker = _ConvertWorker(opened, resolved, splitter, on_error, _dropped(schema), names, numbers)
     if workers is None and executor is None and sum(piece.size for piece in pieces) < _SMALL:
         workers = 1
     report = write_dataset(

@@ -60,12 +60,14 @@ class Resolved(NamedTuple):
     Attributes:
         schema: of the records, or None where they are bytes.
         notes: what to know of it.
+        names: of the features that the source is read for; None for all that it has.
         numbers: by feature, for each number that the source has for a class the one that it gets; -1 where
             the schema does not have the class.
     """
 
     schema: Schema | None
     notes: Sequence[str]
+    names: frozenset[str] | None
     numbers: Mapping[str, tuple[int, ...]]
 
 
@@ -92,12 +94,13 @@ def resolve_schema(
     """
     found, notes = _resolve(source, pieces, schema, encoding, lenient=lenient)
     if found is None:
-        return Resolved(found, notes, {})
+        return Resolved(found, notes, None, {})
+    names = None if found.sequence_features else frozenset(found)
     if dataset is not None:
         if not source.payloads and found.encoding == dataset.encoding:
             found = _with_classes(found, dataset, _said_by_caller(source, schema))
-        found = found.completed(dataset)
-    return Resolved(found, notes, _numbers(source, found))
+        found = found.completed(dataset).keeping_optional(dataset)
+    return Resolved(found, notes, names, _numbers(source, found))
 
 
 def _said_by_caller(source: Source, schema: Any) -> frozenset[str]:

@@ -10,17 +10,20 @@ from shardio.lifecycle._change import commit_change
 from shardio.lifecycle._delete import DeleteReport, delete
 from shardio.lifecycle._report import ChangeReport
 from shardio.lifecycle._restore import restore
+from shardio.lifecycle._schema import SchemaReport, set_schema
 from shardio.lifecycle._splits import remove_split, rename_split
 from shardio.lifecycle._tags import tag, tags, untag
 
 __all__ = [
     "ChangeReport",
     "DeleteReport",
+    "SchemaReport",
     "commit_change",
     "delete",
     "remove_split",
     "rename_split",
     "restore",
+    "set_schema",
     "tag",
     "tags",
     "untag",

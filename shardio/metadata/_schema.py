@@ -194,6 +194,57 @@ class Schema(Mapping[str, Feature]):
         same = features == self._features and sequence == self._sequence
         return self if same else Schema(features, encoding=self.encoding, sequence_features=sequence)
 
+    def keeping_optional(self, newest: Schema) -> Schema:
+        """Return this schema with what its records may lack and readers of the dataset find all the same.
+
+        That is the optional features of the dataset's newest schema, and that a feature of its is optional.
+        """
+        if self.encoding != newest.encoding:
+            return self
+        groups = ((self._features, newest._features), (self._sequence, newest._sequence))
+        features, sequence = (_keeping_optional(ours, theirs) for ours, theirs in groups)
+        same = features == self._features and sequence == self._sequence
+        return self if same else Schema(features, encoding=self.encoding, sequence_features=sequence)
+
+    def renamed(self, names: Mapping[str, str]) -> Schema:
+        """Return a schema in which features have other names for readers; records keep theirs.
+
+        Raises:
+            ValueError: there is no such feature, or two would have one name.
+        """
+        known = {*self._features, *self._sequence}
+        for name in names:
+            if name not in known:
+                message = (
+                    f"there is no feature {name!r} to rename; there are {', '.join(sorted(known)) or 'none'}"
+                )
+                raise ValueError(message)
+        features, sequence = (_renamed(group, names) for group in (self._features, self._sequence))
+        return Schema(features, encoding=self.encoding, sequence_features=sequence)
+
+    def changes_since(self, older: Schema) -> list[str]:
+        """Return what readers see differently than through an older schema, a line each."""
+        lines = [] if self.encoding == older.encoding else [f"encoding {older.encoding} -> {self.encoding}"]
+        for ours, theirs in ((self._features, older._features), (self._sequence, older._sequence)):
+            stored = _by_stored_name(theirs)
+            for name, feature in ours.items():
+                before, old = stored.pop(feature.stored_name or name, (name, None))
+                if old is None:
+                    lines.append(f"{name}: added, {feature!r}")
+                    continue
+                if before != name:
+                    lines.append(f"{before}: now called {name}")
+                if feature.classes != old.classes:
+                    new = (feature.classes or ())[len(old.classes or ()) :]
+                    lines.append(f"{name}: classes added: {', '.join(new)}")
+                words = {"classes": None, "description": "", "stored_name": None}
+                if feature.replace(**words) != old.replace(**words):
+                    lines.append(f"{name}: {old.replace(**words)!r} -> {feature.replace(**words)!r}")
+                if feature.description != old.description:
+                    lines.append(f"{name}: described as {feature.description!r}")
+            lines += [f"{name}: no longer read" for name, _ in stored.values()]
+        return lines
+
     def succeed(self, schemas: tuple[Schema, ...]) -> tuple[Schema, ...]:
         """Return the schemas of a dataset, oldest first, that had `schemas` and goes on with this one.
 
@@ -202,7 +253,6 @@ class Schema(Mapping[str, Feature]):
         """
         if not schemas or self == schemas[-1]:
             return schemas or (self,)
-        self.completed(schemas[-1])
         for older in schemas:
             self.check_reads(older)
         # Where words alone have changed the records are the same, and the list need not grow.
@@ -313,6 +363,33 @@ def _mapping_of(features: Mapping[str, Feature]) -> dict[str, Any]:
     }
 
 
+def _keeping_optional(features: Mapping[str, Feature], dataset: Mapping[str, Feature]) -> dict[str, Feature]:
+    out = {}
+    for name, feature in features.items():
+        known = dataset.get(name)
+        lenient = known is not None and known.optional and not feature.optional
+        if known is not None and lenient and (feature.type, feature.shape) == (known.type, known.shape):
+            out[name] = feature.replace(optional=True, default=known.default)
+        else:
+            out[name] = feature
+    stored = _by_stored_name(out)
+    for name, known in dataset.items():
+        if known.optional and name not in out and (known.stored_name or name) not in stored:
+            out[name] = known
+    return out
+
+
+def _renamed(features: Mapping[str, Feature], names: Mapping[str, str]) -> dict[str, Feature]:
+    out: dict[str, Feature] = {}
+    for name, feature in features.items():
+        new = names.get(name, name)
+        if new in out:
+            message = f"two features would be called {new!r}"
+            raise ValueError(message)
+        out[new] = feature if new == name else feature.replace(stored_name=feature.stored_name or name)
+    return out
+
+
 def _plainly_named(features: Mapping[str, Feature]) -> dict[str, Feature]:
     """Return features of which none says that it is stored under the name that it has."""
     return {
@@ -344,6 +421,11 @@ def _completed(name: str, feature: Feature, dataset: Mapping[str, Feature]) -> F
         # It is renamed.
         stored = feature.stored_name
         _, known = _by_stored_name(dataset).get(stored, (stored, None))
+    elif name in (called := {key: other for key, (other, _) in _by_stored_name(dataset).items()}):
+        raise SchemaError(
+            f"feature {name!r} is called {called[name]!r} in this dataset; records alone hold it as {name!r}",
+            advice=f"write it as {called[name]!r}",
+        )
     if known is None:
         return feature
     if feature.stored_name not in (None, stored):
@@ -360,7 +442,8 @@ def _completed(name: str, feature: Feature, dataset: Mapping[str, Feature]) -> F
     ours, theirs = feature.classes, known.classes
     if theirs is not None and feature.type == known.type and (ours is None or theirs[: len(ours)] == ours):
         words["classes"] = theirs
-    if (reason := _reason_against_classes(words["classes"], theirs)) is not None:
+    reason = _reason_against_classes(words["classes"], theirs) if feature.type == known.type else None
+    if reason is not None:
         raise SchemaError(
             f"feature {name!r} numbers its classes in another way than the dataset: {reason}",
             advice="name the dataset's classes first, in its order, then new ones; "

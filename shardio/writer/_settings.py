@@ -207,7 +207,7 @@ def resolve_schema(
         return None
     schema = Schema.parse(given, encoding=encoding)  # type: ignore[arg-type] # no codec, as was asked above
     if base is not None and base.manifest.schema is not None:
-        schema = schema.completed(base.manifest.schema)
+        schema = schema.completed(base.manifest.schema).keeping_optional(base.manifest.schema)
     for older in base.manifest.schemas if base is not None else ():
         schema.check_reads(older)
     return schema

@@ -1,0 +1,157 @@
+"""The schema of a dataset changed without touching a record: what readers see from the next version on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from shardio.catalog import Catalog, Version
+from shardio.errors import SchemaError
+from shardio.lifecycle._change import commit_change
+from shardio.lifecycle._report import ChangeReport, records_of
+from shardio.metadata import Feature, Schema, schema_to_json
+from shardio.storage import connect
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from shardio.catalog import StoredLists
+    from shardio.metadata import Manifest
+
+__all__ = ["SchemaReport", "set_schema"]
+
+
+@dataclass(frozen=True)
+class SchemaReport(ChangeReport):
+    """What a change of the schema did, or would do.
+
+    Attributes:
+        schema: the schema now.
+        changes: what readers see differently, a line each.
+    """
+
+    schema: Schema | None = None
+    changes: list[str] = field(default_factory=list)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the report for JSON."""
+        schema = None if self.schema is None else schema_to_json(self.schema)
+        return {**super().to_dict(), "schema": schema, "changes": list(self.changes)}
+
+
+def set_schema(
+    url: str | Path,
+    features: Mapping[str, Any] | None = None,
+    *,
+    rename: Mapping[str, str] | None = None,
+    dry_run: bool = False,
+    storage_options: Mapping[str, Any] | None = None,
+) -> SchemaReport:
+    """Change how a dataset's records are read, in a new version; no shard is touched, adopted ones neither.
+
+    Older records are read through the new schema. What it may be is what an append may bring: see
+    docs/schema.md, "Evolution".
+
+    Args:
+        url: of the dataset.
+        features: those that change or are new, as in a schema: a feature that may be missing is added, with a
+            default or without; a default, a description, the names of classes are given or changed. What a
+            feature does not say stays as it is: classes, description, stored name. None in place of a feature
+            takes it away from readers. Of sequence examples `{"context": {...}, "feature_lists": {...}}`.
+        rename: new names of features, by the old ones, done before the changes; records keep theirs.
+        dry_run: change nothing, only say what would change.
+        storage_options: as in fsspec.
+
+    Returns:
+        What has changed. Without a change there is no new version.
+
+    Raises:
+        SchemaError: older records could not be read any more, a number would mean another class, or the
+            dataset has no schema; names the feature. Nothing was changed.
+        ValueError, TypeError: no feature, or there is none of that name.
+        NotFoundError: there is no dataset.
+        CommitOutcomeUnknownError, StorageError: see `shardio.commit`.
+
+    Examples:
+        >>> import shardio, tempfile
+        >>> url = tempfile.mkdtemp() + "/birds"
+        >>> with shardio.DatasetWriter(url, schema={"name": "text", "class": "int64"}) as out:
+        ...     out.write({"name": "wren", "class": 1})
+        >>> label = shardio.Feature("int64", classes=["heron", "passerine"], default=-1)
+        >>> report = shardio.set_schema(url, {"order": label}, rename={"class": "order"})
+        >>> shardio.open(url).schema["order"].classes
+        ('heron', 'passerine')
+    """
+    if not features and not rename:
+        raise ValueError("give features= or rename=: there is nothing to change")
+    catalog = Catalog(connect(url, storage_options=storage_options))
+    seen = catalog.load()
+
+    def build(base: Version, lists: StoredLists) -> Manifest | None:
+        del lists
+        try:
+            schemas = _changed(base.manifest.schemas, features or {}, rename or {})
+        except SchemaError as error:
+            raise error.located(url=catalog.store.url) from error.__cause__
+        return None if schemas == base.manifest.schemas else replace(base.manifest, schemas=schemas)
+
+    version, base = seen, seen
+    manifest = build(seen, None)  # type: ignore[arg-type] # stores no list
+    if manifest is not None and not dry_run:
+        version = commit_change(catalog, build, operation="set schema", seen=seen)
+        base = seen if version.number <= seen.number + 1 else catalog.load(version.number - 1)
+        manifest = version.manifest
+    now = seen.manifest.schema if manifest is None else manifest.schema
+    before = base.manifest.schema
+    return SchemaReport(
+        url=catalog.store.url,
+        operation="set schema",
+        dry_run=dry_run,
+        version=version.number if version.number > base.number else None,
+        base_version=base.number,
+        before=records_of(base.manifest),
+        after=records_of(version.manifest),
+        schema=now,
+        changes=[] if now is None or before is None else now.changes_since(before),
+    )
+
+
+def _changed(
+    schemas: tuple[Schema, ...], features: Mapping[str, Any], rename: Mapping[str, str]
+) -> tuple[Schema, ...]:
+    """Return the schemas of the dataset after the change."""
+    if not schemas:
+        raise SchemaError(
+            "the dataset has no schema: its records are bytes",
+            advice="give adopted shards one with `shardio index URL --schema`, or write the records anew",
+        )
+    newest = schemas[-1].renamed(rename)
+    sequence = newest.encoding == "sequence_example"
+    if sequence:
+        extra = sorted(str(key) for key in features if key not in ("context", "feature_lists"))
+        if extra:
+            message = (
+                f'of sequence examples features= is {{"context": ..., "feature_lists": ...}}, found {extra}'
+            )
+            raise ValueError(message)
+    context = _merged(newest, features.get("context", {}) if sequence else features)
+    lists = _merged(newest.sequence_features, features.get("feature_lists", {}) if sequence else {})
+    schema = Schema(context, encoding=newest.encoding, sequence_features=lists)
+    return schema.completed(newest).succeed(schemas)
+
+
+def _merged(known: Mapping[str, Feature], given: Mapping[str, Any]) -> dict[str, Feature]:
+    if not isinstance(given, Mapping):
+        message = f"features= is a mapping of names to features, not {type(given).__name__}"
+        raise TypeError(message)
+    merged = dict(known)
+    for name, feature in given.items():
+        if feature is not None:
+            merged.update(Schema.parse({name: feature}).items())
+        elif name in merged:
+            del merged[name]
+        else:
+            message = f"there is no feature {name!r} to take away; there are {', '.join(known) or 'none'}"
+            raise ValueError(message)
+    return merged

@@ -1,0 +1,281 @@
+"""Changes of a schema: what readers see of records old and new, and what is refused with nothing changed."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import shardio
+import shardio_indexer
+from shardio import Feature
+from shardio.cli import main
+from shardio.errors import SchemaError
+from tests.indexer.shards import tfrecord
+
+FIRST = {"label": 1, "text": "a", "old": 1}
+CAT = Feature("int64", classes=["cat", "dog"])
+
+
+def written(url: Any, schema: dict[str, Any], *values: dict[str, Any], **options: Any) -> str:
+    with shardio.DatasetWriter(url, schema, **options) as out:
+        for value in values:
+            out.write(value)
+    return str(url)
+
+
+def test_everything_that_may_change(tmp_path) -> None:
+    url = written(
+        tmp_path / "ds",
+        {"label": "int64", "text": "text", "old": "json"},
+        {"label": 1, "text": "a", "old": 1},
+    )
+    report = shardio.set_schema(
+        url,
+        {
+            "kind": Feature("int64", classes=["cat", "dog"], default=-1, description="by two annotators"),
+            "source": Feature("text", default="unknown"),
+            "score": Feature("float32", optional=True),
+            "old": None,
+        },
+        rename={"label": "kind"},
+    )
+    assert (report.version, report.base_version) == (2, 1)
+    assert report.changes == [
+        "label: now called kind",
+        "kind: classes added: cat, dog",
+        "kind: Feature('int64') -> Feature('int64', default=-1)",
+        "kind: described as 'by two annotators'",
+        "source: added, Feature('text', default='unknown')",
+        "score: added, Feature('float32', optional=True)",
+        "old: no longer read",
+    ]
+    with shardio.DatasetWriter(url, mode="append") as out:
+        out.write({"kind": "cat", "text": "b", "source": "web"})
+        out.write({"text": "c"})
+    reader = shardio.open(url)
+    wanted = [(1, "a", "unknown"), (0, "b", "web"), (-1, "c", "unknown")]
+    assert [(v["kind"], v["text"], v["source"]) for v in reader] == wanted
+    columns = shardio.open(url, features=["kind", "source"]).read_batch(range(3))
+    assert columns["kind"].tolist() == [1, 0, -1]
+    assert columns["source"] == ["unknown", "web", "unknown"]
+    stream = shardio.stream(shardio.open(url, features=["kind"]), global_batch=3, shuffle=False)
+    assert next(iter(stream))["kind"].tolist() == [1, 0, -1]
+    raw = shardio.codecs.decode_example(shardio.open(url, decode=False)[1])
+    assert sorted(raw) == ["label", "source", "text"], "records keep the names"
+    assert shardio.open(url, version=1)[0] == {"label": 1, "text": "a", "old": 1}
+    assert shardio.verify(url).ok
+
+
+def test_what_is_not_given_stays(tmp_path) -> None:
+    url = written(tmp_path / "ds", {"label": CAT.replace(description="x", default=1)}, {"label": "dog"})
+    shardio.set_schema(url, {"label": Feature("int64", default=0)})
+    assert shardio.open(url).schema["label"] == CAT.replace(description="x", default=0)
+    assert shardio.set_schema(url, {"label": Feature("int64", default=0)}).version is None
+    report = shardio.set_schema(
+        url, {"label": CAT.replace(classes=["cat", "dog", "eel"], default=0)}, dry_run=True
+    )
+    assert (report.version, report.changes) == (None, ["label: classes added: eel"])
+    assert len(shardio.log(url)) == 2
+
+
+@pytest.mark.parametrize(
+    ("features", "rename", "error", "why"),
+    [
+        ({"label": "text"}, {}, SchemaError, "'label': its type changes from int64 to text"),
+        ({"label": "int64[2]"}, {}, SchemaError, "'label'.*int64 to int64\\[2\\]"),
+        ({"new": "int64"}, {}, SchemaError, "'new': it is new and required"),
+        ({"maybe": "int64"}, {}, SchemaError, "'maybe': older records may lack it"),
+        (
+            {"label": CAT.replace(classes=["dog", "cat"])},
+            {},
+            SchemaError,
+            "class 0 changes from 'cat' to 'dog'",
+        ),
+        ({"label": CAT.replace(stored_name="x")}, {}, SchemaError, "stored as 'label'"),
+        ({"nothing": None}, {}, ValueError, "no feature 'nothing'"),
+        ({}, {"nothing": "x"}, ValueError, "no feature 'nothing' to rename; there are label, maybe"),
+        ({}, {"label": "maybe"}, ValueError, "two features would be called 'maybe'"),
+        ({}, {"label": "_position"}, ValueError, "'_position' is taken"),
+        ({"label": Feature("int64", default=-1), "x": "int65"}, {}, ValueError, "'x'.*int65"),
+        (
+            {"label": Feature("int64", optional=True)},
+            {"label": "kind"},
+            ValueError,
+            "both be stored as 'label'",
+        ),
+        ({}, {}, ValueError, "nothing to change"),
+    ],
+)
+def test_what_is_refused_changes_nothing(tmp_path, features, rename, error, why) -> None:
+    url = written(tmp_path / "ds", {"label": CAT, "maybe": Feature("int64", optional=True)}, {"label": 1})
+    with pytest.raises(error, match=why):
+        shardio.set_schema(url, features, rename=rename)
+    assert len(shardio.log(url)) == 1
+
+
+def test_names_may_change_places(tmp_path) -> None:
+    url = written(tmp_path / "ds", {"a": "int64", "b": "int64"}, {"a": 1, "b": 2})
+    shardio.set_schema(url, rename={"a": "b", "b": "a"})
+    written(url, {"a": "int64", "b": "int64"}, {"a": 3, "b": 4}, mode="append")
+    assert [(int(v["a"]), int(v["b"])) for v in shardio.open(url)] == [(2, 1), (3, 4)]
+    shardio.set_schema(
+        url, {"c": Feature("int64", default=9, stored_name="new")}, rename={"a": "b", "b": "a"}
+    )
+    schema = shardio.open(url).schema
+    assert schema["a"] == Feature("int64")
+    assert [tuple(map(int, (v["a"], v["b"], v["c"]))) for v in shardio.open(url)] == [(1, 2, 9), (4, 3, 9)]
+
+
+def test_an_append_under_way_does_not_undo_it(tmp_path) -> None:
+    url = written(tmp_path / "ds", {"label": "int64"}, {"label": 0})
+    out = shardio.DatasetWriter(url, {"label": "int64"}, mode="append")
+    out.write({"label": 1})
+    shardio.set_schema(url, {"kind": CAT, "note": Feature("text", default="-")}, rename={"label": "kind"})
+    out.close()
+    assert [(int(v["kind"]), v["note"]) for v in shardio.open(url)] == [(0, "-"), (1, "-")]
+    with pytest.raises(SchemaError, match="'label' is called 'kind' in this dataset"):
+        shardio.DatasetWriter(url, {"label": "int64"}, mode="append")
+    written(url, {"kind": "int64"}, {"kind": "dog"}, mode="append")
+    assert [(int(v["kind"]), v["note"]) for v in shardio.open(url)] == [(0, "-"), (1, "-"), (1, "-")]
+
+
+def test_adopted_datasets(tmp_path) -> None:
+    payloads = [shardio.codecs.encode_example({"label": k}) for k in range(3)]
+    shard = tmp_path / "a.tfrecord"
+    shard.write_bytes(tfrecord(payloads))
+    before = shard.read_bytes()
+    shardio_indexer.adopt(tmp_path)
+    shardio.set_schema(
+        tmp_path,
+        {"kind": CAT.replace(classes=["a", "b", "c"]), "note": Feature("text", default="-")},
+        rename={"label": "kind"},
+    )
+    assert [(int(v["kind"]), v["note"]) for v in shardio.open(tmp_path)] == [(0, "-"), (1, "-"), (2, "-")]
+    (tmp_path / "b.tfrecord").write_bytes(tfrecord(payloads[1:2]))
+    shardio_indexer.adopt(tmp_path)
+    assert [int(v["kind"]) for v in shardio.open(tmp_path)] == [0, 1, 2, 1]
+    with pytest.raises(SchemaError, match="class 0 changes from 'a' to 'c'"):
+        shardio_indexer.adopt(tmp_path, schema={"kind": CAT.replace(classes=["c", "b", "a"])})
+    assert shard.read_bytes() == before
+
+
+def test_records_without_a_schema(tmp_path) -> None:
+    url = written(tmp_path / "ds", None, b"wren")  # type: ignore[arg-type]
+    with pytest.raises(SchemaError, match=r"no schema.*index URL --schema"):
+        shardio.set_schema(url, {"a": "int64"})
+
+
+def test_the_program(tmp_path, capsys) -> None:
+    url = written(tmp_path / "ds", {"label": CAT, "text": "text"}, {"label": 1, "text": "x"})
+
+    def run(*words: str) -> Any:
+        code = main(["schema", *words, "--json"])
+        found = capsys.readouterr()
+        return json.loads(found.out) if code == 0 else (code, found.out + found.err)
+
+    assert run(url)["schema"] == {"label": {"type": "int64", "classes": ["cat", "dog"]}, "text": "text"}
+    words = [
+        "--feature",
+        'note={"type": "text", "default": "-"}',
+        "--feature",
+        "text=-",
+        "--rename",
+        "label=kind",
+    ]
+    assert run("set", url, *words, "--dry-run")["version"] is None
+    report = run("set", url, *words)
+    assert report["version"] == 2
+    assert report["changes"][-1] == "text: no longer read"
+    assert run(url)["schema"]["kind"]["stored_name"] == "label"
+    assert run(url, "--version", "1")["schema"]["text"] == "text"
+    code, words_ = run("set", url, "--feature", "kind=text")
+    assert code == 1
+    assert "its type changes from int64 to text" in words_
+    assert run(url, "--rename", "a=b")[0] == 2
+    assert main(["schema", url]) == 0
+    assert "2 classes: cat, dog; stored as label" in capsys.readouterr().out
+    assert main(["schema", "set", url, "--feature", "more=float32[?]"]) == 1
+    assert "new and required" in capsys.readouterr().err
+
+
+# -------------------------------------------------------------------- any history against a model of dicts
+
+NUMBERS = st.integers(0, 2)
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["add", "default", "rename", "drop", "classes", "append", "append"]), NUMBERS, NUMBERS
+    ),
+    min_size=1,
+    max_size=7,
+)
+
+
+@pytest.mark.parametrize("encoding", ["example", "tensors", "sequence_example"])
+@settings(max_examples=15)
+@given(steps=STEPS)
+def test_whatever_a_schema_goes_through(tmp_path_factory, encoding, steps) -> None:
+    """Every reader sees of a record what it was written with, by its newest name, else the newest default."""
+    url = tmp_path_factory.mktemp("model") / "ds"
+    sequence = encoding == "sequence_example"
+
+    def placed(features: dict[str, Any]) -> dict[str, Any]:
+        return {"context": features, "feature_lists": {}} if sequence else features
+
+    def change(features: dict[str, Any] | None = None, **options: Any) -> None:
+        shardio.set_schema(url, None if features is None else placed(features), **options)
+
+    # By stored name: reader's name, default, number of classes; and of each record what was written.
+    columns: dict[str, list[Any]] = {"s0": ["s0", 7, 0]}
+    records: list[dict[str, int]] = []
+    with shardio.DatasetWriter(url, placed({"s0": Feature("int64", default=7)}), encoding=encoding):
+        pass
+    for counter, (kind, which, number) in enumerate(steps, 1):
+        stored = list(columns)[which % len(columns)]
+        name, default, classes = columns[stored]
+        if kind == "add":
+            columns[f"s{counter}"] = [f"s{counter}", number, 0]
+            change({f"s{counter}": Feature("int64", default=number)})
+        elif kind == "default" and not classes:
+            columns[stored][1] = number + 10
+            change({name: Feature("int64", default=number + 10)})
+        elif kind == "rename":
+            columns[stored][0] = f"r{counter}"
+            change(rename={name: f"r{counter}"})
+        elif kind == "drop" and len(columns) > 1:
+            del columns[stored]
+            change({name: None})
+        elif kind == "classes" and default < 50:
+            columns[stored][2] = 50 + counter
+            change({name: Feature("int64", default=default, classes=[f"c{k}" for k in range(50 + counter)])})
+        elif kind == "append":
+            with shardio.DatasetWriter(url, mode="append") as out:
+                for k in range(number + 1):
+                    given_ = {s: k + counter for n, s in enumerate(columns) if (n + k) % 2}
+                    records.append(given_)
+                    out.write(placed({columns[s][0]: value for s, value in given_.items()}))
+    wanted = [{n: r.get(s, default) for s, (n, default, _) in columns.items()} for r in records]
+    reader = shardio.open(url)
+    assert reader.schema is not None
+    assert {n: len(f.classes or ()) for n, f in reader.schema.items()} == {
+        n: c for n, _, c in columns.values()
+    }
+
+    def plain(value: Any) -> dict[str, int]:
+        return {n: int(v) for n, v in (value["context"] if sequence else value).items()}
+
+    assert [plain(value) for value in reader] == wanted
+    assert [plain(reader[k]) for k in range(len(reader))] == wanted
+    assert [plain(value) for value in reader.read(range(len(reader)))] == wanted
+    if not records:
+        return
+    stream = shardio.stream(reader, global_batch=len(records), shuffle=False)
+    for batch in (reader.read_batch(range(len(reader))), next(reader.iter_batches(1000)), next(iter(stream))):
+        found = batch["context"] if sequence else batch
+        assert {n: np.asarray(v).tolist() for n, v in found.items()} == {
+            n: [w[n] for w in wanted] for n in wanted[0]
+        }
