@@ -165,7 +165,7 @@ def test_adopted_datasets(tmp_path) -> None:
 
 
 def test_records_without_a_schema(tmp_path) -> None:
-    url = written(tmp_path / "ds", None, b"wren")  # type: ignore[arg-type]
+    url = written(tmp_path / "ds", None, b"wren")
     with pytest.raises(SchemaError, match=r"no schema.*index URL --schema"):
         shardio.set_schema(url, {"a": "int64"})
 
