@@ -362,7 +362,7 @@ def export_indexes(
         storage_options=storage_options,
         allow_roots={root: dict(given or {}) for root, given in (allow_roots or {}).items()},
     )
-    stores = root_stores(store, version, table, options)
+    stores = root_stores(store, version.manifest.roots, table, options)
     source = Source(store.url, table, stores, options, None)
     target = None if into is None else connect(str(into))
     written = []

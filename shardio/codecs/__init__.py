@@ -6,6 +6,12 @@ without a schema.  Pure: bytes in, values out.  protobuf and Pillow load when th
 
 from __future__ import annotations
 
+from shardio.codecs._arrow import (
+    arrow_array,
+    arrow_type_of,
+    need_pyarrow,
+    value_lengths,
+)
 from shardio.codecs._codec import Payloads, RecordCodec
 from shardio.codecs._codec_images import ImageCodec, with_images
 from shardio.codecs._collate import collate
@@ -60,6 +66,8 @@ __all__ = [
     "VarLen",
     "VarLenColumn",
     "VariableLength",
+    "arrow_array",
+    "arrow_type_of",
     "collate",
     "decode_example",
     "decode_image",
@@ -71,9 +79,11 @@ __all__ = [
     "image_decoder",
     "image_type",
     "infer_schema",
+    "need_pyarrow",
     "parse_examples",
     "parse_sequence_examples",
     "read_tensors",
     "record_codec",
+    "value_lengths",
     "with_images",
 ]

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
+from shardio.codecs import arrow_type_of
 from shardio.convert._files import File, FileSource, SeekableFile, split_of
 from shardio.convert._source import Piece, Sample, SourceOptions, Unreadable, keep_as
 from shardio.errors import BadRecord, FormatError, SchemaError, ShardioError
@@ -67,7 +68,7 @@ def _feature_of(name: str, field: Any, *, optional: bool) -> Feature | Unreadabl
     if isinstance(found, Unreadable):
         return found
     declared = _declared(field)
-    if declared is not None and _feature(name, _arrow_type_of(declared)) == found:
+    if declared is not None and _feature(name, arrow_type_of(declared)) == found:
         found = declared
     return Feature(found.type, shape=found.shape, optional=optional)
 
@@ -321,7 +322,7 @@ def arrow_field(name: str, feature: Feature) -> Any:
         metadata[_CLASSES_KEY] = json.dumps(feature.classes, ensure_ascii=False).encode()
     # `datasets` takes a column for labels only where it may be null.
     nullable = feature.optional or _is_class_label(feature)
-    return pa.field(name, _arrow_type_of(feature), nullable=nullable, metadata=metadata or None)
+    return pa.field(name, arrow_type_of(feature), nullable=nullable, metadata=metadata or None)
 
 
 def arrow_schema(features: Mapping[str, Feature]) -> Any:
@@ -345,20 +346,6 @@ def arrow_schema(features: Mapping[str, Feature]) -> Any:
 def _is_class_label(feature: Feature) -> bool:
     """Tell whether `datasets` has the same type: one int64."""
     return feature.classes is not None and feature.type == "int64" and not feature.shape
-
-
-def _arrow_type_of(feature: Feature) -> Any:
-    """Return the Arrow type of a feature that is not of complex numbers."""
-    import pyarrow as pa
-
-    if feature.kind == "number":
-        name = "float32" if feature.type == "bfloat16" else feature.type
-        kind: Any = pa.bool_() if name == "bool" else pa.from_numpy_dtype(np.dtype(name))
-    else:
-        kind = pa.string() if feature.kind in {"text", "json"} else pa.binary()
-    for size in reversed(feature.shape):
-        kind = pa.list_(kind) if size is None else pa.list_(kind, size)
-    return kind
 
 
 @dataclass(frozen=True)

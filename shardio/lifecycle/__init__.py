@@ -8,16 +8,24 @@ from __future__ import annotations
 
 from shardio.lifecycle._change import commit_change
 from shardio.lifecycle._delete import DeleteReport, delete
+from shardio.lifecycle._keys import DuplicateKey, KeysReport, build_keys, write_run
 from shardio.lifecycle._report import ChangeReport
 from shardio.lifecycle._restore import restore
 from shardio.lifecycle._schema import SchemaReport, set_schema
 from shardio.lifecycle._splits import remove_split, rename_split
+from shardio.lifecycle._table import SidecarProgress, TableReport, build_table
 from shardio.lifecycle._tags import tag, tags, untag
 
 __all__ = [
     "ChangeReport",
     "DeleteReport",
+    "DuplicateKey",
+    "KeysReport",
     "SchemaReport",
+    "SidecarProgress",
+    "TableReport",
+    "build_keys",
+    "build_table",
     "commit_change",
     "delete",
     "remove_split",
@@ -27,4 +35,5 @@ __all__ = [
     "tag",
     "tags",
     "untag",
+    "write_run",
 ]

@@ -27,7 +27,15 @@ from shardio.maintenance._indexed import check_indexed
 from shardio.maintenance._sequential import check_listed_bytes, check_records
 from shardio.metadata import ShardTable, manifest_key, parse_deletions, parse_head, usual_index_key
 from shardio.progress import displayed
-from shardio.reader import ReadOptions, Source, is_shard, root_stores
+from shardio.reader import (
+    TABLE_ADVICE,
+    ReadOptions,
+    Source,
+    check_key_index,
+    check_table_bytes,
+    is_shard,
+    root_stores,
+)
 from shardio.storage import ShortReadError, connect, connect_folder, url_text
 
 if TYPE_CHECKING:
@@ -60,7 +68,8 @@ def verify(  # noqa: PLR0913 - the options are the public contract
     """Check a version of a dataset, or a single shard, and list everything that is wrong.
 
     Of a dataset: the manifest and those before it, the lists of shards, every index, every shard, every
-    deletion sidecar. Of a single shard: it and its index; without an index its records, from the start.
+    deletion sidecar, table and index of keys. Of a single shard: it and its index; without an index its
+    records, from the start.
 
     Args:
         url: of the dataset, or of a shard.
@@ -150,10 +159,11 @@ def _verify_dataset(
         raise ValueError(message)
     _check_parents(survey, catalog, version)
     _check_sessions(survey, catalog, version)
+    _check_keys(survey, catalog, version)
     table = _read_table(survey, catalog, version)
     if split is not None:
         table = table.of_split(split)
-    stores = root_stores(store, version, table, options)
+    stores = root_stores(store, version.manifest.roots, table, options)
     source = Source(store.url, table, stores, options, version.manifest.schema)
     survey.total_bytes = int(table.stored_bytes.sum())
     done = 0
@@ -181,6 +191,16 @@ def _check_sessions(survey: Survey, catalog: Catalog, version: Version) -> None:
             catalog.sessions_of(ref)
         except _WRONG as error:
             survey.note("list", error, url=catalog.store.url_of(ref.key))
+
+
+def _check_keys(survey: Survey, catalog: Catalog, version: Version) -> None:
+    """Compare every byte of the indexes of keys with the checksums that cover it."""
+    store = catalog.store
+    for index in version.manifest.keys:
+        for ref in index.runs:
+            for url, error in check_key_index(store, ref, index, catalog.limits):
+                missing, wrong = isinstance(error, NotFoundError), isinstance(error, _WRONG)
+                survey.note("missing" if missing else "keys" if wrong else UNREADABLE, error, url=url)
 
 
 def _check_parents(survey: Survey, catalog: Catalog, version: Version) -> None:
@@ -245,6 +265,7 @@ def _check_listed(survey: Survey, source: Source, root: Store, number: int, entr
     with contextlib.ExitStack() as files:
         opened = _open_listed_index(survey, source, number, entry)
         _check_deletions(survey, root, entry, limits)
+        _check_table(survey, root, entry, limits)
         data = _open_data(survey, source.pool.store_of(number), entry.key, shard=entry.key)
         if data is not None:
             files.enter_context(data)
@@ -282,6 +303,20 @@ def _check_deletions(survey: Survey, root: Store, entry: ShardEntry, limits: Lim
         survey.note("missing", error, url=url, shard=entry.key)
     except _WRONG as error:
         survey.note("deletions", error, url=url, shard=entry.key)
+    except StorageError as error:
+        survey.note(UNREADABLE, error, url=url, shard=entry.key)
+
+
+def _check_table(survey: Survey, root: Store, entry: ShardEntry, limits: Limits) -> None:
+    if not entry.table_key:
+        return
+    url = root.url_of(entry.table_key)
+    try:
+        check_table_bytes(root.get(entry.table_key, max_bytes=limits.index), entry, url=url)
+    except NotFoundError as error:
+        survey.note("missing", error, url=url, shard=entry.key, advice=TABLE_ADVICE)
+    except _WRONG as error:
+        survey.note("table", error, url=url, shard=entry.key)
     except StorageError as error:
         survey.note(UNREADABLE, error, url=url, shard=entry.key)
 

@@ -97,7 +97,14 @@ from shardio.metadata._sidecars import (
     table_address,
     table_column,
 )
-from shardio.metadata._table import ShardEntry, ShardTable, SplitTotals, live_to_physical, parse_deletions
+from shardio.metadata._table import (
+    ShardEntry,
+    ShardTable,
+    SplitTotals,
+    live_to_physical,
+    parse_deletions,
+    physical_to_live,
+)
 
 __all__ = [
     "DATA",
@@ -178,6 +185,7 @@ __all__ = [
     "parse_schema_json",
     "parse_sessions",
     "part_head_bytes",
+    "physical_to_live",
     "random_id",
     "random_session",
     "read_head_bytes",

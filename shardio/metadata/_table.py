@@ -24,7 +24,14 @@ if TYPE_CHECKING:
 
     from shardio.metadata._index import IndexHead
 
-__all__ = ["ShardEntry", "ShardTable", "SplitTotals", "live_to_physical", "parse_deletions"]
+__all__ = [
+    "ShardEntry",
+    "ShardTable",
+    "SplitTotals",
+    "live_to_physical",
+    "parse_deletions",
+    "physical_to_live",
+]
 
 
 @dataclass(frozen=True)
@@ -303,3 +310,12 @@ def live_to_physical(live: NDArray[np.int64], deleted: NDArray[np.int64]) -> NDA
     """Return the physical rows of live rows: the i-th row that is not deleted, for each i (int64 arrays)."""
     # deleted[k] - k live rows precede the k-th deleted row.
     return live + np.searchsorted(deleted - np.arange(len(deleted)), live, side="right")
+
+
+def physical_to_live(rows: NDArray[np.int64], deleted: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the live rows of physical rows, -1 for those that are deleted (int64 arrays)."""
+    before = np.searchsorted(deleted, rows)
+    gone = np.zeros(len(rows), bool)
+    inside = before < len(deleted)
+    gone[inside] = deleted[before[inside]] == rows[inside]
+    return np.where(gone, -1, rows - before)

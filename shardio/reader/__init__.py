@@ -3,7 +3,25 @@
 from __future__ import annotations
 
 from shardio.reader._blocks import Span
+from shardio.reader._columns import (
+    TABLE_ADVICE,
+    Column,
+    check_table_bytes,
+    choose_columns,
+    has_table,
+    iterate_rows,
+    sources_of,
+    table_refusal,
+)
 from shardio.reader._damage import QUARANTINE_FILE, Damage, SkipCorrupt
+from shardio.reader._find import (
+    check_key_feature,
+    check_key_index,
+    extract_keys,
+    read_key_run,
+    read_part,
+    shards_of_run,
+)
 from shardio.reader._foreign import value_codec
 from shardio.reader._open import (
     SequentialShard,
@@ -20,6 +38,8 @@ from shardio.reader._subset import count_below, is_ascending, selection_digest, 
 
 __all__ = [
     "QUARANTINE_FILE",
+    "TABLE_ADVICE",
+    "Column",
     "Damage",
     "DatasetReader",
     "DatasetSource",
@@ -33,14 +53,26 @@ __all__ = [
     "SkipCorrupt",
     "Source",
     "Span",
+    "check_key_feature",
+    "check_key_index",
+    "check_table_bytes",
+    "choose_columns",
     "choose_split",
     "count_below",
+    "extract_keys",
+    "has_table",
     "is_ascending",
     "is_shard",
+    "iterate_rows",
     "open",
     "open_shard",
+    "read_key_run",
+    "read_part",
     "root_stores",
     "selection_digest",
+    "shards_of_run",
+    "sources_of",
+    "table_refusal",
     "take",
     "value_codec",
 ]

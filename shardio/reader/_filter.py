@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import hashlib
 import itertools
 import os
@@ -15,7 +14,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import numpy as np
 
 from shardio.progress import displayed
+from shardio.reader._columns import (
+    arrow_batch,
+    live_rows,
+    load_table,
+    shards_without_table,
+    sources_of,
+    warn_of_records,
+    with_features,
+)
 from shardio.reader._damage import Damage, SkipCorrupt
+from shardio.reader._sql import Condition
+from shardio.reader._subset import take, take_at
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -25,10 +35,11 @@ if TYPE_CHECKING:
     from shardio.reader._source import Source
     from shardio.reader._subset import Selection
 
-__all__ = ["FilterProgress", "LookOptions", "check_mask", "matching", "parts"]
+__all__ = ["FilterProgress", "LookOptions", "check_mask", "matching", "matching_sql", "parts"]
 
 # Batches that a thread takes at a time: enough that it reads in large runs.
 _BATCHES = 16
+_AT_ONCE = 1 << 20
 
 
 class Columns(Protocol):
@@ -65,11 +76,6 @@ def check_mask(mask: Any, records: int) -> NDArray[np.bool_]:
         TypeError: it holds no bools, or is text.
         ValueError: it has another shape.
     """
-    if isinstance(mask, str):
-        raise TypeError(
-            "filter takes a function or a mask, not a condition as text: write "
-            'ds.filter(lambda columns: columns["label"] == 3, features=["label"])'
-        )
     given = np.asarray(mask)
     if given.dtype != np.bool_:
         message = (
@@ -217,45 +223,73 @@ def _hashes(values: Any, rows: int, seed: int, name: str) -> NDArray[np.uint64]:
     return np.array([known[item] for item in items], np.uint64)[numbers]
 
 
+class _Count:
+    """How many records were looked at by all threads, shown as it grows."""
+
+    def __init__(self, total: int, show: Callable[[FilterProgress], None] | None) -> None:
+        self._lock = threading.Lock()
+        self._total, self._done, self._found = total, 0, 0
+        self._show = show
+
+    def add(self, found: NDArray[Any]) -> None:
+        with self._lock:
+            self._done += len(found)
+            self._found += int(np.count_nonzero(found))
+            if self._show is not None:
+                self._show(FilterProgress(self._done, self._total, self._found))
+
+
+def _read_batch(records: Columns, positions: Any) -> Any:
+    return records.read_batch(positions)
+
+
 def _look_at_all(
     records: Columns,
     out: NDArray[Any],
-    look: Callable[[dict[str, Any], int], NDArray[Any]],
+    look: Callable[[Any, int], NDArray[Any]],
     options: LookOptions,
     *,
     task: str,
     there: NDArray[np.bool_] | None = None,
 ) -> None:
     """Fill an array with what a function makes of columns; and a mask with which records are not damaged."""
+    source = with_features(records.source, options.features)
+    with displayed(options.progress, task) as show:
+        count = _Count(len(records), show)
+        _look_at(records, source, out, look, _read_batch, options, count, there)
+
+
+def _look_at(
+    records: Columns,
+    source: Source,
+    out: NDArray[Any],
+    look: Callable[[Any, int], NDArray[Any]],
+    read: Callable[[Columns, Any], Any],
+    options: LookOptions,
+    count: _Count,
+    there: NDArray[np.bool_] | None = None,
+) -> None:
+    """Fill an array with what `look` makes of what `read` makes of batches of records, in threads."""
     batch_size = options.batch_size
-    threads = options.num_threads or min(8, os.cpu_count() or 1)
-    source = _for_filter(records.source, options.features)
     damage = Damage(records.source, len(records))
     wanted = type(records)(source, records.selection)
     total = len(records)
     stride = batch_size * _BATCHES
-    lock = threading.Lock()
-    done = found = 0
     failed = False
 
-    def take(start: int) -> None:
-        nonlocal done, found
+    def walk(start: int) -> None:
         for low in range(start, min(start + stride, total), batch_size):
             if failed:
                 return
             stop = min(low + batch_size, total)
-            kept = _evaluate(wanted, low, stop, look, damage, out)
+            kept = _evaluate(wanted, (low, stop), look, read, damage, out)
             if there is not None:
                 there[low:stop][kept] = True
-            with lock:
-                done += stop - low
-                found += int(np.count_nonzero(out[low:stop]))
-                if show is not None:
-                    show(FilterProgress(done, total, found))
+            count.add(out[low:stop])
 
-    with displayed(options.progress, task) as show, ThreadPoolExecutor(threads, f"shardio-{task}") as pool:
+    with ThreadPoolExecutor(_threads(options), "shardio-filter") as pool:
         try:
-            for _ in pool.map(take, range(0, total, stride)):
+            for _ in pool.map(walk, range(0, total, stride)):
                 pass
         except BaseException:
             failed = True
@@ -263,43 +297,99 @@ def _look_at_all(
             raise
 
 
-def _for_filter(source: Source, features: Sequence[str] | None) -> Source:
-    """Return the same open shards, of which other features are decoded, and damage is raised."""
-    other = copy.copy(source)
-    given = replace(source.options, on_error="raise")
-    if features is not None:
-        if isinstance(features, str):
-            message = f"features= takes a list of names, found a string: features=[{features!r}]"
-            raise TypeError(message)
-        given = replace(given, features=tuple(features))
-    other.options = given
-    other.__dict__.pop("codec", None)
-    _ = other.codec  # refuses features that are missing before anything is read
-    return other
+def _threads(options: LookOptions) -> int:
+    return options.num_threads or min(8, os.cpu_count() or 1)
+
+
+def matching_sql(records: Columns, text: str, options: LookOptions) -> NDArray[np.bool_]:
+    """Return the mask of the records for which a condition in SQL holds.
+
+    Shards with a table of its columns are not read; where there are others, a warning says so.
+    """
+    source, selection = records.source, records.selection
+    condition = Condition(text, source.schema)
+    columns = condition.columns
+    touched = np.zeros(len(source.table), bool)
+    for low in range(0, len(records), _AT_ONCE):
+        places = take(selection, low, min(low + _AT_ONCE, len(records)))
+        touched[np.searchsorted(source.stops, places, side="right")] = True
+    lacking = shards_without_table(source, columns) & touched
+    warn_of_records(source, lacking, columns, stacklevel=3)
+    held = _matching_tables(source, condition, touched & ~lacking, options)
+    mask = np.zeros(len(records), bool)
+    unread = np.zeros(len(records) if lacking.any() else 0, bool)
+    for low in range(0, len(records), _AT_ONCE):
+        stop = min(low + _AT_ONCE, len(records))
+        places = take(selection, low, stop)
+        mask[low:stop] = held[places]
+        if lacking.any():
+            unread[low:stop] = lacking[np.searchsorted(source.stops, places, side="right")]
+
+    def read(some: Columns, positions: Any) -> Any:
+        return arrow_batch(some, positions, columns)
+
+    def look(table: Any, _rows: int) -> NDArray[np.bool_]:
+        return condition.evaluate(table)
+
+    with displayed(options.progress, "filter") as show:
+        count = _Count(len(records), show)
+        count.add(mask[~unread] if lacking.any() else mask)
+        if unread.any():
+            decoding = with_features(source, sources_of(columns), values=True)
+            rest = records
+            if not unread.all():
+                rest = type(records)(source, take_at(selection, np.flatnonzero(unread)))
+            found = np.zeros(len(rest), bool)
+            _look_at(rest, decoding, found, look, read, options, count)
+            mask[unread] = found
+    return mask
+
+
+def _matching_tables(
+    source: Source, condition: Condition, shards: NDArray[np.bool_], options: LookOptions
+) -> NDArray[np.bool_]:
+    """Return for each position whether a condition holds, as the tables of some shards say; else False."""
+    held = np.zeros(len(source), bool)
+
+    def look(number: int) -> None:
+        before = int(source.stops[number - 1]) if number else 0
+        rows = live_rows(source, number)
+        found = condition.evaluate(load_table(source, number, condition.columns))
+        held[before : int(source.stops[number])] = found if rows is None else found[rows]
+
+    with ThreadPoolExecutor(_threads(options), "shardio-filter") as pool:
+        try:
+            for _ in pool.map(look, np.flatnonzero(shards).tolist()):
+                pass
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+    return held
 
 
 def _evaluate(
     wanted: Columns,
-    low: int,
-    stop: int,
-    look: Callable[[dict[str, Any], int], NDArray[Any]],
+    bounds: tuple[int, int],
+    look: Callable[[Any, int], NDArray[Any]],
+    read: Callable[[Columns, Any], Any],
     damage: Damage,
     out: NDArray[Any],
 ) -> slice | NDArray[np.int64]:
-    """Fill `out` for the records `low .. stop - 1`, but for damaged ones that may be skipped.
+    """Fill `out` for the records `bounds[0] .. bounds[1] - 1`, but for damaged ones that may be skipped.
 
     Returns:
         Which of them are not damaged, counted from `low`.
     """
+    low, stop = bounds
     with SkipCorrupt(skips=damage.skips) as skipped:
-        columns = wanted.read_batch(range(low, stop))
+        columns = read(wanted, range(low, stop))
     if skipped.error is None:
         out[low:stop] = look(columns, stop - low)
         return slice(None)
     kept = []
     for number in range(low, stop):
         with SkipCorrupt() as skipped:
-            wanted.read_batch([number])
+            read(wanted, [number])
         if skipped.error is not None:
             shard, row = wanted.source.shard_of(int(wanted.selection[number]))
             damage.note(skipped.error, wanted.source.table.key[shard], np.array([row]))
@@ -307,7 +397,7 @@ def _evaluate(
         else:
             kept.append(number)
     if kept:
-        out[kept] = look(wanted.read_batch(kept), len(kept))
+        out[kept] = look(read(wanted, kept), len(kept))
     return np.array(kept, np.int64) - low
 
 

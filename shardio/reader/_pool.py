@@ -203,6 +203,11 @@ class ShardPool:
         """How many shards may be open: what the caller said, and half of what the process may have open."""
         return max(1, min(self._options.max_open_shards, descriptor_limit() // 4))
 
+    @property
+    def stores(self) -> Mapping[int, Store]:
+        """The stores by number of the data root; 0 is the dataset's own."""
+        return self._stores
+
     def requests(self) -> tuple[int, int]:
         """Return how many requests the stores have sent in this process, and how many of them again."""
         sent = [store.requests_sent for store in {id(each): each for each in self._stores.values()}.values()]

@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 
 from shardio.errors import ShardioError
+from shardio.reader._columns import choose_columns, has_table, read_columns, table_columns
 from shardio.reader._damage import Damage, batches_skipping, decode_skipping, iterate_skipping
-from shardio.reader._filter import LookOptions, check_mask, matching, parts
+from shardio.reader._filter import LookOptions, check_mask, matching, matching_sql, parts
+from shardio.reader._find import find, find_all, key_indexes, positions_of
 from shardio.reader._iterate import in_lists, iterate_payloads, iterate_placed
 from shardio.reader._lookup import lookup, place_together
 from shardio.reader._source import reopen
@@ -161,7 +163,7 @@ class Records(Sequence[Any]):
 
     def filter(
         self,
-        condition: Callable[[dict[str, Any]], Any] | NDArray[np.bool_],
+        condition: str | Callable[[dict[str, Any]], Any] | NDArray[np.bool_],
         *,
         features: Sequence[str] | None = None,
         batch_size: int = 4096,
@@ -174,8 +176,11 @@ class Records(Sequence[Any]):
         parts without a copy.
 
         Args:
-            condition: `f(columns)`, called with columns as `read_batch` returns them, that returns a bool for
-                each record; or a mask, bool [len(self)].
+            condition: a condition in SQL over features and `<feature>_length`, `"label = 3 AND
+                caption_length < 50"`, evaluated by DuckDB from the table of small features where shards have
+                one (`shardio.build_table`), else from the records, with a warning; what is unknown (NULL)
+                does not hold. Or `f(columns)`, called with columns as `read_batch` returns them, that returns
+                a bool for each record. Or a mask, bool [len(self)].
             features: which are read for the function; None for those of the reader.
             batch_size: records that the function sees at a time.
             num_threads: threads that read and call it; None for 8 or as many as there are processors,
@@ -187,7 +192,9 @@ class Records(Sequence[Any]):
             A reader of these records in their order.
 
         Raises:
-            ValueError, TypeError: a mask of another length or type, a feature that the schema does not have.
+            ValueError, TypeError: a mask of another length or type, a feature that the schema does not have,
+                text that is no condition; says where.
+            ImportError: text, and DuckDB is not installed: `pip install "shardio[table]"`.
             CorruptBlockError, FormatError, StaleIndexError, StorageError: with the record's address; under
                 `on_error="skip"` and "quarantine", damaged records are left out, and counted.
 
@@ -202,14 +209,19 @@ class Records(Sequence[Any]):
             >>> len(even), next(iter(shardio.stream(even, global_batch=5, shuffle=False)))["n"].tolist()
             (50, [0, 2, 4, 6, 8])
         """
-        if callable(condition):
+        if isinstance(condition, str) and features is not None:
+            raise ValueError("features= is for functions; a condition in SQL names its own")
+        if isinstance(condition, str) or callable(condition):
             options = LookOptions(
                 features=features,
                 batch_size=operator.index(batch_size),
                 num_threads=num_threads,
                 progress=progress,
             )
-            mask = matching(self, condition, options)
+            if isinstance(condition, str):
+                mask = matching_sql(self, condition, options)
+            else:
+                mask = matching(self, condition, options)
         else:
             mask = check_mask(condition, len(self))
         if mask.all():
@@ -269,6 +281,81 @@ class Records(Sequence[Any]):
         options = LookOptions(features=features, num_threads=num_threads, progress=progress)
         masks = parts(self, fractions, options, by=by, seed=seed, exact=exact)
         return {name: self.filter(mask) for name, mask in masks.items()}
+
+    def to_arrow(self, features: Sequence[str] | None = None, *, positions: bool = False) -> Any:
+        """Return columns of all records as a pyarrow Table, in their order; images and vectors too, if asked.
+
+        Features come from the table of small features where shards have one (`shardio.build_table`), else
+        from the records, with a warning where a table would save it. What is returned is all that is held.
+
+        Args:
+            features: names of features, or `<feature>_length`: characters of text, bytes of bytes and images,
+                items of a ragged feature. None for the features of the reader.
+            positions: add the int64 column `_position`: `ds[position]` is the record.
+
+        Raises:
+            ValueError, TypeError: there is no such feature, or no schema.
+            ImportError: pyarrow is not installed: `pip install "shardio[table]"`.
+            CorruptBlockError, FormatError, NotFoundError, StorageError: with the address of the record or
+                table.
+        """
+        if features is None:
+            features = self.source.options.features or tuple(self.schema or ())
+        columns = choose_columns(self.schema, features, what="to_arrow")
+        return read_columns(self, columns, positions=positions)
+
+    def to_pandas(self, features: Sequence[str] | None = None, *, positions: bool = False) -> Any:
+        """Return columns of all records as a pandas DataFrame; see `to_arrow`.
+
+        Raises:
+            ImportError: pandas or pyarrow is not installed.
+        """
+        try:
+            import pandas as pd  # noqa: F401 - Arrow would say so without a word about how
+        except ImportError as error:
+            message = 'to_pandas needs pandas: pip install "shardio[table]" pandas'
+            raise ImportError(message, name="pandas") from error
+        return self.to_arrow(features, positions=positions).to_pandas()
+
+    def find(self, keys: Any, *, feature: str | None = None, default: int | None = None) -> Any:
+        """Return where records with some keys stand, from the index that `shardio.build_keys` made.
+
+        Every record is read and its own key compared, so that no hash leads to a wrong one. Shards added
+        since the index was made are read too, with a warning, if a key is not found without them.
+
+        Args:
+            keys: one key, or a sequence of them: str, bytes or int, as the feature is.
+            feature: whose values are the keys; None for the only one with an index.
+            default: is returned for keys that no record has; None raises for them.
+
+        Returns:
+            The position of the record in this reader, `ds[position]`; for a sequence int64 [n], in its order.
+
+        Raises:
+            NotFoundError: no record of this reader has such a key, or the dataset has no index of keys.
+            ValueError: several records have the key; `find_all` returns them.
+            TypeError: a key of another type than the feature.
+            FormatError, CorruptBlockError, StaleIndexError, StorageError: with the address of the object.
+
+        Examples:
+            >>> import shardio, tempfile
+            >>> url = tempfile.mkdtemp() + "/birds"
+            >>> with shardio.DatasetWriter(url, schema={"id": "text"}) as out:
+            ...     for name in ("wren", "robin", "tit"):
+            ...         out.write({"id": name})
+            >>> report = shardio.build_keys(url, feature="id", workers=1)
+            >>> ds = shardio.open(url)
+            >>> ds.find("robin"), ds.find(["tit", "owl"], default=-1)
+            (1, array([ 2, -1]))
+        """
+        return find(self, keys, feature=feature, default=default)
+
+    def find_all(self, key: Any, *, feature: str | None = None) -> NDArray[np.int64]:
+        """Return the positions of all records that have one key, int64, ascending; empty where there is none.
+
+        Shards that are in no index of keys are read, with a warning. Arguments and errors are as in `find`.
+        """
+        return find_all(self, key, feature=feature)
 
     def locate(self, item: int) -> Location:
         """Return where a record lies; reads the shard's index and not the record.
@@ -431,6 +518,45 @@ class DatasetReader(Records):
     def digest(self) -> str:
         """`"sha256:..."` of the version's manifest; pins it in `shardio.open(url, digest=...)`."""
         return self.source.version.digest
+
+    @property
+    def key_features(self) -> Mapping[str, str]:
+        """Features that `find` takes keys of, each with its type: those with an index of keys."""
+        return {name: index.type for name, index in key_indexes(self.source).items()}
+
+    def table_files(self) -> list[str]:
+        """Return the URLs of the Parquet files with the small features of the shards read here, in order.
+
+        Other programs read them as they are. They hold all rows of these shards, deleted ones too, whatever
+        this reader has chosen, by the columns `shard` and `row`; `positions_of` tells what this reader holds.
+        Shards that have no table yet (`shardio.build_table`) are not among them.
+        """
+        source = self.source
+        known = table_columns(source)
+        return [
+            source.pool.stores[0].url_of(key)
+            for number, key in enumerate(source.table.table_key)
+            if has_table(source.table, number, known)
+        ]
+
+    def positions_of(
+        self, shards: Sequence[str], rows: ArrayLike, *, default: int | None = None
+    ) -> NDArray[np.int64]:
+        """Return the positions in this reader of rows of shards, as tables and `locate` name them.
+
+        Args:
+            shards: keys of shards.
+            rows: integers, as many; the number of each record in its shard, deleted ones counted.
+            default: is returned for records that are not here; None raises for them.
+
+        Returns:
+            int64 [n]: `ds[position]` is the record.
+
+        Raises:
+            NotFoundError: a record is deleted, or of another split, selection or version.
+            ValueError: other numbers of shards and rows, or a key that shards of several roots have.
+        """
+        return positions_of(self, shards, rows, default=default)
 
     def at(self, version: int, digest: str) -> DatasetReader:
         """Return this reader at a version that another process has resolved, and stay with it.

@@ -8,7 +8,7 @@ is passed on, never looked up again.
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 
@@ -96,6 +96,12 @@ class Source:
         """Return the number of live records."""
         return int(self.stops[-1]) if len(self.stops) else 0
 
+    def __copy__(self) -> Self:
+        # Not by `__reduce__`, which opens the dataset again.
+        other = object.__new__(type(self))
+        other.__dict__.update(self.__dict__)
+        return other
+
     @cached_property
     def codec(self) -> Any:
         """What turns payloads into values; None where records stay bytes."""
@@ -153,7 +159,7 @@ class DatasetSource(Source):
         everything = Catalog(store, limits=options.limits or DEFAULT_LIMITS).table(version)
         chosen = names if self.split == "all" else [name for name in names if name == self.split]
         table = ShardTable.concatenate([everything.of_split(name) for name in chosen])
-        stores = root_stores(store, version, table, options)
+        stores = root_stores(store, version.manifest.roots, table, options)
         super().__init__(store.url, table, stores, options, version.manifest.schema)
 
     @classmethod
@@ -212,13 +218,13 @@ def choose_split(names: list[str], wanted: str | None, url: str) -> str:
 
 
 def root_stores(
-    store: Store, version: Version, table: ShardTable, options: ReadOptions
+    store: Store, roots: Mapping[int, str], table: ShardTable, options: ReadOptions
 ) -> Mapping[int, Store]:
-    """Return the stores of the data roots that the shards lie under; foreign ones must be allowed."""
+    """Return the stores of the data roots (URLs by number) of some shards; foreign ones must be allowed."""
     stores = {0: store}
     allowed = {url.rstrip("/"): (url, given) for url, given in options.allow_roots.items()}
     for number in sorted(set(table.root.tolist()) - {0}):
-        root = version.manifest.roots[number]
+        root = roots[number]
         if root.rstrip("/") not in allowed:
             raise StorageError(
                 "the shards of this dataset lie elsewhere, and that place is not allowed",

@@ -22,6 +22,7 @@ __all__ = [
     "chosen",
     "count_below",
     "is_ascending",
+    "numbers_of",
     "selection_digest",
     "take",
     "take_at",
@@ -199,3 +200,24 @@ def selection_digest(selection: Selection) -> str:
         digest.update(np.packbits(mask, bitorder="little").tobytes())
         done = stop
     return digest.hexdigest()
+
+
+def numbers_of(selection: Selection, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return at which place of a selection each of some positions stands first, -1 where it does not; int64.
+
+    Args:
+        selection: of a source.
+        positions: int64, of the source; negative ones stand nowhere.
+    """
+    if not len(selection):
+        return np.full(len(positions), -1, np.int64)
+    order = None
+    if isinstance(selection, range) and selection.step < 0:
+        mirrored = numbers_of(selection[::-1], positions)
+        return np.where(mirrored < 0, -1, len(selection) - 1 - mirrored)
+    if not is_ascending(selection):
+        held, order = np.unique(np.asarray(selection, np.int64), return_index=True)
+        selection = held
+    at = np.clip(count_below(selection, np.maximum(positions, 0)), 0, len(selection) - 1)
+    found = take_at(selection, at) == positions
+    return np.where(found, at if order is None else order[at], -1)

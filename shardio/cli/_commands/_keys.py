@@ -1,0 +1,138 @@
+"""`shardio keys`: make an index by which records are found by key, and find some."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from shardio.cli._command import CLEAN, Argument, Command, Option, flag
+from shardio.cli._humanize import count, plural, size
+from shardio.cli._options import STORAGE, allow_roots, allowed_roots_option, storage_options, url_argument
+
+if TYPE_CHECKING:
+    from types import SimpleNamespace
+
+    from shardio.cli._console import Console
+    from shardio.lifecycle import KeysReport
+
+__all__ = ["COMMAND"]
+
+_SHOWN = 5
+
+
+def _run(arguments: SimpleNamespace, console: Console) -> int:
+    import shardio
+
+    if arguments.keys:
+        return _find(arguments, console)
+    if arguments.feature is None:
+        raise ValueError("--feature NAME says which feature holds the keys")
+    options = storage_options(arguments)
+    with console.progress("keys") as progress:
+        report = shardio.build_keys(
+            arguments.url,
+            arguments.feature,
+            rebuild=arguments.rebuild,
+            dry_run=arguments.dry_run,
+            workers=arguments.workers,
+            storage_options=options,
+            engine=arguments.engine,
+            allow_roots=dict.fromkeys(allow_roots(arguments), options or {}),
+            progress=progress,
+        )
+    if console.json:
+        console.document(report.to_dict())
+    else:
+        _print(console, report)
+    return CLEAN
+
+
+def _find(arguments: SimpleNamespace, console: Console) -> int:
+    import shardio
+
+    options = storage_options(arguments)
+    ds = shardio.open(
+        arguments.url,
+        split=arguments.split,
+        storage_options=options,
+        engine=arguments.engine,
+        allow_roots=dict.fromkeys(allow_roots(arguments), options or {}),
+    )
+    found = []
+    for text in arguments.keys:
+        for position in ds.find_all(_key(text, ds, arguments.feature), feature=arguments.feature).tolist():
+            place = ds.locate(position)
+            found.append({"key": text, "position": position, "shard": place.shard, "row": place.row})
+    missing = [text for text in arguments.keys if text not in {each["key"] for each in found}]
+    if console.json:
+        console.document({"url": arguments.url, "version": ds.version, "found": found, "missing": missing})
+    else:
+        rows = [(each["key"], str(each["position"]), each["shard"], str(each["row"])) for each in found]
+        if rows:
+            console.table(rows, head=("key", "position", "shard", "row"), right=(1, 3))
+        for text in missing:
+            console.line(f"no record has the key {text!r}")
+    return CLEAN
+
+
+def _key(text: str, ds: Any, feature: str | None) -> str | bytes | int:
+    """Return what was typed as a key of the feature's type."""
+    known = ds.key_features
+    kind = known.get(feature if feature is not None else next(iter(known), ""), "text")
+    if kind == "text":
+        return text
+    try:
+        return bytes.fromhex(text) if kind == "bytes" else int(text)
+    except ValueError as error:
+        wanted = "hexadecimal digits" if kind == "bytes" else "a whole number"
+        message = f"{text!r} is not {wanted}, as the keys are {kind}"
+        raise ValueError(message) from error
+
+
+def _print(console: Console, report: KeysReport) -> None:
+    if report.dry_run:
+        console.line(
+            f"{plural(report.read, 'shard')} of {count(report.shards)} would be read; nothing was changed"
+        )
+        return
+    if not report.read:
+        console.line("there are no new shards")
+    else:
+        console.line(f"{plural(report.read, 'shard')} read")
+    console.line(
+        f"{count(report.keys)} keys in {plural(report.runs, 'run')}, {size(report.stored_bytes)}; "
+        f"this is version {report.version}"
+    )
+    if report.duplicate_records:
+        console.line(f"{count(report.duplicate_records)} records share their key with another one, such as")
+        for each in report.duplicates[:_SHOWN]:
+            places = ", ".join(f"{shard} row {row}" for shard, row in each.places)
+            console.line(f"  {each.key!r}: {plural(each.records, 'record')}, {places}")
+
+
+_PARAMS = (
+    url_argument(),
+    Argument(["keys"], nargs=-1, metavar="[KEY]...", help="keys to find; without, the index is made"),
+    Option(["--feature"], metavar="NAME", help="whose values are the keys: text, bytes or integers"),
+    flag("--rebuild", "make all of it again, as after damage"),
+    flag("--dry-run", "only say what would be done"),
+    Option(
+        ["--workers"], type=click.IntRange(min=1), metavar="N", help="processes; default: one per processor"
+    ),
+    Option(["--split"], metavar="NAME", group="dataset", help="one split, to find keys in"),
+    allowed_roots_option(),
+    *STORAGE,
+)  # fmt: skip
+
+COMMAND = Command(
+    name="keys",
+    group="change",
+    summary="make an index of keys, and find records by it",
+    params=_PARAMS,
+    run=_run,
+    examples={
+        "shardio keys s3://bucket/birds --feature id": "make it, or add what is new",
+        "shardio keys s3://bucket/birds wren-17 robin-3": "where the records with these keys are",
+    },
+)

@@ -1,0 +1,123 @@
+"""`shardio table`: keep small features of every record beside the shards, as Parquet."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from shardio.cli._command import CLEAN, Command, Option, Value, flag
+from shardio.cli._humanize import count, plural, size
+from shardio.cli._options import STORAGE, allow_roots, allowed_roots_option, storage_options, url_argument
+
+if TYPE_CHECKING:
+    from types import SimpleNamespace
+
+    from shardio.cli._console import Console
+    from shardio.lifecycle import TableReport
+
+__all__ = ["COMMAND"]
+
+
+def _run(arguments: SimpleNamespace, console: Console) -> int:
+    import shardio
+
+    if arguments.files:
+        return _files(arguments, console)
+    options = storage_options(arguments)
+    with console.progress("table") as progress:
+        report = shardio.build_table(
+            arguments.url,
+            arguments.features,
+            rebuild=arguments.rebuild,
+            dry_run=arguments.dry_run,
+            workers=arguments.workers,
+            storage_options=options,
+            engine=arguments.engine,
+            allow_roots=dict.fromkeys(allow_roots(arguments), options or {}),
+            progress=progress,
+        )
+    if console.json:
+        console.document(report.to_dict())
+    else:
+        _print(console, report)
+    return CLEAN
+
+
+def _files(arguments: SimpleNamespace, console: Console) -> int:
+    import shardio
+
+    options = storage_options(arguments)
+    ds = shardio.open(
+        arguments.url,
+        split="all",
+        storage_options=options,
+        engine=arguments.engine,
+        allow_roots=dict.fromkeys(allow_roots(arguments), options or {}),
+    )
+    files = ds.table_files()
+    if console.json:
+        console.document(
+            {"url": arguments.url, "version": ds.version, "shards": ds.num_shards, "files": files}
+        )
+        return CLEAN
+    for file in files:
+        console.line(file)
+    if len(files) < ds.num_shards:
+        console.note(f"{plural(ds.num_shards - len(files), 'shard')} of {count(ds.num_shards)} have no table")
+    return CLEAN
+
+
+def _print(console: Console, report: TableReport) -> None:
+    done = "would be read" if report.dry_run else "read"
+    amount = f"{plural(report.built, 'shard')}, {count(report.records)} records {done}"
+    console.line(f"{', '.join(report.features)}: {amount}")
+    if report.reused:
+        console.line(f"{plural(report.reused, 'table')} found that an earlier build had stored")
+    if report.dry_run:
+        console.line("nothing was changed")
+    elif not report.built and not report.reused:
+        console.line(f"there was nothing to do; this is version {report.version}")
+    else:
+        console.line(f"{size(report.stored_bytes)} in all; this is version {report.version}")
+
+
+def _names(text: str) -> list[str]:
+    """Return names that commas separate."""
+    found = [name.strip() for name in text.split(",")]
+    if not all(found):
+        message = f"expected names with commas between them, found {text!r}"
+        raise ValueError(message)
+    return found
+
+
+_PARAMS = (
+    url_argument(),
+    Option(
+        ["--features"],
+        type=Value(_names),
+        metavar="NAME,...",
+        help="single values, and NAME_length of text, bytes, images and ragged features; "
+        "default: those that the table has",
+    ),
+    flag("--rebuild", "make all of it again, as after damage"),
+    flag("--dry-run", "only say what would be done"),
+    flag("--files", "print the Parquet files of the latest version, for other programs, and do nothing else"),
+    Option(
+        ["--workers"], type=click.IntRange(min=1), metavar="N", help="processes; default: one per processor"
+    ),
+    allowed_roots_option(),
+    *STORAGE,
+)  # fmt: skip
+
+COMMAND = Command(
+    name="table",
+    group="change",
+    summary="keep small features beside the shards, as Parquet",
+    params=_PARAMS,
+    run=_run,
+    examples={
+        "shardio table s3://bucket/birds --features label,caption_length": "make it, or add what is new",
+        "shardio table s3://bucket/birds --files": "where it lies, for DuckDB, Polars and pandas",
+    },
+)

@@ -1,0 +1,510 @@
+"""Build the table of small features: a Parquet file beside each shard that has none, and one commit.
+
+Promises: what is published is whole or not there at all; shards that have a table of these features are not
+read again; what a killed build has stored is found and used by the next one.  A table that garbage collection
+has doomed before the commit is made again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from shardio.catalog import Catalog
+from shardio.codecs import need_pyarrow
+from shardio.errors import CommitConflictError, StorageError
+from shardio.format import DEFAULT_LIMITS
+from shardio.lifecycle._change import commit_change
+from shardio.metadata import TABLES, ShardTable, table_address, table_address_of, table_key
+from shardio.parallel import JobRunner, LostJob
+from shardio.progress import displayed
+from shardio.reader import (
+    ReadOptions,
+    Records,
+    Source,
+    choose_columns,
+    has_table,
+    iterate_rows,
+    root_stores,
+    sources_of,
+    table_refusal,
+)
+from shardio.storage import connect, url_text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from concurrent.futures import Executor
+
+    from shardio.catalog import StoredLists, Version
+    from shardio.metadata import Manifest, Schema, ShardEntry, TableColumn
+    from shardio.reader import Column
+
+__all__ = ["SidecarProgress", "TableReport", "build_table"]
+
+_GROUP = 1 << 16  # rows of a row group
+_GROUP_BYTES = 64 << 20
+_TRIES = 3
+
+
+@dataclass(frozen=True)
+class TableReport:
+    """What building a table has done.
+
+    Attributes:
+        url: of the dataset.
+        version: that has the table.
+        digest: of this version.
+        features: columns of the table, after `shard` and `row`.
+        shards: of the dataset; each has a table now.
+        built: shards whose tables were made now.
+        reused: of the others, those whose tables an earlier build had stored without a commit.
+        records: rows of the tables made now, deleted ones too.
+        stored_bytes: of all tables of the version.
+        dry_run: nothing was changed; `built` is what would be.
+    """
+
+    url: str
+    version: int
+    digest: str
+    features: tuple[str, ...]
+    shards: int
+    built: int
+    reused: int
+    records: int
+    stored_bytes: int
+    dry_run: bool = False
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the report for JSON."""
+        return {**vars(self), "features": list(self.features)}
+
+
+class SidecarProgress(NamedTuple):
+    """How far a build has come.
+
+    Attributes:
+        done, total: records that were read, and all that are to be.
+    """
+
+    done: int
+    total: int
+
+    @property
+    def unit(self) -> str:
+        """What is counted."""
+        return "records"
+
+    @property
+    def amounts(self) -> tuple[tuple[int, str], ...]:
+        """Nothing else."""
+        return ()
+
+
+def build_table(  # noqa: PLR0913 - the options are the public contract
+    url: str | os.PathLike[str],
+    features: Sequence[str] | None = None,
+    *,
+    rebuild: bool = False,
+    dry_run: bool = False,
+    executor: Executor | None = None,
+    workers: int | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+    engine: str | None = None,
+    allow_roots: Mapping[str, Mapping[str, Any]] | None = None,
+    progress: bool | Callable[[SidecarProgress], None] = False,
+) -> TableReport:
+    """Keep small features of every record beside the shards, as Parquet that other programs read as it is.
+
+    `ds.filter("label = 3")`, `ds.to_arrow` and `ds.to_pandas` then read these and no records. A dataset has
+    one table. Calling it again makes what new shards need; with other features, the table has those instead.
+
+    Args:
+        url: of the dataset.
+        features: single numbers, bools, text, bytes and JSON; and `<feature>_length`: characters of text,
+            bytes of bytes and images, items of ragged features. None for those that the table has.
+        rebuild: make all of it again, as after damage.
+        dry_run: only say what would be done.
+        executor: any of `concurrent.futures`, or one with its interface; None for a process pool of its own.
+        workers: processes of that pool; None for one per processor.
+        storage_options: as in fsspec.
+        engine: None for the best at hand, "fsspec" or "obstore".
+        allow_roots: roots of adopted shards that may be read, each with its storage options.
+        progress: True for a bar on a terminal and lines in a log, or a function of a `SidecarProgress`.
+
+    Raises:
+        ValueError, TypeError: there are no such features, or they are not small; the dataset has no schema.
+        NotFoundError: there is no dataset.
+        CorruptBlockError, FormatError, StaleIndexError: a shard is damaged; nothing was published.
+        StorageError: the environment failed, or a data root is not allowed; call it again to go on.
+        ImportError: pyarrow is not installed: `pip install "shardio[table]"`.
+
+    Examples:
+        >>> import shardio, tempfile
+        >>> url = tempfile.mkdtemp() + "/birds"
+        >>> with shardio.DatasetWriter(url, schema={"label": "int64", "caption": "text"}) as out:
+        ...     for n in range(6):
+        ...         out.write({"label": n % 3, "caption": "bird " * n})
+        >>> report = shardio.build_table(url, ["label", "caption_length"], workers=1)
+        >>> ds = shardio.open(url)
+        >>> len(ds.filter("label = 2 AND caption_length > 10"))
+        1
+    """
+    need_pyarrow("a table of small features")
+    name = url_text(url)
+    options = reading_options(storage_options, engine, allow_roots)
+    catalog = Catalog(connect(name, storage_options=options.storage_options, engine=engine))
+    seen = catalog.load()
+    build = _TableBuild(catalog, options, seen, features, rebuild=rebuild)
+    if dry_run:
+        return build.report(seen, dry_run=True)
+    with displayed(progress, "table") as show:
+        for _ in range(_TRIES):
+            build.make(executor, workers, show)
+            try:
+                return build.report(build.commit())
+            except CommitConflictError:
+                # Garbage collection has doomed some of it: what no version names yet is nobody's.
+                if not build.forget_doomed():
+                    raise
+    raise CommitConflictError(
+        f"garbage collection gave up what this build has stored, {_TRIES} times",
+        url=name,
+        advice="do not run it at the same time",
+    )
+
+
+def reading_options(
+    storage_options: Mapping[str, Any] | None,
+    engine: str | None,
+    allow_roots: Mapping[str, Mapping[str, Any]] | None,
+) -> ReadOptions:
+    """Return how shards are read by a build, as `shardio.open` would."""
+    return ReadOptions(
+        storage_options=dict(storage_options) if storage_options else None,
+        engine=engine,
+        allow_roots={root: dict(given or {}) for root, given in (allow_roots or {}).items()},
+    )
+
+
+class _Made(NamedTuple):
+    """A table that was stored."""
+
+    key: str
+    size: int
+    sha256: bytes
+
+
+@dataclass(frozen=True)
+class ShardJob:
+    """One shard whose features are to be read, as it travels to a worker.
+
+    Attributes:
+        url: of the dataset.
+        options: how it is read.
+        roots: URLs of data roots by number.
+        schema: of the dataset.
+        entry: the shard.
+        features: names of the columns.
+        described: the columns as the manifest describes them.
+        known: keys of tables of this very content that were stored before.
+    """
+
+    url: str
+    options: ReadOptions
+    roots: Mapping[int, str]
+    schema: Schema
+    entry: ShardEntry
+    features: tuple[str, ...]
+    described: tuple[TableColumn, ...] = ()
+    known: tuple[str, ...] = ()
+
+    def open(self) -> Source:
+        """Return the shard as a source of its own."""
+        store = connect(self.url, storage_options=self.options.storage_options, engine=self.options.engine)
+        table = ShardTable.of([self.entry])
+        stores = root_stores(store, self.roots, table, self.options)
+        return Source(self.url, table, stores, self.options, self.schema)
+
+
+def run_shard_jobs(
+    function: Callable[[ShardJob], Any],
+    jobs: Iterable[ShardJob],
+    *,
+    executor: Executor | None,
+    workers: int | None,
+    url: str,
+) -> Iterable[tuple[ShardJob, Any]]:
+    """Yield jobs with their results, as they end.
+
+    Raises:
+        StorageError: a worker was lost three times over one shard.
+    """
+    runner: JobRunner[ShardJob, Any] = JobRunner(function, executor=executor, workers=workers)
+    running = runner.run(jobs)
+    try:
+        for job, result in running:
+            if isinstance(result, LostJob):
+                raise StorageError(
+                    "a worker was lost while it read a shard",
+                    url=url,
+                    shard=job.entry.key,
+                    found=str(result.error),
+                    advice="it may have been out of memory; run it again, what is done is kept",
+                ) from result.error
+            yield job, result
+    finally:
+        running.close()
+
+
+class _TableBuild:
+    """A build on its way, over lost races and garbage collection."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        options: ReadOptions,
+        seen: Version,
+        features: Sequence[str] | None,
+        *,
+        rebuild: bool,
+    ) -> None:
+        manifest = seen.manifest
+        self._catalog, self._options, self._seen, self._rebuild = catalog, options, seen, rebuild
+        if features is None:
+            if not manifest.table:
+                message = 'this dataset has no table yet: name its features, as in features=["label"]'
+                raise ValueError(message)
+            features = [column.name for column in manifest.table]
+        if isinstance(features, str):
+            message = f"features= takes a list of names, found a string: features=[{features!r}]"
+            raise TypeError(message)
+        self._features = tuple(features)
+        self._check(manifest.schema)
+        self._table = catalog.table(seen)
+        self._made: dict[bytes, _Made] = {}
+        self._built = self._reused = self._records = 0
+        self._version = seen
+
+    def _check(self, schema: Schema | None) -> None:
+        columns = choose_columns(schema, self._features, what="a table of small features")
+        if not columns:
+            raise ValueError("a table needs at least one feature")
+        for column in columns:
+            refusal = table_refusal(column)
+            if refusal is not None:
+                raise ValueError(refusal)
+            if column.name.lower() in ("shard", "row"):
+                message = f"feature {column.name!r}: a table says in a column of this name where a record is"
+                raise ValueError(message)
+        self.columns: list[Column] = columns
+        self.described = tuple(column.described for column in columns)
+
+    def _todo(self, table: ShardTable, known: tuple[TableColumn, ...]) -> list[int]:
+        """Return the shards of a version that need a table, by number."""
+        return [
+            number
+            for number in range(len(table))
+            if table.index_head_sha256[number].tobytes() not in self._made
+            and (self._rebuild or known != self.described or not has_table(table, number, self.described))
+        ]
+
+    def make(
+        self, executor: Executor | None, workers: int | None, show: Callable[[SidecarProgress], None] | None
+    ) -> None:
+        """Make and store what is missing."""
+        manifest = self._seen.manifest
+        todo = self._todo(self._table, manifest.table)
+        if not todo:
+            return
+        assert manifest.schema is not None  # noqa: S101 - as `choose_columns` found
+        stored = {} if self._rebuild else self._stored()
+        jobs = []
+        for number in todo:
+            entry = self._table[number]
+            address = table_address(entry.index_head_sha256, self.described)
+            jobs.append(
+                ShardJob(
+                    self._catalog.store.url, self._options, manifest.roots, manifest.schema, entry,
+                    self._features, self.described, tuple(stored.get(address, ())),
+                )
+            )  # fmt: skip
+        root_stores(self._catalog.store, manifest.roots, self._table, self._options)
+        total, done = sum(job.entry.rows for job in jobs), 0
+        running = run_shard_jobs(
+            _make_table, jobs, executor=executor, workers=workers, url=self._catalog.store.url
+        )
+        for job, made in running:
+            self._made[job.entry.index_head_sha256] = made
+            if made.key in job.known:
+                self._reused += 1
+            else:
+                self._built += 1
+                self._records += job.entry.rows
+            done += job.entry.rows
+            if show is not None:
+                show(SidecarProgress(done, total))
+
+    def _stored(self) -> dict[str, list[str]]:
+        """Return the keys of tables that stand there, by address, but for those ever given up."""
+        found: dict[str, list[str]] = {}
+        for info in self._catalog.store.list(TABLES) if self._catalog.store.can_list else ():
+            address = table_address_of(info.key)
+            if address is not None:
+                found.setdefault(address, []).append(info.key)
+        if found:
+            doomed = {
+                key for version in self._catalog.versions() for key in version.manifest.expiry.doomed_keys
+            }
+            found = {address: [key for key in keys if key not in doomed] for address, keys in found.items()}
+        return found
+
+    def commit(self) -> Version:
+        """Publish the tables of all shards that the latest version has."""
+
+        def follow(base: Version, lists: StoredLists) -> Manifest | None:
+            manifest = base.manifest
+            columns = choose_columns(manifest.schema, self._features, what="a table of small features")
+            if tuple(column.described for column in columns) != self.described:
+                raise CommitConflictError(
+                    "the schema changed while the table was built",
+                    url=self._catalog.store.url,
+                    advice="build it again",
+                )
+            table = self._catalog.table(base)
+            entries = [self._with_table(entry) for entry in table]
+            unchanged = manifest.table == self.described and all(
+                one.table_key == two.table_key for one, two in zip(entries, table, strict=True)
+            )
+            if unchanged:
+                return None
+            # Shards that were added meanwhile have no table yet; their old ones are of other columns.
+            refs = lists.extend(self._catalog, (), ShardTable.of(entries), merge=False)
+            return replace(manifest, table=self.described, lists=refs)
+
+        self._version = commit_change(
+            self._catalog,
+            follow,
+            operation="table",
+            seen=self._seen,
+            keys=[made.key for made in self._made.values()],
+        )
+        return self._version
+
+    def _with_table(self, entry: ShardEntry) -> ShardEntry:
+        made = self._made.get(entry.index_head_sha256)
+        if made is not None:
+            return replace(entry, table_key=made.key, table_bytes=made.size, table_sha256=made.sha256)
+        address = table_address(entry.index_head_sha256, self.described)
+        if entry.table_key and table_address_of(entry.table_key) != address:
+            return replace(entry, table_key="", table_bytes=0, table_sha256=bytes(32))
+        return entry
+
+    def forget_doomed(self) -> bool:
+        """Forget the tables that garbage collection has doomed since; tell whether there are any."""
+        latest = self._catalog.load()
+        between = [*self._catalog.between(self._seen.number + 1, latest.number - 1), latest]
+        doomed = {key for version in between for key in version.manifest.expiry.doomed_keys}
+        kept = {head: made for head, made in self._made.items() if made.key not in doomed}
+        if len(kept) == len(self._made):
+            return False
+        self._made = kept
+        self._seen, self._table = latest, self._catalog.table(latest)
+        return True
+
+    def report(self, version: Version, *, dry_run: bool = False) -> TableReport:
+        """Say what was done, or would be."""
+        table = self._table if dry_run else self._catalog.table(version)
+        todo = self._todo(table, version.manifest.table) if dry_run else []
+        return TableReport(
+            url=self._catalog.store.url,
+            version=version.number,
+            digest=version.digest,
+            features=self._features,
+            shards=len(table),
+            built=len(todo) if dry_run else self._built,
+            reused=self._reused,
+            records=int(table.rows[np.array(todo, np.int64)].sum()) if dry_run else self._records,
+            stored_bytes=int(table.table_bytes.sum()),
+            dry_run=dry_run,
+        )
+
+
+def _make_table(job: ShardJob) -> _Made:
+    """Make and store the table of one shard, in a worker; or find it stored."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    source = job.open()
+    store = source.pool.stores[0]
+    columns = choose_columns(job.schema, job.features, what="a table of small features")
+    limits = job.options.limits or DEFAULT_LIMITS
+    for key in job.known:
+        found = _stored_table(store, key, job, limits.index)
+        if found is not None:
+            return found
+    schema = pa.schema(
+        [
+            pa.field("shard", pa.string(), nullable=False),
+            pa.field("row", pa.uint32(), nullable=False),
+            *(pa.field(column.name, column.type) for column in columns),
+        ]
+    )
+    handle, path = tempfile.mkstemp(prefix="shardio-table-", suffix=".parquet")
+    os.close(handle)
+    try:
+        row = 0
+        with pq.ParquetWriter(path, schema, compression="zstd") as writer:
+            waiting: list[Any] = []
+            for batch in iterate_rows(Records, source, 0, columns):
+                count = len(batch[sources_of(columns)[0]])
+                data = [
+                    pa.array([job.entry.key] * count, pa.string()),
+                    pa.array(np.arange(row, row + count, dtype=np.uint32)),
+                    *(column.array(batch[column.source]) for column in columns),
+                ]
+                waiting.append(pa.Table.from_arrays(data, schema=schema))
+                row += count
+                if sum(part.num_rows for part in waiting) >= _GROUP or (
+                    sum(part.nbytes for part in waiting) >= _GROUP_BYTES
+                ):
+                    writer.write_table(pa.concat_tables(waiting))
+                    waiting = []
+            if waiting:
+                writer.write_table(pa.concat_tables(waiting))
+        size = Path(path).stat().st_size
+        if size > limits.index:
+            message = (
+                f"the table of shard {job.entry.key} has {size} bytes, more than {limits.index}: these "
+                "features are not small"
+            )
+            raise ValueError(message)
+        digest = hashlib.sha256(Path(path).read_bytes()).digest()
+        key = table_key(table_address(job.entry.index_head_sha256, job.described))
+        store.put_new(key, Path(path), move=True)
+        return _Made(key, size, digest)
+    finally:
+        Path(path).unlink(missing_ok=True)
+
+
+def _stored_table(store: Any, key: str, job: ShardJob, most: int) -> _Made | None:
+    """Return a table that an earlier build has stored, or None where it is not whole or not this one."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    from shardio.errors import ShardioError
+
+    try:
+        data = store.get(key, max_bytes=most)
+        file = pq.ParquetFile(pa.BufferReader(data))
+        names = ["shard", "row", *(column.name for column in job.described)]
+        if file.metadata.num_rows != job.entry.rows or file.schema_arrow.names != names:
+            return None
+    except (ShardioError, pa.ArrowException, OSError):
+        return None
+    return _Made(key, len(data), hashlib.sha256(data).digest())

@@ -1,0 +1,434 @@
+"""Small features by the column, as Arrow: from the table that shards may have beside them, or from records.
+
+A column is a feature of the schema, or `<feature>_length`.  A table is used where its name says that it was
+made of this very shard and by this very schema; its bytes are compared with the list of shards before any of
+them is parsed.  Where a shard has no such table its records are read, and a warning says so.
+"""
+
+from __future__ import annotations
+
+import copy
+import difflib
+import hashlib
+import os
+import warnings
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from shardio.codecs import arrow_array, arrow_type_of, need_pyarrow, value_lengths
+from shardio.errors import FormatError, NotFoundError, ShardioError
+from shardio.format import DEFAULT_LIMITS
+from shardio.metadata import Feature, ShardTable, TableColumn, table_address, table_address_of, table_column
+from shardio.reader._source import DatasetSource, Source
+from shardio.reader._subset import count_below, is_ascending, take
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from shardio.metadata import Schema, ShardEntry
+
+__all__ = [
+    "LENGTH",
+    "TABLE_ADVICE",
+    "Column",
+    "arrow_batch",
+    "check_table_bytes",
+    "choose_columns",
+    "has_table",
+    "iterate_rows",
+    "live_rows",
+    "load_table",
+    "read_column_batch",
+    "read_columns",
+    "shards_without_table",
+    "sources_of",
+    "table_columns",
+    "table_refusal",
+    "warn_of_records",
+    "with_features",
+]
+
+LENGTH = "_length"
+_BATCH = 4096
+_BATCH_BYTES = 32 << 20
+TABLE_ADVICE = "make it again: shardio table URL --rebuild"
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column that is asked for.
+
+    Attributes:
+        name: of the column.
+        source: name of the feature that it is made of.
+        derived: "" for the value, "length" for its length.
+        feature: the feature.
+    """
+
+    name: str
+    source: str
+    derived: str
+    feature: Feature
+
+    @property
+    def type(self) -> Any:
+        """Type in Arrow."""
+        import pyarrow as pa
+
+        return pa.int64() if self.derived else arrow_type_of(self.feature)
+
+    @property
+    def stored(self) -> str:
+        """Name of the feature in the records, which stays when it is renamed for readers."""
+        return self.feature.stored_name or self.source
+
+    @property
+    def described(self) -> TableColumn:
+        """The column as manifests describe it."""
+        return table_column(self.name, self.stored, self.derived, self.feature)
+
+    def array(self, values: Any) -> Any:
+        """Return values of the feature, as `read_batch` gives them, as an Arrow array of this column."""
+        import pyarrow as pa
+
+        if self.derived:
+            return pa.array(value_lengths(values), pa.int64())
+        return arrow_array(values, self.feature)
+
+
+def choose_columns(schema: Schema | None, names: Sequence[str], *, what: str) -> list[Column]:
+    """Return the columns of some names.
+
+    Args:
+        schema: of the dataset.
+        names: features, or `<feature>_length` for text, bytes, images and ragged features.
+        what: needs them, for messages.
+
+    Raises:
+        TypeError: `names` is no sequence of names.
+        ValueError: there is no schema, no such feature, or no such length; or a name comes twice.
+    """
+    if isinstance(names, str) or not all(isinstance(name, str) for name in names):
+        message = f"features= takes a list of names, found {names!r}"
+        raise TypeError(message)
+    if schema is None:
+        message = f"{what} needs a schema, and this dataset has none: its records are bytes"
+        raise ValueError(message)
+    if schema.sequence_features:
+        message = f"{what} needs columns, and feature lists have none"
+        raise ValueError(message)
+    if len(set(names)) != len(names):
+        message = f"features={list(names)} names a column twice"
+        raise ValueError(message)
+    return [_column(schema, name) for name in names]
+
+
+def _column(schema: Schema, name: str) -> Column:
+    if name in schema:
+        feature = schema[name]
+        if feature.type.startswith("complex"):
+            message = f"feature {name!r}: Arrow has no type for {feature.type}"
+            raise ValueError(message)
+        return Column(name, name, "", feature)
+    base = name.removesuffix(LENGTH)
+    if base != name and base in schema:
+        feature = schema[base]
+        if not _has_length(feature):
+            message = f"feature {base!r} is {feature.short}, which has no length: there is no column {name!r}"
+            raise ValueError(message)
+        return Column(name, base, "length", feature)
+    known = [*schema, *(f"{each}{LENGTH}" for each in schema if _has_length(schema[each]))]
+    near = difflib.get_close_matches(name, known, 1)
+    meant = f"; did you mean {near[0]!r}?" if near else ""
+    message = f"there is no feature {name!r}{meant}; the schema has {', '.join(schema)}"
+    raise ValueError(message)
+
+
+def _has_length(feature: Feature) -> bool:
+    if feature.shape:
+        return feature.shape[0] is None
+    return feature.kind in ("text", "bytes", "image")
+
+
+def table_refusal(column: Column) -> str | None:
+    """Say why a column cannot be one of a table of small features; None where it can."""
+    feature = column.feature
+    if column.derived:
+        return None
+    if feature.kind == "image":
+        small = f"{column.name}{LENGTH} is one"
+        return f"feature {column.name!r} is {feature.short}: a table holds small features; {small}"
+    if feature.shape:
+        more = f"; {column.name}{LENGTH} is one" if _has_length(feature) else ""
+        return f"feature {column.name!r} is {feature.short}: a table holds single values{more}"
+    return None
+
+
+def with_features(source: Source, features: Sequence[str] | None, *, values: bool = False) -> Source:
+    """Return the same open shards, of which other features are decoded, and damage is raised.
+
+    Args:
+        source: the shards.
+        features: names of the features; None for those of the reader.
+        values: decode values by the schema, whatever the reader was told.
+
+    Raises:
+        ValueError, TypeError: there are no such features.
+    """
+    other = copy.copy(source)
+    given = replace(source.options, on_error="raise")
+    if values:
+        given = replace(given, decode=True)
+    if features is not None:
+        if isinstance(features, str):
+            message = f"features= takes a list of names, found a string: features=[{features!r}]"
+            raise TypeError(message)
+        given = replace(given, features=tuple(features))
+    other.options = given
+    other.__dict__.pop("codec", None)
+    _ = other.codec  # refuses features that are missing before anything is read
+    return other
+
+
+def sources_of(columns: Sequence[Column]) -> list[str]:
+    """Return the features that columns are made of, each once."""
+    return list(dict.fromkeys(column.source for column in columns))
+
+
+def read_column_batch(records: Any, positions: Any, columns: Sequence[Column]) -> dict[str, Any]:
+    """Return features of some records as `read_batch` does, but None where an optional one is missing.
+
+    Args:
+        records: whose source decodes the features of the columns; see `with_features`.
+        positions: integers, as in `read`.
+        columns: that are wanted.
+    """
+    bare = [
+        column.feature.optional and not column.feature.has_default and column.feature.kind == "number"
+        for column in columns
+    ]
+    ragged = [column.feature.optional and bool(column.feature.shape) for column in columns]
+    if not any(bare) and not any(ragged):
+        found: dict[str, Any] = records.read_batch(positions)
+        return found
+    # A missing number has no place in an array, nor a missing list among ragged ones.
+    values = records.read(positions)
+    return {name: [value.get(name) for value in values] for name in sources_of(columns)}
+
+
+def arrow_batch(records: Any, positions: Any, columns: Sequence[Column]) -> Any:
+    """Return columns of some records as a pyarrow Table; see `read_column_batch`."""
+    import pyarrow as pa
+
+    found = read_column_batch(records, positions, columns)
+    return pa.table(
+        {column.name: column.array(found[column.source]) for column in columns},
+        schema=_schema_of(columns),
+    )
+
+
+def _schema_of(columns: Sequence[Column]) -> Any:
+    import pyarrow as pa
+
+    return pa.schema([pa.field(column.name, column.type) for column in columns])
+
+
+def iterate_rows(
+    reader: Callable[[Source], Any], source: Source, number: int, columns: Sequence[Column]
+) -> Iterator[dict[str, Any]]:
+    """Yield the features of some columns of all rows of a shard, deleted ones too, by the batch.
+
+    Args:
+        reader: `Records`, or a kind of it.
+        source: the shards.
+        number: of the shard.
+        columns: that are wanted.
+    """
+    entry = replace(
+        source.table[number], live_rows=int(source.table.rows[number]),
+        deletion_key="", deletion_bytes=0, deletion_sha256=bytes(32),
+    )  # fmt: skip
+    options = replace(
+        source.options, on_error="raise", decode=True, features=tuple(sources_of(columns)), cache=None
+    )
+    alone = Source(source.url, ShardTable.of([entry]), source.pool.stores, options, source.schema)
+    records = reader(alone)
+    step = _batch_rows(source, number)
+    for low in range(0, len(records), step):
+        yield read_column_batch(records, range(low, min(low + step, len(records))), columns)
+
+
+def _batch_rows(source: Source, number: int) -> int:
+    """Return how many records of a shard are read at a time: few where they are large."""
+    rows, size = int(source.table.rows[number]), int(source.table.decoded_bytes[number])
+    return max(1, min(_BATCH, _BATCH_BYTES * rows // max(size, 1)))
+
+
+def table_columns(source: Source) -> tuple[TableColumn, ...]:
+    """Return the columns of the table that the version has; empty where it has none."""
+    return source.version.manifest.table if isinstance(source, DatasetSource) else ()
+
+
+def shards_without_table(source: Source, columns: Sequence[Column]) -> NDArray[np.bool_]:
+    """Tell of each shard whether it lacks a table with these very columns; bool [shards]."""
+    table = source.table
+    known = table_columns(source)
+    wanted = {column.described for column in columns}
+    if not wanted <= set(known):
+        return np.ones(len(table), bool)
+    return np.array([not has_table(table, number, known) for number in range(len(table))], bool)
+
+
+def has_table(table: ShardTable, number: int, columns: tuple[TableColumn, ...]) -> bool:
+    """Tell whether a shard has a table of these columns, made of this very shard."""
+    found = table_address_of(table.table_key[number])
+    return found is not None and found == table_address(table.index_head_sha256[number].tobytes(), columns)
+
+
+def load_table(source: Source, number: int, columns: Sequence[Column]) -> Any:
+    """Return columns of the table of a shard, a row for each physical row, checked; a pyarrow Table.
+
+    Raises:
+        FormatError, NotFoundError: the table is damaged, gone, or not of this shard.
+        StorageError: the environment failed.
+    """
+    entry = source.table[number]
+    store = source.pool.stores[0]
+    url = store.url_of(entry.table_key)
+    limits = source.options.limits or DEFAULT_LIMITS
+    try:
+        data = store.get(entry.table_key, max_bytes=min(entry.table_bytes, limits.index))
+    except NotFoundError as error:
+        what = "the list of shards names a table that is not there"
+        raise NotFoundError(what, url=url, shard=entry.key, advice=TABLE_ADVICE) from error
+    except FormatError as error:
+        raise replace_advice(error, shard=entry.key) from error
+    check_table_bytes(data, entry, url=url)
+    return _parse_table(data, entry.rows, columns, url=url, shard=entry.key, most=limits.index)
+
+
+def check_table_bytes(data: bytes, entry: ShardEntry, *, url: str) -> None:
+    """Compare the bytes of a table with the list of shards.
+
+    Raises:
+        FormatError: they are not those that it names.
+    """
+    found = hashlib.sha256(data).digest()
+    if len(data) != entry.table_bytes or found != entry.table_sha256:
+        raise FormatError(
+            "a table is not the one that the list of shards names",
+            url=url,
+            shard=entry.key,
+            expected=f"{entry.table_bytes} bytes, SHA-256 {entry.table_sha256.hex()}",
+            found=f"{len(data)} bytes, SHA-256 {found.hex()}",
+            advice=TABLE_ADVICE,
+        )
+
+
+def replace_advice(error: ShardioError, **places: Any) -> ShardioError:
+    """Return an error about a table with what to do about it."""
+    error.advice = TABLE_ADVICE
+    return error.located(**places)
+
+
+def _parse_table(
+    data: bytes, rows: int, columns: Sequence[Column], *, url: str, shard: str, most: int
+) -> Any:
+    pa = need_pyarrow("a table of small features")
+    import pyarrow.parquet as pq
+
+    places: dict[str, Any] = {"url": url, "shard": shard, "advice": TABLE_ADVICE}
+    names = [column.name for column in columns]
+    try:
+        file = pq.ParquetFile(pa.BufferReader(data))
+        size = sum(file.metadata.row_group(i).total_byte_size for i in range(file.metadata.num_row_groups))
+        if size > most:
+            raise FormatError("a table is over the limit", expected=f"{most} bytes", found=size, **places)
+        if file.metadata.num_rows != rows:
+            raise FormatError(
+                "a table has other rows than its shard", expected=rows, found=file.metadata.num_rows, **places
+            )
+        table = file.read(columns=["row", *names], use_threads=False)
+        if not np.array_equal(table["row"].to_numpy(), np.arange(rows)):
+            raise FormatError("the rows of a table do not ascend from 0", **places)
+        return table.select(names).cast(_schema_of(columns))
+    except (pa.ArrowException, ValueError, KeyError, OSError) as error:
+        raise FormatError("a table does not parse", found=f"{error!s:.300}", **places) from error
+
+
+def live_rows(source: Source, number: int) -> NDArray[np.int64] | None:
+    """Return the physical rows of a shard that are not deleted, or None for all of them."""
+    deleted = source.pool.deleted(number)
+    if deleted is None:
+        return None
+    kept = np.ones(int(source.table.rows[number]), bool)
+    kept[deleted] = False
+    return np.flatnonzero(kept)
+
+
+def warn_of_records(
+    source: Source, lacking: NDArray[np.bool_], columns: Sequence[Column], *, stacklevel: int
+) -> None:
+    """Warn that records are read because shards have no table of some columns."""
+    many = int(np.count_nonzero(lacking))
+    if not many:
+        return
+    which = "no shard has" if many == len(lacking) else f"{many} of {len(lacking)} shards do not have"
+    names = ",".join(column.name for column in columns)
+    refused = any(table_refusal(column) for column in columns)
+    advice = "" if refused else f"; `shardio table {source.url} --features {names}` makes one"
+    message = f"records are read, because {which} a table of {names}{advice}"
+    warnings.warn(message, UserWarning, stacklevel=stacklevel + 1)
+
+
+def read_columns(records: Any, columns: Sequence[Column], *, positions: bool) -> Any:
+    """Return columns of all records, in their order; a pyarrow Table.
+
+    Args:
+        records: any reader.
+        columns: that are wanted.
+        positions: add the int64 column `_position`: `records[position]` is the record.
+
+    Raises:
+        FormatError, NotFoundError, StorageError: with the address of the table or record.
+    """
+    pa = need_pyarrow("to_arrow")
+    source = records.source
+    selection = records.selection
+    order = None
+    if not is_ascending(selection):
+        held, order = np.unique(np.asarray(selection, np.int64), return_inverse=True)
+        selection = held
+    lacking = shards_without_table(source, columns)
+    reader = type(records)(with_features(source, sources_of(columns), values=True), selection)
+    edges = count_below(selection, np.concatenate([np.zeros(1, np.int64), source.stops]))
+    warn_of_records(source, lacking & (np.diff(edges) > 0), columns, stacklevel=3)
+
+    def part(number: int) -> list[Any]:
+        low, stop = int(edges[number]), int(edges[number + 1])
+        if low == stop:
+            return []
+        if lacking[number]:
+            step = _batch_rows(source, number)
+            return [
+                arrow_batch(reader, range(at, min(at + step, stop)), columns) for at in range(low, stop, step)
+            ]
+        before = int(source.stops[number - 1]) if number else 0
+        rows = take(selection, low, stop) - before
+        live = live_rows(source, number)
+        return [load_table(source, number, columns).take(rows if live is None else live[rows])]
+
+    empty = _schema_of(columns).empty_table()
+    with ThreadPoolExecutor(min(8, os.cpu_count() or 1), "shardio-columns") as pool:
+        parts = [each for found in pool.map(part, range(len(lacking))) for each in found]
+    whole = pa.concat_tables([empty, *parts])
+    if order is not None:
+        whole = whole.take(order)
+    if positions:
+        whole = whole.append_column("_position", pa.array(np.arange(len(records))))
+    return whole

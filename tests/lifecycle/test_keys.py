@@ -1,0 +1,628 @@
+"""Indexes of keys: every hit is the record that has the key, whatever stands in them."""
+
+from __future__ import annotations
+
+import hashlib
+import warnings
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import shardio
+from shardio import Feature
+from shardio.catalog import Catalog
+from shardio.errors import FormatError, NotFoundError
+from shardio.lifecycle import _keys, commit_change
+from shardio.metadata import KEYS, ShardTable, hash_key
+from shardio.storage import connect
+from tests.servers import s3 as servers_s3
+from tests.servers.faults import fault_server
+
+SCHEMA = {"id": "text", "n": "int64"}
+
+
+def write(url, numbers, *, mode="create", schema=SCHEMA, key="id", make=lambda n: f"key {n}", **options):
+    with shardio.DatasetWriter(
+        url, schema=schema, mode=mode, shard_bytes=512, block_bytes=256, **options
+    ) as out:
+        for n in numbers:
+            out.write({key: make(n), "n": n})
+
+
+def build(url, feature="id", **options):
+    return shardio.build_keys(url, feature, workers=1, **options)
+
+
+def objects(url):
+    return sorted(info.key for info in connect(url).list(KEYS))
+
+
+@pytest.fixture
+def url(tmp_path):
+    url = str(tmp_path / "birds")
+    write(url, range(100))
+    return url
+
+
+@pytest.fixture(autouse=True)
+def few(monkeypatch):
+    """Make pages and parts small, so that a hundred keys need several."""
+    monkeypatch.setattr(_keys, "KEY_PAGE", 4)
+    monkeypatch.setattr(_keys, "PART_ENTRIES", 16)
+    head = _keys.pack_part_head
+    length = _keys.part_head_bytes
+    monkeypatch.setattr(_keys, "pack_part_head", lambda first, crcs, count: head(first, crcs, count, 4))
+    monkeypatch.setattr(_keys, "part_head_bytes", lambda count: length(count, 4))
+
+
+@pytest.mark.parametrize("compression", [None, "zstd", "gzip"])
+def test_every_key_leads_to_its_record(tmp_path, compression):
+    url = str(tmp_path / "birds")
+    write(url, range(100), compression=compression)
+    report = build(url)
+    ds = shardio.open(url)
+    assert (report.keys, report.shards, report.read, report.runs) == (100, ds.num_shards, ds.num_shards, 1)
+    assert ds.num_shards > 2
+    assert len(objects(url)) > 5
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for n in range(100):
+            assert ds.find(f"key {n}") == n
+        assert ds.find([f"key {n}" for n in range(99, -1, -1)]).tolist() == list(range(99, -1, -1))
+        assert ds.find([]).tolist() == []
+        assert ds.find(["key 5", "key 5", "none"], default=-1).tolist() == [5, 5, -1]
+        assert ds.find_all("key 7").tolist() == [7]
+        assert ds.find_all("none").tolist() == []
+        with pytest.raises(NotFoundError, match=r"no record has the key 'none' .*; find\(keys, default=-1\)"):
+            ds.find("none")
+        with pytest.raises(NotFoundError, match="'x'"):
+            ds.find(["key 1", "x"])
+
+
+@pytest.mark.parametrize(
+    ("kind", "make", "absent"),
+    [
+        ("int64", lambda n: (-1) ** n * n, [2**70, -(2**70), 1000]),
+        ("uint8", lambda n: n + 150, [-1, 256, 3]),
+        ("uint64", lambda n: 2**64 - 1 - n, [-1, 2**64, 0]),
+        ("bytes", lambda n: bytes([n, 0, n]), [b"", b"\0"]),
+        ("text", lambda n: "ü" * n, ["u", "ü" * 200]),
+    ],
+)
+def test_keys_of_every_type(tmp_path, kind, make, absent):
+    url = str(tmp_path / "birds")
+    write(url, range(100), schema={"id": kind, "n": "int64"}, make=make)
+    build(url)
+    ds = shardio.open(url)
+    assert ds.find([make(n) for n in range(100)]).tolist() == list(range(100))
+    assert ds.find(absent, default=-1).tolist() == [-1] * len(absent)
+    if kind.startswith(("int", "uint")):
+        assert ds.find(np.array([make(3)], kind)).tolist() == [3]
+
+
+def test_keys_of_another_type_are_refused(url):
+    build(url)
+    ds = shardio.open(url)
+    for wrong in (7, b"key 7", None, 1.5, ["key 1", 7], [True]):
+        with pytest.raises(TypeError):
+            ds.find(wrong)
+    with pytest.raises(TypeError, match="one key"):
+        ds.find_all(["key 1"])
+
+
+def test_features_that_are_no_keys_are_refused_by_name(tmp_path, url):
+    other = str(tmp_path / "other")
+    schema = {"x": "float32", "v": "int64[2]", "j": "json", "i": "jpeg", "b": "bool"}
+    with shardio.DatasetWriter(other, schema=schema) as out:
+        out.write({"x": 1.0, "v": [1, 2], "j": 1, "i": b"x", "b": True})
+    for name in schema:
+        with pytest.raises(ValueError, match=f"'{name}' is .*; keys are text, bytes, int8"):
+            build(other, name)
+    with pytest.raises(ValueError, match="did you mean 'id'"):
+        build(url, "idd")
+    with pytest.raises(ValueError, match="keys are text"):
+        build(url, "id_length")
+    with pytest.raises(TypeError):
+        build(url, ["id"])
+    bare = str(tmp_path / "bare")
+    with shardio.DatasetWriter(bare) as out:
+        out.write(b"x")
+    with pytest.raises(ValueError, match="needs a schema"):
+        build(bare)
+    with pytest.raises(NotFoundError, match="shardio keys URL --feature NAME"):
+        shardio.open(url).find("key 1")
+    build(url)
+    with pytest.raises(ValueError, match="no index of keys 'n'; there is one of id"):
+        shardio.open(url).find(3, feature="n")
+
+
+def test_indexes_of_several_features(url):
+    build(url)
+    build(url, "n")
+    ds = shardio.open(url)
+    with pytest.raises(ValueError, match="choose one with feature=: id, n"):
+        ds.find("key 3")
+    assert ds.find("key 3", feature="id") == ds.find(3, feature="n") == 3
+
+
+def test_an_empty_dataset(tmp_path):
+    url = str(tmp_path / "empty")
+    write(url, [])
+    report = build(url)
+    assert (report.keys, report.runs, report.version) == (0, 0, 2)
+    assert shardio.open(url).find("x", default=-1) == -1
+    write(url, range(3), mode="append")
+    with pytest.warns(UserWarning, match="1 shards with 3 records are in no index"):
+        assert shardio.open(url).find("key 2") == 2
+
+
+def test_parts_and_splits_find_positions_of_their_own(tmp_path):
+    url = str(tmp_path / "birds")
+    with shardio.DatasetWriter(url, schema=SCHEMA, shard_bytes=512, block_bytes=256) as out:
+        for n in range(60):
+            out.write({"id": f"key {n}", "n": n}, split="train" if n % 3 else "val")
+    build(url)
+    val = shardio.open(url, split="val")
+    train = shardio.open(url, split="train", decode=False)
+    assert val.find("key 33") == 11
+    assert train.find("key 33", default=-1) == -1
+    assert train.find("key 34") == [n for n in range(60) if n % 3].index(34)
+    both = shardio.open(url, split="all", features=["n"])
+    for part in (
+        both[5:50],
+        both[50:5:-3],
+        both.select([50, 3, 3, 20]),
+        both.filter(lambda c: c["n"] % 2 == 0),
+    ):
+        held = [value["n"] for value in part]
+        for n in range(60):
+            expected = held.index(n) if n in held else -1
+            assert part.find(f"key {n}", default=-1) == expected
+
+
+def test_duplicates_are_reported_and_refused_and_all_are_found(tmp_path):
+    url = str(tmp_path / "birds")
+    write(url, range(90), make=lambda n: f"key {n % 80}")
+    report = build(url)
+    assert report.duplicate_records == 20
+    assert len(report.duplicates) == 10
+    ds = shardio.open(url)
+    for each in report.duplicates:
+        n = int(each.key.split()[1])
+        assert each.records == 2
+        places = [ds.locate(n), ds.locate(n + 80)]
+        assert sorted(each.places) == sorted((place.shard, place.row) for place in places)
+    with pytest.raises(ValueError, match=r"2 records have the key 'key 3' \(positions 3, 83\); ds.find_all"):
+        ds.find("key 3")
+    assert ds.find_all("key 3").tolist() == [3, 83]
+    assert ds[:80].find("key 3") == 3
+    assert ds.find("key 70") == 70
+    assert report.to_dict()["duplicates"][0]["records"] == 2
+
+
+def test_a_feature_that_most_records_share_is_no_key(tmp_path, monkeypatch):
+    monkeypatch.setattr(_keys, "_MOST_SAME", 40)
+    url = str(tmp_path / "birds")
+    write(url, range(100), make=lambda n: "same" if n % 2 else f"key {n}")
+    with pytest.raises(ValueError, match="feature 'id' is no key: more than 40 records share a value"):
+        build(url)
+    assert shardio.open(url).version == 1
+    monkeypatch.setattr(_keys, "_MOST_SAME", 60)
+    build(url)
+    ds = shardio.open(url)
+    assert ds.find_all("same").tolist() == list(range(1, 100, 2))
+    assert [ds.find(f"key {n}") for n in range(0, 100, 2)] == list(range(0, 100, 2))
+
+
+def test_optional_keys_and_defaults(tmp_path):
+    url = str(tmp_path / "birds")
+    schema = {"id": Feature("int64", optional=True), "n": "int64", "d": Feature("text", default="none")}
+    with shardio.DatasetWriter(url, schema=schema) as out:
+        for n in range(20):
+            out.write({"n": n, **({"id": n, "d": str(n)} if n % 2 else {})})
+    assert build(url).keys == 10
+    build(url, "d")
+    ds = shardio.open(url)
+    assert ds.find([3, 4], feature="id", default=-1).tolist() == [3, -1]
+    assert ds.find_all("none", feature="d").tolist() == list(range(0, 20, 2))
+
+
+def test_new_shards_are_read_until_the_index_has_them(url):
+    build(url)
+    write(url, range(100, 130), mode="append")
+    ds = shardio.open(url)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert ds.find("key 3") == 3  # found without them
+    with pytest.warns(UserWarning, match=r"shards with 30 records are in no index of keys 'id'"):
+        assert ds.find(["key 3", "key 129"]).tolist() == [3, 129]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert ds.find("key 111") == 111  # read once
+    report = build(url)
+    assert report.read == ds.num_shards - shardio.open(url, version=1).num_shards
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        again = shardio.open(url)
+        assert again.find([f"key {n}" for n in range(130)]).tolist() == list(range(130))
+        assert again.find("x", default=-1) == -1
+    same = build(url)
+    assert (same.read, same.version) == (0, report.version)
+
+
+def test_a_key_that_new_shards_have_again_is_found_in_all(url):
+    build(url)
+    write(url, [3, 100], mode="append")
+    with pytest.warns(UserWarning, match="in no index"):
+        assert shardio.open(url).find_all("key 3").tolist() == [3, 100]
+
+
+def test_runs_are_merged_so_that_they_stay_few(url):
+    build(url)
+    for n in range(100, 130):
+        write(url, [n], mode="append")
+        report = build(url)
+        assert report.read == 1
+        assert report.runs <= 3
+    assert report.keys == 130
+    ds = shardio.open(url)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert ds.find([f"key {n}" for n in range(130)]).tolist() == list(range(130))
+    gone = shardio.gc(url, keep=1, dry_run=False)
+    assert gone.deleted
+    assert shardio.verify(url).ok
+    assert shardio.open(url).find([f"key {n}" for n in range(130)]).tolist() == list(range(130))
+
+
+def replace_entries(url, change):
+    """Commit what `change` makes of the list of shards."""
+    catalog = Catalog(connect(url))
+    seen = catalog.load()
+
+    def follow(base, lists):
+        table = ShardTable.of(change(list(catalog.table(base))))
+        return replace(
+            base.manifest,
+            lists=lists.extend(catalog, (), table, merge=False),
+            splits=tuple(total for _, total in sorted(table.totals().items())),
+            deletions=any(table.deletion_key),
+        )
+
+    commit_change(catalog, follow, operation="test", seen=seen)
+
+
+def test_shards_that_are_gone_or_moved_lead_to_no_wrong_record(url):
+    """An entry whose shard is no longer part of the version MUST be ignored."""
+    build(url)
+    replace_entries(url, lambda entries: entries[:0:-1])  # one is gone, the others in another order
+    ds = shardio.open(url)
+    numbers = [value["n"] for value in ds]
+    assert 0 < len(numbers) < 100
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for n in range(100):
+            assert ds.find(f"key {n}", default=-1) == (numbers.index(n) if n in numbers else -1)
+    replace_entries(url, lambda entries: entries[:2])
+    report = build(url)
+    assert report.keys == len(shardio.open(url))
+
+
+def test_deleted_records_are_not_found(url):
+    build(url)
+    store = connect(url)
+
+    def delete(entries):
+        rows = np.array([1, 2], "<u4").tobytes()
+        store.put_new("data/gone.rows", rows)
+        entries[1] = replace(
+            entries[1],
+            live_rows=entries[1].rows - 2,
+            deletion_key="data/gone.rows",
+            deletion_bytes=len(rows),
+            deletion_sha256=hashlib.sha256(rows).digest(),
+        )
+        return entries
+
+    first = int(shardio.open(url).source.table.rows[0])
+    replace_entries(url, delete)
+    ds = shardio.open(url)
+    numbers = [value["n"] for value in ds]
+    assert numbers == [n for n in range(100) if n not in (first + 1, first + 2)]
+    for n in range(100):
+        assert ds.find(f"key {n}", default=-1) == (numbers.index(n) if n in numbers else -1)
+    write(url, [first + 1], mode="append")
+    report = build(url)
+    assert report.duplicate_records == 0
+    assert shardio.open(url).find(f"key {first + 1}") == 98
+
+
+def test_colliding_hashes_never_give_a_wrong_record(url, monkeypatch):
+    """A record MUST be returned only if its own key is the one that was asked for: hashes may collide."""
+    from shardio.metadata import _sidecars
+    from shardio.reader import _find
+
+    def few_hashes(keys, kind):
+        found = [hash_key(key if isinstance(key, str | bytes) else int(key), kind) % 5 for key in keys]
+        return np.array(found, "<u8")
+
+    assert _sidecars.hash_keys(["a"], "text")[0] == hash_key("a", "text")
+    monkeypatch.setattr(_find, "hash_keys", few_hashes)
+    report = build(url)
+    assert report.duplicate_records == 100
+    assert report.duplicates == ()  # none of them has the same key as another
+    ds = shardio.open(url)
+    assert ds.find([f"key {n}" for n in range(100)]).tolist() == list(range(100))
+    assert ds.find("none", default=-1) == -1
+
+
+@settings(max_examples=30)
+@given(st.integers(0, 1 << 20), st.booleans())
+def test_any_flipped_bit_of_an_index_is_found_before_a_position_is_returned(tmp_path_factory, number, run):
+    """A page MUST match its CRC-32C before an entry of it is used."""
+    url = str(tmp_path_factory.mktemp("flip") / "birds")
+    write(url, range(20))
+    build(url)
+    name = next(key for key in objects(url) if key.endswith(".run") == run)
+    path = f"{url}/{name}"
+    content = bytearray(Path(path).read_bytes())
+    bit = number % (8 * len(content))
+    content[bit // 8] ^= 1 << bit % 8
+    Path(path).write_bytes(content)
+    ds = shardio.open(url)
+    refused = 0
+    for n in range(20):
+        try:
+            assert ds.find(f"key {n}") == n
+        except FormatError as error:
+            refused += "shardio keys URL --rebuild" in str(error)
+    assert refused
+    assert {finding.kind for finding in shardio.verify(url).findings} == {"keys"}
+    if not run:
+        with pytest.raises(FormatError, match="--rebuild"):
+            ds.find([f"key {n}" for n in range(20)])
+    assert build(url, rebuild=True).read == ds.num_shards
+    assert shardio.verify(url).ok
+    assert shardio.open(url).find("key 3") == 3
+
+
+def test_parts_that_are_cut_longer_or_gone_are_named(url):
+    build(url)
+    part = next(key for key in objects(url) if key.endswith(".part"))
+    path = f"{url}/{part}"
+    content = Path(path).read_bytes()
+    keys = [f"key {n}" for n in range(100)]
+    for wrong in (content[:-1], content[:10], b""):
+        Path(path).write_bytes(wrong)
+        with pytest.raises(shardio.ShardioError):
+            shardio.open(url).find(keys)
+        assert [finding.kind for finding in shardio.verify(url).findings] == ["keys"]
+    connect(url).delete(part)
+    with pytest.raises(NotFoundError, match=r"a part of a key index is not there.*--rebuild"):
+        shardio.open(url).find(keys)
+    assert [finding.kind for finding in shardio.verify(url).findings] == ["missing"]
+    run = next(key for key in objects(url) if key.endswith(".run"))
+    connect(url).delete(run)
+    with pytest.raises(NotFoundError, match=r"a run of a key index that is not there.*--rebuild"):
+        shardio.open(url).find(keys)
+
+
+def test_gc_keeps_indexes_of_live_versions_and_removes_orphans(url):
+    build(url)
+    old = objects(url)
+    assert shardio.gc(url).doomed == ()
+    build(url, rebuild=True)
+    assert shardio.gc(url).doomed == ()
+    orphan = f"{KEYS}{'0' * 32}-00000.part"
+    connect(url).put_new(orphan, b"left by a killed build")
+    report = shardio.gc(url, expire=[1, 2], dry_run=False)
+    assert {orphan, *old} <= {info.key for info in report.doomed}
+    assert shardio.open(url).find("key 3") == 3
+    assert shardio.verify(url).ok
+
+
+def test_a_build_that_gc_overtook_is_made_again(url, monkeypatch):
+    commit = _keys._KeysBuild.commit
+    ran = []
+
+    def late(self):
+        if not ran:
+            ran.append(shardio.gc(url, dry_run=False))
+        return commit(self)
+
+    monkeypatch.setattr(_keys._KeysBuild, "commit", late)
+    build(url)
+    assert ran[0].doomed
+    assert shardio.verify(url).ok
+    assert shardio.open(url).find("key 3") == 3
+
+
+def test_a_killed_build_publishes_nothing(url, monkeypatch):
+    def killed(self):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(_keys._KeysBuild, "commit", killed)
+        with pytest.raises(KeyboardInterrupt):
+            build(url)
+    assert shardio.open(url).version == 1
+    assert shardio.gc(url, dry_run=False).doomed
+    assert objects(url) == []
+    build(url)
+    assert shardio.open(url).find("key 3") == 3
+
+
+def test_two_builds_at_once(url, monkeypatch):
+    commit = _keys._KeysBuild.commit
+    ran = []
+
+    def late(self):
+        if not ran:
+            ran.append(True)
+            build(url)
+        return commit(self)
+
+    monkeypatch.setattr(_keys._KeysBuild, "commit", late)
+    with pytest.raises(shardio.errors.CommitConflictError, match="another build of the keys 'id'"):
+        build(url)
+    assert shardio.open(url).find("key 3") == 3
+
+
+def test_an_append_keeps_the_index_and_an_overwrite_does_not(url):
+    build(url)
+    write(url, range(100, 101), mode="append")
+    assert shardio.open(url).find("key 3") == 3
+    write(url, range(5), mode="overwrite")
+    with pytest.raises(NotFoundError, match="no index of keys"):
+        shardio.open(url).find("key 3")
+
+
+def test_a_dry_run_changes_nothing(url):
+    report = build(url, dry_run=True)
+    assert (report.read, report.dry_run, report.keys) == (report.shards, True, 0)
+    assert objects(url) == []
+
+
+@pytest.fixture(scope="module")
+def running_server():
+    with fault_server() as server:
+        yield server
+
+
+def test_a_lookup_in_a_bucket_reads_three_ranges(running_server, tmp_path):
+    """A page of the index, the ends of the frames of the record's block, and the block; the server counts."""
+    server = running_server
+    server.objects.clear()
+    with shardio.DatasetWriter(tmp_path / "birds", schema=SCHEMA, block_bytes=2000) as out:
+        for n in range(
+            20_000
+        ):  # so many that the ends of frames do not come with the head of the shard's index
+            out.write({"id": f"key {n}", "n": n})
+    build(str(tmp_path / "birds"))
+    server.load(tmp_path / "birds", "/bucket/birds")
+    server.plan = lambda _: None
+    for engine in ("fsspec", "obstore"):
+        ds = shardio.open(
+            "s3://bucket/birds", storage_options=servers_s3.options_for(server.url), engine=engine
+        )
+        server.log.clear()
+        assert ds.find("key 4242") == 4242
+        cold = [request.path for request, _ in server.log]
+        # Once each: the run, the head of the part, the head of the shard's index.
+        assert len(cold) == 6, cold
+        server.log.clear()
+        assert ds.find("key 4243") == 4243
+        parts = {entry.key for entry in _parts(ds)}
+        warm = [request for request, _ in server.log]
+        heads = [
+            request
+            for request in warm
+            if request.range and request.range[0] == 0 and "/keys/" in request.path
+        ]
+        assert len(parts) > 100
+        assert len(warm) - len(heads) == 3, [(request.path, request.range) for request in warm]
+        server.log.clear()
+        assert ds.find("key 4243") == 4243
+        assert len(server.log) == 3
+        server.log.clear()
+        assert ds.find("none", default=-1) == -1
+        assert len(server.log) <= 2  # no record is read
+
+
+def _parts(ds):
+    from shardio.format import DEFAULT_LIMITS
+    from shardio.reader import read_key_run
+
+    index = ds.source.version.manifest.keys[0]
+    run = read_key_run(ds.source.pool.stores[0], index.runs[0], index, DEFAULT_LIMITS)
+    return [part for part in run.parts if part.entries]
+
+
+@pytest.fixture(scope="module")
+def bucket():
+    with servers_s3.moto() as endpoint:
+        yield servers_s3.make_bucket(endpoint), servers_s3.options_for(endpoint)
+
+
+@pytest.mark.parametrize("engine", ["fsspec", "obstore"])
+def test_keys_and_tables_in_a_bucket(bucket, engine):
+    """Built, added to, looked up, verified and collected on a real S3 server."""
+    name, options = bucket
+    url = f"s3://{name}/{engine}"
+    how = {"storage_options": options, "engine": engine}
+    write(url, range(60), storage_options=options)
+    assert shardio.build_keys(url, "id", workers=1, **how).keys == 60
+    assert shardio.build_table(url, ["n", "id_length"], workers=1, **how).records == 60
+    write(url, range(60, 80), mode="append", storage_options=options)
+    with pytest.warns(UserWarning, match="in no index"):
+        assert shardio.open(url, **how).find("key 79") == 79
+    shardio.build_keys(url, "id", workers=1, **how)
+    shardio.build_table(url, workers=1, **how)
+    assert shardio.gc(url, keep=1, dry_run=False, storage_options=options).deleted
+    ds = shardio.open(url, **how)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert ds.find([f"key {n}" for n in range(80)]).tolist() == list(range(80))
+        assert len(ds.filter("n % 2 = 0 AND id_length = 6")) == 35
+    assert shardio.verify(url, **how).ok
+    assert len(ds.table_files()) == ds.num_shards
+
+
+@pytest.mark.parametrize("workers", [2])
+def test_builds_in_processes(tmp_path, workers):
+    url = str(tmp_path / "birds")
+    write(url, range(300))
+    seen = []
+    shardio.build_keys(url, "id", workers=workers, progress=seen.append)
+    report = shardio.build_table(url, ["n"], workers=workers, progress=seen.append)
+    assert report.built > 3
+    assert [(state.done, state.total) for state in seen if state.done == state.total] == [(300, 300)] * 2
+    ds = shardio.open(url)
+    assert ds.find("key 299") == 299
+    assert len(ds.filter("n >= 290")) == 10
+
+
+def test_a_worker_that_dies_again_and_again_publishes_nothing(url, monkeypatch):
+    from concurrent.futures import BrokenExecutor, Executor, Future
+
+    class Dying(Executor):
+        _max_workers = 1
+
+        def submit(self, fn, /, *args, **kwargs):
+            future = Future()
+            future.set_exception(BrokenExecutor("gone"))
+            return future
+
+    for call in (
+        lambda: shardio.build_keys(url, "id", executor=Dying()),
+        lambda: shardio.build_table(url, ["n"], executor=Dying()),
+    ):
+        with pytest.raises(shardio.errors.StorageError, match="a worker was lost while it read a shard"):
+            call()
+    assert shardio.open(url).version == 1
+
+
+@given(st.lists(st.text(max_size=3), max_size=60), st.lists(st.text(max_size=3), max_size=10), st.randoms())
+@settings(max_examples=25)
+def test_find_is_what_a_dict_says(tmp_path_factory, keys, asked, random):
+    url = str(tmp_path_factory.mktemp("dict") / "birds")
+    cut = random.randint(0, len(keys))
+    write(url, range(cut), make=lambda n: keys[n])
+    build(url)
+    write(url, range(cut, len(keys)), make=lambda n: keys[n], mode="append")
+    if random.random() < 0.7:
+        build(url)
+    model: dict[str, list[int]] = {}
+    for position, key in enumerate(keys):
+        model.setdefault(key, []).append(position)
+    ds = shardio.open(url)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for key in [*asked, *model]:
+            assert ds.find_all(key).tolist() == model.get(key, [])
+            if len(model.get(key, [])) < 2:
+                assert ds.find(key, default=-1) == next(iter(model.get(key, [])), -1)

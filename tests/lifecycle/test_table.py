@@ -1,0 +1,577 @@
+"""Tables of small features: what they hold, what uses them, and what happens when something is wrong."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+
+import duckdb
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import shardio
+from shardio import Feature
+from shardio.catalog import Catalog
+from shardio.errors import FormatError, NotFoundError
+from shardio.metadata import TABLES
+from shardio.storage import connect
+
+SCHEMA = {
+    "label": "int64",
+    "caption": "text",
+    "score": Feature("float32", optional=True),
+    "city": Feature("text", optional=True),
+    "tags": "int32[?]",
+    "ok": "bool",
+    "half": "bfloat16",
+    "extra": "json",
+    "blob": "bytes",
+    "box": "float32[2]",
+    "kind": Feature("int8", default=7),
+}
+SMALL = [
+    "label",
+    "caption",
+    "score",
+    "city",
+    "tags_length",
+    "ok",
+    "half",
+    "extra",
+    "blob",
+    "kind",
+    "caption_length",
+]
+
+
+def value(n):
+    made = {
+        "label": n % 5,
+        "caption": "ü" * (n % 7),
+        "tags": list(range(n % 4)),
+        "ok": n % 2 == 0,
+        "half": n / 4,
+        "extra": {"n": n},
+        "blob": bytes(n % 3),
+        "box": [n, n],
+    }
+    if n % 3:
+        made["score"] = n / 2
+        made["kind"] = n % 100
+    if n % 4:
+        made["city"] = f"city {n % 4}"
+    return made
+
+
+def row(n):
+    """Return what a table holds of a value."""
+    made = value(n)
+    found = {name: made.get(name) for name in SMALL if name in made or name in ("score", "city")}
+    found["extra"] = f'{{"n":{n}}}'
+    found["kind"] = made.get("kind", 7)
+    found |= {"tags_length": len(made["tags"]), "caption_length": len(made["caption"])}
+    return {name: found[name] for name in SMALL}
+
+
+def write(url, numbers, *, mode="create", schema=SCHEMA, **options):
+    with shardio.DatasetWriter(
+        url, schema=schema, mode=mode, shard_bytes=4096, block_bytes=1024, **options
+    ) as out:
+        for n in numbers:
+            out.write(value(n) if schema is SCHEMA else {"label": n, "caption": str(n)})
+
+
+@pytest.fixture
+def url(tmp_path):
+    url = str(tmp_path / "birds")
+    write(url, range(100))
+    return url
+
+
+def build(url, features=SMALL, **options):
+    return shardio.build_table(url, features, workers=1, **options)
+
+
+def tables(url):
+    return sorted(info.key for info in connect(url).list(TABLES))
+
+
+@pytest.fixture
+def silent():
+    """Fail on the warning that records are read."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        yield
+
+
+@pytest.mark.parametrize("compression", [None, "zstd", "gzip"])
+def test_a_table_holds_what_the_records_hold(tmp_path, compression):
+    url = str(tmp_path / "birds")
+    write(url, range(100), compression=compression)
+    ds = shardio.open(url)
+    assert ds.num_shards > 2
+    with pytest.warns(UserWarning, match="records are read, because no shard has a table"):
+        before = ds.to_arrow(SMALL, positions=True)
+    report = build(url)
+    assert (report.built, report.records, report.version) == (ds.num_shards, 100, 2)
+    again = shardio.open(url)
+    after = again.to_arrow(SMALL, positions=True)
+    assert after == before
+    assert after.drop_columns("_position").to_pylist() == [row(n) for n in range(100)]
+    assert after["_position"].to_pylist() == list(range(100))
+    assert again.stats["blocks_opened"] == 0
+
+
+def test_other_programs_read_the_files_as_they_are(url):
+    """DuckDB, Polars, pandas and pyarrow, without shardio."""
+    build(url)
+    ds = shardio.open(url)
+    files = ds.table_files()
+    assert len(files) == ds.num_shards
+    expected = [row(n) for n in range(100)]
+    places = [(ds.locate(n).shard, ds.locate(n).row) for n in range(100)]
+    found = [
+        duckdb.read_parquet(files).arrow().read_all().to_pylist(),
+        pl.read_parquet(files).to_dicts(),
+        pa.concat_tables(map(pq.read_table, files)).to_pylist(),
+    ]
+    for rows in found:
+        assert [(each.pop("shard"), each.pop("row")) for each in rows] == places
+        assert rows == expected
+    frame = pd.concat(map(pd.read_parquet, files))
+    assert list(zip(frame["shard"], frame["row"], strict=True)) == places
+    assert frame["caption"].tolist() == [each["caption"] for each in expected]
+    hits = duckdb.sql(
+        f"SELECT shard, row FROM read_parquet({files}) WHERE label = 3 AND caption_length < 3"
+    ).fetchall()
+    positions = ds.positions_of([shard for shard, _ in hits], [row for _, row in hits])
+    assert positions.tolist() == [n for n in range(100) if n % 5 == 3 and n % 7 < 3]
+
+
+CONDITIONS = {
+    "label = 3": lambda v: v["label"] == 3,
+    "label = 3 AND caption_length < 3": lambda v: v["label"] == 3 and len(v["caption"]) < 3,
+    "LABEL IN (1, 2) OR NOT ok": lambda v: v["label"] in (1, 2) or not v["ok"],
+    "score > 10": lambda v: v.get("score", -1) > 10,
+    "score IS NULL": lambda v: "score" not in v,
+    "NOT (score > 10)": lambda v: "score" in v and v["score"] <= 10,
+    "city LIKE '%1' AND kind <> 7": lambda v: v.get("city", "").endswith("1") and v.get("kind", 7) != 7,
+    "length(caption) BETWEEN 2 AND 3": lambda v: 2 <= len(v["caption"]) <= 3,
+    "tags_length = 2": lambda v: len(v["tags"]) == 2,
+    "half * 4 % 2 = 0": lambda v: int(v["half"] * 4) % 2 == 0,
+    "CAST(extra->>'n' AS INT) > 90": lambda v: v["extra"]["n"] > 90,
+    "octet_length(blob) = 1": lambda v: len(v["blob"]) == 1,
+    "label = 99": lambda _: False,
+    "label >= 0": lambda _: True,
+}
+
+
+@pytest.mark.parametrize("condition", CONDITIONS)
+def test_a_condition_chooses_the_same_from_the_table_and_from_the_records(url, condition):
+    expected = [n for n in range(100) if CONDITIONS[condition](value(n))]
+    with pytest.warns(UserWarning, match="records are read"):
+        found = shardio.open(url).filter(condition)
+    assert np.asarray(found.selection).tolist() == expected
+    build(url)
+    ds = shardio.open(url)
+    again = ds.filter(condition)
+    assert np.asarray(again.selection).tolist() == expected
+    assert ds.stats["blocks_opened"] == 0
+    if expected:
+        assert again[0]["extra"] == {"n": expected[0]}
+
+
+def test_conditions_over_parts_of_a_dataset(url):
+    build(url)
+    ds = shardio.open(url)
+    for part in (ds[10:90:3], ds.select([70, 3, 3, 20]), ds.filter("ok"), ds[5:5], ds.select(range(1, 99))):
+        numbers = np.asarray(part.selection).tolist()
+        found = part.filter("label = 3")
+        assert [v["extra"]["n"] for v in found] == [n for n in numbers if n % 5 == 3]
+        table = (
+            part.to_arrow(["label", "box"], positions=True)
+            if False
+            else part.to_arrow(["label"], positions=True)
+        )
+        assert table["label"].to_pylist() == [n % 5 for n in numbers]
+        assert table["_position"].to_pylist() == list(range(len(numbers)))
+
+
+def test_new_shards_are_read_until_they_have_a_table(url):
+    first = build(url)
+    write(url, range(100, 160), mode="append")
+    expected = [n for n in range(160) if n % 5 == 3]
+    ds = shardio.open(url)
+    with pytest.warns(UserWarning, match=r"of \d+ shards do not have a table of label"):
+        assert np.asarray(ds.filter("label = 3").selection).tolist() == expected
+    with pytest.warns(UserWarning, match="do not have"):
+        assert ds.to_arrow(SMALL).to_pylist() == [row(n) for n in range(160)]
+    with pytest.warns(UserWarning, match="do not have"):
+        assert np.asarray(ds[50:].filter("label = 3").selection).tolist() == [n for n in expected if n >= 50]
+    before = tables(url)
+    second = shardio.build_table(url, workers=1)
+    assert second.features == first.features
+    assert second.built == second.shards - first.shards
+    assert set(before) < set(tables(url))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert len(shardio.open(url).filter("label = 3")) == len(expected)
+    third = build(url)
+    assert (third.built, third.version) == (0, second.version)
+
+
+def test_a_table_of_other_features_takes_its_place(url):
+    build(url, ["label"])
+    report = build(url, ["caption_length", "label"])
+    assert report.built == report.shards
+    assert shardio.open(url).to_arrow(["caption_length"]).column_names == ["caption_length"]
+    with pytest.warns(UserWarning, match="no shard has a table of ok"):
+        shardio.open(url).to_arrow(["ok"])
+    assert len(shardio.open(url, version=2).filter("label = 3")) == 20
+
+
+def test_features_that_no_table_has_are_read_and_vectors_too(url):
+    build(url)
+    with pytest.warns(UserWarning, match="records are read") as caught:
+        found = shardio.open(url)[:3].to_arrow(["box", "tags", "label"])
+    assert "shardio table" not in str(caught[0].message)  # no table can hold them
+    assert found.to_pylist() == [
+        {"box": [n, n], "tags": list(range(n % 4)), "label": n % 5} for n in range(3)
+    ]
+
+
+def test_to_pandas(url, silent):
+    build(url)
+    frame = shardio.open(url)[:10].to_pandas(["label", "city"], positions=True)
+    assert frame["label"].tolist() == [n % 5 for n in range(10)]
+    assert frame["_position"].tolist() == list(range(10))
+    assert frame["city"].isna().tolist() == [n % 4 == 0 for n in range(10)]
+
+
+def test_a_filter_by_a_condition_streams_and_resumes_on_other_ranks(url, silent):
+    build(url)
+    ds = shardio.open(url, features=["extra"]).filter("label IN (1, 3) AND ok")
+    numbers = [n for n in range(100) if n % 5 in (1, 3) and n % 2 == 0]
+    whole = [batch["extra"] for batch in shardio.stream(ds, global_batch=4, seed=3, remainder="keep")]
+    assert sorted(item["n"] for batch in whole for item in batch) == numbers
+    first = shardio.stream(ds, global_batch=4, seed=3, remainder="keep")
+    begun = [next(iter(first))["extra"]]
+    state = first.state_dict()
+    ranks = []
+    for rank in range(2):
+        stream = shardio.stream(ds, global_batch=4, seed=3, remainder="keep", rank=rank, world_size=2)
+        stream.load_state_dict(state)
+        ranks.append([batch["extra"] for batch in stream])
+    assert begun == whole[:1]
+    merged = [[item for rank in ranks for item in rank[step]] for step in range(len(ranks[0]))]
+    key = lambda items: sorted(item["n"] for item in items)  # noqa: E731
+    assert [key(items) for items in merged] == [key(items) for items in whole[1:]]
+    other = shardio.stream(
+        shardio.open(url, features=["extra"]).filter("label = 1"), global_batch=4, seed=3, remainder="keep"
+    )
+    with pytest.raises(shardio.errors.ResumeError):
+        other.load_state_dict(state)
+
+
+WRONG = {
+    "": "is empty",
+    "label": "no condition but a value of the type BIGINT",
+    "lable = 3": "at character 1: there is no feature 'lable'; did you mean 'label'",
+    "label = 3 and lenght(caption) > 1": "at character 15: there is no function lenght; did you mean length",
+    "box_length = 1": "has no length",
+    "label = ": "syntax error",
+    "label = 3; DROP TABLE x": "at character 10: syntax error",
+    "1) FROM x WHERE (1": "more than one expression",
+    "ok), (ok": "more than one expression",
+    "label = 3) UNION SELECT (true": "",
+    "label IN (SELECT 3)": "a query within the condition is not allowed",
+    "(SELECT count(*) FROM read_csv('/etc/passwd')) > label": "a query within the condition",
+    "(SELECT count(*) FROM glob('/*')) > label": "a query within the condition",
+    "label = (FROM x)": "a query within the condition",
+    "random() < 0.5 AND ok": "the function random is not allowed",
+    "label = getvariable('x')": "the function getvariable is not allowed",
+    "current_setting('threads') = caption": "the function current_setting is not allowed",
+    "nextval('x') = label": "the function nextval is not allowed",
+    "sum(label) > 3": "the function sum is not allowed",
+    "row_number() OVER () = label": "a window function is not allowed",
+    "label = ?": "a parameter is not allowed",
+    "x.label = 3": "a column has one name",
+    "*": "a star is not allowed",
+    "true": "names no feature",
+    "caption + 1": "",
+    "CAST(caption AS INT) = 3": "Conversion Error",
+    "label = 3 \0": "NUL",
+}
+
+
+@pytest.mark.parametrize("condition", WRONG)
+def test_conditions_that_are_none_are_refused_and_name_what_is_wrong(url, condition):
+    build(url)
+    with pytest.raises(ValueError, match=r".") as caught:
+        shardio.open(url).filter(condition)
+    assert WRONG[condition] in str(caught.value)
+    assert not isinstance(caught.value, shardio.ShardioError)
+
+
+def test_a_condition_reaches_no_file(tmp_path, url):
+    """Even where the parser's rules were wrong, the engine has no access to anything outside."""
+    from shardio.reader._sql import _connect
+
+    (tmp_path / "secret.csv").write_text("a\n1\n")
+    connection = _connect()
+    for statement in (
+        f"SELECT * FROM read_csv('{tmp_path}/secret.csv')",
+        f"COPY (SELECT 1) TO '{tmp_path}/out.csv'",
+        f"ATTACH '{tmp_path}/x.db'",
+        "SET enable_external_access = true",
+        "SET memory_limit = '1TB'",
+        "INSTALL httpfs",
+    ):
+        with pytest.raises(duckdb.Error):
+            connection.execute(statement)
+    assert not (tmp_path / "out.csv").exists()
+
+
+REFUSED = {
+    "box": "holds single values",
+    "tags": "holds single values; tags_length is one",
+    "lable": "did you mean 'label'",
+    "label_length": "has no length",
+}
+
+
+@pytest.mark.parametrize("feature", REFUSED)
+def test_features_that_are_not_small_are_refused_by_name(url, feature):
+    with pytest.raises(ValueError, match=feature) as caught:
+        build(url, ["ok", feature])
+    assert REFUSED[feature] in str(caught.value)
+    assert tables(url) == []
+
+
+def test_more_that_is_refused(url, tmp_path):
+    for features, text in [([], "at least one"), (["ok", "ok"], "twice"), (None, "no table yet")]:
+        with pytest.raises(ValueError, match=text):
+            build(url, features)
+    with pytest.raises(TypeError, match="a list of names"):
+        build(url, "label")
+    images = str(tmp_path / "images")
+    with shardio.DatasetWriter(images, schema={"image": "jpeg", "row": "int64"}) as out:
+        out.write({"image": b"\xff\xd8\xff", "row": 1})
+    with pytest.raises(
+        ValueError, match="'image' is jpeg: a table holds small features; image_length is one"
+    ):
+        build(images, ["image"])
+    with pytest.raises(ValueError, match="'row'"):
+        build(images, ["row"])
+    assert build(images, ["image_length"]).records == 1
+    assert shardio.open(images).to_arrow(["image_length"])["image_length"].to_pylist() == [3]
+    bare = str(tmp_path / "bare")
+    with shardio.DatasetWriter(bare) as out:
+        out.write(b"x")
+    for call in (
+        lambda: build(bare, ["x"]),
+        lambda: shardio.open(bare).filter("x = 1"),
+        shardio.open(bare).to_arrow,
+    ):
+        with pytest.raises(ValueError, match="schema"):
+            call()
+    with pytest.raises(NotFoundError):
+        build(str(tmp_path / "nothing"))
+    with pytest.raises(ValueError, match="functions"):
+        shardio.open(url).filter("ok", features=["ok"])
+
+
+def test_an_empty_dataset_has_an_empty_table(tmp_path):
+    url = str(tmp_path / "empty")
+    write(url, [])
+    report = build(url)
+    assert (report.built, report.records) == (0, 0)
+    ds = shardio.open(url)
+    assert len(ds.filter("label = 3")) == 0
+    assert ds.to_arrow(["label", "city"]).num_rows == 0
+    assert ds.table_files() == []
+
+
+def test_a_dry_run_changes_nothing(url):
+    report = build(url, dry_run=True)
+    assert (report.built, report.records, report.dry_run) == (report.shards, 100, True)
+    assert tables(url) == []
+    assert shardio.open(url).version == 1
+
+
+@settings(max_examples=20)
+@given(st.integers(0, 8 * (1 << 20)))
+def test_any_flipped_bit_of_a_table_is_found(tmp_path_factory, number):
+    """A reader MUST compare size and SHA-256 of a table with the list before it uses any of it."""
+    url = str(tmp_path_factory.mktemp("flip") / "birds")
+    write(url, range(10))
+    build(url)
+    path = shardio.open(url).table_files()[0]
+    content = bytearray(Path(path).read_bytes())
+    bit = number % (8 * len(content))
+    content[bit // 8] ^= 1 << bit % 8
+    Path(path).write_bytes(content)
+    with pytest.raises(FormatError, match="a table is not the one"):
+        shardio.open(url).filter("label = 3")
+    with pytest.raises(FormatError, match="a table is not the one"):
+        shardio.open(url).to_arrow(["label"])
+    report = shardio.verify(url)
+    assert [finding.kind for finding in report.findings] == ["table"]
+    assert build(url, rebuild=True).built == 1
+    assert len(shardio.open(url).filter("label = 3")) == 2
+    assert shardio.verify(url).ok
+
+
+def test_a_table_that_is_gone_is_said_and_made_again(url):
+    build(url)
+    store = connect(url)
+    store.delete(tables(url)[0])
+    with pytest.raises(NotFoundError, match="shardio table URL --rebuild"):
+        shardio.open(url).filter("label = 3")
+    assert [finding.kind for finding in shardio.verify(url).findings] == ["missing"]
+    build(url, rebuild=True)
+    assert shardio.verify(url).ok
+
+
+def test_a_table_of_another_shard_is_not_used(url):
+    """A table MUST be used only where its name begins with the address of shard and columns."""
+    from dataclasses import replace
+
+    from shardio.lifecycle import commit_change
+    from shardio.metadata import ShardTable
+
+    build(url)
+    catalog = Catalog(connect(url))
+    seen = catalog.load()
+
+    def swap(base, lists):
+        entries = list(catalog.table(base))
+        names = ("table_key", "table_bytes", "table_sha256")
+        one, two = ({name: getattr(entry, name) for name in names} for entry in entries[:2])
+        entries[:2] = [replace(entries[0], **two), replace(entries[1], **one)]
+        return replace(base.manifest, lists=lists.extend(catalog, (), ShardTable.of(entries), merge=False))
+
+    commit_change(catalog, swap, operation="test", seen=seen)
+    ds = shardio.open(url)
+    with pytest.warns(UserWarning, match="2 of"):
+        assert np.asarray(ds.filter("label = 3").selection).tolist() == [n for n in range(100) if n % 5 == 3]
+
+
+def test_gc_keeps_tables_of_live_versions_and_removes_orphans(url):
+    build(url, ["label"])
+    old = set(tables(url))
+    build(url, ["ok"])
+    assert {info.key for info in shardio.gc(url).doomed} == set()
+    connect(url).put_new(f"{TABLES}{'0' * 32}-{'1' * 16}.parquet", b"left by a killed build")
+    report = shardio.gc(url, dry_run=False)
+    assert [info.key for info in report.doomed] == [f"{TABLES}{'0' * 32}-{'1' * 16}.parquet"]
+    report = shardio.gc(url, expire=[1, 2], dry_run=False)
+    assert old <= {info.key for info in report.doomed}
+    assert len(shardio.open(url).filter("ok")) == 50
+    assert shardio.verify(url).ok
+
+
+def test_a_build_that_gc_overtook_makes_its_tables_again(url, monkeypatch):
+    from shardio.lifecycle import _table
+
+    commit = _table._TableBuild.commit
+    ran = []
+
+    def late(self):
+        if not ran:
+            ran.append(shardio.gc(url, dry_run=False))
+        return commit(self)
+
+    monkeypatch.setattr(_table._TableBuild, "commit", late)
+    report = build(url)
+    assert len(ran[0].doomed) == report.shards
+    assert report.built == 2 * report.shards
+    assert shardio.verify(url).ok
+    assert len(shardio.open(url).filter("ok")) == 50
+
+
+def test_a_killed_build_publishes_nothing_and_the_next_one_goes_on(url, monkeypatch):
+    from shardio.lifecycle import _table
+
+    def killed(self):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(_table._TableBuild, "commit", killed)
+        with pytest.raises(KeyboardInterrupt):
+            build(url)
+    ds = shardio.open(url)
+    assert ds.version == 1
+    assert ds.table_files() == []
+    stored = tables(url)
+    store = connect(url)
+    store.delete(stored[0])
+    store.put_new(stored[0], b"not whole")
+    report = build(url)
+    assert (report.reused, report.built) == (report.shards - 1, 1)
+    assert len(shardio.open(url).filter("ok")) == 50
+
+
+def test_appends_meanwhile_stay_and_have_no_table_yet(url, monkeypatch):
+    from shardio.lifecycle import _table
+
+    commit = _table._TableBuild.commit
+
+    def late(self):
+        write(url, range(100, 110), mode="append")
+        return commit(self)
+
+    monkeypatch.setattr(_table._TableBuild, "commit", late)
+    build(url)
+    ds = shardio.open(url)
+    assert len(ds) == 110
+    with pytest.warns(UserWarning, match="do not have a table"):
+        assert len(ds.filter("ok")) == 55
+
+
+def test_an_overwrite_has_no_table(url):
+    build(url)
+    write(url, range(5), mode="overwrite")
+    ds = shardio.open(url)
+    assert ds.table_files() == []
+    with pytest.warns(UserWarning, match="no shard has"):
+        assert len(ds.filter("ok")) == 3
+
+
+def test_a_schema_that_changed_makes_the_table_stale(tmp_path):
+    url = str(tmp_path / "birds")
+    write(url, range(5), schema={"label": "int64", "caption": "text"})
+    build(url, ["label"])
+    with shardio.DatasetWriter(
+        url, schema={"label": Feature("int64", default=-1), "caption": "text"}, mode="append"
+    ) as out:
+        out.write({"caption": "x"})
+    ds = shardio.open(url)
+    with pytest.warns(UserWarning, match="no shard has"):
+        assert ds.to_arrow(["label"])["label"].to_pylist() == [0, 1, 2, 3, 4, -1]
+    assert shardio.build_table(url, workers=1).built == 2
+    assert shardio.open(url).to_arrow(["label"])["label"].to_pylist() == [0, 1, 2, 3, 4, -1]
+
+
+def test_positions_of_places(url):
+    build(url)
+    ds = shardio.open(url)
+    places = [ds.locate(n) for n in (17, 3, 99)]
+    shards, rows = [place.shard for place in places], [place.row for place in places]
+    assert ds.positions_of(shards, rows).tolist() == [17, 3, 99]
+    part = ds[3:50]
+    with pytest.raises(NotFoundError, match=places[2].shard):
+        part.positions_of(shards, rows)
+    assert part.positions_of(shards, rows, default=-1).tolist() == [14, 0, -1]
+    with pytest.raises(NotFoundError, match="data/none"):
+        ds.positions_of(["data/none"], [0])
+    with pytest.raises(NotFoundError):
+        ds.positions_of([places[0].shard], [10**6])
+    with pytest.raises(ValueError, match="as many"):
+        ds.positions_of(shards, rows[:2])
