@@ -44,6 +44,22 @@ pytestmark = [
 FOLLOWED: dict[str, Callable[[Path], None]] = {}
 # Followed where the situation is at home: the test does what the advice says, and it helps.
 ELSEWHERE = {
+    "make it again: shardio table URL --rebuild":
+        "tests/lifecycle/test_table.py::test_a_table_that_is_gone_is_said_and_made_again",
+    "build it again":
+        "tests/lifecycle/test_table.py::test_a_schema_that_changes_meanwhile",
+    "positions_of(shards, rows, default=-1) returns -1 for records that are not there":
+        "tests/lifecycle/test_table.py::test_positions_of_places",
+    "restore it from a copy, or make the index again: shardio keys URL --rebuild":
+        "tests/lifecycle/test_keys.py::test_any_flipped_bit_of_an_index_is_found_before_a_position_is_returned",
+    "`shardio keys {} --feature {}` adds them":
+        "tests/lifecycle/test_keys.py::test_new_shards_are_read_until_the_index_has_them",
+    "find(keys, default=-1) returns -1 for keys that are not there":
+        "tests/lifecycle/test_keys.py::test_every_key_leads_to_its_record",
+    "call it again: it adds what is still missing":
+        "tests/lifecycle/test_keys.py::test_two_builds_at_once",
+    "make one: shardio keys URL --feature NAME":
+        "tests/cli/test_sidecars.py::test_keys_refuses",
     "write its records under a new session, or restore a version that holds them (`shardio log`, "
     "`shardio restore`)":
         "tests/lifecycle/test_history.py::test_a_session_that_was_rolled_back_is_neither_lost_nor_doubled",
@@ -83,6 +99,7 @@ ELSEWHERE = {
         "tests/indexer/test_adopt.py::test_a_split_holds_records_of_one_kind",
 }  # fmt: skip
 OUTSIDE = {
+    "do not run it at the same time": "needs garbage collection between all steps, three times",
     "change the dataset where it can be written, or a copy of it": "a fact of the place",
     "delete in parts, with `shardio.compact(url)` between them, which leaves out what is deleted": "takes a "
     "shard of 2^24 rows",

@@ -381,8 +381,8 @@ def warn_of_records(
     which = "no shard has" if many == len(lacking) else f"{many} of {len(lacking)} shards do not have"
     names = ",".join(column.name for column in columns)
     refused = any(table_refusal(column) for column in columns)
-    advice = "" if refused else f"; `shardio table {source.url} --features {names}` makes one"
-    message = f"records are read, because {which} a table of {names}{advice}"
+    hint = "" if refused else f"; `shardio table {source.url} --features {names}` makes one"
+    message = f"records are read, because {which} a table of {names}{hint}"
     warnings.warn(message, UserWarning, stacklevel=stacklevel + 1)
 
 

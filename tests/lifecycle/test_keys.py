@@ -470,6 +470,8 @@ def test_two_builds_at_once(url, monkeypatch):
     with pytest.raises(shardio.errors.CommitConflictError, match="another build of the keys 'id'"):
         build(url)
     assert shardio.open(url).find("key 3") == 3
+    monkeypatch.undo()
+    assert build(url).read == 0
 
 
 def test_an_append_keeps_the_index_and_an_overwrite_does_not(url):

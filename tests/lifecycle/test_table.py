@@ -559,6 +559,43 @@ def test_a_schema_that_changed_makes_the_table_stale(tmp_path):
     assert shardio.open(url).to_arrow(["label"])["label"].to_pylist() == [0, 1, 2, 3, 4, -1]
 
 
+def test_a_schema_that_changes_meanwhile(tmp_path, monkeypatch):
+    from shardio.lifecycle import _table
+
+    url = str(tmp_path / "birds")
+    write(url, range(5), schema={"label": "int64", "caption": "text"})
+    commit = _table._TableBuild.commit
+
+    def late(self):
+        changed = {"label": Feature("int64", default=-1), "caption": "text"}
+        with shardio.DatasetWriter(url, schema=changed, mode="append") as out:
+            out.write({"caption": "x"})
+        return commit(self)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(_table._TableBuild, "commit", late)
+        with pytest.raises(shardio.errors.CommitConflictError, match=r"the schema changed.*build it again"):
+            build(url, ["label"])
+    build(url, ["label"])
+    assert shardio.open(url).to_arrow(["label"])["label"].to_pylist() == [0, 1, 2, 3, 4, -1]
+
+
+def test_a_feature_that_was_renamed_is_found_by_its_new_name(tmp_path, silent):
+    """Names are those of today; what is stored keeps its own."""
+    url = str(tmp_path / "birds")
+    write(url, range(5), schema={"label": "int64", "caption": "text"})
+    renamed = {"name": Feature("text", stored_name="caption"), "label": "int64"}
+    with shardio.DatasetWriter(url, schema=renamed, mode="append") as out:
+        out.write({"name": "5", "label": 5})
+    shardio.build_table(url, ["name", "name_length"], workers=1)
+    shardio.build_keys(url, "name", workers=1)
+    ds = shardio.open(url)
+    assert ds.to_arrow(["name"])["name"].to_pylist() == [str(n) for n in range(6)]
+    assert ds.find("4") == 4
+    assert ds.key_features == {"name": "text"}
+    assert len(ds.filter("name = '5' AND name_length = 1")) == 1
+
+
 def test_positions_of_places(url):
     build(url)
     ds = shardio.open(url)
