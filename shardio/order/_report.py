@@ -138,7 +138,7 @@ class _Load:
     row_stored: float
 
 
-def _loads(order: Order, schedule: Schedule) -> list[_Load]:
+def _loads(order: Order, schedule: Schedule, *, mapped: bool) -> list[_Load]:
     period = 1 if order.mixture is None else order.mixture.period
     counts: Sequence[int] = (1,) if order.mixture is None else order.mixture.counts
     loads = []
@@ -151,7 +151,7 @@ def _loads(order: Order, schedule: Schedule) -> list[_Load]:
         pieces = epoch.piece_count()
         blocks = max(1, sizes.total_blocks)
         # Of n rows in a block, n - 1 ends are not the block's: a seam there has the block fetched twice.
-        inside = (pieces - int(np.count_nonzero(sizes.rows))) * max(0.0, 1 - blocks / rows)
+        inside = (pieces - int(np.count_nonzero(sizes.rows))) * max(0.0, 1 - blocks / rows) * (not mapped)
         loads.append(
             _Load(
                 passes=passes,
@@ -163,7 +163,7 @@ def _loads(order: Order, schedule: Schedule) -> list[_Load]:
                 decoded=passes * sizes.total_decoded_bytes,
                 window_decoded=window_rows * sizes.total_decoded_bytes / rows,
                 window_rows=window_rows,
-                block_stored=sizes.total_stored_bytes / blocks,
+                block_stored=0.0 if mapped else sizes.total_stored_bytes / blocks,
                 row_stored=sizes.total_stored_bytes / rows,
             )
         )
@@ -300,7 +300,13 @@ def _classes(order: Order, workers: int) -> int:
 
 
 def report(
-    order: Order, *, global_batch: int, world_size: int = 1, workers: int = 0, ahead: int = 4
+    order: Order,
+    *,
+    global_batch: int,
+    world_size: int = 1,
+    workers: int = 0,
+    ahead: int = 4,
+    mapped: bool = False,
 ) -> PlanReport:
     """Work out the figures of the first epoch of an order.
 
@@ -309,12 +315,14 @@ def report(
         global_batch, world_size: rows of a global batch, and how many ranks share it.
         workers: loader workers of each rank; 0 is none.
         ahead: steps for which a process fetches before it needs them.
+        mapped: shards are mapped files: a block that two chunks share is not fetched twice, and nothing is
+            to be paid.
     """
     schedule = order.schedule(0, global_batch)
     if world_size > global_batch:
         msg = f"world_size {world_size} is larger than global_batch {global_batch}: a rank would get no row"
         raise ValueError(msg)
-    loads = _loads(order, schedule)
+    loads = _loads(order, schedule, mapped=mapped)
     makers = max(1, workers)
     worker_copies = makers // math.gcd(order.workers, makers)
     memory = process_memory(order, global_batch=global_batch, world_size=world_size, workers=workers)
@@ -355,8 +363,8 @@ def report(
         resume_batch_requests=again[1],
         resume_bytes=round(max(resume, again[0])),
         step_bytes=fetched * copies / max(1, schedule.stop),
-        request_dollars=2 * requests * copies * _DOLLARS_PER_REQUEST,
-        transfer_dollars=fetched * copies * _DOLLARS_PER_BYTE,
+        request_dollars=0.0 if mapped else 2 * requests * copies * _DOLLARS_PER_REQUEST,
+        transfer_dollars=0.0 if mapped else fetched * copies * _DOLLARS_PER_BYTE,
         mixing=mixing,
         rank_mixing=rank_mixing,
         window_rows=memory.window_rows,
@@ -414,8 +422,40 @@ def _near_divisors(value: int, of: int) -> str:
 _LITTLE = 64 << 20
 
 
+# How much more often than by chance labels may come again before that is worth a warning.
+_TOO_OFTEN = 1.5
+
+
+def _weak_mixing(order: Order) -> list[str]:
+    """Return a line where windows are too small to mix records that are sorted; see `Mixing.recurrence`."""
+    lines = []
+    for number, (source, plan) in enumerate(zip(order.sources, order.plans, strict=True)):
+        sizes = source.sizes
+        rows = max(1, sizes.total_rows)
+        chunk = plan.chunk_rows or max(1.0, plan.chunk_bytes * rows / max(1, sizes.total_stored_bytes))
+        open_rows = plan.lanes * (plan.interleave * chunk if plan.interleave else plan.window)
+        chunks, held = rows / chunk, min(rows, open_rows) / chunk
+        labels = min(_LABELS, rows)
+        # Two records of chunks that are read side by side are of one chunk with a chance of 1 / held.
+        same = (1 - 1 / chunk) * min(1.0, rows / labels / chunk)
+        often = 1 + labels * max(0.0, 1 / held - 1 / chunks) * same
+        if not order.shuffle or sizes.total_stored_bytes < _LITTLE or often < _TOO_OFTEN:
+            continue
+        enough = 1 / (0.1 / (labels * same) + 1 / chunks) * chunk * sizes.total_decoded_bytes / rows
+        which = f"source {number} of the mixture" if len(order.sources) > 1 else "the dataset"
+        memory = math.ceil(enough / 0.7 / 2**20) << 20
+        lines.append(
+            f"if the records of {which} are sorted, batches are less mixed than random ones: {held:,.0f} "
+            f"chunks are read side by side, so labels come again {often:.1f} times as often as by chance "
+            f"in the batches that follow; memory_bytes={memory} mixes as random order does, "
+            'mixing="best" mixes more for more requests, and a dataset that was written in random order '
+            "needs neither"
+        )
+    return lines
+
+
 def advice(order: Order, *, global_batch: int, world_size: int = 1, workers: int = 0) -> list[str]:
-    """Return what is worth a warning about ranks and workers, one line each; empty if all divides.
+    """Return what is worth a warning about ranks, workers and mixing, one line each; empty if all is well.
 
     The batches are the same in any case.
     """
@@ -435,10 +475,12 @@ def advice(order: Order, *, global_batch: int, world_size: int = 1, workers: int
     if workers > 1 and order.workers % workers:
         apart.append(f"{_near_divisors(workers, order.workers)} workers instead of {workers}")
     stored = sum(source.sizes.total_stored_bytes for source in order.sources)
+    more = workers > 1 and order.workers % workers
     if apart and stored >= _LITTLE:
         lines.append(
             f"some chunks are fetched more than once: the plan is made for divisors of "
             f"{order.ranks} ranks and of {order.workers} workers, "
             f"so {' and '.join(apart)} would fetch each once"
+            + (f"; a run that begins with plan=Plan(workers={workers}) does, too" if more else "")
         )
-    return lines
+    return lines + _weak_mixing(order)

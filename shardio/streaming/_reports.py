@@ -69,8 +69,15 @@ def plan_report(
         global_batch: as for `stream`.
         world_size: number of ranks.
         workers: loader worker processes of each rank; 0 for threads.
-        options: further options of `stream` that decide the order: `shuffle`, `seed`, `remainder`, `plan`.
+        options: further options of `stream` that decide the order: `shuffle`, `seed`, `remainder`, `plan`,
+            `memory_bytes`, `mixing`.
     """
     made = stream(ds, global_batch=global_batch, world_size=world_size, **options)
-    figures = report(made.order, global_batch=global_batch, world_size=world_size, workers=workers)
+    figures = report(
+        made.order,
+        global_batch=global_batch,
+        world_size=world_size,
+        workers=workers,
+        mapped=all(component.source.is_mapped for component in made.components),
+    )
     return figures, advice(made.order, global_batch=global_batch, world_size=world_size, workers=workers)

@@ -310,6 +310,46 @@ def test_a_report_counts_what_happens():
     assert apart.bytes_twice > 0
 
 
+@given(st.randoms(use_true_random=False))
+@settings(deadline=None)
+def test_a_report_counts_windows_and_pieces_of_interleaved_plans(rnd):
+    rows = [rnd.choice([0, 1, 7, 40]) for _ in range(rnd.randint(1, 6))] + [rnd.randint(1, 50)]
+    m = rnd.randint(1, 9)
+    shape = Plan(
+        ranks=rnd.choice([1, 2, 3]), workers=rnd.choice([1, 2]), chunk_rows=m, interleave=rnd.randint(1, 5),
+        window=rnd.randint(1, m),
+    )  # fmt: skip
+    order = order_of(sizes_of(*rows), global_batch=shape.ranks, plan=shape, seed=rnd.randint(0, 99))
+    lanes = order.source_epoch(0, 0, 0)
+    parts = np.array([(n, 0, length) for n, length in enumerate(lanes.lane_lengths.tolist())])
+    windows = lanes.locate(parts).windows
+    pieces, counts = lanes.many_pieces(windows)
+    assert counts.sum() == sum(rows)
+    assert lanes.window_count() == len(windows)
+    # A seam of shards in the middle of a window is one piece more; where a strand ends there, it is none.
+    assert len(pieces.shards) <= lanes.piece_count() <= len(pieces.shards) + len(rows)
+    figures = report(order, global_batch=shape.ranks)
+    assert figures.windows == len(windows)
+    assert 0 < figures.mixing.distinct <= 1.5
+
+
+def test_mixing_is_measured_against_chance():
+    """A full shuffle is 1; one lane of whole chunks is one label after another."""
+    sizes = texts(1_000_000, 100)
+    shuffled = report(order_of(sizes, global_batch=64, plan=Plan(chunk_rows=1)), global_batch=64).mixing
+    assert shuffled.distinct == pytest.approx(1, abs=0.02)
+    assert shuffled.recurrence == pytest.approx(1, abs=0.05)
+    assert shuffled.lags == 64
+    poor = Plan(ranks=1, workers=1, chunk_rows=1000, interleave=1, window=1000)
+    order = order_of(sizes, global_batch=64, plan=poor)
+    found = report(order, global_batch=64).mixing
+    assert found.distinct < 0.05
+    assert found.recurrence > 50
+    assert advice(order, global_batch=64)[0].startswith("if the records of the dataset are sorted")
+    enough = default_plan(sizes, global_batch=64, budget=Budget(local=True))
+    assert advice(order_of(sizes, global_batch=64, plan=enough), global_batch=64) == []
+
+
 def test_a_plan_over_memory_bytes_names_both_numbers():
     """A plan that needs more than `memory_bytes` in one process is a `ValueError` that gives both numbers."""
     order = order_of(images(), global_batch=256, plan=Plan(window=19))

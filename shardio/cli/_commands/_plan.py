@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from types import SimpleNamespace
 
     from shardio.cli._console import Console
-    from shardio.order import Plan, PlanReport
+    from shardio.order import Mixing, Plan, PlanReport
     from shardio.reader import DatasetReader
     from shardio.streaming import Mix
 
 __all__ = ["COMMAND"]
 
-_SHAPE = ("ranks", "workers", "chunk_bytes", "window")
+_SHAPE = ("ranks", "workers", "chunk_rows", "interleave", "chunk_bytes", "window")
 
 
 def _run(arguments: SimpleNamespace, console: Console) -> int:
@@ -32,6 +32,7 @@ def _run(arguments: SimpleNamespace, console: Console) -> int:
         "shuffle": not arguments.no_shuffle,
         "plan": _plan(arguments),
         "memory_bytes": arguments.memory,
+        "mixing": arguments.mixing,
         "global_batch": arguments.global_batch,
         "world_size": arguments.ranks,
     }
@@ -72,6 +73,8 @@ def _plan(arguments: SimpleNamespace) -> Plan | None:
 
 
 def _lines(figures: PlanReport, arguments: SimpleNamespace) -> list[tuple[str, str]]:
+    from shardio.order import PRICE_LIST
+
     how = f"{count(arguments.workers)} workers" if arguments.workers else "threads"
     who = f"{count(arguments.ranks)} ranks x {how}"
     twice = f", {size(figures.bytes_twice)} of them more than once" if figures.bytes_twice else ", each once"
@@ -82,6 +85,16 @@ def _lines(figures: PlanReport, arguments: SimpleNamespace) -> list[tuple[str, s
         f"{size(round(figures.request_bytes))} each, and as many small ones to the indexes",
         "read": f"{size(figures.epoch_bytes)} an epoch{twice}",
         "read by a rank": f"{size(figures.rank_bytes)} at most",
+        "read for a step": f"{size(round(figures.step_bytes))} by all ranks, in the mean",
+        "first batch": f"after {size(figures.first_batch_bytes)} in "
+        f"{count(figures.first_batch_requests)} requests of a rank",
+        "at a resume": f"after {size(figures.resume_batch_bytes)} in "
+        f"{count(figures.resume_batch_requests)} requests; {size(figures.resume_bytes)} are read again",
+        "cost": f"{_dollars(figures.request_dollars)} for requests of an epoch, and "
+        f"{_dollars(figures.transfer_dollars)} where its bytes leave the cloud",
+        "prices": PRICE_LIST,
+        "mixing": _mixing(figures.mixing),
+        "mixing of a rank": _mixing(figures.rank_mixing),
         "memory": f"{size(figures.memory_bytes)} in a process: {count(figures.open_windows)} windows of "
         f"{figures.window_rows:,.0f} rows and {size(round(figures.window_bytes))}, and what is ahead",
         "shuffled": f"among {count(figures.shuffle_radius)} records",
@@ -89,6 +102,18 @@ def _lines(figures: PlanReport, arguments: SimpleNamespace) -> list[tuple[str, s
         f"{figures.shards_per_batch:,.1f} shards",
     }
     return list(rows.items())
+
+
+def _dollars(amount: float) -> str:
+    return f"${amount:,.4f}" if amount < 1 else f"${amount:,.2f}"
+
+
+def _mixing(found: Mixing) -> str:
+    """Return how batches of sorted records compare with random ones."""
+    said = f"of records sorted by 1,000 labels a batch has {found.distinct:.0%} of what random ones have"
+    if not found.lags:
+        return said
+    return f"{said}; they come again {found.recurrence:.2f} times as often in the next {found.lags}"
 
 
 def _rate(number: float) -> str:
@@ -113,7 +138,11 @@ _PARAMS = (
         help="default: drop",
     ),
     flag("--no-shuffle", "storage order", group=_RUN),
-    _option("--memory", "BYTES", "refuse what needs more in one process"),
+    _option("--memory", "BYTES", "what a process may hold beside its batches; default 512 MiB"),
+    Option(
+        ["--mixing"], type=click.Choice(("cheap", "default", "best")), default="default", group=_RUN,
+        help="fewer requests, or more mixing; default: default",
+    ),
     Option(
         ["--weights"], metavar="X...", type=float, several=True, group=_RUN,
         help="of a mixture, one a dataset",
@@ -124,7 +153,9 @@ _PARAMS = (
     ),
     _option("--plan-ranks", "C", "any R that divides it reads each chunk once", group=_SHAPE_GROUP),
     _option("--plan-workers", "T", "any W that divides it, too", group=_SHAPE_GROUP),
-    _option("--plan-chunk-bytes", "BYTES", "stored bytes of a chunk", group=_SHAPE_GROUP),
+    _option("--plan-chunk-rows", "ROWS", "records of a chunk", group=_SHAPE_GROUP),
+    _option("--plan-interleave", "J", "chunks of a lane that are read side by side", group=_SHAPE_GROUP),
+    _option("--plan-chunk-bytes", "BYTES", "stored bytes of a chunk, of a windowed plan", group=_SHAPE_GROUP),
     _option("--plan-window", "ROWS", "rows among which a window shuffles", group=_SHAPE_GROUP),
     *DATASETS,
 )  # fmt: skip
