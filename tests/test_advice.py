@@ -44,6 +44,15 @@ pytestmark = [
 FOLLOWED: dict[str, Callable[[Path], None]] = {}
 # Followed where the situation is at home: the test does what the advice says, and it helps.
 ELSEWHERE = {
+    "`shardio compact URL --adopted` copies them into the dataset, where erasing works; the files of others "
+    "stay, and are yours to remove. Deleting without erasing hides the records":
+        "tests/lifecycle/test_erase.py::test_adopted_shards_are_refused_and_the_advice_works",
+    "drop_tags=True drops these tags; or remove them first (`shardio tag`)":
+        "tests/lifecycle/test_erase.py::test_a_tagged_version_is_kept_unless_told",
+    "look the records up in the latest version, and erase them there; what only earlier versions hold goes "
+    "with these: `shardio gc URL --expire N`":
+        "tests/lifecycle/test_erase.py::test_what_the_latest_version_no_longer_has",
+    "nothing was changed; run it again": "tests/lifecycle/test_erase.py::test_races",
     "make it again: shardio table URL --rebuild":
         "tests/lifecycle/test_table.py::test_a_table_that_is_gone_is_said_and_made_again",
     "build it again":
@@ -99,9 +108,10 @@ ELSEWHERE = {
         "tests/indexer/test_adopt.py::test_a_split_holds_records_of_one_kind",
 }  # fmt: skip
 OUTSIDE = {
+    "nothing was changed; run it again, with fewer workers if memory was short": "a lost worker",
     "do not run it at the same time": "needs garbage collection between all steps, three times",
     "change the dataset where it can be written, or a copy of it": "a fact of the place",
-    "delete in parts, with `shardio.compact(url)` between them, which leaves out what is deleted": "takes a "
+    "delete in parts, with `shardio compact` between them, which leaves out what is deleted": "takes a "
     "shard of 2^24 rows",
     "write larger shards": "needs more shards than fit a run of a key index",
     "DALI makes an index of its own where there is none": "DALI is not installed here",

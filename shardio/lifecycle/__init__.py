@@ -7,9 +7,12 @@ makes that the next version, also where others commit meanwhile.
 from __future__ import annotations
 
 from shardio.lifecycle._change import commit_change
-from shardio.lifecycle._delete import DeleteReport, delete
+from shardio.lifecycle._compact import CompactReport, compact
+from shardio.lifecycle._delete import delete
+from shardio.lifecycle._diff import DiffReport, SplitDiff, diff
+from shardio.lifecycle._erase import EraseReport
 from shardio.lifecycle._keys import DuplicateKey, KeysReport, build_keys, write_run
-from shardio.lifecycle._report import ChangeReport
+from shardio.lifecycle._report import ChangeReport, DeleteReport
 from shardio.lifecycle._restore import restore
 from shardio.lifecycle._schema import SchemaReport, set_schema
 from shardio.lifecycle._splits import remove_split, rename_split
@@ -18,16 +21,22 @@ from shardio.lifecycle._tags import tag, tags, untag
 
 __all__ = [
     "ChangeReport",
+    "CompactReport",
     "DeleteReport",
+    "DiffReport",
     "DuplicateKey",
+    "EraseReport",
     "KeysReport",
     "SchemaReport",
     "SidecarProgress",
+    "SplitDiff",
     "TableReport",
     "build_keys",
     "build_table",
     "commit_change",
+    "compact",
     "delete",
+    "diff",
     "remove_split",
     "rename_split",
     "restore",

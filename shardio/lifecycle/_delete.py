@@ -7,18 +7,17 @@ commit meanwhile, no other record than the one that was meant is deleted.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from shardio.catalog import Catalog, Version
 from shardio.errors import CommitConflictError, FormatError
 from shardio.lifecycle._change import commit_change
-from shardio.lifecycle._report import ChangeReport, records_of
-from shardio.metadata import ShardTable, live_to_physical, parse_deletions
-from shardio.reader import choose_split
-from shardio.reader import open as open_dataset
+from shardio.lifecycle._erase import erase as erase_rows
+from shardio.lifecycle._report import DeleteReport, records_of
+from shardio.lifecycle._targets import Targets, deleted_rows, find_targets, shards_of
 from shardio.storage import connect
 
 if TYPE_CHECKING:
@@ -28,36 +27,10 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
     from shardio.catalog import StoredLists
-    from shardio.metadata import ListRef, Manifest, ShardEntry
+    from shardio.metadata import ListRef, Manifest, ShardEntry, ShardTable
+    from shardio.storage import CacheOptions
 
-__all__ = ["DeleteReport", "delete"]
-
-
-@dataclass(frozen=True)
-class DeleteReport(ChangeReport):
-    """What `delete` did, or would do.
-
-    Attributes:
-        read_version: the version whose positions were meant.
-        deleted: records that are (or would be) deleted now.
-        already_deleted: records that met the condition in `read_version` and are deleted in a later one.
-        shards: of each shard concerned, how many of its rows are deleted now.
-    """
-
-    read_version: int = 0
-    deleted: int = 0
-    already_deleted: int = 0
-    shards: Mapping[str, int] = field(default_factory=dict)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the report for JSON."""
-        return {
-            **super().to_dict(),
-            "read_version": self.read_version,
-            "deleted": self.deleted,
-            "already_deleted": self.already_deleted,
-            "shards": dict(self.shards),
-        }
+__all__ = ["delete"]
 
 
 def delete(  # noqa: PLR0913 - the options are the public contract
@@ -68,6 +41,9 @@ def delete(  # noqa: PLR0913 - the options are the public contract
     split: str | None = None,
     version: int | str | None = None,
     features: Sequence[str] | None = None,
+    erase: bool = False,
+    drop_tags: bool = False,
+    cache: CacheOptions | None = None,
     dry_run: bool = False,
     progress: bool | Callable[[Any], None] = False,
     allow_roots: Mapping[str, Mapping[str, Any]] | None = None,
@@ -76,7 +52,11 @@ def delete(  # noqa: PLR0913 - the options are the public contract
     """Delete records, in a new version; earlier versions keep them.
 
     The records are gone from lengths, lookups, streams, exports and verification of the new version and all
-    that follow it. Their bytes stay in the shards until those are written anew.
+    that follow it. Their bytes stay in the shards, for earlier versions.
+
+    With `erase` they go for good: their shards are written anew without them, and every version that holds
+    them expires in the same commit. `shardio gc` then removes the bytes; the report names the objects. Other
+    copies are not known here: exports, other datasets, and caches of blocks on other machines.
 
     Args:
         url: of the dataset.
@@ -86,6 +66,9 @@ def delete(  # noqa: PLR0913 - the options are the public contract
         split: which positions count: of one split; of the only one by default; of "all", joined.
         version: whose positions are meant, a number or a tag; None for the latest.
         features: which are read for `where`.
+        erase: remove the records for good, for takedowns.
+        drop_tags: with `erase`, drop the tags of versions that hold the records; else these are refused.
+        cache: with `erase`, a cache of blocks on local disk that is emptied.
         dry_run: change nothing, only say what would be deleted.
         progress: of `where`, as `ds.filter` takes it.
         allow_roots: as in `shardio.open`; needed where `where` reads adopted shards.
@@ -100,7 +83,8 @@ def delete(  # noqa: PLR0913 - the options are the public contract
             exactly one of `positions` and `where` is given.
         NotFoundError: there is no dataset, or no such version.
         CommitConflictError: a record is deleted already in a later version, or its shard is no longer part of
-            the dataset (it was compacted, erased or overwritten).
+            the dataset (it was compacted, erased or overwritten); with `erase`, another writer changed it
+            meanwhile, or a version that holds the records has a tag.
         CommitOutcomeUnknownError, StorageError: see `shardio.commit`.
 
     Examples:
@@ -128,6 +112,18 @@ def delete(  # noqa: PLR0913 - the options are the public contract
         allow_roots=allow_roots,
         storage_options=storage_options,
     )
+    if erase:
+        return erase_rows(
+            catalog,
+            targets,
+            read,
+            drop_tags=drop_tags,
+            dry_run=dry_run,
+            cache=cache,
+            storage_options=storage_options,
+        )
+    if drop_tags or cache is not None:
+        raise ValueError("drop_tags= and cache= are for erase=True: other deletions keep every version")
     latest = catalog.load()
     change = _Deletion(catalog, targets, read.number, strict=positions is not None)
     number = None
@@ -151,120 +147,6 @@ def delete(  # noqa: PLR0913 - the options are the public contract
         already_deleted=change.already,
         shards=change.by_shard,
     )
-
-
-# Records that are meant: int64 rows, ascending, of each shard.
-Targets: TypeAlias = "dict[Shard, NDArray[np.int64]]"
-
-
-class Shard(NamedTuple):
-    """What a shard is known by in every version: URL of its data root, "" for the dataset's own; key; UUID.
-
-    A UUID alone is not enough: somebody may have adopted a shard and a copy of it. Nor is a key: what others
-    wrote may have been replaced.
-    """
-
-    root: str
-    key: str
-    uuid: bytes
-
-
-def shards_of(version: Version, table: ShardTable) -> list[Shard]:
-    """Return what the shards of a version are known by, in order."""
-    roots = {0: "", **version.manifest.roots}
-    return [
-        Shard(roots[root], key, uuid.tobytes())
-        for root, key, uuid in zip(table.root.tolist(), table.key, table.uuid, strict=True)
-    ]
-
-
-def find_targets(  # noqa: PLR0913 - those of `delete`
-    catalog: Catalog,
-    version: Version,
-    positions: ArrayLike | Iterable[int] | None,
-    *,
-    where: Callable[[dict[str, Any]], Any] | NDArray[np.bool_] | None,
-    split: str | None,
-    features: Sequence[str] | None,
-    progress: bool | Callable[[Any], None],
-    allow_roots: Mapping[str, Mapping[str, Any]] | None,
-    storage_options: Mapping[str, Any] | None,
-) -> Targets:
-    """Return which rows of which shards are meant in a version; the arguments are those of `delete`."""
-    given = [name for name, value in (("positions", positions), ("where", where)) if value is not None]
-    if len(given) != 1:
-        message = f"give one of positions= and where=, found {' and '.join(given) or 'none'}"
-        raise ValueError(message)
-    names = [total.name for total in version.manifest.splits]
-    chosen = choose_split(names, split, catalog.store.url)
-    table = catalog.table(version)
-    if positions is not None:
-        parts = [table.of_split(name) for name in (names if chosen == "all" else [chosen])]
-        table = ShardTable.concatenate(parts)
-        found = _checked(positions, int(table.live_rows.sum()), version.number)
-    else:
-        ds = open_dataset(
-            catalog.store.url,
-            chosen,
-            version=version.number,
-            digest=version.digest,
-            storage_options=storage_options,
-            allow_roots=allow_roots,
-        )
-        assert where is not None  # noqa: S101 - for mypy: one of them is given
-        found = np.asarray(ds.filter(where, features=features, progress=progress).selection, np.int64)
-        table = ds.source.table
-    return _rows_of(catalog, version, table, found)
-
-
-def _checked(positions: ArrayLike | Iterable[int], records: int, version: int) -> NDArray[np.int64]:
-    """Return positions as ascending int64, each within the records and given once."""
-    given = np.asarray(positions if hasattr(positions, "__array__") else list(positions))  # type: ignore[arg-type]
-    if given.ndim != 1 or (given.size and given.dtype.kind not in "iu"):
-        hint = "; a mask goes to where=" if given.dtype == np.bool_ else ""
-        message = f"positions must be a sequence of integers, not {given.dtype} of shape {given.shape}{hint}"
-        raise TypeError(message)
-    # Compared as given: a huge unsigned number must not wrap round to a negative one.
-    beyond = given[given >= records]
-    if len(beyond):
-        message = f"record {beyond[0]} is out of range: version {version} has {records}"
-        raise IndexError(message)
-    if given.size and int(given.min()) < 0:
-        message = (
-            f"position {given.min()} is negative: what is counted from the end is another record after an "
-            "append, so positions are deleted by their numbers from 0"
-        )
-        raise ValueError(message)
-    ascending = np.sort(given.astype(np.int64))
-    twice = ascending[:-1][ascending[:-1] == ascending[1:]]
-    if len(twice):
-        message = f"position {twice[0]} is given twice ({len(twice)} repeats in all)"
-        raise ValueError(message)
-    return ascending
-
-
-def _rows_of(catalog: Catalog, version: Version, table: ShardTable, positions: NDArray[np.int64]) -> Targets:
-    """Return the rows of ascending positions over the shards of a table."""
-    stops = np.cumsum(table.live_rows)
-    edges = np.searchsorted(positions, np.concatenate([np.zeros(1, np.int64), stops]))
-    concerned = np.flatnonzero(np.diff(edges))
-    found: Targets = {}
-    for number, shard in zip(concerned.tolist(), shards_of(version, table.take(concerned)), strict=True):
-        live = positions[edges[number] : edges[number + 1]] - (int(stops[number - 1]) if number else 0)
-        found[shard] = live_to_physical(live, deleted_rows(catalog, table[number]))
-    return found
-
-
-def deleted_rows(catalog: Catalog, entry: ShardEntry) -> NDArray[np.int64]:
-    """Return the deleted rows of a shard, int64, ascending.
-
-    Raises:
-        FormatError, NotFoundError: its sidecar is damaged or gone.
-    """
-    if not entry.deletion_key:
-        return np.zeros(0, np.int64)
-    data = catalog.store.get(entry.deletion_key, max_bytes=catalog.limits.manifest)
-    return parse_deletions(data, entry, url=catalog.store.url_of(entry.deletion_key))
 
 
 class _Deletion:
@@ -345,7 +227,7 @@ class _Deletion:
                 shard=entry.key,
                 expected=f"at most {most} rows",
                 found=len(after),
-                advice="delete in parts, with `shardio.compact(url)` between them, which leaves out what is "
+                advice="delete in parts, with `shardio compact` between them, which leaves out what is "
                 "deleted",
             )
         self.deleted += new

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
     from shardio.metadata import Manifest
 
-__all__ = ["ChangeReport", "records_of"]
+__all__ = ["ChangeReport", "DeleteReport", "records_of"]
 
 
 @dataclass(frozen=True)
@@ -44,6 +44,33 @@ class ChangeReport:
             "base_version": self.base_version,
             "before": dict(self.before),
             "after": dict(self.after),
+        }
+
+
+@dataclass(frozen=True)
+class DeleteReport(ChangeReport):
+    """What `delete` did, or would do.
+
+    Attributes:
+        read_version: the version whose positions were meant.
+        deleted: records that are (or would be) deleted now.
+        already_deleted: records that met the condition in `read_version` and are deleted in a later one.
+        shards: of each shard concerned, how many of its rows are deleted now.
+    """
+
+    read_version: int = 0
+    deleted: int = 0
+    already_deleted: int = 0
+    shards: Mapping[str, int] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the report for JSON."""
+        return {
+            **super().to_dict(),
+            "read_version": self.read_version,
+            "deleted": self.deleted,
+            "already_deleted": self.already_deleted,
+            "shards": dict(self.shards),
         }
 
 

@@ -22,14 +22,18 @@ from shardio.writer._settings import (
     split_names,
 )
 from shardio.writer._shard import ShardWriter
-from shardio.writer._spool import AtomicWriter
+from shardio.writer._spool import AtomicWriter, ShardOptions, ShardSpool, spool_folder
+from shardio.writer._task import Task
 
 __all__ = [
     "DEFAULT_SHARD_BYTES",
     "AtomicWriter",
     "DatasetWriter",
     "LayoutOptions",
+    "ShardOptions",
+    "ShardSpool",
     "ShardWriter",
+    "Task",
     "WriterOptions",
     "catalog_to_write",
     "check_mode",
@@ -40,4 +44,5 @@ __all__ = [
     "is_codec",
     "resolve_schema",
     "split_names",
+    "spool_folder",
 ]

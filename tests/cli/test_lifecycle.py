@@ -73,3 +73,46 @@ def test_split(run: Run, birds: Path) -> None:
     assert dict(shardio.open(birds).splits) == {"train": 20}
     for wrong in (["train"], ["train", "--remove", "--rename", "x"], ["nothing", "--remove"]):
         assert run("split", birds, *wrong).code == 2
+
+
+def test_erase(run: Run, birds: Path) -> None:
+    run("tag", birds, "v1")
+    refused = run("delete", birds, 0, "--split", "test", "--erase")
+    assert (refused.code, "has the tag 'v1'" in refused.err, "--drop-tags" in refused.err) == (3, True, True)
+    dry = run("delete", birds, 0, "--split", "test", "--erase", "--drop-tags", "--dry-run")
+    assert "would erase 1 record" in dry.out
+    assert shardio.open(birds, "test").version == 2
+    cache = birds.parent / "cache"
+    ended = run("delete", birds, 0, "--split", "test", "--erase", "--drop-tags", "--cache", cache)
+    assert ended.code == 0
+    for text in (
+        "erased 1 record",
+        "this is version 3",
+        "expired versions, which hold them: 1, 2",
+        "dropped tags: v1",
+    ):
+        assert text in ended.out
+    assert "holds the bytes until `shardio gc" in ended.out
+    assert run("delete", birds, 0, "--split", "test", "--erase", "--json").document["expired_versions"] == [3]
+    assert run("delete", birds, 0, "--split", "test", "--drop-tags").code == 2
+
+
+def test_compact_and_diff(run: Run, tmp_path: Path) -> None:
+    url = tmp_path / "days"
+    for day in range(5):
+        with shardio.DatasetWriter(url, mode="append") as out:
+            out.write(b"day %d" % day)
+    dry = run("compact", url, "--dry-run")
+    assert "without --dry-run it is done" in dry.out
+    assert shardio.open(url).version == 5
+    assert (
+        run("compact", url, "--workers", 1, "--compression", "zstd", "--json").document["shards_after"] == 1
+    )
+    assert "nothing to gain" in run("compact", url).out
+    assert run("compact", url, "--shard-bytes", 0).code == 2
+    ended = run("diff", url, 2, 4)
+    assert "split train: 2 to 4 records, 2 added, 0 removed" in ended.out
+    assert run("diff", url, 5, "--json").document["rewritten"] is True
+    assert "written anew" in run("diff", url, 5, 6).out
+    assert "they hold the same" in run("diff", url, 6).out
+    assert run("diff", url, 6, 99).code == 3

@@ -305,7 +305,9 @@ def test_more_deleted_rows_than_a_sidecar_holds(url):
     latest = catalog.load()
     deletion = shardio.lifecycle._delete
     entry = catalog.table(latest)[0]
-    targets = {deletion.shards_of(latest, catalog.table(latest).take([0]))[0]: np.arange(12)}
+    targets = {
+        shardio.lifecycle._targets.shards_of(latest, catalog.table(latest).take([0]))[0]: np.arange(12)
+    }
     catalog.limits = Limits(manifest=40)
     assert entry.rows > 12
     with pytest.raises(FormatError, match="more rows of a shard are deleted than its sidecar may hold"):

@@ -282,6 +282,42 @@ class Datasets(RuleBasedStateMachine):
         self.follow(self.versions[number - 1], merged)
 
     @precondition(lambda self: self.versions)
+    @rule(data=st.data())
+    def erases(self, data):
+        """A record of the latest version; every version that holds it expires, and no other does."""
+        splits = sorted(split for split, values in self.versions[-1].items() if values)
+        if not splits:
+            return
+        split = data.draw(st.sampled_from(splits))
+        values = self.versions[-1][split]
+        k = data.draw(st.integers(0, len(values) - 1))
+        report = shardio.delete(self.url, [k], split=split, erase=True, drop_tags=True)
+        assert report.version == len(self.versions) + 1
+        assert len(self.versions) in report.expired_versions
+        assert not self.expired & {*report.expired_versions}
+        for name, number in list(self.tags.items()):
+            if number in report.expired_versions:
+                del self.tags[name]
+        assert {*report.dropped_tags.values()} <= {*report.expired_versions}
+        self.expired |= {*report.expired_versions}
+        left = values[:k] + values[k + 1 :]
+        version = {**self.versions[-1], split: left}
+        if split not in shardio.open(self.url, "all").splits:
+            assert not left, "a split goes with its last shard"
+            del version[split]
+        self.follow(version)
+
+    @precondition(lambda self: self.versions)
+    @rule(shard_bytes=st.sampled_from([40, 1 << 20]), compression=st.sampled_from(["same", "zstd", None]))
+    def compacts(self, shard_bytes, compression):
+        report = shardio.compact(self.url, shard_bytes=shard_bytes, compression=compression, workers=1)
+        if report.version is not None:
+            assert report.version == len(self.versions) + 1
+            gone = {split for split in self.versions[-1] if split not in shardio.open(self.url, "all").splits}
+            assert all(not self.versions[-1][split] for split in gone)
+            self.follow({k: v for k, v in self.versions[-1].items() if k not in gone})
+
+    @precondition(lambda self: self.versions)
     @rule(data=st.data(), name=st.sampled_from(["v1", "paper"]), move=st.booleans())
     def tags_a_version(self, data, name, move):
         number = data.draw(st.integers(1, len(self.versions)))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from shardio.cli._command import CLEAN, Argument, Command, Option, flag
-from shardio.cli._humanize import count, plural
+from shardio.cli._humanize import count, plural, size
 from shardio.cli._options import (
     STORAGE,
     VERSION,
@@ -21,18 +21,24 @@ if TYPE_CHECKING:
     from types import SimpleNamespace
 
     from shardio.cli._console import Console
+    from shardio.lifecycle import EraseReport
 
 __all__ = ["COMMAND"]
 
 
 def _run(arguments: SimpleNamespace, console: Console) -> int:
     import shardio
+    from shardio.lifecycle import EraseReport
+    from shardio.storage import CacheOptions
 
     report = shardio.delete(
         arguments.url,
         arguments.positions or None,
         split=arguments.split,
         version=arguments.version_number,
+        erase=arguments.erase,
+        drop_tags=arguments.drop_tags,
+        cache=None if arguments.cache is None else CacheOptions(arguments.cache, max_bytes=1),
         dry_run=arguments.dry_run,
         allow_roots=allow_roots(arguments),
         storage_options=storage_options(arguments),
@@ -41,6 +47,8 @@ def _run(arguments: SimpleNamespace, console: Console) -> int:
         console.document(report.to_dict())
         return CLEAN
     would = "would delete" if report.dry_run else "deleted"
+    if arguments.erase:
+        would = "would erase" if report.dry_run else "erased"
     console.line(
         f"{would} {plural(report.deleted, 'record')} of version {report.read_version}, in "
         f"{plural(len(report.shards), 'shard')}"
@@ -48,7 +56,9 @@ def _run(arguments: SimpleNamespace, console: Console) -> int:
     if report.already_deleted:
         console.line(f"deleted before: {plural(report.already_deleted, 'record')}")
     console.table([(f"  {name}", f"{count(records)} records left") for name, records in report.after.items()])
-    if report.version is not None:
+    if isinstance(report, EraseReport):
+        _print_erased(console, report)
+    elif report.version is not None:
         console.line(
             f"this is version {report.version}; `shardio restore` goes back to {report.base_version}"
         )
@@ -59,6 +69,23 @@ def _run(arguments: SimpleNamespace, console: Console) -> int:
     return CLEAN
 
 
+def _print_erased(console: Console, report: EraseReport) -> None:
+    if report.dry_run or report.version is None:
+        console.line(
+            "nothing was changed; without --dry-run it is done" if report.dry_run else "nothing to do"
+        )
+    else:
+        console.line(f"this is version {report.version}")
+    if report.expired_versions:
+        console.line(f"expired versions, which hold them: {', '.join(map(str, report.expired_versions))}")
+    if report.dropped_tags:
+        console.line(f"dropped tags: {', '.join(report.dropped_tags)}")
+    for key, stored in report.holding.items():
+        console.line(f"holds the bytes until `shardio gc {report.url} --yes`: {key}  ({size(stored)})")
+    for url in report.elsewhere:
+        console.line(f"holds the bytes, and is not the dataset's to remove: {url}")
+
+
 _PARAMS = (
     url_argument(),
     Argument(
@@ -67,6 +94,9 @@ _PARAMS = (
     Option(["--split"], metavar="NAME", group="dataset", help="the split whose positions are meant"),
     VERSION,
     allowed_roots_option(),
+    flag("--erase", "for good: write their shards anew, and expire the versions that hold the records"),
+    flag("--drop-tags", "with --erase: drop the tags of these versions"),
+    Option(["--cache"], metavar="DIR", help="with --erase: a local cache of blocks that is emptied"),
     flag("--dry-run", "change nothing, only say what would be deleted"),
     *STORAGE,
 )

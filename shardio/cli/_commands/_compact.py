@@ -1,0 +1,96 @@
+"""`shardio compact`: merge small shards, leave deleted rows out, in a new version."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from shardio.cli._command import CLEAN, Command, Option, flag
+from shardio.cli._humanize import count, plural, size
+from shardio.cli._options import (
+    STORAGE,
+    allow_roots,
+    allowed_roots_option,
+    storage_options,
+    url_argument,
+)
+
+if TYPE_CHECKING:
+    from types import SimpleNamespace
+
+    from shardio.cli._console import Console
+
+__all__ = ["COMMAND"]
+
+_COMPRESSIONS = ("same", "none", "zstd", "gzip", "zlib")
+
+
+def _run(arguments: SimpleNamespace, console: Console) -> int:
+    import shardio
+
+    given = {"shard_bytes": arguments.shard_bytes, "block_bytes": arguments.block_bytes}
+    report = shardio.compact(
+        arguments.url,
+        arguments.split,
+        compression=None if arguments.compression == "none" else arguments.compression,
+        adopted=arguments.adopted,
+        workers=arguments.workers,
+        dry_run=arguments.dry_run,
+        progress=console.progress("compact"),
+        allow_roots=allow_roots(arguments),
+        storage_options=storage_options(arguments),
+        **{name: value for name, value in given.items() if value is not None},
+    )
+    if console.json:
+        console.document(report.to_dict())
+        return CLEAN
+    console.table(
+        [
+            ("  shards", count(report.shards_before), count(report.shards_after)),
+            ("  stored", size(report.bytes_before), size(report.bytes_after)),
+            ("  requests of an epoch", count(report.requests_before), count(report.requests_after)),
+        ],
+        head=("", "before", "after (estimate)" if report.dry_run else "after"),
+        right=(1, 2),
+    )
+    if report.left_alone:
+        console.line(f"left alone: {plural(report.left_alone, 'shard')} that others wrote (see --adopted)")
+    if report.dry_run:
+        done = "nothing was changed; without --dry-run it is done"
+        more = done if report.records else "there is nothing to gain"
+        console.line(f"to write anew: {plural(report.records, 'record')}; {more}")
+    elif report.version is None:
+        console.line("there was nothing to gain")
+    else:
+        console.line(
+            f"wrote {plural(report.records, 'record')} anew, left out {count(report.dropped)} deleted; "
+            f"this is version {report.version}; `shardio gc` removes the old shards with their versions"
+        )
+    return CLEAN
+
+
+_PARAMS = (
+    url_argument(),
+    Option(["--split"], metavar="NAME", group="dataset", help="one split; default: all"),
+    Option(["--shard-bytes"], type=int, metavar="BYTES", help="stored bytes of a shard; default: 256 MiB"),
+    Option(["--compression"], type=click.Choice(_COMPRESSIONS), default="same", help="default: same"),
+    Option(["--block-bytes"], type=int, metavar="BYTES", help="decoded bytes of a block; default: as is"),
+    flag("--adopted", "copy shards that others wrote into the dataset, too"),
+    Option(["--workers"], type=int, metavar="N", help="processes; default: one per processor"),
+    allowed_roots_option(),
+    flag("--dry-run", "change nothing, only say what would be gained"),
+    *STORAGE,
+)
+
+COMMAND = Command(
+    name="compact",
+    group="change",
+    summary="merge small shards and leave deleted records out, in a new version",
+    params=_PARAMS,
+    run=_run,
+    examples={
+        "shardio compact s3://bucket/birds --dry-run": "what would be gained",
+        "shardio compact s3://bucket/birds --compression zstd": "merged, and compressed",
+    },
+)

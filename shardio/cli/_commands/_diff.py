@@ -1,0 +1,77 @@
+"""`shardio diff`: what differs between two versions."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from shardio.cli._command import CLEAN, Argument, Command
+from shardio.cli._humanize import count, plural
+from shardio.cli._options import STORAGE, VERSION_VALUE, storage_options, url_argument
+
+if TYPE_CHECKING:
+    from types import SimpleNamespace
+
+    from shardio.cli._console import Console
+
+__all__ = ["COMMAND"]
+
+
+def _run(arguments: SimpleNamespace, console: Console) -> int:
+    import shardio
+
+    report = shardio.diff(
+        arguments.url, arguments.first, arguments.second, storage_options=storage_options(arguments)
+    )
+    if console.json:
+        console.document(report.to_dict())
+        return CLEAN
+    console.line(f"from version {report.first} to version {report.second}")
+    for number, operation in report.operations.items():
+        console.line(f"  {number}  {operation}")
+    for name, part in report.splits.items():
+        console.line(
+            f"split {name}: {_number(part.before)} to {_number(part.after)} records, "
+            f"{count(part.added)} added, {count(part.removed)} removed"
+        )
+        for key, records in part.shards_added.items():
+            console.line(f"  + {key}  ({plural(records, 'record')})")
+        for key, records in part.shards_removed.items():
+            console.line(f"  - {key}  ({plural(records, 'record')})")
+        for key, (added, removed) in part.shards_changed.items():
+            console.line(f"  ~ {key}  (+{added} -{removed})")
+    if report.rewritten:
+        console.line("shards were written anew in between: their records count as removed and added")
+    for name, (old, new) in report.schema.items():
+        console.line(f"{f'feature {name}' if name else 'encoding'}: {old} -> {new}")
+    for name, (old, new) in report.metadata.items():
+        console.line(f"metadata {name}: {json.dumps(old)} -> {json.dumps(new)}")
+    for number, names in zip((report.first, report.second), report.tags, strict=True):
+        if names:
+            console.line(f"version {number} has the tags {', '.join(names)}")
+    if not (report.splits or report.schema or report.metadata):
+        console.line("they hold the same")
+    return CLEAN
+
+
+def _number(value: int | None) -> str:
+    return "no" if value is None else count(value)
+
+
+_PARAMS = (
+    url_argument(),
+    Argument(["first"], metavar="N|TAG", type=VERSION_VALUE, help="a version, by number or tag"),
+    Argument(
+        ["second"], metavar="N|TAG", type=VERSION_VALUE, required=False, help="another one; default: latest"
+    ),
+    *STORAGE,
+)
+
+COMMAND = Command(
+    name="diff",
+    group="look",
+    summary="say what differs between two versions",
+    params=_PARAMS,
+    run=_run,
+    examples={"shardio diff s3://bucket/birds 41 43": "records, splits, schema, metadata"},
+)

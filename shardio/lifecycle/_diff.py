@@ -1,0 +1,205 @@
+"""What differs between two versions of a dataset: records by split and shard, schema, metadata, tags."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from shardio.catalog import Catalog
+from shardio.lifecycle._targets import Shard, deleted_rows, shards_of
+from shardio.storage import connect
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from shardio.catalog import Version
+    from shardio.metadata import Schema, ShardEntry
+
+__all__ = ["DiffReport", "SplitDiff", "diff"]
+
+
+@dataclass(frozen=True)
+class SplitDiff:
+    """What differs in one split.
+
+    Attributes:
+        before, after: live records; None where the split is not there.
+        added, removed: records that only the later, or only the earlier version has. What was written anew
+            (see `DiffReport.rewritten`) counts as both.
+        shards_added, shards_removed: of each shard that only one of them has, its live records.
+        shards_changed: of each shard that both have, records added and removed, where rows were deleted or
+            are there again.
+    """
+
+    before: int | None
+    after: int | None
+    added: int
+    removed: int
+    shards_added: Mapping[str, int]
+    shards_removed: Mapping[str, int]
+    shards_changed: Mapping[str, tuple[int, int]]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it for JSON."""
+        return {
+            "before": self.before,
+            "after": self.after,
+            "added": self.added,
+            "removed": self.removed,
+            "shards_added": dict(self.shards_added),
+            "shards_removed": dict(self.shards_removed),
+            "shards_changed": {key: list(both) for key, both in self.shards_changed.items()},
+        }
+
+
+@dataclass(frozen=True)
+class DiffReport:
+    """What differs between two versions.
+
+    Attributes:
+        url: of the dataset.
+        first, second: numbers of the versions.
+        operations: of the versions after the earlier one, up to the later one, by number.
+        splits: those that differ, by name. A renamed split is removed under its old name and added under the
+            new one.
+        rewritten: shards were compacted or erased in between, so that records stand in other shards.
+        schema: of each feature that differs, its type before and after; None where it is not there.
+        metadata: of each key that differs, its value before and after; None where it is not there.
+        tags: of each version's own tags, those of the first and those of the second.
+    """
+
+    url: str
+    first: int
+    second: int
+    operations: Mapping[int, str]
+    splits: Mapping[str, SplitDiff]
+    rewritten: bool
+    schema: Mapping[str, tuple[str | None, str | None]]
+    metadata: Mapping[str, tuple[Any, Any]]
+    tags: tuple[tuple[str, ...], tuple[str, ...]]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the report for JSON."""
+        return {
+            "url": self.url,
+            "first": self.first,
+            "second": self.second,
+            "operations": {str(number): name for number, name in self.operations.items()},
+            "splits": {name: part.to_dict() for name, part in self.splits.items()},
+            "rewritten": self.rewritten,
+            "schema": {name: list(both) for name, both in self.schema.items()},
+            "metadata": {key: list(both) for key, both in self.metadata.items()},
+            "tags": [list(names) for names in self.tags],
+        }
+
+
+def diff(
+    url: str | Path,
+    first: int | str,
+    second: int | str | None = None,
+    *,
+    storage_options: Mapping[str, Any] | None = None,
+) -> DiffReport:
+    """Say what differs between two versions; reads manifests and lists of shards, and no record.
+
+    Args:
+        url: of the dataset.
+        first, second: versions, by number or tag; None for the latest.
+        storage_options: as in fsspec.
+
+    Raises:
+        NotFoundError: there is no dataset, or no such version.
+        FormatError, StorageError: the metadata cannot be read.
+
+    Examples:
+        >>> import shardio, tempfile
+        >>> url = tempfile.mkdtemp() + "/birds"
+        >>> for name in (b"wren", b"robin"):
+        ...     with shardio.DatasetWriter(url, mode="append") as out:
+        ...         out.write(name)
+        >>> part = shardio.diff(url, 1, 2).splits["train"]
+        >>> part.added, part.removed
+        (1, 0)
+    """
+    catalog = Catalog(connect(url, storage_options=storage_options))
+    latest = catalog.load()
+    one, two = catalog.load(first), catalog.load(second)
+    low, high = sorted((one.number, two.number))
+    between = list(catalog.between(low + 1, high))
+    tags = latest.manifest.tags
+    metadata = [dict(version.manifest.metadata) for version in (one, two)]
+    return DiffReport(
+        url=catalog.store.url,
+        first=one.number,
+        second=two.number,
+        operations={version.number: version.operation for version in between},
+        splits=_splits(catalog, one, two),
+        rewritten=any(version.manifest.rewrites for version in between),
+        schema=_differences(_features(one.manifest.schema), _features(two.manifest.schema)),
+        metadata=_differences(*metadata),
+        tags=(
+            tuple(sorted(name for name, number in tags.items() if number == one.number)),
+            tuple(sorted(name for name, number in tags.items() if number == two.number)),
+        ),
+    )
+
+
+def _differences(one: Mapping[str, Any], two: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    return {
+        key: (one.get(key), two.get(key))
+        for key in sorted({*one, *two})
+        if key not in one or key not in two or one[key] != two[key]
+    }
+
+
+def _features(schema: Schema | None) -> dict[str, str]:
+    if schema is None:
+        return {}
+    found = {"": schema.encoding}
+    for prefix, features in (("", schema), ("[] ", schema.sequence_features)):
+        for name, feature in features.items():
+            found[prefix + name] = feature.short + (" optional" if feature.optional else "")
+    return found
+
+
+def _splits(catalog: Catalog, one: Version, two: Version) -> dict[str, SplitDiff]:
+    shards: list[dict[str, dict[Shard, ShardEntry]]] = []
+    for version in (one, two):
+        table = catalog.table(version)
+        found: dict[str, dict[Shard, ShardEntry]] = {total.name: {} for total in version.manifest.splits}
+        for i, shard in enumerate(shards_of(version, table)):
+            found[table.split[i]][shard] = table[i]
+        shards.append(found)
+    before, after = shards
+    out = {}
+    for name in sorted({*before, *after}):
+        part = _split(catalog, before.get(name), after.get(name))
+        there = part.before is not None and part.after is not None
+        if not there or part.added or part.removed or part.shards_added or part.shards_removed:
+            out[name] = part
+    return out
+
+
+def _split(
+    catalog: Catalog, one: dict[Shard, ShardEntry] | None, two: dict[Shard, ShardEntry] | None
+) -> SplitDiff:
+    before, after = one or {}, two or {}
+    added = {shard.key: entry.live_rows for shard, entry in after.items() if shard not in before}
+    removed = {shard.key: entry.live_rows for shard, entry in before.items() if shard not in after}
+    changed = {}
+    for shard in before.keys() & after.keys():
+        if before[shard].deletion_sha256 != after[shard].deletion_sha256:
+            was, now = (deleted_rows(catalog, entry) for entry in (before[shard], after[shard]))
+            changed[shard.key] = (len(np.setdiff1d(was, now)), len(np.setdiff1d(now, was)))
+    return SplitDiff(
+        before=None if one is None else sum(entry.live_rows for entry in one.values()),
+        after=None if two is None else sum(entry.live_rows for entry in two.values()),
+        added=sum(added.values()) + sum(both[0] for both in changed.values()),
+        removed=sum(removed.values()) + sum(both[1] for both in changed.values()),
+        shards_added=added,
+        shards_removed=removed,
+        shards_changed=dict(sorted(changed.items())),
+    )

@@ -1,0 +1,340 @@
+"""Erase records for good: shards are written anew without them, and versions that hold them expire."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+from shardio.errors import CommitConflictError, NotFoundError, StorageError
+from shardio.lifecycle._change import commit_change
+from shardio.lifecycle._report import DeleteReport, records_of
+from shardio.lifecycle._rewrite import Group, Rewriting, block_bytes_of, write_groups
+from shardio.lifecycle._targets import Targets, deleted_rows, shards_of
+from shardio.metadata import live_to_physical
+from shardio.storage import BlockCache, CacheOptions
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from shardio.catalog import Catalog, StoredLists, Version
+    from shardio.metadata import ListRef, Manifest, ShardEntry, ShardTable
+
+__all__ = ["EraseReport", "erase"]
+
+# Rows of shards, int64, ascending, by UUID; None for all that may be.
+Rows: TypeAlias = "dict[bytes, NDArray[np.int64] | None]"
+_NONE = np.zeros(0, np.int64)
+
+
+@dataclass(frozen=True)
+class EraseReport(DeleteReport):
+    """What `delete(erase=True)` did, or would do.
+
+    Attributes:
+        expired_versions: versions that hold the records, and are expired (or would be).
+        dropped_tags: tags of these versions, with their numbers.
+        holding: objects that hold bytes of the records until `shardio gc`, with their sizes in bytes.
+        elsewhere: URLs of objects that others wrote and that hold bytes of the records; theirs to remove.
+    """
+
+    expired_versions: tuple[int, ...] = ()
+    dropped_tags: Mapping[str, int] = field(default_factory=dict)
+    holding: Mapping[str, int] = field(default_factory=dict)
+    elsewhere: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the report for JSON."""
+        return {
+            **super().to_dict(),
+            "expired_versions": list(self.expired_versions),
+            "dropped_tags": dict(self.dropped_tags),
+            "holding": dict(self.holding),
+            "elsewhere": list(self.elsewhere),
+        }
+
+
+def erase(
+    catalog: Catalog,
+    targets: Targets,
+    read: Version,
+    *,
+    drop_tags: bool,
+    dry_run: bool,
+    cache: CacheOptions | None,
+    storage_options: Mapping[str, Any] | None,
+) -> EraseReport:
+    """Erase rows of shards for good; see `delete`.
+
+    Args:
+        catalog: of the dataset.
+        targets: the rows, by shard.
+        read: the version in which they were found.
+        drop_tags: tags of versions that hold them may go.
+        dry_run: change nothing.
+        cache: of blocks on local disk, to be emptied.
+        storage_options: of the dataset's filesystem, for the processes that write.
+    """
+    latest = catalog.load()
+    groups, counts = _groups(catalog, latest, targets, read)
+    holders = _Holders(catalog, targets, drop_tags=drop_tags)
+    holders.look(latest)
+    number = None
+    if targets and not dry_run:
+        written = write_groups(catalog, latest, groups, storage_options=storage_options, workers=1)
+        rewriting = Rewriting(catalog, latest, groups, written)
+
+        def build(base: Version, lists: StoredLists) -> Manifest:
+            holders.look(base)
+            manifest = rewriting(base, lists)
+            expired = {*manifest.expiry.expired_versions, *holders.expired}
+            return replace(
+                manifest,
+                expiry=replace(manifest.expiry, expired_versions=tuple(sorted(expired))),
+                tags={name: v for name, v in manifest.tags.items() if name not in holders.tags},
+            )
+
+        with rewriting.removed_on_failure():
+            keys = rewriting.keys
+            number = commit_change(catalog, build, operation="erase", seen=latest, keys=keys).number
+    if cache is not None and not dry_run:
+        BlockCache(cache).clear()
+    before = records_of(latest.manifest)
+    by_split = Counter[str]()
+    for split, count in counts.values():
+        by_split[split] += count
+    return EraseReport(
+        url=catalog.store.url,
+        operation="erase",
+        dry_run=dry_run,
+        version=number,
+        base_version=latest.number if number is None else number - 1,
+        before=before,
+        after={name: count - by_split[name] for name, count in before.items()},
+        read_version=read.number,
+        deleted=sum(count for _, count in counts.values()),
+        already_deleted=sum(map(len, targets.values())) - sum(count for _, count in counts.values()),
+        shards={key: count for key, (_, count) in counts.items()},
+        expired_versions=tuple(sorted(holders.expired)) if targets else (),
+        dropped_tags=holders.tags if targets else {},
+        holding=holders.holding if targets else {},
+        elsewhere=tuple(sorted(holders.elsewhere)) if targets else (),
+    )
+
+
+def _groups(
+    catalog: Catalog, latest: Version, targets: Targets, read: Version
+) -> tuple[list[Group], dict[str, tuple[str, int]]]:
+    """Return the shards to write anew, and of each key its split and how many live records it loses."""
+    table = catalog.table(latest)
+    numbers = {shard: i for i, shard in enumerate(shards_of(latest, table)) if shard in targets}
+    missing = [shard for shard in targets if shard not in numbers]
+    if missing:
+        raise CommitConflictError(
+            f"{len(missing)} of the shards with the records to erase are no longer part of the dataset",
+            url=catalog.store.url,
+            expected=f"the shards of version {read.number}",
+            found=f"version {latest.number} without {missing[0].key}",
+            advice="look the records up in the latest version, and erase them there; what only earlier "
+            "versions hold goes with these: `shardio gc URL --expire N`",
+        )
+    theirs = [shard for shard, i in numbers.items() if table[i].adopted]
+    if theirs:
+        raise StorageError(
+            "the records lie in shards that others wrote, which are never rewritten",
+            url=catalog.store.url,
+            shard=theirs[0].key,
+            found=f"{len(theirs)} of {len(targets)} shards",
+            advice="`shardio compact URL --adopted` copies them into the dataset, where erasing works; the "
+            "files of others stay, and are yours to remove. Deleting without erasing hides the records",
+        )
+    starts: dict[int, int] = {}
+    for name in {table.split[i] for i in numbers.values()}:
+        members = np.array([i for i, split in enumerate(table.split) if split == name], np.int64)
+        live = table.live_rows[members]
+        starts |= dict(zip(members.tolist(), (np.cumsum(live) - live).tolist(), strict=True))
+    groups, counts = [], {}
+    for shard, i in sorted(numbers.items(), key=lambda item: item[1]):
+        entry = table[i]
+        live = np.setdiff1d(targets[shard], deleted_rows(catalog, entry))
+        # The rank of a live row among the live ones is its position in the shard.
+        gone = deleted_rows(catalog, entry)
+        positions = starts[i] + live - np.searchsorted(gone, live)
+        counts[entry.key] = (entry.split, len(live))
+        groups.append(
+            Group(
+                split=entry.split,
+                numbers=(i,),
+                first=starts[i],
+                stop=starts[i] + entry.live_rows,
+                leave_out=positions,
+                compression=entry.compression,
+                level=None,
+                block_bytes=block_bytes_of(entry),
+                shard_bytes=1 << 62,
+            )
+        )
+    return groups, counts
+
+
+class _Holders:
+    """Which versions hold some shards, or older and other copies of them, and which objects these are.
+
+    Args:
+        catalog: of the dataset.
+        targets: the records, as rows of shards of the latest version.
+        drop_tags: tags of these versions may go.
+    """
+
+    def __init__(self, catalog: Catalog, targets: Targets, *, drop_tags: bool) -> None:
+        self._catalog = catalog
+        self._rows: Rows = {shard.uuid: rows for shard, rows in targets.items()}
+        self._drop_tags = drop_tags
+        self._tables: dict[str, ShardTable] = {}
+
+    def look(self, latest: Version) -> None:
+        """Find out what holds them, as of a version; refuse versions that have tags."""
+        catalog = self._catalog
+        already = set(latest.manifest.expiry.expired_versions)
+        # Read anew, the latest one too: what follows a version no longer says what that version rewrote.
+        versions = list(catalog.between(1, latest.number))
+        here = {uuid.tobytes() for uuid in catalog.table(latest).uuid}
+        held = self._closure(versions, here)
+        self.expired: set[int] = set()
+        self.holding: dict[str, int] = {}
+        self.elsewhere: set[str] = set()
+        for version in versions:
+            if version.number in already:
+                continue
+            roots = {0: catalog.store.url, **version.manifest.roots}
+            for ref in version.manifest.lists:
+                table = self._table(ref)
+                for i in [i for i in range(len(table)) if table.uuid[i].tobytes() in held]:
+                    self.expired.add(version.number)
+                    entry = table[i]
+                    if entry.adopted:
+                        self.elsewhere.add(f"{roots[entry.root].rstrip('/')}/{entry.key}")
+                    else:
+                        self.holding[entry.key] = entry.stored_bytes
+        tags = latest.manifest.tags
+        self.tags = {name: number for name, number in tags.items() if number in self.expired}
+        if self.tags and not self._drop_tags:
+            name, number = min(self.tags.items())
+            raise CommitConflictError(
+                f"version {number} holds the records, and has the tag {name!r}, so it does not expire",
+                url=catalog.store.url,
+                found=f"tags {', '.join(sorted(self.tags))}",
+                advice="drop_tags=True drops these tags; or remove them first (`shardio tag`)",
+            )
+
+    def _closure(self, versions: list[Version], here: set[bytes]) -> set[bytes]:
+        """Return the shards that hold the records: those of the latest version, and those before and after
+        rewrites that led to or from them.
+        """  # noqa: D205 - one thought
+        held = dict(self._rows)
+        rewrites = [(i, version.number) for version in versions for i in version.manifest.rewrites]
+        by_number = {version.number: version for version in versions}
+        while True:
+            known = {uuid: None if rows is None else len(rows) for uuid, rows in held.items()}
+            for rewrite, number in reversed(rewrites):
+                self._follow(
+                    held, rewrite.new, rewrite.old, by_number[number], by_number[number - 1], back=True
+                )
+            for rewrite, number in rewrites:
+                # What is part of the latest version is known: its rows are those that were asked for.
+                new = {} if here.intersection(rewrite.new) else held
+                self._follow(
+                    new, rewrite.old, rewrite.new, by_number[number - 1], by_number[number], back=False
+                )
+            if known == {uuid: None if rows is None else len(rows) for uuid, rows in held.items()}:
+                return set(held)
+
+    def _follow(
+        self,
+        held: Rows,
+        source: Sequence[bytes],
+        target: Sequence[bytes],
+        there: Version,
+        here: Version,
+        *,
+        back: bool,
+    ) -> None:
+        """Add to `held` what the rows of some shards are in the shards that were written of them, or before.
+
+        Where that can no longer be told, all of these shards may hold them.
+        """
+        if not any(uuid in held for uuid in source):
+            return
+        moved = self._moved(held, source, target, there, here, back=back)
+        for k, uuid in enumerate(target):
+            rows, before = None if moved is None else moved[k], held.get(uuid, _NONE)
+            if rows is None or before is None:
+                held[uuid] = None
+            elif len(rows):
+                held[uuid] = np.union1d(before, rows)
+
+    def _moved(
+        self,
+        held: Rows,
+        source: Sequence[bytes],
+        target: Sequence[bytes],
+        there: Version,
+        here: Version,
+        *,
+        back: bool,
+    ) -> list[NDArray[np.int64]] | None:
+        """Return the rows in each target, by their rank among the live records, which keep their order.
+
+        None where that can no longer be told.
+        """
+        entries = [part for version in (there, here) if (part := self._entries(version)) is not None]
+        known = [rows for uuid in source if (rows := held.get(uuid, _NONE)) is not None]
+        if len(entries) < 2 or len(known) < len(source):
+            return None
+        given, wanted = (
+            [part[uuid] for uuid in ids] for part, ids in zip(entries, (source, target), strict=True)
+        )
+        # Of the old ones the live rows count; in new ones no row was deleted when they were written.
+        try:
+            gone = [deleted_rows(self._catalog, entry) for entry in (wanted if back else given)]
+        except NotFoundError:
+            return None
+        sizes = [[entry.rows if back else entry.live_rows for entry in given]]
+        sizes.append([entry.live_rows if back else entry.rows for entry in wanted])
+        if sum(sizes[0]) != sum(sizes[1]):
+            return None  # some were erased on the way
+        ranks = []
+        for k, rows in enumerate(known):
+            if not back:
+                left = np.setdiff1d(rows, gone[k])
+                ranks.append(left - np.searchsorted(gone[k], left) + sum(sizes[0][:k]))
+            else:
+                ranks.append(rows + sum(sizes[0][:k]))
+        every = np.sort(np.concatenate(ranks))
+        out = []
+        for k in range(len(target)):
+            first = sum(sizes[1][:k])
+            rows = every[(every >= first) & (every < first + sizes[1][k])] - first
+            out.append(live_to_physical(rows, gone[k]) if back else rows)
+        return out
+
+    def _entries(self, version: Version) -> dict[bytes, ShardEntry] | None:
+        """Return the shards of a version by UUID, or None where its lists are gone."""
+        tables = []
+        for ref in version.manifest.lists:
+            if ref.key not in self._tables:
+                table = self._catalog.find_shards(ref)
+                if table is None:
+                    return None
+                self._tables[ref.key] = table
+            tables.append(self._tables[ref.key])
+        return {entry.uuid: entry for table in tables for entry in table}
+
+    def _table(self, ref: ListRef) -> ShardTable:
+        if ref.key not in self._tables:
+            self._tables[ref.key] = self._catalog.shards_of(ref)
+        return self._tables[ref.key]

@@ -1,0 +1,134 @@
+"""Which records are meant: positions or a condition, as rows of shards, by which every version knows them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from shardio.metadata import ShardTable, live_to_physical, parse_deletions
+from shardio.reader import choose_split
+from shardio.reader import open as open_dataset
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from numpy.typing import ArrayLike, NDArray
+
+    from shardio.catalog import Catalog, Version
+    from shardio.metadata import ShardEntry
+
+__all__ = ["Shard", "Targets", "deleted_rows", "find_targets", "shards_of"]
+
+# Records that are meant: int64 rows, ascending, of each shard.
+Targets: TypeAlias = "dict[Shard, NDArray[np.int64]]"
+
+
+class Shard(NamedTuple):
+    """What a shard is known by in every version: URL of its data root, "" for the dataset's own; key; UUID.
+
+    A UUID alone is not enough: somebody may have adopted a shard and a copy of it. Nor is a key: what others
+    wrote may have been replaced.
+    """
+
+    root: str
+    key: str
+    uuid: bytes
+
+
+def shards_of(version: Version, table: ShardTable) -> list[Shard]:
+    """Return what the shards of a version are known by, in order."""
+    roots = {0: "", **version.manifest.roots}
+    return [
+        Shard(roots[root], key, uuid.tobytes())
+        for root, key, uuid in zip(table.root.tolist(), table.key, table.uuid, strict=True)
+    ]
+
+
+def find_targets(  # noqa: PLR0913 - those of `delete`
+    catalog: Catalog,
+    version: Version,
+    positions: ArrayLike | Iterable[int] | None,
+    *,
+    where: Callable[[dict[str, Any]], Any] | NDArray[np.bool_] | None,
+    split: str | None,
+    features: Sequence[str] | None,
+    progress: bool | Callable[[Any], None],
+    allow_roots: Mapping[str, Mapping[str, Any]] | None,
+    storage_options: Mapping[str, Any] | None,
+) -> Targets:
+    """Return which rows of which shards are meant in a version; the arguments are those of `delete`."""
+    given = [name for name, value in (("positions", positions), ("where", where)) if value is not None]
+    if len(given) != 1:
+        message = f"give one of positions= and where=, found {' and '.join(given) or 'none'}"
+        raise ValueError(message)
+    names = [total.name for total in version.manifest.splits]
+    chosen = choose_split(names, split, catalog.store.url)
+    table = catalog.table(version)
+    if positions is not None:
+        parts = [table.of_split(name) for name in (names if chosen == "all" else [chosen])]
+        table = ShardTable.concatenate(parts)
+        found = _checked(positions, int(table.live_rows.sum()), version.number)
+    else:
+        ds = open_dataset(
+            catalog.store.url,
+            chosen,
+            version=version.number,
+            digest=version.digest,
+            storage_options=storage_options,
+            allow_roots=allow_roots,
+        )
+        assert where is not None  # noqa: S101 - for mypy: one of them is given
+        found = np.asarray(ds.filter(where, features=features, progress=progress).selection, np.int64)
+        table = ds.source.table
+    return _rows_of(catalog, version, table, found)
+
+
+def _checked(positions: ArrayLike | Iterable[int], records: int, version: int) -> NDArray[np.int64]:
+    """Return positions as ascending int64, each within the records and given once."""
+    given = np.asarray(positions if hasattr(positions, "__array__") else list(positions))  # type: ignore[arg-type]
+    if given.ndim != 1 or (given.size and given.dtype.kind not in "iu"):
+        hint = "; a mask goes to where=" if given.dtype == np.bool_ else ""
+        message = f"positions must be a sequence of integers, not {given.dtype} of shape {given.shape}{hint}"
+        raise TypeError(message)
+    # Compared as given: a huge unsigned number must not wrap round to a negative one.
+    beyond = given[given >= records]
+    if len(beyond):
+        message = f"record {beyond[0]} is out of range: version {version} has {records}"
+        raise IndexError(message)
+    if given.size and int(given.min()) < 0:
+        message = (
+            f"position {given.min()} is negative: what is counted from the end is another record after an "
+            "append, so positions are deleted by their numbers from 0"
+        )
+        raise ValueError(message)
+    ascending = np.sort(given.astype(np.int64))
+    twice = ascending[:-1][ascending[:-1] == ascending[1:]]
+    if len(twice):
+        message = f"position {twice[0]} is given twice ({len(twice)} repeats in all)"
+        raise ValueError(message)
+    return ascending
+
+
+def _rows_of(catalog: Catalog, version: Version, table: ShardTable, positions: NDArray[np.int64]) -> Targets:
+    """Return the rows of ascending positions over the shards of a table."""
+    stops = np.cumsum(table.live_rows)
+    edges = np.searchsorted(positions, np.concatenate([np.zeros(1, np.int64), stops]))
+    concerned = np.flatnonzero(np.diff(edges))
+    found: Targets = {}
+    for number, shard in zip(concerned.tolist(), shards_of(version, table.take(concerned)), strict=True):
+        live = positions[edges[number] : edges[number + 1]] - (int(stops[number - 1]) if number else 0)
+        found[shard] = live_to_physical(live, deleted_rows(catalog, table[number]))
+    return found
+
+
+def deleted_rows(catalog: Catalog, entry: ShardEntry) -> NDArray[np.int64]:
+    """Return the deleted rows of a shard, int64, ascending.
+
+    Raises:
+        FormatError, NotFoundError: its sidecar is damaged or gone.
+    """
+    if not entry.deletion_key:
+        return np.zeros(0, np.int64)
+    data = catalog.store.get(entry.deletion_key, max_bytes=catalog.limits.manifest)
+    return parse_deletions(data, entry, url=catalog.store.url_of(entry.deletion_key))

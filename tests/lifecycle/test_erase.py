@@ -1,0 +1,296 @@
+"""Erasing: the bytes are gone from every object, and from every version that can be opened."""
+
+from __future__ import annotations
+
+import gzip
+import shutil
+import zlib
+from pathlib import Path
+from unittest import mock
+
+import pytest
+import zstandard
+
+import shardio
+import shardio.lifecycle
+import shardio_indexer
+from shardio.errors import CommitConflictError, NotFoundError, ShardioError, StorageError
+from shardio.metadata import manifest_key
+from shardio.storage import CacheOptions, connect
+from tests.promises.places import PLACES, fresh
+from tests.promises.stores import FaultyStore, faulty
+
+PLANTED = b"PLANTED-" * 5
+COMPRESSIONS = [None, "zstd", "gzip", "zlib"]
+
+
+def record(n: int) -> bytes:
+    return PLANTED if n == 17 else b"record %d " % n * 3
+
+
+def made(url: str, compression: str | None = None, count: int = 60) -> str:
+    with shardio.DatasetWriter(url, compression=compression, shard_bytes=500, block_bytes=200) as out:
+        for n in range(count):
+            out.write(record(n))
+    return url
+
+
+def holds(data: bytes) -> bool:
+    """Tell whether bytes, or what they decompress to, hold the planted ones."""
+    forms = [data]
+    with_errors = (zstandard.ZstdError, OSError, EOFError, zlib.error)
+    for decompress in (
+        lambda: zstandard.ZstdDecompressor().stream_reader(data, read_across_frames=True).read(),
+        lambda: gzip.decompress(data),
+        lambda: zlib.decompress(data),
+    ):
+        try:
+            forms.append(decompress())
+        except with_errors:
+            continue
+    return any(PLANTED in form for form in forms)
+
+
+def holding(url: str) -> set[str]:
+    store = connect(url)
+    return {info.key for info in store.list("") if holds(store.get(info.key, max_bytes=1 << 30))}
+
+
+@pytest.mark.parametrize("compression", COMPRESSIONS)
+@pytest.mark.parametrize("place", PLACES)
+def test_after_erase_and_gc_nothing_holds_the_bytes(place, compression, tmp_path):
+    """Erasing MUST expire every version that names a shard which holds one of the records, in the same
+    commit.
+    """
+    url = made(fresh(place, tmp_path), compression)
+    before = list(shardio.open(url))
+    shardio.delete(url, [3, 30])
+    with shardio.DatasetWriter(url, mode="append") as out:
+        out.write(b"more")
+    assert len(holding(url)) == 1
+    report = shardio.delete(url, where=None, positions=[16], erase=True)
+    assert (report.deleted, report.version, report.expired_versions) == (1, 4, (1, 2, 3))
+    assert {*report.holding} == holding(url), "it says what holds the bytes until gc"
+    wanted = [*(r for k, r in enumerate(before) if k not in (3, 17, 30)), b"more"]
+    assert list(shardio.open(url)) == wanted
+    for number in (1, 2, 3):
+        with pytest.raises(NotFoundError, match="expired"):
+            shardio.open(url, version=number)
+        with pytest.raises(NotFoundError, match="expired"):
+            shardio.restore(url, number)
+    shardio.gc(url, dry_run=False)
+    assert holding(url) == set()
+    assert list(shardio.open(url)) == wanted
+    assert shardio.verify(url).ok
+    assert PLANTED not in b"".join(shardio.open(url))
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_older_and_other_copies_that_compaction_made(place, tmp_path):
+    """Shards before a compaction hold the record, and so do those of a compaction that was rolled back."""
+    url = made(fresh(place, tmp_path), "zstd")
+    for n in (1, 2):
+        with shardio.DatasetWriter(url, mode="append") as out:
+            out.write(b"day %d" % n)
+    before = list(shardio.open(url))
+    assert shardio.compact(url, workers=1).version == 4
+    assert shardio.restore(url, 1).version == 5
+    assert shardio.restore(url, 3).version == 6
+    assert shardio.compact(url, workers=1, compression=None, shard_bytes=900).version == 7
+    assert len(holding(url)) == 3
+    report = shardio.delete(url, [17], erase=True)
+    assert report.expired_versions == (1, 2, 3, 4, 5, 6, 7)
+    assert {*report.holding} == holding(url)
+    shardio.gc(url, dry_run=False)
+    assert holding(url) == set()
+    assert list(shardio.open(url)) == before[:17] + before[18:]
+
+
+def test_versions_that_do_not_hold_them_stay(tmp_path):
+    url = str(tmp_path / "ds")
+    with shardio.DatasetWriter(url) as out:
+        out.write(b"one")
+    shardio.tag(url, "v1")
+    with shardio.DatasetWriter(url, mode="append") as out:
+        out.write(PLANTED)
+    report = shardio.delete(url, [1], erase=True)
+    assert report.expired_versions == (3,)
+    shardio.gc(url, dry_run=False)
+    assert holding(url) == set()
+    assert list(shardio.open(url)) == list(shardio.open(url, version="v1")) == [b"one"]
+
+
+def test_what_lost_attempts_left_goes_with_gc(tmp_path):
+    url = str(tmp_path / "ds")
+    for _ in range(3):
+        with shardio.DatasetWriter(url, session="run", commit=False) as out:
+            for n in range(30):
+                out.write(record(n))
+    shardio.commit(url, session="run", tasks=1)
+    assert len(holding(url)) == 3
+    shardio.delete(url, [17], erase=True)
+    shardio.gc(url, dry_run=False)
+    assert holding(url) == set()
+    assert shardio.commit(url, session="run", tasks=1).number == 3, "merged before: nothing comes back"
+    assert holding(url) == set()
+
+
+def test_a_cache_of_blocks_is_emptied(tmp_path):
+    url = made(fresh("memory", tmp_path))
+    cache = CacheOptions(tmp_path / "cache", max_bytes=1 << 26)
+
+    def cached() -> bool:
+        return any(PLANTED in path.read_bytes() for path in (tmp_path / "cache").rglob("*") if path.is_file())
+
+    assert shardio.open(url, cache=cache).read([17]) == [PLANTED]
+    if not cached():
+        pytest.fail("nothing was cached, so this shows nothing")
+    shardio.delete(url, [17], erase=True, cache=cache)
+    assert not cached()
+
+
+def test_a_tagged_version_is_kept_unless_told(tmp_path):
+    url = made(str(tmp_path / "ds"))
+    shardio.tag(url, "paper")
+    with pytest.raises(CommitConflictError, match="version 1 holds the records, and has the tag 'paper'"):
+        shardio.delete(url, [17], erase=True)
+    assert shardio.open(url).version == 2
+    # As the advice says.
+    report = shardio.delete(url, [17], erase=True, drop_tags=True)
+    assert (report.dropped_tags, shardio.tags(url)) == ({"paper": 1}, {})
+    shardio.gc(url, dry_run=False)
+    assert holding(url) == set()
+
+
+def test_adopted_shards_are_refused_and_the_advice_works(tmp_path):
+    made(str(tmp_path / "theirs"))
+    (tmp_path / "files").mkdir()
+    for path in (tmp_path / "theirs" / "data").glob("*.tfrecord"):
+        shutil.copy(path, tmp_path / "files")
+    for folder, options in (("in place", {}), ("beside", {"into": tmp_path / "into"})):
+        shardio_indexer.adopt(tmp_path / "files", **options)
+        url = options.get("into", tmp_path / "files")
+        roots = (
+            {} if folder == "in place" else {root: {} for root in shardio.log(url)[0].manifest.roots.values()}
+        )
+        before = {path: path.read_bytes() for path in (tmp_path / "files").glob("*.tfrecord")}
+        position = list(shardio.open(url, allow_roots=roots)).index(PLANTED)
+        with pytest.raises(
+            StorageError, match="shards that others wrote, which are never rewritten"
+        ) as caught:
+            shardio.delete(url, [position], erase=True)
+        assert "shardio compact URL --adopted" in caught.value.advice
+        shardio.compact(url, adopted=True, workers=1, allow_roots=roots)
+        report = shardio.delete(url, [position], erase=True)
+        assert len(report.elsewhere) == 1
+        assert len(report.holding) == 1
+        shardio.gc(url, dry_run=False)
+        assert {path: path.read_bytes() for path in (tmp_path / "files").glob("*.tfrecord")} == before
+        assert PLANTED not in list(shardio.open(url))
+        assert holding(str(url)) == ({Path(report.elsewhere[0]).name} if folder == "in place" else set())
+
+
+def test_all_records_of_a_shard_and_of_a_split(tmp_path):
+    url = made(str(tmp_path / "ds"))
+    shardio.delete(url, range(60), erase=True)
+    assert len(shardio.open(url)) == 0
+    shardio.gc(url, dry_run=False)
+    assert holding(url) == set()
+    with shardio.DatasetWriter(url, mode="append") as out:
+        out.write(b"new")
+    assert list(shardio.open(url)) == [b"new"]
+
+
+def test_records_that_are_deleted_already_are_erased_by_an_earlier_version(tmp_path):
+    url = made(str(tmp_path / "ds"))
+    shardio.delete(url, [17])
+    report = shardio.delete(url, [17], version=1, erase=True)
+    assert (report.deleted, report.already_deleted, report.after) == (0, 1, {"train": 59})
+    shardio.gc(url, dry_run=False)
+    assert holding(url) == set()
+    assert len(shardio.open(url)) == 59
+
+
+def test_what_the_latest_version_no_longer_has(tmp_path):
+    url = made(str(tmp_path / "ds"))
+    with shardio.DatasetWriter(url, mode="overwrite") as out:
+        out.write(b"new")
+    with pytest.raises(CommitConflictError, match="no longer part of the dataset") as caught:
+        shardio.delete(url, [17], version=1, erase=True)
+    assert "shardio gc URL --expire N" in caught.value.advice
+    shardio.gc(url, expire=[1], dry_run=False)
+    assert holding(url) == set()
+
+
+def test_a_dry_run_and_options_that_make_no_sense(tmp_path):
+    url = made(str(tmp_path / "ds"))
+    report = shardio.delete(url, [17], erase=True, dry_run=True)
+    assert (report.version, report.deleted, report.expired_versions) == (None, 1, (1,))
+    assert {*report.holding} == holding(url)
+    assert report.to_dict()["expired_versions"] == [1]
+    for options in ({"drop_tags": True}, {"cache": CacheOptions(tmp_path, 1)}):
+        with pytest.raises(ValueError, match="are for erase=True"):
+            shardio.delete(url, [17], **options)
+    assert shardio.delete(url, [], erase=True).version is None
+    assert shardio.open(url).version == 1
+
+
+@pytest.mark.parametrize("racer", ["append", "delete", "compact"])
+@pytest.mark.parametrize("deed", ["erase", "compact"])
+def test_races(racer, deed, tmp_path):
+    """A commit that rewrites MUST fail with `CommitConflictError` where one of the old shards is not part of
+    the latest version any more, or other rows of it are deleted than were read.
+    """
+    url = made(fresh("memory", tmp_path))
+    before = list(shardio.open(url))
+    done: list[str] = []
+
+    def race(verb: str, key: str) -> str:
+        if verb == "put_new" and key == manifest_key(2) and not done:
+            done.append(key)
+            with mock.patch.object(FaultyStore, "_do", lambda _self, _verb, _key, call, _half=None: call()):
+                if racer == "append":
+                    with shardio.DatasetWriter(url, mode="append") as out:
+                        out.write(b"more")
+                elif racer == "delete":
+                    shardio.delete(url, [16])
+                else:
+                    shardio.compact(url, workers=1)
+        return ""
+
+    def do():
+        if deed == "erase":
+            return shardio.delete(url, [17], erase=True)
+        return shardio.compact(url, workers=1)
+
+    with faulty(race):
+        if racer == "append":
+            assert do().version == 3
+        else:
+            with pytest.raises(CommitConflictError, match="changed by another writer meanwhile"):
+                do()
+    assert done
+    left = before if deed == "compact" or racer != "append" else before[:17] + before[18:]
+    wanted = {"append": [*left, b"more"], "delete": before[:16] + before[17:], "compact": before}[racer]
+    assert list(shardio.open(url)) == wanted, "what was appended stays behind"
+    assert shardio.verify(url).ok
+    assert shardio.gc(url).unclaimed == {}, "what a refused rewrite stored is gone"
+    if racer != "append":
+        # Run again, as the advice says.
+        position = wanted.index(before[17])
+        assert shardio.delete(url, [position], erase=True).deleted == 1
+        assert list(shardio.open(url)) == wanted[:position] + wanted[position + 1 :]
+
+
+def test_a_failing_store_leaves_nothing_claimed(tmp_path):
+    url = made(str(tmp_path / "ds"))
+
+    def full(verb: str, key: str) -> str:
+        return "before" if verb == "put_new" and key.startswith("data/") else ""
+
+    for do in (lambda: shardio.compact(url, workers=1), lambda: shardio.delete(url, [17], erase=True)):
+        with faulty(full), pytest.raises(ShardioError, match="made to fail"):
+            do()
+        assert shardio.open(url).version == 1
+        assert shardio.gc(url).unclaimed == {}
+        assert list((tmp_path / "ds").rglob(".shardio-tmp*")) == []
