@@ -37,7 +37,8 @@ def delete(  # noqa: PLR0913 - the options are the public contract
     url: str | Path,
     positions: ArrayLike | Iterable[int] | None = None,
     *,
-    where: Callable[[dict[str, Any]], Any] | NDArray[np.bool_] | None = None,
+    where: str | Callable[[dict[str, Any]], Any] | NDArray[np.bool_] | None = None,
+    keys: Sequence[Any] | None = None,
     split: str | None = None,
     version: int | str | None = None,
     features: Sequence[str] | None = None,
@@ -61,8 +62,9 @@ def delete(  # noqa: PLR0913 - the options are the public contract
     Args:
         url: of the dataset.
         positions: of the records, integers from 0 as `ds[i]` takes them, each once, in any order.
-        where: a condition, as `ds.filter` takes it: `f(columns)` that returns a bool for each record, or a
-            mask, bool [records].
+        where: a condition, as `ds.filter` takes it: text such as `"label = 3"`, `f(columns)` that returns a
+            bool for each record, or a mask, bool [records].
+        keys: of the records, each once, as `ds.find` takes them; all records that have one of them are meant.
         split: which positions count: of one split; of the only one by default; of "all", joined.
         version: whose positions are meant, a number or a tag; None for the latest.
         features: which are read for `where`.
@@ -71,7 +73,7 @@ def delete(  # noqa: PLR0913 - the options are the public contract
         cache: with `erase`, a cache of blocks on local disk that is emptied.
         dry_run: change nothing, only say what would be deleted.
         progress: of `where`, as `ds.filter` takes it.
-        allow_roots: as in `shardio.open`; needed where `where` reads adopted shards.
+        allow_roots: as in `shardio.open`; needed where `where` or `keys` read adopted shards.
         storage_options: as in fsspec.
 
     Returns:
@@ -80,8 +82,9 @@ def delete(  # noqa: PLR0913 - the options are the public contract
     Raises:
         IndexError: a position is out of range.
         ValueError, TypeError: a position is negative or stands there twice, there is no such split, or not
-            exactly one of `positions` and `where` is given.
-        NotFoundError: there is no dataset, or no such version.
+            exactly one of `positions`, `where` and `keys` is given.
+        NotFoundError: there is no dataset, no such version, no record has one of the keys, or there is no
+            index of keys.
         CommitConflictError: a record is deleted already in a later version, or its shard is no longer part of
             the dataset (it was compacted, erased or overwritten); with `erase`, another writer changed it
             meanwhile, or a version that holds the records has a tag.
@@ -106,6 +109,7 @@ def delete(  # noqa: PLR0913 - the options are the public contract
         read,
         positions,
         where=where,
+        keys=keys,
         split=split,
         features=features,
         progress=progress,

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from shardio.errors import NotFoundError
 from shardio.metadata import ShardTable, live_to_physical, parse_deletions
 from shardio.reader import choose_split
 from shardio.reader import open as open_dataset
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
     from shardio.catalog import Catalog, Version
     from shardio.metadata import ShardEntry
+    from shardio.reader import DatasetReader
 
 __all__ = ["Shard", "Targets", "deleted_rows", "find_targets", "shards_of"]
 
@@ -50,7 +52,8 @@ def find_targets(  # noqa: PLR0913 - those of `delete`
     version: Version,
     positions: ArrayLike | Iterable[int] | None,
     *,
-    where: Callable[[dict[str, Any]], Any] | NDArray[np.bool_] | None,
+    where: str | Callable[[dict[str, Any]], Any] | NDArray[np.bool_] | None,
+    keys: Sequence[Any] | None,
     split: str | None,
     features: Sequence[str] | None,
     progress: bool | Callable[[Any], None],
@@ -58,9 +61,10 @@ def find_targets(  # noqa: PLR0913 - those of `delete`
     storage_options: Mapping[str, Any] | None,
 ) -> Targets:
     """Return which rows of which shards are meant in a version; the arguments are those of `delete`."""
-    given = [name for name, value in (("positions", positions), ("where", where)) if value is not None]
+    ways = {"positions": positions, "where": where, "keys": keys}
+    given = [name for name, value in ways.items() if value is not None]
     if len(given) != 1:
-        message = f"give one of positions= and where=, found {' and '.join(given) or 'none'}"
+        message = f"give one of positions=, where= and keys=, found {' and '.join(given) or 'none'}"
         raise ValueError(message)
     names = [total.name for total in version.manifest.splits]
     chosen = choose_split(names, split, catalog.store.url)
@@ -78,10 +82,27 @@ def find_targets(  # noqa: PLR0913 - those of `delete`
             storage_options=storage_options,
             allow_roots=allow_roots,
         )
-        assert where is not None  # noqa: S101 - for mypy: one of them is given
-        found = np.asarray(ds.filter(where, features=features, progress=progress).selection, np.int64)
+        if where is not None:
+            found = np.asarray(ds.filter(where, features=features, progress=progress).selection, np.int64)
+        else:
+            found = _with_keys(ds, keys)
         table = ds.source.table
     return _rows_of(catalog, version, table, found)
+
+
+def _with_keys(ds: DatasetReader, keys: Sequence[Any] | None) -> NDArray[np.int64]:
+    """Return the positions of all records that have one of some keys, ascending."""
+    if keys is None or isinstance(keys, str | bytes | int):
+        message = f"keys= takes a list of keys, found {keys!r}"
+        raise TypeError(message)
+    parts = [np.zeros(0, np.int64)]
+    for key in keys:
+        found = ds.find_all(key)
+        if not len(found):
+            raise NotFoundError(f"no record has the key {key!r}", url=ds.source.url)
+        parts.append(found)
+    positions: NDArray[np.int64] = np.unique(np.concatenate(parts))
+    return positions
 
 
 def _checked(positions: ArrayLike | Iterable[int], records: int, version: int) -> NDArray[np.int64]:

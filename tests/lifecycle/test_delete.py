@@ -326,3 +326,31 @@ def test_any_deletions_one_after_another(data):
         assert [int(record["n"]) for record in shardio.open(url, "train").read(range(len(left)))] == left
         if not left:
             return
+
+
+@pytest.mark.filterwarnings("ignore:.*(records are read|shards)")
+def test_conditions_as_text_and_keys(tmp_path):
+    url = str(tmp_path / "ds")
+    with shardio.DatasetWriter(url, {"id": "text", "n": "int64"}) as out:
+        for n in range(40):
+            out.write({"id": f"bird {n % 30}", "n": n})
+    assert shardio.delete(url, where="n >= 38").deleted == 2
+    shardio.build_keys(url, feature="id", workers=1)
+    report = shardio.delete(url, keys=["bird 3", "bird 20"])
+    assert report.deleted == 3, "every record that has one of the keys"
+    left = [n for n in range(38) if n not in (3, 33, 20)]
+    assert numbers(shardio.open(url)) == left
+    with pytest.raises(NotFoundError, match="no record has the key 'bird 3'"):
+        shardio.delete(url, keys=["bird 4", "bird 3"])
+    with pytest.raises(TypeError, match="a list of keys"):
+        shardio.delete(url, keys="bird 4")
+    assert shardio.delete(url, keys=[]).version is None
+    shardio.build_table(url, ["n"], workers=1)
+    assert shardio.delete(url, where="n = 5", erase=True).deleted == 1
+    assert shardio.compact(url, compression="zstd", workers=1).version
+    # What is known of shards by their identity is left out where they are others now.
+    assert numbers(shardio.open(url).filter("n < 9")) == [0, 1, 2, 4, 6, 7, 8]
+    assert shardio.open(url).find("bird 10") == left.index(10) - 1
+    assert shardio.verify(url).ok
+    shardio.gc(url, dry_run=False)
+    assert numbers(shardio.open(url)) == [n for n in left if n != 5]

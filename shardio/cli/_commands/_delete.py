@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from shardio.cli._command import CLEAN, Argument, Command, Option, flag
+from shardio.cli._command import CLEAN, Argument, Command, Option, flag, options
 from shardio.cli._humanize import count, plural, size
 from shardio.cli._options import (
     STORAGE,
@@ -34,6 +34,8 @@ def _run(arguments: SimpleNamespace, console: Console) -> int:
     report = shardio.delete(
         arguments.url,
         arguments.positions or None,
+        where=arguments.where,
+        keys=arguments.key or None,
         split=arguments.split,
         version=arguments.version_number,
         erase=arguments.erase,
@@ -94,6 +96,8 @@ _PARAMS = (
     Option(["--split"], metavar="NAME", group="dataset", help="the split whose positions are meant"),
     VERSION,
     allowed_roots_option(),
+    Option(["--where"], metavar="CONDITION", help='records that meet a condition: "label = 3"'),
+    options("--key", metavar="KEY", help="records with this key, by `shardio keys`; may be repeated"),
     flag("--erase", "for good: write their shards anew, and expire the versions that hold the records"),
     flag("--drop-tags", "with --erase: drop the tags of these versions"),
     Option(["--cache"], metavar="DIR", help="with --erase: a local cache of blocks that is emptied"),
