@@ -35,6 +35,7 @@ PAGES = sorted(
 )
 # Tested where real trainers run, and where a whole corpus is made.
 ELSEWHERE = {
+    "docs/finding.md": "tests/test_finding.py",
     "docs/training/accelerate.md": "tests/torch/test_training_pages.py",
     "docs/training/lightning.md": "tests/torch/test_training_pages.py",
     "docs/training/torchdata.md": "tests/torch/test_training_pages.py",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import warnings
 from dataclasses import replace
 from pathlib import Path
@@ -628,3 +629,42 @@ def test_find_is_what_a_dict_says(tmp_path_factory, keys, asked, random):
             assert ds.find_all(key).tolist() == model.get(key, [])
             if len(model.get(key, [])) < 2:
                 assert ds.find(key, default=-1) == next(iter(model.get(key, [])), -1)
+
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "sidecars"
+
+
+@pytest.mark.parametrize("place", ["local", "memory"])
+def test_golden_tables_and_keys_stay_readable(place):
+    """P19: what was written stays readable, whichever pyarrow wrote it and reads it."""
+    facts = json.loads((GOLDEN / "expected.json").read_text())
+    url = str(GOLDEN / "birds")
+    if place == "memory":
+        url = "memory://golden-sidecars"
+        store = connect(url)
+        for path in sorted((GOLDEN / "birds").rglob("*")):
+            if path.is_file() and path.name != "latest":
+                store.put_new(str(path.relative_to(GOLDEN / "birds")), path.read_bytes())
+    assert shardio.verify(url).ok
+    ds = shardio.open(url, digest=facts["digest"])
+    birds = facts["birds"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert ds.find([f"bird-{n}" for n in birds[:-1]], feature="id").tolist() == list(
+            range(len(birds) - 1)
+        )
+        assert ds.find([-n for n in birds[:-1]], feature="number").tolist() == list(range(len(birds) - 1))
+        old = ds[:-1].to_arrow(["number", "caption", "tags_length", "kind", "caption_length"])
+    with pytest.warns(UserWarning, match="in no index"):
+        assert ds.find(["bird-40", "bird-3"], feature="id", default=-1).tolist() == [len(birds) - 1, -1]
+    assert old.to_pylist() == [
+        {
+            "number": -n,
+            "caption": "ü" * n if n % 3 else None,
+            "tags_length": n % 4,
+            "kind": n if n % 3 else 7,
+            "caption_length": n if n % 3 else None,
+        }
+        for n in birds[:-1]
+    ]
+    assert len(ds.table_files()) == ds.num_shards - 1
