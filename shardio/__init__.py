@@ -16,7 +16,14 @@ if TYPE_CHECKING:
     from shardio import codecs, errors
     from shardio.catalog import GcReport, Version, commit, gc, log
     from shardio.codecs import CenterCrop, ImageOptions, RandomResizedCrop
-    from shardio.convert import ConvertReport, ExportReport, convert_dataset, export_dataset
+    from shardio.convert import (
+        ConvertReport,
+        ExportReport,
+        PackDatasetReport,
+        convert_dataset,
+        export_dataset,
+        pack_dataset,
+    )
     from shardio.errors import ShardioError
     from shardio.format import Limits
     from shardio.lifecycle import (
@@ -83,6 +90,7 @@ _PLACES = {
     "Limits": "shardio.format",
     "Location": "shardio.reader",
     "Mix": "shardio.streaming",
+    "PackDatasetReport": "shardio.convert",
     "PackReport": "shardio.packing",
     "PackedRows": "shardio.packing",
     "Permutation": "shardio.order",
@@ -111,6 +119,7 @@ _PLACES = {
     "open_shard": "shardio.reader",
     "pack": "shardio.packing",
     "pack_columns": "shardio.packing",
+    "pack_dataset": "shardio.convert",
     "plan_report": "shardio.streaming",
     "stream": "shardio.streaming",
     "unpack": "shardio.packing",
@@ -139,6 +148,7 @@ __all__ = [
     "Limits",
     "Location",
     "Mix",
+    "PackDatasetReport",
     "PackReport",
     "PackedRows",
     "Permutation",
@@ -172,6 +182,7 @@ __all__ = [
     "open_shard",
     "pack",
     "pack_columns",
+    "pack_dataset",
     "plan_report",
     "remove_split",
     "rename_split",

@@ -271,6 +271,66 @@ def packed_item(lengths):
     return shardio.pack(made(lengths), 8, features={"tokens": "uint16"})
 
 
+@pytest.fixture
+def texts(tmp_path):
+    """A dataset of documents in two splits."""
+    schema = {"title": "text", "tokens": "int32[?]", "weight": "float32[?]"}
+    with shardio.DatasetWriter(tmp_path / "documents", schema=schema) as out:
+        for number, document in enumerate(made([5, 1, 7, 3, 3, 12, 8, 2, 2, 6])):
+            value = {"title": str(number), "tokens": document, "weight": document / 2}
+            out.write(value, split="test" if number % 5 == 4 else "train")
+    return tmp_path / "documents"
+
+
+def test_a_dataset_is_packed_split_by_split(texts, tmp_path):
+    shown = []
+    report = shardio.pack_dataset(
+        texts, tmp_path / "rows", 8, cut=True, progress=shown.append, compression="zstd"
+    )
+    assert (shown[-1].done, shown[-1].total) == (10, 10)
+    assert json.loads(json.dumps(report.to_dict()))["splits"]["train"]["records_cut"] == 1
+    seen = []
+    for split in ("test", "train"):
+        ds = shardio.open(tmp_path / "rows", split=split, version=report.version)
+        assert len(ds) == report.records[split]
+        columns = ds.read_batch(range(len(ds)))
+        assert (columns["weight"] == columns["tokens"] / 2).all()
+        seen += shardio.unpack(columns["tokens"], columns["segment_ids"]).values.tolist()
+    assert sorted(seen) == list(range(1, 50))
+    with pytest.raises(SchemaError, match="expected at most 8 tokens, found 12"):
+        shardio.pack_dataset(texts, tmp_path / "other", 8)
+    assert not (tmp_path / "other" / "_shardio").exists()
+    with pytest.raises(ValueError, match="there is no feature 'x'"):
+        shardio.pack_dataset(texts, tmp_path / "other", 8, features=["x"])
+    with pytest.raises(ValueError, match="only numbers are packed"):
+        shardio.pack_dataset(texts, tmp_path / "other", 8, features=["title"])
+    with pytest.raises(ValueError, match="holds numbers of differing length"):
+        shardio.pack_dataset(tmp_path / "rows", tmp_path / "other", 8)
+
+
+def test_the_command_packs_and_lists_what_it_left_out(texts, tmp_path, capsys):
+    from shardio.cli import main
+
+    arguments = [
+        "pack",
+        str(texts),
+        str(tmp_path / "rows"),
+        "--length",
+        "8",
+        "--feature",
+        "tokens",
+        "--quiet",
+    ]
+    assert main([*arguments, "--skip"]) == 1
+    said = capsys.readouterr().out
+    assert "left out: split train, record 4: a document is longer than the row" in said
+    assert "  train: 7 documents, 28 tokens, 4 rows of 8, 87.50% full; 1 left out" in said
+    assert main([*arguments, "--cut", "--mode", "overwrite", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["records"] == {"test": 2, "train": 5}
+    assert main([*arguments, "--mode", "overwrite"]) in (1, 2, 3)
+    assert "--cut" in capsys.readouterr().err
+
+
 BAD = {
     "too long": (np.arange(1, 7), "longer than the row .* expected at most 5 tokens, found 6"),
     "empty": ([], "has no tokens"),

@@ -10,6 +10,7 @@ from __future__ import annotations
 from shardio.convert._convert import ConvertReport, convert_dataset
 from shardio.convert._export import TARGET_KINDS, ExportProgress, ExportReport, export_dataset
 from shardio.convert._kinds import SOURCE_KINDS
+from shardio.convert._pack import PackDatasetReport, PackProgress, pack_dataset
 from shardio.errors import BadRecord
 
 __all__ = [
@@ -19,6 +20,9 @@ __all__ = [
     "ConvertReport",
     "ExportProgress",
     "ExportReport",
+    "PackDatasetReport",
+    "PackProgress",
     "convert_dataset",
     "export_dataset",
+    "pack_dataset",
 ]

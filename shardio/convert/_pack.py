@@ -1,0 +1,167 @@
+"""`pack_dataset`: the documents of a dataset become rows of one length in another, in one commit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Unpack
+
+from shardio.packing import pack
+from shardio.progress import displayed
+from shardio.reader import open as open_dataset
+from shardio.storage import url_text
+from shardio.writer import DatasetWriter, check_writer_options
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from shardio.packing import PackReport
+    from shardio.reader import DatasetReader
+    from shardio.writer import LayoutOptions
+
+__all__ = ["PackDatasetReport", "PackProgress", "pack_dataset"]
+
+_EVERY = 1024
+
+
+@dataclass(frozen=True)
+class PackDatasetReport:
+    """What packing a dataset did.
+
+    Attributes:
+        source: the dataset of documents, as it was read.
+        url, version, digest: the dataset of rows.
+        splits: what was packed of each split.
+    """
+
+    source: str
+    url: str
+    version: int
+    digest: str
+    splits: Mapping[str, PackReport]
+
+    @property
+    def records(self) -> Mapping[str, int]:
+        """Rows of each split."""
+        return {name: report.rows for name, report in self.splits.items()}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON holds it."""
+        splits = {name: report.to_dict() for name, report in self.splits.items()}
+        return {**vars(self), "records": dict(self.records), "splits": splits}
+
+
+class PackProgress(NamedTuple):
+    """How far packing has come.
+
+    Attributes:
+        done, total: documents that were read, and all.
+    """
+
+    done: int
+    total: int
+
+
+def pack_dataset(  # noqa: PLR0913 - the options are the public contract
+    source: str | Path,
+    url: str | Path,
+    length: int,
+    *,
+    features: Sequence[str] | None = None,
+    cut: bool = False,
+    on_error: Literal["raise", "skip"] = "raise",
+    pad: Any = 0,
+    mode: str = "create",
+    storage_options: Mapping[str, Any] | None = None,
+    progress: bool | Callable[[PackProgress], None] = False,
+    **writer: Unpack[LayoutOptions],
+) -> PackDatasetReport:
+    """Pack the documents of a dataset into rows of one length; splits stay apart, and keep their names.
+
+    Args:
+        source: dataset of documents; its latest version is read.
+        url: of the dataset of rows.
+        length, features, cut, pad: as for `shardio.pack`; without `features` all numbers of differing length,
+            such as `"int32[?]"`, are packed.
+        on_error: about documents that are too long or empty: "raise", or "skip": left out, counted and listed
+            in the report.
+        mode: "create", "append" or "overwrite".
+        storage_options: of both datasets, as in fsspec.
+        progress: True for a bar on a terminal and lines in a log, or a function of a `PackProgress`.
+        writer: further options of `DatasetWriter`: `compression`, `level`, `shard_bytes`, `block_bytes`,
+            `splits`, `single_writer`.
+
+    Raises:
+        SchemaError: a document cannot be packed; nothing was published.
+        ValueError: no such feature, or an option that makes no sense.
+        CommitConflictError, FormatError, StorageError: as reading and `DatasetWriter`.
+
+    Examples:
+        >>> import shardio, tempfile
+        >>> folder = tempfile.mkdtemp()
+        >>> with shardio.DatasetWriter(f"{folder}/documents", schema={"tokens": "int32[?]"}) as out:
+        ...     for n in range(100):
+        ...         out.write({"tokens": range(n % 7 + 1)})
+        >>> report = shardio.pack_dataset(f"{folder}/documents", f"{folder}/rows", 16)
+        >>> report.records
+        {'train': 25}
+        >>> print(report.splits["train"])
+        100 documents, 395 tokens, 25 rows of 16, 98.75% full
+    """
+    check_writer_options(writer, "pack_dataset")
+    whole = open_dataset(source, split="all", storage_options=storage_options)
+    readers = {
+        name: open_dataset(source, split=name, version=whole.version, storage_options=storage_options)
+        for name, records in whole.splits.items()
+        if records
+    }
+    names = _packed(whole, features)
+    types = {name: whole.schema[name].short for name in names} if whole.schema is not None else {}
+    options = {"features": types, "cut": cut, "on_error": on_error, "pad": pad}
+    reports: dict[str, PackReport] = {}
+    total, done = sum(map(len, readers.values())), 0
+    schema = pack([], length, **options).schema
+    with displayed(progress, "pack") as show:
+
+        def counted(reader: DatasetReader) -> Iterator[Any]:
+            nonlocal done
+            for record in reader:
+                yield record
+                done += 1
+                if show is not None and (done % _EVERY == 0 or done == total):
+                    show(PackProgress(done, total))
+
+        with DatasetWriter(url, schema=schema, mode=mode, storage_options=storage_options, **writer) as out:
+            for name, reader in readers.items():
+                rows = pack(counted(reader), length, **options)
+                reports[name] = rows.report
+                for row in rows:
+                    out.write(row, split=name)
+    assert out.version is not None  # noqa: S101 - it has committed
+    assert out.digest is not None  # noqa: S101
+    return PackDatasetReport(url_text(source), url_text(url), out.version, out.digest, reports)
+
+
+def _packed(ds: DatasetReader, features: Sequence[str] | None) -> list[str]:
+    """Return the features that are packed."""
+    schema = ds.schema
+    if schema is None:
+        raise ValueError("the records of this dataset are bytes: only features of numbers are packed")
+    if isinstance(features, str):
+        message = f"features= takes a list of names, found a string: features=[{features!r}]"
+        raise TypeError(message)
+    if features is not None:
+        missing = [name for name in features if name not in schema]
+        if missing:
+            message = f"there is no feature {missing[0]!r}; there are {', '.join(schema)}"
+            raise ValueError(message)
+        return list(features)
+    found = [
+        name
+        for name, feature in schema.items()
+        if feature.kind == "number" and feature.unknown_dimensions == 1 and feature.shape[0] is None
+    ]
+    if not found:
+        message = f"no feature of {', '.join(schema)} holds numbers of differing length, such as int32[?]"
+        raise ValueError(message)
+    return found
