@@ -112,6 +112,7 @@ def silent():
 
 @pytest.mark.parametrize("compression", [None, "zstd", "gzip"])
 def test_a_table_holds_what_the_records_hold(tmp_path, compression):
+    """A table MUST have as many rows as its shard, ascending from 0."""
     url = str(tmp_path / "birds")
     write(url, range(100), compression=compression)
     ds = shardio.open(url)
