@@ -1,8 +1,18 @@
-"""Measure what C, T, chunk_bytes and window cost and give: the tables of docs/order.md.
+"""Measure what plans cost and give: the tables of docs/order.md.
 
-    python benchmarks/order_plans.py
+    python benchmarks/order_plans.py              default plans, beside the orders of other systems
+    python benchmarks/order_plans.py --train      a classifier trained on sorted data, in these orders
+    python benchmarks/order_plans.py --windowed   C, T, chunk_bytes and window of windowed plans
 
-Labels are taken to be sorted by shard, the worst case.  "Sameness" is the sum of squares of the records that
+The first two take labels that are sorted over the dataset, 1,000 of them: how many different ones a batch has
+against a random permutation, and how often pairs of one label come again in the next 1, 4, 16 and 64 batches;
+in the first hundred batches and in the middle of the epoch, of the global batch and of rank 0.  The orders of
+other systems are models of what their pages describe: MosaicML's `py1e` moves each record by up to half a
+block of 2^18 around its place among shards in random order, read from one canonical node of eight lanes;
+WebDataset shuffles shards, and records in a buffer of 1,000; tf.data interleaves 16 shuffled shards and
+shuffles in a buffer of 10,000.
+
+For the third, labels are taken to be sorted by shard.  "Sameness" is the sum of squares of the records that
 each shard gives to a global batch, divided by the batch: how many times the variance of a batch's mean label
 is that of a batch of different labels.  Memory is simulated: a process holds the windows in use and those
 that its next `AHEAD` steps will use, and a window leaves when the next one of its lane is used.
@@ -10,11 +20,24 @@ that its next `AHEAD` steps will use, and a window leaves when the next one of i
 
 from __future__ import annotations
 
+import argparse
+import sys
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from shardio.order import Identity, Order, Plan, ShardSizes, Source, default_plan, make_order
+from shardio.order import (
+    Budget,
+    Identity,
+    Order,
+    Plan,
+    ShardSizes,
+    Source,
+    make_order,
+    report,
+    windowed_plans,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -115,7 +138,7 @@ def memory(order: Order, batch: int, ranks: int) -> tuple[float, float, float]:
 def row(name: str, sizes: ShardSizes, batch: int, plan: Plan | None = None, *, simulate: bool = True) -> str:
     """Return one line of a table."""
     """Return one line of a table."""
-    order = order_of(sizes, batch, plan)
+    order = order_of(sizes, batch, plan or windowed_plans([sizes], global_batch=batch)[0])
     used = order.plans[0]
     figures = order.schedule(0, batch)
     epoch = order.source_epoch(0, 0, 0)
@@ -141,8 +164,199 @@ def row(name: str, sizes: ShardSizes, batch: int, plan: Plan | None = None, *, s
     return "| " + " | ".join(cells) + " |"
 
 
+LABELS = 1000
+LAGS = (1, 4, 16, 64)
+STEPS = 164  # a hundred, and those in which their labels come again
+
+
+class Shardio:
+    """Positions of the records of a step, by shardio's default plan."""
+
+    def __init__(self, sizes: ShardSizes, batch: int, budget: Budget) -> None:
+        self.order = make_order([Source(sizes, Identity("", 1, "", ""))], global_batch=batch, budget=budget)
+        self._schedule = self.order.schedule(0, batch)
+
+    def __call__(self, first: int, steps: int) -> np.ndarray:
+        """Return int64 [steps, batch]."""
+        return np.stack([self._schedule.batch(step).positions for step in range(first, first + steps)])
+
+
+class Random:
+    """Positions of a random permutation; drawn with repetition where there are very many records."""
+
+    def __init__(self, sizes: ShardSizes, batch: int) -> None:
+        self._rows, self._batch = sizes.total_rows, batch
+        self._rng = np.random.default_rng(7)
+
+    def __call__(self, first: int, steps: int) -> np.ndarray:  # noqa: ARG002 - all are alike
+        """Return int64 [steps, batch]."""
+        if self._rows > 20_000_000:
+            return self._rng.integers(0, self._rows, (steps, self._batch))
+        return self._rng.permutation(self._rows)[: steps * self._batch].reshape(steps, -1)
+
+
+class Others:
+    """Positions as other systems give them; see the top of the file."""
+
+    def __init__(self, sizes: ShardSizes, batch: int, kind: str) -> None:
+        self._sizes, self._batch, self._kind = sizes, batch, kind
+        self._rng = np.random.default_rng(3)
+        self._shards = self._rng.permutation(len(sizes))
+        counts = np.asarray(sizes.rows)[self._shards]
+        self._edges = np.concatenate([[0], np.cumsum(counts)])
+
+    def _stored(self, places: np.ndarray) -> np.ndarray:
+        """Return the positions at places of the shards in their random order."""
+        shard = np.searchsorted(self._edges, places, side="right") - 1
+        return np.asarray(self._sizes.edges)[self._shards[shard]] + places - self._edges[shard]
+
+    def __call__(self, first: int, steps: int) -> np.ndarray:
+        """Return int64 [steps, batch]."""
+        rows, batch, rng = self._sizes.total_rows, self._batch, self._rng
+        low, high = first * batch, (first + steps) * batch
+        if self._kind == "mosaicml":
+            # Eight lanes, one for each device and worker, each a run of the places.
+            each = rows // 8
+            start, count = low // 8, (high - low) // 8
+            half = min(1 << 17, each // 2)
+            lanes = []
+            for lane in range(8):
+                begin, stop = max(0, start - 2 * half), min(each, start + count + 2 * half)
+                keys = np.arange(begin, stop) + rng.uniform(-half, half, stop - begin)
+                turn = np.arange(begin, stop)[np.argsort(keys)][start - begin : start - begin + count]
+                lanes.append(self._stored(lane * each + turn))
+            return np.stack(lanes, axis=1).reshape(steps, batch)
+        buffer, readers = (1000, 1) if self._kind == "webdataset" else (10_000, 16)
+        read = np.arange(max(0, low - 20 * buffer), min(rows, high + buffer))
+        if readers > 1:
+            # Records in turn from shards that are read side by side.
+            span = np.asarray(self._sizes.rows)[0] * readers
+            group, at = np.divmod(read, span)
+            read = np.minimum(group * span + at % readers * (span // readers) + at // readers, rows - 1)
+        found = self._stored(read)
+        held, out = found[:buffer].copy(), np.empty(max(0, found.size - buffer), np.int64)
+        for number, slot in enumerate(rng.integers(0, held.size, out.size).tolist()):
+            out[number], held[slot] = held[slot], found[buffer + number]
+        out = np.concatenate([out, rng.permutation(held)])
+        skip = low - max(0, low - 20 * buffer)
+        return out[skip : skip + high - low].reshape(steps, batch)
+
+
+def mixed(positions: np.ndarray, rows: int) -> tuple[float, list[float]]:
+    """Return the mean different labels of batches, and for each lag the mean pairs of one label."""
+    steps, width = positions.shape
+    seen = np.zeros((steps, LABELS), np.float32)
+    np.add.at(seen, (np.repeat(np.arange(steps), width), (positions * LABELS // rows).ravel()), 1)
+    pairs = [float((seen[:-lag] * seen[lag:]).sum(axis=1).mean()) if lag < steps else np.nan for lag in LAGS]
+    return float((seen > 0).sum(axis=1).mean()), pairs
+
+
+def compare(order: Shardio | Random | Others, sizes: ShardSizes, batch: int) -> list[str]:
+    """Return cells: different labels and recurrence against chance, at the beginning and in the middle.
+
+    The last two are the recurrence of rank 0 of 8 and of 64, in the middle.
+    """
+    rows, cells = sizes.total_rows, []
+    steps = min(STEPS, rows // batch - 1)
+    chance = Random(sizes, batch)
+    for middle in (False, True):
+        first = max(0, rows // batch // 2 - steps // 2) if middle else 0
+        found = order(first, steps)
+        theirs, _ = mixed(chance(first, steps), rows)
+        for ranks in (1, 8, 64) if middle else (1,):
+            width = batch // ranks
+            ours, pairs = mixed(found[:, :width], rows)
+            expected = width * width * (rows / LABELS - 1) / (rows - 1)
+            if ranks == 1:
+                cells.append(f"{100 * ours / theirs - 100:+.0f} %")
+            cells.append(" ".join("-" if np.isnan(p) else f"{100 * p / expected - 100:+.0f}" for p in pairs))
+    return cells
+
+
+RECORDS = {"100 B": 100, "1 KB": 1000, "8 KB": 8192, "100 KB": 100_000, "1 MB": 1_000_000}
+
+
+def defaults(batch: int = 256) -> None:
+    """Print the table of default plans, and of other orders."""
+    print(
+        "| records | shards of 16 MiB | order | C x J, rows of a chunk | first batch MB | held MiB "
+        "| requests per MiB | over-read | labels, first 100 | again after 1 4 16 64, % "
+        "| labels, middle | again, middle, % "
+        "| again of rank 0 of 8, middle, % | of 64, % |"
+    )
+    print("| --- " * 14 + "|")
+    for name, record in RECORDS.items():
+        for shards in (64, 4096):
+            each = (16 << 20) // record
+            sizes = dataset(each * shards, each, record)
+            makers = {
+                "shardio, local": partial(Shardio, budget=Budget(local=True)),
+                "shardio, bucket": partial(Shardio, budget=Budget()),
+                "random": Random,
+            }
+            if shards == 64:
+                makers |= {kind: partial(Others, kind=kind) for kind in ("mosaicml", "webdataset", "tf.data")}
+            for kind, make in makers.items():
+                order = make(sizes, batch)
+                cost = [""] * 5
+                if isinstance(order, Shardio):
+                    local = kind.endswith("local")
+                    told = report(order.order, global_batch=batch, mapped=local)
+                    plan = order.order.plans[0]
+                    cost = [
+                        f"{plan.ranks} x {plan.interleave}, {plan.chunk_rows}",
+                        f"{told.first_batch_bytes / 1e6:.1f}",
+                        f"{told.open_windows * (told.window_bytes + 8 * told.window_rows) / 2**20:.0f}",
+                        f"{told.requests / (told.epoch_bytes / 2**20):.1f}",
+                        f"{1 + told.bytes_twice / told.epoch_bytes:.2f}",
+                    ]
+                cells = compare(order, sizes, batch)
+                print("| " + " | ".join([name, str(shards), kind, *cost, *cells]) + " |", flush=True)
+
+
+def train(seeds: int = 8) -> None:
+    """Print the accuracy of a softmax regression on sorted data, by the order of its records."""
+    rng = np.random.default_rng(0)
+    record, classes, width, rows = 1000, 100, 32, 200_000
+    centres = rng.normal(size=(classes, width)).astype(np.float32)
+    labels = np.arange(rows) * classes // rows
+    features = centres[labels] + 2.5 * rng.normal(size=(rows, width)).astype(np.float32)
+    held_labels = rng.integers(0, classes, 20_000)
+    held = centres[held_labels] + 2.5 * rng.normal(size=(20_000, width)).astype(np.float32)
+    sizes = dataset(rows, 16_000, record)
+    print("| order | accuracy after an epoch, mean of 8 seeds | standard deviation |\n| --- | --- | --- |")
+    for kind in ("random", "shardio, local", "shardio, bucket", "storage"):
+        found = []
+        for seed in range(seeds):
+            weights, bias = np.zeros((width, classes), np.float32), np.zeros(classes, np.float32)
+            options: dict = {"shuffle": kind != "storage", "seed": seed}
+            options["budget"] = Budget(local=kind.endswith("local"), memory_bytes=128 << 20)
+            order = make_order([Source(sizes, Identity("", 1, "", ""))], global_batch=256, **options)
+            schedule = order.schedule(0, 256)
+            chance = np.random.default_rng(seed).permutation(rows)
+            for step in range(schedule.stop):
+                at = chance[step * 256 :][:256] if kind == "random" else schedule.batch(step).positions
+                scores = features[at] @ weights + bias
+                scores = np.exp(scores - scores.max(axis=1, keepdims=True))
+                scores /= scores.sum(axis=1, keepdims=True)
+                scores[np.arange(len(at)), labels[at]] -= 1
+                weights -= 0.1 * features[at].T @ scores / len(at)
+                bias -= 0.1 * scores.mean(axis=0)
+            found.append(float(((held @ weights + bias).argmax(axis=1) == held_labels).mean()))
+        print(f"| {kind} | {np.mean(found):.4f} | {np.std(found):.4f} |", flush=True)
+
+
 def main() -> None:
     """Print the tables."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--windowed", action="store_true")
+    parser.add_argument("--train", action="store_true")
+    chosen = parser.parse_args(sys.argv[1:])
+    (train if chosen.train else windowed if chosen.windowed else defaults)()
+
+
+def windowed() -> None:
+    """Print the tables of windowed plans."""
     head = "| dataset | batch | C x T | chunk MiB | window rows | window MiB | requests per batch "
     head += "| MiB per request | sameness (random) | tail |"
     more = " MiB in 1 process | peak / mean fetch | MiB in each of 8 | peak / mean fetch |"
@@ -155,7 +369,7 @@ def main() -> None:
     for name in list(DATASETS)[:2]:
         sizes = DATASETS[name]
         mean = sizes.total_decoded_bytes / sizes.total_rows
-        plan = default_plan(sizes, global_batch=256)
+        [plan] = windowed_plans([sizes], global_batch=256)
         shapes = [(c, plan.workers, plan.chunk_bytes) for c in (8, 16, 32, 128, 256)]
         shapes += [(plan.ranks, t, plan.chunk_bytes) for t in (1, 2, 8, 12)]
         shapes += [(plan.ranks, plan.workers, b << 18) for b in (1, 2, 4, 8, 16, 32)]

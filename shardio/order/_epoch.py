@@ -14,7 +14,16 @@ import numpy.typing as npt
 
 from shardio.order._keys import Array, permutation
 from shardio.order._sizes import ShardSizes, chunk_counts, chunk_edges
-from shardio.order._windows import GOLDEN, Pieces, RowLocations, Rows, Window, Windows, lane_edges
+from shardio.order._windows import (
+    GOLDEN,
+    Pieces,
+    RowLocations,
+    Rows,
+    Window,
+    Windows,
+    lane_edges,
+    runs_of_positions,
+)
 
 if TYPE_CHECKING:
     from shardio.order._plan import Plan
@@ -168,6 +177,10 @@ class Epoch:
         places: Array = np.repeat(np.array(bases, np.int64), counts)
         places += np.concatenate(found)
         return places
+
+    def record_pieces(self, source: int, positions: Array) -> Pieces:  # noqa: ARG002 - there is one source
+        """Return which rows of which shards records are, one piece each."""
+        return runs_of_positions(self.sizes, positions, np.ones_like(positions))
 
     def together(self, source: int, rows: int) -> int:  # noqa: ARG002 - windows are large, and end one by one
         """Return how many windows one call should fetch, if it is to fetch so many rows."""

@@ -249,6 +249,10 @@ class InterleavedEpoch:
         edges = edges[(edges > 0) & (edges < self.sizes.total_rows)]
         return self.window_count() + int(np.count_nonzero(edges % self.plan.chunk_rows % self.plan.window))
 
+    def record_pieces(self, source: int, positions: Array) -> Pieces:  # noqa: ARG002 - there is one source
+        """Return which rows of which shards records are, one piece each."""
+        return runs_of_positions(self.sizes, positions, np.ones_like(positions))
+
     def together(self, source: int, rows: int) -> int:  # noqa: ARG002 - there is one source
         """Return how many windows one call should fetch, if it is to fetch so many rows."""
         return max(1, rows // self.plan.window)

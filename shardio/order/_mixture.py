@@ -229,6 +229,10 @@ class MixedEpoch:
         for low, high in itertools.pairwise(cuts):
             yield int(run_cycles[low]), parts[low:high], slice(int(starts[low]), int(stops[high - 1]))
 
+    def record_pieces(self, source: int, positions: Array) -> Pieces:
+        """Return which rows of which shards records of a source are, one piece each."""
+        return self._epochs[source][0].record_pieces(source, positions)
+
     def together(self, source: int, rows: int) -> int:
         """Return how many windows of a source one call should fetch, if it is to fetch so many rows."""
         return self._epochs[source][0].together(source, rows)

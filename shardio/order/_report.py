@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from shardio.order._keys import Array
     from shardio.order._order import Order
+    from shardio.order._plan import Plan
 
 __all__ = ["PRICE_LIST", "Mixing", "PlanReport", "advice", "check_memory", "process_memory", "report"]
 
@@ -234,16 +235,29 @@ def _log_choose(of: float, many: int) -> float:
 
 
 def _before_a_batch(
-    loads: Sequence[_Load], schedule: Schedule, step: int, world_size: int
+    plans: Sequence[Plan],
+    loads: Sequence[_Load],
+    schedule: Schedule,
+    step: int,
+    world_size: int,
+    *,
+    mapped: bool,
 ) -> tuple[int, int]:
-    """Return bytes and requests of the windows that rank 0 needs for a step, if it holds none yet."""
+    """Return bytes and requests that rank 0 needs for a step, if it holds nothing yet."""
     if not schedule.stop:
         return 0, 0
     parts, _ = schedule.parts(min(step, schedule.stop - 1), rank=0, world_size=world_size)
     windows = schedule.lanes.locate(parts).windows
     bytes_, requests = 0.0, 0
+    # Of larger chunks of a bucket the first batch reads its own records alone.
+    alone = not mapped and any((plan.chunk_rows or 1) > 1 for plan in plans)
     for source, load in enumerate(loads):
         own = np.flatnonzero(windows.source == source)
+        if alone:
+            rows = int(np.count_nonzero(schedule.lanes.rows(parts).sources == source))
+            requests += rows
+            bytes_ += rows * max(load.block_stored, load.row_stored)
+            continue
         for cycle in np.unique(windows.cycle[own]).tolist():
             pieces, counts = schedule.lanes.many_pieces(windows.take(own[windows.cycle[own] == cycle]))
             requests += len(pieces.shards)
@@ -330,8 +344,8 @@ def report(
     touched = sum(stop - start for start, stop in columns)
     copies = touched / order.ranks * worker_copies
     stored = sum(load.stored for load in loads)
-    begin = _before_a_batch(loads, schedule, 0, world_size)
-    again = _before_a_batch(loads, schedule, schedule.tail_start // 2, world_size)
+    begin = _before_a_batch(order.plans, loads, schedule, 0, world_size, mapped=mapped)
+    again = _before_a_batch(order.plans, loads, schedule, schedule.tail_start // 2, world_size, mapped=mapped)
     mixing, rank_mixing = _mixing(order, schedule, world_size)
     requests = sum(load.pieces for load in loads)
     fetched = stored + sum(load.seams for load in loads)

@@ -32,6 +32,9 @@ class Lanes(Protocol):
     lane_lengths: Array
     readers: tuple[int, ...]  # of each source, how many windows are in use at a time
 
+    def record_pieces(self, source: int, positions: Array) -> Pieces:
+        """Return which rows of which shards records of a source are, one piece each."""
+
     def together(self, source: int, rows: int) -> int:
         """Return how many windows of a source one call should fetch, if it is to fetch so many rows."""
 

@@ -45,6 +45,8 @@ _GROUP_BYTES = 8 << 20
 _GROUP_ROWS_BY_VALUE = 256
 # Windows are fetched together up to so many bytes: what a call costs is then paid once for many small ones.
 _FETCH_BYTES = 2 << 20
+# Records of the first batch that one call fetches from a bucket, all at once.
+_FIRST_ROWS = 64
 # The number of a window is below this, so that it and the cycle make one number.
 _CYCLES = 1 << 41
 # Threads that fetch from a network, where most of the time is waiting.
@@ -65,6 +67,8 @@ class PipelineOptions:
         group_rows, group_bytes: what a group of more than one step holds at most.
         ahead_bytes: decoded bytes that are planned ahead of the consumer.
         identities: batches need to know which records their rows are.
+        records_first: the first batch waits for its own records only, not for whole windows, which would be
+            many megabytes from a bucket.
     """
 
     rank: int
@@ -78,6 +82,7 @@ class PipelineOptions:
     group_bytes: int
     ahead_bytes: int
     identities: bool
+    records_first: bool = False
 
     @classmethod
     def of(
@@ -233,6 +238,8 @@ class _Planner:
         ahead = int(options.ahead_bytes / (self._group_steps * step_bytes))
         self._ahead = max(1, min(_MOST_GROUPS, ahead))
         self._windows = _Windows(schedule.lanes, load, options.row_bytes)
+        self._load = load
+        self._records_first = options.records_first
 
     def groups(self) -> Iterator[StepGroup]:
         """Yield the steps of this process in groups, of which the first is a single step."""
@@ -259,9 +266,29 @@ class _Planner:
             # The tail goes through all lanes in order, those of other processes too; lanes before it are
             # done with.
             self._windows.let_go_before(int(group.parts[0, 0]))
+        if self._records_first:
+            self._records_first = False
+            return self._plan_records(group, submit)
         return _plan(
             self._schedule.lanes, group, self._windows, submit, with_identities=self._options.identities
         )
+
+    def _plan_records(self, group: StepGroup, submit: Callable[..., Future[WindowData]]) -> PlannedSteps:
+        """Submit what fetches the records of a group alone, without the windows that they are in."""
+        lanes = self._schedule.lanes
+        rows = lanes.rows(group.parts)
+        window, row = np.empty_like(rows.positions), np.empty_like(rows.positions)
+        futures: list[Future[WindowData]] = []
+        for source in range(len(lanes.readers)):
+            own = np.flatnonzero(rows.sources == source)
+            for low in range(0, own.size, _FIRST_ROWS):
+                some = own[low : low + _FIRST_ROWS]
+                window[some], row[some] = len(futures), np.arange(some.size)
+                futures.append(submit(self._load, source, lanes.record_pieces(source, rows.positions[some])))
+        identities = None
+        if self._options.identities:
+            identities = RowIdentities(*(column[group.order] for column in rows))
+        return PlannedSteps(group, futures, window, row, identities)
 
 
 class _PassThreads:
