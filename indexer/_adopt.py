@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 from shardio.catalog import Catalog
 from shardio.errors import BadRecord, NotFoundError, StorageError
 from shardio.progress import displayed
-from shardio.sources import Place, explain_listing
+from shardio.sources import SplitUrl, explain_listing
 from shardio_indexer._commit import Changeset, RootedEntry, commit_shards, known_shards
-from shardio_indexer._layout import Splits, choose_target, find_shards, known_target, lay_out
+from shardio_indexer._layout import SplitRules, assign_shards, choose_target, find_shards, known_target
 from shardio_indexer._report import AdoptProgress, AdoptReport, Refusal, opening_line
 from shardio_indexer._scan import ScanOptions
 from shardio_indexer._schema import line_content, partition_outcomes, resolve_schema
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 
     from shardio.catalog import Version
     from shardio.metadata import ShardEntry
-    from shardio_indexer._layout import Search, Target
+    from shardio_indexer._layout import AdoptTarget, ShardSearch
     from shardio_indexer._schema import ResolvedSchema
-    from shardio_indexer._shard import Shard, ShardOutcome
+    from shardio_indexer._shard import FoundShard, ShardOutcome
 
 __all__ = ["adopt"]
 
@@ -96,7 +96,7 @@ def adopt(  # noqa: PLR0913 - the options are the public contract
     """
     given = [urls] if isinstance(urls, str | os.PathLike) else urls
     patterns = [os.fspath(url) for url in given]
-    splits = Splits(split)
+    splits = SplitRules(split)
     options = scan or ScanOptions()
     if salvage:
         options = ScanOptions(**{**vars(options), "salvage": True})
@@ -143,10 +143,10 @@ class _Adoption:
 
     def __init__(
         self,
-        target: Target,
+        target: AdoptTarget,
         options: ScanOptions,
         data_options: Mapping[str, Any] | None,
-        search: Search,
+        search: ShardSearch,
         schema: Any,
         *,
         update: bool,
@@ -171,12 +171,12 @@ class _Adoption:
         self._kept: list[ShardEntry] = []
         self._changed: set[str] = set()
         self._search = search
-        self._shards: list[Shard] = []
+        self._shards: list[FoundShard] = []
         self._outcomes: list[ShardOutcome] = []
 
-    def plan(self, splits: Splits) -> None:
+    def plan(self, splits: SplitRules) -> None:
         """Tell new shards from known ones, and these from changed ones."""
-        shards, left = lay_out(self._search, self._target, splits)
+        shards, left = assign_shards(self._search, self._target, splits)
         if left:
             self._notes.append(f"{len(left)} shards match no pattern of --split ({splits}), e.g. {left[0]}")
             self._ignored += left
@@ -211,9 +211,9 @@ class _Adoption:
         explained: set[int] = set()  # listings that find nothing because shards are gone
         for (root, key), entry in self._known.items():
             if entry.adopted and (root, key) not in found:
-                folder = Place.parse(root) if root else self._target.place
+                folder = SplitUrl.parse(root) if root else self._target.place
                 path = urllib.parse.quote(key) if folder.is_web else key
-                place = Place(folder.scheme, (*folder.parts, *path.split("/")))
+                place = SplitUrl(folder.scheme, (*folder.parts, *path.split("/")))
                 if lacking := self._search.lacking(place):
                     self.missing[place.url] = (root, key)
                     explained.update(map(id, lacking))

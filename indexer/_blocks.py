@@ -29,9 +29,9 @@ __all__ = [
     "BlockCutter",
     "Bytes",
     "Check",
+    "FrameRun",
     "Framer",
     "GapFound",
-    "Run",
     "SalvageOptions",
     "least_block_bytes",
 ]
@@ -40,7 +40,7 @@ Bytes: TypeAlias = "bytes | memoryview"
 Check: TypeAlias = Literal["crc32c", "crc32", "none"]
 
 
-class Run(NamedTuple):
+class FrameRun(NamedTuple):
     """Decoded bytes in a row.
 
     Attributes:
@@ -69,14 +69,14 @@ class Framer(Protocol):
     record_crc: RecordCrc
     notes: Counter[str]
 
-    def feed(self, piece: Bytes) -> Iterator[Run]:
+    def feed(self, piece: Bytes) -> Iterator[FrameRun]:
         """Take the next decoded bytes; yield what they complete.
 
         Raises:
             FormatError: damage, where it is not to be left out; `start` is a decoded offset.
         """
 
-    def end(self, *, cut: bool = False) -> Iterator[Run]:
+    def end(self, *, cut: bool = False) -> Iterator[FrameRun]:
         """Yield the rest: there are no more bytes, or with `cut` they were lost to damage."""
 
 
@@ -129,7 +129,7 @@ class BlockCutter:
         self._gap = self._gap_crc = 0
         self._reason = ""
 
-    def take(self, run: Run) -> None:
+    def take(self, run: FrameRun) -> None:
         """Take the next run.
 
         Raises:

@@ -19,7 +19,7 @@ import numpy as np
 from shardio import kernels
 from shardio.errors import FormatError
 from shardio.format import Compression
-from shardio_indexer._blocks import GapFound, Run
+from shardio_indexer._blocks import FrameRun, GapFound
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -101,7 +101,7 @@ def decode_members(
         FormatError: the bytes do not decode, end in the middle, or others follow; `start` is a stored offset.
     """
     errors = (FormatError, zlib.error, _zstd_error(compression))
-    stored = _StoredBytes(pieces, keep=salvage.enabled)
+    stored = _Lookahead(pieces, keep=salvage.enabled)
     members = 0
     while head := stored.peek(_FRAME_HEADER):
         # What may yet turn out to be damaged is held, as far as it could be a block.
@@ -144,7 +144,7 @@ def _all_but_last(held: list[bytes], size: int) -> Iterator[bytes]:
         yield held.pop(0)
 
 
-class _StoredBytes:
+class _Lookahead:
     """Stored bytes, looked at before they are taken.
 
     Attributes:
@@ -205,7 +205,7 @@ class _StoredBytes:
         return found
 
 
-def _find_next(stored: _StoredBytes, compression: Compression, limits: Limits) -> bool:
+def _find_next(stored: _Lookahead, compression: Compression, limits: Limits) -> bool:
     """Take the damaged member under way, up to the next whole one; return False where none is found."""
     stored.back()
     magic = _GZIP if compression is Compression.GZIP else _ZSTD
@@ -273,7 +273,7 @@ def _member_follows(rest: bytes, compression: Compression) -> bool:
 
 
 def _decode_one(
-    stored: _StoredBytes, head: bytes, compression: Compression, limits: Limits, *, first: bool
+    stored: _Lookahead, head: bytes, compression: Compression, limits: Limits, *, first: bool
 ) -> Iterator[bytes | Member]:
     """Decode one member, or step over a frame that holds none."""
     if compression is Compression.ZSTD and _is_skippable(head):
@@ -354,7 +354,7 @@ class MemberBlocks:
         self._begin = 0  # decoded offset of the first of them
         self._seen = 0  # decoded bytes in all runs
 
-    def add(self, run: Run) -> None:
+    def add(self, run: FrameRun) -> None:
         """Take what the framer found."""
         if not self.possible:
             return
@@ -467,7 +467,7 @@ class DualScan:
             self._cut = not member.stepped_over
             if member.stepped_over and self.broken is None:
                 # What was begun in front of it has no end.
-                self._cutter.take(Run(b"", reason=member.reason))
+                self._cutter.take(FrameRun(b"", reason=member.reason))
                 self.broken = GapFound(self._place, size, member.reason)
         self._place += member.stored_bytes
         self._ended.append(member)
@@ -479,7 +479,7 @@ class DualScan:
         self._end_members()
         self._cutter.finish()
 
-    def _feed(self, runs: Iterable[Run]) -> None:
+    def _feed(self, runs: Iterable[FrameRun]) -> None:
         for run in runs:
             self._members.add(run)
             if self.broken is None:

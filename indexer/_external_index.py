@@ -33,7 +33,7 @@ from shardio.format import (
 )
 from shardio.reader import ReadOptions, Source, root_stores
 from shardio.storage import connect
-from shardio_indexer._blocks import Run, SalvageOptions
+from shardio_indexer._blocks import FrameRun, SalvageOptions
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -214,7 +214,7 @@ class ExternalIndexFramer:
         self._held = b""
         _check_order(self._starts, self._stops, self._url)
 
-    def feed(self, piece: Bytes) -> Iterator[Run]:
+    def feed(self, piece: Bytes) -> Iterator[FrameRun]:
         """Take the next decoded bytes; yield the frames that they complete."""
         data = memoryview(self._held + bytes(piece) if self._held else piece)
         end = self._offset + len(data)
@@ -236,17 +236,17 @@ class ExternalIndexFramer:
             return
         yield from self._part(held, low)
 
-    def _part(self, held: memoryview, low: int) -> Iterator[Run]:
+    def _part(self, held: memoryview, low: int) -> Iterator[FrameRun]:
         """Yield what follows the last whole frame: the next one's bytes, after a gap perhaps."""
         start = int(self._starts[self._next]) if self._next < len(self._starts) else low + len(held)
         gap = min(start - low, len(held))
         if gap > 0:
             yield self._gap(held[:gap], low)
         if gap < len(held):
-            yield Run(held[max(gap, 0) :])
+            yield FrameRun(held[max(gap, 0) :])
         self._held, self._offset = b"", low + len(held)
 
-    def end(self, *, cut: bool = False) -> Iterator[Run]:
+    def end(self, *, cut: bool = False) -> Iterator[FrameRun]:
         """Yield what is left: nothing, where the index and the bytes agree."""
         del cut  # the index says where records end
         if self._next < len(self._stops):
@@ -260,7 +260,9 @@ class ExternalIndexFramer:
         if self._held:
             yield self._gap(memoryview(self._held), self._offset)
 
-    def _frames(self, data: memoryview, starts: NDArray[np.int64], stops: NDArray[np.int64], row: int) -> Run:
+    def _frames(
+        self, data: memoryview, starts: NDArray[np.int64], stops: NDArray[np.int64], row: int
+    ) -> FrameRun:
         if self.framing is Framing.TFRECORD:
             wrong = kernels.check_frames(data, starts, stops, check=self._check)
             if wrong >= 0:
@@ -280,9 +282,9 @@ class ExternalIndexFramer:
                     expected="a header of a tar file where a sample begins",
                     advice="it belongs to another file: index without --use-index",
                 )
-        return Run(data, stops)
+        return FrameRun(data, stops)
 
-    def _gap(self, data: memoryview, start: int) -> Run:
+    def _gap(self, data: memoryview, start: int) -> FrameRun:
         zeros = not np.frombuffer(data, np.uint8).any()
         if not (self._gaps_allowed and (zeros or self.framing is not Framing.TAR_SAMPLE)):
             raise FormatError(
@@ -293,7 +295,7 @@ class ExternalIndexFramer:
                 advice="index without --use-index, or with --salvage, which leaves them out, too",
             )
         tar_end = self.framing is Framing.TAR_SAMPLE
-        return Run(data, reason="end of the tar archive" if tar_end else _LEFT_OUT)
+        return FrameRun(data, reason="end of the tar archive" if tar_end else _LEFT_OUT)
 
 
 def _runs_of(starts: NDArray[np.int64], stops: NDArray[np.int64], low: int) -> Iterator[tuple[int, int]]:

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from shardio.catalog import Catalog
 from shardio.errors import NotFoundError, ShardioError, UnsafeNameError
 from shardio.metadata import check_split
-from shardio.sources import FoundFile, Listing, Place, common_folder, find_files
+from shardio.sources import FoundFile, Listing, SplitUrl, common_folder, find_files
 from shardio.storage import RemoteStore, connect
-from shardio_indexer._shard import Shard
+from shardio_indexer._shard import FoundShard
 from shardio_indexer._sniff import format_of_name, may_be_shard
 
 if TYPE_CHECKING:
@@ -30,20 +30,20 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DEFAULT_SPLIT",
-    "Search",
-    "Splits",
-    "Target",
+    "AdoptTarget",
+    "ShardSearch",
+    "SplitRules",
+    "assign_shards",
     "choose_target",
     "find_shards",
     "known_target",
-    "lay_out",
 ]
 
 _INDEXES = (".shardidx", ".idx", ".index")
 
 
 @dataclass
-class Search:
+class ShardSearch:
     """What a search found.
 
     Attributes:
@@ -55,19 +55,19 @@ class Search:
         listings: what was searched, to tell which files are gone.
     """
 
-    shards: dict[Place, FoundFile] = field(default_factory=dict)
-    folders: list[Place] = field(default_factory=list)
+    shards: dict[SplitUrl, FoundFile] = field(default_factory=dict)
+    folders: list[SplitUrl] = field(default_factory=list)
     unmatched: list[tuple[Listing, Exception]] = field(default_factory=list)
-    doubtful: set[Place] = field(default_factory=set)
+    doubtful: set[SplitUrl] = field(default_factory=set)
     ignored: list[str] = field(default_factory=list)
     listings: list[Listing] = field(default_factory=list)
 
-    def lacking(self, place: Place) -> list[Listing]:
+    def lacking(self, place: SplitUrl) -> list[Listing]:
         """Return what would have found a file if it were there."""
         return [listing for listing in self.listings if listing.lacks(place)]
 
 
-def find_shards(urls: Iterable[str], *, storage_options: Mapping[str, Any] | None = None) -> Search:
+def find_shards(urls: Iterable[str], *, storage_options: Mapping[str, Any] | None = None) -> ShardSearch:
     """Find the shards that names, folders, patterns, braces and `@lists` stand for.
 
     A file that is named is a shard. A pattern takes what it matches but for indexes, hidden files and
@@ -78,7 +78,7 @@ def find_shards(urls: Iterable[str], *, storage_options: Mapping[str, Any] | Non
         StorageError: a store cannot be listed, or did not answer.
         ValueError: a URL makes no sense.
     """
-    search = Search()
+    search = ShardSearch()
     for listing in find_files(urls, storage_options=storage_options):
         search.listings.append(listing)
         for url in listing.bad_names:
@@ -96,7 +96,7 @@ def find_shards(urls: Iterable[str], *, storage_options: Mapping[str, Any] | Non
     return search
 
 
-def _is_taken(search: Search, listing: Listing, file: FoundFile) -> bool:
+def _is_taken(search: ShardSearch, listing: Listing, file: FoundFile) -> bool:
     if listing.kind == "file":
         return True
     if file.is_shardio:
@@ -136,7 +136,7 @@ def _no_shards(listing: Listing) -> NotFoundError:
     )
 
 
-class Target(NamedTuple):
+class AdoptTarget(NamedTuple):
     """The dataset's own place.
 
     Attributes:
@@ -146,19 +146,19 @@ class Target(NamedTuple):
         note: why it is somewhere else than beside the shards, or "".
     """
 
-    place: Place
+    place: SplitUrl
     store: Store
     options: Mapping[str, Any] | None
     note: str
 
 
 def choose_target(
-    search: Search,
+    search: ShardSearch,
     into: str | None,
     *,
     storage_options: Mapping[str, Any] | None,
     into_options: Mapping[str, Any] | None,
-) -> Target:
+) -> AdoptTarget:
     """Choose the dataset's place.
 
     Raises:
@@ -166,7 +166,7 @@ def choose_target(
         StorageError: the caller's place cannot be written.
     """
     if into is not None:
-        place = Place.parse(into)
+        place = SplitUrl.parse(into)
         options = into_options if into_options is not None else _same_kind(place, search, storage_options)
         return _target(place, options, "")
     root = common_folder(search.folders)
@@ -184,12 +184,12 @@ def choose_target(
 
 
 def known_target(
-    search: Search,
+    search: ShardSearch,
     into: str | None,
     *,
     storage_options: Mapping[str, Any] | None,
     into_options: Mapping[str, Any] | None,
-) -> Target | None:
+) -> AdoptTarget | None:
     """Return the place of the dataset where none of its shards is left; None where there is no dataset.
 
     Raises:
@@ -205,7 +205,9 @@ def known_target(
     return next((target for target in places if Catalog(target.store).latest() is not None), None)
 
 
-def lay_out(search: Search, target: Target, splits: Splits) -> tuple[list[Shard], list[str]]:
+def assign_shards(
+    search: ShardSearch, target: AdoptTarget, splits: SplitRules
+) -> tuple[list[FoundShard], list[str]]:
     """Return the shards with their data roots, and the URLs that no split's pattern matches."""
     roots = _roots(search.folders)
     shards, left = [], []
@@ -221,7 +223,7 @@ def lay_out(search: Search, target: Target, splits: Splits) -> tuple[list[Shard]
             left.append(place.url)
             continue
         shards.append(
-            Shard(
+            FoundShard(
                 split=split,
                 root=root,
                 key=key,
@@ -234,20 +236,22 @@ def lay_out(search: Search, target: Target, splits: Splits) -> tuple[list[Shard]
     return shards, left
 
 
-def _target(place: Place, options: Mapping[str, Any] | None, note: str) -> Target:
+def _target(place: SplitUrl, options: Mapping[str, Any] | None, note: str) -> AdoptTarget:
     given = options if place.scheme else None
-    return Target(place, connect(place.url, storage_options=given), given, note)
+    return AdoptTarget(place, connect(place.url, storage_options=given), given, note)
 
 
-def _same_kind(place: Place, search: Search, options: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+def _same_kind(
+    place: SplitUrl, search: ShardSearch, options: Mapping[str, Any] | None
+) -> Mapping[str, Any] | None:
     """Return the shards' storage options where the dataset is in the same kind of storage."""
     folders = search.folders or [listing.root for listing in search.listings]
     return options if any(folder.scheme == place.scheme for folder in folders) else None
 
 
-def _roots(folders: Iterable[Place]) -> list[Place]:
+def _roots(folders: Iterable[SplitUrl]) -> list[SplitUrl]:
     """Return one data root a disk, bucket or web server."""
-    groups: dict[tuple[str, str], list[Place]] = {}
+    groups: dict[tuple[str, str], list[SplitUrl]] = {}
     for folder in folders:
         groups.setdefault((folder.scheme, folder.parts[0] if folder.scheme else ""), []).append(folder)
     roots = []
@@ -274,18 +278,18 @@ def _cannot_write(store: Store) -> str | None:
     return None
 
 
-def _cache_folder(root: Place) -> Place:
+def _cache_folder(root: SplitUrl) -> SplitUrl:
     """Return the folder in the user's cache for shards under a root."""
     home = pathlib.Path.home()
     cache = home / "Library" / "Caches" if sys.platform == "darwin" else home / ".cache"
     digest = hashlib.sha256(root.url.encode("utf-8", "surrogateescape")).hexdigest()[:16]
-    return Place.parse(str(cache / "shardio" / "adopted" / digest))
+    return SplitUrl.parse(str(cache / "shardio" / "adopted" / digest))
 
 
 DEFAULT_SPLIT = "train"
 
 
-class Splits:
+class SplitRules:
     """Names of splits by pattern.
 
     Args:

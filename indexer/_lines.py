@@ -13,7 +13,7 @@ import numpy as np
 
 from shardio.errors import CorruptRecordError, FormatError
 from shardio.format import UTF8_BOM, Framing, RecordCrc, is_blank_line, parse_json, wide_encoding
-from shardio_indexer._blocks import Run, SalvageOptions
+from shardio_indexer._blocks import FrameRun, SalvageOptions
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
@@ -58,7 +58,7 @@ class LineFramer:
         self._line_bytes = 0
         self._offset = self._row = self._gaps = 0  # of the first byte that was not looked at
 
-    def feed(self, piece: Bytes) -> Iterator[Run]:
+    def feed(self, piece: Bytes) -> Iterator[FrameRun]:
         """Take the next decoded bytes; yield the lines that they complete.
 
         Raises:
@@ -71,7 +71,7 @@ class LineFramer:
             piece = yield from self._begin()
         yield from self._feed(piece)
 
-    def end(self, *, cut: bool = False) -> Iterator[Run]:
+    def end(self, *, cut: bool = False) -> Iterator[FrameRun]:
         """Yield the end of a last line without a line feed."""
         if self._first is not None:
             yield from self._feed((yield from self._begin()))
@@ -85,7 +85,7 @@ class LineFramer:
             self.notes["the last line has no line feed"] += 1
         yield from self._lines(line, np.array([len(line)], np.int64), self._line_bytes)
 
-    def _begin(self) -> Generator[Run, None, bytes]:
+    def _begin(self) -> Generator[FrameRun, None, bytes]:
         """Look at the first bytes of all; return what follows a byte order mark."""
         data, self._first = self._first or b"", None
         encoding = wide_encoding(data[:_MARK])
@@ -105,7 +105,7 @@ class LineFramer:
             return data[len(UTF8_BOM) :]
         return data
 
-    def _feed(self, piece: Bytes) -> Iterator[Run]:
+    def _feed(self, piece: Bytes) -> Iterator[FrameRun]:
         stops = np.flatnonzero(np.frombuffer(piece, np.uint8) == _LINE_FEED) + 1
         last = int(stops[-1]) if len(stops) else 0
         looks = self._content != "bytes"
@@ -116,7 +116,7 @@ class LineFramer:
             self._line, self._line_bytes = [], 0
         if last < len(piece):
             # It is yielded at once, since a damaged stream may end here; a copy is looked at later.
-            yield Run(piece[last:])
+            yield FrameRun(piece[last:])
             self._line_bytes += len(piece) - last
             if looks:
                 self._line.append(bytes(piece[last:]))
@@ -128,7 +128,7 @@ class LineFramer:
                     expected=f"at most {self._salvage.limits.record} bytes",
                 )
 
-    def _lines(self, data: Bytes, stops: NDArray[np.int64], known: int) -> Iterator[Run]:
+    def _lines(self, data: Bytes, stops: NDArray[np.int64], known: int) -> Iterator[FrameRun]:
         """Yield whole lines as they are: records in a row, or bytes of no record with the reason.
 
         Args:
@@ -139,7 +139,7 @@ class LineFramer:
         if self._content == "bytes" or (self._content == "text" and _is_text(data)):
             self._row += len(stops)
             self._offset += len(data)
-            yield Run(data[known:], stops - known)
+            yield FrameRun(data[known:], stops - known)
             return
         place = first = taken = 0
         reason: str | None = None
@@ -180,15 +180,15 @@ class LineFramer:
             return f"damage: {what}"
         return None
 
-    def _alike(self, data: Bytes, stops: NDArray[np.int64], reason: str | None) -> Run:
+    def _alike(self, data: Bytes, stops: NDArray[np.int64], reason: str | None) -> FrameRun:
         if reason is None:
             self._row += len(stops)
-            return Run(data, stops)
+            return FrameRun(data, stops)
         if reason == _BLANK:
             self.notes["blank lines left out"] += len(stops)
         return self._gap(data, reason)
 
-    def _gap(self, data: Bytes, reason: str) -> Run:
+    def _gap(self, data: Bytes, reason: str) -> FrameRun:
         self._gaps += 1
         if self._gaps > _MOST_GAPS:
             raise FormatError(
@@ -197,7 +197,7 @@ class LineFramer:
                 expected=f"at most {_MOST_GAPS:,}",
                 advice="copy the records into a dataset with `shardio convert`",
             )
-        return Run(data, reason=reason)
+        return FrameRun(data, reason=reason)
 
 
 def _is_text(data: Bytes) -> bool:

@@ -31,7 +31,7 @@ class AdoptProgress(NamedTuple):
 
     @property
     def done(self) -> int:
-        """`done_bytes`; see `shardio.progress.State`."""
+        """`done_bytes`; see `shardio.progress.ProgressState`."""
         return self.done_bytes
 
     @property

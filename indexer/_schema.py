@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from shardio.codecs import InferenceReport
     from shardio.metadata import ShardEntry
     from shardio.storage import Store
-    from shardio_indexer._layout import Target
+    from shardio_indexer._layout import AdoptTarget
     from shardio_indexer._lines import LineContent
     from shardio_indexer._scan import ScanOptions
     from shardio_indexer._shard import ShardOutcome
@@ -231,7 +231,7 @@ def resolve_schema(
     known: list[RootedEntry],
     wanted: Any,
     base: Version | None,
-    target: Target,
+    target: AdoptTarget,
     options: ScanOptions,
     data_options: Mapping[str, Any] | None,
 ) -> ResolvedSchema:
@@ -386,7 +386,7 @@ def _infer_kind(kind: str, kinds: _ShardsByKind, shards: _Shards) -> Inferred:
     return whole
 
 
-def _mixed(target: Target, found: list[str]) -> SchemaError:
+def _mixed(target: AdoptTarget, found: list[str]) -> SchemaError:
     return SchemaError(
         "these shards hold records of different kinds, which no one schema reads",
         url=target.place.url,
@@ -399,7 +399,7 @@ def _mixed(target: Target, found: list[str]) -> SchemaError:
 class _Shards:
     """Opens shards by the URL of their roots."""
 
-    def __init__(self, target: Target, data_options: Mapping[str, Any] | None) -> None:
+    def __init__(self, target: AdoptTarget, data_options: Mapping[str, Any] | None) -> None:
         self.target = target
         self._options = data_options
         self._stores: dict[str, Store] = {"": target.store}

@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     from shardio_indexer._scan import ScanOptions, SpooledIndex
 
 __all__ = [
+    "FoundShard",
     "Job",
-    "Shard",
     "ShardOutcome",
     "index_is_intact",
     "index_shard",
@@ -56,7 +56,7 @@ _FAILURES = (ShardioError, OSError, ValueError, MemoryError)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shard:
+class FoundShard:
     """One object.
 
     Attributes:
@@ -123,7 +123,7 @@ class ShardOutcome:
         notes: what deserves a word.
     """
 
-    shard: Shard
+    shard: FoundShard
     entry: ShardEntry | None = None
     error: Exception | None = None
     before: bool = False
@@ -132,7 +132,7 @@ class ShardOutcome:
 
 
 def index_shard(
-    shard: Shard,
+    shard: FoundShard,
     target: Store,
     data: Store,
     options: ScanOptions,
@@ -175,7 +175,7 @@ def index_is_intact(target: Store, entry: ShardEntry, options: ScanOptions) -> b
 
 
 def _index_shard(
-    shard: Shard, target: Store, data: Store, options: ScanOptions, show: Callable[[int], None] | None
+    shard: FoundShard, target: Store, data: Store, options: ScanOptions, show: Callable[[int], None] | None
 ) -> ShardOutcome:
     check_foreign_key(shard.key)
     uuid = shard.uuid(options)
@@ -231,7 +231,7 @@ def _known(etag: str) -> str:
     return "" if etag == "unknown" else etag
 
 
-def _check_unchanged(shard: Shard, data: Store) -> None:
+def _check_unchanged(shard: FoundShard, data: Store) -> None:
     info = data.head(shard.key)
     if info is None or (info.size, info.etag or "unknown") != (shard.size, shard.etag):
         raise StaleIndexError(
@@ -261,7 +261,7 @@ def _read_index(target: Store, key: str, options: ScanOptions) -> IndexHead | No
     return parse_head(data, url=url, limits=limits)
 
 
-def _outcome_of_index(shard: Shard, index_key: str, head: IndexHead) -> ShardOutcome:
+def _outcome_of_index(shard: FoundShard, index_key: str, head: IndexHead) -> ShardOutcome:
     entry = _entry(shard, index_key, head)
     left_out = tuple(
         GapFound(*head.block_bounds(block), reason)
@@ -271,12 +271,12 @@ def _outcome_of_index(shard: Shard, index_key: str, head: IndexHead) -> ShardOut
     return ShardOutcome(shard, entry, before=True, left_out=left_out)
 
 
-def _entry(shard: Shard, index_key: str, head: IndexHead) -> ShardEntry:
+def _entry(shard: FoundShard, index_key: str, head: IndexHead) -> ShardEntry:
     listed = _listed(shard, index_key)
     return ShardEntry.of_index(head, split=shard.split, key=shard.key, index_key=listed, etag=shard.etag)
 
 
-def _listed(shard: Shard, index_key: str) -> str:
+def _listed(shard: FoundShard, index_key: str) -> str:
     """Return the index key as a list of shards names it: nothing where it is the usual one."""
     return "" if index_key == usual_index_key(shard.key) else index_key
 
@@ -301,7 +301,7 @@ class Job:
     target_options: Mapping[str, Any] | None
     data_options: Mapping[str, Any] | None
     scan: ScanOptions
-    shards: tuple[Shard, ...]
+    shards: tuple[FoundShard, ...]
 
     def run(self, show: Callable[[int], None] | None = None) -> list[ShardOutcome]:
         """Index the shards; failures are outcomes."""
@@ -315,7 +315,7 @@ class Job:
     def cut(self) -> list[Job]:
         """Return jobs of a size that is worth a message and cheap to lose."""
         jobs: list[Job] = []
-        part: list[Shard] = []
+        part: list[FoundShard] = []
         size = 0
         for shard in self.shards:
             part.append(shard)
@@ -327,7 +327,7 @@ class Job:
             jobs.append(self._with(part))
         return jobs
 
-    def _with(self, shards: Sequence[Shard]) -> Job:
+    def _with(self, shards: Sequence[FoundShard]) -> Job:
         return Job(
             target=self.target,
             target_options=self.target_options,

@@ -24,7 +24,7 @@ from shardio.format import (
     read_member,
     sample_name,
 )
-from shardio_indexer._blocks import Run, SalvageOptions
+from shardio_indexer._blocks import FrameRun, SalvageOptions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -57,7 +57,7 @@ class TarFramer:
         self._bad: str | None = None
         self._orphan = False
 
-    def feed(self, piece: Bytes) -> Iterator[Run]:
+    def feed(self, piece: Bytes) -> Iterator[FrameRun]:
         """Take the next decoded bytes; yield the samples that they complete."""
         data = memoryview(bytes(self._held) + bytes(piece) if self._held else piece)
         sheet = _RunBuilder(data)
@@ -74,23 +74,23 @@ class TarFramer:
         self._held = bytes(data[place:])
         self._offset += place
 
-    def end(self, *, cut: bool = False) -> Iterator[Run]:
+    def end(self, *, cut: bool = False) -> Iterator[FrameRun]:
         """Finish the last sample; refuse an archive that was cut short, or leave the rest out."""
         if self._skip or self._held:
             what = "a tar file is cut short"
             if not self._salvage.enabled:
                 advice = "fetch it again, or leave the last sample out with --salvage"
                 raise FormatError(what, start=self._offset, advice=advice)
-            yield Run(self._held, reason=f"damage: {what}")
+            yield FrameRun(self._held, reason=f"damage: {what}")
             return
         if self._open and not self._ended and cut:
-            yield Run(b"", reason="damage: the sample may lack a member")
+            yield FrameRun(b"", reason="damage: the sample may lack a member")
         elif self._open and not self._ended:
             self.notes["the archive has no end mark"] += 1
             if self._key is None or self._bad:
-                yield Run(b"", reason=self._bad or _NO_SAMPLES)
+                yield FrameRun(b"", reason=self._bad or _NO_SAMPLES)
             else:
-                yield Run(b"", np.zeros(1, np.int64))
+                yield FrameRun(b"", np.zeros(1, np.int64))
 
     def _step(self, data: memoryview, place: int, sheet: _RunBuilder) -> int:
         """Take one member, or what stands there; return where the next begins, `place` for too few bytes."""
@@ -185,7 +185,7 @@ class _RunBuilder:
         self._data = data
         self._low = 0
         self._stops: list[int] = []
-        self._runs: list[Run] = []
+        self._runs: list[FrameRun] = []
         self._closed = False  # a frame or gap ended within this piece
 
     def frame(self, place: int) -> None:
@@ -196,15 +196,15 @@ class _RunBuilder:
     def gap(self, place: int, reason: str) -> None:
         """Note that what follows the last frame belongs, up to here, to no record."""
         self._flush()
-        self._runs.append(Run(self._data[self._low : place], reason=reason))
+        self._runs.append(FrameRun(self._data[self._low : place], reason=reason))
         self._low = place
         self._closed = True
 
-    def runs(self, place: int) -> list[Run]:
+    def runs(self, place: int) -> list[FrameRun]:
         """Return the runs up to `place`."""
         self._flush()
         if place > self._low:
-            self._runs.append(Run(self._data[self._low : place]))
+            self._runs.append(FrameRun(self._data[self._low : place]))
         return self._runs
 
     def open_after(self, place: int, *, before: bool) -> bool:
@@ -215,6 +215,6 @@ class _RunBuilder:
         if self._stops:
             stop = self._stops[-1]
             data = self._data[self._low : self._low + stop]
-            self._runs.append(Run(data, np.array(self._stops, np.int64)))
+            self._runs.append(FrameRun(data, np.array(self._stops, np.int64)))
             self._low += stop
             self._stops = []

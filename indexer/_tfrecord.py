@@ -15,7 +15,7 @@ import numpy as np
 from shardio import kernels
 from shardio.errors import CorruptRecordError, FormatError
 from shardio.format import TFRECORD_HEAD, TFRECORD_TAIL, Framing, RecordCrc
-from shardio_indexer._blocks import Run, SalvageOptions
+from shardio_indexer._blocks import FrameRun, SalvageOptions
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
@@ -68,7 +68,7 @@ class TFRecordFramer:
         # Of damage whose end was not in the bytes so far: why it is left out.
         self._leaving = ""
 
-    def feed(self, piece: Bytes) -> Iterator[Run]:
+    def feed(self, piece: Bytes) -> Iterator[FrameRun]:
         """Take the next decoded bytes; yield what they complete."""
         if self._in_large:
             piece = yield from self._go_on(piece)
@@ -77,12 +77,12 @@ class TFRecordFramer:
         if len(piece):
             yield from self._scan(piece)
 
-    def end(self, *, cut: bool = False) -> Iterator[Run]:
+    def end(self, *, cut: bool = False) -> Iterator[FrameRun]:
         """Refuse a record that has no end, or leave it out."""
         del cut  # a record says itself where it ends
         if self._in_large:
             self._refuse_cut_short()
-            yield Run(b"", reason=_CUT_SHORT)
+            yield FrameRun(b"", reason=_CUT_SHORT)
         self._final = True
         data, self._held = self._held, b""
         yield from self._scan(data)
@@ -95,7 +95,7 @@ class TFRecordFramer:
             yield self._gap(data[:lost], _CUT_SHORT)
             yield from self._scan(data[lost:])
 
-    def _complete_held(self, piece: Bytes) -> Generator[Run, None, Bytes]:
+    def _complete_held(self, piece: Bytes) -> Generator[FrameRun, None, Bytes]:
         """Complete the frame whose beginning is held; return what follows it in `piece`."""
         need = TFRECORD_HEAD - len(self._held)
         if need > 0:
@@ -126,12 +126,12 @@ class TFRecordFramer:
     def _problem(self, head: Bytes) -> str | None:
         return kernels.scan_frames(head[:TFRECORD_HEAD], check=self._check, max_record=self._limit).problem
 
-    def _scan(self, data: Bytes) -> Iterator[Run]:
+    def _scan(self, data: Bytes) -> Iterator[FrameRun]:
         """Yield whole frames, hold the beginning of the last one."""
         while len(data):
             scan = kernels.scan_frames(data, check=self._check, max_record=self._limit)
             if len(scan.frame_stops):
-                yield Run(data[: scan.stopped], scan.frame_stops)
+                yield FrameRun(data[: scan.stopped], scan.frame_stops)
                 self._offset += scan.stopped
                 self._row += len(scan.frame_stops)
                 data = data[scan.stopped :]
@@ -150,11 +150,11 @@ class TFRecordFramer:
             self._in_large = True
             self._large = self._rest = _length(data)
             self._crc, self._ending = 0, b""
-            yield Run(data[:TFRECORD_HEAD])
+            yield FrameRun(data[:TFRECORD_HEAD])
             data = yield from self._go_on(data[TFRECORD_HEAD:])
         self._held = bytes(data)
 
-    def _go_on(self, piece: Bytes) -> Generator[Run, None, Bytes]:
+    def _go_on(self, piece: Bytes) -> Generator[FrameRun, None, Bytes]:
         """Take bytes of a record that is too long to be held; return what follows it."""
         payload = piece[: self._rest]
         self._rest -= len(payload)
@@ -167,24 +167,24 @@ class TFRecordFramer:
         self._ending += bytes(piece[len(payload) : used])
         if self._rest or len(self._ending) < TFRECORD_TAIL:
             if used:
-                yield Run(piece[:used])
+                yield FrameRun(piece[:used])
             return b""
         self._in_large = False
         stored = int.from_bytes(self._ending, "little")
         if self._check == "none" or stored == kernels.mask_crc(self._crc):
-            yield Run(piece[:used], np.array([used], np.int64))
+            yield FrameRun(piece[:used], np.array([used], np.int64))
             self._row += 1
         else:
             if not self._salvage.enabled:
                 raise self._error("payload crc", stored, kernels.mask_crc(self._crc))
-            yield Run(piece[:used], reason="damage: payload crc")
+            yield FrameRun(piece[:used], reason="damage: payload crc")
         # The offset stood at the record's first byte.
         self._offset += self._large + _EXTRA
         return piece[used:]
 
-    def _gap(self, data: Bytes, reason: str) -> Run:
+    def _gap(self, data: Bytes, reason: str) -> FrameRun:
         self._offset += len(data)
-        return Run(data, reason=reason)
+        return FrameRun(data, reason=reason)
 
     def _leave_out(self, scan: Scan, data: Bytes) -> int:
         """Return how many bytes to leave out before the next frame; 0 where more bytes are needed.

@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, TextIO
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["Display", "State", "displayed"]
+__all__ = ["Display", "ProgressState", "displayed"]
 
 _LINE_SECONDS = 10.0
 _LINE = "{desc}: {percentage:.0f}%, {n_fmt} of {total_fmt}{unit}, {rate_fmt}{postfix}, {remaining} left"
 _OPEN_LINE = "{desc}: {n_fmt}{unit}, {rate_fmt}{postfix}"
 
 
-class State(Protocol):
+class ProgressState(Protocol):
     """What a display shows; each task has a type of its own, with more in it.
 
     A state may say what it counts: `unit`, the name in the plural, "B" for bytes ("records" where it does not
@@ -62,7 +62,7 @@ class Display:
         self._silent = silent
         self._bar: Any = None
 
-    def __call__(self, state: State) -> None:
+    def __call__(self, state: ProgressState) -> None:
         """Show a state, if it is time."""
         if self._silent:
             return
@@ -101,7 +101,7 @@ class Display:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _make_bar(self, state: State) -> Any:
+    def _make_bar(self, state: ProgressState) -> Any:
         # `tqdm.auto` loads what notebooks need; terminals do without.
         tqdm: Any = importlib.import_module("tqdm.auto" if self._notebook else "tqdm").tqdm
 

@@ -106,7 +106,7 @@ def publish(
         if _create(catalog, manifest, data):
             # Only a hint: a reader that does not find it lists instead.
             with contextlib.suppress(ShardioError):
-                catalog.store.put_hint(HINT_KEY, str(manifest.version).encode())
+                catalog.store.overwrite(HINT_KEY, str(manifest.version).encode())
             return Version(manifest, sha256)
     raise CommitConflictError(
         f"lost {_MAX_REBASES} races for the next version",

@@ -141,7 +141,7 @@ def collect_garbage(
         NotFoundError: there is no dataset.
         StorageError: the environment failed; what was deleted is garbage, and the next run deletes the rest.
     """
-    plan = _Plan(catalog, expire=expire, keep=keep, abandon=abandon)
+    plan = _Removals(catalog, expire=expire, keep=keep, abandon=abandon)
     report = plan.report()
     if dry_run or not plan.has_work():
         # Uploads need no fence: none of them will be part of a version.
@@ -182,7 +182,7 @@ def _is_full(error: BaseException | None) -> bool:
     return False
 
 
-def _make_room(plan: _Plan, error: StorageError) -> tuple[Version, tuple[ObjectInfo, ...], int]:
+def _make_room(plan: _Removals, error: StorageError) -> tuple[Version, tuple[ObjectInfo, ...], int]:
     """Where the disk is full: give up the hint for a small fence, and delete the largest objects first.
 
     Returns:
@@ -199,18 +199,18 @@ def _make_room(plan: _Plan, error: StorageError) -> tuple[Version, tuple[ObjectI
         fence = _fence(plan, most=_FEW)
     except StorageError:
         with contextlib.suppress(ShardioError):
-            store.put_hint(HINT_KEY, str(plan.latest.number).encode())
+            store.overwrite(HINT_KEY, str(plan.latest.number).encode())
         raise error from error.__cause__
     largest = plan.largest(_FEW)
     deleted = sum(store.delete(info.key) for info in largest)
     with contextlib.suppress(ShardioError):
-        store.put_hint(HINT_KEY, str(fence.number).encode())
+        store.overwrite(HINT_KEY, str(fence.number).encode())
     plan.forget(largest)
     plan.follow(fence)
     return fence, tuple(largest), deleted
 
 
-def _fence(plan: _Plan, *, most: int | None = None) -> Version:
+def _fence(plan: _Removals, *, most: int | None = None) -> Version:
     """Commit the version that names what goes; the plan follows what others have committed meanwhile."""
 
     def build(base: Version | None) -> Manifest:
@@ -224,7 +224,7 @@ def _fence(plan: _Plan, *, most: int | None = None) -> Version:
     return publish(plan.catalog, build, seen=plan.latest.number)
 
 
-class _Plan:
+class _Removals:
     """What is garbage, as of the latest version that was looked at."""
 
     def __init__(

@@ -41,8 +41,8 @@ __all__ = [
     "INTERRUPTED",
     "PIPE_CLOSED",
     "USAGE",
+    "CommandFailure",
     "Console",
-    "Failure",
     "explain",
     "in_flags",
 ]
@@ -71,7 +71,7 @@ _OTHER_NAMES = {
 _MESSAGES = ("advice", "expected", "found")  # fields of an error that are sentences
 
 
-class Failure(NamedTuple):
+class CommandFailure(NamedTuple):
     """How a command failed.
 
     Attributes:
@@ -87,10 +87,10 @@ class Failure(NamedTuple):
     fields: dict[str, Any]
 
 
-def explain(error: Exception) -> Failure:
+def explain(error: Exception) -> CommandFailure:
     """Return exit code and line for an error."""
     fields = error.fields() if isinstance(error, ShardioError) else {}
-    return Failure(_code(error), type(error).__name__, " ".join(_text(error).split()), fields)
+    return CommandFailure(_code(error), type(error).__name__, " ".join(_text(error).split()), fields)
 
 
 def _code(error: Exception) -> int:
@@ -242,7 +242,7 @@ class Console:
         """Say what is part of the result and is no line of it, on the error stream."""
         self._say(text)
 
-    def failure(self, failure: Failure) -> None:
+    def failure(self, failure: CommandFailure) -> None:
         """Print why the command failed: one line, or one JSON document on the error stream."""
         if self.json:
             facts = {

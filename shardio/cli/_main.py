@@ -24,7 +24,7 @@ from shardio.cli._command import (
     ProgramCommand,
 )
 from shardio.cli._commands import all_commands
-from shardio.cli._console import Console, Failure, explain
+from shardio.cli._console import CommandFailure, Console, explain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -156,12 +156,12 @@ def _parsed(program: _Program, argv: list[str]) -> tuple[Command, SimpleNamespac
         return parsed
 
 
-def _usage(error: click.ClickException) -> Failure:
+def _usage(error: click.ClickException) -> CommandFailure:
     text = " ".join(error.format_message().split())
     context = getattr(error, "ctx", None)
     path = context.command_path if context is not None else "shardio"
     fields: dict[str, Any] = {"advice": f"see {path} --help"}
-    return Failure(USAGE, "UsageError", f"{text} ({path} --help says more)", fields)
+    return CommandFailure(USAGE, "UsageError", f"{text} ({path} --help says more)", fields)
 
 
 def _external(argv: list[str], commands: dict[str, Command]) -> str | None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from shardio.reader import Location, Records
 
-__all__ = ["DECODING", "READ_AS", "Part", "open_parts", "reader_of"]
+__all__ = ["DECODING", "READ_AS", "RecordGroup", "open_parts", "reader_of"]
 
 READ_AS = ("auto", "bytes", "text", "example")
 # How records are shown.
@@ -26,7 +26,7 @@ DECODING = (
 )
 
 
-class Part:
+class RecordGroup:
     """Records that are counted together: a split, or a shard.
 
     Attributes:
@@ -83,13 +83,13 @@ class Part:
         return None if self.records is None else self.records.locate(position)
 
 
-class _Place(NamedTuple):
+class _Address(NamedTuple):
     url: str
     options: dict[str, Any] | None
     engine: str | None
 
 
-def open_parts(arguments: SimpleNamespace, *, decode: bool) -> list[Part]:
+def open_parts(arguments: SimpleNamespace, *, decode: bool) -> list[RecordGroup]:
     """Open what a command line names.
 
     Args:
@@ -102,7 +102,7 @@ def open_parts(arguments: SimpleNamespace, *, decode: bool) -> list[Part]:
     import shardio
     from shardio.reader import is_shard
 
-    place = _Place(arguments.url, storage_options(arguments), arguments.engine)
+    place = _Address(arguments.url, storage_options(arguments), arguments.engine)
     version = arguments.version_number
     if is_shard(place.url, version=version, storage_options=place.options, engine=place.engine):
         return [_open_shard(arguments, place)]
@@ -124,12 +124,15 @@ def open_parts(arguments: SimpleNamespace, *, decode: bool) -> list[Part]:
     whole = open_split(arguments.split or "all", arguments.version_number, arguments.digest)
     if arguments.split or len(whole.splits) < 2:
         name = arguments.split or next(iter(whole.splits), "")
-        return [Part(name, whole.version, whole)]
+        return [RecordGroup(name, whole.version, whole)]
     # The version is resolved once, so that all splits are of the same one.
-    return [Part(name, whole.version, open_split(name, whole.version, whole.digest)) for name in whole.splits]
+    return [
+        RecordGroup(name, whole.version, open_split(name, whole.version, whole.digest))
+        for name in whole.splits
+    ]
 
 
-def _open_shard(arguments: SimpleNamespace, place: _Place) -> Part:
+def _open_shard(arguments: SimpleNamespace, place: _Address) -> RecordGroup:
     import shardio
 
     if arguments.split or arguments.version_number or arguments.digest:
@@ -137,8 +140,8 @@ def _open_shard(arguments: SimpleNamespace, place: _Place) -> Part:
         raise ValueError(message)
     shard = shardio.open_shard(place.url, storage_options=place.options, engine=place.engine)
     if isinstance(shard, shardio.ShardReader):
-        return Part("", None, shard)
-    return Part("", None, None, shard)
+        return RecordGroup("", None, shard)
+    return RecordGroup("", None, None, shard)
 
 
 def reader_of(kind: str) -> Callable[[Any], Any]:

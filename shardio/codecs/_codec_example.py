@@ -29,7 +29,7 @@ __all__ = ["ExampleCodec", "SequenceExampleCodec"]
 _ABSENT: Any = object()
 
 
-class _Part:
+class _FeatureGroup:
     """Some features of a schema with their layouts."""
 
     def __init__(self, features: Mapping[str, Feature], *, listed: bool = False) -> None:
@@ -75,7 +75,7 @@ class ExampleCodec(RecordCodec):
 
     def __init__(self, schema: Schema) -> None:
         self.schema = schema
-        self._part = _Part(schema)
+        self._part = _FeatureGroup(schema)
 
     def encode(self, value: Any) -> bytes:
         """Encode a dict; None stands for a missing optional feature."""
@@ -121,8 +121,8 @@ class SequenceExampleCodec(RecordCodec):
 
     def __init__(self, schema: Schema) -> None:
         self.schema = schema
-        self._context = _Part(schema)
-        self._lists = _Part(schema.sequence_features, listed=True)
+        self._context = _FeatureGroup(schema)
+        self._lists = _FeatureGroup(schema.sequence_features, listed=True)
 
     def encode(self, value: Any) -> bytes:
         """Encode a value of two parts; a part, or an optional feature or list, may be missing."""

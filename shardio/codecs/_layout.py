@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
     from shardio.metadata import Feature
 
-__all__ = ["MOST_ELEMENTS", "Layout"]
+__all__ = ["MOST_ELEMENTS", "ExampleLayout"]
 
 # Beyond this NumPy refuses even an empty array.
 MOST_ELEMENTS = 1 << 40
 _INT64_MIN, _INT64_MAX = -(1 << 63), (1 << 63) - 1
 
 
-class Layout:
+class ExampleLayout:
     """One feature of a schema, or one step of a feature list, in an Example.
 
     Args:

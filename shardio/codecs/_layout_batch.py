@@ -10,7 +10,7 @@ import numpy as np
 from shardio import kernels
 from shardio.codecs._collate import collate, each, lacks
 from shardio.codecs._columns import Column, RaggedColumn
-from shardio.codecs._layout import MOST_ELEMENTS, Layout
+from shardio.codecs._layout import MOST_ELEMENTS, ExampleLayout
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["BatchLayout"]
 
 
-class BatchLayout(Layout):
+class BatchLayout(ExampleLayout):
     """A layout that reads whole columns.  Errors name the row: of a feature list the step of all steps."""
 
     def column(self, columns: Mapping[bytes, kernels.Column]) -> Column:

@@ -17,7 +17,7 @@ import numpy as np
 
 from shardio.convert._kinds import open_source
 from shardio.convert._schema import SKIP, resolve_schema, type_for
-from shardio.convert._source import Piece, Sample, Source, SourceOptions, keep_as
+from shardio.convert._source import ForeignSource, Piece, Sample, SourceOptions, keep_as
 from shardio.errors import BadRecord, FormatError, NotFoundError, SchemaError, ShardioError, StorageError
 from shardio.metadata import Schema, check_split, schema_to_json
 from shardio.parallel import Encoded, Note, check_shuffle, write_dataset
@@ -113,7 +113,7 @@ class _ConvertWorker:
         numbers: by feature, what becomes of the source's number of a class; -1 where there is no such class.
     """
 
-    source: Source
+    source: ForeignSource
     schema: Schema | None
     splitter: _Splitter
     on_error: str
@@ -418,7 +418,7 @@ def convert_dataset(  # noqa: PLR0913 - the options are the public contract
     return _told(_shown(source), str(url), opened, resolved, notes, odd, report)
 
 
-def _check_classes(source: Source) -> None:
+def _check_classes(source: ForeignSource) -> None:
     """Refuse names of classes that the source has no use for."""
     if source.options.classes is None:
         return
@@ -440,7 +440,7 @@ def _dataset(url: str, storage_options: Mapping[str, Any] | None) -> DatasetRead
         return None
 
 
-def _check_metadata(source: Source, dataset: DatasetReader, given: Mapping[str, Any] | None) -> None:
+def _check_metadata(source: ForeignSource, dataset: DatasetReader, given: Mapping[str, Any] | None) -> None:
     """Refuse an append that would replace the dataset's metadata."""
     old = dataset.metadata
     for name, value in source.metadata().items():
@@ -457,7 +457,7 @@ def _listed(value: Any) -> str:
     return text if len(text) <= 400 else text[:400] + " ..."
 
 
-def _contents(source: Source, on_error: str, shown: str) -> tuple[Sequence[Piece], list[BadRecord]]:
+def _contents(source: ForeignSource, on_error: str, shown: str) -> tuple[Sequence[Piece], list[BadRecord]]:
     """Return what there is to read, and what was found odd before reading; or refuse it."""
     pieces = source.pieces()
     odd = list(source.bad_records())
@@ -471,7 +471,7 @@ def _contents(source: Source, on_error: str, shown: str) -> tuple[Sequence[Piece
 def _told(
     place: str,
     url: str,
-    source: Source,
+    source: ForeignSource,
     schema: Schema | None,
     notes: Sequence[str],
     odd: Sequence[BadRecord],

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from shardio.convert._source import Source, SourceOptions
+from shardio.convert._source import ForeignSource, SourceOptions
 from shardio.errors import BadRecord
 from shardio.format import Compression, decode_stream, sniff_compression
 from shardio.sources import common_folder, find_files, is_clutter
@@ -61,7 +61,7 @@ class File(NamedTuple):
 
 
 @dataclass(frozen=True)
-class FileSource(Source):
+class FileSource(ForeignSource):
     """A source that is files; `endings` says which files of a folder or pattern are of the kind.
 
     Args:

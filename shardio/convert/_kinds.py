@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from shardio.convert._codewithgpu import CodeWithGpu
 from shardio.convert._files import read_whole
 from shardio.convert._images import IMAGE_ENDINGS, ImageFolder
-from shardio.convert._listing import Listing
+from shardio.convert._listing import ListSource
 from shardio.convert._mds import MdsFolder, is_mds_index
 from shardio.convert._parquet import ARROW_ENDINGS, PARQUET_ENDINGS, ArrowFiles
 from shardio.convert._text import JSON_ENDINGS, TEXT_ENDINGS, JsonLines, TextFiles
@@ -21,13 +21,13 @@ from shardio.convert._webdataset import TAR_ENDINGS, WebDataset
 from shardio.sources import find_files
 
 if TYPE_CHECKING:
-    from shardio.convert._source import Source, SourceOptions
+    from shardio.convert._source import ForeignSource, SourceOptions
 
 __all__ = ["SOURCE_KINDS", "open_source"]
 
 _SOURCES: dict[str, Any] = {
     "images": ImageFolder,
-    "list": Listing,
+    "list": ListSource,
     "jsonl": JsonLines,
     "text": TextFiles,
     "parquet": ArrowFiles,
@@ -51,7 +51,7 @@ _ENDINGS = {
 }
 
 
-def open_source(place: Any, kind: str | None, options: SourceOptions) -> Source:
+def open_source(place: Any, kind: str | None, options: SourceOptions) -> ForeignSource:
     """Return the source at a place.
 
     Args:
@@ -72,7 +72,7 @@ def open_source(place: Any, kind: str | None, options: SourceOptions) -> Source:
     if kind not in _SOURCES:
         message = f"kind={kind!r} must be one of {', '.join(_SOURCES)}"
         raise ValueError(message)
-    source: Source = _SOURCES[kind](place, options)
+    source: ForeignSource = _SOURCES[kind](place, options)
     return source
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from shardio.metadata import Feature
 
-__all__ = ["LIST_ENDINGS", "Listing"]
+__all__ = ["LIST_ENDINGS", "ListSource"]
 
 LIST_ENDINGS = (".csv", ".tsv", ".lst", ".txt")
 
@@ -34,7 +34,7 @@ _LABELS = ("label", "class", "target", "category")
 
 
 @dataclass(frozen=True)
-class Listing(FileSource):
+class ListSource(FileSource):
     """A list of what becomes records."""
 
     kind: ClassVar[str] = "list"

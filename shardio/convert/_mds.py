@@ -37,7 +37,7 @@ _SIZES = ("<u1", "<u2", "<u4", "<u8")
 
 
 @dataclass(frozen=True)
-class Column:
+class _MdsColumn:
     """A column: name, size in bytes (None where it varies), type where the encoding says it, decoder."""
 
     name: str
@@ -46,7 +46,7 @@ class Column:
     decode: Callable[[bytes], Any]
 
 
-def column_of(name: str, encoding: str, size_given: int | None = None) -> Column:
+def column_of(name: str, encoding: str, size_given: int | None = None) -> _MdsColumn:
     """Return the column of an encoding; one that is unknown, or would run code, gives bytes.
 
     Args:
@@ -61,7 +61,7 @@ def column_of(name: str, encoding: str, size_given: int | None = None) -> Column
         return _array_column(name, rest)
     if kind in _NUMBERS.values():
         dtype = np.dtype(kind).newbyteorder("<")
-        return Column(name, dtype.itemsize, Feature(kind), lambda data: np.frombuffer(data, dtype)[0])
+        return _MdsColumn(name, dtype.itemsize, Feature(kind), lambda data: np.frombuffer(data, dtype)[0])
     known: dict[str, tuple[int | None, str | None, Callable[[bytes], Any]]] = {
         "bytes": (None, None, bytes),
         "str": (None, "text", bytes.decode),
@@ -77,12 +77,12 @@ def column_of(name: str, encoding: str, size_given: int | None = None) -> Column
     if kind not in known:
         runs_code = "reading it would run code from the data" if kind == "pkl" else "it is not known"
         unreadable = Unreadable(f"column {name!r} has encoding {encoding!r}: {runs_code}", keep="bytes")
-        return Column(name, size_given, unreadable, bytes)
+        return _MdsColumn(name, size_given, unreadable, bytes)
     size, feature, decode = known[kind]
-    return Column(name, size, None if feature is None else Feature(feature), decode)
+    return _MdsColumn(name, size, None if feature is None else Feature(feature), decode)
 
 
-def _array_column(name: str, rest: str) -> Column:
+def _array_column(name: str, rest: str) -> _MdsColumn:
     dtype_name, _, shape_text = rest.partition(":")
     try:
         shape = tuple(map(int, shape_text.split(","))) if shape_text else None
@@ -106,7 +106,7 @@ def _array_column(name: str, rest: str) -> Column:
             sizes, place = tuple(map(int, found)), place + 1 + found.nbytes
         return np.frombuffer(data, kind, offset=place).reshape(sizes)
 
-    return Column(name, size, feature, decode)
+    return _MdsColumn(name, size, feature, decode)
 
 
 def _raw_image(data: bytes) -> Any:
@@ -229,7 +229,7 @@ class MdsFolder(FileSource):
                 yield BadRecord(where, f"the sample is damaged: {error}")
 
 
-def _columns(shard: Mapping[str, Any]) -> list[Column]:
+def _columns(shard: Mapping[str, Any]) -> list[_MdsColumn]:
     names, encodings = shard["column_names"], shard["column_encodings"]
     sizes = shard.get("column_sizes") or [None] * len(names)
     if len(set(names)) < len(names):
@@ -297,7 +297,7 @@ def _offsets(data: bytes, samples: int, url: str) -> list[int]:
     return [int(offset) for offset in offsets]
 
 
-def _sample(data: bytes, columns: Sequence[Column]) -> dict[str, Any]:
+def _sample(data: bytes, columns: Sequence[_MdsColumn]) -> dict[str, Any]:
     varying = sum(column.size is None for column in columns)
     sizes = iter(np.frombuffer(data, "<u4", varying).tolist())
     place = 4 * varying

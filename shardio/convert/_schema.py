@@ -19,7 +19,7 @@ import numpy as np
 
 from shardio.codecs import image_type, infer_schema
 from shardio.convert._images import IMAGE_TYPES
-from shardio.convert._source import Piece, Sample, Source, Unreadable, keep_as
+from shardio.convert._source import ForeignSource, Piece, Sample, Unreadable, keep_as
 from shardio.convert._tfrecord import ShardioDataset
 from shardio.convert._webdataset import WebDataset
 from shardio.errors import SchemaError, ShardioError, StorageError
@@ -72,7 +72,7 @@ class Resolved(NamedTuple):
 
 
 def resolve_schema(
-    source: Source,
+    source: ForeignSource,
     pieces: Sequence[Piece],
     schema: Any,
     encoding: str | None,
@@ -103,7 +103,7 @@ def resolve_schema(
     return Resolved(found, notes, names, _numbers(source, found))
 
 
-def _said_by_caller(source: Source, schema: Any) -> frozenset[str]:
+def _said_by_caller(source: ForeignSource, schema: Any) -> frozenset[str]:
     """Return the features whose classes the caller has given, in the order that is meant."""
     names = frozenset(schema or ())
     return names | {"label"} if source.options.classes is not None and source.names_classes else names
@@ -134,7 +134,7 @@ def _with_classes(schema: Schema, dataset: Schema, said: frozenset[str]) -> Sche
     return Schema(features, encoding=schema.encoding, sequence_features=schema.sequence_features)
 
 
-def _numbers(source: Source, schema: Schema) -> dict[str, tuple[int, ...]]:
+def _numbers(source: ForeignSource, schema: Schema) -> dict[str, tuple[int, ...]]:
     """Return what becomes of the source's numbers of classes, where they are others than the schema's."""
     found = {}
     for name, known in source.known().items():
@@ -147,7 +147,7 @@ def _numbers(source: Source, schema: Schema) -> dict[str, tuple[int, ...]]:
 
 
 def _resolve(
-    source: Source, pieces: Sequence[Piece], schema: Any, encoding: str | None, *, lenient: bool
+    source: ForeignSource, pieces: Sequence[Piece], schema: Any, encoding: str | None, *, lenient: bool
 ) -> tuple[Schema | None, list[str]]:
     """Return the schema (the caller's, the source's own, or one inferred), and what to know of it."""
     if source.payloads:
@@ -160,7 +160,7 @@ def _resolve(
     return found, _notes_on(source, found, schema or {})
 
 
-def _check_readable(source: Source, schema: Schema) -> None:
+def _check_readable(source: ForeignSource, schema: Schema) -> None:
     """Refuse a schema that asks for columns of which the source knows that they cannot be read so."""
     for name, known in source.known().items() if source.declared else ():
         if isinstance(known, Unreadable) and name in schema and schema[name].type != known.keep:
@@ -168,7 +168,7 @@ def _check_readable(source: Source, schema: Schema) -> None:
             raise SchemaError(known.reason, advice=advice)
 
 
-def _notes_on(source: Source, schema: Schema | None, given: Mapping[str, Any]) -> list[str]:
+def _notes_on(source: ForeignSource, schema: Schema | None, given: Mapping[str, Any]) -> list[str]:
     """Return what the caller may not expect of an inferred schema."""
     if not isinstance(source, WebDataset):
         return []
@@ -180,7 +180,7 @@ def _notes_on(source: Source, schema: Schema | None, given: Mapping[str, Any]) -
 
 
 def _resolve_of_payloads(
-    source: Source, pieces: Sequence[Piece], schema: Any, encoding: str | None
+    source: ForeignSource, pieces: Sequence[Piece], schema: Any, encoding: str | None
 ) -> tuple[Schema | None, list[str]]:
     if schema is not None:
         return Schema.parse(schema, encoding=encoding), []
@@ -195,7 +195,7 @@ def _resolve_of_payloads(
     return found, report.notes()
 
 
-def _look(source: Source, pieces: Sequence[Piece]) -> _SampledRecords:
+def _look(source: ForeignSource, pieces: Sequence[Piece]) -> _SampledRecords:
     """Read some records from up to eight places spread over the source."""
     count = min(_PLACES, len(pieces))
     look = _SampledRecords()
@@ -263,7 +263,7 @@ class _FeatureValues:
 
 
 def infer_from_values(
-    source: Source,
+    source: ForeignSource,
     samples: Sequence[Sample],
     given: Mapping[str, Any] | Schema | None,
     *,
@@ -313,7 +313,7 @@ def infer_from_values(
 
 
 def _conclude(
-    source: Source, name: str, seen: _FeatureValues, records: int, *, lenient: bool
+    source: ForeignSource, name: str, seen: _FeatureValues, records: int, *, lenient: bool
 ) -> Feature | str | None:
     own = source.infer(name, seen.values)
     optional = seen.present < records

@@ -20,7 +20,16 @@ if TYPE_CHECKING:
     from shardio.metadata import Feature, Schema
     from shardio.parallel import Note
 
-__all__ = ["Piece", "Sample", "Source", "SourceOptions", "Unreadable", "exact_integer", "keep_as", "misfit"]
+__all__ = [
+    "ForeignSource",
+    "Piece",
+    "Sample",
+    "SourceOptions",
+    "Unreadable",
+    "exact_integer",
+    "keep_as",
+    "misfit",
+]
 
 
 class Piece(NamedTuple):
@@ -114,7 +123,7 @@ class SourceOptions:
     classes: tuple[str, ...] | None = None
 
 
-class Source(ABC):
+class ForeignSource(ABC):
     """A foreign data set, opened but not read.
 
     Attributes:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from shardio.convert._files import FileSource, split_of
-from shardio.convert._source import Piece, Sample, Source, SourceOptions
+from shardio.convert._source import ForeignSource, Piece, Sample, SourceOptions
 from shardio.errors import BadRecord, FormatError, ShardioError, StorageError
 from shardio.reader import DatasetReader, ReadOptions, SequentialShard
 from shardio.reader import open as open_dataset
@@ -54,7 +54,7 @@ class TfRecords(FileSource):
 
 
 @dataclass(frozen=True)
-class ShardioDataset(Source):
+class ShardioDataset(ForeignSource):
     """A dataset of shardio's, all its splits, to be written anew."""
 
     kind: ClassVar[str] = "shardio"

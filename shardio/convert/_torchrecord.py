@@ -28,7 +28,7 @@ import numpy as np
 
 from shardio.codecs import read_tensors
 from shardio.convert import _lmdb_child as child
-from shardio.convert._source import Piece, Sample, Source, SourceOptions, exact_integer, misfit
+from shardio.convert._source import ForeignSource, Piece, Sample, SourceOptions, exact_integer, misfit
 from shardio.errors import BadRecord, FormatError, NotFoundError, StorageError
 from shardio.metadata import Feature
 
@@ -48,7 +48,7 @@ _DEATHS: dict[int, str] = {
 
 
 @dataclass(frozen=True)
-class TorchRecord(Source):
+class TorchRecord(ForeignSource):
     """LMDB environments on local disk."""
 
     kind: ClassVar[str] = "torchrecord"

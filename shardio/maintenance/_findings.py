@@ -137,7 +137,7 @@ class VerifyProgress(NamedTuple):
 
     @property
     def done(self) -> int:
-        """`done_bytes`; see `shardio.progress.State`."""
+        """`done_bytes`; see `shardio.progress.ProgressState`."""
         return self.done_bytes
 
     @property

@@ -18,7 +18,7 @@ from shardio.order._order import Order, Source, audit, make_order
 from shardio.order._permutation import Permutation
 from shardio.order._plan import SHUFFLE_BYTES, Budget, Plan, default_plan, default_plans, windowed_plans
 from shardio.order._report import PRICE_LIST, Mixing, PlanReport, advice, check_memory, process_memory, report
-from shardio.order._schedule import Batch, Change, Lanes, Schedule, StepGroup, rank_slice
+from shardio.order._schedule import Change, Lanes, Schedule, StepGroup, StepShare, rank_slice
 from shardio.order._sizes import ShardSizes
 from shardio.order._state import Identity, seal_state
 from shardio.order._windows import Pieces, RowLocations, Rows, Window, Windows
@@ -26,7 +26,6 @@ from shardio.order._windows import Pieces, RowLocations, Rows, Window, Windows
 __all__ = [
     "PRICE_LIST",
     "SHUFFLE_BYTES",
-    "Batch",
     "Budget",
     "Change",
     "Epoch",
@@ -47,6 +46,7 @@ __all__ = [
     "ShardSizes",
     "Source",
     "StepGroup",
+    "StepShare",
     "Window",
     "Windows",
     "advice",

@@ -12,7 +12,7 @@ from shardio.order._interleave import InterleavedEpoch
 from shardio.order._keys import seed_field
 from shardio.order._mixture import MixedEpoch, Mixture
 from shardio.order._plan import Budget, Plan, check_batch, default_plans, nearest_multiples
-from shardio.order._schedule import Batch, Lanes, Schedule
+from shardio.order._schedule import Lanes, Schedule, StepShare
 from shardio.order._state import Identity, State, check_identities, parse_state, replay
 
 if TYPE_CHECKING:
@@ -236,7 +236,7 @@ def _restore(
 
 def audit(
     state: Mapping[str, Any], sources: Sequence[Source], step: int, *, rank: int = 0, world_size: int = 1
-) -> Batch:
+) -> StepShare:
     """Return which records were, or will be, in the batch of a step, from a state of the same epoch alone.
 
     Steps before the state's went through its changes of the batch; later ones go on with its last batch.

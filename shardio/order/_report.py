@@ -58,7 +58,7 @@ class PlanReport:
     """Give the figures of one epoch for given ranks and workers; bytes are stored bytes if not said.
 
     Attributes:
-        rows, steps, chunks: of the epoch; for mixtures the chunks of one pass over every source.
+        records, steps, chunks: of the epoch; for mixtures the chunks of one pass over every source.
         windows: windows read in the whole epoch, its last steps aside.
         open_windows: windows that the fullest process holds at a time.
         requests: range requests for data of all processes in an epoch, if each run of rows of a window is
@@ -91,7 +91,7 @@ class PlanReport:
         tail_steps: steps at the end for which windows of all lanes are fetched once more.
     """
 
-    rows: int
+    records: int
     steps: int
     chunks: int
     windows: int
@@ -358,7 +358,7 @@ def report(
     chunks_per_batch, shards_per_batch = _sample(order, schedule)
     tail_start = schedule.tail_start
     return PlanReport(
-        rows=schedule.rows,
+        records=schedule.rows,
         steps=schedule.stop,
         chunks=sum(load.chunks for load in loads),
         windows=sum(load.windows for load in loads),

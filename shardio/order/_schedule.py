@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from shardio.order._keys import Array
     from shardio.order._windows import Pieces, RowLocations, Rows, Window, Windows
 
-__all__ = ["Batch", "Change", "Lanes", "Schedule", "StepGroup", "rank_slice"]
+__all__ = ["Change", "Lanes", "Schedule", "StepGroup", "StepShare", "rank_slice"]
 
 
 class Lanes(Protocol):
@@ -78,7 +78,7 @@ class StepGroup(NamedTuple):
     order: Array
 
 
-class Batch(NamedTuple):
+class StepShare(NamedTuple):
     """Hold a rank's share of a global batch, in the order in which it is delivered; arrays of one length.
 
     Attributes:
@@ -272,11 +272,11 @@ class Schedule:
         sizes = [int((each[:, 2] - each[:, 1]).sum()) for each, _ in found]
         return StepGroup(list(steps), np.cumsum([0, *sizes]), [valid for _, valid in found], merged, index)
 
-    def batch(self, step: int, *, rank: int = 0, world_size: int = 1) -> Batch:
+    def batch(self, step: int, *, rank: int = 0, world_size: int = 1) -> StepShare:
         """Return the records that a rank delivers at a step."""
         parts, valid = self.parts(step, rank=rank, world_size=world_size)
         rows = self.lanes.rows(parts)
-        return Batch(step, *rows, np.arange(rows.positions.size) < valid, self.batch_rows(step))
+        return StepShare(step, *rows, np.arange(rows.positions.size) < valid, self.batch_rows(step))
 
 
 def spans(edges: Array, firsts: Array, start: int, stop: int) -> Array:

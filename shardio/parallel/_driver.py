@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from shardio.errors import StorageError
 from shardio.parallel._jobs import JobRunner, LostJob
 from shardio.parallel._pool import check_travels
-from shardio.parallel._task import Part, TaskResult, TaskSpec, run_task
+from shardio.parallel._task import TaskItems, TaskResult, TaskSpec, run_task
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -34,7 +34,7 @@ _STREAMED_ITEMS_PER_TASK = 256
 class Cut(NamedTuple):
     """Tasks one after another, and how many there are (0: not known yet)."""
 
-    parts: Iterator[Part]
+    parts: Iterator[TaskItems]
     tasks: int
 
 
@@ -59,20 +59,20 @@ def cut_items(items: Iterable[Any], tasks: int | None) -> Cut:
     return Cut(_streamed(iter(items)), 0)
 
 
-def _known(items: Iterable[Any], edges: list[int]) -> Iterator[Part]:
+def _known(items: Iterable[Any], edges: list[int]) -> Iterator[TaskItems]:
     source = None if isinstance(items, Sequence) else iter(items)
     for task, (start, stop) in enumerate(itertools.pairwise(edges)):
         if source is None:
-            yield Part(task, start, list(items[start:stop]))  # type: ignore[index] # a sequence, as was asked
+            yield TaskItems(task, start, list(items[start:stop]))  # type: ignore[index] # a sequence, as was asked
         else:
-            yield Part(task, start, list(itertools.islice(source, stop - start)))
+            yield TaskItems(task, start, list(itertools.islice(source, stop - start)))
 
 
-def _streamed(items: Iterator[Any]) -> Iterator[Part]:
+def _streamed(items: Iterator[Any]) -> Iterator[TaskItems]:
     for task in itertools.count():
         part = list(itertools.islice(items, _STREAMED_ITEMS_PER_TASK))
         if part or not task:
-            yield Part(task, task * _STREAMED_ITEMS_PER_TASK, part)
+            yield TaskItems(task, task * _STREAMED_ITEMS_PER_TASK, part)
         if len(part) < _STREAMED_ITEMS_PER_TASK:
             return
 
@@ -98,7 +98,7 @@ class Progress(NamedTuple):
 
     @property
     def total(self) -> int:
-        """`tasks`; see `shardio.progress.State`."""
+        """`tasks`; see `shardio.progress.ProgressState`."""
         return self.tasks
 
     @property
@@ -141,7 +141,7 @@ class Driver:
         self.skipped: list[BadRecord] = []
         self.notes: list[Note] = []
         self._spec = spec
-        self._runner: JobRunner[Part, TaskResult] = JobRunner(
+        self._runner: JobRunner[TaskItems, TaskResult] = JobRunner(
             functools.partial(run_task, spec), executor=executor, workers=workers
         )
         self._show = show
@@ -167,7 +167,7 @@ class Driver:
                 self._note(result)
         self._tell()
 
-    def _skip(self, cut: Cut, done: set[int]) -> Iterator[Part]:
+    def _skip(self, cut: Cut, done: set[int]) -> Iterator[TaskItems]:
         for part in cut.parts:
             self.tasks = max(self.tasks, part.task + 1)
             if part.task in done:
@@ -186,7 +186,7 @@ class Driver:
         if self._show is not None:
             self._show(self._progress._replace(tasks=self.tasks if self._all_seen else 0))
 
-    def _lost(self, part: Part, lost: LostJob) -> StorageError:
+    def _lost(self, part: TaskItems, lost: LostJob) -> StorageError:
         last = part.first + len(part.items) - 1
         what = (
             "the executor broke down"

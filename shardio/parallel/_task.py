@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 
-__all__ = ["Encoded", "Note", "Part", "TaskResult", "TaskSpec", "run_task", "values_of"]
+__all__ = ["Encoded", "Note", "TaskItems", "TaskResult", "TaskSpec", "run_task", "values_of"]
 
 
 class Encoded(bytes):
@@ -67,7 +67,7 @@ class TaskSpec:
     encoded: bool = False
 
 
-class Part(NamedTuple):
+class TaskItems(NamedTuple):
     """The items of one task; `first` is the number of the first of them among all."""
 
     task: int
@@ -84,7 +84,7 @@ class TaskResult(NamedTuple):
     notes: list[Note]
 
 
-def run_task(spec: TaskSpec, part: Part) -> TaskResult:
+def run_task(spec: TaskSpec, part: TaskItems) -> TaskResult:
     """Write the records of some items as one task.
 
     Raises:
@@ -119,7 +119,7 @@ def run_task(spec: TaskSpec, part: Part) -> TaskResult:
     return TaskResult(sum(out.written.values()), out.stored_bytes, skipped, notes)
 
 
-def _check_skipped(skipped: list[BadRecord], part: Part) -> None:
+def _check_skipped(skipped: list[BadRecord], part: TaskItems) -> None:
     if len(skipped) > _MOST_SKIPPED:
         last = skipped[-1]
         message = (

@@ -1,7 +1,7 @@
 """Blocks of a shard: compared with their checksums, decompressed, and cut into payloads.
 
-A `Span` is some checked, decoded blocks and the places of their payloads; `BlockChecks` compares many blocks
-in one call; `Decoder` makes a span of stored bytes.
+A `Span` is some checked, decoded blocks and the places of their payloads; `BlockVerifier` compares many
+blocks in one call; `Decoder` makes a span of stored bytes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from shardio.format import Buffer, Limits
     from shardio.metadata import IndexHead
 
-__all__ = ["BlockChecks", "Decoder", "Span", "layout"]
+__all__ = ["BlockVerifier", "Decoder", "Span", "layout"]
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class Span:
         return kernels.slice_records(self.buffer, self.starts[items], self.stops[items])
 
 
-class BlockChecks:
+class BlockVerifier:
     """Compares blocks with what the head of their index says.
 
     Args:
@@ -163,7 +163,7 @@ class Decoder:
         verify: compare the stored bytes with their checksums first.
     """
 
-    def __init__(self, head: IndexHead, checks: BlockChecks, limits: Limits, *, verify: bool) -> None:
+    def __init__(self, head: IndexHead, checks: BlockVerifier, limits: Limits, *, verify: bool) -> None:
         self._head = head
         self._checks = checks
         self._limits = limits

@@ -42,7 +42,7 @@ _BATCHES = 16
 _AT_ONCE = 1 << 20
 
 
-class Columns(Protocol):
+class BatchReader(Protocol):
     """What is asked of `Records`, which uses this file."""
 
     source: Source
@@ -108,7 +108,7 @@ class LookOptions:
 
 
 def matching(
-    records: Columns, function: Callable[[dict[str, Any]], Any], options: LookOptions
+    records: BatchReader, function: Callable[[dict[str, Any]], Any], options: LookOptions
 ) -> NDArray[np.bool_]:
     """Return the mask that a function of columns makes; arguments are those of `Records.filter`."""
     mask = np.zeros(len(records), bool)
@@ -121,7 +121,7 @@ def matching(
 
 
 def parts(
-    records: Columns,
+    records: BatchReader,
     fractions: Mapping[str, float],
     options: LookOptions,
     *,
@@ -239,12 +239,12 @@ class _Count:
                 self._show(FilterProgress(self._done, self._total, self._found))
 
 
-def _read_batch(records: Columns, positions: Any) -> Any:
+def _read_batch(records: BatchReader, positions: Any) -> Any:
     return records.read_batch(positions)
 
 
 def _look_at_all(
-    records: Columns,
+    records: BatchReader,
     out: NDArray[Any],
     look: Callable[[Any, int], NDArray[Any]],
     options: LookOptions,
@@ -260,11 +260,11 @@ def _look_at_all(
 
 
 def _look_at(
-    records: Columns,
+    records: BatchReader,
     source: Source,
     out: NDArray[Any],
     look: Callable[[Any, int], NDArray[Any]],
-    read: Callable[[Columns, Any], Any],
+    read: Callable[[BatchReader, Any], Any],
     options: LookOptions,
     count: _Count,
     there: NDArray[np.bool_] | None = None,
@@ -301,7 +301,7 @@ def _threads(options: LookOptions) -> int:
     return options.num_threads or min(8, os.cpu_count() or 1)
 
 
-def matching_sql(records: Columns, text: str, options: LookOptions) -> NDArray[np.bool_]:
+def matching_sql(records: BatchReader, text: str, options: LookOptions) -> NDArray[np.bool_]:
     """Return the mask of the records for which a condition in SQL holds.
 
     Shards with a table of its columns are not read; where there are others, a warning says so.
@@ -325,7 +325,7 @@ def matching_sql(records: Columns, text: str, options: LookOptions) -> NDArray[n
         if lacking.any():
             unread[low:stop] = lacking[np.searchsorted(source.stops, places, side="right")]
 
-    def read(some: Columns, positions: Any) -> Any:
+    def read(some: BatchReader, positions: Any) -> Any:
         return arrow_batch(some, positions, columns)
 
     def look(table: Any, _rows: int) -> NDArray[np.bool_]:
@@ -368,10 +368,10 @@ def _matching_tables(
 
 
 def _evaluate(
-    wanted: Columns,
+    wanted: BatchReader,
     bounds: tuple[int, int],
     look: Callable[[Any, int], NDArray[Any]],
-    read: Callable[[Columns, Any], Any],
+    read: Callable[[BatchReader, Any], Any],
     damage: Damage,
     out: NDArray[Any],
 ) -> slice | NDArray[np.int64]:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from shardio.reader._subset import Selection
 
 __all__ = [
-    "Run",
+    "BlockRun",
     "block_runs",
     "in_lists",
     "iterate_payloads",
@@ -60,14 +60,14 @@ def iterate_payloads(source: Source, selection: Selection) -> Iterator[list[byte
         yield run.payloads()
 
 
-def iterate_runs(source: Source, selection: range) -> Iterator[Run]:
+def iterate_runs(source: Source, selection: range) -> Iterator[BlockRun]:
     """Yield runs of records of a selection without gaps, in order; each has its requests under way."""
     if not len(selection):
         return
     if source.is_local:
         yield from _begun(source, selection)
         return
-    waiting: deque[Run] = deque()
+    waiting: deque[BlockRun] = deque()
     begun, ahead = _begun(source, selection), 1
     while True:
         waiting.extend(itertools.islice(begun, ahead - len(waiting)))
@@ -77,7 +77,7 @@ def iterate_runs(source: Source, selection: range) -> Iterator[Run]:
         ahead = min(2 * ahead, _AHEAD)
 
 
-class Run:
+class BlockRun:
     """Some blocks of a shard, of which the live rows `first_row .. stop_row - 1` are wanted.
 
     Args:
@@ -128,7 +128,7 @@ class Run:
         return span.buffer, span.starts[items], span.stops[items]
 
 
-class _FailedRun(Run):
+class _FailedRun(BlockRun):
     """A run that could not be begun; fails in its turn, after the records before it."""
 
     def __init__(self, error: Exception) -> None:
@@ -141,7 +141,7 @@ class _FailedRun(Run):
         raise self._error
 
 
-def _begun(source: Source, selection: range) -> Iterator[Run]:
+def _begun(source: Source, selection: range) -> Iterator[BlockRun]:
     """Yield each run of records in turn, after its requests were sent."""
     first = int(np.searchsorted(source.stops, selection.start, side="right"))
     last = int(np.searchsorted(source.stops, selection.stop - 1, side="right"))
@@ -161,7 +161,7 @@ def _begun(source: Source, selection: range) -> Iterator[Run]:
             return
 
 
-def _begin_shard(source: Source, number: int, start: int, stop: int) -> Iterator[Run]:
+def _begin_shard(source: Source, number: int, start: int, stop: int) -> Iterator[BlockRun]:
     """Begin the live rows `start .. stop - 1` of one shard, run by run."""
     shard = source.pool.get(number)
     deleted = source.pool.deleted(number)
@@ -174,7 +174,7 @@ def _begin_shard(source: Source, number: int, start: int, stop: int) -> Iterator
         stop_row = last + 1
     blocks = shard.blocks_of(np.array([first_row, stop_row - 1]))
     for run in block_runs(shard, int(blocks[0]), int(blocks[1]) + 1):
-        yield Run(shard, run, first_row, stop_row, deleted)
+        yield BlockRun(shard, run, first_row, stop_row, deleted)
 
 
 def block_runs(shard: OpenShard, first: int, stop: int) -> Iterator[tuple[int, int]]:

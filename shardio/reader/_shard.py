@@ -17,7 +17,7 @@ from shardio import kernels
 from shardio.errors import CorruptBlockError, FormatError
 from shardio.format import TFRECORD_HEAD, TFRECORD_TAIL, Compression, Framing
 from shardio.metadata import frames_fit
-from shardio.reader._blocks import BlockChecks, Decoder, Span, layout
+from shardio.reader._blocks import BlockVerifier, Decoder, Span, layout
 from shardio.reader._files import (
     BlockFetcher,
     Fetched,
@@ -84,7 +84,7 @@ class OpenShard:
         self._stats = stats
         self._block_stop = memoryview(head.block_stop)
         self._row_stop = memoryview(head.block_row_stop)
-        self._checks = BlockChecks(head, key=key, data_url=data.url, index_url=index.url)
+        self._checks = BlockVerifier(head, key=key, data_url=data.url, index_url=index.url)
         self._decoder = Decoder(head, self._checks, limits, verify=verify)
         self._seen = bytearray(head.blocks)  # 1 once a block was compared, for as long as it stays mapped
         source = decoded_file(data, head, limits, stats)

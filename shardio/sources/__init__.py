@@ -6,12 +6,12 @@ Adoption and conversion both begin here, so that both find the same files.
 from __future__ import annotations
 
 from shardio.sources._find import FoundFile, Listing, explain_listing, find_files, is_clutter
-from shardio.sources._urls import Place, common_folder, expand_braces
+from shardio.sources._urls import SplitUrl, common_folder, expand_braces
 
 __all__ = [
     "FoundFile",
     "Listing",
-    "Place",
+    "SplitUrl",
     "common_folder",
     "expand_braces",
     "explain_listing",

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shardio.errors import NotFoundError, ShardioError, StorageError, UnsafeNameError
 from shardio.metadata import unsafe_part
-from shardio.sources._urls import Place, expand_braces, glob_expression, has_pattern, literal_prefix
+from shardio.sources._urls import SplitUrl, expand_braces, glob_expression, has_pattern, literal_prefix
 from shardio.storage import connect, url_text
 
 if TYPE_CHECKING:
@@ -52,9 +52,9 @@ class FoundFile(NamedTuple):
         return f"{self.root.rstrip('/')}/{self.key}"
 
     @property
-    def place(self) -> Place:
+    def place(self) -> SplitUrl:
         """Its URL taken apart."""
-        folder = Place.parse(self.root)
+        folder = SplitUrl.parse(self.root)
         return folder.join(urllib.parse.quote(self.key) if folder.is_web else self.key)
 
     @property
@@ -90,13 +90,13 @@ class Listing:
 
     url: str
     kind: str
-    root: Place
+    root: SplitUrl
     files: list[FoundFile] = field(default_factory=list)
     bad_names: list[str] = field(default_factory=list)
     error: ShardioError | None = None
     matches: Callable[[str], object] = bool
 
-    def lacks(self, place: Place) -> bool:
+    def lacks(self, place: SplitUrl) -> bool:
         """Tell whether a file would have been found if it were there."""
         key = place.below(self.root)
         if key is None or not self.matches(key):
@@ -126,9 +126,9 @@ def find_files(
     """
     given = [sources] if isinstance(sources, str | os.PathLike) else list(sources)
     found: list[Listing] = []
-    names: dict[Place, list[Listing]] = {}
+    names: dict[SplitUrl, list[Listing]] = {}
     for url in _expanded(map(url_text, given), storage_options):
-        place = Place.parse(url)
+        place = SplitUrl.parse(url)
         magic = next((number for number, part in enumerate(place.parts) if has_pattern(part)), None)
         if magic is None or _exists(place, storage_options):
             listing = Listing(url, "file", place.folder)
@@ -149,24 +149,24 @@ def _expanded(urls: Iterable[str], storage_options: Mapping[str, Any] | None) ->
         if url.startswith("@"):
             for line in _lines_of(url[1:], storage_options):
                 yield from expand_braces(line)
-        elif _exists(Place.parse(url), storage_options) if "{" in url else True:
+        elif _exists(SplitUrl.parse(url), storage_options) if "{" in url else True:
             yield url
         else:
             yield from expand_braces(url)
 
 
 def _lines_of(name: str, storage_options: Mapping[str, Any] | None) -> list[str]:
-    place = Place.parse(name)
+    place = SplitUrl.parse(name)
     store = _connect(place.folder, storage_options)
     text = store.get(place.parts[-1], max_bytes=_LIST_BYTES).decode("utf-8-sig")
     return [line.strip() for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
 
 
-def _connect(place: Place, storage_options: Mapping[str, Any] | None) -> Store:
+def _connect(place: SplitUrl, storage_options: Mapping[str, Any] | None) -> Store:
     return connect(place.url, storage_options=storage_options if place.scheme else None)
 
 
-def _exists(place: Place, storage_options: Mapping[str, Any] | None) -> bool:
+def _exists(place: SplitUrl, storage_options: Mapping[str, Any] | None) -> bool:
     """Tell whether a name with characters of patterns is a name."""
     if (
         place.is_web
@@ -177,10 +177,10 @@ def _exists(place: Place, storage_options: Mapping[str, Any] | None) -> bool:
     return _connect(place.folder, storage_options).head(place.below(place.folder) or "") is not None
 
 
-def _look_up(folder: Place, listings: list[Listing], storage_options: Mapping[str, Any] | None) -> None:
+def _look_up(folder: SplitUrl, listings: list[Listing], storage_options: Mapping[str, Any] | None) -> None:
     """Find files by name; what is not a file is looked at as a folder."""
     store = _connect(folder, storage_options)
-    keys = [Place.parse(listing.url).below(folder) or "" for listing in listings]
+    keys = [SplitUrl.parse(listing.url).below(folder) or "" for listing in listings]
     listed: dict[str, ObjectInfo] | None = None
     if len(set(keys)) > _MOST_HEADS and store.can_list:
         listed = {info.key: info for info in store.list(linked=True) if "/" not in info.key}
@@ -199,7 +199,7 @@ def _look_up(folder: Place, listings: list[Listing], storage_options: Mapping[st
             listing.error = NotFoundError("there is no such file", url=store.url_of(key))
 
 
-def _list_folder(listing: Listing, folder: Place, storage_options: Mapping[str, Any] | None) -> None:
+def _list_folder(listing: Listing, folder: SplitUrl, storage_options: Mapping[str, Any] | None) -> None:
     """Take every file below a folder."""
     store = _connect(folder, storage_options)
     infos = list(store.list(linked=True))
@@ -216,11 +216,11 @@ def _list_folder(listing: Listing, folder: Place, storage_options: Mapping[str, 
         listing.error = NotFoundError("there is no such file or folder", url=store.url, advice=advice)
 
 
-def _matching(url: str, place: Place, magic: int, storage_options: Mapping[str, Any] | None) -> Listing:
+def _matching(url: str, place: SplitUrl, magic: int, storage_options: Mapping[str, Any] | None) -> Listing:
     if place.is_web:
         message = f"{url}: a web server cannot be listed; give the URLs in a file, as @list.txt"
         raise ValueError(message)
-    folder = Place(place.scheme, place.parts[:magic])
+    folder = SplitUrl(place.scheme, place.parts[:magic])
     if place.scheme and not folder.parts:
         message = f"{url}: a pattern must begin below a bucket"
         raise ValueError(message)

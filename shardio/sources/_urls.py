@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-__all__ = ["Place", "common_folder", "expand_braces", "glob_expression", "has_pattern"]
+__all__ = ["SplitUrl", "common_folder", "expand_braces", "glob_expression", "has_pattern"]
 
 _SCHEME = re.compile(r"((?:[A-Za-z][A-Za-z0-9+.-]+::)*[A-Za-z][A-Za-z0-9+.-]+://)(.*)", re.DOTALL)
 _MAGIC = re.compile(r"[*?\[]")
@@ -24,14 +24,14 @@ _RANGE = re.compile(r"(-?\d+)\.\.(-?\d+)")
 _MOST_NAMES = 1_000_000
 
 
-class Place(NamedTuple):
+class SplitUrl(NamedTuple):
     """A URL taken apart: its scheme with `://` ("" for a local path), and its components."""
 
     scheme: str
     parts: tuple[str, ...]
 
     @classmethod
-    def parse(cls, text: str) -> Place:
+    def parse(cls, text: str) -> SplitUrl:
         """Take a URL or local path apart; a local path becomes absolute.
 
         Raises:
@@ -68,15 +68,15 @@ class Place(NamedTuple):
         return self.scheme in ("http://", "https://")
 
     @property
-    def folder(self) -> Place:
+    def folder(self) -> SplitUrl:
         """The place that this one is in."""
-        return Place(self.scheme, self.parts[:-1])
+        return SplitUrl(self.scheme, self.parts[:-1])
 
-    def join(self, key: str) -> Place:
+    def join(self, key: str) -> SplitUrl:
         """Return the place of a key below this one."""
-        return Place(self.scheme, (*self.parts, *key.split("/")))
+        return SplitUrl(self.scheme, (*self.parts, *key.split("/")))
 
-    def below(self, folder: Place) -> str | None:
+    def below(self, folder: SplitUrl) -> str | None:
         """Return the key of this place under a folder, or None where it is elsewhere."""
         count = len(folder.parts)
         if self.scheme != folder.scheme or self.parts[:count] != folder.parts or len(self.parts) <= count:
@@ -86,7 +86,7 @@ class Place(NamedTuple):
         return urllib.parse.unquote(key) if self.is_web else key
 
 
-def common_folder(folders: Iterable[Place]) -> Place | None:
+def common_folder(folders: Iterable[SplitUrl]) -> SplitUrl | None:
     """Return the deepest folder that holds all of them; None where there is no such folder."""
     given = list(dict.fromkeys(folders))
     if not given or len({place.scheme for place in given}) > 1:
@@ -95,7 +95,7 @@ def common_folder(folders: Iterable[Place]) -> Place | None:
         lambda same: len(set(same)) == 1, zip(*(place.parts for place in given), strict=False)
     )
     parts = tuple(same[0] for same in shared)
-    return Place(given[0].scheme, parts) if parts else None
+    return SplitUrl(given[0].scheme, parts) if parts else None
 
 
 def has_pattern(text: str) -> bool:

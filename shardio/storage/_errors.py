@@ -29,8 +29,8 @@ __all__ = [
     "ChangedError",
     "EngineError",
     "ErrorKind",
-    "Failure",
     "PastEndError",
+    "RequestFailure",
     "RetryError",
     "StatusError",
     "classify",
@@ -68,7 +68,7 @@ class ErrorKind(enum.Enum):
         }
 
 
-class Failure(NamedTuple):
+class RequestFailure(NamedTuple):
     """A failed request, classified.
 
     Attributes:
@@ -133,7 +133,7 @@ class RetryError(Exception):
         applied: some attempt of a write may have taken effect.
     """
 
-    def __init__(self, last: Failure, *, attempts: int, seconds: float, applied: bool) -> None:
+    def __init__(self, last: RequestFailure, *, attempts: int, seconds: float, applied: bool) -> None:
         super().__init__(last.text)
         self.last = last
         self.attempts = attempts
@@ -190,23 +190,23 @@ _OBSTORE_BAD = re.compile(
 )
 
 
-def classify(error: BaseException) -> Failure:
+def classify(error: BaseException) -> RequestFailure:
     """Explain an error of any client library; what nobody knows counts as refused, and is not retried."""
     for link in _chain(error):
         if isinstance(link, BadResponseError):
-            return Failure(ErrorKind.BAD_RESPONSE, str(link))
+            return RequestFailure(ErrorKind.BAD_RESPONSE, str(link))
         facts = _facts(link)
         if facts is not None:
             return _classify_status(facts)
     for link in _chain(error):
         found = _by_class(link)
         if found is not None and found.kind is ErrorKind.CONNECTION and _INSECURE.search(_words(error)):
-            return Failure(ErrorKind.TLS, found.text)
+            return RequestFailure(ErrorKind.TLS, found.text)
         if found is not None and found.kind is ErrorKind.CONNECTION:
             return found._replace(applied=not _nothing_sent(error))
         if found is not None:
             return found
-    return Failure(ErrorKind.LOCAL, f"{type(error).__name__}: {_first_line(error)}", applied=True)
+    return RequestFailure(ErrorKind.LOCAL, f"{type(error).__name__}: {_first_line(error)}", applied=True)
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
@@ -257,7 +257,7 @@ def _facts(error: BaseException) -> _Facts | None:
     return None
 
 
-def _classify_status(facts: _Facts) -> Failure:
+def _classify_status(facts: _Facts) -> RequestFailure:
     status = facts.status
     # The words are searched for codes only where the status is an error; a body may hold anything.
     words = f"{facts.code} {facts.text}"
@@ -278,7 +278,7 @@ def _classify_status(facts: _Facts) -> Failure:
     text = " ".join(part for part in (f"status {status}", facts.code, facts.text.strip()[:200]) if part)
     # A gateway's 5xx says nothing about what the service behind it did; that it cannot do it says enough.
     applied = status is not None and status >= 500 and kind is not ErrorKind.REFUSED
-    return Failure(kind, text, status, _retry_after(facts.headers), applied)
+    return RequestFailure(kind, text, status, _retry_after(facts.headers), applied)
 
 
 def _retry_after(headers: Mapping[str, str]) -> float:
@@ -299,26 +299,26 @@ def _retry_after(headers: Mapping[str, str]) -> float:
     return max(0.0, moment - start)
 
 
-def _by_class(error: BaseException) -> Failure | None:
+def _by_class(error: BaseException) -> RequestFailure | None:
     text = f"{type(error).__name__}: {_first_line(error)}"
     names = {cls.__name__ for cls in type(error).__mro__}
     module = type(error).__module__
     # Stores have no folders: what is one elsewhere is no object.
     if isinstance(error, FileNotFoundError) and _NO_BUCKET_CODE.search(str(error)):  # obstore, with the body
-        return Failure(ErrorKind.NO_BUCKET, text, 404)
+        return RequestFailure(ErrorKind.NO_BUCKET, text, 404)
     if isinstance(error, (FileNotFoundError, IsADirectoryError)):
-        return Failure(ErrorKind.NOT_FOUND, text)
+        return RequestFailure(ErrorKind.NOT_FOUND, text)
     if isinstance(error, FileExistsError) or "AlreadyExistsError" in names:
-        return Failure(ErrorKind.EXISTS, text)
+        return RequestFailure(ErrorKind.EXISTS, text)
     if "RefreshError" in names:  # google-auth
-        return Failure(ErrorKind.CLOCK_SKEW if _SKEWED.search(text) else ErrorKind.EXPIRED, text)
+        return RequestFailure(ErrorKind.CLOCK_SKEW if _SKEWED.search(text) else ErrorKind.EXPIRED, text)
     if isinstance(error, PermissionError) or names & {"NoCredentialsError", "ClientAuthenticationError"}:
-        return Failure(ErrorKind.DENIED, text)
+        return RequestFailure(ErrorKind.DENIED, text)
     if module.startswith("obstore"):
         if _OBSTORE_BAD.search(str(error)):
-            return Failure(ErrorKind.BAD_RESPONSE, text)
+            return RequestFailure(ErrorKind.BAD_RESPONSE, text)
         if "GenericError" in names and "incorrectly configured region" not in str(error):
-            return Failure(ErrorKind.CONNECTION, text, applied=True)
+            return RequestFailure(ErrorKind.CONNECTION, text, applied=True)
     if isinstance(error, (TimeoutError, asyncio.TimeoutError, ConnectionError, EOFError)) or names & {
         "ClientError" if module.startswith("aiohttp") else "",
         "TransportError" if any(cls.__module__.startswith("httpx") for cls in type(error).__mro__) else "",
@@ -331,7 +331,7 @@ def _by_class(error: BaseException) -> Failure | None:
         "ServiceRequestError",
         "ServiceResponseError",
     }:
-        return Failure(ErrorKind.CONNECTION, text, applied=True)
+        return RequestFailure(ErrorKind.CONNECTION, text, applied=True)
     return None
 
 

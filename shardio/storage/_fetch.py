@@ -30,14 +30,14 @@ if TYPE_CHECKING:
     from shardio.storage._store import Buffer, Offsets
     from shardio.storage._tuning import Tuning
 
-__all__ = ["Identity", "RangeReader"]
+__all__ = ["ObjectIdentity", "RangeReader"]
 
 T = TypeVar("T")
 
 _TOGETHER = 8  # requests of one call, which obstore sends side by side; more win little
 
 
-class Identity:
+class ObjectIdentity:
     """What is known of an object: its size and ETag, given when it was opened or learned from responses."""
 
     def __init__(self, size: int | None = None, etag: str = "") -> None:
@@ -90,7 +90,7 @@ class RangeReader:
         requests: Requests,
         tuning: Tuning,
         path: str,
-        identity: Identity,
+        identity: ObjectIdentity,
         *,
         engine: bool = False,
         checksummed: bool = False,

@@ -299,7 +299,7 @@ class LocalStore(Store):
         make_folders(folder, root=self.url)
         self._durable.add(folder)
 
-    def _put_hint(self, key: str, data: Buffer) -> None:
+    def _overwrite(self, key: str, data: Buffer) -> None:
         path = self._path(key)
         try:
             self._make_folder(os.path.dirname(path))

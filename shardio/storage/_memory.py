@@ -95,7 +95,7 @@ class MemoryStore(Store):
             data.unlink(missing_ok=True)
         return created
 
-    def _put_hint(self, key: str, data: Buffer) -> None:
+    def _overwrite(self, key: str, data: Buffer) -> None:
         with _lock:
             self._store(key, bytes(data))
 

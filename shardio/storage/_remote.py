@@ -26,7 +26,7 @@ from shardio.storage._errors import (
     raise_storage_error,
     storage_error,
 )
-from shardio.storage._fetch import Identity, RangeReader
+from shardio.storage._fetch import ObjectIdentity, RangeReader
 from shardio.storage._keys import check_key, is_temporary
 from shardio.storage._requests import PerProcess, run, submit
 from shardio.storage._store import CannotListError, DataFile, ShortReadError, Store, UnknownOutcomeError
@@ -202,7 +202,7 @@ def unlisted(store: Store) -> str | None:
 class RemoteFile(DataFile):
     """One object of a remote store; nothing is requested before the first read."""
 
-    def __init__(self, store: RemoteStore, key: str, identity: Identity) -> None:
+    def __init__(self, store: RemoteStore, key: str, identity: ObjectIdentity) -> None:
         self.url = store.url_of(key)
         self._store = store
         self._key = key
@@ -210,7 +210,7 @@ class RemoteFile(DataFile):
         self._given = identity.size, identity.etag
 
     def invalidate(self) -> None:
-        self._identity = Identity(*self._given)
+        self._identity = ObjectIdentity(*self._given)
 
     @property
     def size(self) -> int:
@@ -268,7 +268,7 @@ class RemoteStore(Store):
     def open(self, key: str, *, size: int | None = None, stable: bool = False, etag: str = "") -> RemoteFile:
         del stable
         check_key(key)
-        return RemoteFile(self, key, Identity(size, etag))
+        return RemoteFile(self, key, ObjectIdentity(size, etag))
 
     def _ask(self, key: str, request: Callable[[Client], Awaitable[T]]) -> T:
         """Send one small request and return its response.
@@ -286,7 +286,7 @@ class RemoteStore(Store):
     def begin_ranges(
         self,
         key: str,
-        identity: Identity,
+        identity: ObjectIdentity,
         ranges: tuple[Offsets, Offsets],
         *,
         engine: bool = False,
@@ -319,7 +319,7 @@ class RemoteStore(Store):
         self,
         pending: Callable[[], list[memoryview]],
         key: str,
-        identity: Identity,
+        identity: ObjectIdentity,
         ranges: tuple[Offsets, Offsets],
     ) -> list[memoryview]:
         try:
@@ -338,14 +338,14 @@ class RemoteStore(Store):
     def get_ranges(self, key: str, starts: Offsets, stops: Offsets) -> list[memoryview]:
         check_key(key)
         # With fsspec's client, so that a process that has read nothing but metadata may still be forked.
-        return self.begin_ranges(key, Identity(), (starts, stops))()
+        return self.begin_ranges(key, ObjectIdentity(), (starts, stops))()
 
     def get_sized(self, wanted: Sequence[tuple[str, int]]) -> list[bytes]:
         begun = []
         for key, size in wanted:
             check_key(key)
             # The object's own size is learned from the response.
-            identity = Identity()
+            identity = ObjectIdentity()
             begun.append((identity, self.begin_ranges(key, identity, ([0], [size]))))
         found = []
         for (key, size), (identity, wait) in zip(wanted, begun, strict=True):
@@ -367,7 +367,7 @@ class RemoteStore(Store):
                 yield from pool.map(call, items[begin : begin + 4 * _AT_ONCE])
 
     def _get(self, key: str, max_bytes: int) -> bytes:
-        identity = Identity()
+        identity = ObjectIdentity()
         path = self._backend.path_of(key)
         # The response to a range request tells the size of the whole, so nothing larger than allowed is
         # fetched, and a body that was cut short on the way is noticed.
@@ -394,7 +394,7 @@ class RemoteStore(Store):
             return start
         return start + self.begin_ranges(key, identity, ([len(start)], [size]))()[0]
 
-    def size_of(self, key: str, identity: Identity) -> int:
+    def size_of(self, key: str, identity: ObjectIdentity) -> int:
         """Return the size of an object, and ask for it where no response has told."""
         if identity.size is None:
             info = self._head(key)
@@ -531,7 +531,7 @@ class RemoteStore(Store):
                 for start in range(0, size, step)
             )
 
-    def _put_hint(self, key: str, data: Buffer) -> None:
+    def _overwrite(self, key: str, data: Buffer) -> None:
         content = bytes(data)
         self._ask(key, lambda client: client.put(self._backend.path_of(key), content, exclusive=False))
 

@@ -12,7 +12,7 @@ import collections
 import random
 from typing import TYPE_CHECKING, TypeVar
 
-from shardio.storage._errors import ErrorKind, Failure, RetryError, classify
+from shardio.storage._errors import ErrorKind, RequestFailure, RetryError, classify
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -119,7 +119,7 @@ class Retrier:
                     del cause, limit
             await self._clock.sleep(pause)
 
-    def _pause(self, last: Failure, attempts: int, begun: float) -> float | None:
+    def _pause(self, last: RequestFailure, attempts: int, begun: float) -> float | None:
         """Return the seconds until the next attempt, or None if there shall be none."""
         if not last.kind.worth_retrying:
             return None

@@ -229,15 +229,15 @@ class Store(abc.ABC):
         """
         return self.put_new(key, data)
 
-    def put_hint(self, key: str, data: Buffer) -> None:
-        """Write an object over whatever stood there; for hints that nobody trusts.
+    def overwrite(self, key: str, data: Buffer) -> None:
+        """Write an object in the place of whatever is there; for hints, which no reader trusts.
 
         Raises:
             StorageError: it was not written.
         """
         check_key(key)
         self._refuse_if_read_only(key)
-        self._put_hint(key, data)
+        self._overwrite(key, data)
 
     def get(self, key: str, *, max_bytes: int) -> bytes:
         """Return a whole object.
@@ -393,7 +393,7 @@ class Store(abc.ABC):
     def _put_new(self, key: str, data: Buffer | pathlib.Path, *, move: bool) -> bool: ...
 
     @abc.abstractmethod
-    def _put_hint(self, key: str, data: Buffer) -> None: ...
+    def _overwrite(self, key: str, data: Buffer) -> None: ...
 
     @abc.abstractmethod
     def _get(self, key: str, max_bytes: int) -> bytes: ...

@@ -32,8 +32,8 @@ class Uploads:
             message = f"at_once={at_once} must be at least 1"
             raise ValueError(message)
         self._at_once = at_once
-        self._under_way: collections.deque[_Upload] = collections.deque()
-        self._last: _Upload | None = None
+        self._under_way: collections.deque[_UploadThread] = collections.deque()
+        self._last: _UploadThread | None = None
         self.cancelled = False
 
     def begin(self, store: Callable[[], None], acknowledge: Callable[[], None]) -> None:
@@ -49,7 +49,7 @@ class Uploads:
         while len(self._under_way) >= self._at_once:
             self._await_first()
         self.check()
-        upload = _Upload(store, acknowledge, self._last, self)
+        upload = _UploadThread(store, acknowledge, self._last, self)
         self._last = upload
         self._under_way.append(upload)
         upload.start()
@@ -89,14 +89,14 @@ class Uploads:
         self._under_way.popleft()
 
 
-class _Upload:
+class _UploadThread:
     """One upload and its thread."""
 
     def __init__(
         self,
         store: Callable[[], None],
         acknowledge: Callable[[], None],
-        before: _Upload | None,
+        before: _UploadThread | None,
         group: Uploads,
     ) -> None:
         self.failure: BaseException | None = None

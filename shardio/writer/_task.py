@@ -163,14 +163,14 @@ class Task:
                 spool.discard()
 
         self._begun.append(entry)
-        self._uploads.begin(put, lambda: self._vouch(entry, sequence, splits, last=last))
+        self._uploads.begin(put, lambda: self._acknowledge(entry, sequence, splits, last=last))
         self._splits = splits
 
     def check(self) -> None:
         """Raise what storing a shard has failed with, if it has."""
         self._uploads.check()
 
-    def _vouch(
+    def _acknowledge(
         self, entry: ShardEntry, sequence: int, splits: dict[str, SplitReceipt], *, last: bool
     ) -> None:
         self._safe.append(entry)

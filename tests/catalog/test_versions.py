@@ -67,7 +67,7 @@ def test_the_hint_is_never_trusted(url, hint):
     if hint is None:
         store.delete(HINT_KEY)
     else:
-        store.put_hint(HINT_KEY, hint)
+        store.overwrite(HINT_KEY, hint)
     assert latest_of(url)[0] == 3
     assert list(shardio.open(url)) == [b"0", b"1", b"2"]
     with shardio.DatasetWriter(url, mode="append") as out:
@@ -109,7 +109,7 @@ def test_a_manifest_that_cannot_be_read_is_not_skipped(url):
             if hint is None:
                 store.delete(HINT_KEY)
             else:
-                store.put_hint(HINT_KEY, hint)
+                store.overwrite(HINT_KEY, hint)
             with pytest.raises(FormatError) as caught:
                 shardio.open(url)
             assert caught.value.url == store.url_of(key)
@@ -179,7 +179,7 @@ def test_the_log_holds_everything(url):
 
 def test_a_version_lost_from_the_middle_is_an_error(url):
     connect(url).delete(manifest_key(2))
-    connect(url).put_hint(HINT_KEY, b"3")
+    connect(url).overwrite(HINT_KEY, b"3")
     assert shardio.open(url).version == 3
     with pytest.raises(FormatError, match="manifests are never deleted"):
         shardio.log(url)

@@ -63,8 +63,8 @@ def test_plan_of_a_shape_of_ones_own(run: Run, numbers: Path) -> None:
 def test_plan_of_a_mixture_and_of_a_slice(run: Run, numbers: Path) -> None:
     facts = run("plan", numbers, numbers, "--weights", 3, 1, "--global-batch", 8, "--json").document
     assert len(facts["plans"]) == 2
-    assert run("plan", numbers, "--records", "10:60", "--global-batch", 5, "--json").document["rows"] == 50
-    assert run("plan", numbers, "--records", ":60", "--global-batch", 5, "--json").document["rows"] == 60
+    assert run("plan", numbers, "--records", "10:60", "--global-batch", 5, "--json").document["records"] == 50
+    assert run("plan", numbers, "--records", ":60", "--global-batch", 5, "--json").document["records"] == 60
     assert run("plan", numbers, "--weights", 1, 2, "--global-batch", 8).code == 2
     assert run("plan", numbers, "--records", "ten", "--global-batch", 8).code == 2
 

@@ -23,7 +23,7 @@ def test_runs_of_lines(lines: list[bytes], run: int) -> None:
     """Whatever the edges of the runs: every line in exactly one, with its place."""
     data = b"\n".join(lines)
     store = connect("memory://runs-of-lines")
-    store.put_hint("a.jsonl", data)
+    store.overwrite("a.jsonl", data)
     with store.open("a.jsonl") as file:
         found = [
             pair

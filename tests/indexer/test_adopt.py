@@ -20,7 +20,7 @@ from shardio.catalog import Catalog
 from shardio.errors import CommitConflictError, FormatError, SchemaError, StaleIndexError
 from shardio.metadata import DataKey, data_key
 from shardio_indexer import ScanOptions, _adopt
-from shardio_indexer._shard import Shard
+from shardio_indexer._shard import FoundShard
 from tests.indexer.shards import members, tar, tfrecord
 from tests.promises.stores import FaultyStore
 
@@ -381,13 +381,13 @@ def test_garbage_collection_leaves_what_others_wrote(tmp_path) -> None:
 
 
 def test_a_uuid_is_that_of_the_object(tmp_path) -> None:
-    one = Shard(split="train", root="", key="a", url="/x/a", size=1, etag="1")
+    one = FoundShard(split="train", root="", key="a", url="/x/a", size=1, etag="1")
     options = ScanOptions()
     assert one.uuid(options) == one.uuid(ScanOptions(salvage=True, block_bytes=1))
     others = [
-        Shard(split="train", root="", key="a", url="/x/a", size=2, etag="1"),
-        Shard(split="train", root="", key="a", url="/x/a", size=1, etag="2"),
-        Shard(split="train", root="", key="a", url="/y/a", size=1, etag="1"),
+        FoundShard(split="train", root="", key="a", url="/x/a", size=2, etag="1"),
+        FoundShard(split="train", root="", key="a", url="/x/a", size=1, etag="2"),
+        FoundShard(split="train", root="", key="a", url="/y/a", size=1, etag="1"),
     ]
     assert len({shard.uuid(options) for shard in (one, *others)}) == 4
     assert one.uuid(ScanOptions(format="tar")) != one.uuid(options)

@@ -6,8 +6,8 @@ import pytest
 
 import shardio_indexer
 from shardio.errors import NotFoundError, UnsafeNameError
-from shardio.sources import Place
-from shardio_indexer._layout import Splits, find_shards
+from shardio.sources import SplitUrl
+from shardio_indexer._layout import SplitRules, find_shards
 
 
 @pytest.fixture
@@ -60,7 +60,7 @@ def tree(tmp_path):
 def test_patterns(tree, pattern, keys) -> None:
     """Globs, braces and folders; sidecars are no shards; a name with glob characters is found by itself."""
     search = find_shards([f"{tree}/{pattern}"])
-    root = Place.parse(str(tree))
+    root = SplitUrl.parse(str(tree))
     assert sorted(str(place.below(root)) for place in search.shards) == keys
     assert search.unmatched == []
 
@@ -77,9 +77,9 @@ def test_what_matches_nothing_is_named_and_the_rest_done(tree, pattern) -> None:
 
 
 def test_splits() -> None:
-    splits = Splits({"train": "*train*", "val": "val/*"})
+    splits = SplitRules({"train": "*train*", "val": "val/*"})
     assert [splits.of(key) for key in ("a/train-0", "val/x", "test/x")] == ["train", "val", None]
-    assert Splits(None).of("x") == "train"
-    assert Splits("test").of("x") == "test"
+    assert SplitRules(None).of("x") == "train"
+    assert SplitRules("test").of("x") == "test"
     with pytest.raises(UnsafeNameError):
-        Splits("all")
+        SplitRules("all")

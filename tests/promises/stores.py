@@ -71,12 +71,12 @@ class FaultyStore(Store):
 
         return self._do("put_new", key, create, half)
 
-    def _put_hint(self, key: str, data: Any) -> None:
+    def _overwrite(self, key: str, data: Any) -> None:
         self._do(
-            "put_hint",
+            "overwrite",
             key,
-            lambda: self.inner.put_hint(key, data),
-            lambda: self.inner.put_hint(key, b"9" * 30 + b"\xff"),
+            lambda: self.inner.overwrite(key, data),
+            lambda: self.inner.overwrite(key, b"9" * 30 + b"\xff"),
         )
 
     def _get(self, key: str, max_bytes: int) -> bytes:

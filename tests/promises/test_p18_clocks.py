@@ -52,11 +52,11 @@ def test_clocks_that_jump_and_locks_that_do_nothing(deed, place, tmp_path, jumpi
     url = fresh(place, tmp_path)
     if not DEEDS[deed].empty:
         prepared(url)
-        connect(url).put_hint(HINT_KEY, b"1")
+        connect(url).overwrite(HINT_KEY, b"1")
         assert seen(url) == BASE
     DEEDS[deed].do(url)
     # From the first version upward, past versions of any date.
-    connect(url).put_hint(HINT_KEY, b"1")
+    connect(url).overwrite(HINT_KEY, b"1")
     assert seen(url) == DEEDS[deed].after
 
 

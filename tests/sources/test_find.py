@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardio.errors import NotFoundError
-from shardio.sources import Place, common_folder, expand_braces, find_files
+from shardio.sources import SplitUrl, common_folder, expand_braces, find_files
 from shardio.storage import LocalStore, connect
 
 NAMES = [
@@ -56,7 +56,7 @@ def tree(request, tmp_path) -> str:
 def test_what_is_typed_finds_what_is_meant(tree, pattern, keys) -> None:
     """A name with characters of patterns that exists is that file."""
     listings = find_files(f"{tree}/{pattern}" if pattern else tree)
-    root = Place.parse(tree)
+    root = SplitUrl.parse(tree)
     found = [file for listing in listings for file in listing.files]
     assert sorted(str(file.place.below(root)) for file in found) == keys
     assert [file.size for file in found] == [len(str(file.place.below(root))) for file in found]
@@ -117,7 +117,7 @@ def test_names_that_are_not_text_are_listed(tmp_path) -> None:
 
 
 def test_what_is_gone_is_told_from_what_was_not_asked_for(tree) -> None:
-    root = Place.parse(tree)
+    root = SplitUrl.parse(tree)
     (listing,) = find_files(f"{tree}/train-*.jsonl")
     assert listing.lacks(root.join("train-7.jsonl"))
     assert not listing.lacks(root.join("train-0.jsonl"))
@@ -169,18 +169,18 @@ def test_too_many_names() -> None:
 
 
 def test_places() -> None:
-    place = Place.parse("s3://bucket//a/b")
+    place = SplitUrl.parse("s3://bucket//a/b")
     assert place.url == "s3://bucket/a/b"
-    assert place.below(Place.parse("s3://bucket/a")) == "b"
-    assert place.below(Place.parse("s3://bucket/x")) is None
-    assert Place.parse("/a/./b/../c").url == "/a/c"
-    assert Place.parse("https://h/a%20b/c").below(Place.parse("https://h/a%20b")) == "c"
-    assert Place.parse("simplecache::s3://b/x").url == "simplecache::s3://b/x"
+    assert place.below(SplitUrl.parse("s3://bucket/a")) == "b"
+    assert place.below(SplitUrl.parse("s3://bucket/x")) is None
+    assert SplitUrl.parse("/a/./b/../c").url == "/a/c"
+    assert SplitUrl.parse("https://h/a%20b/c").below(SplitUrl.parse("https://h/a%20b")) == "c"
+    assert SplitUrl.parse("simplecache::s3://b/x").url == "simplecache::s3://b/x"
 
 
 @given(st.lists(st.lists(st.sampled_from("ab"), max_size=4), min_size=1, max_size=5))
 def test_the_common_folder_holds_all(paths) -> None:
-    places = [Place("s3://", ("bucket", *parts)) for parts in paths]
+    places = [SplitUrl("s3://", ("bucket", *parts)) for parts in paths]
     folder = common_folder(places)
     assert folder is not None
     count = len(folder.parts)
@@ -190,5 +190,5 @@ def test_the_common_folder_holds_all(paths) -> None:
 
 
 def test_places_without_a_common_folder() -> None:
-    assert common_folder([Place.parse("s3://a/x"), Place.parse("s3://b/x")]) is None
-    assert common_folder([Place.parse("s3://a/x"), Place.parse("gs://a/x")]) is None
+    assert common_folder([SplitUrl.parse("s3://a/x"), SplitUrl.parse("s3://b/x")]) is None
+    assert common_folder([SplitUrl.parse("s3://a/x"), SplitUrl.parse("gs://a/x")]) is None

@@ -80,7 +80,7 @@ def test_a_web_server_takes_no_objects_and_lists_none(store: Store) -> None:
     for call in (
         lambda: store.put_new("x", b""),
         lambda: store.delete("a"),
-        lambda: store.put_hint("x", b""),
+        lambda: store.overwrite("x", b""),
     ):
         with pytest.raises(StorageError, match="read-only"):
             call()

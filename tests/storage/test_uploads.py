@@ -96,7 +96,7 @@ def test_a_failure_is_told_at_the_next_call_and_ever_after() -> None:
     uploads.cancel()
 
 
-def test_nobody_vouches_for_what_comes_after_a_failure() -> None:
+def test_nothing_is_acknowledged_what_comes_after_a_failure() -> None:
     """P4: a receipt whose predecessor is missing would acknowledge records that are not there."""
     done: list = []
     uploads = Uploads(3)
@@ -117,7 +117,7 @@ def test_nobody_vouches_for_what_comes_after_a_failure() -> None:
     assert ("stored", 2) in done
 
 
-def test_a_failure_to_vouch_counts_like_one_to_store() -> None:
+def test_a_failure_to_acknowledge_counts_like_one_to_store() -> None:
     done: list = []
     uploads = Uploads(3)
 

@@ -121,8 +121,8 @@ class StoreLaws:
             assert store.get(f"race/{k}", max_bytes=100) == f"writer {racers.index(True)}".encode()
 
     def test_a_hint_is_overwritten(self, store: Store) -> None:
-        store.put_hint("_shardio/latest", b"1")
-        store.put_hint("_shardio/latest", b"22")
+        store.overwrite("_shardio/latest", b"1")
+        store.overwrite("_shardio/latest", b"22")
         assert store.get("_shardio/latest", max_bytes=20) == b"22"
 
     def test_objects_may_be_empty(self, store: Store) -> None:
@@ -233,7 +233,7 @@ class StoreLaws:
     def test_a_name_that_could_leave_the_root_is_refused(self, store: Store, key: str) -> None:
         calls: list[Callable[[], object]] = [
             lambda: store.put_new(key, b""),
-            lambda: store.put_hint(key, b""),
+            lambda: store.overwrite(key, b""),
             lambda: store.get(key, max_bytes=1),
             lambda: store.get_range(key, 0, 1),
             lambda: store.head(key),
@@ -268,9 +268,9 @@ class StoreLaws:
         assert list(store.list("d/")) == [info]
 
     def test_an_etag_changes_with_the_object(self, store: Store) -> None:
-        store.put_hint("h", b"1111")
+        store.overwrite("h", b"1111")
         before = store.head("h")
-        store.put_hint("h", b"2222")
+        store.overwrite("h", b"2222")
         assert store.head("h") != before
 
     def test_a_deleted_name_is_gone_and_free(self, store: Store) -> None:

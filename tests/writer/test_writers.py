@@ -125,7 +125,7 @@ def test_every_object_gets_a_new_name(place, tmp_path):
                     out.write(b"%d" % k)
     created = [key for verb, key in counting.calls if verb == "put_new"]
     assert len(created) == len(set(created)) > 20
-    assert {key for verb, key in counting.calls if verb == "put_hint"} == {"_shardio/latest"}
+    assert {key for verb, key in counting.calls if verb == "overwrite"} == {"_shardio/latest"}
     assert not [key for verb, key in counting.calls if verb == "delete"]
 
 

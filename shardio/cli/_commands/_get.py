@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from types import SimpleNamespace
 
     from shardio.cli._console import Console
-    from shardio.cli._records import Part
+    from shardio.cli._records import RecordGroup
     from shardio.reader import Location
 
 __all__ = ["COMMAND"]
@@ -50,7 +50,7 @@ def _run(arguments: SimpleNamespace, console: Console) -> int:
     return CLEAN
 
 
-def _record(part: Part, position: int, place: Location | None, value: Any) -> dict[str, Any]:
+def _record(part: RecordGroup, position: int, place: Location | None, value: Any) -> dict[str, Any]:
     address = place._asdict() if place else {}
     return {"split": part.name or None, "position": position, **address, "value": plain(value)}
 

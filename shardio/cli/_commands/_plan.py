@@ -80,7 +80,7 @@ def _lines(figures: PlanReport, arguments: SimpleNamespace) -> list[tuple[str, s
     twice = f", {size(figures.bytes_twice)} of them more than once" if figures.bytes_twice else ", each once"
     rows: dict[str, Any] = {
         "run": f"{who}, global batch {count(arguments.global_batch)}",
-        "epoch": f"{count(figures.rows)} records in {count(figures.steps)} steps",
+        "epoch": f"{count(figures.records)} records in {count(figures.steps)} steps",
         "requests": f"{count(figures.requests)} an epoch, {_rate(figures.requests_per_step)} a step, "
         f"{size(round(figures.request_bytes))} each, and as many small ones to the indexes",
         "read": f"{size(figures.epoch_bytes)} an epoch{twice}",
