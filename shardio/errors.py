@@ -179,7 +179,7 @@ class StorageError(ShardioError, OSError):
 
 
 class CommitConflictError(ShardioError):
-    """Somebody else's commit stands where this one wanted to go."""
+    """Another commit has taken the version that this one would have made."""
 
 
 class CommitOutcomeUnknownError(ShardioError):

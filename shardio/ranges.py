@@ -1,6 +1,6 @@
 """Byte ranges as arithmetic: which ranges to ask for, and which slice of the answers belongs to whom.
 
-Pure: NumPy in, NumPy out, no I/O.  The promises of this file: every item lies wholly inside the merged range
+Pure: NumPy in, NumPy out, no I/O.  The promises of this file: every item is wholly inside the merged range
 that owns it; no merged range is longer than `max_bytes` unless its longest item is; no merged range is empty;
 the order and the repeats of the items do not matter.
 """
@@ -45,7 +45,7 @@ class Coalesced(NamedTuple):
 
 
 def coalesce(starts: ArrayLike, stops: ArrayLike, *, gap: int = 0, max_bytes: int | None = None) -> Coalesced:
-    """Merge ranges that overlap, touch or lie at most `gap` bytes apart.
+    """Merge ranges that overlap, touch or are at most `gap` bytes apart.
 
     Args:
         starts, stops: int64 columns of equal length, half-open; any order, repeats and empty ranges allowed.
@@ -66,7 +66,7 @@ def coalesce(starts: ArrayLike, stops: ArrayLike, *, gap: int = 0, max_bytes: in
         nothing = np.empty(0, np.int64)
         return Coalesced(nothing, nothing, owner)
 
-    # Among equal starts the longest comes first, so that the shorter ones lie inside it.
+    # Among equal starts the longest comes first, so that the shorter ones are inside it.
     order = filled[np.lexsort((-high[filled], low[filled]))]
     low, reach = low[order], np.maximum.accumulate(high[order])
     opens = np.ones(low.size, np.bool_)

@@ -79,7 +79,7 @@ class RecordGroup:
             yield position, found[position]
 
     def locate(self, position: int) -> Location | None:
-        """Return where a record lies, or None where there is no index to tell."""
+        """Return where a record is, or None where there is no index to tell."""
         return None if self.records is None else self.records.locate(position)
 
 

@@ -31,7 +31,7 @@ class RecordCodec(ABC):
     """Turn values into records and back.  Without state that changes: one codec serves all threads.
 
     Attributes:
-        schema: what the records hold, or None where they are opaque bytes or somebody's own messages.
+        schema: what the records hold, or None where they are opaque bytes or messages of the caller's own.
         features: what is decoded where a call does not say; None means all.
     """
 

@@ -52,7 +52,7 @@ class ArrayCodec(RecordCodec):
     def decode_batch(self, payloads: Payloads, *, features: Sequence[str] | None = None) -> dict[str, Any]:
         """Decode to `{name: array [n, ...]}`.
 
-        Records that lie one after another in a writable uint8 array of the caller's are not copied again: the
+        Records that are one after another in a writable uint8 array of the caller's are not copied again: the
         column is a view of it.
         """
         nothing = self._selected(self.schema, features) == frozenset()
@@ -83,7 +83,7 @@ class ArrayCodec(RecordCodec):
 
 
 def _rows_in_place(buffer: Any, starts: npt.NDArray[np.int64], size: int) -> npt.NDArray[np.uint8] | None:
-    """Return rows that lie one after another in a writable array of the caller's own as a view, else None."""
+    """Return rows that are one after another in a writable array of the caller's own as a view, else None."""
     own = isinstance(buffer, np.ndarray) and buffer.flags.writeable and buffer.dtype == np.uint8
     if not own or not starts.size or not size or int(starts[0]) or bool((np.diff(starts) != size).any()):
         return None

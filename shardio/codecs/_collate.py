@@ -64,7 +64,7 @@ def each(
     rows: Sequence[int],
     missing: frozenset[int] = frozenset(),
 ) -> list[Any]:
-    """Decode the items of a feature; what lies in missing rows becomes None.
+    """Decode the items of a feature; what is in missing rows becomes None.
 
     Args:
         name: of the feature, for the error.

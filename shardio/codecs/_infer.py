@@ -1,4 +1,4 @@
-"""Infer the schema of Examples that somebody else wrote from some of their records.
+"""Infer the schema of Examples from some of them.
 
 What a sample shows need not hold for the rest: the report says how many records were seen, and where kinds or
 lengths differed.

@@ -31,7 +31,7 @@ def record_codec(
     Args:
         schema: a Schema, a mapping that `Schema.parse` takes, a codec (such as `Message(cls)`, returned as it
             is), or None: records are bytes.
-        encoding: how values lie in a record; None is the schema's own, or "example".
+        encoding: how values are in a record; None is the schema's own, or "example".
         features: the only ones to decode; None means all.
         images: how images become uint8 [height, width, channels]; None: they stay the files' bytes.
 

@@ -42,7 +42,7 @@ _MOST_DIMENSIONS = 32
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Tensor:
-    """One TensorProto as it lies there.
+    """One TensorProto as it is stored.
 
     Attributes:
         name: or "".
@@ -126,7 +126,7 @@ def decode_tensors(payload: bytes | memoryview) -> Any:
 
 
 def read_tensors(payload: bytes | memoryview) -> list[Tensor]:
-    """Read the tensors of a TensorProtos message as they lie there, with names and stored sizes."""
+    """Read the tensors of a TensorProtos message as they are stored, with names and stored sizes."""
     from google.protobuf.message import DecodeError
 
     from shardio.v1 import tensor_pb2

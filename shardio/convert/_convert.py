@@ -199,7 +199,7 @@ class _ConvertWorker:
                 return piece.split, BadRecord(found.where, str(error))
             told = error if isinstance(error, ShardioError) else SchemaError(str(error))
             if not self.source.payloads:
-                # What the encoder advises is meant for somebody who writes values.
+                # What the encoder advises is meant for callers that write values.
                 told.advice = self._advice(value) if fitted else f"{told.advice}, or {SKIP}"
             raise told.located(url=found.where) from error
 

@@ -1,4 +1,4 @@
-"""What kind of source lies at a place: told by index files and by names, never guessed from content."""
+"""What kind of source is at a place: told by index files and by names, never guessed from content."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def open_source(place: Any, kind: str | None, options: SourceOptions) -> Foreign
 
     Args:
         place: name of a file or folder, a pattern, an `@list`, several of them, or a list of items.
-        kind: its kind, or None to tell by the names of what lies there.
+        kind: its kind, or None to tell by the names of what is there.
         options: what the caller says about it.
 
     Raises:

@@ -281,7 +281,7 @@ def infer_from_values(
             left out.
 
     Raises:
-        SchemaError: values of one feature contradict each other, and nobody said which are meant.
+        SchemaError: values of one feature contradict each other, and the caller did not say which are meant.
         ValueError: `given` names a feature that the source does not have.
     """
     if isinstance(given, Schema):

@@ -130,7 +130,7 @@ class ForeignSource(ABC):
         kind: its name, as `convert_dataset(kind=)` takes it.
         payloads: records are payloads already, and are stored as they are.
         declared: `known` says the types of all features, so no record is looked at for them.
-        trusted: its schema holds for all its payloads, so nobody looks at them again.
+        trusted: its schema holds for all its payloads, so they are not looked at again.
         names_classes: its labels are names, which `SourceOptions.classes` numbers; elsewhere that says which
             names its numbers have.
     """
@@ -189,7 +189,7 @@ class ForeignSource(ABC):
         return ()
 
     def ignored(self) -> Sequence[str]:
-        """Return files that lie there and do not belong to the source, by name."""
+        """Return files that are there and do not belong to the source, by name."""
         return ()
 
     def infer(self, name: str, values: Sequence[Any]) -> str | Feature | None:

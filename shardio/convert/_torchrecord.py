@@ -124,7 +124,7 @@ class _Bytes(bytes):
         """Return uint8 [height, width, channels], or None where sizes and bytes are not those of an image."""
         if len(self.dims) != 2 or not self:
             return None
-        # Width and height of an image whose channels nobody wrote down.
+        # Width and height of an image whose channels were not written down.
         width, height = self.dims
         channels = len(self) // max(1, math.prod(self.dims))
         if channels not in (1, 3, 4) or len(self) != width * height * channels:
@@ -219,7 +219,7 @@ def _chunks(folder: Path, name: bytes | None) -> Iterator[bytes]:
             said.seek(0)
             raise _death(folder, process.returncode, said.read(1 << 16).decode(errors="replace").strip())
         finally:
-            # Whoever stops in the middle leaves no process behind.
+            # A consumer that stops in the middle leaves no process behind.
             process.kill()
 
 

@@ -1,6 +1,6 @@
-"""Where the payload lies in a frame.
+"""Where the payload is in a frame.
 
-A frame is one record as it lies in a shard's decoded bytes.  The index holds where frames stop; this
+A frame is one record as it is in a shard's decoded bytes.  The index holds where frames stop; this
 module turns frame bounds into payload bounds, whole columns at a time.
 """
 

@@ -12,7 +12,7 @@ __all__ = ["Compression", "Framing", "RecordCrc"]
 
 
 class Framing(IntEnum):
-    """How one record lies in the shard's decoded bytes."""
+    """How one record is in the shard's decoded bytes."""
 
     TFRECORD = 1
     RAW = 2

@@ -51,7 +51,7 @@ class TarMember(NamedTuple):
     Attributes:
         name: as `tarfile` gives it; bytes that are no UTF-8 become surrogates.
         regular: it is a file with contents, and no folder, link or device.
-        start, stop: half-open range of its contents, which may lie beyond the buffer.
+        start, stop: half-open range of its contents, which may be beyond the buffer.
         next: where the headers of the member after it begin.
         folder: it is a folder.
     """
@@ -133,7 +133,7 @@ def sample_name(name: str) -> tuple[str, str] | None:
 
 
 def read_sample(frame: Buffer) -> tuple[str, dict[str, tuple[int, int]]]:
-    """Return the key of the sample in one frame, and where the contents of each member lie in it.
+    """Return the key of the sample in one frame, and where the contents of each member are in it.
 
     Raises:
         CorruptRecordError: the frame is no sample of a tar file.

@@ -201,7 +201,7 @@ def check_table(table: ShardTable, limits: Limits) -> None:
     """Check what holds within a list; what spans lists is the manifest's."""
     own = table.root == 0
     for key, is_own, etag in zip(table.key, own, table.etag, strict=True):
-        # Shards that were adopted in place lie under root 0 and keep the names that others gave them.
+        # Shards that were adopted in place are under root 0 and keep the names that others gave them.
         check_key(key) if is_own and not etag else check_foreign_key(key)
     _check_sidecar_names(table)
     for name, kind in (("framing", Framing), ("compression", Compression)):

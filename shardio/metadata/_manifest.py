@@ -231,7 +231,7 @@ def parse_manifest(
     Args:
         data: the whole object.
         version: the number in its name; a manifest of another version was moved there and is refused.
-        url: where it lies, for messages.
+        url: where it is, for messages.
         limits: number of rows and shards.
 
     Raises:

@@ -51,7 +51,7 @@ SESSIONS = "_shardio/sessions/"
 TABLES = "_shardio/tables/"
 KEYS = "_shardio/keys/"
 DATA = "data/"
-INDEXES = "indexes/"  # of adopted shards that lie under other roots
+INDEXES = "indexes/"  # of adopted shards that are under other roots
 
 _MAX_COMPONENTS = 8
 _COMPONENT = r"[A-Za-z0-9_][A-Za-z0-9._=-]{0,254}"
@@ -71,7 +71,7 @@ _TABLE = re.compile(r"_shardio/tables/([0-9a-f]{32})-[0-9a-f]{16}\.parquet\Z")
 _RUN = re.compile(r"(_shardio/keys/[0-9a-f]{32})(?:\.run|-[0-9]{5,}\.part)\Z")
 _UNOWNED_ROWS = re.compile(r"data/[0-9a-f]{32}\.rows\Z")
 _ROWS = re.compile(r"data/[A-Za-z0-9_][A-Za-z0-9._=-]{0,249}\.rows\Z")
-# What no key may hold, whoever chose it.
+# What no key may hold, of shardio or of others.
 _NO_COMPONENT = re.compile(r"(?:\A|/)(\.{0,2})(?:/|\Z)")
 _NO_CHARACTER = re.compile(r"[\x00-\x08\x0a-\x1f\x7f\\\ud800-\udfff]")
 # Where drives have letters, joining such a name to a root leaves the root. No path begins with "C::".

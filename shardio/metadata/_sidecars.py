@@ -181,7 +181,7 @@ def parse_key_run(
     Args:
         data: the whole object.
         key: its name; those of its parts follow from it.
-        url: where it lies, for messages.
+        url: where it is, for messages.
         limits: upper bounds.
 
     Raises:

@@ -136,7 +136,7 @@ class ShardEntry:
 
     @property
     def adopted(self) -> bool:
-        """Whether somebody else wrote the shard, and may change it."""
+        """Whether another program wrote the shard, and may change it."""
         return bool(self.etag) or self.root != 0
 
 

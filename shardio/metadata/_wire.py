@@ -88,7 +88,7 @@ def check_counts(
         kind: of the message.
         data: its bytes.
         what: what it is, for messages.
-        url: where it lies, for messages.
+        url: where it is, for messages.
         limits: `messages` in all, at any depth; `items` of one repeated field, in all messages together.
         items: in the place of `limits.items`.
         advice: what to do about one that holds more.
@@ -131,7 +131,7 @@ class _Counter:
         self._items: dict[str, int] = {}
 
     def walk(self, place: int, stop: int, message: Descriptor) -> None:
-        """Count what lies in a message; messages of shardio are nested a few deep, and by no recursion."""
+        """Count what is in a message; messages of shardio are nested a few deep, and by no recursion."""
         data = self._data
         most_fields = _FEW_FIELDS + _MOST_FIELDS_PER_ITEM * self._most_items
         fields = _fields(message)

@@ -38,7 +38,7 @@ _U64 = 1 << 64
 class _Key(ISeedSequence):
     """Hand a ready key to Philox.
 
-    `Philox(key=...)` would draw operating system entropy for a seed sequence that nobody uses: it is slower,
+    `Philox(key=...)` would draw operating system entropy for a seed sequence that is not used: it is slower,
     and `Generator.spawn` would then return children that differ from run to run, where this one refuses.
     """
 

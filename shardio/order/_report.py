@@ -70,7 +70,7 @@ class PlanReport:
         epoch_bytes: stored bytes of the records of an epoch.
         rank_bytes: stored bytes that the busiest rank fetches, an upper bound.
         bytes_twice: stored bytes that are fetched more than once, an upper bound: by several processes, or
-            because a block lies on both sides of a seam between chunks or windows.
+            because a block is on both sides of a seam between chunks or windows.
         memory_bytes: decoded bytes of the open windows of one process and of what it fetches ahead, an
             estimate.
         first_batch_bytes, first_batch_requests: what the fullest rank reads before its first batch, at the

@@ -42,7 +42,7 @@ class Lanes(Protocol):
         """Return the records of the parts, one part after another."""
 
     def locate(self, parts: Array) -> RowLocations:
-        """Return where the records of the parts lie in the windows that hold them."""
+        """Return where the records of the parts are in the windows that hold them."""
 
     def pieces(self, window: Window) -> Pieces:
         """Return which rows of which shards a window holds."""

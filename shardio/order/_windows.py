@@ -113,7 +113,7 @@ def lane_edges(rows: int, lanes: int) -> Array:
 
 
 def runs_of_positions(sizes: ShardSizes, starts: Array, counts: Array) -> Pieces:
-    """Return the runs of rows of shards that runs of positions lie in, cut where shards end."""
+    """Return the runs of rows of shards that runs of positions are in, cut where shards end."""
     edges = sizes.edges
     stops = starts + counts
     first = np.searchsorted(edges, starts, side="right") - 1
@@ -124,5 +124,5 @@ def runs_of_positions(sizes: ShardSizes, starts: Array, counts: Array) -> Pieces
     shard = first[own] + np.arange(own.size) - np.repeat(np.cumsum(many) - many, many)
     begin = np.maximum(starts[own], edges[shard]) - edges[shard]
     end = np.minimum(stops[own], edges[shard + 1]) - edges[shard]
-    some = end > begin  # shards without rows lie between others
+    some = end > begin  # shards without rows are between others
     return Pieces(shard[some], begin[some], end[some])

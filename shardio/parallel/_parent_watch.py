@@ -80,7 +80,7 @@ def _watch(sentinel: int, number: int | None, folder: str | None, stop: Callable
         if number is not None and os.getppid() != number:
             break
     if stop is not None:
-        with contextlib.suppress(Exception):  # this process ends in any case, and nobody is left to be told
+        with contextlib.suppress(Exception):  # this process ends in any case
             stop()
             threading.Event().wait(_STOPPING_SECONDS)
     # Finalisers may wait for the dead, so they are given a thread and some seconds. What they do is what

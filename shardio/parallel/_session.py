@@ -112,7 +112,7 @@ def write_session(
     Args:
         url: of the dataset.
         items, function: as for `write_dataset`.
-        session: the caller's id of it, or None for one that nobody will run again.
+        session: the caller's id of it, or None for one that will not run again.
         run: how the tasks are run.
         writer: options of `DatasetWriter`.
         encoded: the function yields payloads, which are stored as they are.
@@ -122,7 +122,7 @@ def write_session(
         Exception: what the function raised.
     """
     catalog = catalog_of(url, writer)
-    # A task that is run again is recognised by its session, also where nobody else knows its name.
+    # A task that is run again is recognised by its session, also where its name is known nowhere else.
     name = session if session is not None else f"write.{random_id()}"
     check_mode(catalog, catalog.latest(), writer["mode"], name)
     cut = cut_items(items, run.tasks)

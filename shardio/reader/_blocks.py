@@ -27,7 +27,7 @@ __all__ = ["BlockVerifier", "Decoder", "Span", "layout"]
 
 @dataclass(frozen=True)
 class Span:
-    """Decoded bytes of some blocks, and where the payloads lie in them.
+    """Decoded bytes of some blocks, and where the payloads are in them.
 
     Attributes:
         buffer: decoded bytes; a view of the mapped shard where nothing had to be decoded or copied.

@@ -151,7 +151,7 @@ class MappedRuns:
         head: of the index.
         data: the mapped shard.
         frame_stop: the mapped column of the index.
-        seen: one byte a block, 1 once it was compared; shared with whoever else compares.
+        seen: one byte a block, 1 once it was compared; shared with all that compare.
         verify: compare the bytes with their checksums.
         stats: counts the blocks that are compared.
     """
@@ -227,7 +227,7 @@ class BlockFetcher:
         stats: counts what is read.
         too_short: the error for a file that ends before a block does.
         checksummed: what is fetched will be compared with checksums.
-        held: the bytes of all blocks, one after another, if somebody has read them already.
+        held: the bytes of all blocks, one after another, if they were read already.
     """
 
     def __init__(

@@ -81,7 +81,7 @@ class BlockRun:
     """Some blocks of a shard, of which the live rows `first_row .. stop_row - 1` are wanted.
 
     Args:
-        shard: that they lie in.
+        shard: that they are in.
         blocks: the first, and one past the last.
         first_row, stop_row: of the shard; blocks may hold more.
         deleted: rows of the shard that are deleted, or None.
@@ -118,7 +118,7 @@ class BlockRun:
         return kernels.slice_records(*self.placed())
 
     def placed(self) -> Placed:
-        """Return where the payloads lie, when they are there; errors are those of `payloads`."""
+        """Return where the payloads are, when they are there; errors are those of `payloads`."""
         span = self._wait()[0]
         first, stop = self._rows
         rows = np.arange(max(first, span.first_row), min(stop, span.first_row + len(span)))
@@ -216,7 +216,7 @@ def in_lists(lists: Iterable[list[Any]], size: int) -> Iterator[list[Any]]:
 
 
 def iterate_placed(source: Source, selection: range, size: int) -> Iterator[Placed]:
-    """Yield where the records of each batch lie, in one buffer; the last batch may be shorter."""
+    """Yield where the records of each batch are, in one buffer; the last batch may be shorter."""
     pieces: list[Placed] = []
     held = 0
     for run in iterate_runs(source, selection):
@@ -234,7 +234,7 @@ def iterate_placed(source: Source, selection: range, size: int) -> Iterator[Plac
 
 
 def _in_one_buffer(pieces: list[Placed]) -> Placed:
-    """Bring the records of some pieces into one buffer; those of one mapped shard lie in one already."""
+    """Bring the records of some pieces into one buffer; those of one mapped shard are in one already."""
     buffers, starts, stops = zip(*pieces, strict=True)
     if len(pieces) == 1:
         return pieces[0]

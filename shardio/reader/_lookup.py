@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Placed", "lookup", "physical_rows", "place_together"]
 
-# Where payloads lie: a buffer, and int64 starts and stops in it.
+# Where payloads are: a buffer, and int64 starts and stops in it.
 Placed: TypeAlias = "tuple[Any, NDArray[np.int64], NDArray[np.int64]]"
 
 # Blocks and decoded bytes that are held at once; a batch over more is read in several goes.
@@ -88,7 +88,7 @@ def _read_parts(
 
 
 def place_together(pool: ShardPool, stops: NDArray[np.int64], positions: NDArray[np.int64]) -> Placed | None:
-    """Return where the payloads at some positions lie, in the order given, if that is in one mapped shard as
+    """Return where the payloads at some positions are, in the order given, if that is in one mapped shard as
     they are; else None.  Arguments are those of `lookup`.
     """  # noqa: D205 - one thought
     if not len(positions):

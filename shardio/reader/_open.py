@@ -82,7 +82,7 @@ def open(  # noqa: A001, PLR0913 - the name and the options are the public contr
             "quarantine" (skip, and write what, where and why to a file). Lookups always raise.
         allow_roots: roots of adopted shards that may be read, each with its storage options.
         mmap: look into local shards that shardio wrote as mapped memory, the fastest way. False reads them
-            instead, for files that somebody may cut or overwrite in place while they are read: that ends a
+            instead, for files that may be cut or overwritten in place while they are read: that ends a
             process which has them mapped (SIGBUS). Adopted shards are always read.
         limits: upper bounds for sizes that files claim, a `Limits`; None for those of the format.
 
@@ -174,7 +174,7 @@ def is_shard(
 
 def _is_object(url: str, storage_options: Mapping[str, Any] | None, engine: str | None) -> bool:
     folder, _, name = url.rpartition("/")
-    # The bucket itself, as in "s3://bucket", lies in no folder.
+    # The bucket itself, as in "s3://bucket", is in no folder.
     if not name or folder.endswith((":/", "::")):
         return False
     store, key = connect_folder(url, storage_options=storage_options, engine=engine)
@@ -261,7 +261,7 @@ def open_shard(
     """Open one TFRecord file.
 
     Args:
-        url: of the file; its index, if there is one, lies beside it as `<name>.shardidx`.
+        url: of the file; its index, if there is one, is beside it as `<name>.shardidx`.
         storage_options: as in fsspec.
         engine: None for the best at hand, "fsspec" or "obstore".
         verify: compare the checksum of every block before anything of it is returned.

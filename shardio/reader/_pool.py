@@ -158,7 +158,7 @@ def _checked_head(view: memoryview, entry: ShardEntry, url: str, limits: Limits)
 class ShardPool:
     """Open shards by their number in a table; safe to share among threads and with forked children.
 
-    There is no lock to be held when somebody forks: every step on the dict is atomic.
+    There is no lock to be held during a fork: every step on the dict is atomic.
 
     Args:
         stores: by number of the data root; 0 is the dataset's own, where all indexes lie.

@@ -55,7 +55,7 @@ class OpenShard:
         index: its index file.
         data: its data file.
         frames: the `frame_stop` column, where it came with the head; checked when it is used.
-        adopted: somebody else wrote it and may change it.
+        adopted: another program wrote it and may change it.
         verify: compare block checksums.
         limits: upper bounds for decoding.
         stats: counts what is read.
@@ -149,7 +149,7 @@ class OpenShard:
         return bytes(self._mapped[base + start + 12 : base + frames[row] - 4])  # type: ignore[index] # mapped
 
     def direct(self, rows: NDArray[np.int64]) -> tuple[Buffer, NDArray[np.int64], NDArray[np.int64]] | None:
-        """Return where payloads lie in the mapped shard, or None where they must be read or decoded.
+        """Return where payloads are in the mapped shard, or None where they must be read or decoded.
 
         Rows are int64, in any order; returned are the map and the payloads' starts and stops in it, int64.
 
@@ -336,18 +336,18 @@ def _take_rows(
     rows: NDArray[np.int64],
     counts: NDArray[np.int64],
 ) -> list[bytes] | None:
-    """Return rows of many blocks that lie far apart, or None where these are not plain or something is wrong.
+    """Return rows of many blocks that are far apart, or None where these are not plain or something is wrong.
 
     What `OpenShard` does for one run of blocks at a time costs a dozen NumPy calls, which is much for a block
     of which one record is wanted; here all of them are checked and cut in a few calls.  The same rules hold,
     and whatever does not pass them is left to `OpenShard`, which fetches once more and says what is wrong.
 
     Args:
-        shard: that they lie in.
+        shard: that they are in.
         blocks: int64, numbers of the blocks, ascending.
         fetched: of each block, its part of `frame_stop` and its stored bytes.
         rows: int64, ascending.
-        counts: int64[blocks], how many of the rows lie in each.
+        counts: int64[blocks], how many of the rows are in each.
     """
     head = shard.head
     frames = [each for each in fetched[0] if each is not None]

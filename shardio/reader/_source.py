@@ -1,4 +1,4 @@
-"""Shards as one sequence, as this process sees them: where they lie, and how records are decoded.
+"""Shards as one sequence, as this process sees them: where they are, and how records are decoded.
 
 A source is what a reader, its slices and the streams over it share.  It pickles to an address of constant
 size (URL, version, digest, split, options) and is built again from the manifest where it arrives; the version
@@ -32,7 +32,7 @@ __all__ = ["DatasetSource", "Location", "Source", "root_stores"]
 
 
 class Location(NamedTuple):
-    """Where a record lies.
+    """Where a record is.
 
     Attributes:
         url: of the shard's object.
@@ -60,7 +60,7 @@ class Source:
         options: of the reader.
         stats: what reading has done so far in this process.
         schema: what a record holds, or None where records are bytes.
-        is_local: all bytes lie in local files.
+        is_local: all bytes are in local files.
     """
 
     def __init__(
@@ -134,7 +134,7 @@ class Source:
         return number, int(live_to_physical(np.array([live]), deleted)[0])
 
     def locate(self, position: int) -> Location:
-        """Return where a position lies; reads the shard's index and not the record."""
+        """Return where a position is; reads the shard's index and not the record."""
         number, row = self.shard_of(position)
         start, stop = self.pool.get(number).locate(row)
         return Location(self.pool.url_of(number), self.table.key[number], row, start, stop)

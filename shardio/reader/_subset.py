@@ -1,7 +1,7 @@
 """Which positions of a source a reader holds: a range, an int64 array, or a bitmap for many of them.
 
 A million of a billion records must not cost 8 bytes each, and a stream asks only two things of ascending
-positions: how many of them lie below a border of a shard, and which are the i-th to the j-th.
+positions: how many of them are below a border of a shard, and which are the i-th to the j-th.
 """
 
 from __future__ import annotations

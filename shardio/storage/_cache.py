@@ -2,9 +2,9 @@
 
 It is only a cache: an entry is one file that carries its own name, length and CRC-32C and is checked at every
 read, so whatever others do to the folder, a lookup gives the bytes that were stored under that very name, or
-nothing.  Entries appear by rename; nobody waits for anybody.  A disk that is full, read-only or broken means
-uncached reads and one warning.  Only files that it made are ever removed: those under its own folder, with
-its own kind of name, that begin with its magic.
+nothing.  Entries appear by rename; no process waits for another.  A disk that is full,
+read-only or broken means uncached reads and one warning.  Only files that it made are ever removed: those
+under its own folder, with its own kind of name, that begin with its magic.
 
 Names must say what the bytes are (shard, block and checksum): an entry is never looked at for freshness.
 
@@ -56,7 +56,7 @@ class CacheOptions:
 
     Attributes:
         dir: a folder that only you can write, on a local disk; the cache makes a subfolder of its own in it.
-        max_bytes: bound of all entries together, whoever stores them.
+        max_bytes: bound of all entries together, of all processes.
     """
 
     dir: str | os.PathLike[str]
@@ -156,7 +156,7 @@ class BlockCache:
         removed = [entry.size for entry in self._entries() if _is_ours(entry.path) and _remove(entry.path)]
         self._remove_halves(all_of_them=True)
         for folder in (*self._folders(), self._root):
-            # Not empty where somebody else keeps something in it.
+            # Not empty where other programs keep something in it.
             with contextlib.suppress(OSError):
                 os.rmdir(folder)
         return CacheUsage(len(removed), sum(removed), self._root)
@@ -252,7 +252,7 @@ def _content(number: int) -> bytes | None:
     info = os.fstat(number)
     if not stat.S_ISREG(info.st_mode):
         return None
-    # Read, not mapped: somebody may truncate the file, and a mapped one would then kill the process.
+    # Read, not mapped: another process may truncate the file, and a mapped one would then kill the process.
     parts = []
     while piece := os.read(number, 1 << 20 if info.st_size > 1 << 20 else info.st_size + 1):
         parts.append(piece)
@@ -276,7 +276,7 @@ def _is_ours(path: str) -> bool:
 
 
 def _remove(path: str) -> bool:
-    """Remove an entry if it is one; False if it is somebody else's file."""
+    """Remove an entry if it is one; False if it is another program's file."""
     if not _is_ours(path):
         return not os.path.lexists(path)
     with contextlib.suppress(FileNotFoundError):

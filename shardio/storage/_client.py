@@ -91,7 +91,7 @@ class Client(Protocol):
     def uploads(self, prefix: str) -> AsyncIterator[ObjectInfo]:
         """Yield unfinished uploads in parts under a path prefix.
 
-        The ETag is the time at which it began, as ISO 8601 and empty where nobody tells, a space, its id.
+        The ETag is the time at which it began, as ISO 8601 (empty if unknown), a space, its id.
         """
         ...
 

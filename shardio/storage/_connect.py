@@ -34,7 +34,7 @@ def connect(
         url: local path, `file://`, `memory://name`, or any URL that fsspec knows.
         storage_options: as in fsspec; for remote stores only.
         engine: what reads remote data: None for the best installed, "fsspec" or "obstore" to insist.
-        single_writer: the caller vouches that nobody else writes here, so storage without exclusive creation
+        single_writer: the caller guarantees that it is the only writer, so storage without exclusive creation
             may be written.
         tuning: how remote stores fetch and retry, where the defaults do not suit.
 
@@ -63,12 +63,12 @@ def connect_folder(
     storage_options: Mapping[str, Any] | None = None,
     engine: str | None = None,
 ) -> tuple[Store, str]:
-    """Return the store that an object lies in, and its key there: the folder and the name of a URL.
+    """Return the store that an object is in, and its key there: the folder and the name of a URL.
 
     Raises:
         ModuleNotFoundError, ValueError: as `connect`.
     """
     folder, slash, name = url_text(url).rpartition("/")
-    # "/x" lies in "/", and "memory://x" in "memory://", which keep their slashes.
+    # "/x" is in "/", and "memory://x" in "memory://", which keep their slashes.
     root = folder if folder and not folder.endswith("/") else folder + slash
     return connect(root or ".", storage_options=storage_options, engine=engine), name

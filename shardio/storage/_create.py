@@ -54,7 +54,7 @@ def create(target: str, data: Buffer | pathlib.Path, *, move: bool, single_write
 
     Raises:
         NotDurableError: this call created the file, and the disk failed to make its name permanent.
-        UnknownOutcomeError: the filesystem failed so that nobody can tell.
+        UnknownOutcomeError: the filesystem failed so that it cannot be told.
         StorageError: this filesystem cannot create exclusively, and the caller did not vouch for one writer.
         OSError: the disk is full, or the like; nothing is left behind.
     """
@@ -136,7 +136,7 @@ def make_folders(folder: str, *, root: str) -> None:
             with _opened(there) as sync:
                 sync()
         except PermissionError:
-            # Whoever made what is in there could; reading a folder above the data is not ours to ask for.
+            # The writer of what is in there could; reading a folder above the data is not ours to ask for.
             continue
 
 
@@ -243,7 +243,7 @@ def _written(folder: str, data: Buffer | pathlib.Path) -> str:
 
 
 def _adopt(folder: str, spool: os.PathLike[str]) -> bool:
-    """Make a spool file ready to be linked into `folder`; False if it lies elsewhere and must be copied."""
+    """Make a spool file ready to be linked into `folder`; False if it is elsewhere and must be copied."""
     if os.stat(spool).st_dev != os.stat(folder).st_dev:
         return False
     if os.name != "nt":

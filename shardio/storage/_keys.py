@@ -49,7 +49,7 @@ def check_key(key: str) -> None:
 
 
 def check_prefix(prefix: str) -> None:
-    """Refuse a prefix under which no key could lie; its last component may be cut short, or empty.
+    """Refuse a prefix under which no key could be; its last component may be cut short, or empty.
 
     Raises:
         UnsafeNameError: as in `check_key`.

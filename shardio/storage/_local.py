@@ -183,7 +183,7 @@ class LocalFile(DataFile):
         self._size = info.st_size
         self._view = self._mapped() if stable else None
         if self._view is not None:
-            # A map needs no descriptor.  Here and not later: nobody else knows this number yet.
+            # A map needs no descriptor.  Here and not later: no other thread knows this number yet.
             self._close_number()
 
     def _mapped(self) -> memoryview | None:

@@ -155,7 +155,7 @@ class ObstoreReader:
 
 @functools.cache
 def _can_fetch_many() -> bool:
-    # Before it knew this option, obstore fetched also what lies between ranges.
+    # Before it knew this option, obstore fetched also what is between ranges.
     import obstore
 
     return "coalesce" in inspect.signature(obstore.get_ranges_async).parameters
@@ -185,7 +185,7 @@ def _once(tuning: Tuning) -> dict[str, Any]:
 
 
 def _network(tuning: Tuning) -> dict[str, Any]:
-    # Time limits are ours too, but a socket that nobody cancels should not live for ever.
+    # Time limits are ours too, but a socket that is never cancelled should not live for ever.
     limit = datetime.timedelta(seconds=tuning.timeout(tuning.max_request_bytes) * 2)
     return {"timeout": limit, "connect_timeout": datetime.timedelta(seconds=tuning.stall)}
 

@@ -541,7 +541,7 @@ class RemoteStore(Store):
         try:
             self._ask(key, lambda client: client.delete(self._backend.path_of(key)))
         except NotFoundError:
-            # Somebody else was faster, or a first attempt of ours had its response lost.
+            # Another writer was faster, or a first attempt of ours had its response lost.
             return False
         return True
 

@@ -1,4 +1,4 @@
-"""What every store promises, whatever lies below it: six primitives, exact lengths, exclusive creation.
+"""What every store promises, whatever is below it: six primitives, exact lengths, exclusive creation.
 
 The laws, run on every backend by `tests/suites/store.py`:
 
@@ -307,7 +307,7 @@ class Store(abc.ABC):
 
         Args:
             prefix: of the keys.
-            linked: in local folders, also what lies behind links to folders, for those who only read;
+            linked: in local folders, also what is behind links to folders, for those who only read;
                 otherwise such folders are left out, since what is in them is not below the root.
 
         Raises:

@@ -84,7 +84,7 @@ class Uploads:
         first = self._under_way[0]
         first.join()
         if first.failure is not None:
-            # It stays the first, so that whoever asks again hears the same.
+            # It stays the first, so that asking again gives the same.
             raise first.failure
         self._under_way.popleft()
 

@@ -107,7 +107,7 @@ class Counters:
 
     def __init__(self, components: list[Component]) -> None:
         self._sources = list({id(each.source): each.source for each in components}.values())
-        # By thread, each of which adds to its own: there is no lock to be held when somebody forks.
+        # By thread, each of which adds to its own: there is no lock to be held during a fork.
         self._sums: dict[int, dict[str, float]] = {}
         self._here = self._read()
         self._began = self._ended = 0.0

@@ -33,7 +33,7 @@ class WindowData:
     """The rows of one window, or of several that were fetched together, in the order of their pieces.
 
     Attributes:
-        buffers: what the payloads lie in.
+        buffers: what the payloads are in.
         table: int64[3, rows]: number of the buffer (-1: skipped because of damage), start and stop in it; or
             uint32[rows + 1]: where each payload begins in the one buffer, and where the last one stops.
         component: the dataset.
@@ -63,7 +63,7 @@ class WindowData:
 def load_window(component: Component, pieces: Pieces, damage: Damage, *, copied: bool = False) -> WindowData:
     """Fetch, check and decode the rows of windows.
 
-    What lies in mapped shards is found in one go a shard; the rest is asked for at once, then taken in turn.
+    What is in mapped shards is found in one go a shard; the rest is asked for at once, then taken in turn.
 
     Args:
         component: the dataset.
@@ -236,7 +236,7 @@ def locate_rows(
 
 
 def _runs(shard: OpenShard, rows: NDArray[np.int64]) -> list[tuple[int, int]]:
-    """Return the runs `[first, stop)` of blocks that ascending rows of a shard lie in."""
+    """Return the runs `[first, stop)` of blocks that ascending rows of a shard are in."""
     if int(rows[-1] - rows[0]) == len(rows) - 1:
         first, last = shard.blocks_of(rows[[0, -1]]).tolist()
         return [(first, last + 1)]

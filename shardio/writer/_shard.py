@@ -126,7 +126,7 @@ class ShardWriter(AtomicWriter):
             self._forked = True
 
     def _store_both(self, shard: FinishedShard) -> None:
-        # The index goes first: whoever sees the shard finds its index, and an index alone harms nobody.
+        # The index goes first: a shard that is seen has its index, and an index alone does no harm.
         index_key = usual_index_key(self._name)
         self._put(index_key, shard.index.data)
         try:
@@ -134,7 +134,7 @@ class ShardWriter(AtomicWriter):
         except UnknownOutcomeError:
             raise  # the shard may be there, or come yet: it needs its index
         except BaseException:
-            # What this call created is nobody else's; left there, it would stand in the way of the next try.
+            # What this call created is its own; left there, it would stand in the way of the next try.
             with contextlib.suppress(StorageError):
                 self._store.delete(index_key)
             raise

@@ -142,7 +142,7 @@ class ShardSpool:
     """Take payloads, write blocks; `finish` or `discard` ends it.
 
     Attributes:
-        blocks: the builder that payloads go to; whoever feeds it hands closed blocks to `store`.
+        blocks: the builder that payloads go to; what feeds it hands closed blocks to `store`.
         frames_crc32c: CRC-32C over all decoded bytes so far, from the one given on.
     """
 
@@ -171,7 +171,7 @@ class ShardSpool:
         except OSError as error:
             raise self._failed(error) from error
         except BaseException:
-            # A signal that came while the file was made: nobody else knows its name.
+            # A signal that came while the file was made: its name is known nowhere else.
             with contextlib.suppress(OSError):
                 self._path.unlink(missing_ok=True)
             raise

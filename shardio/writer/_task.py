@@ -190,7 +190,7 @@ class Task:
         self._safe_splits = splits
 
     def complete(self) -> Receipt:
-        """Return the receipt of the whole task; stored too, where somebody else may commit or rerun it."""
+        """Return the receipt of the whole task; stored too, where another process may commit or rerun it."""
         self._uploads.finish()
         table = ShardTable.concatenate([self._taken_over, ShardTable.of(self._safe)])
         receipt = replace(self._template, complete=True, table=table, splits=dict(self._splits))

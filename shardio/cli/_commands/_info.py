@@ -1,4 +1,4 @@
-"""`shardio info`: what lies at an address, read from its metadata; or what is installed here.
+"""`shardio info`: what is at an address, read from its metadata; or what is installed here.
 
 Records are read only where no schema describes them, and then the first ones.
 """
