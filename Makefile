@@ -28,7 +28,7 @@ NPM_PACKAGES := azurite@3.37.0 protobufjs@8.8.1 protobufjs-cli@2.7.1
 # When one of these changes, the package is installed again, and with it the extension is compiled again.
 SOURCES := pyproject.toml setup.py constraints.txt $(wildcard shardio/kernels/_compiled/*.py shardio/kernels/_compiled/*.pxd shardio/kernels/_compiled/*.h)
 
-.PHONY: help demo messages test test-slow long lint types imports unit oracle fuzz env tools docs wheel test-wheel protos constraints clean distclean
+.PHONY: help demo messages test test-slow long lint types imports unit oracle torchvision fuzz env tools docs wheel test-wheel protos constraints clean distclean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -49,12 +49,12 @@ test:  ## install what the tests need, then run lint, types, import contract and
 	    format "$(VENV)/bin/ruff format --check ." \
 	    types "$(VENV)/bin/mypy shardio tests $(BUILD)/typing/shardio_indexer" \
 	    imports "$(VENV)/bin/lint-imports" \
-	    tests "$(PY) -m pytest -n $(WORKERS) --dist worksteal -m 'not oracle and not slow' $(PYTEST_ARGS)"
+	    tests "$(PY) -m pytest -n $(WORKERS) --dist worksteal -m 'not oracle and not torchvision and not slow' $(PYTEST_ARGS)"
 
 # Each law has a case in `make test`.  Here are the other cases of tests marked `sampled`, and tests marked `slow`: real
 # trainers, kills at every request of S3, arrays of processes, bombs of gigabytes, one shard more than there are descriptors.
 test-slow: env tools  ## the cases and the long tests that `make test` leaves out
-	$(PY) -m pytest -n $(WORKERS) --dist worksteal -m "not oracle and slow" $(PYTEST_ARGS)
+	$(PY) -m pytest -n $(WORKERS) --dist worksteal -m "not oracle and not torchvision and slow" $(PYTEST_ARGS)
 
 lint: env  ## ruff, linter and formatter
 	$(VENV)/bin/ruff check .
@@ -72,6 +72,9 @@ unit: env tools  ## the tests alone
 # All engines and endings of writes and workers, all sabotages, and 2,000 random examples for each property where `make test` has 100.
 long: env tools  ## the tests with their long variants: all combinations, long random searches; takes an hour or more
 	$(PY) -m pytest -n $(WORKERS) --dist worksteal --hypothesis-profile=long --timeout 3600 $(PYTEST_ARGS)
+
+torchvision: $(BUILD)/torchvision/.stamp  ## hold `seeded` against torchvision, in an environment of its own
+	$(BUILD)/torchvision/bin/python -m pytest tests/torch/test_torchvision.py -m torchvision $(PYTEST_ARGS)
 
 oracle: $(BUILD)/oracle/.stamp  ## compare with TensorFlow, in an environment of its own
 	$(BUILD)/oracle/bin/python -m pytest tests/oracle -m oracle -W ignore::DeprecationWarning -W ignore::FutureWarning $(PYTEST_ARGS)
@@ -100,6 +103,13 @@ $(STAMPS)/demo: $(SOURCES)
 $(BUILD)/oracle/.stamp: $(SOURCES)
 	@echo "installing TensorFlow into $(BUILD)/oracle"
 	@.ci/install $(BUILD)/oracle tensorflow-cpu==2.21.0 hypothesis pytest pytest-timeout -e .
+	@touch $@
+
+# torchvision must be the build of the same kind as torch: with the CPU build of one and PyPI's of the other it cannot be
+# imported, and neither can what imports it.
+$(BUILD)/torchvision/.stamp: $(SOURCES)
+	@echo "installing torchvision into $(BUILD)/torchvision"
+	@.ci/install $(BUILD)/torchvision -c constraints.txt torchvision pytest pytest-timeout -e '.[torch,image]'
 	@touch $@
 
 # `indexer/` is installed as `shardio_indexer`; mypy reads folders and has to find it by that name.

@@ -126,7 +126,7 @@ _PLACES = {
     "verify": "shardio.maintenance",
     "write_dataset": "shardio.parallel",
 }
-_MODULES = ("codecs", "errors", "torch", "v1")
+_MODULES = ("codecs", "errors", "jax", "torch", "v1")
 
 __all__ = [
     "CacheOptions",

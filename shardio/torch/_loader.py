@@ -17,6 +17,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler, get_
 from shardio.errors import ShardioError
 from shardio.parallel import end_with_parent, worker_folder
 from shardio.torch._dataset import StreamingDataset
+from shardio.torch._devices import Mover
 from shardio.torch._tensors import pin, tensors
 
 if TYPE_CHECKING:
@@ -49,6 +50,10 @@ class StreamingDataLoader:
         num_workers: processes instead, for transforms in pure Python; `num_threads` is not used then.
         prefetch_factor: batches that each worker process makes ahead.
         pin_memory: return tensors in page-locked memory.
+        device: deliver batches there, for example "cuda": copied ahead in the threads that build them, from
+            page-locked memory and on a stream of their own, so that copies run beside the model. What is
+            ahead, some 64 MB (`ahead_bytes`), takes memory of the device. What worker processes make is
+            copied when it is asked for.
         persistent_workers: keep the worker processes from epoch to epoch, until `close`.
         multiprocessing_context: "fork", "forkserver" or "spawn"; None for the platform's.
 
@@ -64,7 +69,7 @@ class StreamingDataLoader:
         (10, torch.Size([10]))
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - options as torch's loader has them
         self,
         dataset: StreamingDataset,
         *,
@@ -73,6 +78,7 @@ class StreamingDataLoader:
         num_workers: int = 0,
         prefetch_factor: int = 2,
         pin_memory: bool = False,
+        device: torch.device | str | int | None = None,
         persistent_workers: bool = False,
         multiprocessing_context: Any = None,
     ) -> None:
@@ -97,6 +103,7 @@ class StreamingDataLoader:
         self.num_threads = num_threads
         self.num_workers = num_workers
         self.pin_memory = pin_memory and _can_pin()
+        self._mover = None if device is None else Mover(device)
         self._loader_options = {
             "num_workers": num_workers,
             "prefetch_factor": prefetch_factor,
@@ -143,7 +150,7 @@ class StreamingDataLoader:
         with contextlib.closing(source):
             for step, batch, rows in stream.followed(source):
                 stream.delivered(number, step, rows)
-                yield batch
+                yield batch if self._mover is None else self._mover.finish(batch)
         stream.end(number)
 
     def __enter__(self) -> Self:
@@ -177,7 +184,12 @@ class StreamingDataLoader:
         self.stream.load_state_dict(state)
 
     def _finish(self, batch: Any) -> Any:
-        made = tensors(batch)
+        return self._placed(tensors(batch))
+
+    def _placed(self, made: Any) -> Any:
+        """Return a batch of tensors where it was asked for, or on its way there."""
+        if self._mover is not None:
+            return self._mover.begin(made)
         return pin(made) if self.pin_memory else made
 
     @property
@@ -217,7 +229,7 @@ class StreamingDataLoader:
         whole = False
         try:
             for step, batch, rows in _deliver(iterator, stream):
-                yield step, pin(batch) if self.pin_memory else batch, rows
+                yield step, self._placed(batch), rows
             whole = True
         finally:
             if whole and self._persistent:

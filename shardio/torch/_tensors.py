@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Self
 
-__all__ = ["RaggedTensor", "collate", "pin", "tensors"]
+__all__ = ["RaggedTensor", "collate", "inside", "pin", "tensors"]
 
 # What torch has; NumPy's long doubles and structures stay arrays.
 _KNOWN = frozenset("?bBhHiIlLqQefdFD")
@@ -129,12 +129,12 @@ def tensors(batch: Any) -> Any:
     """
     if isinstance(batch, (np.ndarray, np.generic)):
         return _tensor(np.asarray(batch)) if batch.dtype.char in _KNOWN else batch
-    return _inside(batch, tensors)
+    return inside(batch, tensors)
 
 
 def pin(batch: Any) -> Any:
     """Return a batch with its tensors in page-locked memory, from where copies to a device are fast."""
-    return batch.pin_memory() if isinstance(batch, torch.Tensor) else _inside(batch, pin)
+    return batch.pin_memory() if isinstance(batch, torch.Tensor) else inside(batch, pin)
 
 
 def collate(values: list[Any]) -> Any:
@@ -184,7 +184,8 @@ def _form(value: Any) -> Any:
     return value.shape, value.dtype
 
 
-def _inside(batch: Any, change: Callable[[Any], Any]) -> Any:
+def inside(batch: Any, change: Callable[[Any], Any]) -> Any:
+    """Return a batch with what is in its dicts, tuples, lists and ragged columns changed; text stays."""
     if isinstance(batch, dict):
         return {name: change(column) for name, column in batch.items()}
     if isinstance(batch, RaggedColumn):

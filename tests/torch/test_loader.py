@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import json
 import pickle
 import random
+import threading
+from collections import Counter
 from dataclasses import fields
 
 import numpy as np
@@ -240,6 +243,74 @@ def test_pinning_goes_through_a_batch(monkeypatch):
     assert len(pinned) == 5
     assert batch["t"] == ["x"]
     assert batch["l"][1] is None
+
+
+@WAYS
+def test_batches_arrive_on_a_device(url, expected, way):
+    assert lists(StreamingDataLoader(dataset(url), device="cpu", **way)) == expected[0]
+    batch = next(iter(StreamingDataLoader(dataset(url), device="meta", **way)))
+    assert {column.device.type for column in batch.values() if isinstance(column, torch.Tensor)} == {"meta"}
+
+
+class FakeAccelerator:
+    """Streams and events that note in which order they are used, and from which thread."""
+
+    def __init__(self, monkeypatch):
+        self.log, self.lock = [], threading.Lock()
+        monkeypatch.setattr(torch, "get_device_module", lambda device: self)
+        monkeypatch.setattr(torch.Tensor, "pin_memory", lambda tensor: (self.note("pin"), tensor)[1])
+        monkeypatch.setattr(torch.Tensor, "record_stream", lambda tensor, on: self.note("used on", on))
+        real = torch.Tensor.to
+
+        def to(tensor, device, non_blocking=False):
+            self.note("copy", str(device), non_blocking)
+            return real(tensor, "meta")
+
+        monkeypatch.setattr(torch.Tensor, "to", to)
+
+    def note(self, *what):
+        with self.lock:
+            self.log.append((*what, threading.current_thread() is threading.main_thread()))
+
+    def Stream(self, device):  # noqa: N802 - torch's name
+        self.note("side stream", str(device))
+        return self
+
+    def record_event(self):
+        self.note("event")
+        return "event"
+
+    @contextlib.contextmanager
+    def stream(self, stream):
+        assert stream is self
+        yield
+
+    def current_stream(self, device):
+        raise NotImplementedError
+
+
+@pytest.mark.parametrize("way", [{"num_threads": 2}, {"num_threads": 0}, {"num_workers": 2}], ids=str)
+def test_copies_to_an_accelerator_run_beside_it(url, monkeypatch, way):
+    """Pinned, copied on a stream of their own; the stream that uses a batch waits, and its memory is kept."""
+    fake = FakeAccelerator(monkeypatch)
+    waits = []
+
+    class Current:
+        def wait_event(self, event):
+            waits.append(event)
+            fake.note("wait")
+
+    monkeypatch.setattr(FakeAccelerator, "current_stream", lambda self, device: Current())
+    batches = list(StreamingDataLoader(dataset(url), device="xpu:0", **way))
+    columns = sum(isinstance(column, torch.Tensor) for batch in batches for column in batch.values())
+    kinds = Counter(entry[0] for entry in fake.log)
+    assert kinds["pin"] == kinds["copy"] == kinds["used on"] == columns
+    assert len(waits) == kinds["event"] == len(batches)
+    assert kinds["side stream"] == 1
+    assert {entry[1:3] for entry in fake.log if entry[0] == "copy"} == {("xpu:0", True)}
+    in_main = {entry[-1] for entry in fake.log if entry[0] == "copy"}
+    assert in_main == {way != {"num_threads": 2}}
+    assert all(entry[-1] for entry in fake.log if entry[0] in ("wait", "used on"))
 
 
 def test_prefetching_is_bounded(url, expected):

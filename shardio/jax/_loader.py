@@ -1,0 +1,206 @@
+"""A loader whose batches are global arrays: each process reads the rows that lie on its devices."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+from jax.experimental import multihost_utils
+
+from shardio.streaming import Mix, Stream, StreamOptions, method_with_stream_options
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from shardio.reader import DatasetReader
+    from shardio.streaming import StreamStats
+
+__all__ = ["StreamingLoader"]
+
+
+class StreamingLoader:
+    """Load a stream as global `jax.Array`s, ahead and in order, and resume exactly.
+
+    The order is that of `shardio.stream`: the global batch of step s holds the same records on any number of
+    devices and processes. Which rows a process reads follows from the sharding, so processes that share a
+    batch (model parallelism) read the same ones. Arrays are made, and copied to devices, in the threads that
+    build batches. Iterating again begins the next epoch.
+
+    Args:
+        ds: from `shardio.open`, a part of it, or `shardio.mix`; in every process.
+        sharding: how the first axis of every array is laid out, say
+            `NamedSharding(mesh, PartitionSpec("data"))`; None: on the default device.
+        options: see `shardio.StreamOptions`; `rank` and `world_size` come from the sharding, `remainder` is
+            "drop" or "pad".
+
+    Numeric columns become arrays [global_batch, ...] of the dtype that JAX makes of theirs: without
+    `jax_enable_x64` 64 bits become 32, and integers that do not fit are an error. Text, bytes and ragged
+    columns stay as this process's rows.
+
+    Raises:
+        ValueError: a global batch that does not divide by the shards of its axis; a layout whose processes
+            hold no slice of it; processes that were told to read different versions.
+
+    Examples:
+        >>> import shardio, tempfile
+        >>> from shardio.jax import StreamingLoader
+        >>> url = tempfile.mkdtemp() + "/numbers"
+        >>> with shardio.DatasetWriter(url, schema={"n": "int32"}) as out:
+        ...     for n in range(100):
+        ...         out.write({"n": n})
+        >>> loader = StreamingLoader(shardio.open(url), global_batch=10, seed=0)
+        >>> len(loader), next(iter(loader))["n"].shape
+        (10, (10,))
+    """
+
+    @method_with_stream_options(StreamOptions)
+    def __init__(
+        self, ds: DatasetReader | Mix, sharding: jax.sharding.Sharding | None = None, **options: Any
+    ) -> None:
+        given = StreamOptions(**options)
+        if given.rank is not None or given.world_size is not None:
+            raise ValueError("rank= and world_size= come from the sharding")
+        if given.remainder == "keep":
+            raise ValueError('remainder="keep" makes a short last step, which no sharding fits: take "pad"')
+        if given.global_batch is None:
+            raise ValueError("give global_batch=: records of a step over all devices")
+        self.sharding = sharding or jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
+        rank, world_size = _place(self.sharding, given.global_batch)
+        self.stream = Stream(_agreed(ds), replace(given, rank=rank, world_size=world_size))
+
+    def __len__(self) -> int:
+        """Return the steps of the whole epoch."""
+        return len(self.stream)
+
+    @property
+    def remaining(self) -> int:
+        """Steps of this epoch that are left."""
+        return self.stream.remaining
+
+    @property
+    def stats(self) -> StreamStats:
+        """Rates, time waited, and where the time went."""
+        return self.stream.stats
+
+    def __iter__(self) -> Iterator[Any]:
+        """Yield the batches that remain; after an epoch that came to its end, those of the next one."""
+        stream = self.stream
+        number = stream.begin()
+        with contextlib.closing(stream.batches(finish=self._placed)) as batches:
+            for batch in stream.followed(batches):
+                stream.delivered(number, batch.step, batch.rows)
+                yield batch.columns
+        stream.end(number)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Go to the beginning of an epoch; a state of that very epoch that was loaded stays loaded."""
+        self.stream.set_epoch(epoch)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return where the consumer stands: small, fit for JSON, the same in all processes."""
+        return self.stream.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from a state, on any number of devices and processes.
+
+        Raises:
+            ResumeError: it is damaged or does not belong here; names what differs.
+        """
+        self.stream.load_state_dict(state)
+
+    def _placed(self, batch: Any) -> Any:
+        if isinstance(batch, dict):
+            return {name: self._placed_as(name, column) for name, column in batch.items()}
+        return self._placed_as("the batch", batch)
+
+    def _placed_as(self, name: str, column: Any) -> Any:
+        if isinstance(column, dict):
+            return {inner: self._placed_as(inner, item) for inner, item in column.items()}
+        if isinstance(column, tuple):
+            items = [self._placed_as(name, item) for item in column]
+            return type(column)(*items) if hasattr(column, "_fields") else tuple(items)
+        if not isinstance(column, np.ndarray) or column.dtype.kind not in "biufc":
+            return column
+        rows = self.stream.global_batch
+        shape = (rows, *column.shape[1:])
+        make: Any = jax.make_array_from_process_local_data
+        return make(self.sharding, _fitting(name, column), shape)
+
+
+def _fitting(name: str, column: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Return a column with the dtype that JAX has for it.
+
+    Raises:
+        ValueError: an integer does not fit.
+    """
+    dtype = np.dtype(jax.dtypes.canonicalize_dtype(column.dtype))
+    if dtype == column.dtype:
+        return column
+    if dtype.kind in "iu" and column.size:
+        limits, least, most = np.iinfo(dtype), int(column.min()), int(column.max())
+        if least < limits.min or most > limits.max:
+            message = (
+                f"{name!r} holds {least if least < limits.min else most}, which does not fit into {dtype}, "
+                "JAX's integer: "
+                'jax.config.update("jax_enable_x64", True), or make it smaller in batch_transform='
+            )
+            raise ValueError(message)
+    return column.astype(dtype)
+
+
+def _place(sharding: jax.sharding.Sharding, rows: int) -> tuple[int, int]:
+    """Return which slice of a global batch lies on this process's devices, and how many slices there are.
+
+    Raises:
+        ValueError: it does not divide, or the rows of this process are no such slice.
+    """
+    try:
+        sharding.shard_shape((rows,))
+    except ValueError as error:
+        message = f"global_batch={rows} does not divide by the shards of its axis: {error}"
+        raise ValueError(message) from error
+    indices: Any = sharding.addressable_devices_indices_map((rows,)).values()
+    spans = {index[0].indices(rows)[:2] for index in indices}
+    first, last = min(start for start, _ in spans), max(stop for _, stop in spans)
+    count = last - first
+    if sum(stop - start for start, stop in spans) != count or rows % count or first % count:
+        message = (
+            f"this process's devices hold the rows {sorted(spans)} of a global batch of {rows}, which are no "
+            "slice of it: lay the mesh out so that devices of a process lie side by side on the axis of the "
+            "batch, as jax.make_mesh does"
+        )
+        raise ValueError(message)
+    return first // count, rows // count
+
+
+def _agreed(data: DatasetReader | Mix) -> DatasetReader | Mix:
+    """Return the data at the version that process 0 has found; all processes call this.
+
+    Raises:
+        ValueError: in all processes, where one was told to read another version.
+    """
+    if jax.process_count() == 1:
+        return data
+    readers = data.readers if isinstance(data, Mix) else (data,)
+    agreed = []
+    for reader in readers:
+        own = f"{int(reader.source.pinned)} {reader.version} {reader.digest}".encode().ljust(128)
+        told = multihost_utils.process_allgather(np.frombuffer(own, np.uint8))
+        found = [bytes(row).decode().split() for row in np.asarray(told)]
+        version, digest = int(found[0][1]), found[0][2]
+        wrong = [
+            f"process {n} version {each[1]}"
+            for n, each in enumerate(found)
+            if each[2] != digest and each[0] == "1"
+        ]
+        if wrong:
+            message = (
+                f"{reader.source.url}: process 0 reads version {version}, and {', '.join(wrong)} as it was "
+                "told to; open the same version= everywhere"
+            )
+            raise ValueError(message)
+        agreed.append(reader.at(version, digest))
+    return Mix(agreed, data.mixture) if isinstance(data, Mix) else agreed[0]

@@ -1,0 +1,57 @@
+"""What the tests run in processes of their own: `python job.py '{"devices": 4, ...}'` prints what came."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+
+
+def main() -> None:
+    job = json.loads(sys.argv[1])
+    os.environ["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={job['devices']}"
+    os.environ["JAX_PLATFORMS"] = "cpu"
+    import jax
+
+    if job.get("processes", 1) > 1:
+        jax.distributed.initialize(job["coordinator"], job["processes"], job["process"])
+    import numpy as np
+    from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+    import shardio
+    from shardio.jax import StreamingLoader
+
+    devices = np.array(jax.devices()).reshape(job["mesh"])
+    sharding = NamedSharding(Mesh(devices, ("data", "model")), PartitionSpec("data"))
+    ds = shardio.open(job["url"], version=job.get("version"))
+    loader = StreamingLoader(ds, sharding, global_batch=job.get("global_batch", 8), seed=3)
+    if "state" in job:
+        loader.load_state_dict(job["state"])
+    found = []
+    total = jax.jit(lambda x: x.sum(), out_shardings=NamedSharding(sharding.mesh, PartitionSpec()))
+    for batch in loader:
+        column = batch["n"]
+        assert column.shape == (job.get("global_batch", 8),), column.shape
+        assert column.sharding.is_equivalent_to(sharding, 1)
+        # Reduced over all devices, in the compiled program of a user.
+        rows = {
+            shard.index[0].start or 0: np.asarray(shard.data).tolist() for shard in column.addressable_shards
+        }
+        found.append({"sum": int(total(column)), "rows": {str(at): rows[at] for at in sorted(rows)}})
+        if len(found) == job.get("steps"):
+            break
+    place = loader.stream.rank, loader.stream.world_size
+    print(
+        json.dumps(
+            {
+                "found": found,
+                "state": loader.state_dict(),
+                "place": place,
+                "version": loader.stream._data.version,
+            }
+        )
+    )
+
+
+if __name__ == "__main__":
+    main()
