@@ -34,8 +34,10 @@ _IN_PLACE = (
     "random_",
     "uniform_",
 )
+# What torch.distributions and AugMix of torchvision draw from; private names of public behaviour.
+_BEHIND_DISTRIBUTIONS = ("_sample_dirichlet", "_standard_gamma")
 _TAKES_GENERATOR = frozenset(
-    [getattr(torch, name) for name in _NAMES]
+    [getattr(torch, name) for name in (*_NAMES, *_BEHIND_DISTRIBUTIONS)]
     + [getattr(torch.Tensor, name) for name in (*_IN_PLACE, "bernoulli", "multinomial")]
 )
 # Those that draw and take none: they stand in for themselves.
