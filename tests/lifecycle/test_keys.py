@@ -236,6 +236,9 @@ def test_new_shards_are_read_until_the_index_has_them(url):
     """A key that is in no run MUST NOT be reported as absent before the shards that no run holds were looked
     through.
     """
+    """A key that is in no run MUST NOT be reported as absent before the shards that no run holds were looked
+    through.
+    """
     build(url)
     write(url, range(100, 130), mode="append")
     ds = shardio.open(url)

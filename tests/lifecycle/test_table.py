@@ -613,3 +613,17 @@ def test_positions_of_places(url):
         ds.positions_of([places[0].shard], [10**6])
     with pytest.raises(ValueError, match="as many"):
         ds.positions_of(shards, rows[:2])
+
+
+@pytest.mark.parametrize("rows", [[0, 1], [0, 1, 2, 3], [0, 2, 1], [1, 2, 3]])
+def test_rows_of_a_table(rows):
+    """A table MUST have as many rows as its shard, ascending from 0."""
+    from shardio.metadata import Schema
+    from shardio.reader import choose_columns
+    from shardio.reader._columns import _parse_table
+
+    columns = choose_columns(Schema.parse({"n": "int64"}), ["n"], what="a test")
+    out = pa.BufferOutputStream()
+    pq.write_table(pa.table({"row": pa.array(rows, pa.uint32()), "n": rows}), out)
+    with pytest.raises(FormatError, match="rows"):
+        _parse_table(out.getvalue().to_pybytes(), 3, columns, url="x", shard="y", most=1 << 20)
