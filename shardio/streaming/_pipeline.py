@@ -140,6 +140,9 @@ class PipelineOptions:
             identities=options.positions
             or options.random_transform is not None
             or bool(images and images.random),
+            records_first=all(plan.interleaved for plan in order.plans)
+            and any(plan.chunk_rows > 1 for plan in order.plans)
+            and not all(component.source.is_mapped for component in components),
         )
 
 

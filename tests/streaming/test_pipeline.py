@@ -221,6 +221,26 @@ def test_the_tail_holds_no_windows_of_lanes_that_are_behind_it(monkeypatch, larg
     assert counted.peak < sum(size for *_, size in counted.pieces) / 4
 
 
+@pytest.mark.parametrize("threads", [0, 2])
+def test_the_first_batch_of_an_interleaved_plan_waits_for_its_own_records(monkeypatch, large, threads):
+    """From a bucket; at a resume too, where the windows in use are read again once, each."""
+    shape = shardio.Plan(ranks=4, workers=1, chunk_rows=100, interleave=5, window=100)
+    stream = shardio.stream(large, global_batch=16, plan=shape, num_threads=threads)
+    expected = [batch["payload"] for batch in stream]
+    for step in (0, 60):
+        fresh = shardio.stream(large, global_batch=16, plan=shape, num_threads=threads)
+        fresh.go_to(step)
+        monkeypatch.setattr(type(large.source), "is_mapped", property(lambda _: False))
+        counted = Counted(monkeypatch)
+        batches = iter(fresh)
+        assert next(batches)["payload"] == expected[step]
+        assert sum(rows for _, rows, _ in counted.pieces[:1]) == 16
+        assert [batch["payload"] for batch in batches] == expected[step + 1 :]
+        read = sum(rows for _, rows, _ in counted.pieces)
+        assert read <= 16 + 4000 - 16 * step + 20 * 100
+        monkeypatch.undo()
+
+
 @pytest.mark.parametrize("threads", [0, 1, 2])
 def test_before_the_first_batch_only_its_own_chunks_are_read(monkeypatch, ds, threads):
     """No index is read before the first batch but those of its chunks."""
