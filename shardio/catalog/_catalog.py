@@ -77,6 +77,10 @@ class Version:
         """The free metadata that writers gave."""
         return dict(self.manifest.metadata)
 
+    def __repr__(self) -> str:
+        splits = ", ".join(f"{split.name} {split.rows:,}" for split in self.manifest.splits)
+        return f"<shardio.Version {self.number} by {self.operation}: {splits or 'no records'}; {self.digest[:19]}>"
+
     def to_dict(self) -> dict[str, Any]:
         """Return what `shardio log` shows, for JSON."""
         manifest = self.manifest

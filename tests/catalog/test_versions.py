@@ -224,3 +224,10 @@ def test_totals_and_lists_agree(tmp_path, monkeypatch):
         catalog.table(version)
     with pytest.raises(FormatError, match="not the one that the manifest names"):
         shardio.open(url)
+
+
+def test_a_version_is_shown_in_a_line(tmp_path) -> None:
+    with shardio.DatasetWriter(tmp_path / "d") as out:
+        out.write(b"wren", split="train")
+    version = shardio.log(tmp_path / "d")[0]
+    assert repr(version) == f"<shardio.Version 1 by create: train 1; {version.digest[:19]}>"
