@@ -79,7 +79,8 @@ class Version:
 
     def __repr__(self) -> str:
         splits = ", ".join(f"{split.name} {split.rows:,}" for split in self.manifest.splits)
-        return f"<shardio.Version {self.number} by {self.operation}: {splits or 'no records'}; {self.digest[:19]}>"
+        what = f"{self.number} by {self.operation}: {splits or 'no records'}"
+        return f"<shardio.Version {what}; {self.digest[:19]}>"
 
     def to_dict(self) -> dict[str, Any]:
         """Return what `shardio log` shows, for JSON."""

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from shardio.format import Buffer, Compression, Limits
     from shardio.metadata import IndexHead
     from shardio.reader._options import ReadStats
-    from shardio.storage import BlockCache
+    from shardio.storage import BlockCache, CachedBlocks
 
 __all__ = [
     "BlockFetcher",
@@ -268,7 +268,7 @@ class BlockFetcher:
             base = self._bounds(0)[0]
             parts = [(self._bounds(first)[0], self._bounds(stop - 1)[1]) for first, stop in runs]
             return lambda: [Fetched(whole[start - base : stop - base], []) for start, stop in parts]
-        found = [self._look_up(run) if cached else {} for run in runs]
+        found = [self._look_up(run) if cached else [] for run in runs]
         missing = [self._missing(run, held) for run, held in zip(runs, found, strict=True)]
         flat = [segment for segments in missing for segment in segments]
         starts = [self._bounds(first)[0] for first, _ in flat]
@@ -286,8 +286,8 @@ class BlockFetcher:
                 raise self._too_short(error) from error
             self._stats.bytes_read += sum(stops) - sum(starts)
             return [
-                Fetched(self._join(run, held, [(segment, next(replies)) for segment in segments]), segments)
-                for run, held, segments in zip(runs, found, missing, strict=True)
+                Fetched(self._join(held, [(segment, next(replies)) for segment in segments]), segments)
+                for held, segments in zip(found, missing, strict=True)
             ]
 
         return finish
@@ -298,38 +298,29 @@ class BlockFetcher:
             return
         base = self._bounds(run[0])[0]
         for first, stop in fetched.fresh:
-            for block in range(first, stop):
-                start, end = self._bounds(block)
-                self._cache.put(self._name(block), fetched.data[start - base : end - base])
+            bounds = (self._bounds(block) for block in range(first, stop))
+            blocks = [fetched.data[start - base : end - base] for start, end in bounds]
+            self._cache.keep(self._name, first, blocks)
 
-    def _look_up(self, run: tuple[int, int]) -> dict[int, bytes]:
+    def _look_up(self, run: tuple[int, int]) -> list[CachedBlocks]:
         if self._cache is None:
-            return {}
-        held = {block: self._cache.get(self._name(block)) for block in range(*run)}
-        found = {block: data for block, data in held.items() if data is not None}
-        self._stats.cache_hits += len(found)
+            return []
+        found = self._cache.find(self._name, *run)
+        self._stats.cache_hits += sum(piece.stop - piece.first for piece in found)
         return found
 
-    def _missing(self, run: tuple[int, int], held: dict[int, bytes]) -> list[tuple[int, int]]:
-        if not held:
-            return [run]
-        segments: list[tuple[int, int]] = []
-        for block in range(*run):
-            if block in held:
-                continue
-            if segments and segments[-1][1] == block:
-                segments[-1] = (segments[-1][0], block + 1)
-            else:
-                segments.append((block, block + 1))
-        return segments
+    def _missing(self, run: tuple[int, int], held: list[CachedBlocks]) -> list[tuple[int, int]]:
+        places = [run[0], *(place for piece in held for place in piece[:2]), run[1]]
+        return [(first, stop) for first, stop in zip(places[::2], places[1::2], strict=True) if first < stop]
 
     def _join(
-        self, run: tuple[int, int], held: dict[int, bytes], replies: list[tuple[tuple[int, int], memoryview]]
+        self, held: list[CachedBlocks], replies: list[tuple[tuple[int, int], memoryview]]
     ) -> memoryview:
-        if not held and len(replies) == 1:
-            return replies[0][1]
-        parts: dict[int, bytes | memoryview] = {**held, **{first: data for (first, _), data in replies}}
-        return memoryview(b"".join(parts[block] for block in range(*run) if block in parts))
+        parts = {piece.first: piece.data for piece in held}
+        parts.update((first, data) for (first, _), data in replies)
+        if len(parts) == 1:
+            return next(iter(parts.values()))
+        return memoryview(b"".join(parts[first] for first in sorted(parts)))
 
 
 def decoded_file(data: DataFile, head: IndexHead, limits: Limits, stats: ReadStats) -> DataFile:

@@ -79,7 +79,7 @@ def _begin_head(
     name = f"head-{entry.index_head_sha256.hex()}"
     cached = cache.get(name) if cache is not None else None
     if cached is not None:
-        return lambda: _opened_index(index, memoryview(cached), entry, limits)
+        return lambda: _opened_index(index, cached, entry, limits)
     frames_bytes = 4 * entry.rows
     length = entry.index_head_bytes + (frames_bytes if frames_bytes <= _FRAMES_AT_ONCE else 0)
     wait = index.begin_read([0], [length])

@@ -6,7 +6,7 @@ imports fsspec and obstore, and it knows nothing of shards or manifests: keys in
 
 from __future__ import annotations
 
-from shardio.storage._cache import BlockCache, CacheOptions, CacheUsage
+from shardio.storage._cache import BlockCache, CachedBlocks, CacheOptions, CacheUsage
 from shardio.storage._connect import connect, connect_folder
 from shardio.storage._create import make_folders
 from shardio.storage._keys import TEMPORARY, url_text
@@ -34,6 +34,7 @@ __all__ = [
     "BlockCache",
     "CacheOptions",
     "CacheUsage",
+    "CachedBlocks",
     "CannotListError",
     "ChangedObjectError",
     "DataFile",

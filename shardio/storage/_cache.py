@@ -1,14 +1,21 @@
 """A cache of verified blocks on local disk, shared by any number of processes, correct without any lock.
 
-It is only a cache: an entry is one file that carries its own name, length and CRC-32C and is checked at every
-read, so whatever others do to the folder, a lookup gives the bytes that were stored under that very name, or
-nothing.  Entries appear by rename; no process waits for another.  A disk that is full,
-read-only or broken means uncached reads and one warning.  Only files that it made are ever removed: those
-under its own folder, with its own kind of name, that begin with its magic.
+It is only a cache: an entry is one file of one block or of some that follow each other, and carries their
+names, lengths and CRC-32Cs, which are compared at every read.  So whatever others do to the folder, a lookup
+gives the bytes that were stored under that very name, or nothing.  Entries appear by rename; no process waits
+for another.  A disk that is full, read-only or broken means uncached reads and one warning.  Only files that it
+made are ever removed: those under its own folder, with its own kind of name, that begin with its magic.
 
 Names must say what the bytes are (shard, block and checksum): an entry is never looked at for freshness.
 
-    "SHRDBLK1" | u32 CRC-32C of all that follows | u32 name length | u64 data length | name | data
+    "SHRDBLK2" | u32 CRC-32C of the head from here on | u32 bytes of the head | u32 blocks
+    | of each block: u32 length of its name, u32 CRC-32C, u64 length | names    -- the head ends here
+    | data
+
+What is fetched in one request is stored in few files, since a file costs much more than its bytes: a run of
+blocks is cut into pieces of 1, 2, 4 ... 64 blocks that begin at a multiple of their size, as buddies of a
+memory allocator do, and a piece is found under the name of its first block.  So the piece that holds a block
+begins at one of seven places, whoever stored it.
 """
 
 from __future__ import annotations
@@ -28,21 +35,25 @@ from typing import TYPE_CHECKING, NamedTuple
 import crc32c
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
-__all__ = ["BlockCache", "CacheOptions", "CacheUsage"]
+__all__ = ["BlockCache", "CacheOptions", "CacheUsage", "CachedBlocks"]
 
 _log = logging.getLogger("shardio")
-_FOLDER = "shardio-blocks-1"
+_FOLDER = "shardio-blocks-2"
 _ENTRY = re.compile(r"[0-9a-f]{62}\.block")
 _HALF = re.compile(r"\.shardio-half-([0-9a-f]{16})-(\d+)-[0-9a-f]{16}")
-_MAGIC = b"SHRDBLK1"
-_CRC = struct.Struct("<I")
-_LENGTHS = struct.Struct("<IQ")
-_HEAD = len(_MAGIC) + _CRC.size + _LENGTHS.size
+_MAGIC = b"SHRDBLK2"
+_FIXED = struct.Struct("<8sIII")  # magic, CRC-32C, bytes of the head, blocks
+_BLOCK = struct.Struct("<IIQ")  # length of the name, CRC-32C, length
+_CHECKED = 12  # where the checksum of the head begins
+_HEAD_AT_ONCE = 4096  # bytes; the heads of nearly all entries are shorter
+_PIECE_BLOCKS = 64
+_PIECE_BYTES = 4 << 20
 _READ = (
     os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 )
+_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
 # A process looks at the whole folder again after adding this share of it, and then makes room for eight such
 # shares: up to eight writers at once stay within the bound, and each further one may exceed it by one share.
 _SHARES = 64
@@ -56,7 +67,7 @@ class CacheOptions:
 
     Attributes:
         dir: a folder that only you can write, on a local disk; the cache makes a subfolder of its own in it.
-        max_bytes: bound of all entries together, of all processes.
+        max_bytes: bound of all entries together, whoever stores them.
     """
 
     dir: str | os.PathLike[str]
@@ -75,6 +86,19 @@ class CacheUsage(NamedTuple):
     folder: str
 
 
+class CachedBlocks(NamedTuple):
+    """Blocks `[first, stop)` of a file, one after another."""
+
+    first: int
+    stop: int
+    data: memoryview
+
+
+class _Blocks(NamedTuple):
+    blocks: int
+    data: memoryview
+
+
 class _Found(NamedTuple):
     used_ns: int
     size: int
@@ -89,7 +113,7 @@ class BlockCache:
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     cache = BlockCache(CacheOptions(folder, max_bytes=1 << 20))
         ...     cache.put("shard-0/block-7/crc-89abcdef", b"the block's bytes")
-        ...     cache.get("shard-0/block-7/crc-89abcdef"), cache.get("another")
+        ...     bytes(cache.get("shard-0/block-7/crc-89abcdef")), cache.get("another")
         (b"the block's bytes", None)
     """
 
@@ -105,9 +129,56 @@ class BlockCache:
     def __reduce__(self) -> tuple[object, ...]:
         return BlockCache, (self.options,)
 
-    def get(self, name: str) -> bytes | None:
+    def get(self, name: str) -> memoryview | None:
         """Return the bytes stored under `name`, or None if they are not there, damaged, or out of reach."""
-        path = self._path(name)
+        found = self._read(lambda _: name, 0, 0, 1)
+        return None if found is None else found.data
+
+    def put(self, name: str, data: bytes | memoryview) -> None:
+        """Store bytes under `name` if the disk allows; never raises for the disk's sake."""
+        self._store([name], [memoryview(data)])
+
+    def find(self, name: Callable[[int], str], first: int, stop: int) -> list[CachedBlocks]:
+        """Return what is there of blocks `[first, stop)` of a file, in pieces that ascend and do not overlap.
+
+        Args:
+            name: of a block, by its number.
+            first: number of the first block.
+            stop: number of the first block behind them.
+        """
+        found = []
+        absent: set[int] = set()
+        block = first
+        while block < stop:
+            piece = None
+            for start in _starts(block):
+                if start not in absent:
+                    piece = self._read(name, start, block, stop)
+                    if piece is not None:
+                        break
+                    if start >= first:
+                        absent.add(start)
+            if piece is None:
+                block += 1
+            else:
+                found.append(CachedBlocks(block, block + piece.blocks, piece.data))
+                block += piece.blocks
+        return found
+
+    def keep(self, name: Callable[[int], str], first: int, blocks: Sequence[memoryview]) -> None:
+        """Store blocks of a file, from number `first` on; never raises for the disk's sake."""
+        place = 0
+        while place < len(blocks):
+            count = _piece(first + place, blocks[place:])
+            while count > 1 and not self._fits(sum(map(len, blocks[place : place + count]))):
+                count //= 2
+            names = [name(first + number) for number in range(place, place + count)]
+            self._store(names, blocks[place : place + count])
+            place += count
+
+    def _read(self, name: Callable[[int], str], start: int, block: int, stop: int) -> _Blocks | None:
+        """Return what the entry that begins with block `start` has of blocks `[block, stop)`."""
+        path = self._path(name(start))
         try:
             number = os.open(path, _READ)
         except FileNotFoundError:
@@ -116,9 +187,8 @@ class BlockCache:
             self._warn(error)
             return None
         try:
-            content = _content(number)
-            data = None if content is None else _unpack(content, name.encode())
-            if data is not None:
+            found = _unpack(number, name, start, block, stop)
+            if found is not None and found.blocks:
                 with contextlib.suppress(OSError):
                     os.utime(number if os.utime in os.supports_fd else path)
         except OSError as error:
@@ -126,21 +196,32 @@ class BlockCache:
             return None
         finally:
             os.close(number)
-        return data
+        if found is None:
+            # It would keep its place from a good one.
+            with contextlib.suppress(OSError):
+                _remove(path)
+        return found if found is not None and found.blocks else None
 
-    def put(self, name: str, data: bytes | memoryview) -> None:
-        """Store bytes under `name` if the disk allows; never raises for the disk's sake."""
-        size = _HEAD + len(name.encode()) + len(data)
-        if size > self._share * _ROOM:
-            # It would push out a good part of everything else.
+    def _fits(self, size: int) -> bool:
+        """Tell whether an entry of about this size would not push out a good part of everything else."""
+        return size <= self._share * _ROOM
+
+    def _store(self, names: Sequence[str], blocks: Sequence[memoryview]) -> None:
+        head = _head(names, blocks)
+        size = len(head) + sum(map(len, blocks))
+        if not self._fits(size):
             return
         if self._pause > 0:
             self._pause -= 1
             return
+        path = self._path(names[0])
         try:
+            # Another process may have stored a longer run meanwhile, which begins with the same block.
+            if _size(path) >= size:
+                return
             if self._added + size > self._share:
                 self._make_room()
-            self._write(self._path(name), _pack(name.encode(), data))
+            self._write(path, [head, *blocks])
             self._added += size
         except OSError as error:
             self._pause = _SKIPPED
@@ -156,7 +237,7 @@ class BlockCache:
         removed = [entry.size for entry in self._entries() if _is_ours(entry.path) and _remove(entry.path)]
         self._remove_halves(all_of_them=True)
         for folder in (*self._folders(), self._root):
-            # Not empty where other programs keep something in it.
+            # Not empty where somebody else keeps something in it.
             with contextlib.suppress(OSError):
                 os.rmdir(folder)
         return CacheUsage(len(removed), sum(removed), self._root)
@@ -165,16 +246,20 @@ class BlockCache:
         digest = hashlib.sha256(name.encode()).hexdigest()
         return os.path.join(self._root, digest[:2], f"{digest[2:]}.block")
 
-    def _write(self, path: str, content: bytes) -> None:
+    def _write(self, path: str, parts: list[bytes | memoryview]) -> None:
         folder = os.path.dirname(path)
-        os.makedirs(folder, mode=0o700, exist_ok=True)
         half = os.path.join(folder, f".shardio-half-{_host()}-{os.getpid()}-{secrets.token_hex(8)}")
-        number = os.open(half, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), 0o600)
+        try:
+            number = os.open(half, _CREATE, 0o600)
+        except FileNotFoundError:
+            os.makedirs(folder, mode=0o700, exist_ok=True)
+            number = os.open(half, _CREATE, 0o600)
         try:
             try:
-                view = memoryview(content)
-                while view:
-                    view = view[os.write(number, view) :]
+                for part in parts:
+                    view = memoryview(part)
+                    while view:
+                        view = view[os.write(number, view) :]
             finally:
                 os.close(number)
             # What stands under our name and is not ours stays; then there is no room for the entry.
@@ -229,34 +314,100 @@ class BlockCache:
             _log.warning("the block cache in %s is out of order (%s); reading without it", self._root, reason)
 
 
-def _pack(name: bytes, data: bytes | memoryview) -> bytes:
-    body = b"".join((_LENGTHS.pack(len(name), len(data)), name, data))
-    return b"".join((_MAGIC, _CRC.pack(crc32c.crc32c(body)), body))
+def _starts(block: int) -> Iterator[int]:
+    """Yield where a piece that holds a block may begin, the smallest piece first."""
+    last, size = -1, 1
+    while size <= _PIECE_BLOCKS:
+        start = block & -size
+        if start != last:
+            yield start
+        last, size = start, 2 * size
 
 
-def _unpack(content: bytes, name: bytes) -> bytes | None:
-    """Return the data if the entry is whole and bears this name."""
-    if len(content) < _HEAD or not content.startswith(_MAGIC):
-        return None
-    body = memoryview(content)[len(_MAGIC) + _CRC.size :]
-    name_bytes, data_bytes = _LENGTHS.unpack_from(body)
-    start = _LENGTHS.size + name_bytes
-    if len(body) != start + data_bytes or body[_LENGTHS.size : start] != name:
-        return None
-    if crc32c.crc32c(body) != _CRC.unpack_from(content, len(_MAGIC))[0]:
-        return None
-    return bytes(body[start:])
+def _piece(first: int, blocks: Sequence[memoryview]) -> int:
+    """Return how many blocks from number `first` on make the largest piece."""
+    size = 1
+    while (
+        size < _PIECE_BLOCKS
+        and first % (2 * size) == 0
+        and 2 * size <= len(blocks)
+        and sum(map(len, blocks[: 2 * size])) <= _PIECE_BYTES
+    ):
+        size *= 2
+    return size
 
 
-def _content(number: int) -> bytes | None:
+def _head(names: Sequence[str], blocks: Sequence[memoryview]) -> bytes:
+    encoded = [name.encode() for name in names]
+    table = [
+        _BLOCK.pack(len(name), crc32c.crc32c(block), len(block))
+        for name, block in zip(encoded, blocks, strict=True)
+    ]
+    size = _FIXED.size + sum(map(len, table)) + sum(map(len, encoded))
+    rest = b"".join([struct.pack("<II", size, len(blocks)), *table, *encoded])
+    return _MAGIC + struct.pack("<I", crc32c.crc32c(rest)) + rest
+
+
+def _unpack(number: int, name: Callable[[int], str], first: int, block: int, stop: int) -> _Blocks | None:
+    """Read blocks `[block, stop)` of the entry whose first block is `first`; None where it is damaged.
+
+    There may be none of them in it.  Read, not mapped: another process may cut the file, and a mapped one would then
+    kill the process.
+    """
     info = os.fstat(number)
-    if not stat.S_ISREG(info.st_mode):
+    if not stat.S_ISREG(info.st_mode) or info.st_size < _FIXED.size:
         return None
-    # Read, not mapped: another process may truncate the file, and a mapped one would then kill the process.
+    head = os.read(number, _HEAD_AT_ONCE)
+    if len(head) < _FIXED.size:
+        return None
+    magic, crc, size, count = _FIXED.unpack_from(head)
+    if magic != _MAGIC or not _FIXED.size + count * _BLOCK.size <= size <= info.st_size:
+        return None
+    if size > len(head):
+        head += os.pread(number, size - len(head), len(head))
+    head = head[:size]
+    if len(head) != size or crc32c.crc32c(head[_CHECKED:]) != crc:
+        return None
+    table = list(_BLOCK.iter_unpack(head[_FIXED.size : _FIXED.size + count * _BLOCK.size]))
+    place, start = _FIXED.size + count * _BLOCK.size, size
+    names: list[bytes] = []
+    for length, _, _ in table:
+        names.append(head[place : place + length])
+        place += length
+    if place != size or size + sum(each for _, _, each in table) != info.st_size:
+        return None
+    if not names or names[0] != name(first).encode():
+        return None
+    skipped, blocks = block - first, 0
+    while (
+        block + blocks < min(stop, first + count) and names[skipped + blocks] == name(block + blocks).encode()
+    ):
+        blocks += 1
+    start += sum(each for _, _, each in table[:skipped])
+    chosen = table[skipped : skipped + blocks]
+    data = _pread(number, start, sum(each for _, _, each in chosen))
+    view, place = memoryview(data), 0
+    for _, checksum, length in chosen:
+        if crc32c.crc32c(view[place : place + length]) != checksum or place + length > len(data):
+            return None
+        place += length
+    return _Blocks(blocks, view)
+
+
+def _size(path: str) -> int:
+    try:
+        return os.lstat(path).st_size
+    except FileNotFoundError:
+        return 0
+
+
+def _pread(number: int, start: int, size: int) -> bytes:
+    """Read `size` bytes, or fewer where the file was cut meanwhile."""
     parts = []
-    while piece := os.read(number, 1 << 20 if info.st_size > 1 << 20 else info.st_size + 1):
+    while size > 0 and (piece := os.pread(number, size, start)):
         parts.append(piece)
-    return b"".join(parts)
+        start, size = start + len(piece), size - len(piece)
+    return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
 def _is_ours(path: str) -> bool:
@@ -276,7 +427,7 @@ def _is_ours(path: str) -> bool:
 
 
 def _remove(path: str) -> bool:
-    """Remove an entry if it is one; False if it is another program's file."""
+    """Remove an entry if it is one; False if it is somebody else's file."""
     if not _is_ours(path):
         return not os.path.lexists(path)
     with contextlib.suppress(FileNotFoundError):

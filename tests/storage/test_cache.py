@@ -84,9 +84,81 @@ def test_a_damaged_entry_is_no_entry(data: st.DataObject, tmp_path_factory: pyte
     changed = bytes(content) != path.read_bytes()
     path.write_bytes(content)
     assert cache.get("x") in ((None,) if changed else (b"0123456789",))
-    if content.startswith(b"SHRDBLK1") or not content[:8].strip(b"\0"):
+    if content.startswith(b"SHRDBLK2") or not content[:8].strip(b"\0"):
         cache.put("x", b"0123456789")
         assert cache.get("x") == b"0123456789"
+
+
+def name_of(number: int) -> str:
+    return f"shard-{number}"
+
+
+RUNS = st.lists(st.tuples(st.integers(0, 300), st.integers(1, 150)), min_size=1, max_size=6)
+
+
+@settings(max_examples=60)
+@given(runs=RUNS, looked=st.tuples(st.integers(0, 300), st.integers(1, 200)))
+def test_blocks_of_any_runs_are_found(runs, looked, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Whatever runs were stored, any other run finds exactly their blocks."""
+    cache = BlockCache(CacheOptions(tmp_path_factory.mktemp("cache"), max_bytes=1 << 30))
+    stored: set[int] = set()
+    for first, count in runs:
+        numbers = range(first, first + count)
+        cache.keep(name_of, first, [memoryview(block(name_of(n), n % 50)) for n in numbers])
+        stored.update(numbers)
+    first, stop = looked[0], looked[0] + looked[1]
+    found: set[int] = set()
+    before = first
+    for piece in cache.find(name_of, first, stop):
+        assert before <= piece.first < piece.stop <= stop
+        before = piece.stop
+        numbers = range(piece.first, piece.stop)
+        assert piece.data == b"".join(block(name_of(n), n % 50) for n in numbers)
+        found.update(numbers)
+    assert found == stored & set(range(first, stop))
+
+
+def test_a_run_is_few_files(cache: BlockCache, tmp_path: pathlib.Path) -> None:
+    cache.keep(name_of, 32, [memoryview(block(name_of(n))) for n in range(32, 48)])
+    assert len(files(tmp_path)) == 1
+    cache.keep(name_of, 61, [memoryview(block(name_of(n))) for n in range(61, 73)])
+    assert len(files(tmp_path)) == 1 + len([(61,), (62, 63), range(64, 72), (72,)])
+    assert cache.get(name_of(32)) == block(name_of(32))
+    small = BlockCache(CacheOptions(tmp_path / "small", max_bytes=100_000))
+    small.keep(name_of, 0, [memoryview(block(name_of(n))) for n in range(16)])
+    assert len(files(tmp_path / "small")) == 4, "no entry takes more than an eighth of the bound"
+    assert [piece[:2] for piece in small.find(name_of, 0, 16)] == [(0, 4), (4, 8), (8, 12), (12, 16)]
+
+
+@settings(max_examples=100, deadline=None)
+@given(data=st.data())
+def test_a_damaged_piece_gives_the_truth_or_nothing(data, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """P10: a piece of many blocks, hurt anywhere, gives none of them wrong."""
+    folder = tmp_path_factory.mktemp("cache")
+    cache = BlockCache(CacheOptions(folder, max_bytes=1 << 20))
+    blocks = [block(name_of(n), 40) for n in range(8)]
+    cache.keep(name_of, 0, [memoryview(each) for each in blocks])
+    (path,) = files(folder)
+    content = bytearray(path.read_bytes())
+    at = data.draw(st.integers(0, len(content) - 1))
+    match data.draw(st.sampled_from(["flip", "cut", "add", "zeros", "swap"])):
+        case "flip":
+            content[at] ^= 1 << data.draw(st.integers(0, 7))
+        case "cut":
+            del content[at:]
+        case "add":
+            content += b"\0"
+        case "zeros":
+            content[at:] = bytes(len(content) - at)
+        case _:
+            content[-40:], content[-80:-40] = content[-80:-40], content[-40:]
+    path.write_bytes(content)
+    first = data.draw(st.integers(0, 7))
+    for piece in cache.find(name_of, first, 8):
+        assert piece.data == b"".join(blocks[piece.first : piece.stop])
+    cache.keep(name_of, 0, [memoryview(each) for each in blocks])
+    if content.startswith(b"SHRDBLK2") or not content[:8].strip(b"\0"):
+        assert [piece[:2] for piece in cache.find(name_of, first, 8)] == [(first, 8)]
 
 
 def test_an_entry_under_another_name_is_no_entry(cache: BlockCache, tmp_path: pathlib.Path) -> None:
@@ -130,7 +202,7 @@ def test_only_its_own_files_are_removed(cache: BlockCache, tmp_path: pathlib.Pat
     for path in foreign:
         path.write_bytes(b"precious and mine")
     target = tmp_path / "target"
-    target.write_bytes(b"SHRDBLK1 precious")
+    target.write_bytes(b"SHRDBLK2 precious")
     entry.with_name("2" * 62 + ".block").symlink_to(target)
     small = BlockCache(CacheOptions(tmp_path, max_bytes=1_000))
     for number in range(50):
@@ -258,14 +330,18 @@ def storm(options: CacheOptions, seed: int, rounds: int) -> None:
     cache = BlockCache(options)
     hits = 0
     for _ in range(rounds):
-        name = f"block-{chance.randrange(60)}"
-        found = cache.get(name)
-        if found is None:
-            cache.put(name, block(name))
-        elif found != block(name):
-            os._exit(3)
-        else:
+        first = chance.randrange(60)
+        stop = min(60, first + chance.choice((1, 1, 4, 16)))
+        missing = set(range(first, stop))
+        for piece in cache.find(name_of, first, stop):
+            numbers = range(piece.first, piece.stop)
+            if piece.data != b"".join(block(name_of(n)) for n in numbers):
+                os._exit(3)
+            missing.difference_update(numbers)
             hits += 1
+        if missing:
+            numbers = range(min(missing), max(missing) + 1)
+            cache.keep(name_of, numbers[0], [memoryview(block(name_of(n))) for n in numbers])
     os._exit(0 if hits else 4)
 
 
@@ -273,7 +349,7 @@ def sabotage(folder: pathlib.Path, seed: int, rounds: int) -> None:
     """Cut, flip, zero, swap, remove entries of the cache at random."""
     chance = random.Random(seed)
     for _ in range(rounds):
-        entries = files(folder / "shardio-blocks-1")
+        entries = files(folder / "shardio-blocks-2")
         if not entries:
             continue
         path = chance.choice(entries)
