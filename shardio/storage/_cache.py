@@ -3,8 +3,8 @@
 It is only a cache: an entry is one file of one block or of some that follow each other, and carries their
 names, lengths and CRC-32Cs, which are compared at every read.  So whatever others do to the folder, a lookup
 gives the bytes that were stored under that very name, or nothing.  Entries appear by rename; no process waits
-for another.  A disk that is full, read-only or broken means uncached reads and one warning.  Only files that it
-made are ever removed: those under its own folder, with its own kind of name, that begin with its magic.
+for another.  A disk that is full, read-only or broken means uncached reads and one warning.  Only files that
+it made are ever removed: those under its own folder, with its own kind of name, that begin with its magic.
 
 Names must say what the bytes are (shard, block and checksum): an entry is never looked at for freshness.
 
@@ -351,8 +351,8 @@ def _head(names: Sequence[str], blocks: Sequence[memoryview]) -> bytes:
 def _unpack(number: int, name: Callable[[int], str], first: int, block: int, stop: int) -> _Blocks | None:
     """Read blocks `[block, stop)` of the entry whose first block is `first`; None where it is damaged.
 
-    There may be none of them in it.  Read, not mapped: another process may cut the file, and a mapped one would then
-    kill the process.
+    There may be none of them in it.  Read, not mapped: another process may cut the file, and a mapped one
+    would then kill this one.
     """
     info = os.fstat(number)
     if not stat.S_ISREG(info.st_mode) or info.st_size < _FIXED.size:
