@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from shardio.order import Permutation, Plan
     from shardio.packing import PackedRows, PackReport, pack, pack_columns, unpack
     from shardio.parallel import write_dataset
-    from shardio.reader import DatasetReader, Location, ShardReader, open, open_shard  # noqa: A004 - the public name
+    from shardio.reader import DatasetReader, Location, ShardReader, join, open, open_shard  # noqa: A004 - the public name
     from shardio.storage import CacheOptions
     from shardio.streaming import Mix, Stream, StreamOptions, audit, mix, plan_report, stream
     from shardio.writer import DatasetWriter, ShardWriter
@@ -113,6 +113,7 @@ _PLACES = {
     "convert_dataset": "shardio.convert",
     "export_dataset": "shardio.convert",
     "gc": "shardio.catalog",
+    "join": "shardio.reader",
     "log": "shardio.catalog",
     "mix": "shardio.streaming",
     "open": "shardio.reader",
@@ -176,6 +177,7 @@ __all__ = [
     "errors",
     "export_dataset",
     "gc",
+    "join",
     "log",
     "mix",
     "open",

@@ -609,6 +609,34 @@ def no_schema_to_change(tmp: Path) -> None:
     assert shardio.open(tmp)[0] == {"a": 3, "b": 0}
 
 
+@follows("join by a key with on=, or select the records that belong together on both sides")
+@follows('leave them out with how="inner"')
+@follows("leave such records out with ds.filter")
+@follows("leave all but one out with ds.filter or ds.select")
+@follows("write the keys as the same type on both sides")
+def joining(tmp: Path) -> None:
+    def written(name: str, *keys: Any, kind: str = "text") -> shardio.DatasetReader:
+        schema = {"k": Feature(kind, optional=True), name: "int64"}
+        with shardio.DatasetWriter(tmp / name, schema=schema) as out:
+            for n, key in enumerate(keys):
+                out.write({name: n} if key is None else {"k": key, name: n})
+        return shardio.open(tmp / name)
+
+    def fails(one: shardio.DatasetReader, other: shardio.DatasetReader, **options: Any) -> str:
+        return raised(shardio.errors.SchemaError, lambda: shardio.join(one, other, **options))
+
+    left, right = written("a", "x", "y", "z"), written("b", "z", "x", "z", None)
+    assert "join by a key" in fails(left, right, rename={"k": "l"})
+    assert len(shardio.join(left, right[:3], rename={"k": "l"})) == 3
+    assert "ds.filter" in fails(left, right, on="k")
+    right = right.filter(lambda columns: [key is not None for key in columns["k"]])
+    assert "all but one" in fails(left, right, on="k")
+    right = right.select([0, 1])
+    assert 'how="inner"' in fails(left, right, on="k")
+    assert [int(v["b"]) for v in shardio.join(left, right, on="k", how="inner")] == [1, 0]
+    assert "same type" in fails(left, written("c", 1, kind="int64"), on="k")
+
+
 @follows("write it as {}")
 def a_name_of_before(tmp: Path) -> None:
     with shardio.DatasetWriter(tmp / "ds", schema={"a": "int64"}) as out:

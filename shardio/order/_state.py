@@ -33,6 +33,8 @@ class Identity:
         fingerprint: of the split's shards (UUID, rows, blocks, deletions), in order.
         split: its name.
         selection: digest of the chosen positions, where a part is streamed that is no plain slice; else None.
+        joined: of the datasets whose features are read beside its own, in the order in which they came.
+        on: of a joined one, the feature by whose values its records were found; None for by position.
     """
 
     uuid: str
@@ -40,10 +42,14 @@ class Identity:
     fingerprint: str
     split: str
     selection: str | None = None
+    joined: tuple[Identity, ...] = ()
+    on: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields, without `selection` where there is none."""
-        return {name: value for name, value in asdict(self).items() if value is not None}
+        """Return the fields, without `selection`, `joined` and `on` where there is none."""
+        fields = {name: value for name, value in asdict(self).items() if value is not None}
+        del fields["joined"]
+        return fields | ({"joined": [each.to_dict() for each in self.joined]} if self.joined else {})
 
 
 @dataclass(frozen=True)
@@ -175,6 +181,21 @@ def _selection(dataset: Any) -> str | None:
     return given
 
 
+def _parse_identity(each: Any, *, joins: bool = True) -> Identity:
+    joined: list[Any] = []
+    if joins and isinstance(each, Mapping) and "joined" in each:
+        joined = _field(each, "joined", list, "a dataset of the state")
+    return Identity(
+        uuid=_field(each, "uuid", str, "a dataset of the state"),
+        version=_field(each, "version", int, "a dataset of the state"),
+        fingerprint=_field(each, "fingerprint", str, "a dataset of the state"),
+        split=_field(each, "split", str, "a dataset of the state"),
+        selection=_selection(each),
+        joined=tuple(_parse_identity(one, joins=False) for one in joined),
+        on=_field(each, "on", str, "a dataset of the state") if not joins and "on" in each else None,
+    )
+
+
 def parse_state(state: object) -> State:
     """Read a state dict, or raise ResumeError that names the field that is missing or wrong."""
     _check_seal(state)
@@ -183,16 +204,7 @@ def parse_state(state: object) -> State:
         raise ResumeError(
             "a newer shardio wrote this state", expected=_FORMAT, found=version, advice="upgrade"
         )
-    datasets = tuple(
-        Identity(
-            uuid=_field(each, "uuid", str, "a dataset of the state"),
-            version=_field(each, "version", int, "a dataset of the state"),
-            fingerprint=_field(each, "fingerprint", str, "a dataset of the state"),
-            split=_field(each, "split", str, "a dataset of the state"),
-            selection=_selection(each),
-        )
-        for each in _field(state, "datasets", list)
-    )
+    datasets = tuple(_parse_identity(each) for each in _field(state, "datasets", list))
     plans, mixture = _shapes(state)
     fitting = 1 + any(plan.interleaved for plan in plans)
     if version != fitting:
@@ -231,6 +243,7 @@ def check_identities(expected: Sequence[Identity], found: Sequence[Identity]) ->
         raise ResumeError(what, expected=len(expected), found=len(found))
     for number, (theirs, ours) in enumerate(zip(expected, found, strict=True)):
         which = "the dataset" if len(expected) == 1 else f"source {number} of the mixture"
+        _check_joined(theirs.joined, ours.joined, which)
         for name in ("uuid", "split", "fingerprint", "selection"):
             if getattr(theirs, name) == getattr(ours, name):
                 continue
@@ -242,6 +255,22 @@ def check_identities(expected: Sequence[Identity], found: Sequence[Identity]) ->
             if name == "fingerprint":
                 what += f" (the shards of split {theirs.split!r} have changed since version {theirs.version})"
             raise ResumeError(what, expected=getattr(theirs, name), found=getattr(ours, name), advice=advice)
+
+
+def _check_joined(expected: Sequence[Identity], found: Sequence[Identity], which: str) -> None:
+    if len(expected) != len(found):
+        what = f"another number of datasets is joined to {which} than the state says"
+        raise ResumeError(what, expected=len(expected), found=len(found), advice="join as before")
+    for theirs, ours in zip(expected, found, strict=True):
+        for name in ("uuid", "split", "fingerprint", "selection", "on"):
+            if getattr(theirs, name) != getattr(ours, name):
+                raise ResumeError(
+                    f"the {name} of a dataset joined to {which} differs from the state's",
+                    expected=getattr(theirs, name),
+                    found=getattr(ours, name),
+                    advice=f"join version {theirs.version} of dataset {theirs.uuid}, split {theirs.split!r}, "
+                    "the same part of it",
+                )
 
 
 def replay(schedule: Schedule, state: State) -> Schedule:

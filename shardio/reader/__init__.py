@@ -23,6 +23,7 @@ from shardio.reader._find import (
     shards_of_run,
 )
 from shardio.reader._foreign import value_codec
+from shardio.reader._join import JoinedReader, JoinedSource, join, right_digest
 from shardio.reader._open import (
     SequentialShard,
     ShardReader,
@@ -34,7 +35,7 @@ from shardio.reader._options import ReadOptions, ReadStats
 from shardio.reader._records import DatasetReader, Records
 from shardio.reader._shard import OpenShard
 from shardio.reader._source import DatasetSource, Location, Source, choose_split, root_stores
-from shardio.reader._subset import count_below, is_ascending, selection_digest, take
+from shardio.reader._subset import count_below, is_ascending, selection_digest, take, take_at
 
 __all__ = [
     "QUARANTINE_FILE",
@@ -43,6 +44,8 @@ __all__ = [
     "Damage",
     "DatasetReader",
     "DatasetSource",
+    "JoinedReader",
+    "JoinedSource",
     "Location",
     "OpenShard",
     "ReadOptions",
@@ -64,15 +67,18 @@ __all__ = [
     "is_ascending",
     "is_shard",
     "iterate_rows",
+    "join",
     "open",
     "open_shard",
     "read_key_run",
     "read_part",
+    "right_digest",
     "root_stores",
     "selection_digest",
     "shards_of_run",
     "sources_of",
     "table_refusal",
     "take",
+    "take_at",
     "value_codec",
 ]

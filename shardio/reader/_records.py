@@ -558,6 +558,16 @@ class DatasetReader(Records):
         """
         return positions_of(self, shards, rows, default=default)
 
+    @property
+    def parts(self) -> tuple[DatasetReader, ...]:
+        """The readers of datasets that this one is made of: itself, or the sides of a join."""
+        return (self,)
+
+    def with_parts(self, parts: Sequence[DatasetReader]) -> DatasetReader:
+        """Return the reader made of these instead of its own `parts`."""
+        (one,) = parts
+        return one
+
     def at(self, version: int, digest: str) -> DatasetReader:
         """Return this reader at a version that another process has resolved, and stay with it.
 

@@ -14,7 +14,7 @@ import numpy as np
 from shardio import kernels
 from shardio.codecs import ImageCodec
 from shardio.order import StepGroup, record_generator
-from shardio.reader import SkipCorrupt
+from shardio.reader import JoinedSource, SkipCorrupt
 from shardio.streaming._windows import locate_rows
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from shardio.errors import ShardioError
-    from shardio.reader import Damage
+    from shardio.reader import Damage, DatasetSource
     from shardio.streaming._components import Component
     from shardio.streaming._options import StreamOptions
     from shardio.streaming._stats import Counters
@@ -164,7 +164,10 @@ class BatchBuilder:
         self._codec = source.codec
         self._by_value = options.transforms_records or collate is not None
         # Where the schema alone does not say what a batch of no rows looks like.
-        self._patterned = columnar and (self._by_value or source.options.images is not None)
+        self._components = components
+        self._joins = any(isinstance(each.source, JoinedSource) for each in components)
+        images = any(_decodes_images(each.source) for each in components)
+        self._patterned = columnar and (self._by_value or images)
         self._pattern: Any = None
         self._cancelled = False
 
@@ -362,10 +365,45 @@ class BatchBuilder:
         if isinstance(codec, ImageCodec) and codec.random:
             codec = codec.keyed(lambda row: self._generator(planned, int(rows[row]), "crop"))
         if self._by_value:
-            return kernels.slice_records(*payloads) if codec is None else codec.decode_many(payloads)
-        return (
-            {"payload": kernels.slice_records(*payloads)} if codec is None else codec.decode_batch(payloads)
-        )
+            values = kernels.slice_records(*payloads) if codec is None else codec.decode_many(payloads)
+            return self._joined_values(values, planned, rows) if self._joins else values
+        if codec is None:
+            return {"payload": kernels.slice_records(*payloads)}
+        columns = codec.decode_batch(payloads)
+        return self._joined_columns(columns, planned, rows) if self._joins else columns
+
+    def _joined_values(self, values: list[Any], planned: PlannedSteps, rows: NDArray[np.int64]) -> list[Any]:
+        """Return the values of rows of a group with the features that are joined to them."""
+        joined = list(values)
+        for source, places, positions in self._by_component(planned, rows):
+            found = source.add_values([values[place] for place in places.tolist()], positions)
+            for place, value in zip(places.tolist(), found, strict=True):
+                joined[place] = value
+        return joined
+
+    def _joined_columns(
+        self, columns: dict[str, Any], planned: PlannedSteps, rows: NDArray[np.int64]
+    ) -> dict[str, Any]:
+        parts = list(self._by_component(planned, rows))
+        if len(self._components) == 1:
+            ((source, _, positions),) = parts
+            return source.add_columns(columns, positions)
+        # Of a mixture each record is looked up where it belongs, and the columns are made of all.
+        values = self._joined_values([{} for _ in range(len(rows))], planned, rows)
+        first = self._components[0].source
+        assert isinstance(first, JoinedSource)  # noqa: S101 - as all are, or none
+        return {**columns, **first.columns_of(values)}
+
+    def _by_component(
+        self, planned: PlannedSteps, rows: NDArray[np.int64]
+    ) -> Iterator[tuple[JoinedSource, NDArray[np.int64], NDArray[np.int64]]]:
+        """Yield each joined dataset, which of the rows are its, and their positions in its split."""
+        identities = planned.identities
+        assert identities is not None  # noqa: S101 - a stream over a join asks for them
+        for number, component in enumerate(self._components):
+            places = np.flatnonzero(identities.sources[rows] == number)
+            if isinstance(component.source, JoinedSource) and (len(places) or len(self._components) == 1):
+                yield component.source, places, component.positions(identities.positions[rows[places]])
 
     def _nothing(self) -> Any:
         """Return the columns of a batch without rows: names, dtypes and trailing shapes as of any other."""
@@ -392,6 +430,10 @@ class BatchBuilder:
             )
             raise TypeError(message)
         return None
+
+
+def _decodes_images(source: DatasetSource) -> bool:
+    return source.options.images is not None or (isinstance(source, JoinedSource) and source.right_images)
 
 
 def _address(planned: PlannedSteps, data: list[WindowData], row: int) -> tuple[str, str, int]:

@@ -3,19 +3,30 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from shardio.order import Identity, Mixture, ShardSizes
 from shardio.order import Source as OrderSource
-from shardio.reader import DatasetReader, count_below, is_ascending, selection_digest, take
+from shardio.reader import (
+    DatasetReader,
+    JoinedSource,
+    count_below,
+    is_ascending,
+    right_digest,
+    selection_digest,
+    take,
+    take_at,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
+    from shardio.metadata import Schema
     from shardio.reader import DatasetSource
 
 __all__ = ["Component", "Mix", "components_of", "mix"]
@@ -81,6 +92,10 @@ class Component:
         before = int(self._edges[number])
         return take(self._selection, before + start, before + stop) + shift
 
+    def positions(self, local: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the positions in the split of positions of the stream."""
+        return take_at(self._selection, local)
+
     def position(self, local: int) -> int:
         """Return the position in the split of a position of the stream."""
         return int(self._selection[local])
@@ -88,16 +103,36 @@ class Component:
     def _identity(
         self, rows: NDArray[np.int64], skipped: NDArray[np.int64], selection: str | None
     ) -> Identity:
-        source = self.source
-        table = source.table
-        digest = hashlib.sha256(b"shardio fingerprint 1")
-        for column in (table.uuid, table.rows, table.blocks, table.live_rows, rows, skipped):
-            digest.update(np.ascontiguousarray(column).astype(column.dtype.newbyteorder("<")).tobytes())
-        digest.update(table.deletion_sha256.tobytes())
-        manifest = source.version.manifest
-        return Identity(
-            manifest.dataset_uuid.hex(), manifest.version, digest.hexdigest(), source.split, selection
-        )
+        return _identity(self.source, rows, skipped, selection, _joined(self.source))
+
+
+def _identity(
+    source: DatasetSource,
+    rows: NDArray[np.int64],
+    skipped: NDArray[np.int64],
+    selection: str | None,
+    joined: tuple[Identity, ...] = (),
+) -> Identity:
+    table = source.table
+    digest = hashlib.sha256(b"shardio fingerprint 1")
+    for column in (table.uuid, table.rows, table.blocks, table.live_rows, rows, skipped):
+        digest.update(np.ascontiguousarray(column).astype(column.dtype.newbyteorder("<")).tobytes())
+    digest.update(table.deletion_sha256.tobytes())
+    manifest = source.version.manifest
+    return Identity(
+        manifest.dataset_uuid.hex(), manifest.version, digest.hexdigest(), source.split, selection, joined
+    )
+
+
+def _joined(source: DatasetSource) -> tuple[Identity, ...]:
+    """Return what is joined to a source, and to that, in the order in which it was."""
+    if not isinstance(source, JoinedSource):
+        return ()
+    right = source.right
+    rows = right.source.table.live_rows
+    one = _identity(right.source, rows, np.zeros_like(rows), right_digest(right))
+    one = replace(one, on=source.on)
+    return (*_joined(source.left), one, *_joined(right.source))
 
 
 def _share(column: NDArray[np.int64], rows: NDArray[np.int64], live: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -169,9 +204,17 @@ def mix(
         if not isinstance(reader, DatasetReader):
             message = f"mix takes (reader, weight) pairs; found {type(reader).__name__}"
             raise TypeError(message)
-    if len({reader.schema for reader, _ in sources}) > 1:
+    schemas = [reader.schema for reader, _ in sources]
+    if not all(_alike(schemas[0], schema) for schema in schemas[1:]):
         raise ValueError(
             "the datasets of a mixture need one schema, so that their records fit into one batch"
+        )
+    joins = [
+        reader.source.names if isinstance(reader.source, JoinedSource) else None for reader, _ in sources
+    ]
+    if any(each != joins[0] for each in joins):
+        raise ValueError(
+            "the datasets of a mixture must all be joined, with the same features, or none of them"
         )
     for name in ("decode", "features", "on_error"):
         given = [getattr(reader.source.options, name) for reader, _ in sources]
@@ -182,6 +225,13 @@ def mix(
         [weight for _, weight in sources], stop=steps if steps is not None else stop or "first"
     )
     return Mix([reader for reader, _ in sources], mixture)
+
+
+def _alike(one: Schema | None, other: Schema | None) -> bool:
+    """Tell whether records of two schemas mean the same: names of classes may be fewer, words may differ."""
+    if one is None or other is None:
+        return one is other
+    return one.succeeds_in_words(other) or other.succeeds_in_words(one)
 
 
 def components_of(data: DatasetReader | Mix) -> list[Component]:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from shardio.order import Budget, StepGroup, check_memory, process_memory
+from shardio.reader import JoinedSource
 from shardio.streaming._batches import PlannedSteps, RowIdentities
 
 if TYPE_CHECKING:
@@ -139,6 +140,7 @@ class PipelineOptions:
             ahead_bytes=ahead_bytes,
             identities=options.positions
             or options.random_transform is not None
+            or any(isinstance(component.source, JoinedSource) for component in components)
             or bool(images and images.random),
             records_first=all(plan.interleaved for plan in order.plans)
             and any(plan.chunk_rows > 1 for plan in order.plans)

@@ -60,7 +60,8 @@ def agree(data: DatasetReader | Mix, world_size: int) -> DatasetReader | Mix:
     Raises:
         ValueError: there are several ranks, no channel between them, and no `version=` or `digest=`.
     """
-    readers = data.readers if isinstance(data, Mix) else (data,)
+    whole = data.readers if isinstance(data, Mix) else (data,)
+    readers = [part for reader in whole for part in reader.parts]
     if world_size == 1:
         # Ranks that share a batch (tensor or pipeline parallelism), or one that works alone.
         return _agree_with_first(data, readers) if _running() else data
@@ -74,6 +75,17 @@ def agree(data: DatasetReader | Mix, world_size: int) -> DatasetReader | Mix:
         )
         raise ValueError(message)
     return data
+
+
+def _of_parts(data: DatasetReader | Mix, parts: Sequence[DatasetReader]) -> DatasetReader | Mix:
+    """Return the data made of the readers that were agreed on, in the order of `parts`."""
+    left = list(parts)
+    made = []
+    for reader in data.readers if isinstance(data, Mix) else (data,):
+        count = len(reader.parts)
+        made.append(reader.with_parts(left[:count]))
+        del left[:count]
+    return Mix(made, data.mixture) if isinstance(data, Mix) else made[0]
 
 
 _alone: Counter[str] = Counter()
@@ -106,7 +118,7 @@ def _agree_with_first(data: DatasetReader | Mix, readers: Sequence[DatasetReader
             )
             told = own
         agreed.append(reader if told == own else reader.at(*json.loads(told)))
-    return Mix(agreed, data.mixture) if isinstance(data, Mix) else agreed[0]
+    return _of_parts(data, agreed)
 
 
 def _agree_with_all(data: DatasetReader | Mix, readers: Sequence[DatasetReader]) -> DatasetReader | Mix:
@@ -127,7 +139,7 @@ def _agree_with_all(data: DatasetReader | Mix, readers: Sequence[DatasetReader])
     if wrong:
         message = f"the ranks do not read the same version: {'; '.join(wrong)}"
         raise ValueError(message)
-    return Mix(agreed, data.mixture) if isinstance(data, Mix) else agreed[0]
+    return _of_parts(data, agreed)
 
 
 def _running() -> bool:

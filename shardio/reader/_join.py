@@ -1,0 +1,502 @@
+"""Features of a second dataset beside those of a first, without a copy of either.
+
+The order is the first one's: what is joined is looked up, by position or by key, for the records that are
+read. Each side stays at the version that it was opened at.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal, overload
+
+import numpy as np
+
+from shardio.errors import SchemaError
+from shardio.metadata import Schema
+from shardio.reader._records import DatasetReader
+from shardio.reader._source import DatasetSource
+from shardio.reader._subset import count_below, is_ascending, selection_digest
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Self
+
+    from numpy.typing import NDArray
+
+    from shardio.metadata import Feature
+    from shardio.reader._subset import Selection
+
+__all__ = ["JoinedReader", "JoinedSource", "join", "right_digest"]
+
+_TOGETHER = 4096
+_SHOWN = 5
+_ENCODINGS = ("example", "tensors", "array", "bytes")
+
+
+def join(
+    left: DatasetReader,
+    right: DatasetReader,
+    *,
+    on: str | None = None,
+    how: Literal["all", "inner"] = "all",
+    rename: Mapping[str, str] | None = None,
+) -> DatasetReader:
+    """Return a reader of the records of one dataset with the features of another one beside theirs.
+
+    Nothing is copied and neither dataset is touched: the order, also that of streams, is the left one's, and
+    the right one's features are read with every record. It can be sliced, selected, filtered, streamed, mixed
+    and joined again; the state of a stream names both sides, and another version of either is refused.
+
+    Args:
+        left: from `shardio.open`, or a part of it in storage order.
+        right: the same, in any order. Without `on` its record i belongs to record i of `left`.
+        on: a feature of both, integers or text, by whose values records belong together; it is read from all
+            records of both sides, and about 60 bytes a record are held meanwhile, 8 afterwards.
+        how: with `on`: "all" takes every record of `left`, and each needs its match; "inner" leaves out those
+            without one.
+        rename: new names for features of `right`, needed where both sides have one of the same name.
+
+    Raises:
+        SchemaError: without `on`, the numbers of records differ; with it, a key comes twice or is missing, a
+            record has none, or the keys are of different types. Says which, and where.
+        ValueError, TypeError: features of one name on both sides, one that is not there, a reader that has no
+            schema or does not decode, or skips damage, or whose images are cropped at random.
+
+    Examples:
+        >>> import shardio, tempfile
+        >>> folder = tempfile.mkdtemp()
+        >>> for name, kind, values in (("birds", "text", ["wren", "robin"]), ("legs", "int64", [2, 3])):
+        ...     with shardio.DatasetWriter(f"{folder}/{name}", schema={name: kind}) as out:
+        ...         for value in values:
+        ...             out.write({name: value})
+        >>> both = shardio.join(shardio.open(folder + "/birds"), shardio.open(folder + "/legs"))
+        >>> both.read_batch([1, 0])
+        {'birds': ['robin', 'wren'], 'legs': array([3, 2])}
+    """
+    if how not in ("all", "inner") or (how == "inner" and on is None):
+        message = f'how={how!r} must be "all", or with on= "inner"'
+        raise ValueError(message)
+    for side, reader in (("left", left), ("right", right)):
+        _check_side(side, reader)
+    if not is_ascending(left.selection):
+        raise ValueError(
+            "the left side of a join must be in storage order, each record once: join first, and select from "
+            "what comes of it"
+        )
+    kind = "" if on is None else _kind_of_key(left, right, on)
+    names = _names(left, right, on, dict(rename or {}))
+    index: NDArray[np.int64] | None = None
+    selection: Selection = left.selection
+    if on is None:
+        if len(left) != len(right):
+            raise SchemaError(
+                "the two sides of a join by position have different numbers of records",
+                url=right.source.url,
+                expected=f"{len(left)}, as {left.source.url}",
+                found=len(right),
+                advice="join by a key with on=, or select the records that belong together on both sides",
+            )
+    else:
+        index = _matches(left, right, on, kind)
+        found = index >= 0
+        if how == "inner":
+            selection = np.asarray(left.selection, np.int64)[found]
+        elif not found.all():
+            lacking = np.flatnonzero(~found)
+            raise SchemaError(
+                f"{len(lacking)} records of the left side have no match on the right",
+                url=left.source.url,
+                expected=f"each {on!r} on the left among those of {right.source.url}",
+                found=_shown(left, lacking, on),
+                advice='leave them out with how="inner"',
+            )
+    source = JoinedSource(left.source, right, left.selection, index, names, on)
+    if len(selection) == len(source):
+        return JoinedReader(source)
+    return JoinedReader(source, selection)
+
+
+def _check_side(side: str, reader: object) -> None:
+    if not isinstance(reader, DatasetReader):
+        message = f"join takes two readers of shardio.open, found {type(reader).__name__} on the {side}"
+        raise TypeError(message)
+    options, schema = reader.source.options, reader.schema
+    if schema is None or not isinstance(options.decode, bool | str) or options.decode is False:
+        message = f"{reader.source.url}: the {side} side of a join needs a schema and decode=True"
+        raise ValueError(message)
+    if schema.encoding not in _ENCODINGS:
+        message = f"{reader.source.url}: records of the encoding {schema.encoding!r} cannot be joined"
+        raise ValueError(message)
+    if options.on_error != "raise":
+        message = (
+            f"{reader.source.url}: a join must know of every record of the {side} side, and "
+            f'on_error={options.on_error!r} may leave some out: open it with on_error="raise"'
+        )
+        raise ValueError(message)
+    if side == "right" and getattr(reader.source.codec, "random", False):
+        message = (
+            f"{reader.source.url}: images of the right side cannot be cropped at random; join them as left"
+        )
+        raise ValueError(message)
+
+
+def _delivered(reader: DatasetReader) -> dict[str, Feature]:
+    """Return the features that values of a reader have."""
+    schema, chosen = reader.schema, reader.source.options.features
+    assert schema is not None  # noqa: S101 - as was checked
+    return {name: feature for name, feature in schema.items() if chosen is None or name in chosen}
+
+
+def _names(
+    left: DatasetReader, right: DatasetReader, on: str | None, rename: dict[str, str]
+) -> dict[str, str]:
+    """Return what the features of the right side are called beside those of the left."""
+    ours, theirs = _delivered(left), _delivered(right)
+    for name in rename:
+        if name not in theirs:
+            message = (
+                f"rename= names {name!r}, which the right side does not have; it has {', '.join(theirs)}"
+            )
+            raise ValueError(message)
+    names = {name: rename.get(name, name) for name in theirs if name != on or name in rename}
+    taken = [new for new in names.values() if new in ours]
+    twice = [new for new in names.values() if list(names.values()).count(new) > 1]
+    if taken or twice:
+        name = (taken or twice)[0]
+        where = "on both sides" if taken else "twice on the right"
+        example = f'rename={{"{name}": "{name}_right"}}'
+        message = f"a feature would be called {name!r} {where}: rename it with {example}, or choose features="
+        raise ValueError(message)
+    return names
+
+
+class JoinedSource(DatasetSource):
+    """The shards of the left side, and where the features of the right one come from.
+
+    Attributes:
+        left: the left side's source.
+        right: the right side.
+        base: positions of the left side's source that were joined, ascending.
+        index: int64 [len(base)], the record of `right` that belongs to each; None where they have one order.
+        names: what features of `right` are called here, by their names there.
+        on: the feature that records were joined by, or None.
+    """
+
+    def __init__(
+        self,
+        left: DatasetSource,
+        right: DatasetReader,
+        base: Selection,
+        index: NDArray[np.int64] | None,
+        names: Mapping[str, str],
+        on: str | None,
+    ) -> None:
+        # The same open shards, pool and counters; what is decoded is worked out anew.
+        self.__dict__.update(_without_caches(left))
+        self.left, self.right, self.base, self.index = left, right, base, index
+        self.names, self.on = dict(names), on
+        chosen = left.options.features
+        mine = {k: v for k, v in (left.schema or {}).items() if chosen is None or k in chosen}
+        features: Mapping[str, Feature] = right.schema or {}
+        theirs = {new: features[old].replace(stored_name=None) for old, new in names.items()}
+        # Of the left side's encoding only where that can hold several features.
+        encoding = "tensors" if left.schema is not None and left.schema.encoding == "tensors" else "example"
+        mine = {name: feature.replace(stored_name=None) for name, feature in mine.items()}
+        self.schema = Schema({**mine, **theirs}, encoding=encoding)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rejoined, (self.left, self.right, self.base, self.index, self.names, self.on, self.options)
+
+    @cached_property
+    def codec(self) -> Any:
+        """What decodes the left side's records."""
+        return self._sides[0].codec
+
+    @cached_property
+    def _sides(self) -> tuple[DatasetSource, DatasetReader, dict[str, str]]:
+        """The left side's source, the right side's reader and its names, for the features wanted."""
+        chosen, before = self.options.features, self.left.options.features
+        if chosen == before:
+            return self.left, self.right, self.names
+        assert self.schema is not None  # noqa: S101 - as the constructor set it
+        wanted = tuple(self.schema) if chosen is None else chosen
+        unknown = [name for name in wanted if name not in self.schema]
+        if unknown:
+            message = f"there is no feature {unknown[0]!r}; the features are {', '.join(sorted(self.schema))}"
+            raise ValueError(message)
+        names = {old: new for old, new in self.names.items() if new in wanted}
+        mine = tuple(name for name in wanted if name not in self.names.values())
+        left = _with_features(self.left, mine)
+        right = type(self.right)(_with_features(self.right.source, tuple(names)), self.right.selection)
+        return left, right, names
+
+    @property
+    def right_images(self) -> bool:
+        """Whether the right side's images are decoded, so that the schema alone does not tell a batch."""
+        return self.right.source.options.images is not None
+
+    def matches(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return which records of the right side belong to positions of the left side's source."""
+        places = count_below(self.base, positions)
+        return places if self.index is None else self.index[places]
+
+    def add_values(self, values: Sequence[Any], positions: NDArray[np.int64]) -> list[Any]:
+        """Return values of the left side with those of the right."""
+        left, right, names = self._sides
+        if isinstance(left, JoinedSource):
+            values = left.add_values(values, positions)
+        if not names:
+            return list(values)
+        found = right.read(self.matches(positions))
+        return [
+            {**value, **{new: other[old] for old, new in names.items()}}
+            for value, other in zip(values, found, strict=True)
+        ]
+
+    def columns_of(self, values: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """Return the columns of the joined features of values that `add_values` has made."""
+        from shardio.codecs import collate
+
+        left, right, names = self._sides
+        columns = left.columns_of(values) if isinstance(left, JoinedSource) else {}
+        features: Mapping[str, Feature] = right.schema or {}
+        for old, new in names.items():
+            columns[new] = collate(new, features[old], [value[new] for value in values])
+        return columns
+
+    def add_columns(self, columns: dict[str, Any], positions: NDArray[np.int64]) -> dict[str, Any]:
+        """Return columns of the left side with those of the right."""
+        left, right, names = self._sides
+        if isinstance(left, JoinedSource):
+            columns = left.add_columns(columns, positions)
+        if not names:
+            return columns
+        found = right.read_batch(self.matches(positions))
+        return {**columns, **{new: found[old] for old, new in names.items()}}
+
+
+def _rejoined(
+    left: DatasetSource,
+    right: DatasetReader,
+    base: Selection,
+    index: NDArray[np.int64] | None,
+    names: Mapping[str, str],
+    on: str | None,
+    options: Any,
+) -> JoinedSource:
+    source = JoinedSource(left, right, base, index, names, on)
+    source.options = options
+    return source
+
+
+def _without_caches(source: DatasetSource) -> dict[str, Any]:
+    return {name: value for name, value in vars(source).items() if name not in ("codec", "_sides")}
+
+
+def _with_features(source: DatasetSource, features: tuple[str, ...]) -> DatasetSource:
+    """Return the same open shards, of which other features are decoded."""
+    if isinstance(source, JoinedSource):
+        options = replace(source.options, features=features)
+        joined = source
+        return _rejoined(
+            joined.left, joined.right, joined.base, joined.index, joined.names, joined.on, options
+        )
+    other = DatasetSource.__new__(DatasetSource)
+    other.__dict__.update(_without_caches(source))
+    other.options = replace(source.options, features=features)
+    return other
+
+
+class JoinedReader(DatasetReader):
+    """The records of the left side of a join, with the features of both; made by `shardio.join`."""
+
+    source: JoinedSource
+
+    @property
+    def parts(self) -> tuple[DatasetReader, ...]:
+        """The readers that were joined."""
+        source = self.source
+        whole = len(source.base) == len(source.left)
+        left = DatasetReader if not isinstance(source.left, JoinedSource) else JoinedReader
+        return (*left(source.left, None if whole else source.base).parts, *source.right.parts)
+
+    def with_parts(self, parts: Sequence[DatasetReader]) -> DatasetReader:
+        """Return this join over other versions of its sides.
+
+        Raises:
+            ValueError: this reader is a part of the join, whose positions belong to one version.
+        """
+        own = self.parts
+        if all(one.digest == other.digest for one, other in zip(own, parts, strict=True)):
+            return self
+        message = (
+            f"{self.source.url}: this process reads other versions than another one: open both sides of a "
+            "join with the same version= everywhere"
+        )
+        raise ValueError(message)
+
+    def filter(self, condition: Any, **options: Any) -> Self:
+        """Return a reader of the records that meet a condition: a function or a mask; as `Records.filter`."""
+        if isinstance(condition, str):
+            raise self._of_left_alone("a condition as text")
+        return super().filter(condition, **options)
+
+    def split_by(self, *_args: Any, **_options: Any) -> Any:
+        """Raise ValueError: parts are made before joining."""
+        raise self._of_left_alone("split_by")
+
+    def find(self, *_args: Any, **_options: Any) -> Any:
+        """Raise ValueError: keys are looked up in the left side; its positions are those of the join."""
+        raise self._of_left_alone("find")
+
+    def find_all(self, *_args: Any, **_options: Any) -> Any:
+        """Raise ValueError: as `find`."""
+        raise self._of_left_alone("find_all")
+
+    def to_arrow(self, *_args: Any, **_options: Any) -> Any:
+        """Raise ValueError: tables are of one dataset; `read_batch` returns columns of both sides."""
+        raise self._of_left_alone("to_arrow")
+
+    def to_pandas(self, *_args: Any, **_options: Any) -> Any:
+        """Raise ValueError: as `to_arrow`."""
+        raise self._of_left_alone("to_pandas")
+
+    def _of_left_alone(self, what: str) -> ValueError:
+        return ValueError(
+            f"{self.source.url}: {what} works on one dataset, and this is a join of several: use it on a "
+            "side before joining; ds.filter(function) and ds.read_batch see the features of both"
+        )
+
+    @overload
+    def __getitem__(self, item: int) -> Any: ...
+    @overload
+    def __getitem__(self, item: slice) -> JoinedReader: ...
+    def __getitem__(self, item: int | slice) -> Any:
+        """Return one record with the features of both sides, or a reader of a slice."""
+        value = super().__getitem__(item)
+        if isinstance(item, slice):
+            return value
+        return self.source.add_values([value], np.array([self._position(item)]))[0]
+
+    def _values(self, payloads: list[bytes], positions: range | NDArray[np.int64]) -> list[Any]:
+        values = super()._values(payloads, positions)
+        return self.source.add_values(values, np.asarray(positions, np.int64))
+
+    def _decode_columns(self, payloads: Any, positions: range | NDArray[np.int64]) -> dict[str, Any]:
+        columns = super()._decode_columns(payloads, positions)
+        return self.source.add_columns(columns, np.asarray(positions, np.int64))
+
+
+def right_digest(reader: DatasetReader) -> str | None:
+    """Return what the selection of a right side is known by, or None where it is all of the split."""
+    if len(reader) == len(reader.source) and isinstance(reader.selection, range):
+        return None if reader.selection.step == 1 else "reversed"
+    if is_ascending(reader.selection):
+        return selection_digest(reader.selection)
+    positions = np.ascontiguousarray(np.asarray(reader.selection, "<i8"))
+    return hashlib.sha256(b"shardio order of positions 1" + positions.tobytes()).hexdigest()
+
+
+def _kind_of_key(left: DatasetReader, right: DatasetReader, on: str) -> str:
+    """Return what the keys of both sides are: integers, text or bytes."""
+    kinds = []
+    for side, reader in (("left", left), ("right", right)):
+        schema: Mapping[str, Feature] = reader.schema or {}
+        feature = schema.get(on)
+        if feature is None:
+            message = f"there is no feature {on!r} on the {side} side; it has {', '.join(schema)}"
+            raise ValueError(message)
+        integer = feature.dtype is not None and feature.dtype.kind in "iu" and feature.type != "bfloat16"
+        if feature.shape or not (integer or feature.kind in ("text", "bytes")):
+            message = (
+                f"on={on!r}: a key is an integer, text or bytes, and on the {side} it is {feature.short}"
+            )
+            raise ValueError(message)
+        kinds.append("integer" if integer else feature.kind)
+    if kinds[0] != kinds[1]:
+        raise SchemaError(
+            f"feature {on!r} is not of one type on both sides of the join",
+            url=right.source.url,
+            expected=kinds[0],
+            found=kinds[1],
+            advice="write the keys as the same type on both sides",
+        )
+    return kinds[0]
+
+
+def _matches(left: DatasetReader, right: DatasetReader, on: str, kind: str) -> NDArray[np.int64]:
+    """Return for each record of the left side the number of its match on the right, -1 for none."""
+    ours, theirs = (_keys(reader, on, kind) for reader in (left, right))
+    for reader, keys in ((left, ours), (right, theirs)):
+        _check_once(reader, keys, on)
+    order = np.argsort(theirs, kind="stable")
+    ascending = theirs[order]
+    places = np.searchsorted(ascending, ours)
+    places[places == len(theirs)] = 0
+    if not len(theirs):
+        return np.full(len(ours), -1, np.int64)
+    return np.where(ascending[places] == ours, order[places], -1).astype(np.int64)
+
+
+def _keys(reader: DatasetReader, on: str, kind: str) -> NDArray[Any]:
+    """Return the keys of all records: of integers sign and digits, of others a digest of 16 bytes."""
+    source = _with_features(reader.source, (on,))
+    narrow = type(reader)(source, reader.selection)
+    parts = []
+    done = 0
+    for columns in narrow.iter_batches(_TOGETHER):
+        column = columns[on]
+        if kind == "integer":
+            keys = np.asarray(column)
+            # One order for signed and unsigned: the sign first, then the bits.
+            signed = keys.astype(np.int64) if keys.dtype.kind == "i" else keys.astype(np.uint64)
+            negative = signed < 0 if keys.dtype.kind == "i" else np.zeros(len(keys), bool)
+            parts.append(_integer_keys(signed.astype(np.uint64), negative))
+        else:
+            lacking = [k for k, value in enumerate(column) if value is None]
+            if lacking:
+                raise SchemaError(
+                    f"a record has no {on!r} to be joined by",
+                    url=reader.source.url,
+                    row=done + lacking[0],
+                    advice="leave such records out with ds.filter",
+                )
+            texts = [value.encode() if isinstance(value, str) else bytes(value) for value in column]
+            digests = [hashlib.blake2b(text, digest_size=16).hexdigest().encode() for text in texts]
+            parts.append(np.array(digests, "S32"))
+        done += len(column)
+    return np.concatenate(parts) if parts else np.empty(0, "S32")
+
+
+def _integer_keys(bits: NDArray[np.uint64], negative: NDArray[np.bool_]) -> NDArray[Any]:
+    """Return keys that are equal where the integers are, whatever their types: sign and 8 bytes as text."""
+    out = np.zeros(len(bits), "S17")
+    out[:] = [
+        b"%c%016x" % (45 if sign else 43, value)
+        for sign, value in zip(negative.tolist(), bits.tolist(), strict=True)
+    ]
+    return out
+
+
+def _check_once(reader: DatasetReader, keys: NDArray[Any], on: str) -> None:
+    order = np.argsort(keys, kind="stable")
+    again = np.flatnonzero(keys[order][1:] == keys[order][:-1])
+    if again.size:
+        first, second = int(order[again[0]]), int(order[again[0] + 1])
+        value = type(reader)(_with_features(reader.source, (on,)), reader.selection)[first][on]
+        raise SchemaError(
+            f"the key {on!r} comes more than once on one side of the join",
+            url=reader.source.url,
+            expected="each key once",
+            found=f"{value!r} at {first} and {second}, and {again.size - 1} more",
+            advice="leave all but one out with ds.filter or ds.select",
+        )
+
+
+def _shown(reader: DatasetReader, numbers: NDArray[np.int64], on: str) -> str:
+    source = _with_features(reader.source, (on,))
+    some = type(reader)(source, reader.selection).read(numbers[:_SHOWN])
+    more = ", ..." if len(numbers) > _SHOWN else ""
+    return ", ".join(str(value[on]) for value in some) + more
