@@ -209,6 +209,10 @@ class JoinedSource(DatasetSource):
     def __reduce__(self) -> tuple[Any, ...]:
         return _rejoined, (self.left, self.right, self.base, self.index, self.names, self.on, self.options)
 
+    def __copy__(self) -> JoinedSource:
+        """Return the same join, of which other features may be decoded."""
+        return _rejoined(self.left, self.right, self.base, self.index, self.names, self.on, self.options)
+
     @cached_property
     def codec(self) -> Any:
         """What decodes the left side's records."""
