@@ -9,13 +9,15 @@ from __future__ import annotations
 from shardio_indexer._adopt import adopt
 from shardio_indexer._external_index import export_indexes
 from shardio_indexer._report import AdoptProgress, AdoptReport, Refusal
-from shardio_indexer._scan import ScanOptions
+from shardio_indexer._scan import ScanOptions, ScanResult, scan_shard
 
 __all__ = [
     "AdoptProgress",
     "AdoptReport",
     "Refusal",
     "ScanOptions",
+    "ScanResult",
     "adopt",
     "export_indexes",
+    "scan_shard",
 ]

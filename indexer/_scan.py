@@ -101,22 +101,26 @@ class ScanOptions:
 
     Attributes:
         format: a key of `FORMATS`, or None to find out.
+        compression: of the objects, or None to find out.
         record_crc: "crc32c", "crc32" or "none": the checksums that writers of TFRecord used.
         trust: believe lengths and do not compute the checksums of records.
         use_index: take the frames from the index that another program left beside the shard.
         salvage: leave damage out.
         lines: what a reader makes of a line, "json", "text" or "bytes"; None for what the format says.
         block_bytes: target size of a block.
+        writer: program and version that the index names; "" for this one.
         limits: what is too large to believe.
     """
 
     format: str | None = None
+    compression: Compression | None = None
     record_crc: str = "crc32c"
     trust: bool = False
     use_index: bool = False
     salvage: bool = False
     lines: LineContent | None = None
     block_bytes: int = DEFAULT_BLOCK_BYTES
+    writer: str = ""
     limits: Limits = DEFAULT_LIMITS
 
 
@@ -162,7 +166,10 @@ def scan_shard(
         with store.open(key, size=size, etag=etag) as file, frames_file() as frames:
             head = bytes(file.read(0, min(HEAD_BYTES, file.size)))
             strict = not options.salvage and options.record_crc == "crc32c"
-            kind = sniff(head, key, options.format, strict=strict)
+            if options.format is not None and options.compression is not None:
+                kind = Kind(options.format, options.compression)
+            else:
+                kind = sniff(head, key, options.format, strict=strict)
             framer = _framer(store, key, kind, options)
             pieces = _StoredPieces(file, _LOCAL_PIECE if store.is_local else _REMOTE_PIECE, show)
             index = IndexBuilder(
@@ -170,7 +177,7 @@ def scan_shard(
                 framing=framer.framing,
                 record_crc=framer.record_crc,
                 compression=kind.compression,
-                writer=writer_name(),
+                writer=options.writer or writer_name(),
                 frames=frames,
                 limits=options.limits,
             )

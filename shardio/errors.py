@@ -210,6 +210,7 @@ class BadRecord:
         advice: what would make a record of it, or None.
         item: number of the item of `write_dataset` that it came from, or None.
         start, stop: half-open range of decoded bytes of the object at `where`, or None.
+        row, row_stop: half-open range of rows of the shard at `where`, or None where they are not known.
     """
 
     where: str
@@ -218,6 +219,8 @@ class BadRecord:
     item: int | None = None
     start: int | None = None
     stop: int | None = None
+    row: int | None = None
+    row_stop: int | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON holds it, without what is not known."""

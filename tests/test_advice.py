@@ -98,14 +98,57 @@ ELSEWHERE = {
         "tests/reader/test_object_stores.py::test_a_web_server_serves_a_dataset",
     "nothing was deleted; look with `shardio log`, and run a named session again to finish it":
         "tests/promises/test_p02_once.py::test_a_named_session_is_run_again_until_it_is_known",
-    "restore the manifests from a copy; removing {} gives up what is lost":
+    "`shardio repair` restores them from a copy (--mirror), or makes one of what is left; "
+    "removing {} gives up what is lost":
         "tests/catalog/test_versions.py::test_a_hint_beyond_every_manifest_means_that_manifests_are_gone",
-    "restore the manifests from a copy; version={} reads what is left, and removing {} gives up what is lost":
+    "`shardio repair` restores them from a copy (--mirror), or makes one of what is left; "
+    "version={} reads what is left, and removing {} gives up what is lost":
         "tests/catalog/test_versions.py::test_a_hint_beyond_every_manifest_means_that_manifests_are_gone",
     "write larger shards (shard_bytes=), or give the records to more tasks":
         "tests/catalog/test_sessions.py::test_a_receipt_that_no_commit_would_take_is_refused",
     "open one split, or with decode=False for payloads":
         "tests/indexer/test_adopt.py::test_a_split_holds_records_of_one_kind",
+    "`shardio repair --mirror` restores it from a copy of the dataset":
+        "tests/promises/test_p23_repair.py::test_everything_comes_back_from_a_mirror",
+    "`shardio repair --mirror` restores it from a copy; nothing was read from it":
+        "tests/promises/test_p23_repair.py::test_everything_comes_back_from_a_mirror",
+    "it was cut: `shardio repair` takes it from a copy (--mirror) or salvages its records":
+        "tests/promises/test_p23_repair.py::test_everything_comes_back_from_a_mirror",
+    "no record would be left: see that the data is where it was, or name a mirror":
+        "tests/promises/test_p23_repair.py::test_a_folder_that_is_not_mounted",
+    "{}, or open an earlier version":
+        "tests/promises/test_p23_repair.py::test_lists_without_a_copy_stay_lost_and_say_so",
+    'leave it with uncertain="leave" (--uncertain leave)':
+        "tests/promises/test_p23_repair.py::test_sessions_whose_schemas_do_not_fit",
+    "repair the dataset where it can be written, or a copy of it":
+        "tests/promises/test_p23_repair.py::test_a_place_that_cannot_be_written",
+    '{}; name a mirror, or choose: uncertain="leave" (--uncertain leave) goes back to that version, '
+    'uncertain="take" (--uncertain take) adds what may have been in it':
+        "tests/promises/test_p23_repair.py::test_the_latest_manifest_is_gone",
+    '{}; name a mirror, or choose: uncertain="take" (--uncertain take) adds what may have been in it':
+        "tests/promises/test_p23_repair.py::test_all_manifests_are_gone",
+    "make it again from the shard: `shardio index URL --update`, URL being the shard's":
+        "tests/promises/test_p23_repair.py::test_adopted_shards_are_left_alone",
+    "{}; {}":
+        "tests/promises/test_p23_repair.py::test_a_damaged_manifest_without_a_copy",
+    "it may have been out of memory; run it again":
+        "tests/promises/test_p23_repair.py::test_processes",
+    "name a copy of this dataset as mirror":
+        "tests/promises/test_p23_repair.py::test_bad_input",
+    "name a copy of the whole dataset as mirror":
+        "tests/promises/test_p23_repair.py::test_bad_input",
+    "nothing left here proves that the mirror's manifest of version {} is the one that was here: if "
+    "it is, give digest={} (--digest)":
+        "tests/promises/test_p23_repair.py::test_a_mirror_that_went_another_way",
+    "the mirror's manifest of this version is another one":
+        "tests/promises/test_p23_repair.py::test_a_manifest_of_the_mirror_that_is_another",
+    "others wrote this shard, so repair leaves it alone: get it from its source again, then `shardio"
+    ' index URL --update`; readers with on_error="skip" leave the damage out':
+        "tests/promises/test_p23_repair.py::test_adopted_shards_are_left_alone",
+    "the mirror has not these bytes; name another copy of the dataset":
+        "tests/promises/test_p23_repair.py::test_lists_without_a_copy_stay_lost_and_say_so",
+    "check the address; a single shard is salvaged with `shardio index --salvage`":
+        "tests/promises/test_p23_repair.py::test_a_single_shard_is_salvaged_by_adoption",
 }  # fmt: skip
 OUTSIDE = {
     "nothing was changed; run it again, with fewer workers if memory was short": "a lost worker",
@@ -116,9 +159,6 @@ OUTSIDE = {
     "write larger shards": "needs more shards than fit a run of a key index",
     "DALI makes an index of its own where there is none": "DALI is not installed here",
     "run it again": "needs a race that random names lose",
-    "restore the object from a copy": "only the user has a copy",
-    "restore the object from a copy; nothing was read from it": "only the user has a copy",
-    "it was cut or overwritten: restore it from a copy": "only the user has a copy",
     "try again": "an environment that fails",
     "try again with fewer writers": "a thousand lost races",
     "only the types of caffe2's TensorProto can be read": "a fact, not a step",
@@ -379,7 +419,7 @@ def dali(tmp: Path) -> None:
 
 
 @follows(
-    "restore the index from a copy; that of an adopted shard is made again with `shardio index URL --update`",
+    "`shardio repair` makes the index again; that of an adopted shard, `shardio index URL --update`",
     "index it again with `shardio index URL --update`",
     "look at the shard with `shardio verify`",
 )

@@ -135,7 +135,7 @@ class Catalog:
                 url=self.store.url_of(manifest_key(hinted)),
                 expected=f"version {hinted}, as {HINT_KEY} says",
                 found=f"version {found} as the highest" if found else "no manifest at all",
-                advice="restore the manifests from a copy; "
+                advice="`shardio repair` restores them from a copy (--mirror), or makes one of what is left; "
                 + (f"version={found} reads what is left, and " if found else "")
                 + f"removing {HINT_KEY} gives up what is lost",
             )
@@ -271,7 +271,7 @@ class Catalog:
                 raise FormatError(
                     "a version has no manifest, and manifests are never deleted",
                     url=self.store.url_of(manifest_key(number)),
-                    advice="restore the object from a copy",
+                    advice="`shardio repair --mirror` restores it from a copy of the dataset",
                 )
             yield version
 

@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from shardio.maintenance._findings import Finding, VerifyProgress, VerifyReport
-from shardio.maintenance._verify import verify
+from shardio.maintenance._findings import UNREADABLE, Finding, Survey, VerifyProgress, VerifyReport
+from shardio.maintenance._indexed import check_indexed
+from shardio.maintenance._verify import check_listed, verify
 
-__all__ = ["Finding", "VerifyProgress", "VerifyReport", "verify"]
+__all__ = [
+    "UNREADABLE",
+    "Finding",
+    "Survey",
+    "VerifyProgress",
+    "VerifyReport",
+    "check_indexed",
+    "check_listed",
+    "verify",
+]

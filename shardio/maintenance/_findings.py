@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shardio.errors import ShardioError
@@ -56,6 +56,10 @@ class Finding:
             if side in fields:
                 fields[side] = str(fields[side])
         return cls(kind=kind, message=error.what, **fields)
+
+    def with_advice(self, advice: str) -> Finding:
+        """Return the same finding with other advice."""
+        return replace(self, advice=advice)
 
     def __str__(self) -> str:
         """Return message, address, both sides and advice in one line."""

@@ -21,7 +21,7 @@ from shardio.maintenance._stored_bytes import FAILED, StoredBytes, read_ahead, r
 from shardio.metadata import INDEX_ADVICE, check_frames_part, check_index_end
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from numpy.typing import NDArray
 
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from shardio.maintenance._findings import Survey
     from shardio.metadata import IndexHead, Schema
     from shardio.storage import DataFile
+
+    Take = Callable[[int, Buffer, NDArray[np.int64], NDArray[np.bool_], bool], None]
 
 __all__ = ["check_indexed"]
 
@@ -50,6 +52,7 @@ def check_indexed(
     shard: str,
     limits: Limits,
     schema: Schema | None = None,
+    take: Take | None = None,
 ) -> None:
     """Check one shard against its index, and the index against itself.
 
@@ -61,6 +64,9 @@ def check_indexed(
         shard: its key, for messages.
         limits: upper bounds for decoding.
         schema: of the dataset: lines that it calls JSON are decoded.
+        take: called with the records of each block of which any is good, in order: number of its first row,
+            decoded bytes, int64 ends of its frames in them, for each of its rows whether it is good, bool,
+            and whether the block matches its checksum.
     """
     survey.note_left_out(head, url=index.url if data is None else data.url, shard=shard)
     index_file = _IndexFile(survey, head, index, shard=shard)
@@ -69,7 +75,7 @@ def check_indexed(
             pass
     else:
         json_lines = schema is not None and [feature.kind for feature in schema.values()] == ["json"]
-        blocks = _Blocks(survey, head, data, shard=shard, limits=limits, json_lines=json_lines)
+        blocks = _Blocks(survey, head, data, shard=shard, limits=limits, json_lines=json_lines, take=take)
         for (block, stored), part in zip(blocks.stored(), index_file.parts(), strict=True):
             blocks.check(block, stored, part)
         blocks.finish()
@@ -88,7 +94,9 @@ class _Blocks:
         shard: str,
         limits: Limits,
         json_lines: bool,
+        take: Take | None,
     ) -> None:
+        self._take = take
         self._survey = survey
         self._head = head
         self._data = data
@@ -117,11 +125,14 @@ class _Blocks:
         decoded, sound = self._open(block, stored)
         if decoded is None or part is None:
             return
-        first, stop = self._head.block_rows(block)
-        lost = self._check_records(block, decoded, part)
-        # Where the block is damaged, only checksums of their own can prove its other records.
-        if sound or self._head.record_crc in (RecordCrc.CRC32C, RecordCrc.CRC32):
-            self._survey.good_records += stop - first - lost
+        good = self._check_records(block, decoded, part)
+        # Where the block is damaged, only checksums of their own can speak for its other records; but if they
+        # all match, then these are records, and not those that were written.
+        own = self._head.record_crc in (RecordCrc.CRC32C, RecordCrc.CRC32)
+        if sound or (own and not good.all()):
+            self._survey.good_records += int(good.sum())
+            if self._take is not None and good.any():
+                self._take(self._head.block_rows(block)[0], decoded, part.astype(np.int64), good, sound)
 
     def finish(self) -> None:
         """Compare the checksum of the whole, where every part of it seemed right."""
@@ -269,14 +280,14 @@ class _Blocks:
                 self._note("decode", error, **places)
             return None, sound
 
-    def _check_records(self, block: int, decoded: Buffer, part: NDArray[np.uint32]) -> int:
-        """Note every damaged record of a block; return how many there are."""
+    def _check_records(self, block: int, decoded: Buffer, part: NDArray[np.uint32]) -> NDArray[np.bool_]:
+        """Note every damaged record of a block; return for each of its rows whether it is good."""
         head = self._head
         first, stop = head.block_rows(block)
         base = head.block_bounds(block)[0] if self._compression is Compression.NONE else 0
-        lost = 0
+        good = np.ones(stop - first, bool)
         for damage in _damaged_rows(head, decoded, part, last=stop == head.rows, json_lines=self._json_lines):
-            lost += damage.stop - damage.first
+            good[damage.first : damage.stop] = False
             self._note(
                 "record",
                 CorruptRecordError(damage.message, expected=damage.expected, found=damage.found),
@@ -285,7 +296,7 @@ class _Blocks:
                 start=base + damage.start_byte,
                 stop=base + damage.stop_byte,
             )
-        return lost
+        return good
 
     def _note(self, kind: str, error: ShardioError, **places: int | None) -> None:
         self._survey.note(kind, error, url=self._data.url, shard=self._shard, **places)

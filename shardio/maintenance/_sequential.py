@@ -17,6 +17,11 @@ if TYPE_CHECKING:
 
 __all__ = ["check_listed_bytes", "check_records", "checksum_error", "size_error"]
 
+_REPAIR = (
+    "`shardio repair` takes it from a copy (--mirror) or salvages its records; "
+    'readers with on_error="skip" leave the damage out'
+)
+
 
 def check_records(
     survey: Survey, data: DataFile, *, shard: str, limits: Limits, compression: Compression | None = None
@@ -83,7 +88,7 @@ def size_error(expected: int, found: int) -> CorruptBlockError:
         "a shard has another size than when it was written or indexed",
         expected=f"{expected} bytes",
         found=f"{found} bytes",
-        advice=f'it was {verb}: restore it from a copy; readers with on_error="skip" leave the damage out',
+        advice=f"it was {verb}: {_REPAIR}",
     )
 
 
@@ -93,6 +98,5 @@ def checksum_error(expected: int, found: int) -> CorruptBlockError:
         "a shard does not match the checksum of the whole object",
         expected=f"CRC-32C {expected:#010x}",
         found=f"CRC-32C {found:#010x}",
-        advice="it was damaged or replaced: restore it from a copy; "
-        'readers with on_error="skip" leave the damage out',
+        advice=f"it was damaged or replaced: {_REPAIR}",
     )

@@ -47,8 +47,9 @@ if TYPE_CHECKING:
     from shardio.metadata import IndexHead, ShardEntry
     from shardio.storage import DataFile, Store
 
-__all__ = ["verify"]
+__all__ = ["check_listed", "verify"]
 
+_REPAIR = "`shardio repair --mirror` restores it from a copy of the dataset"
 # What is wrong with the data, as against what could not be read: a name that leads away is damage, too.
 _WRONG = (FormatError, StaleIndexError, UnsafeNameError)
 
@@ -168,7 +169,7 @@ def _verify_dataset(
     survey.total_bytes = int(table.stored_bytes.sum())
     done = 0
     for number, entry in enumerate(table):
-        _check_listed(survey, source, store, number, entry)
+        check_listed(survey, source, store, number, entry)
         done += entry.stored_bytes
         survey.settle(done)
     return VerifyReport(
@@ -212,7 +213,7 @@ def _check_parents(survey: Survey, catalog: Catalog, version: Version) -> None:
             parent = catalog.load(number, known_live=True)
         except NotFoundError:
             what = "the manifest of an earlier version is gone, and manifests are never deleted"
-            survey.note("missing", NotFoundError(what, url=url, advice="restore it from a copy"))
+            survey.note("missing", NotFoundError(what, url=url, advice=_REPAIR))
             child = None
         except _WRONG as error:
             survey.note("manifest", error, url=url)
@@ -224,7 +225,7 @@ def _check_parents(survey: Survey, catalog: Catalog, version: Version) -> None:
                     url=url,
                     expected=f"SHA-256 {child.manifest.parent_sha256.hex()}",
                     found=f"SHA-256 {parent.sha256.hex()}",
-                    advice="it was replaced: restore it from a copy",
+                    advice=f"it was replaced: {_REPAIR}",
                 )
                 survey.note("manifest", replaced)
             child = parent
@@ -251,7 +252,7 @@ def _read_table(survey: Survey, catalog: Catalog, version: Version) -> ShardTabl
     return table if known.all() else table.take(np.flatnonzero(known))
 
 
-def _check_listed(survey: Survey, source: Source, root: Store, number: int, entry: ShardEntry) -> None:
+def check_listed(survey: Survey, source: Source, root: Store, number: int, entry: ShardEntry) -> None:
     """Check one shard of a list of shards, its index and its deletions.
 
     Args:
@@ -326,7 +327,7 @@ def _open_data(survey: Survey, store: Store, key: str, *, shard: str) -> DataFil
         data = store.open(key)
         _ = data.size  # a remote object that is not there is found out here
     except NotFoundError as error:
-        survey.note("missing", error, url=store.url_of(key), shard=shard, advice="restore it from a copy")
+        survey.note("missing", error, url=store.url_of(key), shard=shard, advice=_REPAIR)
     except StorageError as error:
         survey.note(UNREADABLE, error, url=store.url_of(key), shard=shard)
     else:

@@ -54,7 +54,7 @@ COLUMN_DTYPES = dict(zip(COLUMNS, ("u64", "u64", "u32", "u32", "u32", "u32"), st
 INDEX_FEATURES = frozenset({"gaps", "record_crc32", "record_unchecked", "stream"})
 # What to do about an index that is damaged, gone or another's.
 INDEX_ADVICE = (
-    "restore the index from a copy; that of an adopted shard is made again with `shardio index URL --update`"
+    "`shardio repair` makes the index again; that of an adopted shard, `shardio index URL --update`"
 )
 
 

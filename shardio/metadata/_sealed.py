@@ -86,7 +86,7 @@ def unseal(data: bytes, *, what: str, url: str | None = None) -> tuple[bytes, by
             url=url,
             expected=expected,
             found=found,
-            advice="restore the object from a copy; nothing was read from it",
+            advice="`shardio repair --mirror` restores it from a copy; nothing was read from it",
         )
 
     if len(data) < SEAL_BYTES:

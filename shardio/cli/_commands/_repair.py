@@ -1,0 +1,121 @@
+"""`shardio repair`: mend what verify finds, from a mirror or from what is left; a dry run unless told."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from shardio.cli._command import CLEAN, DAMAGE, Command, Option, Place, Value, flag, options
+from shardio.cli._humanize import plural
+from shardio.cli._options import (
+    STORAGE,
+    allow_roots,
+    allowed_roots_option,
+    pair,
+    storage_options,
+    url_argument,
+)
+
+if TYPE_CHECKING:
+    from types import SimpleNamespace
+
+    from shardio.cli._console import Console
+    from shardio.lifecycle import RepairReport
+
+__all__ = ["COMMAND"]
+
+_SHOWN = 20
+
+
+def _run(arguments: SimpleNamespace, console: Console) -> int:
+    import shardio
+
+    with console.progress("repair") as progress:
+        report = shardio.repair(
+            arguments.url,
+            mirror=arguments.mirror,
+            dry_run=not arguments.yes,
+            uncertain=arguments.uncertain,
+            digest=arguments.digest,
+            allow_roots=allow_roots(arguments),
+            workers=arguments.workers,
+            progress=progress,
+            storage_options=storage_options(arguments),
+            mirror_options=dict(arguments.mirror_option) or None,
+            engine=arguments.engine,
+        )
+    if console.json:
+        console.document(report.to_dict())
+    else:
+        _print(console, report)
+    return CLEAN if report.ok and not (report.dry_run and report.mended) else DAMAGE
+
+
+def _print(console: Console, report: RepairReport) -> None:
+    would = "would be " if report.dry_run else ""
+    for mended in report.mended:
+        console.line(f"{would}{mended}")
+    for lost in report.lost[:_SHOWN]:
+        rows = "" if lost.row is None else f" rows {lost.row} to {(lost.row_stop or 0) - 1}"
+        place = "" if lost.start is None else f" bytes [{lost.start}, {lost.stop})"
+        console.line(f"lost: {lost.where}{rows}{place}: {lost.reason}")
+    if len(report.lost) > _SHOWN:
+        console.line(f"... and {len(report.lost) - _SHOWN} more places; --json lists them all")
+    for where, count in report.uncertain.items():
+        console.line(f"uncertain: {plural(count, 'record')} of {where}")
+    for finding in report.unmended:
+        console.line(f"not mended: {finding}")
+    for note in report.notes:
+        console.note(note)
+    _print_end(console, report)
+
+
+def _print_end(console: Console, report: RepairReport) -> None:
+    if not (report.mended or report.unmended):
+        console.line(f"ok: {report.url}: there is nothing to repair")
+        return
+    counts = f"{plural(len(report.mended), 'object')}, {plural(report.lost_records, 'record')} lost"
+    if report.dry_run:
+        more = "; nothing was changed, --yes does it" if report.mended else ""
+        console.line(f"to mend: {counts}{more}")
+    else:
+        version = "" if report.version is None else f"; this is version {report.version}"
+        console.line(f"mended: {counts}{version}")
+    if report.unmended:
+        console.line(f"STILL DAMAGED: {report.url}: {plural(len(report.unmended), 'finding')}")
+
+
+_PARAMS = (
+    url_argument(),
+    Option(["--mirror"], metavar="URL", type=Place(), help="a copy of the dataset, to mend from by digest"),
+    options(
+        "--mirror-option",
+        metavar="KEY=VALUE",
+        type=Value(pair),
+        help="storage option of the mirror; may be repeated",
+    ),
+    Option(
+        ["--uncertain"],
+        type=click.Choice(("take", "leave")),
+        help="what becomes of records that nothing proves to belong where they are",
+    ),
+    Option(["--digest"], metavar="sha256:...", help="of the latest version, where its manifest is gone"),
+    Option(["--workers"], type=int, metavar="N", help="processes; default: one per processor"),
+    flag("--yes", "do it; without this nothing is changed"),
+    allowed_roots_option(),
+    *STORAGE,
+)  # fmt: skip
+
+COMMAND = Command(
+    name="repair",
+    group="check",
+    summary="mend what verify finds: from a mirror, from what is left, or as far as it is good",
+    params=_PARAMS,
+    run=_run,
+    examples={
+        "shardio repair s3://bucket/birds": "what would be mended, and what is lost; nothing is changed",
+        "shardio repair s3://bucket/birds --mirror s3://copy/birds --yes": "take from a copy what is damaged",
+        "shardio repair birds --uncertain leave --yes": "salvage the records that are good beyond doubt",
+    },
+)

@@ -1,0 +1,318 @@
+"""A lost latest manifest, made again of what is left: earlier versions, receipts, lists and indexes.
+
+Promises: what an earlier version holds is certain; what was stored and stands in no version that can be read
+is not, because nothing but the manifest says whether it was committed.  It is named, session by session, and
+taken only where the caller says so.  What was given up, dropped or never finished is never taken.
+"""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from shardio.catalog import Catalog, StoredLists, Version, complete_tasks, find_safe_work, publish
+from shardio.errors import CommitConflictError, FormatError, SchemaError, ShardioError
+from shardio.lifecycle._repair_metadata import entries_of_session
+from shardio.metadata import (
+    DATA,
+    INDEX_SUFFIX,
+    LISTS,
+    SESSIONS,
+    Expiry,
+    Manifest,
+    MergedSession,
+    ShardEntry,
+    ShardTable,
+    is_list_key,
+    is_random_session,
+    parse_data_key,
+    parse_list,
+    parse_receipt_key,
+    session_digest,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from shardio.lifecycle._repair_metadata import Metadata
+    from shardio.metadata import DataKey, Receipt, Schema
+
+__all__ = ["Remains", "commit_remains", "find_remains"]
+
+
+@dataclass
+class _Session:
+    """A session that stands in no version that can be read."""
+
+    name: str
+    entries: list[ShardEntry]
+    receipts: list[Receipt] = field(default_factory=list)
+
+    @property
+    def rows(self) -> int:
+        return sum(entry.live_rows for entry in self.entries)
+
+
+@dataclass
+class Remains:
+    """What is left where the latest manifest is gone.
+
+    Attributes:
+        base: the last version that can be read, or None.
+        sessions: those that may have been committed since, in the order of their names.
+        deletions: shards of `base` of which a list that no version names has more rows deleted, by key.
+        notes: what was found and is not taken, in words.
+    """
+
+    base: Version | None
+    sessions: list[_Session] = field(default_factory=list)
+    deletions: Mapping[str, ShardEntry] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def uncertain(self) -> dict[str, int]:
+        """Records that may or may not belong to the dataset, by session."""
+        found = {f"session {each.name}": each.rows for each in self.sessions}
+        if self.deletions and self.base is not None:
+            found["deleted since"] = sum(entry.rows - entry.live_rows for entry in self.deletions.values())
+        return found
+
+
+def find_remains(catalog: Catalog, found: Metadata) -> Remains:
+    """Look through what is stored for what may have been committed after the last readable version."""
+    store = catalog.store
+    number = max(found.versions, default=0)
+    base = found.versions.get(number)
+    out = Remains(base)
+    named, merged, abandoned = _known(catalog, found)
+    by_session: dict[str, list[DataKey]] = {}
+    for info in store.list(DATA):
+        parts = parse_data_key(info.key)
+        if parts is not None and not info.key.endswith(INDEX_SUFFIX) and info.key not in named:
+            by_session.setdefault(parts.session, []).append(parts)
+    listed = _listed_entries(catalog, base)
+    receipts = {key.session for info in store.list(SESSIONS) if (key := parse_receipt_key(info.key))}
+    number_of_schema = len(base.manifest.schemas) if base is not None else 0
+    for name in sorted(by_session):
+        if name in merged or name in abandoned:
+            continue  # what lost attempts of a merged session left, or what was given up
+        session = (
+            _of_receipts(catalog, name, number_of_schema)
+            if name in receipts
+            else _of_indexes(catalog, name, by_session[name], number_of_schema)
+        )
+        if session is None:
+            out.notes.append(
+                f"session {name} was not finished, or was written more than once: its "
+                f"{len(by_session[name])} shards are left alone"
+            )
+            continue
+        session.entries = [
+            replace(listed[each.key], schema=each.schema) if each.key in listed else each
+            for each in session.entries
+        ]
+        out.sessions.append(session)
+    if base is not None:
+        out.deletions = {
+            entry.key: listed[entry.key]
+            for entry in catalog.table(base)
+            if entry.key in listed and listed[entry.key].live_rows < entry.live_rows
+        }
+    if base is None and any(not each.receipts for each in out.sessions):
+        out.notes.append("no schema is left of sessions without receipts: their records are read as bytes")
+    return out
+
+
+def _known(catalog: Catalog, found: Metadata) -> tuple[set[str], set[str], set[str]]:
+    """Return the keys that versions name or have doomed, the sessions they merged, and those they gave up."""
+    keys: set[str] = set()
+    merged: set[str] = set()
+    abandoned: set[str] = set()
+    for version in found.versions.values():
+        manifest = version.manifest
+        keys |= set(manifest.expiry.doomed_keys)
+        merged |= {session.session for session in manifest.sessions}
+        abandoned |= {*manifest.expiry.abandoned_sessions, *manifest.rolled_back}
+        for ref in manifest.lists:
+            try:
+                table = catalog.find_shards(ref)
+            except FormatError:
+                continue
+            keys |= set(table.key) if table is not None else set()
+        for ref in manifest.session_lists:
+            merged |= set(catalog.sessions_of(ref))
+    return keys, merged, abandoned
+
+
+def _listed_entries(catalog: Catalog, base: Version | None) -> dict[str, ShardEntry]:
+    """Return own shards of lists that `base` does not name, by key: as the one with the most deleted rows."""
+    named = {ref.key for ref in base.manifest.lists} if base is not None else set()
+    out: dict[str, ShardEntry] = {}
+    for info in catalog.store.list(LISTS):
+        if not is_list_key(info.key) or info.key in named:
+            continue
+        try:
+            table, _ = parse_list(catalog.store.get(info.key, max_bytes=catalog.limits.manifest))
+        except (ShardioError, ValueError):
+            continue  # a list of sessions, or damaged
+        for entry in table:
+            known = out.get(entry.key)
+            if not entry.adopted and (known is None or entry.live_rows < known.live_rows):
+                out[entry.key] = replace(entry, schema=0, table_key="", table_bytes=0, table_sha256=bytes(32))
+    return out
+
+
+def _of_receipts(catalog: Catalog, name: str, schema: int) -> _Session | None:
+    """Return a session of which every task has a complete receipt."""
+    tasks = complete_tasks(catalog, name)
+    if not tasks or tasks != set(range(len(tasks))):
+        return None
+    receipts = []
+    for task in sorted(tasks):
+        work = find_safe_work(catalog, name, task)
+        if work is None:
+            return None
+        receipts.append(work.receipt)
+    if any(catalog.store.head(key) is None for receipt in receipts for key in receipt.table.key):
+        return None
+    entries = [replace(entry, schema=schema) for receipt in receipts for entry in receipt.table]
+    return _Session(name, entries, receipts)
+
+
+def _of_indexes(catalog: Catalog, name: str, keys: list[DataKey], schema: int) -> _Session | None:
+    """Return a session without receipts, of which each task was written by one attempt without a gap."""
+    entries = entries_of_session(catalog.store, name, schema)
+    if len(entries) != len(keys):
+        return None
+    tasks: dict[int, list[DataKey]] = {}
+    for key in keys:
+        tasks.setdefault(key.task, []).append(key)
+    for parts in tasks.values():
+        if len({key.attempt for key in parts}) > 1:
+            return None
+        if sorted(key.sequence for key in parts) != list(range(len(parts))):
+            return None
+    return _Session(name, entries)
+
+
+class _Unhinted(Catalog):
+    """The versions under a root, whatever the hint says: its version is the one that is gone."""
+
+    def latest(self) -> Version | None:
+        """Return the highest version there is."""
+        return self._highest(self._hinted())
+
+
+def commit_remains(catalog: Catalog, remains: Remains, *, take: bool) -> Version:
+    """Commit a version of what is left; with `take`, of what is uncertain, too.
+
+    Raises:
+        CommitConflictError: another repair was faster.
+        SchemaError: the schemas of what is left do not fit each other.
+    """
+    base = remains.base
+    lists = StoredLists(catalog.store)
+    unhinted = _Unhinted(catalog.store, limits=catalog.limits)
+    sessions = remains.sessions if take else []
+
+    def build(now: Version | None) -> Manifest:
+        if (now.sha256 if now else b"") != (base.sha256 if base else b""):
+            raise CommitConflictError(
+                "another repair made a manifest meanwhile", url=catalog.store.url, advice="run it again"
+            )
+        old = now.manifest if now is not None else None
+        schemas: tuple[Schema, ...] = old.schemas if old is not None else ()
+        entries: list[ShardEntry] = []
+        for session in sessions:
+            schemas, number = _add_schema(schemas, session, catalog.store.url, old is not None)
+            entries += [replace(entry, schema=number) for entry in session.entries]
+        table = ShardTable.of(entries)
+        if old is not None and now is not None:
+            known = catalog.table(now)
+            if take and remains.deletions:
+                changed = [_with_deletions(entry, remains.deletions.get(entry.key, entry)) for entry in known]
+                table = ShardTable.concatenate([ShardTable.of(changed), table])
+                refs = lists.extend(catalog, (), table, merge=False)
+            else:
+                refs = lists.extend(catalog, old.lists, table, merge=False) if entries else old.lists
+                table = ShardTable.concatenate([known, table])
+        else:
+            refs = lists.extend(catalog, (), table, merge=False)
+        version = (now.number if now else 0) + 1
+        recovered = tuple(_merged(session, version) for session in sessions if session.receipts)
+        named = tuple(each for each in (old.sessions if old else ()) if not is_random_session(each.session))
+        changes = {
+            "operation": "repair",
+            "sessions": (*named, *recovered),
+            "schemas": schemas,
+            "lists": refs,
+            "splits": tuple(total for _, total in sorted(table.totals().items())),
+            "deletions": any(table.deletion_key),
+        }
+        if old is not None:
+            expiry = replace(old.expiry, doomed_keys=())
+            return replace(old, expiry=expiry, restored_version=0, rewrites=(), **changes)  # type: ignore[arg-type]
+        metadata = {
+            k: v for session in sessions for each in session.receipts for k, v in each.metadata.items()
+        }
+        return Manifest(
+            dataset_uuid=uuid.uuid4().bytes,
+            version=0,
+            parent_version=0,
+            parent_sha256=b"",
+            write_id=b"",
+            metadata=metadata,
+            expiry=Expiry(),
+            **changes,  # type: ignore[arg-type]
+        )
+
+    keys = [entry.key for session in sessions for entry in session.entries]
+    return publish(unhinted, build, seen=base.number if base else 0, keys=keys, lists=lists)
+
+
+def _with_deletions(entry: ShardEntry, other: ShardEntry) -> ShardEntry:
+    return replace(
+        entry,
+        live_rows=other.live_rows,
+        deletion_key=other.deletion_key,
+        deletion_bytes=other.deletion_bytes,
+        deletion_sha256=other.deletion_sha256,
+    )
+
+
+def _merged(session: _Session, version: int) -> MergedSession:
+    rows = {name: total.rows for name, total in ShardTable.of(session.entries).totals().items()}
+    digest = session_digest((receipt.task, receipt.splits) for receipt in session.receipts)
+    return MergedSession(session.name, digest, len(session.receipts), version, rows)
+
+
+def _add_schema(
+    schemas: tuple[Schema, ...],
+    session: _Session,
+    url: str,
+    followed: bool,  # noqa: FBT001 - one of two
+) -> tuple[tuple[Schema, ...], int]:
+    """Return the schemas of the new version, and the number of a session's."""
+    if not session.receipts:
+        return schemas, len(schemas)
+    schema = session.receipts[0].schema
+    if schema is None:
+        if schemas:
+            raise SchemaError(
+                f"the dataset has a schema and session {session.name} has none",
+                url=url,
+                advice='leave it with uncertain="leave" (--uncertain leave)',
+            )
+        return schemas, 0
+    if schema in schemas:
+        return schemas, schemas.index(schema) + 1
+    if followed and not schemas:
+        raise SchemaError(
+            f"the dataset has no schema and session {session.name} has one",
+            url=url,
+            advice='leave it with uncertain="leave" (--uncertain leave)',
+        )
+    for each in schemas:
+        schema.check_reads(each)
+    return (*schemas, schema), len(schemas) + 1

@@ -1,0 +1,434 @@
+"""Repair of a dataset: metadata first, then shard by shard; what changes becomes one new version.
+
+Promises: nothing that is good is lost and nothing is made up; what is damaged stays where it is, but for
+manifests and lists, whose very bytes are put back; what is lost is listed by address; a dry run unless told.
+"""
+
+from __future__ import annotations
+
+from contextlib import closing, suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from shardio.catalog import Catalog, Version
+from shardio.errors import CommitConflictError, NotFoundError, ShardioError, StorageError
+from shardio.lifecycle._change import commit_change
+from shardio.lifecycle._recover import commit_remains, find_remains
+from shardio.lifecycle._repair_metadata import mend_metadata
+from shardio.lifecycle._repair_report import Mended, RepairProgress, RepairReport
+from shardio.lifecycle._repair_shard import Place, ShardJob, ShardOutcome
+from shardio.maintenance import Finding
+from shardio.metadata import Rewrite, ShardTable, manifest_key, random_session
+from shardio.parallel import JobRunner, check_workers
+from shardio.progress import displayed
+from shardio.storage import url_text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from concurrent.futures import Executor
+    from pathlib import Path
+
+    from shardio.catalog import StoredLists
+    from shardio.lifecycle._repair_metadata import Metadata
+    from shardio.metadata import Manifest, ShardEntry
+
+__all__ = ["repair"]
+
+# One job is so much: a process's clients serve many small shards, and a kill loses little.
+_JOB_SHARDS = 16
+_JOB_BYTES = 256 << 20
+
+
+def repair(  # noqa: PLR0913 - the options are the public contract
+    url: str | Path,
+    *,
+    mirror: str | Path | None = None,
+    dry_run: bool = True,
+    uncertain: str | None = None,
+    digest: str | None = None,
+    allow_roots: Mapping[str, Mapping[str, Any]] | None = None,
+    executor: Executor | None = None,
+    workers: int | None = None,
+    progress: bool | Callable[[RepairProgress], None] = False,
+    storage_options: Mapping[str, Any] | None = None,
+    mirror_options: Mapping[str, Any] | None = None,
+    engine: str | None = None,
+) -> RepairReport:
+    """Mend what `shardio.verify` finds: from a mirror by digest, from what is left, or as far as it is good.
+
+    - A manifest or list that is damaged or gone gets its very bytes back, from the mirror, or made again
+      where a digest proves them.
+    - An index that is damaged or gone is taken from the mirror, or made again from its shard.
+    - A shard that is damaged or gone is taken from the mirror where its checksums are those of the list.
+      Otherwise its good records go into a new shard, in their order; the rest is lost, and listed. Positions
+      behind a lost record count one less.
+    - Where the latest manifest is gone, and no mirror has it, one is made of the last version that can be
+      read, and of the sessions that may have been committed since.
+
+    What is missing is stored again under its own name. What is damaged stays, and a new version names what
+    takes its place; earlier versions still name what is damaged. Shards of others are never written: their
+    indexes are.
+
+    Args:
+        url: of the dataset.
+        mirror: a copy of the dataset, by which it is mended; every byte is compared before it is stored.
+        dry_run: change nothing, only say what would be done.
+        uncertain: what becomes of records that can be read and of which nothing proves that they belong where
+            they are: "take" or "leave" them; None leaves their shards, or the lost manifest, as they are, and
+            reports them.
+        digest: `"sha256:..."` of the latest version, where its manifest is gone and the mirror's is to be
+            trusted.
+        allow_roots: roots of adopted shards that may be read, each with its storage options.
+        executor: any of `concurrent.futures`, or one with its interface; None for a process pool of its own.
+        workers: processes of that pool; None for one per processor, 1 for this process.
+        progress: True for a bar on a terminal and lines in a log, or a function of a `RepairProgress`.
+        storage_options, mirror_options: of the two places, as in fsspec; `mirror_options=None` for the same
+            where both are the same kind of storage.
+        engine: None for the best at hand, "fsspec" or "obstore".
+
+    Returns:
+        The report. Look at `report.ok`, `report.unmended`, `report.lost` and `report.uncertain`.
+
+    Raises:
+        NotFoundError: there is no dataset, or the mirror is none.
+        FormatError: the mirror is another dataset.
+        UnsupportedVersionError: a newer shardio wrote it.
+        CommitConflictError: what was damaged was changed by others meanwhile; run it again.
+        CommitOutcomeUnknownError, StorageError: see `shardio.commit`.
+        ValueError: arguments that make no sense.
+
+    Examples:
+        >>> import pathlib, shardio, tempfile
+        >>> url = tempfile.mkdtemp() + "/bytes"
+        >>> with shardio.DatasetWriter(url) as out:
+        ...     out.write(b"one")
+        >>> (index,) = pathlib.Path(url, "data").glob("*.shardidx")
+        >>> index.unlink()
+        >>> report = shardio.repair(url, dry_run=False)
+        >>> [(each.how, each.what) for each in report.mended], report.lost
+        ([('rebuilt', 'index')], ())
+        >>> shardio.verify(url).ok
+        True
+    """
+    if uncertain not in (None, "take", "leave"):
+        message = f'uncertain={uncertain!r} must be "take", "leave" or None'
+        raise ValueError(message)
+    check_workers(workers, executor)
+    place = Place(url_text(url), storage_options, engine)
+    copy = None
+    if mirror is not None:
+        name = url_text(mirror)
+        same = name.partition("://")[0] == place.url.partition("://")[0]
+        copy = Place(
+            name, mirror_options if mirror_options is not None or not same else storage_options, engine
+        )
+    with displayed(progress, "repair") as show:
+        work = _Repair(
+            place, copy, dry_run=dry_run, uncertain=uncertain, digest=digest, allow_roots=allow_roots or {}
+        )
+        return work.run(executor, workers, show)
+
+
+class _Repair:
+    """One repair on its way."""
+
+    def __init__(
+        self,
+        place: Place,
+        mirror: Place | None,
+        *,
+        dry_run: bool,
+        uncertain: str | None,
+        digest: str | None,
+        allow_roots: Mapping[str, Mapping[str, Any]],
+    ) -> None:
+        self.place = place
+        self.mirror = mirror
+        self.dry_run = dry_run
+        self.uncertain = uncertain
+        self.digest = digest
+        self.allow_roots = allow_roots
+        self.catalog = Catalog(place.connect())
+        store = self.catalog.store
+        if mirror is not None and mirror.connect().url == store.url:
+            message = f"mirror={mirror.url!r} is the dataset itself; name a copy of it"
+            raise ValueError(message)
+        if store.read_only and not dry_run:
+            raise StorageError(
+                f"this place cannot be written: {store.read_only_reason}",
+                url=store.url,
+                advice="repair the dataset where it can be written, or a copy of it",
+            )
+        self.report = RepairReport(url=store.url, dry_run=dry_run, base_version=None)
+
+    def run(
+        self, executor: Executor | None, workers: int | None, show: Callable[[RepairProgress], None] | None
+    ) -> RepairReport:
+        """Mend the metadata, then the shards."""
+        copy = None if self.mirror is None else Catalog(self.mirror.connect())
+        found = mend_metadata(self.catalog, copy, digest=self.digest, dry_run=self.dry_run)
+        self._add(mended=found.mended, unmended=found.unmended)
+        version = self._recover(found)
+        if version is None:
+            return self.report if not (found.mended and self.dry_run) else self._wait()
+        self.report = replace(self.report, base_version=version.number)
+        try:
+            table = self.catalog.table(version)
+        except ShardioError:
+            # A list stays lost, and is reported; or it would have been mended.
+            return self._wait() if self.dry_run and found.mended else self.report
+        outcomes = list(self._look(version, table, executor, workers, show))
+        outcomes.sort(key=lambda outcome: outcome.number)
+        for outcome in outcomes:
+            self._add(
+                mended=outcome.mended,
+                lost=outcome.lost,
+                unmended=outcome.unmended,
+                uncertain=outcome.uncertain,
+            )
+        before = {total.name: total.rows for total in version.manifest.splits}
+        after = dict(before)
+        for outcome in outcomes:
+            after[outcome.old.split] -= outcome.old.live_rows - (outcome.new.live_rows if outcome.new else 0)
+        self.report = replace(self.report, before=before, after=after)
+        changed = [outcome for outcome in outcomes if outcome.new != outcome.old]
+        if sum(before.values()) and not sum(after.values()):
+            # Rather a folder that is not mounted than a disk that lost every shard and no manifest.
+            gone = [
+                Finding.of("missing", NotFoundError(each.reason, url=each.where)) for each in self.report.lost
+            ]
+            advice = "no record would be left: see that the data is where it was, or name a mirror"
+            self.report = replace(
+                self.report,
+                mended=(),
+                lost=(),
+                after=before,
+                unmended=(*self.report.unmended, *(each.with_advice(advice) for each in gone)),
+            )
+            for outcome in changed:
+                self._remove(outcome)
+            return self.report
+        if changed and not self.dry_run:
+            self._commit(version, changed)
+        return self.report
+
+    def _wait(self) -> RepairReport:
+        """Return the report of a dry run that ends where it would have to read what is not mended."""
+        self._add(notes=["shards are looked at when the manifests and lists stand again"])
+        return self.report
+
+    def _add(
+        self,
+        *,
+        mended: Iterable[Mended] = (),
+        lost: Iterable[Any] = (),
+        unmended: Iterable[Any] = (),
+        uncertain: Mapping[str, int] | None = None,
+        notes: Iterable[str] = (),
+    ) -> None:
+        report = self.report
+        self.report = replace(
+            report,
+            mended=(*report.mended, *mended),
+            lost=(*report.lost, *lost),
+            unmended=(*report.unmended, *unmended),
+            uncertain={**report.uncertain, **(uncertain or {})},
+            notes=(*report.notes, *notes),
+        )
+
+    def _recover(self, found: Metadata) -> Version | None:
+        """Return the latest version, made of what is left where it is gone; None where there is none yet."""
+        store = self.catalog.store
+        number = max(found.versions, default=0)
+        if number and number == found.top:
+            if self.dry_run and found.mended:
+                # What would be mended is not there yet; often the latest version can be read all the same.
+                with suppress(ShardioError):
+                    return self.catalog.load()
+                return None
+            return self.catalog.load()
+        if any(finding.kind == "manifest" for finding in found.unmended):
+            return None  # what is damaged stands where a new one would have to
+        remains = find_remains(self.catalog, found)
+        if found.top == 0 and not remains.sessions:
+            raise NotFoundError(
+                "there is no shardio dataset here, nor anything left of one",
+                url=store.url,
+                advice="check the address; a single shard is salvaged with `shardio index --salvage`",
+            )
+        url = store.url_of(manifest_key(found.top or 1))
+        self._add(uncertain=remains.uncertain, notes=remains.notes)
+        nothing = remains.base is None and (self.uncertain != "take" or not remains.sessions)
+        if nothing or (remains.uncertain and self.uncertain is None):
+            what = f"the manifest of version {found.top or 1} is gone, which was committed"
+            left = ", ".join(f"{name}: {rows} records" for name, rows in remains.uncertain.items())
+            left = f"; what may have been in it: {left}" if left else ""
+            first = (
+                f"version {remains.base.number} can be read{left}"
+                if remains.base is not None
+                else f"no version can be read{left}"
+            )
+            advice = (
+                f"{first}; name a mirror, or choose: "
+                + (
+                    'uncertain="leave" (--uncertain leave) goes back to that version, '
+                    if remains.base
+                    else ""
+                )
+                + 'uncertain="take" (--uncertain take) adds what may have been in it'
+            )
+            self._add(unmended=[Finding.of("missing", NotFoundError(what, url=url)).with_advice(advice)])
+            return None
+        version = (
+            None if self.dry_run else commit_remains(self.catalog, remains, take=self.uncertain == "take")
+        )
+        by = None if version is None else manifest_key(version.number)
+        taken = sum(each.rows for each in remains.sessions) if self.uncertain == "take" else 0
+        kept = sum(total.rows for total in remains.base.manifest.splits) if remains.base else 0
+        self._add(
+            mended=[
+                Mended(
+                    how="recovered", what="manifest", url=url, by=by, source="left over", records=kept + taken
+                )
+            ]
+        )
+        if version is not None:
+            self.report = replace(self.report, version=version.number)
+        elif remains.base is not None:
+            self._wait()
+        return version
+
+    def _look(
+        self,
+        version: Version,
+        table: ShardTable,
+        executor: Executor | None,
+        workers: int | None,
+        show: Callable[[RepairProgress], None] | None,
+    ) -> Iterator[ShardOutcome]:
+        """Yield what became of each shard, as they come."""
+        jobs = list(self._jobs(version, table))
+        total, done, mended = int(table.stored_bytes.sum()), 0, len(self.report.mended)
+
+        def advance(outcomes: list[ShardOutcome]) -> None:
+            nonlocal done, mended
+            done += sum(outcome.old.stored_bytes for outcome in outcomes)
+            mended += sum(len(outcome.mended) for outcome in outcomes)
+            if show is not None:
+                show(RepairProgress(done, total, mended))
+
+        if executor is None and (workers == 1 or len(jobs) < 2 or self.place.url.startswith("memory:")):
+            for job in jobs:
+                outcomes = job.run()
+                advance(outcomes)
+                yield from outcomes
+            return
+        runner: JobRunner[ShardJob, list[ShardOutcome]] = JobRunner(
+            ShardJob.run, executor=executor, workers=workers
+        )
+        with closing(runner.run(jobs)) as results:
+            for job, result in results:
+                if not isinstance(result, list):
+                    raise StorageError(
+                        "a worker that looked at shards was lost",
+                        url=table_url(self.catalog, table, job.first),
+                        found=f"{type(result.error).__name__}: {result.error}",
+                        advice="it may have been out of memory; run it again",
+                    )
+                advance(result)
+                yield from result
+
+    def _jobs(self, version: Version, table: ShardTable) -> Iterator[ShardJob]:
+        session = random_session()
+        first = size = 0
+        for number, stored in enumerate(table.stored_bytes.tolist()):
+            size += stored
+            if number + 1 - first < _JOB_SHARDS and size < _JOB_BYTES and number + 1 < len(table):
+                continue
+            yield ShardJob(
+                place=self.place,
+                mirror=self.mirror,
+                allow_roots=self.allow_roots,
+                version=version.number,
+                digest=version.digest,
+                session=session,
+                dry_run=self.dry_run,
+                uncertain=self.uncertain,
+                first=first,
+                stop=number + 1,
+            )
+            first, size = number + 1, 0
+
+    def _commit(self, version: Version, changed: list[ShardOutcome]) -> None:
+        """Make a version that names what takes the place of what is damaged."""
+        wanted = {(outcome.old.root, outcome.old.key, outcome.old.uuid): outcome for outcome in changed}
+        store = self.catalog.store
+
+        def build(base: Version, lists: StoredLists) -> Manifest | None:
+            applied: list[ShardOutcome] = []
+
+            def change(table: ShardTable) -> ShardTable:
+                entries = list(table)
+                kept = []
+                for entry in entries:
+                    outcome = wanted.get((entry.root, entry.key, entry.uuid))
+                    if outcome is None:
+                        kept.append(entry)
+                        continue
+                    applied.append(outcome)
+                    following = _follow(entry, outcome, store.url)
+                    if following is not None:
+                        kept.append(following)
+                return table if kept == entries else ShardTable.of(kept)
+
+            refs, table = lists.edit(self.catalog, base.manifest.lists, change)
+            if refs == base.manifest.lists:
+                return None  # whoever took the shards out meanwhile took their damage out, too
+            return replace(
+                base.manifest,
+                lists=refs,
+                splits=tuple(total for _, total in sorted(table.totals().items())),
+                deletions=any(table.deletion_key),
+                rewrites=tuple(
+                    Rewrite((each.old.uuid,), () if each.new is None else (each.new.uuid,))
+                    for each in applied
+                    if each.new is None or each.new.uuid != each.old.uuid
+                ),
+            )
+
+        keys = [key for outcome in changed for key in outcome.keys]
+        try:
+            committed = commit_change(self.catalog, build, operation="repair", seen=version, keys=keys)
+        except CommitConflictError:
+            for outcome in changed:
+                self._remove(outcome)
+            raise
+        self.report = replace(self.report, version=committed.number)
+
+    def _remove(self, outcome: ShardOutcome) -> None:
+        """Remove what has new names, which nobody else knows; what got its own name back stays."""
+        old = {outcome.old.key, outcome.old.usual_index_key, outcome.old.deletion_key}
+        for key in set(outcome.keys) - old:
+            with suppress(StorageError):
+                self.catalog.store.delete(key)
+
+
+def _follow(entry: ShardEntry, outcome: ShardOutcome, url: str) -> ShardEntry | None:
+    """Return what takes the place of a shard as it is listed now.
+
+    Raises:
+        CommitConflictError: it was changed since it was looked at.
+    """
+    if entry != outcome.old:
+        raise CommitConflictError(
+            "a shard was changed by another writer while it was repaired",
+            url=url,
+            found=f"shard {entry.key}",
+            advice="run it again",
+        )
+    return outcome.new
+
+
+def table_url(catalog: Catalog, table: ShardTable, number: int) -> str:
+    """Return the URL of a shard under the dataset's own root, for a message."""
+    return catalog.store.url_of(table.key[number])

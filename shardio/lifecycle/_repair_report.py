@@ -1,0 +1,143 @@
+"""What repair found, did, and could not do, as values; ready for JSON."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from shardio.errors import BadRecord
+    from shardio.maintenance import Finding
+
+__all__ = ["Mended", "RepairProgress", "RepairReport"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mended:
+    """One object that is (or would be) mended.
+
+    Attributes:
+        how: "restored": the very bytes stand under their own name again; "replaced": the very bytes stand
+            under a new name; "rebuilt": an index was made again from its shard; "salvaged": the good records
+            of a shard stand in a new one; "dropped": nothing of a shard was left; "recovered": a manifest was
+            made from what is left.
+        what: "manifest", "list", "shard", "index" or "deletions".
+        url: of the object that was damaged or missing.
+        by: key of the object that takes its place; None in a dry run, and where nothing does.
+        source: where the bytes came from: "mirror", "shard" or "left over".
+        records: live records that the object stands for now; None where it has none of its own.
+        lost: live records that are lost with it.
+    """
+
+    how: str
+    what: str
+    url: str
+    by: str | None = None
+    source: str | None = None
+    records: int | None = None
+    lost: int = 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields that are known, for JSON."""
+        return {name: value for name, value in vars(self).items() if value is not None}
+
+    def __str__(self) -> str:
+        """Return it as one line."""
+        source = f" from {self.source}" if self.source else ""
+        by = f" as {self.by}" if self.by and not self.url.endswith(self.by) else ""
+        counts = f", {self.records} records kept, {self.lost} lost" if self.lost else ""
+        return f"{self.how}{source}: {self.what} {self.url}{by}{counts}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RepairReport:
+    """What `repair` found and did, or would do.
+
+    Attributes:
+        url: of the dataset.
+        dry_run: nothing was changed.
+        base_version: the version that was looked at; None where no manifest could be read.
+        version: the new version; None where none was needed, and in a dry run.
+        mended: what is (or would be) mended, in the order of the dataset.
+        lost: what is lost, by address.
+        unmended: what stays damaged, as `shardio.verify` finds it, each with advice.
+        uncertain: records whose part in the dataset cannot be proven, by where they are; taken or left as
+            `uncertain` says, and with None not touched.
+        before, after: live records by split.
+        notes: what deserves a word.
+    """
+
+    url: str
+    dry_run: bool
+    base_version: int | None
+    version: int | None = None
+    mended: tuple[Mended, ...] = ()
+    lost: tuple[BadRecord, ...] = ()
+    unmended: tuple[Finding, ...] = ()
+    uncertain: Mapping[str, int] = field(default_factory=dict)
+    before: Mapping[str, int] = field(default_factory=dict)
+    after: Mapping[str, int] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing stays damaged; in a dry run, whether nothing would."""
+        return not self.unmended
+
+    @property
+    def lost_records(self) -> int:
+        """How many live records are (or would be) lost."""
+        return sum(each.lost for each in self.mended)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the report for JSON."""
+        return {
+            "url": self.url,
+            "dry_run": self.dry_run,
+            "base_version": self.base_version,
+            "version": self.version,
+            "ok": self.ok,
+            "lost_records": self.lost_records,
+            "mended": [each.to_dict() for each in self.mended],
+            "lost": [each.to_dict() for each in self.lost],
+            "unmended": [each.to_dict() for each in self.unmended],
+            "uncertain": dict(self.uncertain),
+            "before": dict(self.before),
+            "after": dict(self.after),
+            "notes": list(self.notes),
+        }
+
+
+class RepairProgress(NamedTuple):
+    """How far repair has come.
+
+    Attributes:
+        done_bytes, total_bytes: stored bytes of shards that were looked at, and of all.
+        mended: objects that are (or would be) mended so far.
+    """
+
+    done_bytes: int
+    total_bytes: int
+    mended: int
+
+    @property
+    def done(self) -> int:
+        """`done_bytes`; see `shardio.progress.State`."""
+        return self.done_bytes
+
+    @property
+    def total(self) -> int:
+        """`total_bytes`."""
+        return self.total_bytes
+
+    @property
+    def unit(self) -> str:
+        """Bytes."""
+        return "B"
+
+    @property
+    def amounts(self) -> tuple[tuple[int, str], ...]:
+        """Nothing beside the bytes."""
+        return ()

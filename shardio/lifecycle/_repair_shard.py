@@ -1,0 +1,789 @@
+"""One shard with its index and deleted rows, mended: from a mirror, from each other, or as far as it is good.
+
+Promises: what was stored stays as it is, so everything new has a name never used before, and what is missing
+gets its very bytes back under its own; nothing is stored before it was compared with the digests in the list
+of shards; records that go into a new shard are those, and only those, that `shardio verify` calls good.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import pickle
+import tempfile
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from shardio import kernels
+from shardio.catalog import Catalog, Version, writer_name
+from shardio.errors import (
+    BadRecord,
+    FormatError,
+    NotFoundError,
+    StaleIndexError,
+    StorageError,
+    UnsafeNameError,
+)
+from shardio.format import DEFAULT_LIMITS, Framing, check_block, open_block
+from shardio.lifecycle._repair_report import Mended
+from shardio.maintenance import UNREADABLE, Finding, Survey, check_indexed, check_listed
+from shardio.metadata import (
+    INDEX_SUFFIX,
+    DataKey,
+    IndexHead,
+    ShardEntry,
+    check_frames_part,
+    check_index_end,
+    data_key,
+    parse_deletions,
+    parse_head,
+    random_id,
+    rows_key,
+    usual_index_key,
+)
+from shardio.reader import ReadOptions, Source, root_stores
+from shardio.storage import (
+    NotDurableError,
+    ShortReadError,
+    Store,
+    UnknownOutcomeError,
+    connect,
+    connect_folder,
+)
+from shardio.writer import ShardOptions, ShardSpool, Task, spool_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from numpy.typing import NDArray
+
+    from shardio.format import Buffer
+    from shardio.storage import DataFile
+
+__all__ = ["Place", "ShardJob", "ShardOutcome", "put_object"]
+
+_MAX_PUTS = 5
+_PIECE = 8 << 20
+# What says that an object is not the one that is looked for. That a place cannot be read says nothing, and
+# ends the repair: for want of a mirror's answer no record is given up.
+_WRONG = (FormatError, StaleIndexError, UnsafeNameError, NotFoundError, ShortReadError)
+_OF_SHARD = ("size", "block", "decode", "record", "checksum")
+_OF_INDEX = ("index", "frames")
+_CHOOSE = (
+    'give uncertain="take" (--uncertain take) to have them, or uncertain="leave" (--uncertain leave) to give '
+    "them up; or name a mirror that has the whole object"
+)
+
+
+class Place(NamedTuple):
+    """A place that travels to other processes.
+
+    Attributes:
+        url: of the dataset there.
+        storage_options, engine: as in fsspec.
+    """
+
+    url: str
+    storage_options: Mapping[str, Any] | None = None
+    engine: str | None = None
+
+    def connect(self) -> Store:
+        """Return its store."""
+        return connect(self.url, storage_options=self.storage_options, engine=self.engine)
+
+
+@dataclass(kw_only=True)
+class ShardOutcome:
+    """What became of one shard.
+
+    Attributes:
+        number: of the shard in the version.
+        old: as the version lists it.
+        new: as the next version lists it; None where it is not listed any more. The same as `old` where
+            nothing about it changes.
+        mended, lost, unmended, uncertain: see `RepairReport`.
+        keys: of the objects that were stored under new names.
+    """
+
+    number: int
+    old: ShardEntry
+    new: ShardEntry | None
+    mended: list[Mended] = field(default_factory=list)
+    lost: list[BadRecord] = field(default_factory=list)
+    unmended: list[Finding] = field(default_factory=list)
+    uncertain: dict[str, int] = field(default_factory=dict)
+    keys: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShardJob:
+    """Shards of a version that one process looks at one after another.
+
+    Attributes:
+        place, mirror: of the dataset, and of a copy of it or None.
+        allow_roots: storage options by URL of the roots of adopted shards that may be read.
+        version, digest: of the version.
+        session: of the shards that are written.
+        dry_run: store nothing.
+        uncertain: "take", "leave" or None.
+        first, stop: half-open range of shards.
+    """
+
+    place: Place
+    mirror: Place | None
+    allow_roots: Mapping[str, Mapping[str, Any]]
+    version: int
+    digest: str
+    session: str
+    dry_run: bool
+    uncertain: str | None
+    first: int
+    stop: int
+
+    def run(self) -> list[ShardOutcome]:
+        """Look at the shards, and mend those that are damaged.
+
+        Raises:
+            StorageError: what was mended could not be stored.
+        """
+        # By the session, too: another repair looks at the places anew.
+        bench = _bench(
+            pickle.dumps((self.place, self.mirror, self.allow_roots, self.version, self.digest, self.session))
+        )
+        return [_Shard(self, bench, number).mend() for number in range(self.first, self.stop)]
+
+
+class _Bench(NamedTuple):
+    """What all jobs of a process share."""
+
+    catalog: Catalog
+    version: Version
+    source: Source
+    mirror: Store | None
+    copies: Mapping[tuple[bytes, bytes], ShardEntry]  # of the mirror, by UUID and SHA-256 of the index's head
+
+
+@functools.lru_cache(maxsize=2)
+def _bench(frozen: bytes) -> _Bench:
+    place, mirror, allow_roots, number, digest, _ = pickle.loads(frozen)  # noqa: S301 - frozen above
+    catalog = Catalog(place.connect())
+    version = catalog.load(number, digest=digest, known_live=True)
+    table = catalog.table(version)
+    options = ReadOptions(
+        storage_options=place.storage_options, engine=place.engine, allow_roots=allow_roots, mmap=False
+    )
+    stores = root_stores(catalog.store, version.manifest.roots, table, options)
+    source = Source(place.url, table, stores, options, version.manifest.schema)
+    if mirror is None:
+        return _Bench(catalog, version, source, None, {})
+    store = mirror.connect()
+    copies = {}
+    # A mirror that was itself repaired has the same bytes under other names.
+    with contextlib.suppress(*_WRONG):
+        there = Catalog(store)
+        copies = {(each.uuid, each.index_head_sha256): each for each in there.table(there.load())}
+    return _Bench(catalog, version, source, store, copies)
+
+
+class _Index(NamedTuple):
+    """The whole index of a shard, proven by the digest in the list or made again; and where it came from."""
+
+    data: bytes
+    head: IndexHead
+    source: str
+
+
+class _Shard:
+    """One shard while it is looked at and mended."""
+
+    def __init__(self, job: ShardJob, bench: _Bench, number: int) -> None:
+        self.job = job
+        self.bench = bench
+        self.number = number
+        self.entry = bench.source.table[number]
+        self.store = bench.catalog.store  # takes what is written, and holds indexes and deleted rows
+        self.data_store = bench.source.pool.store_of(number)
+        self.url = self.data_store.url_of(self.entry.key)
+        self.index_url = self.store.url_of(self.entry.usual_index_key)
+        self.rows_url = self.store.url_of(self.entry.deletion_key) if self.entry.deletion_key else ""
+        self.out = ShardOutcome(number=number, old=self.entry, new=self.entry)
+
+    def mend(self) -> ShardOutcome:
+        """Return what is wrong and what became of it."""
+        survey = Survey()
+        check_listed(survey, self.bench.source, self.store, self.number, self.entry)
+        if not survey.findings:
+            return self.out
+        if any(finding.kind == UNREADABLE for finding in survey.findings):
+            # What cannot be looked at is not known to be lost.
+            self.out.unmended += survey.findings
+            return self.out
+        shard = [f for f in survey.findings if f.kind in _OF_SHARD or _is_missing(f, self.url)]
+        index = [f for f in survey.findings if f.kind in _OF_INDEX or _is_missing(f, self.index_url)]
+        rows = [f for f in survey.findings if f.kind == "deletions" or _is_missing(f, self.rows_url)]
+        if rows and not self._mend_rows(rows):
+            return self.out
+        with tempfile.TemporaryDirectory(prefix="shardio-repair-") as folder:
+            if self.entry.adopted:
+                self._mend_adopted(shard, index, Path(folder))
+            elif shard:
+                self._mend_shard(shard, index, Path(folder))
+            elif index:
+                self._mend_index(index, Path(folder), self.data_store, self.entry.key)
+        return self.out
+
+    # Deleted rows.
+
+    def _mend_rows(self, findings: list[Finding]) -> bool:
+        """Get the deleted rows back; return False where nothing else is to be done with the shard."""
+        entry = self.entry
+        source, data = "mirror", self._from_mirror(entry.deletion_key, self._parses)
+        if data is None and entry.live_rows == 0:
+            # All rows are deleted: there is one such sidecar.
+            source, data = "shard", np.arange(entry.rows, dtype="<u4").tobytes()
+        missing = all(finding.kind == "missing" for finding in findings)
+        if data is not None:
+            key = entry.deletion_key if missing else rows_key(random_id() + random_id())
+            self._store(key, data)
+            self.entry = replace(self._new(), deletion_key=key)
+            self.out.new = self.entry
+            how = "restored" if missing else "replaced"
+            self._note(how, "deletions", self.rows_url, key, source)
+            return True
+        deleted = entry.rows - entry.live_rows
+        if self.job.uncertain is None:
+            what = f"{deleted} rows of {entry.rows} were deleted, and which ones is lost"
+            self.out.uncertain[self.url] = entry.rows
+            self.out.unmended += [each.with_advice(f"{what}: {_CHOOSE}") for each in findings]
+        elif self.job.uncertain == "take":
+            nothing = {"deletion_key": "", "deletion_bytes": 0, "deletion_sha256": bytes(32)}
+            self.out.uncertain[self.url] = entry.rows
+            self.entry = replace(entry, live_rows=entry.rows, **nothing)  # type: ignore[arg-type]
+            self.out.new = self.entry
+            self._note("dropped", "deletions", self.rows_url, None, None)
+            return True
+        else:
+            self._drop(f"{deleted} rows were deleted, and which ones is lost")
+        return False
+
+    def _parses(self, data: bytes) -> bool:
+        parse_deletions(data, self.entry)
+        return True
+
+    # Shards of others.
+
+    def _mend_adopted(self, shard: list[Finding], index: list[Finding], folder: Path) -> None:
+        """Get the index back; a shard that somebody else wrote is never written or copied."""
+        advice = (
+            "others wrote this shard, so repair leaves it alone: get it from its source again, then "
+            '`shardio index URL --update`; readers with on_error="skip" leave the damage out'
+        )
+        self.out.unmended += [each.with_advice(advice) for each in shard]
+        if index and not shard:
+            found = self._mirrored_index()
+            if found is not None:
+                self._put_index(index, found)
+            else:
+                advice = "make it again from the shard: `shardio index URL --update`, URL being the shard's"
+                self.out.unmended += [each.with_advice(advice) for each in index]
+        elif index:
+            self.out.unmended += index
+        del folder
+
+    # The index of a shard that is whole.
+
+    def _mend_index(self, findings: list[Finding], folder: Path, store: Store, key: str) -> None:
+        with store.open(key) as data:
+            found = self._patched_index(data) or self._mirrored_index() or self._scanned_index(store, key)
+        self._put_index(findings, found)
+        del folder
+
+    def _put_index(self, findings: list[Finding], found: _Index) -> None:
+        """Store an index: under its own name where that is free and it is the one that the list names."""
+        entry = self._new()
+        same = found.head.head_sha256 == entry.index_head_sha256
+        free = all(finding.kind == "missing" for finding in findings)
+        if same and free:
+            key = entry.usual_index_key
+        else:
+            key = usual_index_key(
+                f"{entry.usual_index_key.removesuffix(INDEX_SUFFIX)}.{random_id()}"
+                if entry.adopted
+                else f"{entry.key}.{random_id()}"
+            )
+        self._store(key, found.data)
+        if key != entry.usual_index_key:
+            self.out.new = _with_index(entry, found.head, key)
+        how = "rebuilt" if found.source == "shard" else "restored" if same and free else "replaced"
+        self._note(how, "index", self.index_url, key, found.source)
+
+    def _patched_index(self, data: DataFile) -> _Index | None:
+        """Return the index from its own head, where that is whole, and what the shard says of its frames."""
+        entry = self.entry
+        try:
+            with self.store.open(entry.usual_index_key) as file:
+                raw = bytes(file.read(0, min(file.size, DEFAULT_LIMITS.index)))
+            head = parse_head(raw[: entry.index_head_bytes])
+        except _WRONG:
+            return None
+        if head.head_sha256 != entry.index_head_sha256:
+            return None
+        parts = [raw[: head.frame_stop_offset]]
+        for block in range(head.blocks):
+            start, stop = head.frame_stop_bounds(block)
+            part = np.frombuffer(raw[start : min(stop, len(raw) - len(raw) % 4)], "<u4").astype(np.uint32)
+            try:
+                check_frames_part(head, block, part)
+            except FormatError:
+                derived = self._derived_part(head, block, data)
+                # What cannot be had is left as zeros, which no checksum takes for a part.
+                part = np.zeros((stop - start) // 4, np.uint32) if derived is None else derived
+            parts.append(part.astype("<u4").tobytes())
+        body = b"".join(parts)
+        end = bytes(head.index_bytes - 8 - len(body)) + b"SHRDEND1"
+        return _Index(body + end, head, "shard")
+
+    def _derived_part(self, head: IndexHead, block: int, data: DataFile) -> NDArray[np.uint32] | None:
+        """Return a block's part of `frame_stop` from the block itself, where the head vouches for both."""
+        if head.stream or head.framing is not Framing.TFRECORD:
+            return None
+        start, stop = head.block_bounds(block)
+        try:
+            stored = data.read(start, stop)
+            check_block(stored, int(head.block_crc32c[block]))
+            size = int(head.block_decoded_bytes[block])
+            decoded = open_block(stored, head.compression, crc32c=None, decoded_bytes=size)
+            part = kernels.scan_frames(decoded).frame_stops.astype(np.uint32)
+            check_frames_part(head, block, part)
+        except _WRONG:
+            return None
+        return part
+
+    def _mirrored_index(self) -> _Index | None:
+        """Return the index that the mirror has, where it is the one that the list names."""
+        found: list[IndexHead] = []
+
+        def fits(data: bytes) -> bool:
+            head = parse_head(data)
+            stop = head.frame_stop_offset + 4 * head.rows
+            check_index_end(head, data[stop:])
+            found.append(head)
+            same = kernels.crc32c(data[head.frame_stop_offset : stop]) == head.frames_crc32c
+            return same and head.head_sha256 == self.entry.index_head_sha256
+
+        for key in dict.fromkeys((self.entry.usual_index_key, self._copy().usual_index_key)):
+            data = self._from_mirror(key, fits)
+            if data is not None:
+                return _Index(data, found[-1], "mirror")
+        return None
+
+    def _scanned_index(self, store: Store, key: str, *, salvage: bool = False) -> _Index:
+        """Return the index of a shard made again; around damage where that is left out.
+
+        Raises:
+            FormatError: it is damaged, and damage is not to be left out.
+        """
+        from shardio_indexer import ScanOptions, scan_shard
+
+        def scanned(writer: str) -> _Index:
+            options = ScanOptions(
+                format="tfrecord", compression=self.entry.compression, salvage=salvage, writer=writer
+            )
+            index = scan_shard(store, key, self.entry.uuid, options).index
+            try:
+                return _Index(index.read(), index.head, "shard")
+            finally:
+                index.discard()
+
+        found = scanned(writer_name())
+        other = self.bench.version.manifest.writer
+        if not salvage and found.head.head_sha256 != self.entry.index_head_sha256 and other:
+            # Whoever wrote the shard stands in the head; with the same name it may be the same head.
+            again = scanned(other)
+            found = again if again.head.head_sha256 == self.entry.index_head_sha256 else found
+        return found
+
+    # A shard that is damaged or missing.
+
+    def _mend_shard(self, shard: list[Finding], index: list[Finding], folder: Path) -> None:
+        copy = self._mirrored_shard(folder)
+        if copy is not None:
+            self._put_copy(shard, index, copy, folder)
+        else:
+            self._salvage(shard, index, folder)
+
+    def _mirrored_shard(self, folder: Path) -> Path | None:
+        """Fetch the shard from the mirror; None where that has not the same bytes."""
+        if self.bench.mirror is None:
+            return None
+        entry, path = self.entry, folder / "shard"
+        for key in dict.fromkeys((entry.key, self._copy().key)):
+            with contextlib.suppress(*_WRONG), self.bench.mirror.open(key) as data:
+                if data.size != entry.stored_bytes:
+                    continue
+                crc = 0
+                with path.open("wb") as file:
+                    for start in range(0, data.size, _PIECE):
+                        piece = data.read(start, min(start + _PIECE, data.size))
+                        crc = kernels.crc32c(piece, crc)
+                        file.write(piece)
+                if crc == entry.crc32c and self._blocks_fit(path):
+                    return path
+        return None
+
+    def _blocks_fit(self, path: Path) -> bool:
+        """Compare a copy block by block with an index that the list names, where there is one left."""
+        store, key = connect_folder(str(path))
+        with store.open(key) as data:
+            found = self._patched_index(data) or self._mirrored_index()
+            if found is None:
+                return True  # size and checksum of the whole are all that is known of it
+            survey = Survey()
+            with _as_file(found.data, path.with_name("check")) as index:
+                check_indexed(survey, found.head, index, data, shard=self.entry.key, limits=DEFAULT_LIMITS)
+        _refuse_unreadable(survey)
+        return not survey.findings
+
+    def _put_copy(self, shard: list[Finding], index: list[Finding], copy: Path, folder: Path) -> None:
+        entry = self._new()
+        missing = all(finding.kind == "missing" for finding in shard)
+        key = entry.key if missing else self._new_key()
+        if index:
+            store, name = connect_folder(str(copy))
+            self._mend_index(index, folder, store, name)
+            entry = self._new()
+        self._store(key, copy)
+        if key != entry.key:
+            self.out.new = replace(
+                entry,
+                key=key,
+                index_key=entry.usual_index_key,
+                table_key="",
+                table_bytes=0,
+                table_sha256=bytes(32),
+            )
+        self._note("restored" if missing else "replaced", "shard", self.url, key, "mirror")
+
+    def _salvage(self, shard: list[Finding], index: list[Finding], folder: Path) -> None:
+        """Put the good records into a new shard, and list what is lost."""
+        entry = self.entry
+        if all(finding.kind == "missing" for finding in shard):
+            self._drop(shard[0].message)
+            return
+        with self.data_store.open(entry.key) as data:
+            found = self._patched_index(data) or self._mirrored_index()
+            known = found is not None
+            if found is None:
+                found = self._scanned_index(self.data_store, entry.key, salvage=True)
+            survey = Survey()
+            kept = _Kept(
+                self._deleted() if known else np.empty(0, np.int64),
+                doubtful=self.job.uncertain == "take",
+                proven=known,
+            )
+            spool = self._spool()
+            try:
+                with _as_file(found.data, folder / "index") as file:
+                    check_indexed(
+                        survey,
+                        found.head,
+                        file,
+                        data,
+                        shard=entry.key,
+                        limits=DEFAULT_LIMITS,
+                        take=functools.partial(kept.take, spool),
+                    )
+                _refuse_unreadable(survey)
+                if not known and (other := self._whose(found.head)) is not None:
+                    self._drop(f"the bytes of another shard stand here, {other}")
+                    return
+                if kept.doubtful_rows:
+                    self.out.uncertain[self.url] = kept.doubtful_rows
+                if kept.doubtful_rows and self.job.uncertain is None:
+                    where = "match their own checksums, and the blocks that they stand in do not"
+                    if not known:
+                        where = (
+                            "can be read, and with the index nothing is left to prove that they belong here"
+                        )
+                        where += ", or were not deleted" if entry.deletion_key else ""
+                    what = f"{kept.doubtful_rows} records {where}"
+                    self.out.unmended += [each.with_advice(f"{what}: {_CHOOSE}") for each in shard + index]
+                    return
+                self._put_salvaged(spool, kept)
+            finally:
+                if spool is not None:
+                    spool.discard()
+        if known:
+            self.out.lost += self._lost_rows(kept, found.head, survey.findings or shard)
+        else:
+            self.out.lost += self._lost_places(found.head, kept.rows)
+
+    def _whose(self, head: IndexHead) -> str | None:
+        """Return the key of another shard of the dataset that these bytes are, or None."""
+        table = self.bench.source.table
+        same = (table.crc32c == head.crc32c) & (table.stored_bytes == head.stored_bytes)
+        others = [number for number in np.flatnonzero(same).tolist() if number != self.number]
+        return table.key[others[0]] if others else None
+
+    def _put_salvaged(self, spool: ShardSpool | None, kept: _Kept) -> None:
+        entry = self._new()
+        lost = max(0, entry.live_rows - kept.rows)
+        if not kept.rows:
+            self.out.new = None
+            self._note("dropped", "shard", self.url, None, None, records=0, lost=lost)
+            return
+        key = None
+        if spool is not None:
+            session = self.job.session
+            task = Task(
+                self.bench.catalog,
+                session=session,
+                task=self.number,
+                schema=None,
+                metadata={},
+                mode="append",
+                base_version=self.job.version,
+            )
+            try:
+                task.store(entry.split, spool, last=True)
+                made = task.complete().table[0]
+            except BaseException:
+                task.cancel()
+                task.remove_shards()
+                raise
+            self.out.new = replace(made, schema=entry.schema)
+            self.out.keys += [made.key, made.usual_index_key]
+            key = made.key
+        else:
+            self.out.new = replace(entry, key="", live_rows=kept.rows)
+        self._note("salvaged", "shard", self.url, key, None, records=kept.rows, lost=lost)
+
+    def _drop(self, reason: str) -> None:
+        entry = self._new()
+        self.out.new = None
+        self.out.lost.append(BadRecord(self.url, reason, row=0, row_stop=entry.rows))
+        self._note("dropped", "shard", self.url, None, None, records=0, lost=entry.live_rows)
+
+    def _lost_rows(self, kept: _Kept, head: IndexHead, findings: list[Finding]) -> list[BadRecord]:
+        """Return what is lost, by rising row: runs of one reason; deleted rows are no loss."""
+        lost = np.ones(head.rows, bool)
+        for first, mask in kept.good:
+            lost[first : first + len(mask)] &= ~mask
+        lost[kept.deleted] = False
+        reasons = np.full(head.rows, len(findings), np.int64)
+        # What is said of a record itself says more than what is said of its block.
+        for number in sorted(range(len(findings)), key=lambda n: findings[n].kind == "record"):
+            row, row_stop = findings[number].row, findings[number].row_stop
+            if row is not None:
+                reasons[row : row + 1 if row_stop is None else row_stop] = number
+        found = []
+        for number in range(len(findings) + 1):
+            why = findings[min(number, len(findings) - 1)]
+            found += [
+                BadRecord(self.url, why.message, start=why.start, stop=why.stop, row=first, row_stop=stop)
+                for first, stop in _runs(np.flatnonzero(lost & (reasons == number)))
+            ]
+        return sorted(found, key=lambda each: each.row or 0)
+
+    def _lost_places(self, head: IndexHead, kept: int) -> Iterator[BadRecord]:
+        """Yield what is lost, by place, where no row is known."""
+        if not kept:
+            yield BadRecord(
+                self.url,
+                "nothing proves that what can be read of it belongs here",
+                start=0,
+                stop=head.stored_bytes,
+            )
+            return
+        for block, reason in sorted(head.gaps.items()):
+            start, stop = head.block_bounds(block)
+            yield BadRecord(self.url, reason.removeprefix("damage: "), start=start, stop=stop)
+
+    # What all of them need.
+
+    def _new(self) -> ShardEntry:
+        assert self.out.new is not None  # noqa: S101 - for mypy: a shard is dropped last
+        return self.out.new
+
+    def _deleted(self) -> NDArray[np.int64]:
+        entry = self._new()
+        if not entry.deletion_key:
+            return np.empty(0, np.int64)
+        if self.job.dry_run and self.entry.deletion_key != self.bench.source.table[self.number].deletion_key:
+            data = self._from_mirror(self.out.old.deletion_key, self._parses)
+        else:
+            try:
+                data = self.store.get(entry.deletion_key, max_bytes=DEFAULT_LIMITS.manifest)
+            except NotFoundError:  # a dry run, in which it was not restored
+                data = self._from_mirror(entry.deletion_key, self._parses)
+        if data is None:
+            data = np.arange(entry.rows, dtype="<u4").tobytes()
+        return parse_deletions(data, entry)
+
+    def _copy(self) -> ShardEntry:
+        """Return the mirror's entry of this shard, or the own one."""
+        return self.bench.copies.get((self.entry.uuid, self.entry.index_head_sha256), self.entry)
+
+    def _from_mirror(self, key: str, fits: Any) -> bytes | None:
+        """Return an object of the mirror, where there is one and it is right."""
+        if self.bench.mirror is None:
+            return None
+        with contextlib.suppress(*_WRONG):
+            data = self.bench.mirror.get(key, max_bytes=DEFAULT_LIMITS.index)
+            if fits(data):
+                return data
+        return None
+
+    def _new_key(self) -> str:
+        entry = self._new()
+        name = DataKey(entry.split, self.job.session, self.number, random_id(), 0)
+        return data_key(name, entry.compression.suffix)
+
+    def _spool(self) -> ShardSpool | None:
+        if self.job.dry_run:
+            return None
+        return ShardSpool(
+            ShardOptions(
+                compression=self.entry.compression,
+                spool=spool_folder(self.store, None),
+                writer=writer_name(),
+            )
+        )
+
+    def _store(self, key: str, data: bytes | Path) -> None:
+        if self.job.dry_run:
+            return
+        put_object(self.store, key, data)
+        self.out.keys.append(key)
+
+    def _note(
+        self,
+        how: str,
+        what: str,
+        url: str,
+        key: str | None,
+        source: str | None,
+        *,
+        records: int | None = None,
+        lost: int = 0,
+    ) -> None:
+        by = None if self.job.dry_run else key
+        self.out.mended.append(
+            Mended(how=how, what=what, url=url, by=by, source=source, records=records, lost=lost)
+        )
+
+
+class _Kept:
+    """The good records of a shard, in order, on their way into another one.
+
+    Args:
+        deleted: rows that are left behind, int64, ascending.
+        doubtful: keep what cannot be proven, too.
+        proven: the index is the one that the list of shards names.
+
+    Attributes:
+        rows: how many were kept.
+        doubtful_rows: how many can be read and not be proven: they stand in damaged blocks, and what is
+            beside them could be another's as well, or the index is not proven itself.
+        good: of each block with records that are kept, number of its first row and which rows are kept.
+    """
+
+    def __init__(self, deleted: NDArray[np.int64], *, doubtful: bool, proven: bool) -> None:
+        self.deleted = deleted
+        self.rows = self.doubtful_rows = 0
+        self.good: list[tuple[int, NDArray[np.bool_]]] = []
+        self._doubtful = doubtful
+        self._proven = proven
+
+    def take(
+        self,
+        spool: ShardSpool | None,
+        first: int,
+        decoded: Buffer,
+        stops: NDArray[np.int64],
+        good: NDArray[np.bool_],
+        sound: bool,  # noqa: FBT001 - see `check_indexed`
+    ) -> None:
+        """Take the good records of a block; see `check_indexed`."""
+        rows = np.flatnonzero(good)
+        rows = rows[~np.isin(rows + first, self.deleted)]
+        if not (sound and self._proven):
+            self.doubtful_rows += len(rows)
+            if not self._doubtful:
+                return
+        self.good.append((first, good))
+        self.rows += len(rows)
+        if spool is None:
+            return
+        starts = np.concatenate([[0], stops[:-1]])
+        view = memoryview(decoded)
+        for row in rows.tolist():
+            spool.add(bytes(view[int(starts[row]) + 12 : int(stops[row]) - 4]))
+
+
+def _with_index(entry: ShardEntry, head: IndexHead, key: str) -> ShardEntry:
+    """Return a shard under another index; what depends on the head of the old one falls away."""
+    made = ShardEntry.of_index(head, split=entry.split, key=entry.key, index_key=key, etag=entry.etag)
+    same = head.head_sha256 == entry.index_head_sha256
+    return replace(
+        made,
+        root=entry.root,
+        schema=entry.schema,
+        live_rows=entry.live_rows,
+        deletion_key=entry.deletion_key,
+        deletion_bytes=entry.deletion_bytes,
+        deletion_sha256=entry.deletion_sha256,
+        table_key=entry.table_key if same else "",
+        table_bytes=entry.table_bytes if same else 0,
+        table_sha256=entry.table_sha256 if same else bytes(32),
+    )
+
+
+@contextlib.contextmanager
+def _as_file(data: bytes, path: Path) -> Iterator[DataFile]:
+    """Write bytes to a file, and open it."""
+    path.write_bytes(data)
+    store, key = connect_folder(str(path))
+    with store.open(key) as file:
+        yield file
+
+
+def _runs(rows: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
+    """Yield half-open runs of consecutive numbers."""
+    for part in np.split(rows, np.flatnonzero(np.diff(rows) != 1) + 1):
+        if len(part):
+            yield int(part[0]), int(part[-1]) + 1
+
+
+def _refuse_unreadable(survey: Survey) -> None:
+    """Raise where something could not be read while it was compared or copied."""
+    for finding in survey.findings:
+        if finding.kind == UNREADABLE:
+            raise StorageError(finding.message, url=finding.url, found=finding.found, advice="try again")
+
+
+def _is_missing(finding: Finding, url: str) -> bool:
+    return finding.kind == "missing" and finding.url == url
+
+
+def put_object(store: Store, key: str, data: bytes | Path) -> bool:
+    """Create an object; a lost reply is settled by asking again.
+
+    Returns:
+        False where there was one of that name before.
+
+    Raises:
+        StorageError: it was not created, or nobody knows.
+    """
+    sent = False
+    for _ in range(_MAX_PUTS):
+        try:
+            return store.put_new(key, data) or sent
+        except NotDurableError:
+            raise
+        except UnknownOutcomeError:
+            sent = True
+    raise StorageError("an object could not be stored: no answer came back", url=store.url_of(key))

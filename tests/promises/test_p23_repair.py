@@ -1,0 +1,907 @@
+"""P23: repair loses nothing that is good and never makes anything up."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import random
+import shutil
+from collections.abc import Callable
+from concurrent.futures import BrokenExecutor, Executor, Future
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import shardio
+import shardio_indexer
+from shardio.catalog import Catalog
+from shardio.cli import main
+from shardio.errors import (
+    FormatError,
+    NotFoundError,
+    SchemaError,
+    ShardioError,
+    StorageError,
+)
+from shardio.metadata import HINT_KEY, manifest_key, parse_head
+from shardio.storage import connect
+from tests.promises.damage import Victim
+from tests.promises.places import PLACES, fresh
+from tests.promises.stores import EFFECTS, Counting, faulty
+
+COMPRESSIONS = ["none", "zstd", "gzip"]
+EVERY_KIND = pytest.mark.parametrize("compression", COMPRESSIONS)
+EVERY_PLACE = pytest.mark.parametrize("place", PLACES)
+
+
+def written(url: str, compression: str = "none") -> list[bytes]:
+    """Write three shards in two versions; return their records."""
+    records = []
+    for version in range(2):
+        mode = "append" if version else "create"
+        with shardio.DatasetWriter(
+            url, None, compression, mode=mode, block_bytes=200, shard_bytes=700, session=f"s{version}"
+        ) as out:
+            for k in range(60 if version else 40):
+                record = random.Random(100 * version + k).randbytes(k % 30) + b"%d/%d" % (version, k)
+                out.write(record)
+                records.append(record)
+    return records
+
+
+def victim(compression: str, place: str, tmp_path: Path) -> Victim:
+    url = fresh(place, tmp_path)
+    return Victim(url, written(url, compression))
+
+
+def copy_of(case: Victim, tmp_path: Path) -> str:
+    """Return the URL of a whole copy, as a tool that copies buckets makes it."""
+    url = fresh("local", tmp_path)
+    store = connect(url)
+    for info in case.store.list():
+        store.put_new(info.key, case.store.get(info.key, max_bytes=1 << 20))
+    return url
+
+
+def read(url: str) -> list[bytes]:
+    return list(shardio.open(url, "all", decode=False))
+
+
+def mended(url: str, **options: object) -> shardio.RepairReport:
+    """Repair; verify must be content afterwards, and a second repair has nothing to do."""
+    dry = shardio.repair(url, workers=1, **options)
+    report = shardio.repair(url, dry_run=False, workers=1, **options)
+    assert report.ok, report.unmended
+    again = shardio.verify(url)
+    assert again.ok, again.findings
+    if not dry.notes:
+        assert [(i.how, i.what, i.url, i.lost) for i in dry.mended] == [
+            (i.how, i.what, i.url, i.lost) for i in report.mended
+        ]
+        assert dry.lost == report.lost
+        assert dry.after == report.after
+    assert shardio.repair(url, dry_run=False, workers=1, **options).mended == ()
+    return report
+
+
+def flipped(data: bytes, bit: int) -> bytes:
+    damaged = bytearray(data)
+    damaged[bit // 8] ^= 1 << bit % 8
+    return bytes(damaged)
+
+
+def is_part(part: list[bytes], whole: list[bytes]) -> bool:
+    """Tell whether records stand in the whole in this order; each of them stands there once."""
+    rest = iter(whole)
+    return all(record in rest for record in part)
+
+
+@EVERY_PLACE
+@EVERY_KIND
+def test_nothing_to_repair(compression, place, tmp_path):
+    case = victim(compression, place, tmp_path)
+    report = shardio.repair(case.url, dry_run=False)
+    assert (report.mended, report.unmended, report.lost, report.version) == ((), (), (), None)
+    assert {info.key for info in case.store.list() if not info.key.startswith("_shardio/s")} == {
+        *case.objects,
+        HINT_KEY,
+    }
+
+
+@EVERY_PLACE
+@EVERY_KIND
+def test_an_index_that_is_gone_is_made_again(compression, place, tmp_path):
+    case = victim(compression, place, tmp_path)
+    for key in case.of_kind(".shardidx"):
+        case.put(key, None)
+    report = mended(case.url)
+    assert {(each.how, each.what) for each in report.mended} == {("rebuilt", "index")}
+    assert (read(case.url), report.lost) == (case.payloads, ())
+
+
+@EVERY_KIND
+def test_a_usual_index_that_is_gone_gets_its_very_bytes(compression, tmp_path):
+    """An index made again that is the one that the list names needs no new version."""
+    url = fresh("local", tmp_path)
+    with shardio.DatasetWriter(url, None, compression) as out:
+        for k in range(5000):
+            out.write(b"%d" % k * 10)
+    case = Victim(url, [])
+    (key,) = case.of_kind(".shardidx")
+    case.put(key, None)
+    assert mended(url).version is None
+    assert case.store.get(key, max_bytes=1 << 20) == case.objects[key]
+
+
+@EVERY_KIND
+def test_every_damaged_byte_of_an_index(compression, tmp_path):
+    """A shard, an index or deleted rows that are damaged MUST stay as they are."""
+    case = victim(compression, "local", tmp_path)
+    key = case.of_kind(".shardidx")[1]
+    good = case.objects[key]
+    for place in range(3, len(good), 97):
+        damaged = flipped(good, 8 * place + place % 8)
+        case.put(key, damaged)
+        report = mended(case.url)
+        assert [each.what for each in report.mended] == ["index"], place
+        assert report.version is not None
+        assert read(case.url) == case.payloads
+        assert case.store.get(key, max_bytes=1 << 20) == damaged
+        # The damaged version is what the next byte damages.
+        restart(case)
+
+
+def restart(case: Victim) -> None:
+    """Take the dataset back to what it was."""
+    for info in list(case.store.list()):
+        if info.key not in case.objects and not info.key.startswith("_shardio/sessions/"):
+            case.store.delete(info.key)
+    case.restore(*case.objects)
+    case.store.put_hint(HINT_KEY, b"2")
+
+
+@EVERY_PLACE
+@EVERY_KIND
+def test_flipped_bits_of_shards_are_salvaged(compression, place, tmp_path):
+    """Every record of other blocks survives, in order; what is lost is listed by its rows."""
+    case = victim(compression, place, tmp_path)
+    shards = case.of_kind(".tfrecord")
+    for number, key in enumerate(shards):
+        good = case.objects[key]
+        head = parse_head(case.objects[key + ".shardidx"])
+        bit = 8 * (len(good) * (number + 1) // (len(shards) + 1)) + number % 8
+        case.put(key, flipped(good, bit))
+        source = shardio.open(case.url, "all", decode=False).source
+        first = int(source.stops[list(source.table.key).index(key)]) - head.rows
+        block = next(k for k in range(head.blocks) if bit // 8 < head.block_stop[k])
+        lost = range(*(first + row for row in head.block_rows(block)))
+        report = mended(case.url, uncertain="leave")
+        left = [record for k, record in enumerate(case.payloads) if k not in lost]
+        assert read(case.url) == left
+        assert report.lost_records == len(lost)
+        assert report.lost[0].row == lost[0] - first
+        assert sum(each.row_stop - each.row for each in report.lost) == len(lost)
+        assert all(each.where.endswith(key) for each in report.lost)
+        restart(case)
+
+
+def test_records_of_a_damaged_block_are_the_users_choice(tmp_path):
+    """Records beside the damage match their own checksums: they are taken where the caller says so."""
+    case = victim("none", "local", tmp_path)
+    key = case.of_kind(".tfrecord")[0]
+    head = parse_head(case.objects[key + ".shardidx"])
+    case.put(key, flipped(case.objects[key], 8 * 30))
+    report = shardio.repair(case.url, dry_run=False)
+    assert not report.ok
+    assert report.version is None
+    assert report.uncertain == {f"{case.url}/{key}": head.block_rows(0)[1] - 1}
+    assert 'uncertain="take"' in str(report.unmended[0].advice)
+    taken = mended(case.url, uncertain="take")
+    assert taken.lost_records == 1
+    left = read(case.url)
+    assert len(left) == len(case.payloads) - 1
+    assert is_part(left, case.payloads)
+
+
+def test_valid_records_in_the_wrong_place_are_never_taken(tmp_path):
+    """Records that go into a new shard MUST be those of blocks that match their checksum in an index which
+    the list names.
+    """
+    url = fresh("local", tmp_path)
+    records = [b"%06d" % k for k in range(60)]
+    with shardio.DatasetWriter(url, None, shard_bytes=400, block_bytes=100) as out:
+        for record in records:
+            out.write(record)
+    case = Victim(url, records)
+    a, b = case.of_kind(".tfrecord")[:2]
+    case.put(a, case.objects[b])
+    case.put(b, case.objects[a])
+    for uncertain in ("take", "leave"):
+        report = mended(url, uncertain=uncertain)
+        assert is_part(read(url), records)
+        assert report.lost_records == len(records) - len(read(url)) > 0
+        for info in list(case.store.list()):
+            if info.key not in case.objects:
+                case.store.delete(info.key)
+        case.store.put_hint(HINT_KEY, b"1")
+
+
+@pytest.mark.parametrize("lost", ["gone", "damaged"])
+def test_a_shard_of_another_without_an_index(lost, tmp_path):
+    """Without its index nothing proves whose records they are; those of another shard are never taken."""
+    case = victim("none", "local", tmp_path)
+    a, b = case.of_kind(".tfrecord")[:2]
+    case.put(a, case.objects[b])
+    case.put(a + ".shardidx", None if lost == "gone" else case.objects[b + ".shardidx"])
+    report = mended(case.url, uncertain="take")
+    assert report.lost_records == parse_head(case.objects[a + ".shardidx"]).rows
+    assert is_part(read(case.url), case.payloads)
+
+
+def test_records_without_an_index_are_the_users_choice(tmp_path):
+    """A damaged shard whose index is lost too: what can be read is taken only where the caller says so."""
+    case = victim("none", "local", tmp_path)
+    key = case.of_kind(".tfrecord")[0]
+    rows = parse_head(case.objects[key + ".shardidx"]).rows
+    for uncertain, lost in ((None, 0), ("leave", rows), ("take", 1)):
+        case.put(key, flipped(case.objects[key], 8 * 20))
+        case.put(key + ".shardidx", None)
+        if uncertain is None:
+            report = shardio.repair(case.url, dry_run=False)
+            assert (report.ok, report.version) == (False, None)
+            assert report.uncertain == {f"{case.url}/{key}": rows - 1}
+            continue
+        report = mended(case.url, uncertain=uncertain)
+        assert report.lost_records == lost
+        assert is_part(read(case.url), case.payloads)
+        assert len(read(case.url)) == len(case.payloads) - lost
+        restart(case)
+
+
+@EVERY_KIND
+def test_salvage_brings_nothing_deleted_back(compression, tmp_path):
+    """Deleted rows are left behind; the others keep their order."""
+    case = victim(compression, "local", tmp_path)
+    shardio.delete(case.url, [0, 1, 17, 99])
+    left = read(case.url)
+    key = case.of_kind(".tfrecord")[0]
+    case.put(key, case.objects[key][:-3])
+    report = mended(case.url, uncertain="leave")
+    after = read(case.url)
+    assert report.lost_records == len(left) - len(after) > 0
+    assert is_part(after, left)
+    assert after[:5] == left[:5]
+
+
+def repair_meanwhile(url: str, monkeypatch: pytest.MonkeyPatch, deed: Callable[[], object]) -> None:
+    """Repair, and do something else between the look at the shards and the commit."""
+    work = importlib.import_module("shardio.lifecycle._repair")
+    commit_change = work.commit_change
+
+    def late(*arguments: Any, **options: Any) -> Any:
+        monkeypatch.setattr(work, "commit_change", commit_change)
+        deed()
+        return commit_change(*arguments, **options)
+
+    monkeypatch.setattr(work, "commit_change", late)
+    shardio.repair(url, dry_run=False, uncertain="leave", workers=1)
+
+
+@EVERY_PLACE
+def test_an_append_while_a_shard_is_repaired(place, tmp_path, monkeypatch):
+    case = victim("none", place, tmp_path)
+    key = case.of_kind(".tfrecord")[0]
+    case.put(key, flipped(case.objects[key], 400))
+
+    def append() -> None:
+        with shardio.DatasetWriter(case.url, mode="append") as out:
+            out.write(b"meanwhile")
+
+    repair_meanwhile(case.url, monkeypatch, append)
+    assert shardio.verify(case.url).ok
+    assert shardio.open(case.url).version == 4
+    assert read(case.url)[-1] == b"meanwhile"
+    assert is_part(read(case.url), [*case.payloads, b"meanwhile"])
+
+
+@EVERY_PLACE
+def test_a_delete_while_a_shard_is_repaired(place, tmp_path, monkeypatch):
+    """What others deleted meanwhile is not brought back: the repair is refused, and leaves nothing."""
+    case = victim("none", place, tmp_path)
+    key = case.of_kind(".tfrecord")[0]
+    case.put(key, flipped(case.objects[key], 400))
+    with pytest.raises(match="changed by another writer"):
+        repair_meanwhile(case.url, monkeypatch, lambda: shardio.delete(case.url, [0]))
+    assert shardio.gc(case.url).unclaimed == {}
+    report = mended(case.url, uncertain="leave")
+    assert report.version == 4
+    assert case.payloads[0] not in read(case.url)
+
+
+def test_an_overwrite_while_a_shard_is_repaired(tmp_path, monkeypatch):
+    """Who takes the shards out takes their damage out, too."""
+    case = victim("none", "local", tmp_path)
+    key = case.of_kind(".tfrecord")[0]
+    case.put(key, flipped(case.objects[key], 400))
+
+    def overwrite() -> None:
+        with shardio.DatasetWriter(case.url, mode="overwrite") as out:
+            out.write(b"new")
+
+    repair_meanwhile(case.url, monkeypatch, overwrite)
+    assert (read(case.url), shardio.open(case.url).version) == ([b"new"], 3)
+
+
+@EVERY_PLACE
+@EVERY_KIND
+@pytest.mark.parametrize("damage", ["gone", "flipped", "cut", "longer", "empty"])
+def test_everything_comes_back_from_a_mirror(damage, compression, place, tmp_path):
+    """By digest: every object in turn, then all of a kind."""
+    case = victim(compression, place, tmp_path)
+    mirror = copy_of(case, tmp_path)
+    kinds = [".tfrecord", ".shardidx", ".list", ".manifest"]
+    for end in kinds:
+        keys = case.of_kind(end)
+        for part in ([keys[0]], [keys[-1]], keys):
+            for key in part:
+                case.put(key, damaged_by(damage, case.objects[key]))
+            if end == ".manifest" and damage == "gone" and len(part) == 2:
+                options = {"digest": shardio.open(mirror).digest}
+            else:
+                options = {}
+            report = mended(case.url, mirror=mirror, **options)
+            # The head of an index that has something behind its end is whole: with it the rest is made again.
+            source = "shard" if (damage, end) == ("longer", ".shardidx") else "mirror"
+            assert {each.source for each in report.mended} == {source}
+            assert (read(case.url), report.lost) == (case.payloads, ())
+            restart(case)
+
+
+def damaged_by(damage: str, data: bytes) -> bytes | None:
+    return {
+        "gone": None,
+        "flipped": flipped(data, 8 * (len(data) // 2)),
+        "cut": data[: len(data) // 2],
+        "longer": data + b"x",
+        "empty": b"",
+    }[damage]
+
+
+def test_a_mirror_that_is_damaged_too(tmp_path):
+    """A repair MUST compare every byte with the digests that name it before it stores it: an index with the
+    length and SHA-256 of its head and the checksums in it, a shard with size, CRC-32C and the blocks of its
+    index, all else with its SHA-256.
+    """
+    case = victim("none", "local", tmp_path)
+    mirror = copy_of(case, tmp_path)
+    key = case.of_kind(".tfrecord")[0]
+    Path(mirror, key).write_bytes(flipped(case.objects[key], 77))
+    case.put(key, None)
+    report = mended(case.url, mirror=mirror)
+    assert [(each.how, each.what) for each in report.mended] == [("dropped", "shard")]
+    assert is_part(read(case.url), case.payloads)
+
+
+def test_bad_input(tmp_path):
+    case = victim("none", "local", tmp_path)
+    with pytest.raises(NotFoundError, match="there is no shardio dataset here") as caught:
+        shardio.repair(tmp_path / "nothing")
+    assert "`shardio index --salvage`" in str(caught.value.advice)
+    with pytest.raises(NotFoundError, match="the mirror has no manifest") as caught:
+        shardio.repair(case.url, mirror=tmp_path / "nothing")
+    assert caught.value.advice == "name a copy of the whole dataset as mirror"
+    other = fresh("local", tmp_path)
+    written(other)
+    with pytest.raises(FormatError, match="the mirror is another dataset") as refused:
+        shardio.repair(case.url, mirror=other)
+    assert refused.value.advice == "name a copy of this dataset as mirror"
+    assert shardio.repair(case.url, mirror=copy_of(case, tmp_path)).ok
+    with pytest.raises(ValueError, match="is the dataset itself"):
+        shardio.repair(case.url, mirror=case.url)
+    with pytest.raises(ValueError, match="uncertain='perhaps'"):
+        shardio.repair(case.url, uncertain="perhaps")
+    with pytest.raises(TypeError, match="workers"):
+        shardio.repair(case.url, workers="2")
+
+
+def lose_manifests(case: Victim, *numbers: int) -> None:
+    for number in numbers:
+        case.put(manifest_key(number), None)
+
+
+@EVERY_PLACE
+@EVERY_KIND
+def test_the_latest_manifest_is_gone(compression, place, tmp_path):
+    """What an earlier version holds is certain; what may have been committed since is the caller's choice."""
+    case = victim(compression, place, tmp_path)
+    lose_manifests(case, 2)
+    report = shardio.repair(case.url, dry_run=False)
+    assert (report.ok, report.version, report.uncertain) == (False, None, {"session s1": 60})
+    with pytest.raises(FormatError, match="is gone"):
+        shardio.open(case.url)
+    taken = shardio.repair(case.url, dry_run=False, uncertain="take")
+    assert (taken.ok, taken.version, taken.mended[0].how) == (True, 2, "recovered")
+    assert read(case.url) == case.payloads
+    assert shardio.verify(case.url).ok
+    # The session is known again: running its commit again changes nothing.
+    assert shardio.commit(case.url, session="s1", tasks=1).number == 2
+    assert shardio.repair(case.url).mended == ()
+
+
+def test_the_latest_manifest_is_gone_and_given_up(tmp_path):
+    case = victim("none", "local", tmp_path)
+    lose_manifests(case, 2)
+    report = shardio.repair(case.url, dry_run=False, uncertain="leave")
+    assert (report.ok, report.version) == (True, 2)
+    assert read(case.url) == case.payloads[:40]
+    assert shardio.verify(case.url).ok
+
+
+@EVERY_PLACE
+def test_all_manifests_are_gone(place, tmp_path):
+    """Receipts and indexes tell shards, order, splits and schema; nothing is taken unless told."""
+    url = fresh(place, tmp_path)
+    for name in ("a", "b"):
+        with shardio.DatasetWriter(url, {"n": "int64"}, mode="append", session=name, shard_bytes=500) as out:
+            for n in range(50):
+                out.write({"n": n}, split="train" if n % 2 else "test")
+    case = Victim(url, [])
+    whole = {split: [int(v["n"]) for v in shardio.open(url, split)] for split in ("train", "test")}
+    lose_manifests(case, 1, 2)
+    for key in case.of_kind(".list"):
+        case.put(key, None)
+    report = shardio.repair(url, dry_run=False)
+    assert not report.ok
+    assert report.uncertain == {"session a": 50, "session b": 50}
+    assert not shardio.repair(url, dry_run=False, uncertain="leave").ok
+    report = shardio.repair(url, dry_run=False, uncertain="take")
+    assert (report.ok, report.version) == (True, 1)
+    assert {split: [int(v["n"]) for v in shardio.open(url, split)] for split in whole} == whole
+    assert shardio.verify(url).ok
+
+
+def test_deleted_rows_stay_deleted_without_manifests(tmp_path):
+    """What a list says is deleted is not brought back, where the manifest is gone."""
+    source = Path(__file__).parent.parent / "golden" / "v1" / "deleted"
+    url = str(tmp_path / "deleted")
+    shutil.copytree(source, url)
+    records = read(url)
+    for path in Path(url, "_shardio", "manifests").iterdir():
+        path.unlink()
+    report = shardio.repair(url, dry_run=False, uncertain="take")
+    assert (report.ok, report.version) == (True, 1)
+    assert sorted(read(url)) == sorted(records)
+
+
+def test_what_was_never_finished_is_never_taken(tmp_path):
+    """Sessions that may have been committed since MUST NOT be taken unless the caller says so; those that
+    were abandoned, rolled back or not finished, and doomed keys, never.
+    """
+    case = victim("none", "local", tmp_path)
+    for task, end in ((0, True), (1, False)):
+        out = shardio.DatasetWriter(
+            case.url, mode="append", session="half", task=task, commit=False, shard_bytes=100
+        )
+        for k in range(30):
+            out.write(b"half %d" % k)
+        if end:
+            out.close()
+        else:
+            out.abort()
+    given_up = shardio.DatasetWriter(case.url, mode="append", session="gone", task=0, commit=False)
+    given_up.write(b"gone")
+    given_up.close()
+    shardio.gc(case.url, abandon=["gone"], dry_run=False)
+    number = shardio.open(case.url).version
+    with shardio.DatasetWriter(case.url, mode="append", session="last") as out:
+        out.write(b"last")
+    case.store.delete(manifest_key(number + 1))
+    assert shardio.repair(case.url, dry_run=False).version is None
+    report = shardio.repair(case.url, dry_run=False, uncertain="take")
+    found = read(case.url)
+    assert report.version == number + 1
+    assert not any(record.startswith(b"half") for record in found)
+    assert b"gone" not in found
+    assert found[:100] == case.payloads
+    assert b"last" in found
+
+
+def test_a_damaged_manifest_without_a_copy(tmp_path):
+    """What damages the latest manifest is not written over; the advice says what to do, and it works."""
+    case = victim("none", "local", tmp_path)
+    key = manifest_key(2)
+    case.put(key, flipped(case.objects[key], 999))
+    report = shardio.repair(case.url, dry_run=False, uncertain="take")
+    assert not report.ok
+    assert "take the object away" in str(report.unmended[0].advice)
+    assert case.store.get(key, max_bytes=1 << 20) == flipped(case.objects[key], 999)
+    case.put(key, None)
+    assert shardio.repair(case.url, dry_run=False, uncertain="take").ok
+    assert read(case.url) == case.payloads
+
+
+def test_a_mirror_that_went_another_way(tmp_path):
+    """A copy that was written to since has manifests of the same numbers, and they are not ours."""
+    case = victim("none", "local", tmp_path)
+    mirror = copy_of(case, tmp_path)
+    for url, record in ((case.url, b"ours"), (mirror, b"theirs")):
+        with shardio.DatasetWriter(url, mode="append") as out:
+            out.write(record)
+    digest = shardio.open(mirror).digest
+    case.store.delete(manifest_key(3))
+    report = shardio.repair(case.url, mirror=mirror, dry_run=False)
+    assert not report.ok
+    assert digest in str(report.unmended[0].advice)
+    with pytest.raises(FormatError):
+        read(case.url)
+    # Whoever gives the digest says that this is the one.
+    mended(case.url, mirror=mirror, digest=digest)
+    assert read(case.url) == [*case.payloads, b"theirs"]
+
+
+@pytest.mark.parametrize("made", ["lists", "sessions"])
+def test_lists_are_made_again_where_a_digest_proves_them(made, tmp_path):
+    url = fresh("local", tmp_path)
+    for k in range(80 if made == "sessions" else 3):
+        with shardio.DatasetWriter(url, mode="append", session=f"day{k}") as out:
+            out.write(b"%d" % k)
+    records = read(url)
+    manifest = Catalog(connect(url)).load().manifest
+    refs = manifest.session_lists if made == "sessions" else manifest.lists
+    assert refs
+    for ref in refs:
+        Path(url, ref.key).unlink()
+    report = mended(url)
+    assert {(each.how, each.what, each.source) for each in report.mended} == {
+        ("restored", "list", "left over")
+    }
+    assert read(url) == records
+
+
+def test_deletion_sidecars(tmp_path):
+    """Deleted rows come back from a mirror; without one, records are never brought back in silence."""
+    source = Path(__file__).parent.parent / "golden" / "v1" / "deleted"
+    url, mirror = str(tmp_path / "deleted"), str(tmp_path / "mirror")
+    for target in (url, mirror):
+        shutil.copytree(source, target)
+    records = read(url)
+    sidecars = sorted(Path(url, "data").glob("*.rows"))
+    if not sidecars:
+        sidecars = [
+            Path(url, entry.deletion_key)
+            for entry in shardio.open(url, "all", decode=False).source.table
+            if entry.deletion_key
+        ]
+    assert sidecars
+    for damage in (None, b"damaged"):
+        for path in sidecars:
+            path.unlink()
+            if damage is not None:
+                path.write_bytes(damage)
+        assert not shardio.repair(url, dry_run=False).ok
+        report = mended(url, mirror=mirror)
+        assert {each.what for each in report.mended} == {"deletions"}
+        assert read(url) == records
+        shutil.rmtree(url)
+        shutil.copytree(source, url)
+    for path in sidecars:
+        path.unlink()
+    left = shardio.repair(url, dry_run=False, uncertain="leave")
+    assert left.ok
+    assert is_part(read(url), records)
+
+
+def test_a_single_shard_is_salvaged_by_adoption(tmp_path):
+    """What the advice says of a shard by itself works."""
+    path = tmp_path / "x.tfrecord"
+    with shardio.ShardWriter(path) as out:
+        for k in range(9):
+            out.write(b"%d" % k)
+    Path(f"{path}.shardidx").unlink()
+    path.write_bytes(flipped(path.read_bytes(), 8 * 12))
+    with pytest.raises(NotFoundError, match="--salvage"):
+        shardio.repair(path)
+    assert main(["index", str(path), "--salvage", "--quiet"]) == 0
+    assert read(str(tmp_path)) == [b"%d" % k for k in range(1, 9)]
+
+
+def test_lists_without_a_copy_stay_lost_and_say_so(tmp_path):
+    """A list of deleted rows is not made up; an earlier version can be opened, or a copy be named."""
+    case = victim("none", "local", tmp_path)
+    shardio.delete(case.url, [0])
+    mirror = copy_of(case, tmp_path)
+    older = {ref.key for ref in Catalog(connect(case.url)).load(2).manifest.lists}
+    (ref,) = [i for i in Catalog(connect(case.url)).load().manifest.lists if i.key not in older]
+    Path(case.url, ref.key).unlink()
+    report = shardio.repair(case.url, dry_run=False)
+    advice = "name a copy of the dataset with mirror= (--mirror URL), or open an earlier version"
+    assert [each.advice for each in report.unmended] == [advice]
+    assert len(shardio.open(case.url, version=2)) == 100
+    Path(mirror, ref.key).rename(tmp_path / "list")
+    report = shardio.repair(case.url, dry_run=False, mirror=mirror)
+    assert [each.advice for each in report.unmended] == [
+        "the mirror has not these bytes; name another copy of the dataset"
+    ]
+    (tmp_path / "list").rename(Path(mirror, ref.key))
+    mended(case.url, mirror=mirror)
+    assert len(read(case.url)) == 99
+
+
+def test_a_manifest_of_the_mirror_that_is_another(tmp_path):
+    """A manifest in the middle is taken only by the digest in its child."""
+    case = victim("none", "local", tmp_path)
+    mirror = copy_of(case, tmp_path)
+    other = copy_of(case, tmp_path)
+    for url in (mirror, other):
+        Path(url, manifest_key(2)).unlink()
+        Path(url, HINT_KEY).unlink()
+        shardio.tag(url, f"x{url[-4:]}")
+    case.put(manifest_key(1), None)
+    mended(case.url, mirror=mirror)
+    shardio.tag(case.url, "one")
+    case.put(manifest_key(2), None)
+    report = shardio.repair(case.url, mirror=mirror, dry_run=False)
+    (left,) = report.unmended
+    assert left.advice == "the mirror's manifest of this version is another one"
+    assert len(shardio.open(case.url)) == 100
+
+
+def test_a_folder_that_is_not_mounted(tmp_path):
+    """Where every shard is gone none is given up."""
+    case = victim("none", "local", tmp_path)
+    Path(case.url, "data").rename(tmp_path / "data")
+    report = shardio.repair(case.url, dry_run=False, uncertain="leave")
+    assert (report.ok, report.version, report.mended, report.lost) == (False, None, (), ())
+    assert "see that the data is where it was" in str(report.unmended[-1].advice)
+    (tmp_path / "data").rename(Path(case.url, "data"))
+    assert mended(case.url).mended == ()
+
+
+def test_a_place_that_cannot_be_written(tmp_path, monkeypatch):
+    case = victim("none", "local", tmp_path)
+    key = case.of_kind(".shardidx")[0]
+    case.put(key, None)
+    copy = copy_of(case, tmp_path)
+    monkeypatch.setattr("shardio.storage.LocalStore.read_only_reason", property(lambda _: "a test"))
+    assert len(shardio.repair(case.url).mended) == 1
+    with pytest.raises(StorageError, match="cannot be written: a test") as caught:
+        shardio.repair(case.url, dry_run=False)
+    assert caught.value.advice == "repair the dataset where it can be written, or a copy of it"
+    monkeypatch.undo()
+    mended(copy)
+
+
+def test_sessions_whose_schemas_do_not_fit(tmp_path):
+    url = fresh("local", tmp_path)
+    with shardio.DatasetWriter(url, {"n": "int64"}) as out:
+        out.write({"n": 1})
+    with shardio.DatasetWriter(url, mode="append", session="more") as out:
+        out.write({"n": 2})
+    with shardio.DatasetWriter(url, mode="overwrite", session="bytes", schema=None, encoding="bytes") as out:
+        out.write(b"bytes")
+    for number in (2, 3):
+        Path(url, manifest_key(number)).unlink()
+    with pytest.raises(SchemaError, match="has none") as caught:
+        shardio.repair(url, dry_run=False, uncertain="take")
+    assert caught.value.advice == 'leave it with uncertain="leave" (--uncertain leave)'
+    assert shardio.repair(url, dry_run=False, uncertain="leave").ok
+    assert len(shardio.open(url)) == 1
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_adopted_shards_are_left_alone(place, tmp_path):
+    """Shards of others are never written; their indexes come from a mirror, or as the advice says."""
+    folder = tmp_path / "theirs"
+    folder.mkdir()
+    for name in "ab":
+        with shardio.ShardWriter(folder / f"{name}.tfrecord") as out:
+            for k in range(30):
+                out.write(b"%s %d" % (name.encode(), k))
+        (folder / f"{name}.tfrecord.shardidx").unlink()
+    url = fresh(place, tmp_path)
+    assert shardio_indexer.adopt(folder, into=url).ok
+    options: dict[str, Any] = {"allow_roots": {str(folder): {}}}
+    records = list(shardio.open(url, decode=False, **options))
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    case = Victim(url, records)
+    mirror = copy_of(case, tmp_path)
+    index = case.of_kind(".shardidx")[0]
+    case.put(index, None)
+    report = shardio.repair(url, dry_run=False, **options)
+    assert not report.ok
+    assert "`shardio index URL --update`" in str(report.unmended[0].advice)
+    assert shardio.repair(url, dry_run=False, mirror=mirror, **options).ok
+    assert list(shardio.open(url, decode=False, **options)) == records
+    case.put(index, None)
+    assert shardio_indexer.adopt(folder, into=url, update=True).ok
+    assert list(shardio.open(url, decode=False, **options)) == records
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+    path = folder / "a.tfrecord"
+    path.write_bytes(flipped(before["a.tfrecord"], 8 * 500))
+    report = shardio.repair(url, dry_run=False, mirror=mirror, uncertain="take", **options)
+    assert (report.ok, report.version) == (False, None)
+    assert "others wrote this shard" in str(report.unmended[0].advice)
+    assert path.read_bytes() == flipped(before["a.tfrecord"], 8 * 500)
+    path.write_bytes(before["a.tfrecord"])
+    assert shardio_indexer.adopt(folder, into=url, update=True).ok
+    assert shardio.repair(url, **options).ok
+
+
+class Broken(Executor):
+    """An executor whose workers are gone."""
+
+    def submit(self, *_arguments: object, **_options: object) -> Future[Any]:
+        raise BrokenExecutor("no worker is left")
+
+
+def test_processes(tmp_path):
+    """Many shards are looked at in processes; a pool that breaks is an error, and what it did is kept."""
+    url = fresh("local", tmp_path)
+    with shardio.DatasetWriter(url, shard_bytes=200, block_bytes=100) as out:
+        for k in range(2000):
+            out.write(b"record %d" % k)
+    case = Victim(url, [b"record %d" % k for k in range(2000)])
+    for key in case.of_kind(".shardidx")[::3]:
+        case.put(key, None)
+    with pytest.raises(StorageError, match="a worker that looked at shards was lost") as caught:
+        shardio.repair(url, dry_run=False, executor=Broken())
+    assert caught.value.advice == "it may have been out of memory; run it again"
+    states: list[Any] = []
+    report = shardio.repair(url, dry_run=False, workers=2, progress=states.append)
+    assert report.ok
+    assert len(report.mended) == len(case.of_kind(".shardidx")[::3])
+    assert states[-1].done == states[-1].total > 0
+    assert read(url) == case.payloads
+    assert shardio.verify(url).ok
+
+
+@pytest.mark.parametrize("fault", EFFECTS)
+def test_every_store_call_of_a_repair_failing_in_turn(fault, tmp_path, long):
+    """Whatever fails: what is seen is the dataset as it was, or repaired; and another repair mends it."""
+    case, mirror = torn(tmp_path)
+    expected = case.payloads
+    counting = Counting()
+    with faulty(counting):
+        assert shardio.repair(case.url, mirror=mirror, dry_run=False, uncertain="leave").ok
+    left = read(case.url)
+    assert is_part(left, expected)
+    stride = 1 if long else 7
+    for at in range(EFFECTS.index(fault), len(counting.calls), stride):
+        url = str(tmp_path / f"{fault}-{at}")
+        shutil.copytree(tmp_path / "torn", url)
+        with faulty(Counting(at, fault)), contextlib.suppress(ShardioError):
+            shardio.repair(url, mirror=mirror, dry_run=False, uncertain="leave")
+        with contextlib.suppress(ShardioError):
+            assert read(url) == left, (fault, counting.calls[at])
+        report = shardio.repair(url, mirror=mirror, dry_run=False, uncertain="leave")
+        assert report.ok, (fault, counting.calls[at], report.unmended)
+        assert shardio.verify(url).ok
+        assert read(url) == left
+        shutil.rmtree(url)
+
+
+def torn(tmp_path: Path) -> tuple[Victim, str]:
+    """Return a dataset with damage of every kind, and a mirror that lacks one shard; and keep a copy."""
+    case = victim("zstd", "local", tmp_path)
+    mirror = copy_of(case, tmp_path)
+    shards = case.of_kind(".tfrecord")
+    case.put(shards[0], None)
+    case.put(shards[1], flipped(case.objects[shards[1]], 300))
+    case.put(shards[2] + ".shardidx", None)
+    case.put(shards[3] + ".shardidx", b"damaged")
+    case.put(case.of_kind(".list")[0], None)
+    case.put(manifest_key(1), flipped(case.objects[manifest_key(1)], 300))
+    Path(mirror, shards[1]).unlink()
+    shutil.copytree(case.url, tmp_path / "torn")
+    return case, mirror
+
+
+def test_killed_in_the_middle_of_a_repair(tmp_path, long):
+    """SIGKILL at store calls: nothing half done is visible, and the next repair mends the rest."""
+    case, mirror = torn(tmp_path)
+    counting = Counting()
+    with faulty(counting):
+        assert shardio.repair(case.url, mirror=mirror, dry_run=False, uncertain="leave").ok
+    left = read(case.url)
+    killed = 0
+    for at in range(0, len(counting.calls), 1 if long else 5):
+        url = str(tmp_path / f"killed-{at}")
+        shutil.copytree(tmp_path / "torn", url)
+        child = os.fork()
+        if child == 0:
+            try:
+                with faulty(Counting(at, "kill after" if at % 2 else "kill before")):
+                    shardio.repair(url, mirror=mirror, dry_run=False, uncertain="leave")
+            finally:
+                os._exit(0)
+        killed += os.WIFSIGNALED(os.waitpid(child, 0)[1])
+        with contextlib.suppress(ShardioError):
+            assert read(url) == left
+        assert shardio.repair(url, mirror=mirror, dry_run=False, uncertain="leave").ok
+        assert shardio.verify(url).ok
+        assert read(url) == left
+        shutil.rmtree(url)
+    assert killed > 5
+
+
+@pytest.mark.parametrize("mirrored", [False, True])
+def test_on_s3(mirrored, s3, tmp_path):
+    case = victim("gzip", "s3", tmp_path)
+    mirror = copy_of(case, tmp_path) if mirrored else None
+    shards = case.of_kind(".tfrecord")
+    case.put(shards[0] + ".shardidx", None)
+    case.put(shards[1] + ".shardidx", b"damaged")
+    case.put(shards[2], flipped(case.objects[shards[2]], 999))
+    if mirrored:
+        case.put(manifest_key(2), b"damaged")
+        case.put(case.of_kind(".list")[0], None)
+    report = mended(case.url, mirror=mirror, uncertain="leave")
+    if mirrored:
+        assert (read(case.url), report.lost) == (case.payloads, ())
+    else:
+        assert is_part(read(case.url), case.payloads)
+        assert len(read(case.url)) == 100 - report.lost_records
+
+
+@given(data=st.data())
+def test_random_damage(data, tmp_path_factory):
+    """Whatever happens to some objects: what repair leaves is part of what was written, in order."""
+    tmp_path = tmp_path_factory.mktemp("random")
+    case = victim(data.draw(st.sampled_from(COMPRESSIONS)), "local", tmp_path)
+    mirror = copy_of(case, tmp_path) if data.draw(st.booleans()) else None
+    # Names are random, and sizes with them: so objects are drawn by number, and places by their share.
+    keys = [key for end in (".tfrecord", ".shardidx", ".list", ".manifest") for key in case.of_kind(end)]
+    numbers = st.integers(0, 199)
+    for number in data.draw(st.lists(numbers, min_size=1, max_size=4)):
+        key = keys[number % len(keys)]
+        good = case.objects[key]
+        way = data.draw(st.sampled_from(["flip", "cut", "gone", "zeros", "swap", "noise"]))
+        place = data.draw(st.integers(0, 999)) * len(good) // 1000
+        if way == "flip":
+            bad: bytes | None = flipped(good, 8 * place + place % 8)
+        elif way == "cut":
+            bad = good[:place]
+        elif way == "gone":
+            bad = None
+        elif way == "zeros":
+            bad = good[:place] + bytes(min(50, len(good) - place)) + good[place + 50 :]
+        elif way == "swap":
+            bad = case.objects[keys[data.draw(numbers) % len(keys)]]
+        else:
+            bad = good[:place] + random.Random(place).randbytes(20) + good[place + 20 :]
+        case.put(key, bad)
+    report = shardio.repair(case.url, mirror=mirror, dry_run=False, uncertain="leave", workers=1)
+    if report.ok:
+        assert shardio.verify(case.url).ok
+    with contextlib.suppress(ShardioError):
+        left = read(case.url)
+        assert is_part(left, case.payloads)
+        if report.ok and report.mended and report.mended[0].how != "recovered":
+            assert len(left) == 100 - report.lost_records
+        if mirror is not None and report.ok and all(each.how != "recovered" for each in report.mended):
+            assert left == case.payloads
+
+
+def test_a_mirror_that_does_not_answer(tmp_path):
+    """An outage of the mirror is an error, and no reason to give a record up."""
+    case = victim("none", "local", tmp_path)
+    mirror = copy_of(case, tmp_path)
+    keys = [case.of_kind(".tfrecord")[1], case.of_kind(".shardidx")[0]]
+    for key in keys:
+        case.put(key, None)
+
+    def outage(verb: str, key: str) -> str:
+        # That it is missing here is found out; what the mirror has of it is not.
+        seen.append(key)
+        return "before" if verb == "open" and key == keys[0] and seen.count(key) > 1 else ""
+
+    seen: list[str] = []
+    with faulty(outage), pytest.raises(StorageError):
+        shardio.repair(case.url, mirror=mirror, dry_run=False, uncertain="leave", workers=1)
+    assert shardio.open(case.url).version == 2
+    mended(case.url, mirror=mirror)
+    assert read(case.url) == case.payloads
