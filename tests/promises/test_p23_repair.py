@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import json
 import os
 import random
 import shutil
@@ -905,3 +906,34 @@ def test_a_mirror_that_does_not_answer(tmp_path):
     assert shardio.open(case.url).version == 2
     mended(case.url, mirror=mirror)
     assert read(case.url) == case.payloads
+
+
+def test_the_page_as_printed(tmp_path, capsys):
+    """What `docs/commands.md` shows of repair runs as it stands there."""
+    page = (Path(__file__).parents[2] / "docs" / "commands.md").read_text(encoding="utf-8")
+    code = page.partition("## What `repair` does")[2].partition("```python\n")[2].partition("```")[0]
+    case = victim("none", "local", tmp_path)
+    copy = copy_of(case, tmp_path)
+    case.put(case.of_kind(".tfrecord")[0], None)
+    exec(compile(code, "commands.md", "exec"), {"url": case.url, "copy": copy})
+    assert capsys.readouterr().out == "True [('restored', 'shard')] 0\n"
+
+
+def test_the_command(tmp_path, capsys):
+    """A dry run unless told; exit code 1 while there is damage; one JSON document."""
+    case = victim("none", "local", tmp_path)
+    key = case.of_kind(".tfrecord")[1]
+    case.put(key, flipped(case.objects[key], 500))
+    assert main(["repair", case.url, "-q"]) == 1
+    assert "--uncertain take" in capsys.readouterr().out
+    assert main(["repair", case.url, "--uncertain", "take", "-q"]) == 1
+    said = capsys.readouterr().out
+    assert "would be salvaged: shard" in said
+    assert "nothing was changed, --yes does it" in said
+    assert main(["repair", case.url, "--uncertain", "take", "--yes", "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert (report["ok"], report["version"], report["lost_records"]) == (True, 3, 1)
+    assert report["lost"][0]["row_stop"] - report["lost"][0]["row"] == 1
+    assert main(["verify", case.url, "-q"]) == 0
+    assert main(["repair", case.url, "-q"]) == 0
+    assert "there is nothing to repair" in capsys.readouterr().out
