@@ -351,7 +351,7 @@ class _Work:
         """Store the very bytes that a digest names, under the name that they had."""
         if not self.dry_run:
             if not missing:
-                self.store.put_hint(key, data)
+                self.store.overwrite(key, data)
             elif not put_object(self.store, key, data) and self.store.get(key, max_bytes=len(data)) != data:
                 raise CommitConflictError(
                     "another object was stored under the name of one that was missing",

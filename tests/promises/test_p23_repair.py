@@ -162,7 +162,7 @@ def restart(case: Victim) -> None:
         if info.key not in case.objects and not info.key.startswith("_shardio/sessions/"):
             case.store.delete(info.key)
     case.restore(*case.objects)
-    case.store.put_hint(HINT_KEY, b"2")
+    case.store.overwrite(HINT_KEY, b"2")
 
 
 @EVERY_PLACE
@@ -228,7 +228,7 @@ def test_valid_records_in_the_wrong_place_are_never_taken(tmp_path):
         for info in list(case.store.list()):
             if info.key not in case.objects:
                 case.store.delete(info.key)
-        case.store.put_hint(HINT_KEY, b"1")
+        case.store.overwrite(HINT_KEY, b"1")
 
 
 @pytest.mark.parametrize("lost", ["gone", "damaged"])
