@@ -98,7 +98,7 @@ def find_remains(catalog: Catalog, found: Metadata) -> Remains:
         if name in merged or name in abandoned:
             continue  # what lost attempts of a merged session left, or what was given up
         session = (
-            _of_receipts(catalog, name, number_of_schema)
+            _of_receipts(catalog, name, by_session[name], number_of_schema)
             if name in receipts
             else _of_indexes(catalog, name, by_session[name], number_of_schema)
         )
@@ -163,10 +163,11 @@ def _listed_entries(catalog: Catalog, base: Version | None) -> dict[str, ShardEn
     return out
 
 
-def _of_receipts(catalog: Catalog, name: str, schema: int) -> _Session | None:
-    """Return a session of which every task has a complete receipt."""
+def _of_receipts(catalog: Catalog, name: str, keys: list[DataKey], schema: int) -> _Session | None:
+    """Return a session of which every task that left anything has a complete receipt."""
     tasks = complete_tasks(catalog, name)
-    if not tasks or tasks != set(range(len(tasks))):
+    begun = {key.task for key in keys}
+    if not tasks or tasks | begun != set(range(len(tasks))):
         return None
     receipts = []
     for task in sorted(tasks):
