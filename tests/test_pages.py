@@ -35,6 +35,8 @@ PAGES = sorted(
 )
 # Tested where real trainers run, and where a whole corpus is made.
 ELSEWHERE = {
+    "docs/curating.md": "tests/lifecycle/test_page.py",
+    "docs/training/jax.md": "tests/jax/test_page.py",
     "docs/finding.md": "tests/test_finding.py",
     "docs/training/accelerate.md": "tests/torch/test_training_pages.py",
     "docs/training/lightning.md": "tests/torch/test_training_pages.py",
@@ -201,6 +203,18 @@ def places(request: pytest.FixtureRequest, page: str, folder: Path) -> dict[str,
             monkeypatch.setitem(sys.modules, "pyspark", spark)
             monkeypatch.setitem(sys.modules, "pyspark.sql", stand_in("pyspark.sql", SparkSession=session))
             return {"tcp://scheduler:8786": request.getfixturevalue("dask_address")}
+        case "docs/training/images.md":
+            image = (folder / "photos" / "cat" / "1.jpg").read_bytes()
+            with shardio.DatasetWriter(
+                "s3://bucket/birds", schema={"image": "jpeg", "label": "int64"}
+            ) as out:
+                for n in range(512):
+                    out.write({"image": image, "label": n % 10}, split="train")
+            # Tested with the real one by `make torchvision`: that of PyPI brings another torch.
+            v2 = mock.Mock()
+            monkeypatch.setitem(sys.modules, "torchvision", stand_in("torchvision"))
+            transforms = stand_in("torchvision.transforms", v2=v2)
+            monkeypatch.setitem(sys.modules, "torchvision.transforms", transforms)
         case "docs/messages.md":
             compiler = ROOT / ".build" / "pbenv" / "bin" / "python"
             source = ROOT / "examples" / "sightings" / "new"
@@ -232,6 +246,8 @@ def test_a_page_runs_as_it_is_printed(request, page, folder, monkeypatch) -> Non
         # Errors show the line of the page.
         lines = "\n" * (text.count("\n", 0, block.start()) + 1)
         exec(compile(lines + code, page, "exec"), vars(module))
+    if page == "docs/training/images.md":
+        module.fit(folder / "checkpoint.pt")
 
 
 def test_pages_that_run_elsewhere_are_there() -> None:

@@ -1,0 +1,76 @@
+"""How fast a plain local dataset streams by its default plan, by the other mixings, and by a windowed plan.
+
+    python benchmarks/default_plan.py [--sizes 1000 8192 100000] [--folder DIR]
+
+512 MB of records in shards of 64 MB, batches of 256, no threads; interleaved rounds, the best of each.
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import shardio
+from shardio import Plan
+
+TOTAL = 512 << 20
+SECONDS = 8.0
+
+
+def processor_seconds() -> float:
+    """Return what this process has used."""
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return usage.ru_utime + usage.ru_stime
+
+
+def measure(ds: shardio.DatasetReader, **options: Any) -> tuple[float, float]:
+    """Return megabytes a second, and processor seconds per gigabyte, of one pass."""
+    stream = shardio.stream(ds, global_batch=256, seed=0, **options)
+    begin, used, received = time.perf_counter(), processor_seconds(), 0
+    for batch in stream:
+        received += sum(map(len, batch["payload"]))
+        if time.perf_counter() - begin > SECONDS:
+            break
+    wall, own = time.perf_counter() - begin, processor_seconds() - used
+    return received / wall / 1e6, own / received * 1e9
+
+
+def main() -> None:
+    """Print a line for each plan of each size."""
+    parser = argparse.ArgumentParser(description="default plan against others")
+    parser.add_argument(
+        "--sizes", type=int, nargs="+", default=[1000, 8192, 100_000], help="bytes of a record"
+    )
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--folder", type=Path)
+    options = parser.parse_args()
+    for size in options.sizes:
+        with tempfile.TemporaryDirectory(dir=options.folder) as folder:
+            record = np.random.default_rng(0).bytes(size)
+            with shardio.DatasetWriter(folder, shard_bytes=64 << 20) as out:
+                for _ in range(TOTAL // size):
+                    out.write(record, split="train")
+            ds = shardio.open(folder)
+            plans: dict[str, dict[str, Any]] = {
+                "default": {},
+                "mixing=cheap": {"mixing": "cheap"},
+                "mixing=best": {"mixing": "best"},
+                "windowed": {"plan": Plan(window=max(256, (128 << 20) // size))},
+            }
+            found: dict[str, list[tuple[float, float]]] = {name: [] for name in plans}
+            for _ in range(options.rounds):
+                for name, plan in plans.items():
+                    found[name].append(measure(ds, **plan))
+            for name, rounds in found.items():
+                speed, own = max(rounds)
+                print(f"{size:9,} bytes  {name:14s} {speed:7.0f} MB/s {own:6.2f} processor s/GB", flush=True)
+
+
+if __name__ == "__main__":
+    main()
