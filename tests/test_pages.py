@@ -75,11 +75,13 @@ def dask_address() -> Iterator[str]:
 
 
 def write_birds(url: str, count: int = BIRDS) -> None:
-    schema = {"image": "uint8[8,8,3]", "label": "int64", "caption": "text"}
+    schema = {"image": "uint8[8,8,3]", "label": "int64", "caption": "text", "photographer": "text"}
     with shardio.DatasetWriter(url, schema=schema, mode="overwrite") as out:
         for n in range(count):
             image = np.full((8, 8, 3), n % 256, np.uint8)
-            out.write({"image": image, "label": n % 10, "caption": "" if n % 3 else "a wren"}, split="train")
+            caption, photographer = "" if n % 3 else "a wren", f"person {n % 40}"
+            bird = {"image": image, "label": n % 10, "caption": caption, "photographer": photographer}
+            out.write(bird, split="train")
 
 
 @pytest.fixture
@@ -153,7 +155,7 @@ class Frame:
         return self.partition
 
 
-def places(request: pytest.FixtureRequest, page: str, folder: Path) -> dict[str, str]:
+def places(request: pytest.FixtureRequest, page: str, folder: Path) -> dict[str, str]:  # noqa: PLR0915
     """Prepare what a page assumes; return what the page says of somebody's own, and what is taken instead."""
     s3_endpoint = request.getfixturevalue("s3_bucket")
     monkeypatch = request.getfixturevalue("monkeypatch")
@@ -161,9 +163,23 @@ def places(request: pytest.FixtureRequest, page: str, folder: Path) -> dict[str,
         case "docs/streaming.md":
             for name in ("birds", "books", "web"):
                 write_birds(f"s3://bucket/{name}")
+            sides = {
+                "images": {"id": "int64", "label": "int64"},
+                "vectors": {"vector": "float32[2]"},
+                "captions": {"id": "int64", "caption": "text", "label": "int64"},
+            }
+            for name, schema in sides.items():
+                with shardio.DatasetWriter(f"s3://bucket/{name}", schema=schema) as out:
+                    for n in range(300):
+                        all_of_it = {"id": n, "label": n % 3, "vector": [n, -n], "caption": "a wren"}
+                        out.write({feature: all_of_it[feature] for feature in schema}, split="train")
             monkeypatch.setitem(sys.modules, "wandb", stand_in("wandb", log=mock.Mock()))
             board = stand_in("torch.utils.tensorboard", SummaryWriter=mock.Mock())
             monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", board)
+        case "docs/commands.md":
+            write_birds("s3://bucket/birds", 3)
+            fsspec.filesystem("s3").get("bucket/birds", str(folder / "backup"), recursive=True)
+            return {"/backup/birds": str(folder / "backup")}
         case "docs/object-stores.md":
             write_birds("s3://bucket/birds", 3)
             s3.make_bucket(s3_endpoint, "public")
