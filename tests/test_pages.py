@@ -6,6 +6,7 @@ What stands for somebody else's account or machine is listed here, and what take
 
 from __future__ import annotations
 
+import importlib
 import io
 import re
 import subprocess
@@ -23,6 +24,7 @@ import pytest
 from PIL import Image
 
 import shardio
+from shardio.cli._commands import all_commands
 from tests.servers import azure, gcs, s3
 from tests.servers.web import folder_server
 
@@ -271,3 +273,22 @@ def test_pages_that_run_elsewhere_are_there() -> None:
         assert page in PAGES
         name = Path(page).stem
         assert name in (ROOT / test).read_text(encoding="utf-8"), f"{test} does not speak of {name}"
+
+
+def test_every_public_name_stands_in_the_reference() -> None:
+    pages = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "docs" / "api").glob("*.md"))
+    named = set(re.findall(r"^::: (\S+)$", pages, re.MULTILINE))
+    named |= (
+        {f"shardio.{name}" for name in ("ShardioError", "torch", "v1")}
+        if "shardio.errors" in named
+        else set()
+    )
+    offered = {f"shardio.{name}" for name in shardio.__all__}
+    offered |= {f"shardio.torch.{name}" for name in importlib.import_module("shardio.torch").__all__}
+    assert offered - named == set()
+
+
+def test_every_command_stands_on_its_page() -> None:
+    page = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
+    table = page.partition("## ")[0]
+    assert [name for name in all_commands() if f"`shardio {name} " not in table] == []
