@@ -61,7 +61,9 @@ def run_in_child(do: Callable[[], None], relay: Proxy, killer: Killer | None, or
 
 
 @pytest.mark.sampled(5)
-@pytest.mark.parametrize("deed", ["create", "append", "overwrite", "array", "gc"])
+@pytest.mark.parametrize(
+    "deed", ["create", "append", "overwrite", "array", "gc", "delete", "erase", "compact", "restore", "tag"]
+)
 def test_killed_at_every_request(deed, begun, s3, tmp_path, long):
     """P1: SIGKILL before any request reaches the store, and after any reply has left it."""
     todo = DEEDS[deed]
