@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ import shardio_indexer
 from shardio import Feature
 from shardio.cli import main
 from shardio.errors import SchemaError
+from tests.golden.schema.make import read as read_golden
 from tests.indexer.shards import tfrecord
 
 FIRST = {"label": 1, "text": "a", "old": 1}
@@ -279,3 +281,14 @@ def test_whatever_a_schema_goes_through(tmp_path_factory, encoding, steps) -> No
         assert {n: np.asarray(v).tolist() for n, v in found.items()} == {
             n: [w[n] for w in wanted] for n in wanted[0]
         }
+
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "schema"
+
+
+@pytest.mark.parametrize("version", ["1", "2", "3"])
+def test_a_schema_that_changed_stays_readable(version: str) -> None:
+    """P19: classes, descriptions and features that readers know by another name, as written once."""
+    expected = json.loads((GOLDEN / "expected.json").read_text(encoding="utf-8"))
+    assert read_golden(GOLDEN / "birds", int(version)) == expected[version]
+    assert shardio.verify(GOLDEN / "birds", version=int(version)).ok
