@@ -17,7 +17,15 @@ pytestmark = pytest.mark.filterwarnings(
 )
 # Rows of each shard; -1 is an empty shard.
 SHARDS = ((1,), (5,), (9,), (1, 1), (-1, 5), (5, -1), (3, -1, 4), (1, 1, 1, 1), (2, 9, -1, 1, 4))
-PLANS = ((1, 1, 4), (1, 3, 2), (2, 1, 1), (2, 2, 100))  # ranks, workers, window
+# Ranks, workers and window of windowed plans; then two interleaved ones.
+PLANS = (
+    *(
+        plan(ranks, workers, 40, window)
+        for ranks, workers, window in ((1, 1, 4), (1, 3, 2), (2, 1, 1), (2, 2, 100))
+    ),
+    shardio.Plan(ranks=2, workers=1, chunk_rows=2, interleave=2, window=2),
+    shardio.Plan(ranks=1, workers=3, chunk_rows=3, interleave=1, window=1),
+)
 RANKS = (1, 2, 3, 4)
 WORKERS = (0, 1, 2, 5)
 
@@ -41,8 +49,8 @@ def test_every_rank_gets_as_many_batches_as_len_says(base, rows, remainder):
     """Every rank gets the number of batches that `len()` says, with more workers than shards too."""
     ds = reader_of(base, rows)
     total = len(ds)
-    for (ranks, classes, window), batch in itertools.product(PLANS, (4, 6)):
-        given = {"global_batch": batch, "remainder": remainder, "plan": plan(ranks, classes, 40, window)}
+    for plan_of_it, batch in itertools.product(PLANS, (4, 6)):
+        given = {"global_batch": batch, "remainder": remainder, "plan": plan_of_it}
         if remainder == "drop" and total < batch:
             with pytest.raises(ValueError, match="leaves nothing"):
                 shardio.stream(ds, **given)
