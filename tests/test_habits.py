@@ -117,4 +117,4 @@ def test_dir_is_the_public_names() -> None:
     script = "import shardio.writer, json; shardio.open; print(json.dumps(dir(shardio)))"
     found = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True).stdout
     names = set(__import__("json").loads(found))
-    assert names == {*shardio.__all__, "torch", "v1"}
+    assert names == {*shardio.__all__, "jax", "torch", "v1"}

@@ -203,7 +203,7 @@ def tar(path: Path, members: list[tuple[Any, bytes]]) -> Path:
         ([("c.", b"1")], "no ending"),
         ([("c.__key__", b"1")], "duplicate key: member 'c.__key__' is called as what"),
         ([(os.fsdecode(b"\xff.txt"), b"1")], "not UTF-8"),
-        ([("c.txt", b"\xff")], "is no text"),
+        ([("c.txt", b"\xff")], "is not text"),
     ],
 )
 def test_an_odd_sample(convert, tmp_path, odd, reason) -> None:

@@ -290,7 +290,7 @@ def test_a_report_counts_what_happens():
     sizes = sizes_of(400, 300, 68)
     order = order_of(sizes, global_batch=8, plan=small_plan(4, 4, chunk_bytes=200, window=8))
     one, many = report(order, global_batch=8), report(order, global_batch=8, world_size=4, workers=4)
-    assert (one.rows, one.steps, one.chunks) == (768, 96, 20 + 15 + 4)
+    assert (one.records, one.steps, one.chunks) == (768, 96, 20 + 15 + 4)
     assert (one.open_windows, many.open_windows) == (16, 1)
     assert (one.memory_bytes, many.memory_bytes) == (16 * 160 + 6 * 160, 160 + 6 * 160)
     assert (one.copies, many.copies) == (1, 1)

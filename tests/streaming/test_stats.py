@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 import time
 import types
 from pathlib import Path
@@ -133,6 +134,9 @@ def test_the_examples_of_the_page(ds, tmp_path, monkeypatch):
         "wandb": types.SimpleNamespace(log=lambda values, step: logged.append((values, step))),
         "loader": loader_of(ds, {"num_threads": 1}),
     }
+    board = types.SimpleNamespace(SummaryWriter=lambda: names["writer"])
+    monkeypatch.setitem(sys.modules, "wandb", names["wandb"])
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", board)
     exec(code[1].replace("100", "5"), names)
     for _ in names["loader"]:
         pass
