@@ -168,7 +168,7 @@ class PackedRows(Iterator[dict[str, Any]]):
             ValueError: there is no record to look at.
         """
         if not self._packer.types:
-            while not self._first or _is_empty(self._first[-1]):
+            while not self._first or self._packer.is_empty(self._first[-1]):
                 self._first.extend(found := list(itertools.islice(self._records, 1)))
                 if not found:
                     break
@@ -248,6 +248,12 @@ class Packer:
             **dict.fromkeys(_OWN, f"int32{lead}]"),
         }
 
+    def is_empty(self, record: Any) -> bool:
+        """Whether one of the features that are packed has no tokens, so that it tells no type."""
+        given = _mapping(record)
+        values = [given.get(name) for name in (given if self._names is None else self._names)]
+        return any(hasattr(value, "__len__") and not len(value) for value in values)
+
     def learn(self, record: Any) -> None:
         """Take the types from a record.
 
@@ -310,7 +316,7 @@ class Packer:
         """Return the tokens of a document, by feature."""
         given = _mapping(record)
         if not self.types:
-            if _is_empty(record):
+            if self.is_empty(record):
                 raise _empty()
             self.learn(record)
         arrays: dict[str, NDArray[Any]] = {}
@@ -605,10 +611,6 @@ def _positive(name: str, value: Any) -> int:
 
 def _mapping(record: Any) -> Mapping[str, Any]:
     return record if isinstance(record, Mapping) else {"tokens": record}
-
-
-def _is_empty(record: Any) -> bool:
-    return any(hasattr(value, "__len__") and not len(value) for value in _mapping(record).values())
 
 
 def _empty() -> SchemaError:

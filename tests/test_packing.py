@@ -361,6 +361,23 @@ def test_a_document_that_cannot_be_packed(name):
     assert str(report) == "2 documents, 5 tokens, 1 rows of 5, 100.00% full; 1 left out"
 
 
+def test_features_that_are_not_packed_may_be_empty():
+    """A title without words says nothing about the tokens, which the first record gives a type to."""
+    records = [{"tokens": [1, 2, 3], "title": ""}, {"tokens": [4], "title": "x"}]
+    for on_error in ("raise", "skip"):
+        rows = shardio.pack(records, 4, features=["tokens"], on_error=on_error)
+        assert rows.schema["tokens"] == "int64[4]"
+        assert [row["tokens"].tolist() for row in rows] == [[1, 2, 3, 4]]
+        assert (rows.report.records, rows.report.records_skipped) == (2, 0)
+        rows = shardio.pack(records, 4, features=["tokens"], on_error=on_error)
+        assert [row["tokens"].tolist() for row in rows] == [[1, 2, 3, 4]]
+    # Of what is packed it still tells no type.
+    rows = shardio.pack([{"tokens": [], "title": "x"}, *records], 4, features=["tokens"], on_error="skip")
+    assert rows.schema["tokens"] == "int64[4]"
+    assert [row["tokens"].tolist() for row in rows] == [[1, 2, 3, 4]]
+    assert [each.where for each in rows.report.skipped] == ["record 0"]
+
+
 def test_differing_lengths_in_one_document():
     with pytest.raises(SchemaError, match="expected 3 of 'b', as of 'a', found 2") as caught:
         list(shardio.pack([{"a": [1], "b": [2]}, {"a": [1, 2, 3], "b": [1, 2]}], 5))

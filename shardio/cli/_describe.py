@@ -284,9 +284,10 @@ def system_facts() -> dict[str, str | int | None]:
     import shardio
     from shardio import codecs, kernels
 
+    without = f", without {', '.join(kernels.MISSING)}" if kernels.MISSING else ""
     facts: dict[str, str | int | None] = {
         "shardio": shardio.__version__,
-        "kernels": kernels.IMPLEMENTATION,
+        "kernels": kernels.IMPLEMENTATION + without,
         "jpeg_decoder": codecs.image_decoder(),
         "python": f"{platform.python_implementation()} {platform.python_version()}",
         "platform": platform.platform(),

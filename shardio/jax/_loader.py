@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -10,13 +11,14 @@ import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
-from shardio.streaming import Mix, Stream, StreamOptions, method_with_stream_options
+from shardio.errors import ShardioError
+from shardio.streaming import Stream, StreamOptions, method_with_stream_options, of_parts, parts_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from shardio.reader import DatasetReader
-    from shardio.streaming import StreamStats
+    from shardio.streaming import Mix, StreamStats
 
 __all__ = ["StreamingLoader"]
 
@@ -38,11 +40,13 @@ class StreamingLoader:
 
     Numeric columns become arrays [global_batch, ...] of the dtype that JAX makes of theirs: without
     `jax_enable_x64` 64 bits become 32, and integers that do not fit are an error. Text, bytes and ragged
-    columns stay as this process's rows.
+    columns stay as this process's rows. A `batch_transform=` may change the number of rows only where one
+    process holds the whole batch.
 
     Raises:
         ValueError: a global batch that does not divide by the shards of its axis; a layout whose processes
-            hold no slice of it; processes that were told to read different versions.
+            hold no slice of it; processes that cannot read one version, in all of them. From the iterator:
+            a column of other than this process's share of rows.
 
     Examples:
         >>> import shardio, tempfile
@@ -124,8 +128,17 @@ class StreamingLoader:
             return type(column)(*items) if hasattr(column, "_fields") else tuple(items)
         if not isinstance(column, np.ndarray) or column.dtype.kind not in "biufc":
             return column
-        rows = self.stream.global_batch
-        shape = (rows, *column.shape[1:])
+        world_size = self.stream.world_size
+        wanted = self.stream.global_batch // world_size
+        # Of local rows that are as many as JAX was told there are in all, it takes a part, in silence.
+        if world_size > 1 and len(column) != wanted:
+            message = (
+                f"{name!r} has {len(column)} rows in this process, expected {wanted} of a global batch of "
+                f"{self.stream.global_batch}: make as many in batch_transform=, such as by rows={wanted} of "
+                "shardio.pack_columns"
+            )
+            raise ValueError(message)
+        shape = (len(column) * world_size, *column.shape[1:])
         make: Any = jax.make_array_from_process_local_data
         return make(self.sharding, _fitting(name, column), shape)
 
@@ -177,30 +190,36 @@ def _place(sharding: jax.sharding.Sharding, rows: int) -> tuple[int, int]:
 
 
 def _agreed(data: DatasetReader | Mix) -> DatasetReader | Mix:
-    """Return the data at the version that process 0 has found; all processes call this.
+    """Return the data at the versions that process 0 has found; all processes call this.
 
     Raises:
-        ValueError: in all processes, where one was told to read another version.
+        ValueError, ShardioError: in all processes, where one cannot read those versions.
     """
     if jax.process_count() == 1:
         return data
-    readers = data.readers if isinstance(data, Mix) else (data,)
-    agreed = []
-    for reader in readers:
-        own = f"{int(reader.source.pinned)} {reader.version} {reader.digest}".encode().ljust(128)
-        told = multihost_utils.process_allgather(np.frombuffer(own, np.uint8))
-        found = [bytes(row).decode().split() for row in np.asarray(told)]
-        version, digest = int(found[0][1]), found[0][2]
-        wrong = [
-            f"process {n} version {each[1]}"
-            for n, each in enumerate(found)
-            if each[2] != digest and each[0] == "1"
-        ]
-        if wrong:
-            message = (
-                f"{reader.source.url}: process 0 reads version {version}, and {', '.join(wrong)} as it was "
-                "told to; open the same version= everywhere"
-            )
-            raise ValueError(message)
-        agreed.append(reader.at(version, digest))
-    return Mix(agreed, data.mixture) if isinstance(data, Mix) else agreed[0]
+    parts = parts_of(data)
+    told = json.loads(_gathered(json.dumps([(part.version, part.digest) for part in parts]))[0])
+    made, failure = data, None
+    try:
+        made = of_parts(data, [part.at(*version) for part, version in zip(parts, told, strict=True)])
+    except (ValueError, ShardioError) as error:
+        failure = error
+    # Were only one process to raise, the others would wait for it in their next collective call.
+    outcomes = _gathered("" if failure is None else str(failure) or type(failure).__name__)
+    if failure is not None:
+        raise failure
+    wrong = [f"process {number}: {text}" for number, text in enumerate(outcomes) if text]
+    if wrong:
+        message = f"the processes do not read the same version: {'; '.join(wrong)}"
+        raise ValueError(message)
+    return made
+
+
+def _gathered(text: str) -> list[str]:
+    """Return the text of each process; all processes call this."""
+    data = np.frombuffer(text.encode(), np.uint8)
+    sizes = np.asarray(multihost_utils.process_allgather(np.int32(len(data)))).tolist()
+    rows = np.zeros(max(*sizes, 1), np.uint8)  # arrays that are gathered have one shape
+    rows[: len(data)] = data
+    found = np.asarray(multihost_utils.process_allgather(rows))
+    return [bytes(row[:size]).decode() for row, size in zip(found, sizes, strict=True)]

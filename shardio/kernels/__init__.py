@@ -5,7 +5,7 @@ words, images in another size.  Nothing here does I/O or keeps state; everything
 interpreter lock where it is compiled.
 
 `IMPLEMENTATION` says which one is in use: `"compiled"` (Cython) or `"reference"` (NumPy, crc32c, protobuf,
-Pillow).
+Pillow). `MISSING` names the functions of a compiled tree that are the reference's, as they were not compiled.
 """
 
 from __future__ import annotations
@@ -22,15 +22,16 @@ if TYPE_CHECKING:  # the reference carries the types and the documentation of bo
     from shardio.kernels import _reference as _chosen
 
     IMPLEMENTATION: str
+    MISSING: tuple[str, ...]
 else:
     try:
         from shardio.kernels import _compiled as _chosen
 
-        IMPLEMENTATION = "compiled"
+        IMPLEMENTATION, MISSING = "compiled", _chosen.MISSING
     except ImportError:
         from shardio.kernels import _reference as _chosen
 
-        IMPLEMENTATION = "reference"
+        IMPLEMENTATION, MISSING = "reference", ()
 
 argsort_words = _chosen.argsort_words
 check_frames = _chosen.check_frames
@@ -54,6 +55,7 @@ slice_records = _chosen.slice_records
 __all__ = [
     "IMPLEMENTATION",
     "MAX_RECORD",
+    "MISSING",
     "BlockChecks",
     "Check",
     "Column",

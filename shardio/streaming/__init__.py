@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from shardio.order import Permutation, Plan
 from shardio.streaming._batches import common_names
-from shardio.streaming._components import Mix, mix
+from shardio.streaming._components import Mix, mix, of_parts, parts_of
 from shardio.streaming._options import StreamOptions, method_with_stream_options
 from shardio.streaming._reports import AuditedRecord, audit, plan_report
 from shardio.streaming._stats import LoaderStats, StreamStats
@@ -28,6 +28,8 @@ __all__ = [
     "common_names",
     "method_with_stream_options",
     "mix",
+    "of_parts",
+    "parts_of",
     "plan_report",
     "stream",
 ]

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from shardio.metadata import Schema
     from shardio.reader import DatasetSource
 
-__all__ = ["Component", "Mix", "components_of", "mix"]
+__all__ = ["Component", "Mix", "components_of", "mix", "of_parts", "parts_of"]
 
 
 class Component:
@@ -237,3 +237,24 @@ def _alike(one: Schema | None, other: Schema | None) -> bool:
 def components_of(data: DatasetReader | Mix) -> list[Component]:
     """Return the components of what a stream was given."""
     return [Component(reader) for reader in (data.readers if isinstance(data, Mix) else (data,))]
+
+
+def parts_of(data: DatasetReader | Mix) -> list[DatasetReader]:
+    """Return the readers of one version each that the data is made of: of a join, those of its sides."""
+    whole = data.readers if isinstance(data, Mix) else (data,)
+    return [part for reader in whole for part in reader.parts]
+
+
+def of_parts(data: DatasetReader | Mix, parts: Sequence[DatasetReader]) -> DatasetReader | Mix:
+    """Return the data made of the readers that processes agreed on, in the order of `parts_of`.
+
+    Raises:
+        ValueError: a part of a join, whose positions belong to one version.
+    """
+    left = list(parts)
+    made = []
+    for reader in data.readers if isinstance(data, Mix) else (data,):
+        count = len(reader.parts)
+        made.append(reader.with_parts(left[:count]))
+        del left[:count]
+    return Mix(made, data.mixture) if isinstance(data, Mix) else made[0]

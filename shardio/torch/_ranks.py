@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING
 import torch.distributed as dist
 
 from shardio.errors import ShardioError
-from shardio.streaming import Mix
+from shardio.streaming import of_parts, parts_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from shardio.reader import DatasetReader
+    from shardio.streaming import Mix
 
 __all__ = ["agree", "resolve_rank"]
 
@@ -60,8 +61,7 @@ def agree(data: DatasetReader | Mix, world_size: int) -> DatasetReader | Mix:
     Raises:
         ValueError: there are several ranks, no channel between them, and no `version=` or `digest=`.
     """
-    whole = data.readers if isinstance(data, Mix) else (data,)
-    readers = [part for reader in whole for part in reader.parts]
+    readers = parts_of(data)
     if world_size == 1:
         # Ranks that share a batch (tensor or pipeline parallelism), or one that works alone.
         return _agree_with_first(data, readers) if _running() else data
@@ -75,17 +75,6 @@ def agree(data: DatasetReader | Mix, world_size: int) -> DatasetReader | Mix:
         )
         raise ValueError(message)
     return data
-
-
-def _of_parts(data: DatasetReader | Mix, parts: Sequence[DatasetReader]) -> DatasetReader | Mix:
-    """Return the data made of the readers that were agreed on, in the order of `parts`."""
-    left = list(parts)
-    made = []
-    for reader in data.readers if isinstance(data, Mix) else (data,):
-        count = len(reader.parts)
-        made.append(reader.with_parts(left[:count]))
-        del left[:count]
-    return Mix(made, data.mixture) if isinstance(data, Mix) else made[0]
 
 
 _alone: Counter[str] = Counter()
@@ -118,16 +107,15 @@ def _agree_with_first(data: DatasetReader | Mix, readers: Sequence[DatasetReader
             )
             told = own
         agreed.append(reader if told == own else reader.at(*json.loads(told)))
-    return _of_parts(data, agreed)
+    return of_parts(data, agreed)
 
 
 def _agree_with_all(data: DatasetReader | Mix, readers: Sequence[DatasetReader]) -> DatasetReader | Mix:
     told = [[(reader.version, reader.digest) for reader in readers]]
     dist.broadcast_object_list(told, src=0)
-    agreed: list[DatasetReader] = []
-    failure: Exception | None = None
+    made, failure = data, None
     try:
-        agreed += [reader.at(*version) for reader, version in zip(readers, told[0], strict=True)]
+        made = of_parts(data, [reader.at(*version) for reader, version in zip(readers, told[0], strict=True)])
     except (ValueError, ShardioError) as error:
         failure = error
     # Were only one rank to raise, the others would wait for it in their next collective call.
@@ -139,7 +127,7 @@ def _agree_with_all(data: DatasetReader | Mix, readers: Sequence[DatasetReader])
     if wrong:
         message = f"the ranks do not read the same version: {'; '.join(wrong)}"
         raise ValueError(message)
-    return _of_parts(data, agreed)
+    return made
 
 
 def _running() -> bool:

@@ -218,6 +218,21 @@ def test_a_limit_counts_the_pixels_of_the_file(decoder, monkeypatch) -> None:
         sized(FILES["4:2:0"], ImageOptions(size=8))
 
 
+@pytest.mark.parametrize(("mode", "channels"), [("RGB", 3), ("RGBA", 4), ("L", 1)])
+def test_a_limit_counts_what_is_between_rows_and_columns(mode, channels) -> None:
+    """Some kilobytes, of pixels far below the limit, would take gigabytes while they are resized."""
+    out = io.BytesIO()
+    Image.new(mode, (1, 3_000_000)).save(out, "PNG")
+    assert len(data := out.getvalue()) < 50_000
+    with pytest.raises(CorruptRecordError, match="image of 224 x 3000000 pixels is refused") as caught:
+        sized(data, ImageOptions(size=224, channels=channels))
+    assert caught.value.advice
+    # As many pixels that lie the other way are only made fewer.
+    out = io.BytesIO()
+    Image.new(mode, (3_000_000, 1)).save(out, "PNG")
+    assert not sized(out.getvalue(), ImageOptions(size=224, channels=channels))[..., :3].any()
+
+
 def test_a_damaged_image_of_a_batch_names_feature_and_row(decoder) -> None:
     codec = record_codec({"i": "jpeg"}, images=ImageOptions(size=8))
     good, bad = codec.encode({"i": FILES["small"]}), codec.encode({"i": FILES["4:2:0"][:900]})
@@ -281,7 +296,8 @@ def test_other_options_that_make_no_sense() -> None:
     with pytest.raises(TypeError, match="image_crop=3"):
         ImageOptions(size=8, crop=3)
     scales = [{"scale": given} for given in ((0.5, 0.2), (0.0, 1.0), (0.5, 2.0))]
-    for wrong in (*scales, {"ratio": (0, 1)}, {"flip": 2}):
+    ratios = [{"ratio": given} for given in ((0, 1), (1, math.inf), (1.0, 1e308), (1e-320, 1), (math.nan, 1))]
+    for wrong in (*scales, *ratios, {"flip": 2}):
         with pytest.raises(ValueError, match=next(iter(wrong))):
             RandomResizedCrop(**wrong)
     with pytest.raises(ValueError, match="fraction"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from typing import Any
 
 
 def main() -> None:
@@ -23,8 +24,31 @@ def main() -> None:
 
     devices = np.array(jax.devices()).reshape(job["mesh"])
     sharding = NamedSharding(Mesh(devices, ("data", "model")), PartitionSpec("data"))
-    ds = shardio.open(job["url"], version=job.get("version"))
-    loader = StreamingLoader(ds, sharding, global_batch=job.get("global_batch", 8), seed=3)
+
+    def loose(url: str, version: int | None) -> Any:
+        """Open a version as if it had been the latest one."""
+        reader = shardio.open(url, version=version)
+        reader.source.pinned = False
+        return reader
+
+    kind = job.get("kind")
+    if kind == "slice":
+        ds = loose(job["url"], job.get("version"))[:30]
+    elif kind == "join":
+        ds = shardio.join(shardio.open(job["url"]), loose(job["right"], job.get("version")))
+    else:
+        ds = shardio.open(job["url"], version=job.get("version"))
+    doubled = (lambda batch: {"n": np.repeat(batch["n"], 2)}) if job.get("double") else None
+    options = {"global_batch": job.get("global_batch", 8), "seed": 3, "batch_transform": doubled}
+    if "raises" in job:
+        try:
+            for _ in StreamingLoader(ds, sharding, **options):
+                pass
+        except ValueError as error:
+            print(json.dumps({"error": str(error)}))
+            return
+        raise AssertionError("no error")
+    loader = StreamingLoader(ds, sharding, **options)
     if "state" in job:
         loader.load_state_dict(job["state"])
     found = []
@@ -37,7 +61,8 @@ def main() -> None:
         rows = {
             shard.index[0].start or 0: np.asarray(shard.data).tolist() for shard in column.addressable_shards
         }
-        found.append({"sum": int(total(column)), "rows": {str(at): rows[at] for at in sorted(rows)}})
+        more = {"m": np.asarray(batch["m"].addressable_shards[0].data).tolist()} if "m" in batch else {}
+        found.append({**more, "sum": int(total(column)), "rows": {str(at): rows[at] for at in sorted(rows)}})
         if len(found) == job.get("steps"):
             break
     place = loader.stream.rank, loader.stream.world_size

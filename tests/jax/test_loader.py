@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import socket
 import subprocess
@@ -111,6 +112,58 @@ def test_processes_that_share_a_batch_read_the_same_rows(url, expected) -> None:
     assert [result["place"] for result in results] == [[0, 1], [0, 1]]
     assert [result["version"] for result in results] == [1, 1]
     assert merged(results, 0) == merged(results[:1], 0) == merged(results[1:], 0)
+
+
+def test_rows_of_packed_documents(tmp_path) -> None:
+    """On one process a global array has the rows that the transform made, be they fewer or more."""
+    from shardio.jax import StreamingLoader
+
+    with shardio.DatasetWriter(tmp_path / "d", schema={"tokens": "int32[?]"}) as out:
+        for n in range(100):
+            out.write({"tokens": range(n % 7 + 1)})
+    ds = shardio.open(tmp_path / "d")
+    for rows in (None, 12, 20, 30):
+        transform = functools.partial(shardio.pack_columns, length=16, rows=rows)
+        options = {"global_batch": 20, "seed": 0, "batch_transform": transform}
+        for placed, plain in zip(StreamingLoader(ds, **options), shardio.stream(ds, **options), strict=True):
+            for name, column in plain.items():
+                assert isinstance(placed[name], jax.Array)
+                assert placed[name].tolist() == column.tolist()
+
+
+def test_rows_that_are_not_the_share_of_a_process(url) -> None:
+    """JAX would take the first half of them in each process, in silence."""
+    job = {"url": url, "devices": 1, "mesh": (2, 1), "double": True, "raises": True}
+    words = "'n' has 8 rows in this process, expected 4 of a global batch of 8"
+    assert [words in result["error"] for result in run(job, job)] == [True, True]
+
+
+def test_processes_that_cannot_agree_are_all_told(url, tmp_path) -> None:
+    """One that raised alone would leave the other one waiting for it; one that did not would read other records."""
+    right = tmp_path / "right"
+    for mode, first in (("create", 0), ("overwrite", 1000)):
+        with shardio.DatasetWriter(right, mode=mode, schema={"m": "int32"}) as out:
+            for n in range(100):
+                out.write({"m": first + n})
+    grows = tmp_path / "grows"
+    for mode in ("create", "append"):
+        with shardio.DatasetWriter(grows, mode=mode, schema={"n": "int64"}) as out:
+            for n in range(40):
+                out.write({"n": n})
+    job = {"devices": 1, "mesh": (2, 1)}
+    join = {**job, "url": url, "right": str(right), "kind": "join"}
+    part = {**job, "url": str(grows), "kind": "slice"}
+    for one in (join, part, {**part, "kind": None}):
+        others = [{**one, "raises": True}, {**one, "raises": True, "version": 1}]
+        for pair in (others, others[::-1]):
+            said = [result["error"] for result in run(*pair)]
+            assert all("version" in text for text in said), said
+            assert "process 1: " in said[0]
+    for version, first in ((1, 0), (2, 1000)):
+        results = run(*[{**join, "version": version, "steps": 1}] * 2)
+        for result in results:
+            (rows,) = result["found"][0]["rows"].values()
+            assert result["found"][0]["m"] == [first + n for n in rows]
 
 
 def test_numbers_that_jax_has_no_room_for(tmp_path) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 from shardio import kernels
 from tests.kernels.differential import IMPLEMENTATIONS
 
@@ -20,12 +22,40 @@ def test_the_one_in_use_is_named() -> None:
     assert kernels.parse_examples is IMPLEMENTATIONS[-1].parse_examples
 
 
+@pytest.mark.skipif(kernels.IMPLEMENTATION != "compiled", reason="nothing was compiled here")
+def test_all_of_a_compiled_tree_is_compiled() -> None:
+    """One that was compiled before a kernel came would take the reference's, and be a hundred times slower."""
+    assert kernels.MISSING == (), "compile again: make env"
+    for name in IMPLEMENTATIONS[-1].__all__:
+        function = getattr(kernels, name)
+        assert function is getattr(IMPLEMENTATIONS[-1], name)
+        assert function is not getattr(IMPLEMENTATIONS[0], name)
+
+
+@pytest.mark.skipif(kernels.IMPLEMENTATION != "compiled", reason="nothing was compiled here")
+def test_what_was_not_compiled_is_said() -> None:
+    code = (
+        "from pathlib import Path\n"
+        "real = Path.exists\n"
+        "Path.exists = lambda path: not path.name.startswith(('_images.', '_shuffles.')) and real(path)\n"
+        "import shardio.kernels as k\n"
+        "assert k.IMPLEMENTATION == 'compiled'\n"
+        "assert k.MISSING == ('resize_image', 'shuffle_ranges'), k.MISSING\n"
+        "assert '_reference' in k.resize_image.__module__\n"
+        "from shardio.cli._describe import system_facts\n"
+        "print(system_facts()['kernels'])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout == "compiled, without resize_image, shuffle_ranges\n"
+
+
 def test_without_the_extension_the_reference_serves() -> None:
     """Where nothing was compiled the same names do the same work; Cython is not asked."""
     code = (
         "import importlib.machinery as m; m.EXTENSION_SUFFIXES.clear()\n"
         "import sys, shardio.kernels as k\n"
         "assert k.IMPLEMENTATION == 'reference', k.IMPLEMENTATION\n"
+        "assert k.MISSING == ()\n"
         "assert 'cython' not in sys.modules\n"
         "assert 'google.protobuf' not in sys.modules\n"
         "assert k.scan_frames(k.encode_frames([b'x'])[0]).frame_stops.tolist() == [17]\n"

@@ -78,6 +78,10 @@ def note(rank, folder, url, kinds):
         ds = shardio.open(url, version=1)
         ds.source.pinned = False
         ds = ds[:30]
+    if "join" in kind:
+        right = shardio.open(url + "-right", version=1 if "old" in kind else None)
+        right.source.pinned = False
+        ds = shardio.join(ds, right, rename={"n": "m"})
     try:
         data = StreamingDataset(ds, global_batch=4)
         reader = data.stream.components[0].reader
@@ -113,6 +117,22 @@ def test_ranks_that_cannot_agree_are_all_told(tmp_path):
         said = said_by_all(url, tmp_path / str(number), *kinds)
         assert all("version 1" in text for text in said)
         assert all("rank 1: " in text for text in said[:1] + said[2:])
+
+
+@pytest.mark.xdist_group("processes")
+def test_joins_whose_sides_differ_are_told_in_all_ranks(tmp_path):
+    """The ranks that have the version of rank 0 must not go on alone."""
+    url = str(write(tmp_path / "d", [40]))
+    write(url + "-right", [40])
+    with shardio.DatasetWriter(url + "-right", mode="overwrite", schema={"n": "int64"}) as out:
+        for n in range(40):
+            out.write({"n": 900 + n})
+    for number, kinds in enumerate([("join", "join with old", "join"), ("join with old", "join")]):
+        said = said_by_all(url, tmp_path / str(number), *kinds)
+        assert all("both sides of a join with the same version=" in text for text in said), said
+        assert "rank 1: " in said[0]
+    said = said_by_all(url, tmp_path / "agree", "join", "join")
+    assert said == [[rank, 2, 1, 40] for rank in (0, 1)]
 
 
 def note_alone(rank, folder, url, kinds):

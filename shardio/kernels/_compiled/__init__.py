@@ -52,16 +52,21 @@ from shardio.kernels._compiled._parse import (  # noqa: E402 (the same)
 )
 from shardio.kernels._compiled._slices import gather, gather_fixed, gather_from, slice_records  # noqa: E402 (the same)
 
+MISSING: tuple[str, ...] = ()
 # Its C needs more of a compiler than the rest, which does not depend on it.
 if _is_built("_images"):
     from shardio.kernels._compiled._images import resize_image
 else:
     from shardio.kernels._reference._images import resize_image
+
+    MISSING += ("resize_image",)
 # A tree that was compiled before this one came has the others.
 if _is_built("_shuffles"):
     from shardio.kernels._compiled._shuffles import shuffle_ranges
 else:
     from shardio.kernels._reference._orders import shuffle_ranges
+
+    MISSING += ("shuffle_ranges",)
 
 __all__ = [
     "argsort_words",
