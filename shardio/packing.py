@@ -251,7 +251,7 @@ class Packer:
     def is_empty(self, record: Any) -> bool:
         """Whether one of the features that are packed has no tokens, so that it tells no type."""
         given = _mapping(record)
-        values = [given.get(name) for name in (given if self._names is None else self._names)]
+        values: list[Any] = [given.get(name) for name in (given if self._names is None else self._names)]
         return any(hasattr(value, "__len__") and not len(value) for value in values)
 
     def learn(self, record: Any) -> None:

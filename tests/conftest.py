@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -17,6 +18,8 @@ settings.register_profile(
     "long", deadline=None, max_examples=2000, print_blob=True, suppress_health_check=list(HealthCheck)
 )
 settings.load_profile("ci")
+
+_JAX_SEEN = pytest.StashKey[bool]()
 
 # A shell that starts the tests in the background, or under nohup, has them ignore these, and with them every
 # program that they start: such a program would never hear the Ctrl-C that a test sends.
@@ -38,3 +41,10 @@ def pytest_collection_modifyitems(items) -> None:
             cases[function] = cases.get(function, -1) + 1
             if cases[function] % marker.args[0]:
                 item.add_marker(pytest.mark.slow)
+
+
+def pytest_runtest_teardown(item) -> None:
+    """Fail a test that leaves JAX in the process of the tests, as it warns at every fork of the next ones."""
+    if "jax" in sys.modules and item.path.name != "in_jax.py" and not item.config.stash.get(_JAX_SEEN, False):
+        item.config.stash[_JAX_SEEN] = True
+        pytest.fail("JAX was imported into the process of the tests; run what needs it in one of its own")

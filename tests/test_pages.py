@@ -38,7 +38,7 @@ PAGES = sorted(
 # Tested where real trainers run, and where a whole corpus is made.
 ELSEWHERE = {
     "docs/curating.md": "tests/lifecycle/test_page.py",
-    "docs/training/jax.md": "tests/jax/test_page.py",
+    "docs/training/jax.md": "tests/jax/in_jax.py",
     "docs/finding.md": "tests/test_finding.py",
     "docs/training/accelerate.md": "tests/torch/test_training_pages.py",
     "docs/training/lightning.md": "tests/torch/test_training_pages.py",

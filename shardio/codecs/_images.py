@@ -129,10 +129,10 @@ class RandomResizedCrop:
         for name, least, most in (("scale", 0.0, 1.0), ("ratio", 1 / MAX_PIXELS, MAX_PIXELS)):
             given = getattr(self, name)
             pair = isinstance(given, tuple) and len(given) == 2
-            if not (pair and 0 < given[0] and least <= given[0] <= given[1] <= most):
+            if not (pair and given[0] > 0 and least <= given[0] <= given[1] <= most):
                 limits = "above 0" if name == "scale" else f"at least 1/{MAX_PIXELS}"
-                message = f"RandomResizedCrop({name}={given!r}) must be (least, most), both {limits} and at most {most:.0f}"
-                raise ValueError(message)
+                message = f"RandomResizedCrop({name}={given!r}) must be (least, most)"
+                raise ValueError(f"{message}, both {limits} and at most {most:.0f}")
         if not 0 <= self.flip <= 1:
             message = f"RandomResizedCrop(flip={self.flip!r}) must lie in [0, 1]"
             raise ValueError(message)
@@ -316,8 +316,8 @@ def sized_image(
     if factor > 1:
         box = _scaled(box, factor, pixels.shape)
     part = pixels[box.top : box.top + box.height, box.left : box.left + box.width]
-    # Rows are resized before columns, so of a narrow and very high image there is far more in between than its
-    # own pixels or those wanted.
+    # Rows are resized before columns, so of a narrow and very high image there is far more in between than
+    # its own pixels or those wanted.
     _refuse_bomb(max(part.shape[1], out.shape[1]), part.shape[0])
     if out.shape[2] == 4:
         _resize_with_alpha(part, out, options, flip=box.flip)

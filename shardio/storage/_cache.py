@@ -156,8 +156,8 @@ class BlockCache:
                     piece = self._read(name, start, block, stop)
                     if piece is not None:
                         break
-                    if start >= first:
-                        absent.add(start)
+                    # Nor has it a block after this one: its blocks follow each other.
+                    absent.add(start)
             if piece is None:
                 block += 1
             else:

@@ -1,16 +1,24 @@
-"""In this folder JAX runs in the process of the tests, and whatever forks it then could hang for ever."""
+"""The data of these tests, and the batches of its stream."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
+import numpy as np
 import pytest
 
-HERE = Path(__file__).parent
+import shardio
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    # As a hook it is given the items of all folders.
-    for item in items:
-        if HERE in item.path.parents:
-            item.add_marker(pytest.mark.filterwarnings("error:os\\.fork\\(\\) was called:RuntimeWarning"))
+@pytest.fixture(scope="module")
+def url(tmp_path_factory):
+    place = tmp_path_factory.mktemp("jax") / "d"
+    with shardio.DatasetWriter(
+        place, schema={"n": "int64", "x": "float32[3]", "t": "text"}, block_bytes=64
+    ) as out:
+        for n in range(100):
+            out.write({"n": n, "x": np.full(3, n), "t": str(n)})
+    return str(place)
+
+
+@pytest.fixture(scope="module")
+def expected(url):
+    return [batch["n"].tolist() for batch in shardio.stream(shardio.open(url), global_batch=8, seed=3)]

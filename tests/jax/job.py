@@ -16,6 +16,23 @@ def main() -> None:
 
     if job.get("processes", 1) > 1:
         jax.distributed.initialize(job["coordinator"], job["processes"], job["process"])
+    # JAX takes seconds to start, so that one process runs some cases one after another.
+    for case in job.get("cases", [{}]):
+        print(json.dumps(run({**job, **case})))
+
+
+def loose(url: str, version: int | None) -> Any:
+    """Open a version as if it had been the latest one."""
+    import shardio
+
+    reader = shardio.open(url, version=version)
+    reader.source.pinned = False
+    return reader
+
+
+def run(job: dict[str, Any]) -> dict[str, Any]:
+    """Stream, and return what came, or the error."""
+    import jax
     import numpy as np
     from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
@@ -24,13 +41,6 @@ def main() -> None:
 
     devices = np.array(jax.devices()).reshape(job["mesh"])
     sharding = NamedSharding(Mesh(devices, ("data", "model")), PartitionSpec("data"))
-
-    def loose(url: str, version: int | None) -> Any:
-        """Open a version as if it had been the latest one."""
-        reader = shardio.open(url, version=version)
-        reader.source.pinned = False
-        return reader
-
     kind = job.get("kind")
     if kind == "slice":
         ds = loose(job["url"], job.get("version"))[:30]
@@ -39,43 +49,36 @@ def main() -> None:
     else:
         ds = shardio.open(job["url"], version=job.get("version"))
     doubled = (lambda batch: {"n": np.repeat(batch["n"], 2)}) if job.get("double") else None
-    options = {"global_batch": job.get("global_batch", 8), "seed": 3, "batch_transform": doubled}
-    if "raises" in job:
-        try:
-            for _ in StreamingLoader(ds, sharding, **options):
-                pass
-        except ValueError as error:
-            print(json.dumps({"error": str(error)}))
-            return
-        raise AssertionError("no error")
-    loader = StreamingLoader(ds, sharding, **options)
-    if "state" in job:
-        loader.load_state_dict(job["state"])
+    options = {"global_batch": 8, "seed": 3, "batch_transform": doubled, **job.get("options", {})}
     found = []
-    total = jax.jit(lambda x: x.sum(), out_shardings=NamedSharding(sharding.mesh, PartitionSpec()))
-    for batch in loader:
-        column = batch["n"]
-        assert column.shape == (job.get("global_batch", 8),), column.shape
-        assert column.sharding.is_equivalent_to(sharding, 1)
-        # Reduced over all devices, in the compiled program of a user.
-        rows = {
-            shard.index[0].start or 0: np.asarray(shard.data).tolist() for shard in column.addressable_shards
-        }
-        more = {"m": np.asarray(batch["m"].addressable_shards[0].data).tolist()} if "m" in batch else {}
-        found.append({**more, "sum": int(total(column)), "rows": {str(at): rows[at] for at in sorted(rows)}})
-        if len(found) == job.get("steps"):
-            break
-    place = loader.stream.rank, loader.stream.world_size
-    print(
-        json.dumps(
-            {
-                "found": found,
-                "state": loader.state_dict(),
-                "place": place,
-                "version": loader.stream._data.version,
+    try:
+        loader = StreamingLoader(ds, sharding, **options)
+        if "state" in job:
+            loader.load_state_dict(job["state"])
+        total = jax.jit(lambda x: x.sum(), out_shardings=NamedSharding(sharding.mesh, PartitionSpec()))
+        for batch in loader:
+            column = batch["n"]
+            assert column.shape == (8,), column.shape
+            assert column.sharding.is_equivalent_to(sharding, 1)
+            rows = {
+                shard.index[0].start or 0: np.asarray(shard.data).tolist()
+                for shard in column.addressable_shards
             }
-        )
-    )
+            more = {"m": np.asarray(batch["m"].addressable_shards[0].data).tolist()} if "m" in batch else {}
+            # Reduced over all devices, in the compiled program of a user.
+            found.append(
+                {**more, "sum": int(total(column)), "rows": {str(at): rows[at] for at in sorted(rows)}}
+            )
+            if len(found) == job.get("steps"):
+                break
+    except ValueError as error:
+        return {"error": str(error)}
+    return {
+        "found": found,
+        "state": loader.state_dict(),
+        "place": (loader.stream.rank, loader.stream.world_size),
+        "version": loader.stream._data.version,
+    }
 
 
 if __name__ == "__main__":

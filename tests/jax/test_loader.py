@@ -2,39 +2,18 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import socket
 import subprocess
 import sys
 from pathlib import Path
 
-import jax
-import numpy as np
-import pytest
-
 import shardio
 
 JOB = Path(__file__).with_name("job.py")
 
 
-@pytest.fixture(scope="module")
-def url(tmp_path_factory):
-    place = tmp_path_factory.mktemp("jax") / "d"
-    with shardio.DatasetWriter(
-        place, schema={"n": "int64", "x": "float32[3]", "t": "text"}, block_bytes=64
-    ) as out:
-        for n in range(100):
-            out.write({"n": n, "x": np.full(3, n), "t": str(n)})
-    return str(place)
-
-
-@pytest.fixture(scope="module")
-def expected(url):
-    return [batch["n"].tolist() for batch in shardio.stream(shardio.open(url), global_batch=8, seed=3)]
-
-
-def run(*jobs):
+def run(*jobs, whole=False):
     """Run processes side by side and return what each has printed."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -47,7 +26,15 @@ def run(*jobs):
     done = [(process, *process.communicate(timeout=140)) for process in processes]
     for process, _, errors in done:
         assert process.returncode == 0, errors[-3000:]
-    return [json.loads(out.splitlines()[-1]) for _, out, _ in done]
+    # Gloo prints lines of its own.
+    found = [[json.loads(line) for line in out.splitlines() if line[:1] == "{"] for _, out, _ in done]
+    return found if whole else [results[-1] for results in found]
+
+
+def run_cases(common, *pairs):
+    """Run pairs of cases, one after another, in two processes; return the results of each pair."""
+    jobs = [{**common, "cases": list(cases)} for cases in zip(*pairs, strict=True)]
+    return list(zip(*run(*jobs, whole=True), strict=True))
 
 
 def merged(results, step):
@@ -58,33 +45,15 @@ def merged(results, step):
     return [value for at in sorted(rows) for value in rows[at]]
 
 
-def test_one_device(url, expected) -> None:
-    from shardio.jax import StreamingLoader
-
-    loader = StreamingLoader(shardio.open(url), global_batch=8, seed=3)
-    batches = list(loader)
-    assert [batch["n"].tolist() for batch in batches] == expected
-    assert (len(loader), loader.remaining) == (12, 0)
-    assert isinstance(batches[0]["x"], jax.Array)
-    assert (batches[0]["x"].shape, str(batches[0]["x"].dtype)) == ((8, 3), "float32")
-    assert batches[0]["t"] == [str(n) for n in expected[0]]
-    loader.set_epoch(0)
-    for _, _batch in zip(range(5), loader, strict=False):
-        pass
-    other = StreamingLoader(shardio.open(url), global_batch=8, seed=3)
-    other.load_state_dict(json.loads(json.dumps(loader.state_dict())))
-    assert [batch["n"].tolist() for batch in other] == expected[5:]
-    assert loader.stats.epoch.records == 40
-
-
-@pytest.mark.parametrize("mesh", [(4, 1), (2, 2), (1, 4)])
-def test_four_devices(url, expected, mesh) -> None:
-    (result,) = run({"url": url, "devices": 4, "mesh": mesh})
-    assert result["place"] == [0, 1]
-    for step, numbers in enumerate(expected):
-        assert merged([result], step) == numbers
-        assert result["found"][step]["sum"] == sum(numbers)
-        assert len(result["found"][step]["rows"]) == mesh[0]
+def test_four_devices(url, expected) -> None:
+    meshes = [(4, 1), (2, 2), (1, 4)]
+    results = run_cases({"url": url, "devices": 4}, *[({"mesh": mesh},) for mesh in meshes])
+    for mesh, (result,) in zip(meshes, results, strict=True):
+        assert result["place"] == [0, 1]
+        for step, numbers in enumerate(expected):
+            assert merged([result], step) == numbers
+            assert result["found"][step]["sum"] == sum(numbers)
+            assert len(result["found"][step]["rows"]) == mesh[0]
 
 
 def test_two_processes_and_then_one(url, expected) -> None:
@@ -100,107 +69,50 @@ def test_two_processes_and_then_one(url, expected) -> None:
     assert [merged([rest], step) for step in range(7)] == expected[5:]
 
 
-def test_processes_that_share_a_batch_read_the_same_rows(url, expected) -> None:
+def test_processes_that_share_a_batch_read_the_same_rows(tmp_path) -> None:
     """Two processes along the axis of the model, and a version that one of them opened later."""
-    with shardio.DatasetWriter(url + "-grows", schema={"n": "int64"}) as out:
-        for n in range(40):
-            out.write({"n": n})
-    with shardio.DatasetWriter(url + "-grows", mode="append") as out:
-        out.write({"n": 40})
-    job = {"url": url + "-grows", "devices": 1, "mesh": (1, 2), "steps": 2}
+    place = grown(tmp_path / "d")
+    job = {"url": place, "devices": 1, "mesh": (1, 2), "steps": 2}
     results = run({**job, "version": 1}, job)
     assert [result["place"] for result in results] == [[0, 1], [0, 1]]
     assert [result["version"] for result in results] == [1, 1]
     assert merged(results, 0) == merged(results[:1], 0) == merged(results[1:], 0)
 
 
-def test_rows_of_packed_documents(tmp_path) -> None:
-    """On one process a global array has the rows that the transform made, be they fewer or more."""
-    from shardio.jax import StreamingLoader
-
-    with shardio.DatasetWriter(tmp_path / "d", schema={"tokens": "int32[?]"}) as out:
-        for n in range(100):
-            out.write({"tokens": range(n % 7 + 1)})
-    ds = shardio.open(tmp_path / "d")
-    for rows in (None, 12, 20, 30):
-        transform = functools.partial(shardio.pack_columns, length=16, rows=rows)
-        options = {"global_batch": 20, "seed": 0, "batch_transform": transform}
-        for placed, plain in zip(StreamingLoader(ds, **options), shardio.stream(ds, **options), strict=True):
-            for name, column in plain.items():
-                assert isinstance(placed[name], jax.Array)
-                assert placed[name].tolist() == column.tolist()
+def grown(place):
+    for mode in ("create", "append"):
+        with shardio.DatasetWriter(place, mode=mode, schema={"n": "int64"}) as out:
+            for n in range(40):
+                out.write({"n": n})
+    return str(place)
 
 
-def test_rows_that_are_not_the_share_of_a_process(url) -> None:
-    """JAX would take the first half of them in each process, in silence."""
-    job = {"url": url, "devices": 1, "mesh": (2, 1), "double": True, "raises": True}
-    words = "'n' has 8 rows in this process, expected 4 of a global batch of 8"
-    assert [words in result["error"] for result in run(job, job)] == [True, True]
-
-
-def test_processes_that_cannot_agree_are_all_told(url, tmp_path) -> None:
-    """One that raised alone would leave the other one waiting for it; one that did not would read other records."""
+def test_what_processes_cannot_agree_on(url, tmp_path) -> None:
+    """All are told: were one to raise alone, the others would wait for it, or read other records."""
     right = tmp_path / "right"
     for mode, first in (("create", 0), ("overwrite", 1000)):
         with shardio.DatasetWriter(right, mode=mode, schema={"m": "int32"}) as out:
             for n in range(100):
                 out.write({"m": first + n})
-    grows = tmp_path / "grows"
-    for mode in ("create", "append"):
-        with shardio.DatasetWriter(grows, mode=mode, schema={"n": "int64"}) as out:
-            for n in range(40):
-                out.write({"n": n})
-    job = {"devices": 1, "mesh": (2, 1)}
-    join = {**job, "url": url, "right": str(right), "kind": "join"}
-    part = {**job, "url": str(grows), "kind": "slice"}
-    for one in (join, part, {**part, "kind": None}):
-        others = [{**one, "raises": True}, {**one, "raises": True, "version": 1}]
-        for pair in (others, others[::-1]):
-            said = [result["error"] for result in run(*pair)]
-            assert all("version" in text for text in said), said
-            assert "process 1: " in said[0]
-    for version, first in ((1, 0), (2, 1000)):
-        results = run(*[{**join, "version": version, "steps": 1}] * 2)
-        for result in results:
+    join = {"url": url, "right": str(right), "kind": "join", "steps": 1}
+    part = {"url": grown(tmp_path / "grows"), "kind": "slice"}
+    versions = [
+        (join, {**join, "version": 1}),
+        ({**join, "version": 1}, join),
+        (part, {**part, "version": 1}),
+        ({**part, "version": 1}, part),
+        ({**part, "kind": None}, {**part, "kind": None, "version": 1}),
+    ]
+    twice = {"url": url, "double": True}
+    joined = [({**join, "version": version},) * 2 for version in (1, 2)]
+    results = run_cases({"devices": 1, "mesh": (2, 1)}, *versions, *joined, (twice, twice))
+    for pair in results[:5]:
+        assert all("version" in result["error"] for result in pair), pair
+        assert "process 1: " in pair[0]["error"]
+    for pair, first in zip(results[5:7], (0, 1000), strict=True):
+        for result in pair:
             (rows,) = result["found"][0]["rows"].values()
             assert result["found"][0]["m"] == [first + n for n in rows]
-
-
-def test_numbers_that_jax_has_no_room_for(tmp_path) -> None:
-    from shardio.jax import StreamingLoader
-
-    with shardio.DatasetWriter(tmp_path / "d", schema={"n": "int64"}) as out:
-        for n in range(8):
-            out.write({"n": (n == 5) << 40})
-    with pytest.raises(ValueError, match="'n' holds 1099511627776, which does not fit into int32"):
-        list(StreamingLoader(shardio.open(tmp_path / "d"), global_batch=4))
-    with jax.enable_x64(True):
-        batches = list(
-            StreamingLoader(shardio.open(tmp_path / "d"), global_batch=4, shuffle=False, num_threads=0)
-        )
-    assert batches[1]["n"].tolist() == [0, 1 << 40, 0, 0]
-
-
-def test_layouts_and_options_that_cannot_be(url) -> None:
-    from jax.sharding import Mesh, NamedSharding, PartitionSpec
-
-    from shardio.jax import StreamingLoader
-    from shardio.jax._loader import _place
-
-    ds = shardio.open(url)
-    for options, words in (
-        ({"remainder": "keep"}, 'take "pad"'), ({"rank": 0}, "come from the sharding"),
-        ({"batch_size": 2, "global_batch": None}, "give global_batch="),
-    ):  # fmt: skip
-        with pytest.raises(ValueError, match=words):
-            StreamingLoader(ds, **{"global_batch": 8, **options})
-
-    class Strided(NamedSharding):
-        """As of a process whose devices do not lie side by side."""
-
-        def addressable_devices_indices_map(self, shape):
-            return {0: (slice(0, 2),), 1: (slice(4, 6),)}
-
-    mesh = Mesh(np.array(jax.devices()), ("data",))
-    with pytest.raises(ValueError, match=r"rows \[\(0, 2\), \(4, 6\)\] of a global batch of 8"):
-        _place(Strided(mesh, PartitionSpec("data")), 8)
+    # JAX would take the first half of them in each process, in silence.
+    words = "'n' has 8 rows in this process, expected 4 of a global batch of 8"
+    assert [words in result["error"] for result in results[7]] == [True, True]

@@ -24,7 +24,7 @@ def test_the_one_in_use_is_named() -> None:
 
 @pytest.mark.skipif(kernels.IMPLEMENTATION != "compiled", reason="nothing was compiled here")
 def test_all_of_a_compiled_tree_is_compiled() -> None:
-    """One that was compiled before a kernel came would take the reference's, and be a hundred times slower."""
+    """One that was compiled before a kernel came would take the reference's: a hundred times slower."""
     assert kernels.MISSING == (), "compile again: make env"
     for name in IMPLEMENTATIONS[-1].__all__:
         function = getattr(kernels, name)
