@@ -130,6 +130,16 @@ def test_a_run_is_few_files(cache: BlockCache, tmp_path: pathlib.Path) -> None:
     assert [piece[:2] for piece in small.find(name_of, 0, 16)] == [(0, 4), (4, 8), (8, 12), (12, 16)]
 
 
+def test_a_place_is_looked_at_once(cache: BlockCache, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also one before the blocks that are wanted, where a piece that holds them could begin."""
+    cache.keep(name_of, 96, [block(name_of(96))])
+    opened: list[str] = []
+    real = os.open
+    monkeypatch.setattr(os, "open", lambda path, *more: opened.append(path) or real(path, *more))
+    assert cache.find(name_of, 97, 128) == []
+    assert len(opened) == len(set(opened)) == 31 + 2  # each block, and those before that 96 and 64 begin
+
+
 @settings(max_examples=100, deadline=None)
 @given(data=st.data())
 def test_a_damaged_piece_gives_the_truth_or_nothing(data, tmp_path_factory: pytest.TempPathFactory) -> None:
