@@ -135,7 +135,12 @@ def test_a_place_is_looked_at_once(cache: BlockCache, monkeypatch: pytest.Monkey
     cache.keep(name_of, 96, [block(name_of(96))])
     opened: list[str] = []
     real = os.open
-    monkeypatch.setattr(os, "open", lambda path, *more: opened.append(path) or real(path, *more))
+
+    def note(path: str, *more: int) -> int:
+        opened.append(path)
+        return real(path, *more)
+
+    monkeypatch.setattr(os, "open", note)
     assert cache.find(name_of, 97, 128) == []
     assert len(opened) == len(set(opened)) == 31 + 2  # each block, and those before that 96 and 64 begin
 
