@@ -51,8 +51,8 @@ test:  ## install what the tests need, then run lint, types, import contract and
 	    imports "$(VENV)/bin/lint-imports" \
 	    tests "$(PY) -m pytest -n $(WORKERS) --dist worksteal -m 'not oracle and not torchvision and not slow' $(PYTEST_ARGS)"
 
-# Each law has a case in `make test`.  Here are the other cases of tests marked `sampled`, and tests marked `slow`: real
-# trainers, kills at every request of S3, arrays of processes, bombs of gigabytes, one shard more than there are descriptors.
+# The cases of tests marked `sampled` that `make test` leaves out, and tests marked `slow`: real trainers, arrays of
+# processes, drivers that are killed, bombs of gigabytes, examples as a whole.
 test-slow: env tools  ## the cases and the long tests that `make test` leaves out
 	$(PY) -m pytest -n $(WORKERS) --dist worksteal -m "not oracle and not torchvision and slow" $(PYTEST_ARGS)
 

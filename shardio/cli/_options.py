@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DATASETS",
+    "ENGINE",
     "READING",
     "STORAGE",
     "VERSION",
@@ -27,6 +28,7 @@ __all__ = [
     "pair",
     "storage_options",
     "url_argument",
+    "workers_option",
 ]
 
 # What opens a public bucket without credentials, by protocol, in the words of its fsspec filesystem.
@@ -80,13 +82,20 @@ STORAGE = (
         help="option of the fsspec filesystem; the value is JSON, or else text; may be repeated",
     ),
     anonymous_option(),
-    Option(
-        ["--engine"],
-        type=click.Choice(("fsspec", "obstore")),
-        group="storage",
-        help="client of object stores",
-    ),
 )
+
+# What reads, for commands that let it be chosen.
+ENGINE = Option(
+    ["--engine"],
+    type=click.Choice(("fsspec", "obstore")),
+    group="storage",
+    help="client of object stores",
+)
+
+
+def workers_option() -> Option:
+    """Return the number of worker processes."""
+    return Option(["--workers"], metavar="N", type=int, help="processes; default: one per processor")
 
 
 def allowed_roots_option(group: str = "dataset") -> Option:
@@ -153,9 +162,11 @@ def storage_options(arguments: SimpleNamespace, url: str | None = None) -> dict[
     return found or None
 
 
-def allow_roots(arguments: SimpleNamespace) -> dict[str, dict[str, Any]]:
-    """Return the roots of adopted shards that may be read."""
-    return {root: {} for root in arguments.allow_root}
+def allow_roots(
+    arguments: SimpleNamespace, options: dict[str, Any] | None = None
+) -> dict[str, dict[str, Any]]:
+    """Return the roots of adopted shards that may be read, each reached with these storage options."""
+    return {root: options or {} for root in arguments.allow_root}
 
 
 def open_dataset(
@@ -205,4 +216,5 @@ DATASETS = (
     ),
     *READING,
     *STORAGE,
+    ENGINE,
 )

@@ -58,7 +58,7 @@ from shardio.reader import (
 from shardio.storage import connect, url_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping
     from concurrent.futures import Executor
 
     from numpy.typing import NDArray
@@ -231,24 +231,23 @@ class _KeysBuild:
         self._table = catalog.table(seen)
         self._known = _index_of(seen.manifest, self._column.stored)
         usable = self._known is not None and self._known.type == self._column.feature.type and not rebuild
-        runs = self._known.runs if self._known is not None and usable else ()
-        self._choose(runs)
+        self._choose(self._known if usable else None)
         self._made: KeyRunRef | None = None
         self._keys: list[str] = []
         self._lock = threading.Lock()
         self._duplicate_records = 0
         self._duplicates: list[tuple[int, list[tuple[int, int]], int]] = []
 
-    def _choose(self, refs: Sequence[KeyRunRef]) -> None:
+    def _choose(self, index: KeyIndex | None) -> None:
         """Tell which runs stay as they are, which are merged, and which shards are read."""
-        assert self._known is not None or not refs  # noqa: S101 - for the type checker
         runs = []
         covered = np.zeros(len(self._table), bool)
-        for ref in refs:
-            run = read_key_run(self._store, ref, self._known, self._catalog.limits)  # type: ignore[arg-type]
-            shards = shards_of_run(run, self._table)
-            covered[shards[shards >= 0]] = True
-            runs.append((ref, run, shards))
+        if index is not None:
+            for ref in index.runs:
+                run = read_key_run(self._store, ref, index, self._catalog.limits)
+                shards = shards_of_run(run, self._table)
+                covered[shards[shards >= 0]] = True
+                runs.append((ref, run, shards))
         self.read = np.flatnonzero(~covered)
         entries = int(self._table.rows[self.read].sum())
         live = [(ref, run, shards) for ref, run, shards in runs if (shards >= 0).any()]
@@ -261,7 +260,7 @@ class _KeysBuild:
             self._merged.insert(0, kept.pop())
         self._kept = [ref for ref, _, _ in kept]
         self._most_entries = entries
-        self._changes = bool(len(self.read) or len(self._kept) != len(refs)) or self._known is None
+        self._changes = bool(len(self.read) or len(self._kept) != len(runs)) or self._known is None
 
     def make(
         self, executor: Executor | None, workers: int | None, show: Callable[[SidecarProgress], None] | None

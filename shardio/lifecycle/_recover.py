@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from shardio.catalog import Catalog, StoredLists, Version, complete_tasks, find_safe_work, publish
 from shardio.errors import CommitConflictError, FormatError, SchemaError, ShardioError
@@ -243,7 +243,7 @@ def commit_remains(catalog: Catalog, remains: Remains, *, take: bool) -> Version
         version = (now.number if now else 0) + 1
         recovered = tuple(_merged(session, version) for session in sessions if session.receipts)
         named = tuple(each for each in (old.sessions if old else ()) if not is_random_session(each.session))
-        changes = {
+        changes: dict[str, Any] = {
             "operation": "repair",
             "sessions": (*named, *recovered),
             "schemas": schemas,
@@ -253,7 +253,7 @@ def commit_remains(catalog: Catalog, remains: Remains, *, take: bool) -> Version
         }
         if old is not None:
             expiry = replace(old.expiry, doomed_keys=())
-            return replace(old, expiry=expiry, restored_version=0, rewrites=(), **changes)  # type: ignore[arg-type]
+            return replace(old, expiry=expiry, restored_version=0, rewrites=(), **changes)
         metadata = {
             k: v for session in sessions for each in session.receipts for k, v in each.metadata.items()
         }
@@ -265,7 +265,7 @@ def commit_remains(catalog: Catalog, remains: Remains, *, take: bool) -> Version
             write_id=b"",
             metadata=metadata,
             expiry=Expiry(),
-            **changes,  # type: ignore[arg-type]
+            **changes,
         )
 
     keys = [entry.key for session in sessions for entry in session.entries]

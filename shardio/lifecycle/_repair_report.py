@@ -124,7 +124,7 @@ class RepairProgress(NamedTuple):
 
     @property
     def done(self) -> int:
-        """`done_bytes`; see `shardio.progress.State`."""
+        """`done_bytes`; see `shardio.progress.ProgressState`."""
         return self.done_bytes
 
     @property
@@ -136,8 +136,3 @@ class RepairProgress(NamedTuple):
     def unit(self) -> str:
         """Bytes."""
         return "B"
-
-    @property
-    def amounts(self) -> tuple[tuple[int, str], ...]:
-        """Nothing beside the bytes."""
-        return ()

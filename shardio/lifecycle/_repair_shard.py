@@ -259,9 +259,10 @@ class _Shard:
             self.out.uncertain[self.url] = entry.rows
             self.out.unmended += [each.with_advice(f"{what}: {_CHOOSE}") for each in findings]
         elif self.job.uncertain == "take":
-            nothing = {"deletion_key": "", "deletion_bytes": 0, "deletion_sha256": bytes(32)}
             self.out.uncertain[self.url] = entry.rows
-            self.entry = replace(entry, live_rows=entry.rows, **nothing)  # type: ignore[arg-type]
+            self.entry = replace(
+                entry, live_rows=entry.rows, deletion_key="", deletion_bytes=0, deletion_sha256=bytes(32)
+            )
             self.out.new = self.entry
             self._note("dropped", "deletions", self.rows_url, None, None)
             return True

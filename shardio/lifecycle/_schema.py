@@ -16,7 +16,6 @@ from shardio.storage import connect
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from shardio.catalog import StoredLists
     from shardio.metadata import Manifest
 
 __all__ = ["SchemaReport", "set_schema"]
@@ -88,8 +87,7 @@ def set_schema(
     catalog = Catalog(connect(url, storage_options=storage_options))
     seen = catalog.load()
 
-    def build(base: Version, lists: StoredLists) -> Manifest | None:
-        del lists
+    def changed(base: Version) -> Manifest | None:
         try:
             schemas = _changed(base.manifest.schemas, features or {}, rename or {})
         except SchemaError as error:
@@ -97,9 +95,9 @@ def set_schema(
         return None if schemas == base.manifest.schemas else replace(base.manifest, schemas=schemas)
 
     version, base = seen, seen
-    manifest = build(seen, None)  # type: ignore[arg-type] # stores no list
+    manifest = changed(seen)
     if manifest is not None and not dry_run:
-        version = commit_change(catalog, build, operation="set schema", seen=seen)
+        version = commit_change(catalog, lambda base, _: changed(base), operation="set schema", seen=seen)
         base = seen if version.number <= seen.number + 1 else catalog.load(version.number - 1)
         manifest = version.manifest
     now = seen.manifest.schema if manifest is None else manifest.schema

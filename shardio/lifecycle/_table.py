@@ -95,16 +95,6 @@ class SidecarProgress(NamedTuple):
     done: int
     total: int
 
-    @property
-    def unit(self) -> str:
-        """What is counted."""
-        return "records"
-
-    @property
-    def amounts(self) -> tuple[tuple[int, str], ...]:
-        """Nothing else."""
-        return ()
-
 
 def build_table(  # noqa: PLR0913 - the options are the public contract
     url: str | os.PathLike[str],

@@ -107,7 +107,7 @@ def _with_keys(ds: DatasetReader, keys: Sequence[Any] | None) -> NDArray[np.int6
 
 def _checked(positions: ArrayLike | Iterable[int], records: int, version: int) -> NDArray[np.int64]:
     """Return positions as ascending int64, each within the records and given once."""
-    given = np.asarray(positions if hasattr(positions, "__array__") else list(positions))  # type: ignore[arg-type]
+    given = np.asarray(positions if hasattr(positions, "__array__") else list(positions))  # type: ignore[arg-type] # iterable, if not an array
     if given.ndim != 1 or (given.size and given.dtype.kind not in "iu"):
         hint = "; a mask goes to where=" if given.dtype == np.bool_ else ""
         message = f"positions must be a sequence of integers, not {given.dtype} of shape {given.shape}{hint}"

@@ -14,6 +14,7 @@ from shardio.cli._options import (
     allowed_roots_option,
     storage_options,
     url_argument,
+    workers_option,
 )
 
 if TYPE_CHECKING:
@@ -30,18 +31,19 @@ def _run(arguments: SimpleNamespace, console: Console) -> int:
     import shardio
 
     given = {"shard_bytes": arguments.shard_bytes, "block_bytes": arguments.block_bytes}
-    report = shardio.compact(
-        arguments.url,
-        arguments.split,
-        compression=None if arguments.compression == "none" else arguments.compression,
-        adopted=arguments.adopted,
-        workers=arguments.workers,
-        dry_run=arguments.dry_run,
-        progress=console.progress("compact"),
-        allow_roots=allow_roots(arguments),
-        storage_options=storage_options(arguments),
-        **{name: value for name, value in given.items() if value is not None},
-    )
+    with console.progress("compact") as progress:
+        report = shardio.compact(
+            arguments.url,
+            arguments.split,
+            compression=None if arguments.compression == "none" else arguments.compression,
+            adopted=arguments.adopted,
+            workers=arguments.workers,
+            dry_run=arguments.dry_run,
+            progress=progress,
+            allow_roots=allow_roots(arguments),
+            storage_options=storage_options(arguments),
+            **{name: value for name, value in given.items() if value is not None},
+        )
     if console.json:
         console.document(report.to_dict())
         return CLEAN
@@ -77,7 +79,7 @@ _PARAMS = (
     Option(["--compression"], type=click.Choice(_COMPRESSIONS), default="same", help="default: same"),
     Option(["--block-bytes"], type=int, metavar="BYTES", help="decoded bytes of a block; default: as is"),
     flag("--adopted", "copy shards that others wrote into the dataset, too"),
-    Option(["--workers"], type=int, metavar="N", help="processes; default: one per processor"),
+    workers_option(),
     allowed_roots_option(),
     flag("--dry-run", "change nothing, only say what would be gained"),
     *STORAGE,

@@ -10,7 +10,7 @@ import click
 from shardio.cli._command import CLEAN, DAMAGE, Argument, Command, Option, Place, Value, flag, options
 from shardio.cli._describe import feature_facts, feature_words
 from shardio.cli._humanize import plural
-from shardio.cli._options import STORAGE, storage_options, url_argument
+from shardio.cli._options import STORAGE, storage_options, url_argument, workers_option
 
 if TYPE_CHECKING:
     from types import SimpleNamespace
@@ -180,7 +180,7 @@ _PARAMS = (
     flag("--no-image-check", "do not decode every image once"),
     flag("--shuffle", "shuffle all records while writing"),
     Option(["--seed"], metavar="N", type=int, default=0, help="of --shuffle and --shares; default: 0"),
-    Option(["--workers"], metavar="N", type=int, help="processes; default: one per processor"),
+    workers_option(),
     Option(
         ["--mode"], type=click.Choice(("create", "append", "overwrite")), default="create",
         help="what happens to a dataset that is there; default: create, which refuses",

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from shardio.cli._command import CLEAN, Argument, Command, Value, flag
 from shardio.cli._humanize import count, plural
-from shardio.cli._options import READING, STORAGE, url_argument
+from shardio.cli._options import ENGINE, READING, STORAGE, url_argument
 from shardio.cli._records import DECODING, open_parts, reader_of
 from shardio.cli._values import describe, plain
 
@@ -111,6 +111,7 @@ _PARAMS = (
     *DECODING,
     *READING,
     *STORAGE,
+    ENGINE,
 )  # fmt: skip
 
 COMMAND = Command(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from shardio.cli._command import CLEAN, Command, Option
 from shardio.cli._humanize import plural
-from shardio.cli._options import READING, STORAGE, url_argument
+from shardio.cli._options import ENGINE, READING, STORAGE, url_argument
 from shardio.cli._records import DECODING, open_parts, reader_of
 from shardio.cli._values import describe, plain
 
@@ -48,6 +48,7 @@ _PARAMS = (
     *DECODING,
     *READING,
     *STORAGE,
+    ENGINE,
 )  # fmt: skip
 
 COMMAND = Command(

@@ -11,7 +11,14 @@ import click
 
 from shardio.cli._command import CLEAN, DAMAGE, Argument, Command, Option, Place, Value, flag, options
 from shardio.cli._humanize import count, plural, size
-from shardio.cli._options import allow_roots, allowed_roots_option, anonymous_option, pair, storage_options
+from shardio.cli._options import (
+    allow_roots,
+    allowed_roots_option,
+    anonymous_option,
+    pair,
+    storage_options,
+    workers_option,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -79,7 +86,7 @@ def _export(arguments: SimpleNamespace, console: Console) -> int:
         into=arguments.into,
         storage_options=reading,
         # The shards of a dataset that was adopted are reached as the dataset is.
-        allow_roots=dict.fromkeys(allow_roots(arguments), reading or {}),
+        allow_roots=allow_roots(arguments, reading),
     )
     if console.json:
         console.document({"written": written})
@@ -201,7 +208,7 @@ _PARAMS = (
     Option(
         ["--block-bytes"], metavar="N", type=int, default=64 << 10, help="size of a block; default: 65536"
     ),
-    Option(["--workers"], metavar="N", type=int, help="processes; default: one per processor"),
+    workers_option(),
     Option(
         ["--export"], type=click.Choice(("dali",)),
         help="write indexes for another program, from those of a dataset",

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from shardio.cli._command import CLEAN, Command, Option, Place, flag
 from shardio.cli._describe import dataset_facts, feature_words, seen_facts, shard_facts
 from shardio.cli._humanize import count, plural, size
-from shardio.cli._options import STORAGE, VERSION, storage_options, url_argument
+from shardio.cli._options import ENGINE, STORAGE, VERSION, storage_options, url_argument
 from shardio.cli._values import plain
 
 if TYPE_CHECKING:
@@ -155,6 +155,7 @@ _PARAMS = (
     Option(["--cache"], metavar="DIR", type=Place(), help="what lies in a local cache of blocks"),
     VERSION,
     *STORAGE,
+    ENGINE,
 )  # fmt: skip
 
 COMMAND = Command(

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import click
-
 from shardio.cli._command import CLEAN, Argument, Command, Option, flag
 from shardio.cli._humanize import count, plural, size
-from shardio.cli._options import STORAGE, allow_roots, allowed_roots_option, storage_options, url_argument
+from shardio.cli._options import (
+    ENGINE,
+    STORAGE,
+    allow_roots,
+    allowed_roots_option,
+    storage_options,
+    url_argument,
+    workers_option,
+)
 
 if TYPE_CHECKING:
     from types import SimpleNamespace
@@ -38,7 +44,7 @@ def _run(arguments: SimpleNamespace, console: Console) -> int:
             workers=arguments.workers,
             storage_options=options,
             engine=arguments.engine,
-            allow_roots=dict.fromkeys(allow_roots(arguments), options or {}),
+            allow_roots=allow_roots(arguments, options),
             progress=progress,
         )
     if console.json:
@@ -57,7 +63,7 @@ def _find(arguments: SimpleNamespace, console: Console) -> int:
         split=arguments.split,
         storage_options=options,
         engine=arguments.engine,
-        allow_roots=dict.fromkeys(allow_roots(arguments), options or {}),
+        allow_roots=allow_roots(arguments, options),
     )
     found = []
     for text in arguments.keys:
@@ -117,12 +123,11 @@ _PARAMS = (
     Option(["--feature"], metavar="NAME", help="whose values are the keys: text, bytes or integers"),
     flag("--rebuild", "make all of it again, as after damage"),
     flag("--dry-run", "only say what would be done"),
-    Option(
-        ["--workers"], type=click.IntRange(min=1), metavar="N", help="processes; default: one per processor"
-    ),
+    workers_option(),
     Option(["--split"], metavar="NAME", group="dataset", help="one split, to find keys in"),
     allowed_roots_option(),
     *STORAGE,
+    ENGINE,
 )  # fmt: skip
 
 COMMAND = Command(

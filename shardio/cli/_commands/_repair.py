@@ -9,12 +9,14 @@ import click
 from shardio.cli._command import CLEAN, DAMAGE, Command, Option, Place, Value, flag, options
 from shardio.cli._humanize import plural
 from shardio.cli._options import (
+    ENGINE,
     STORAGE,
     allow_roots,
     allowed_roots_option,
     pair,
     storage_options,
     url_argument,
+    workers_option,
 )
 
 if TYPE_CHECKING:
@@ -101,10 +103,11 @@ _PARAMS = (
         help="what becomes of records that nothing proves to belong where they are",
     ),
     Option(["--digest"], metavar="sha256:...", help="of the latest version, where its manifest is gone"),
-    Option(["--workers"], type=int, metavar="N", help="processes; default: one per processor"),
+    workers_option(),
     flag("--yes", "do it; without this nothing is changed"),
     allowed_roots_option(),
     *STORAGE,
+    ENGINE,
 )  # fmt: skip
 
 COMMAND = Command(

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import click
-
 from shardio.cli._command import CLEAN, Command, Option, Value, flag
 from shardio.cli._humanize import count, plural, size
-from shardio.cli._options import STORAGE, allow_roots, allowed_roots_option, storage_options, url_argument
+from shardio.cli._options import (
+    ENGINE,
+    STORAGE,
+    allow_roots,
+    allowed_roots_option,
+    storage_options,
+    url_argument,
+    workers_option,
+)
 
 if TYPE_CHECKING:
     from types import SimpleNamespace
@@ -34,7 +40,7 @@ def _run(arguments: SimpleNamespace, console: Console) -> int:
             workers=arguments.workers,
             storage_options=options,
             engine=arguments.engine,
-            allow_roots=dict.fromkeys(allow_roots(arguments), options or {}),
+            allow_roots=allow_roots(arguments, options),
             progress=progress,
         )
     if console.json:
@@ -53,7 +59,7 @@ def _files(arguments: SimpleNamespace, console: Console) -> int:
         split="all",
         storage_options=options,
         engine=arguments.engine,
-        allow_roots=dict.fromkeys(allow_roots(arguments), options or {}),
+        allow_roots=allow_roots(arguments, options),
     )
     files = ds.table_files()
     if console.json:
@@ -103,11 +109,10 @@ _PARAMS = (
     flag("--rebuild", "make all of it again, as after damage"),
     flag("--dry-run", "only say what would be done"),
     flag("--files", "print the Parquet files of the latest version, for other programs, and do nothing else"),
-    Option(
-        ["--workers"], type=click.IntRange(min=1), metavar="N", help="processes; default: one per processor"
-    ),
+    workers_option(),
     allowed_roots_option(),
     *STORAGE,
+    ENGINE,
 )  # fmt: skip
 
 COMMAND = Command(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from shardio.cli._command import CLEAN, DAMAGE, FAILED, Command
 from shardio.cli._humanize import count, plural, size
-from shardio.cli._options import READING, STORAGE, allow_roots, storage_options, url_argument
+from shardio.cli._options import ENGINE, READING, STORAGE, allow_roots, storage_options, url_argument
 
 if TYPE_CHECKING:
     from types import SimpleNamespace
@@ -82,6 +82,7 @@ _PARAMS = (
     url_argument(shard=True),
     *READING,
     *STORAGE,
+    ENGINE,
 )  # fmt: skip
 
 COMMAND = Command(
