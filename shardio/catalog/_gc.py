@@ -380,6 +380,8 @@ class _Removals:
         }
         already = {key for version in self._versions for key in version.manifest.expiry.doomed_keys}
         live, dead = self._live_and_dead()
+        # Rewrites name no session: that of a shard which a version names was committed as a whole.
+        self._merged |= {name.session for key in live | dead if (name := parse_data_key(key)) is not None}
         self.doomed = [
             info
             for info in self._objects

@@ -124,6 +124,7 @@ def delete(  # noqa: PLR0913 - the options are the public contract
             drop_tags=drop_tags,
             dry_run=dry_run,
             cache=cache,
+            allow_roots=allow_roots,
             storage_options=storage_options,
         )
     if drop_tags or cache is not None:

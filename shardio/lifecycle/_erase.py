@@ -13,7 +13,7 @@ from shardio.lifecycle._change import commit_change
 from shardio.lifecycle._report import DeleteReport, records_of
 from shardio.lifecycle._rewrite import Group, Rewriting, block_bytes_of, write_groups
 from shardio.lifecycle._targets import Targets, deleted_rows, shards_of
-from shardio.metadata import live_to_physical
+from shardio.metadata import DATA, INDEX_SUFFIX, TABLES, live_to_physical, parse_data_key
 from shardio.storage import BlockCache, CacheOptions
 
 if TYPE_CHECKING:
@@ -66,6 +66,7 @@ def erase(
     drop_tags: bool,
     dry_run: bool,
     cache: CacheOptions | None,
+    allow_roots: Mapping[str, Mapping[str, Any]] | None,
     storage_options: Mapping[str, Any] | None,
 ) -> EraseReport:
     """Erase rows of shards for good; see `delete`.
@@ -85,7 +86,14 @@ def erase(
     holders.look(latest)
     number = None
     if targets and not dry_run:
-        written = write_groups(catalog, latest, groups, storage_options=storage_options, workers=1)
+        written = write_groups(
+            catalog,
+            latest,
+            groups,
+            storage_options=storage_options,
+            allow_roots=allow_roots,
+            workers=1,
+        )
         rewriting = Rewriting(catalog, latest, groups, written)
 
         def build(base: Version, lists: StoredLists) -> Manifest:
@@ -208,18 +216,22 @@ class _Holders:
         self.holding: dict[str, int] = {}
         self.elsewhere: set[str] = set()
         for version in versions:
-            if version.number in already:
-                continue
             roots = {0: catalog.store.url, **version.manifest.roots}
             for ref in version.manifest.lists:
-                table = self._table(ref)
+                table = self._table(ref, missing_ok=version.number in already)
+                if table is None:
+                    continue  # collected
                 for i in [i for i in range(len(table)) if table.uuid[i].tobytes() in held]:
-                    self.expired.add(version.number)
+                    if version.number not in already:
+                        self.expired.add(version.number)
                     entry = table[i]
                     if entry.adopted:
                         self.elsewhere.add(f"{roots[entry.root].rstrip('/')}/{entry.key}")
                     else:
                         self.holding[entry.key] = entry.stored_bytes
+                    if entry.table_key:
+                        self.holding[entry.table_key] = entry.table_bytes
+        self._add_attempts()
         tags = latest.manifest.tags
         self.tags = {name: number for name, number in tags.items() if number in self.expired}
         if self.tags and not self._drop_tags:
@@ -230,6 +242,25 @@ class _Holders:
                 found=f"tags {', '.join(sorted(self.tags))}",
                 advice="drop_tags=True drops these tags; or remove them first (`shardio tag`)",
             )
+
+    def _add_attempts(self) -> None:
+        """Leave out what gc removed already, and add what lost attempts of the same tasks have stored."""
+        store = self._catalog.store
+        if not store.can_list:
+            return
+        there = {info.key: info.size for prefix in (DATA, TABLES) for info in store.list(prefix)}
+        self.holding = {key: size for key, size in self.holding.items() if key in there}
+        tasks = {(n.session, n.task) for key in self.holding if (n := parse_data_key(key)) is not None}
+        named = {key for table in self._tables.values() for key in table.key}
+        for key, size in there.items():
+            name = parse_data_key(key)
+            if (
+                name is not None
+                and not key.endswith(INDEX_SUFFIX)
+                and key not in named
+                and (name.session, name.task) in tasks
+            ):
+                self.holding[key] = size
 
     def _closure(self, versions: list[Version], here: set[bytes]) -> set[bytes]:
         """Return the shards that hold the records: those of the latest version, and those before and after
@@ -334,7 +365,10 @@ class _Holders:
             tables.append(self._tables[ref.key])
         return {entry.uuid: entry for table in tables for entry in table}
 
-    def _table(self, ref: ListRef) -> ShardTable:
+    def _table(self, ref: ListRef, *, missing_ok: bool) -> ShardTable | None:
         if ref.key not in self._tables:
-            self._tables[ref.key] = self._catalog.shards_of(ref)
+            table = self._catalog.find_shards(ref) if missing_ok else self._catalog.shards_of(ref)
+            if table is None:
+                return None
+            self._tables[ref.key] = table
         return self._tables[ref.key]

@@ -356,7 +356,8 @@ class _KeysBuild:
             manifest = base.manifest
             column = choose_columns(manifest.schema, [name], what="an index of keys")[0]
             stored = column.stored
-            if _index_of(manifest, stored) != self._known or column.feature.type != kind:
+            found = (_index_of(manifest, stored), column.feature.type, column.described.default_sha256)
+            if found != (self._known, kind, self._column.described.default_sha256):
                 raise CommitConflictError(
                     f"another build of the keys {name!r}, or another schema, was committed meanwhile",
                     url=self._store.url,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from shardio.catalog import Catalog, StoredLists, Version, complete_tasks, find_safe_work, publish
 from shardio.errors import CommitConflictError, FormatError, SchemaError, ShardioError
@@ -26,6 +26,7 @@ from shardio.metadata import (
     ShardTable,
     is_list_key,
     is_random_session,
+    is_rewriting_session,
     parse_data_key,
     parse_list,
     parse_receipt_key,
@@ -91,17 +92,34 @@ def find_remains(catalog: Catalog, found: Metadata) -> Remains:
         parts = parse_data_key(info.key)
         if parts is not None and not info.key.endswith(INDEX_SUFFIX) and info.key not in named:
             by_session.setdefault(parts.session, []).append(parts)
-    listed = _listed_entries(catalog, base)
+    listed = _listed_entries(catalog, found)
+    gap = len(found.versions) < number  # a version before may hold what one after it took out again
     receipts = {key.session for info in store.list(SESSIONS) if (key := parse_receipt_key(info.key))}
     number_of_schema = len(base.manifest.schemas) if base is not None else 0
     for name in sorted(by_session):
         if name in merged or name in abandoned:
             continue  # what lost attempts of a merged session left, or what was given up
+        if is_rewriting_session(name):
+            out.notes.append(
+                f"session {name} holds records of other shards, written anew: its {len(by_session[name])} "
+                "shards are left alone; where records were erased, erase them again"
+            )
+            continue
+        if gap and is_random_session(name):
+            out.notes.append(f"session {name} may be part of an earlier version that is lost: left alone")
+            continue
         session = (
             _of_receipts(catalog, name, by_session[name], number_of_schema)
             if name in receipts
             else _of_indexes(catalog, name, by_session[name], number_of_schema)
         )
+        if session is not None and not session.receipts:
+            # A list is stored once the session was finished.
+            session = session if all(each.key in listed for each in session.entries) else None
+        alone = base is None and len(by_session) == 1
+        if session is not None and not alone and any(each.mode == "overwrite" for each in session.receipts):
+            out.notes.append(f"session {name} takes the place of all before it: left alone")
+            continue
         if session is None:
             out.notes.append(
                 f"session {name} was not finished, or was written more than once: its "
@@ -145,9 +163,9 @@ def _known(catalog: Catalog, found: Metadata) -> tuple[set[str], set[str], set[s
     return keys, merged, abandoned
 
 
-def _listed_entries(catalog: Catalog, base: Version | None) -> dict[str, ShardEntry]:
-    """Return own shards of lists that `base` does not name, by key: as the one with the most deleted rows."""
-    named = {ref.key for ref in base.manifest.lists} if base is not None else set()
+def _listed_entries(catalog: Catalog, found: Metadata) -> dict[str, ShardEntry]:
+    """Return own shards of lists that no version names, by key: as the one with the most deleted rows."""
+    named = {ref.key for version in found.versions.values() for ref in version.manifest.lists}
     out: dict[str, ShardEntry] = {}
     for info in catalog.store.list(LISTS):
         if not is_list_key(info.key) or info.key in named:
@@ -225,8 +243,10 @@ def commit_remains(catalog: Catalog, remains: Remains, *, take: bool) -> Version
         old = now.manifest if now is not None else None
         schemas: tuple[Schema, ...] = old.schemas if old is not None else ()
         entries: list[ShardEntry] = []
+        bytes_alone = old is not None and not schemas
         for session in sessions:
-            schemas, number = _add_schema(schemas, session, catalog.store.url, old is not None)
+            schemas, number = _add_schema(schemas, session, catalog.store.url, bytes_alone)
+            bytes_alone = bytes_alone or bool(session.receipts and not schemas)
             entries += [replace(entry, schema=number) for entry in session.entries]
         table = ShardTable.of(entries)
         if old is not None and now is not None:
@@ -243,33 +263,35 @@ def commit_remains(catalog: Catalog, remains: Remains, *, take: bool) -> Version
         version = (now.number if now else 0) + 1
         recovered = tuple(_merged(session, version) for session in sessions if session.receipts)
         named = tuple(each for each in (old.sessions if old else ()) if not is_random_session(each.session))
-        changes: dict[str, Any] = {
-            "operation": "repair",
-            "sessions": (*named, *recovered),
-            "schemas": schemas,
-            "lists": refs,
-            "splits": tuple(total for _, total in sorted(table.totals().items())),
-            "deletions": any(table.deletion_key),
-        }
-        if old is not None:
-            expiry = replace(old.expiry, doomed_keys=())
-            return replace(old, expiry=expiry, restored_version=0, rewrites=(), **changes)
-        metadata = {
-            k: v for session in sessions for each in session.receipts for k, v in each.metadata.items()
-        }
-        return Manifest(
-            dataset_uuid=uuid.uuid4().bytes,
-            version=0,
-            parent_version=0,
-            parent_sha256=b"",
-            write_id=b"",
-            metadata=metadata,
-            expiry=Expiry(),
-            **changes,
+        return replace(
+            old if old is not None else _first(sessions),
+            operation="repair",
+            sessions=(*named, *recovered),
+            schemas=schemas,
+            lists=refs,
+            splits=tuple(total for _, total in sorted(table.totals().items())),
+            deletions=any(table.deletion_key),
+            expiry=replace(old.expiry, doomed_keys=()) if old is not None else Expiry(),
+            restored_version=0,
+            rewrites=(),
         )
 
     keys = [entry.key for session in sessions for entry in session.entries]
     return publish(unhinted, build, seen=base.number if base else 0, keys=keys, lists=lists)
+
+
+def _first(sessions: list[_Session]) -> Manifest:
+    """Return the manifest of no version yet, with what the receipts say of the dataset."""
+    return Manifest(
+        dataset_uuid=uuid.uuid4().bytes,
+        version=0,
+        parent_version=0,
+        parent_sha256=b"",
+        write_id=b"",
+        metadata={
+            k: v for session in sessions for each in session.receipts for k, v in each.metadata.items()
+        },
+    )
 
 
 def _with_deletions(entry: ShardEntry, other: ShardEntry) -> ShardEntry:
@@ -292,9 +314,12 @@ def _add_schema(
     schemas: tuple[Schema, ...],
     session: _Session,
     url: str,
-    followed: bool,  # noqa: FBT001 - one of two
+    bytes_alone: bool,  # noqa: FBT001 - one of two
 ) -> tuple[tuple[Schema, ...], int]:
-    """Return the schemas of the new version, and the number of a session's."""
+    """Return the schemas of the new version, and the number of a session's.
+
+    `bytes_alone` says that what is there already was written without a schema.
+    """
     if not session.receipts:
         return schemas, len(schemas)
     schema = session.receipts[0].schema
@@ -308,7 +333,7 @@ def _add_schema(
         return schemas, 0
     if schema in schemas:
         return schemas, schemas.index(schema) + 1
-    if followed and not schemas:
+    if bytes_alone:
         raise SchemaError(
             f"the dataset has no schema and session {session.name} has one",
             url=url,

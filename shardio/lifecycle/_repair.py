@@ -17,7 +17,7 @@ from shardio.lifecycle._recover import commit_remains, find_remains
 from shardio.lifecycle._repair_metadata import mend_metadata
 from shardio.lifecycle._repair_report import Mended, RepairProgress, RepairReport
 from shardio.lifecycle._repair_shard import Place, ShardJob, ShardOutcome
-from shardio.maintenance import Finding
+from shardio.maintenance import Finding, Survey, check_keys
 from shardio.metadata import Rewrite, ShardTable, manifest_key, random_session
 from shardio.parallel import JobRunner, check_workers
 from shardio.progress import displayed
@@ -177,6 +177,9 @@ class _Repair:
         except ShardioError:
             # A list stays lost, and is reported; or it would have been mended.
             return self._wait() if self.dry_run and found.mended else self.report
+        survey = Survey()
+        check_keys(survey, self.catalog, version)
+        self._add(unmended=survey.findings)
         outcomes = list(self._look(version, table, executor, workers, show))
         outcomes.sort(key=lambda outcome: outcome.number)
         for outcome in outcomes:
@@ -200,7 +203,7 @@ class _Repair:
             advice = "no record would be left: see that the data is where it was, or name a mirror"
             self.report = replace(
                 self.report,
-                mended=(),
+                mended=tuple(each for each in self.report.mended if each.what in ("manifest", "list")),
                 lost=(),
                 after=before,
                 unmended=(*self.report.unmended, *(each.with_advice(advice) for each in gone)),
@@ -259,7 +262,7 @@ class _Repair:
         url = store.url_of(manifest_key(found.top or 1))
         self._add(uncertain=remains.uncertain, notes=remains.notes)
         nothing = remains.base is None and (self.uncertain != "take" or not remains.sessions)
-        if nothing or (remains.uncertain and self.uncertain is None):
+        if nothing or self.uncertain is None:
             what = f"the manifest of version {found.top or 1} is gone, which was committed"
             left = ", ".join(f"{name}: {rows} records" for name, rows in remains.uncertain.items())
             left = f"; what may have been in it: {left}" if left else ""
@@ -339,7 +342,7 @@ class _Repair:
                 yield from result
 
     def _jobs(self, version: Version, table: ShardTable) -> Iterator[ShardJob]:
-        session = random_session()
+        session = random_session(rewriting=True)
         first = size = 0
         for number, stored in enumerate(table.stored_bytes.tolist()):
             size += stored

@@ -233,6 +233,9 @@ class _Shard:
                 self._mend_shard(shard, index, Path(folder))
             elif index:
                 self._mend_index(index, Path(folder), self.data_store, self.entry.key)
+        if self.out.new is not None and self.out.new.table_key:
+            known = (*shard, *index, *rows)
+            self.out.unmended += [finding for finding in survey.findings if finding not in known]
         return self.out
 
     # Deleted rows.

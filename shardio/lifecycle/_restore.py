@@ -61,7 +61,10 @@ def restore(
     wanted = catalog.load(version)
     latest = catalog.load()
 
+    changed = False
+
     def build(base: Version, _lists: StoredLists) -> Manifest | None:
+        nonlocal changed
         manifest = base.manifest
         if wanted.number in manifest.expiry.expired_versions:
             raise NotFoundError(
@@ -77,7 +80,8 @@ def restore(
             restored_version=wanted.number,
             rewrites=(),
         )
-        return None if _content(restored) == _content(manifest) else restored
+        changed = _content(restored) != _content(manifest)
+        return restored if changed else None
 
     # A dry run computes what a commit would be, from the latest version there is.
     planned = build(latest, StoredLists(catalog.store))
@@ -85,13 +89,13 @@ def restore(
         number, base = None, latest
     else:
         base = commit_change(catalog, build, operation="restore", seen=latest)
-        number = base.number
+        number = base.number if changed else None
     return ChangeReport(
         url=catalog.store.url,
         operation="restore",
         dry_run=dry_run,
         version=number,
-        base_version=latest.number if number is None else number - 1,
+        base_version=base.number if number is None else number - 1,
         before=records_of(latest.manifest),
         after=records_of(wanted.manifest),
     )

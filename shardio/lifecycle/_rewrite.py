@@ -117,7 +117,7 @@ def write_groups(  # noqa: PLR0913 - where and how it is done
     Raises:
         ShardioError: a record cannot be read or a shard not be stored; what was stored is removed.
     """
-    session = random_session()
+    session = random_session(rewriting=True)
     options = dict(storage_options) if storage_options else None
     roots = {root: dict(given or {}) for root, given in (allow_roots or {}).items()}
     jobs = [

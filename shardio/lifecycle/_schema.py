@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from shardio.catalog import Catalog, Version
+from shardio.catalog import Catalog, StoredLists, Version
 from shardio.errors import SchemaError
 from shardio.lifecycle._change import commit_change
 from shardio.lifecycle._report import ChangeReport, records_of
-from shardio.metadata import Feature, Schema, schema_to_json
+from shardio.metadata import Feature, Schema, schema_to_json, usable_keys
 from shardio.storage import connect
 
 if TYPE_CHECKING:
@@ -92,26 +92,39 @@ def set_schema(
             schemas = _changed(base.manifest.schemas, features or {}, rename or {})
         except SchemaError as error:
             raise error.located(url=catalog.store.url) from error.__cause__
-        return None if schemas == base.manifest.schemas else replace(base.manifest, schemas=schemas)
+        if schemas == base.manifest.schemas:
+            return None
+        keys = usable_keys(base.manifest.keys, base.manifest.schemas[-1], schemas[-1])
+        return replace(base.manifest, schemas=schemas, keys=keys)
 
-    version, base = seen, seen
-    manifest = changed(seen)
+    base, manifest = seen, changed(seen)
+    version: Version | None = None
     if manifest is not None and not dry_run:
-        version = commit_change(catalog, lambda base, _: changed(base), operation="set schema", seen=seen)
-        base = seen if version.number <= seen.number + 1 else catalog.load(version.number - 1)
-        manifest = version.manifest
-    now = seen.manifest.schema if manifest is None else manifest.schema
-    before = base.manifest.schema
+
+        def build(latest: Version, _lists: StoredLists) -> Manifest | None:
+            nonlocal base, manifest
+            base, manifest = latest, changed(latest)
+            return manifest
+
+        version = commit_change(catalog, build, operation="set schema", seen=seen)
+    after = base.manifest if manifest is None else manifest
+    now, before = after.schema, base.manifest.schema
+    changes = [] if now is None or before is None else now.changes_since(before)
+    changes += [
+        f"the index of keys of {each.feature!r} is gone, which held its default: build_keys makes it again"
+        for each in base.manifest.keys
+        if each not in after.keys
+    ]
     return SchemaReport(
         url=catalog.store.url,
         operation="set schema",
         dry_run=dry_run,
-        version=version.number if version.number > base.number else None,
+        version=version.number if version is not None and manifest is not None else None,
         base_version=base.number,
         before=records_of(base.manifest),
-        after=records_of(version.manifest),
+        after=records_of(after),
         schema=now,
-        changes=[] if now is None or before is None else now.changes_since(before),
+        changes=changes,
     )
 
 

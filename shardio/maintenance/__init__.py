@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from shardio.maintenance._findings import UNREADABLE, Finding, Survey, VerifyProgress, VerifyReport
 from shardio.maintenance._indexed import check_indexed
-from shardio.maintenance._verify import check_listed, verify
+from shardio.maintenance._verify import check_keys, check_listed, verify
 
 __all__ = [
     "UNREADABLE",
@@ -13,6 +13,7 @@ __all__ = [
     "VerifyProgress",
     "VerifyReport",
     "check_indexed",
+    "check_keys",
     "check_listed",
     "verify",
 ]

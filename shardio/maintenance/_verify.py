@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from shardio.metadata import IndexHead, ShardEntry
     from shardio.storage import DataFile, Store
 
-__all__ = ["check_listed", "verify"]
+__all__ = ["check_keys", "check_listed", "verify"]
 
 _REPAIR = "`shardio repair --mirror` restores it from a copy of the dataset"
 # What is wrong with the data, as against what could not be read: a name that leads away is damage, too.
@@ -160,7 +160,7 @@ def _verify_dataset(
         raise ValueError(message)
     _check_parents(survey, catalog, version)
     _check_sessions(survey, catalog, version)
-    _check_keys(survey, catalog, version)
+    check_keys(survey, catalog, version)
     table = _read_table(survey, catalog, version)
     if split is not None:
         table = table.of_split(split)
@@ -194,7 +194,7 @@ def _check_sessions(survey: Survey, catalog: Catalog, version: Version) -> None:
             survey.note("list", error, url=catalog.store.url_of(ref.key))
 
 
-def _check_keys(survey: Survey, catalog: Catalog, version: Version) -> None:
+def check_keys(survey: Survey, catalog: Catalog, version: Version) -> None:
     """Compare every byte of the indexes of keys with the checksums that cover it."""
     store = catalog.store
     for index in version.manifest.keys:

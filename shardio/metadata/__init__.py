@@ -56,6 +56,7 @@ from shardio.metadata._names import (
     is_list_key,
     is_own_key,
     is_random_session,
+    is_rewriting_session,
     is_sidecar_key,
     is_unowned_key,
     key_part_key,
@@ -96,6 +97,7 @@ from shardio.metadata._sidecars import (
     seal_key_run,
     table_address,
     table_column,
+    usable_keys,
 )
 from shardio.metadata._table import (
     ShardEntry,
@@ -161,6 +163,7 @@ __all__ = [
     "is_list_key",
     "is_own_key",
     "is_random_session",
+    "is_rewriting_session",
     "is_sidecar_key",
     "is_unowned_key",
     "key_part_key",
@@ -207,5 +210,6 @@ __all__ = [
     "table_key",
     "unsafe_part",
     "unseal",
+    "usable_keys",
     "usual_index_key",
 ]

@@ -80,6 +80,7 @@ _MAX_TASKS = 10**6  # as many as a dataset may have shards
 _MAX_FOREIGN = 4096  # no filesystem and no bucket takes longer ones
 _MAX_SHOWN = 200
 _RANDOM_SESSION = "auto."
+_REWRITING = "auto.rewritten."
 _RECEIPT = re.compile(r"_shardio/sessions/([^/]+)/([0-9]+)-([0-9a-f]+)(?:-([0-9]+))?\.receipt\Z")
 
 
@@ -219,9 +220,14 @@ def random_id() -> str:
     return secrets.token_hex(8)
 
 
-def random_session() -> str:
-    """Return the id of a session that nobody named."""
-    return _RANDOM_SESSION + random_id()
+def random_session(*, rewriting: bool = False) -> str:
+    """Return the id of a session that nobody named; of one that writes records of other shards anew, too."""
+    return (_REWRITING if rewriting else _RANDOM_SESSION) + random_id()
+
+
+def is_rewriting_session(name: str) -> bool:
+    """Tell whether a session holds records of other shards, written anew."""
+    return name.startswith(_REWRITING)
 
 
 def is_random_session(name: str) -> bool:

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from shardio.metadata._feature import Feature
+    from shardio.metadata._manifest import KeyIndex
+    from shardio.metadata._schema import Schema
 
 __all__ = [
     "ENTRY",
@@ -47,6 +49,7 @@ __all__ = [
     "seal_key_run",
     "table_address",
     "table_column",
+    "usable_keys",
 ]
 
 _WHAT = "run of a key index"
@@ -328,3 +331,18 @@ def parse_page(data: Any, head: PartHead, page: int, *, url: str | None = None) 
             found=f"{found:#010x}",
         )
     return np.frombuffer(data, ENTRY)
+
+
+def usable_keys(indexes: Iterable[KeyIndex], old: Schema, new: Schema) -> tuple[KeyIndex, ...]:
+    """Return the key indexes that still say which records have a key under a new schema.
+
+    Records that lack the feature stand in an index by its default, so another default ends its use.
+    """
+
+    def default(schema: Schema, stored: str) -> bytes | None:
+        for name, feature in schema.items():
+            if (feature.stored_name or name) == stored:
+                return table_column(name, stored, "", feature).default_sha256
+        return None
+
+    return tuple(each for each in indexes if default(old, each.feature) == default(new, each.feature))

@@ -7,6 +7,7 @@ round.  It holds some numbers for each strand, and the permutation of the window
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -100,6 +101,7 @@ class InterleavedEpoch:
         if width > 1 and width * self.readers[0] <= _KEPT_ROWS:
             self._kept = np.empty((self.readers[0], width), wide)
         self._kept_first = np.full(self.readers[0], -1, np.int64)
+        self._keeping = threading.Lock()
 
     def _lay_chunks(self, rows: int, m: int, fields: tuple[int, ...]) -> None:
         """Set the order of the chunks, of which the last, short one stands at one place of it."""
@@ -185,7 +187,17 @@ class InterleavedEpoch:
         """Return which row of its window stands at each row: the second shuffle."""
         if not self._shuffle:
             return row
-        kept = self._kept
+        # A thread that does not get it makes its permutations anew; none waits, so that a fork does no harm.
+        if self._kept is None or not self._keeping.acquire(blocking=False):
+            return self._permuted_by(None, strand, low, count, row)
+        try:
+            return self._permuted_by(self._kept, strand, low, count, row)
+        finally:
+            self._keeping.release()
+
+    def _permuted_by(
+        self, kept: npt.NDArray[np.integer] | None, strand: Array, low: Array, count: Array, row: Array
+    ) -> Array:
         if kept is None:
             firsts, head, which = np.unique(low, return_index=True, return_inverse=True)
             counts = count[head]
@@ -193,8 +205,7 @@ class InterleavedEpoch:
             return np.asarray(found[(np.cumsum(counts) - counts)[which] + row], np.int64)
         known = self._kept_first[strand] == low
         out = kept[strand, row].astype(np.int64)
-        # Asked twice: another thread may have been writing meanwhile.
-        missing = np.flatnonzero(~(known & (self._kept_first[strand] == low)))
+        missing = np.flatnonzero(~known)
         if missing.size:
             firsts, head, which = np.unique(low[missing], return_index=True, return_inverse=True)
             head = missing[head]
@@ -222,8 +233,6 @@ class InterleavedEpoch:
         use = order[latest]
         many = counts[use]
         column = np.arange(int(many.sum())) - np.repeat(np.cumsum(many) - many, many)
-        # Whoever reads meanwhile finds no window here rather than half of two.
-        self._kept_first[strand[use]] = -1
         kept[np.repeat(strand[use], many), column] = found[np.repeat(offsets[use], many) + column]
         self._kept_first[strand[use]] = firsts[use]
 

@@ -454,9 +454,9 @@ def _matches(records: Any, lookup: KeyLookup, keys: list[Any], *, everywhere: bo
     span = np.iinfo(kind) if kind not in ("text", "bytes") else None
     # A number that the type does not hold is no key of any record.
     numbers = [n for n, key in enumerate(keys) if span is None or span.min <= key <= span.max]
-    found: list[list[int]] = [[] for _ in keys]
+    found: list[dict[int, None]] = [{} for _ in keys]
     if not numbers:
-        return found
+        return [[] for _ in keys]
     hashes = np.zeros(len(keys), np.uint64)
     held = [keys[n] for n in numbers]
     hashes[numbers] = hash_keys(np.array(held, kind) if span is not None else held, kind)
@@ -468,7 +468,7 @@ def _matches(records: Any, lookup: KeyLookup, keys: list[Any], *, everywhere: bo
     if rest:
         more = lookup.unindexed(type(records), np.unique(hashes[rest]))
         _add_matches(records, lookup, more, keys, asked, found)
-    return found
+    return [list(each) for each in found]
 
 
 def _add_matches(
@@ -477,7 +477,7 @@ def _add_matches(
     entries: NDArray[Any],
     keys: list[Any],
     asked: dict[int, list[int]],
-    found: list[list[int]],
+    found: list[dict[int, None]],
 ) -> None:
     """Read the records that entries lead to, and note those whose own key was asked for."""
     places = _in_reader(records, entries["shard"].astype(np.int64), entries["row"].astype(np.int64))
@@ -494,8 +494,8 @@ def _add_matches(
             strict=True,
         ):
             for number in asked.get(entry, ()):
-                if value[name] == keys[number] and place not in found[number]:
-                    found[number].append(place)
+                if value[name] == keys[number]:
+                    found[number][place] = None
 
 
 def _in_reader(records: Any, shards: NDArray[np.int64], rows: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -81,16 +81,16 @@ class Source:
         self.pool = ShardPool(stores, table, options, self.stats)
 
     @property
-    def is_mapped(self) -> bool:
-        """Whether reading any record is a look into mapped memory: local files, not compressed."""
+    def is_plain_local(self) -> bool:
+        """Whether all shards are files of this dataset on a local disk, not compressed."""
         table = self.table
         plain = (table.compression == Compression.NONE.value) & (table.framing == Framing.TFRECORD.value)
-        return (
-            self.is_local
-            and self.options.mmap
-            and bool(plain.all())
-            and not (table.root.any() or any(table.etag))
-        )
+        return self.is_local and bool(plain.all()) and not (table.root.any() or any(table.etag))
+
+    @property
+    def is_mapped(self) -> bool:
+        """Whether reading any record is a look into mapped memory."""
+        return self.options.mmap and self.is_plain_local
 
     def __len__(self) -> int:
         """Return the number of live records."""

@@ -150,7 +150,8 @@ class PipelineOptions:
 
 def budget_of(options: StreamOptions, components: Sequence[Component]) -> Budget:
     """Return what the default plan of a stream may cost."""
-    local = all(component.source.is_mapped for component in components)
+    # Not by `mmap=`, which ranks may choose each for itself.
+    local = all(component.source.is_plain_local for component in components)
     bound = {} if options.memory_bytes is None else {"memory_bytes": options.memory_bytes}
     return Budget(mixing=options.mixing, local=local, **bound)
 

@@ -8,6 +8,8 @@ import json
 import os
 import random
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from concurrent.futures import BrokenExecutor, Executor, Future
 from pathlib import Path
@@ -676,7 +678,12 @@ def test_a_place_that_cannot_be_written(tmp_path, monkeypatch):
     mended(copy)
 
 
-def test_sessions_whose_schemas_do_not_fit(tmp_path):
+def lose(url: str, *versions: int) -> None:
+    for number in versions:
+        Path(url, manifest_key(number)).unlink()
+
+
+def sessions_of_two_schemas(tmp_path) -> str:
     url = fresh("local", tmp_path)
     with shardio.DatasetWriter(url, {"n": "int64"}) as out:
         out.write({"n": 1})
@@ -684,13 +691,110 @@ def test_sessions_whose_schemas_do_not_fit(tmp_path):
         out.write({"n": 2})
     with shardio.DatasetWriter(url, mode="overwrite", session="bytes", schema=None, encoding="bytes") as out:
         out.write(b"bytes")
-    for number in (2, 3):
-        Path(url, manifest_key(number)).unlink()
-    with pytest.raises(SchemaError, match="has none") as caught:
+    return url
+
+
+@pytest.mark.parametrize(("session", "message"), [("bytes", "has no schema and"), ("records", "has none")])
+def test_sessions_whose_schemas_do_not_fit(tmp_path, session, message):
+    """The remains of two datasets in one folder, whichever is taken first."""
+    url = str(tmp_path / "d")
+    with shardio.DatasetWriter(url, {"n": "int64"}, session="numbers") as out:
+        out.write({"n": 1})
+    with shardio.DatasetWriter(tmp_path / "other", session=session, encoding="bytes") as out:
+        out.write(b"bytes")
+    shutil.copytree(tmp_path / "other", url, dirs_exist_ok=True)
+    lose(url, 1)
+    with pytest.raises(SchemaError, match=message) as caught:
         shardio.repair(url, dry_run=False, uncertain="take")
     assert caught.value.advice == 'leave it with uncertain="leave" (--uncertain leave)'
-    assert shardio.repair(url, dry_run=False, uncertain="leave").ok
-    assert len(shardio.open(url)) == 1
+
+
+@pytest.mark.parametrize("uncertain", ["take", "leave"])
+def test_what_took_the_place_of_all_is_not_put_beside_it(tmp_path, uncertain):
+    url = sessions_of_two_schemas(tmp_path)
+    for number in (2, 3):
+        Path(url, manifest_key(number)).unlink()
+    report = shardio.repair(url, dry_run=False, uncertain=uncertain)
+    assert report.ok
+    assert [record["n"] for record in shardio.open(url)] == ([1, 2] if uncertain == "take" else [1])
+    assert uncertain == "leave" or any("takes the place of all before it" in note for note in report.notes)
+
+
+def test_a_lost_version_that_took_records_out_is_not_undone_without_asking(tmp_path):
+    url = str(tmp_path / "d")
+    for record in (b"good", b"bad"):
+        with shardio.DatasetWriter(url, mode="append") as out:
+            out.write(record)
+    shardio.restore(url, 1)
+    lose(url, 3)
+    report = shardio.repair(url, dry_run=False)
+    assert (report.ok, report.version) == (False, None)
+
+
+def test_a_lost_compaction_does_not_double_its_records(tmp_path):
+    url = str(tmp_path / "d")
+    for day in range(3):
+        with shardio.DatasetWriter(url, mode="append", session=f"day{day}") as out:
+            for n in range(5):
+                out.write(b"%d" % (5 * day + n))
+    before = list(shardio.open(url))
+    shardio.compact(url, workers=1)
+    lose(url, 4)
+    report = shardio.repair(url, dry_run=False, uncertain="take")
+    assert sorted(shardio.open(url)) == sorted(before)
+    assert any("written anew" in note for note in report.notes)
+
+
+def test_deletions_that_were_restored_are_not_applied_again(tmp_path):
+    url = str(tmp_path / "d")
+    with shardio.DatasetWriter(url) as out:
+        for n in range(5):
+            out.write(b"r%d" % n)
+    shardio.delete(url, [0, 1])
+    shardio.restore(url, 1)
+    with shardio.DatasetWriter(url, mode="append", session="new") as out:
+        out.write(b"new")
+    lose(url, 4)
+    shardio.repair(url, dry_run=False, uncertain="take")
+    assert list(shardio.open(url)) == [b"r0", b"r1", b"r2", b"r3", b"r4", b"new"]
+
+
+def test_half_of_a_killed_writer_is_never_taken(tmp_path):
+    """Without a session's name a writer leaves no receipts; its shards stand without a gap all the same."""
+    url = str(tmp_path / "d")
+    with shardio.DatasetWriter(url) as out:
+        out.write(b"whole")
+    script = (
+        "import os, sys, time, shardio\n"
+        "out = shardio.DatasetWriter(sys.argv[1], mode='append', shard_bytes=200, block_bytes=64)\n"
+        "for n in range(60): out.write(b'half %d' % n)\n"
+        "time.sleep(1); os._exit(0)\n"
+    )
+    subprocess.run([sys.executable, "-c", script, url], check=True)
+    assert len(list(Path(url, "data").glob("*.tfrecord"))) > 2
+    with shardio.DatasetWriter(url, mode="append") as out:
+        out.write(b"more")
+    lose(url, 2)
+    shardio.repair(url, dry_run=False, uncertain="take")
+    assert list(shardio.open(url)) == [b"whole", b"more"]
+
+
+@pytest.mark.parametrize("kind", ["tables", "keys"])
+def test_damaged_tables_and_indexes_of_keys_are_not_passed_over(tmp_path, kind):
+    url = str(tmp_path / "d")
+    with shardio.DatasetWriter(url, {"n": "int64"}) as out:
+        for n in range(30):
+            out.write({"n": n})
+    shardio.build_table(url, ["n"])
+    shardio.build_keys(url, "n")
+    for path in Path(url, "_shardio", kind).iterdir():
+        data = bytearray(path.read_bytes())
+        data[-20] ^= 1
+        path.write_bytes(data)
+    assert not shardio.verify(url).ok
+    report = shardio.repair(url, dry_run=False)
+    assert not report.ok
+    assert report.unmended
 
 
 @pytest.mark.parametrize("place", PLACES)
