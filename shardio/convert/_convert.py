@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack
 import numpy as np
 
 from shardio.convert._kinds import open_source
+from shardio.convert._parquet import HuggingFaceDataset
 from shardio.convert._schema import SKIP, resolve_schema, type_for
 from shardio.convert._source import ForeignSource, Piece, Sample, SourceOptions, keep_as
 from shardio.errors import BadRecord, FormatError, NotFoundError, SchemaError, ShardioError, StorageError
@@ -324,8 +325,9 @@ def convert_dataset(  # noqa: PLR0913 - the options are the public contract
     r"""Convert a foreign data set into a dataset.
 
     Args:
-        source: URL or path of a file or folder, a pattern (`"shards/*.tar"`), a list of URLs, or for
-            `kind="list"` any Python list of items.
+        source: URL or path of a file or folder, a pattern (`"shards/*.tar"`), a list of URLs, a
+            `datasets.Dataset` or `datasets.DatasetDict` of Hugging Face, or for `kind="list"` any Python list
+            of items.
         url: of the dataset.
         kind: one of `SOURCE_KINDS`; None tells it by the names of the files.
         schema: types of some features instead of those inferred (None leaves a feature out), or a whole
@@ -506,4 +508,6 @@ def _tasks(pieces: Sequence[Piece]) -> int:
 
 
 def _shown(source: Any) -> str:
+    if HuggingFaceDataset.takes(source):
+        return f"datasets.{type(source).__name__}"
     return source if isinstance(source, str) else str(source)[:200]

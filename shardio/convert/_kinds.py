@@ -13,7 +13,7 @@ from shardio.convert._files import read_whole
 from shardio.convert._images import IMAGE_ENDINGS, ImageFolder
 from shardio.convert._listing import ListSource
 from shardio.convert._mds import MdsFolder, is_mds_index
-from shardio.convert._parquet import ARROW_ENDINGS, PARQUET_ENDINGS, ArrowFiles
+from shardio.convert._parquet import ARROW_ENDINGS, PARQUET_ENDINGS, ArrowFiles, HuggingFaceDataset
 from shardio.convert._text import JSON_ENDINGS, TEXT_ENDINGS, JsonLines, TextFiles
 from shardio.convert._tfrecord import ShardioDataset, TfRecords
 from shardio.convert._torchrecord import TorchRecord
@@ -62,7 +62,13 @@ def open_source(place: Any, kind: str | None, options: SourceOptions) -> Foreign
     Raises:
         ValueError: no such kind, or it cannot be told.
         NotFoundError: there is nothing.
+        TypeError: a stream of Hugging Face's `datasets`.
     """
+    if HuggingFaceDataset.takes(place):
+        if kind not in (None, HuggingFaceDataset.kind):
+            message = f"kind={kind!r}: this is a dataset of Hugging Face's `datasets`; leave kind= out"
+            raise ValueError(message)
+        return HuggingFaceDataset(place, options)
     if isinstance(place, Path):
         place = os.fspath(place)
     elif isinstance(place, Sequence) and not isinstance(place, str):

@@ -1,26 +1,32 @@
-"""Parquet and Arrow files: a row is a record, a column a feature of the column's own type.
+"""Parquet, Arrow, and `datasets` of Hugging Face: a row is a record, a column a feature of its own type.
 
 Columns of structs become features `outer.inner`; numbers, text, bytes and lists of them keep their types;
 times become integers in their unit, decimals text, also within lists; what is nested deeper is JSON.  Row
 groups and record batches are read side by side.  `arrow_field` is the way back, for exports.
+
+What `datasets` says of columns, in the schema's metadata, counts: names of classes, sizes of arrays, and
+which structs of `bytes` and `path` are files: the file is the feature, its path the feature `name.path`.
+What a schema of shardio's cannot hold of it is kept in the dataset's metadata for `DatasetReader.to_hf`.
 """
 
 from __future__ import annotations
 
 import json
+from abc import abstractmethod
 from collections import Counter
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
 from shardio.codecs import arrow_type_of
 from shardio.convert._files import File, FileSource, SeekableFile, split_of
-from shardio.convert._source import Piece, Sample, SourceOptions, Unreadable, keep_as
+from shardio.convert._source import ForeignSource, Piece, Sample, SourceOptions, Unreadable, keep_as
 from shardio.errors import BadRecord, FormatError, SchemaError, ShardioError
 from shardio.format import parse_json
 from shardio.metadata import Feature
+from shardio.reader import HF_METADATA, hf_feature, hf_json, without_names
 from shardio.storage import connect
 
 if TYPE_CHECKING:
@@ -28,7 +34,7 @@ if TYPE_CHECKING:
 
     from shardio.metadata import Schema
 
-__all__ = ["ARROW_ENDINGS", "PARQUET_ENDINGS", "ArrowFiles", "arrow_field"]
+__all__ = ["ARROW_ENDINGS", "PARQUET_ENDINGS", "ArrowFiles", "HuggingFaceDataset", "arrow_field"]
 
 # A field's metadata: the short string of the feature that was exported as this column, and its classes.
 _TYPE_KEY = b"shardio.type"
@@ -39,6 +45,7 @@ _DATASETS_KEY = b"huggingface"
 PARQUET_ENDINGS = (".parquet", ".pq")
 ARROW_ENDINGS = (".arrow", ".feather", ".ipc", ".arrows")
 _ROWS = 1024
+_PIECE_BYTES = 64 << 20
 
 
 class _JsonText(str):
@@ -47,14 +54,29 @@ class _JsonText(str):
     __slots__ = ()
 
 
+class _PathAlone(str):
+    """Path of a file whose bytes are not in the column."""
+
+    __slots__ = ()
+
+
 def _flattened(schema: Any) -> list[tuple[str, Any]]:
     """Return (name, field) of the columns, structs taken apart into `outer.inner`; names may come twice."""
+    import pyarrow as pa
+
     found: list[tuple[str, Any]] = []
+    nodes = _nodes(schema)
     stack = [(field.name, field) for field in reversed(list(schema))]
     while stack:
         name, field = stack.pop()
         kind = _unwrapped(field.type)
-        if _is_struct(kind):
+        if _is_file(kind, nodes.get(name)):
+            listed = not _is_struct(kind)
+            inner = kind.value_type if listed else kind
+            types = [inner.field(part).type for part in ("bytes", "path")]
+            contents, path = (pa.list_(each) if listed else each for each in types)
+            found += [(name, pa.field(name, contents)), (f"{name}.path", pa.field("path", path))]
+        elif _is_struct(kind):
             inner = [kind.field(number) for number in range(kind.num_fields)]
             stack += [(f"{name}.{part.name}", part) for part in reversed(inner)]
         else:
@@ -62,38 +84,69 @@ def _flattened(schema: Any) -> list[tuple[str, Any]]:
     return found
 
 
-def _feature_of(name: str, field: Any, *, optional: bool) -> Feature | Unreadable:
-    """Return the feature that a column becomes, or why it can become none."""
+def _feature_of(name: str, field: Any, *, optional: bool, node: Any = None) -> Feature | Unreadable:
+    """Return the feature that a column becomes, or why it can become none; `node` is what `datasets` says."""
     found = _feature(name, field.type)
     if isinstance(found, Unreadable):
         return found
     declared = _declared(field)
     if declared is not None and _feature(name, arrow_type_of(declared)) == found:
         found = declared
+    said = node if isinstance(node, dict) else {}
+    if said.get("_type") == "Image" and found.type == "bytes" and len(found.shape) < 2:
+        found = Feature("image", shape=found.shape)
+    sizes = said.get("shape") if str(said.get("_type")).startswith("Array") else None
+    if isinstance(sizes, list | tuple) and found.shape == (None,) * len(sizes):
+        found = Feature(found.type, shape=tuple(sizes))
     return Feature(found.type, shape=found.shape, optional=optional)
 
 
-def _class_names(schema: Any) -> dict[str, tuple[str, ...]]:
-    """Return the names of the classes that columns number, by column: of shardio's exports, and `datasets`'.
+def _features_json(schema: Any) -> dict[str, Any]:
+    """Return what `datasets` says of the columns.
 
     Source: `Features.from_arrow_schema` of https://github.com/huggingface/datasets.
     """
-    described = _json_of((schema.metadata or {}).get(_DATASETS_KEY))
+    described = _parsed((schema.metadata or {}).get(_DATASETS_KEY))
     info = described.get("info") if isinstance(described, dict) else None
-    found: dict[str, tuple[str, ...]] = {}
     features = info.get("features") if isinstance(info, dict) else None
-    stack = list(features.items()) if isinstance(features, dict) else []
+    return features if isinstance(features, dict) else {}
+
+
+def _nodes(schema: Any) -> dict[str, Any]:
+    """Return what `datasets` says of the values of columns, structs and lists taken apart, by column."""
+    found: dict[str, Any] = {}
+    stack = list(_features_json(schema).items())
     while stack:
         name, node = stack.pop()
         kind = node.get("_type") if isinstance(node, dict) else None
         if isinstance(node, list) and len(node) == 1:
             stack.append((name, node[0]))
-        elif kind == "ClassLabel":
-            _note_classes(found, name, node.get("names"))
+        elif isinstance(kind, str) and "feature" in node:
+            stack.append((name, node["feature"]))
         elif isinstance(kind, str):
-            stack.append((name, node.get("feature")))
+            found[name] = node
         elif isinstance(node, dict):
             stack += [(f"{name}.{part}", inner) for part, inner in node.items()]
+    return found
+
+
+def _is_file(kind: Any, node: Any) -> bool:
+    """Tell whether a column is files, or lists of files, as `datasets` stores `Image`, `Audio` and others."""
+    import pyarrow as pa
+
+    if pa.types.is_list(kind):
+        kind = kind.value_type
+    if not isinstance(node, dict) or not _is_struct(kind):
+        return False
+    return sorted(kind.field(number).name for number in range(kind.num_fields)) == ["bytes", "path"]
+
+
+def _class_names(schema: Any) -> dict[str, tuple[str, ...]]:
+    """Return the names of the classes that columns number, of shardio's exports and `datasets`'."""
+    found: dict[str, tuple[str, ...]] = {}
+    for name, node in _nodes(schema).items():
+        if node.get("_type") == "ClassLabel":
+            _note_classes(found, name, node.get("names"))
     for name, field in _flattened(schema):
         _note_classes(found, name, _json_of((field.metadata or {}).get(_CLASSES_KEY)))
     return found
@@ -102,6 +155,11 @@ def _class_names(schema: Any) -> dict[str, tuple[str, ...]]:
 def _note_classes(found: dict[str, tuple[str, ...]], name: str, names: Any) -> None:
     if isinstance(names, list) and names and all(isinstance(each, str) for each in names):
         found[name] = tuple(names)
+
+
+@lru_cache(maxsize=8)
+def _parsed(data: bytes | None) -> Any:
+    return _json_of(data)
 
 
 def _json_of(data: bytes | None) -> Any:
@@ -252,11 +310,20 @@ def _rows_of(batch: Any) -> Iterator[dict[str, Any]]:
 
     columns: dict[str, list[Any]] = {}
     seen: set[str] = set()
+    nodes = _nodes(batch.schema)
     stack = [(field.name, field, column) for field, column in zip(batch.schema, batch.columns, strict=True)][
         ::-1
     ]
     while stack:
         name, field, column = stack.pop()
+        if _is_file(_unwrapped(column.type), nodes.get(name)):
+            for key, values in _file_values(name, column).items():
+                if key in seen:
+                    columns.pop(key, None)
+                else:
+                    columns[key] = values
+                seen.add(key)
+            continue
         if _is_struct(_unwrapped(column.type)):
             while isinstance(column.type, pa.BaseExtensionType):
                 column = column.storage
@@ -270,7 +337,7 @@ def _rows_of(batch: Any) -> Iterator[dict[str, Any]]:
             columns.pop(name, None)
             continue
         seen.add(name)
-        feature = _feature_of(name, field, optional=True)
+        feature = _feature_of(name, field, optional=True, node=nodes.get(name))
         if not isinstance(feature, Unreadable):
             columns[name] = _values(column, feature)
     names = list(columns)
@@ -278,6 +345,28 @@ def _rows_of(batch: Any) -> Iterator[dict[str, Any]]:
         yield from ({} for _ in range(batch.num_rows))
     for row in zip(*columns.values(), strict=True):
         yield dict(zip(names, row, strict=True))
+
+
+def _file_values(name: str, column: Any) -> dict[str, list[Any]]:
+    """Return the values of a column of files, by feature; the paths only where there are some."""
+    contents: list[Any] = []
+    paths: list[Any] = []
+    some = False
+    for row in column.to_pylist():
+        listed = isinstance(row, list)
+        files = row if listed else [row]
+        data = [_content(file) for file in files]
+        named = [None if file is None else file["path"] for file in files]
+        some = some or any(path is not None for path in named)
+        contents.append(data if listed else data[0])
+        paths.append(named if listed else named[0])
+    return {name: contents, f"{name}.path": paths} if some else {name: contents}
+
+
+def _content(file: Any) -> Any:
+    if file is None or file["bytes"] is not None or file["path"] is None:
+        return None if file is None else file["bytes"]
+    return _PathAlone(file["path"])
 
 
 def _values(column: Any, feature: Feature) -> list[Any]:
@@ -348,17 +437,108 @@ def _is_class_label(feature: Feature) -> bool:
     return feature.classes is not None and feature.type == "int64" and not feature.shape
 
 
+class _ArrowRows(ForeignSource):
+    """What sources have in common whose records are rows of Arrow."""
+
+    declared: ClassVar[bool] = True
+
+    @property
+    @abstractmethod
+    def _heads(self) -> Sequence[_Head | BadRecord]:
+        """What is known of each file; or what is wrong with it."""
+
+    @property
+    def _readable(self) -> list[_Head]:
+        return [head for head in self._heads if not isinstance(head, BadRecord)]
+
+    def known(self) -> Mapping[str, Feature | str | Unreadable]:
+        """Return the types of the columns; what cannot be read, or differs between files, says why."""
+        heads = self._readable
+        nulls = {name for head in heads for name in head.nulls}
+        negative = {name for head in heads for name in head.negative}
+        unused = set[str].intersection(*(head.unused for head in heads)) if heads else set()
+        declared: dict[str, Feature | str | Unreadable] = {}
+        places: dict[str, str] = {}
+        types: dict[str, str] = {}
+        for number, head in enumerate(heads):
+            file = head.file
+            columns = [(name, field) for name, field in _flattened(head.schema) if name not in unused]
+            classes, nodes = _class_names(head.schema), _nodes(head.schema)
+            counts = Counter(name for name, _ in columns)
+            for name, field in columns:
+                feature = _feature_of(name, field, optional=name in nulls, node=nodes.get(name))
+                if name in classes and isinstance(feature, Feature):
+                    feature = _labels(name, feature, classes[name], negative=name in negative)
+                if counts[name] > 1:
+                    feature = Unreadable(f"two columns of {file.url} are called {name!r}")
+                if number and name not in places:
+                    feature = _differs(name, f"there is none in {heads[0].file.url}", f"one in {file.url}")
+                elif name in declared and feature != declared[name]:
+                    here = f"{field.type} in {file.url}"
+                    feature = _differs(name, f"{types[name]} in {places[name]}", here)
+                if not isinstance(declared.get(name), Unreadable):
+                    declared[name] = feature
+                places.setdefault(name, file.url)
+                types.setdefault(name, str(field.type))
+            for name in declared.keys() - counts.keys():
+                if not isinstance(declared[name], Unreadable):
+                    declared[name] = _differs(name, f"{types[name]} in {places[name]}", f"none in {file.url}")
+        return declared
+
+    def metadata(self) -> dict[str, Any]:
+        """Return what `datasets` says of columns and the schema does not, such as rates of audio."""
+        known = self.known()
+        kept: dict[str, Any] = {}
+        for head in self._readable[:1]:
+            for name, node in _features_json(head.schema).items():
+                feature = known.get(name)
+                said = hf_json(node)
+                if not isinstance(feature, Feature) or hf_json(hf_feature(feature)) != said:
+                    kept[name] = without_names(said, name, known)
+        return {HF_METADATA: kept} if kept else {}
+
+    def fit(self, value: Any, schema: Schema) -> Any:
+        """Return a row with its JSON documents parsed, where the schema wants JSON.
+
+        The label -1 is none, where there are classes: so `datasets` writes a record without a label.
+
+        Raises:
+            SchemaError: a document is no JSON, or a file is not there.
+        """
+        fitted = {
+            name: _document(name, item)
+            if isinstance(item, _JsonText) and name in schema and schema[name].kind == "json"
+            else item
+            for name, item in value.items()
+        }
+        for name, feature in schema.items():
+            optional_label = feature.classes is not None and feature.optional and not feature.shape
+            if optional_label and name in fitted and fitted[name] == -1:
+                fitted[name] = None
+            given = fitted.get(name)
+            alone = [
+                each
+                for each in (given if isinstance(given, list) else [given])
+                if isinstance(each, _PathAlone)
+            ]
+            if alone:
+                raise SchemaError(
+                    f"column {name!r} has the path of a file and not its bytes", found=repr(str(alone[0])),
+                    advice="open it with datasets.load_dataset and convert what that returns, where the file "
+                    f"can be read, or {Unreadable('').advice(name)}",
+                )  # fmt: skip
+        return fitted
+
+
 @dataclass(frozen=True)
-class ArrowFiles(FileSource):
+class ArrowFiles(_ArrowRows, FileSource):
     """Parquet files, and Arrow files of both IPC formats."""
 
     kind: ClassVar[str] = "parquet"
-    declared: ClassVar[bool] = True
     endings: ClassVar[tuple[str, ...]] = PARQUET_ENDINGS + ARROW_ENDINGS
 
     @cached_property
     def _heads(self) -> list[_Head | BadRecord]:
-        """What is known of each file; or what is wrong with it."""
         found: list[_Head | BadRecord] = []
         for file in self.files:
             try:
@@ -373,7 +553,7 @@ class ArrowFiles(FileSource):
 
     def pieces(self) -> list[Piece]:
         """Return the row groups, or record batches."""
-        heads = [head for head in self._heads if not isinstance(head, BadRecord)]
+        heads = self._readable
         splits = split_of([head.file.name for head in heads])
         return [
             Piece(file.root, file.key, splits(file.name), file.size // len(rows), group, group + 1)
@@ -394,54 +574,123 @@ class ArrowFiles(FileSource):
                     yield Sample(f"{piece.url} row {number}", value)
                     number += 1
 
-    def known(self) -> Mapping[str, Feature | str | Unreadable]:
-        """Return the types of the columns; what cannot be read, or differs between files, says why."""
-        heads = [head for head in self._heads if not isinstance(head, BadRecord)]
-        nulls = {name for head in heads for name in head.nulls}
-        negative = {name for head in heads for name in head.negative}
-        declared: dict[str, Feature | str | Unreadable] = {}
-        places: dict[str, str] = {}
-        types: dict[str, str] = {}
-        for number, head in enumerate(heads):
-            file, columns = head.file, _flattened(head.schema)
-            classes = _class_names(head.schema)
-            counts = Counter(name for name, _ in columns)
-            for name, field in columns:
-                feature = _feature_of(name, field, optional=name in nulls)
-                if name in classes and isinstance(feature, Feature):
-                    feature = _labels(name, feature, classes[name], negative=name in negative)
-                if counts[name] > 1:
-                    feature = Unreadable(f"two columns of {file.url} are called {name!r}")
-                if number and name not in places:
-                    feature = _differs(name, f"there is none in {heads[0].file.url}", f"one in {file.url}")
-                elif name in declared and feature != declared[name]:
-                    here = f"{field.type} in {file.url}"
-                    feature = _differs(name, f"{types[name]} in {places[name]}", here)
-                if not isinstance(declared.get(name), Unreadable):
-                    declared[name] = feature
-                places.setdefault(name, file.url)
-                types.setdefault(name, str(field.type))
-            for name in declared.keys() - counts.keys():
-                if not isinstance(declared[name], Unreadable):
-                    declared[name] = _differs(name, f"{types[name]} in {places[name]}", f"none in {file.url}")
-        return declared
 
-    def fit(self, value: Any, schema: Schema) -> Any:
-        """Return a row with its JSON documents parsed, where the schema wants JSON.
+@dataclass(frozen=True)
+class HuggingFaceDataset(_ArrowRows):
+    """A `datasets.Dataset`, or a `DatasetDict` of splits; travels to workers as `datasets` pickles it.
 
-        The label -1 is none, where there are classes: so `datasets` writes a record without a label.
-        """
-        fitted = {
-            name: _document(name, item)
-            if isinstance(item, _JsonText) and name in schema and schema[name].kind == "json"
-            else item
-            for name, item in value.items()
-        }
-        for name, feature in schema.items():
-            optional_label = feature.classes is not None and feature.optional and not feature.shape
-            if optional_label and name in fitted and fitted[name] == -1:
-                fitted[name] = None
-        return fitted
+    Files that columns name by their paths are read as `datasets` does.
+
+    Args:
+        place: the dataset.
+        options: what the caller says about it.
+
+    Raises:
+        TypeError: it is a stream, an `IterableDataset`.
+    """
+
+    kind: ClassVar[str] = "datasets"
+    place: Any
+    options: SourceOptions
+
+    def __post_init__(self) -> None:
+        for split, dataset in self._splits().items():
+            if not hasattr(dataset, "num_rows") or not hasattr(dataset, "data"):
+                message = (
+                    f"{type(dataset).__name__} ({split}) is a stream, which cannot be divided among workers: "
+                    "load the dataset without streaming=True, or convert the Parquet files of its repository "
+                    '("hf://datasets/OWNER/NAME/**/*.parquet")'
+                )
+                raise TypeError(message)
+
+    @staticmethod
+    def takes(place: Any) -> bool:
+        """Tell whether a value is one of `datasets`', without importing it."""
+        return any(kind.__module__.partition(".")[0] == "datasets" for kind in type(place).__mro__)
+
+    def _splits(self) -> dict[str, Any]:
+        if isinstance(self.place, dict):
+            return {str(split): dataset for split, dataset in self.place.items()}
+        return {str(getattr(self.place, "split", None) or "train"): self.place}
+
+    @cached_property
+    def _heads(self) -> list[_Head | BadRecord]:
+        return [self._head(split, dataset) for split, dataset in self._splits().items()]
+
+    def _head(self, split: str, dataset: Any) -> _Head:
+        schema = dataset.features.arrow_schema
+        names = {name for name, _ in _flattened(schema)}
+        # Rows that the caller left out may hold the nulls that are counted here: then a feature is optional.
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        nodes, table, nulls, negative = _nodes(schema), dataset.data, set(names), set(names)
+        unused: set[str] = set()
+        for field in schema:
+            name, column = field.name, table.column(field.name)
+            if _is_file(field.type, nodes.get(name)):
+                files = column if _is_struct(field.type) else pc.list_flatten(column)
+                if all(part.field("path").null_count == len(part) for part in files.chunks):
+                    unused.add(f"{name}.path")
+                # Of a path `datasets` reads the file.
+                lacking = column.null_count or any(
+                    pc.any(pc.and_(part.field("bytes").is_null(), part.field("path").is_null())).as_py()
+                    for part in files.chunks
+                )
+                nulls -= set() if lacking else {name}
+                missing = column.null_count or any(part.field("path").null_count for part in files.chunks)
+                nulls -= set() if missing else {f"{name}.path"}
+            elif not _is_struct(_unwrapped(field.type)):
+                nulls -= set() if column.null_count else {name}
+                if (
+                    pa.types.is_integer(field.type)
+                    and nodes.get(name, {}).get("_type") == "ClassLabel"
+                    and not pc.any(pc.less(column, 0)).as_py()
+                ):
+                    negative.discard(name)
+        file = File("datasets", split, int(table.nbytes), split)
+        return _Head(file, schema, [dataset.num_rows], nulls, negative, unused)
+
+    def pieces(self) -> list[Piece]:
+        """Return ranges of rows."""
+        found: list[Piece] = []
+        for head in self._readable:
+            rows, size = head.rows[0], head.file.size
+            step = max(1, -(-rows // max(1, size // _PIECE_BYTES)))
+            found += [
+                Piece(
+                    "datasets",
+                    head.file.key,
+                    head.file.key,
+                    size * step // max(1, rows),
+                    start,
+                    min(start + step, rows),
+                )
+                for start in range(0, rows, step)
+            ]
+        return found
+
+    def read(self, piece: Piece) -> Iterator[Sample | BadRecord]:
+        """Yield rows of a range."""
+        from datasets.table import embed_table_storage
+
+        dataset = self._splits()[piece.key].with_format("arrow")
+        schema = dataset.features.arrow_schema
+        row = piece.start
+        while row < piece.stop:
+            rows = dataset[row : min(row + _ROWS, piece.stop)].cast(schema)
+            try:
+                rows = embed_table_storage(rows)
+            except OSError as error:
+                raise FormatError(
+                    f"a file that rows {row} to {row + rows.num_rows} name cannot be read ({error})",
+                    url=piece.url,
+                    advice="put the file there, or leave such rows out with the filter() of datasets",
+                ) from error
+            for batch in rows.to_batches():
+                for number, value in enumerate(_rows_of(batch), row):
+                    yield Sample(f"{piece.url} row {number}", value)
+                row += batch.num_rows
 
 
 class _Head(NamedTuple):
@@ -453,6 +702,7 @@ class _Head(NamedTuple):
         rows: of each group.
         nulls: columns that may hold nulls.
         negative: columns that may hold numbers below 0.
+        unused: columns of paths that hold none.
     """
 
     file: File
@@ -460,6 +710,7 @@ class _Head(NamedTuple):
     rows: list[int]
     nulls: set[str]
     negative: set[str]
+    unused: set[str]
 
 
 def _labels(name: str, feature: Feature, classes: tuple[str, ...], *, negative: bool) -> Feature | Unreadable:
@@ -546,18 +797,21 @@ class _Opened:
             return [0] * self._reader.num_record_batches
         return [0]
 
-    def columns_with_nulls(self) -> tuple[set[str], set[str]]:
-        """Return the columns that may hold nulls, and those that may hold numbers below 0.
+    def columns_with_nulls(self) -> tuple[set[str], set[str], set[str]]:
+        """Return the columns that may hold nulls, that may hold numbers below 0, and paths that are all null.
 
-        By the statistics of a Parquet file where it has them, else all.
+        By the statistics of a Parquet file where it has them, else all, and none of the paths.
         """
         nullable = {field.name: field.nullable for field in self.schema}
-        found = {name for name, _ in _flattened(self.schema) if nullable.get(name, True)}
+        names = [name for name, _ in _flattened(self.schema)]
+        found = {name for name in names if nullable.get(name, True)}
         if self._parquet is None:
-            return found, {name for name, _ in _flattened(self.schema)}
+            return found, set(names), set()
         # Of a list the leaf's statistics count empty lists too; none is certain all the same.
         unsure: set[str] = set()
         negative: set[str] = set()
+        files = {name for name in names if f"{name}.path" in names}
+        used: set[str] = set()
         metadata = self._parquet.metadata
         for group in range(metadata.num_row_groups):
             for number in range(metadata.num_columns):
@@ -567,10 +821,21 @@ class _Opened:
                     unsure.add(column.path_in_schema)
                 if statistics is None or not statistics.has_min_max or _is_negative(statistics.min):
                     negative.add(column.path_in_schema)
+                if (
+                    statistics is None
+                    or not statistics.has_null_count
+                    or statistics.null_count < column.num_values
+                ):
+                    used.add(column.path_in_schema)
         nulls = {
-            name for name in found if any(path == name or path.startswith(f"{name}.") for path in unsure)
+            name
+            for name in found
+            if any(
+                path == f"{name}.bytes" if name in files else path == name or path.startswith(f"{name}.")
+                for path in unsure
+            )
         }
-        return nulls, negative
+        return nulls, negative, {f"{name}.path" for name in files} - used
 
     def batches(self, group: int) -> Iterator[Any]:
         """Yield the rows of a group, a thousand at a time."""

@@ -23,6 +23,7 @@ from shardio.reader._find import (
     shards_of_run,
 )
 from shardio.reader._foreign import value_codec
+from shardio.reader._huggingface import HF_METADATA, hf_feature, hf_json, without_names
 from shardio.reader._join import JoinedReader, JoinedSource, join, right_digest
 from shardio.reader._open import (
     SequentialShard,
@@ -38,6 +39,7 @@ from shardio.reader._source import DatasetSource, Location, Source, choose_split
 from shardio.reader._subset import count_below, is_ascending, selection_digest, take, take_at
 
 __all__ = [
+    "HF_METADATA",
     "QUARANTINE_FILE",
     "TABLE_ADVICE",
     "Column",
@@ -64,6 +66,8 @@ __all__ = [
     "count_below",
     "extract_keys",
     "has_table",
+    "hf_feature",
+    "hf_json",
     "is_ascending",
     "is_shard",
     "iterate_rows",
@@ -81,4 +85,5 @@ __all__ = [
     "take",
     "take_at",
     "value_codec",
+    "without_names",
 ]

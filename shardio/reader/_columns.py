@@ -386,13 +386,14 @@ def warn_of_records(
     warnings.warn(message, UserWarning, stacklevel=stacklevel + 1)
 
 
-def read_columns(records: Any, columns: Sequence[Column], *, positions: bool) -> Any:
+def read_columns(records: Any, columns: Sequence[Column], *, positions: bool, warn: bool = True) -> Any:
     """Return columns of all records, in their order; a pyarrow Table.
 
     Args:
         records: any reader.
         columns: that are wanted.
         positions: add the int64 column `_position`: `records[position]` is the record.
+        warn: say where a table of small features would save reading records.
 
     Raises:
         FormatError, NotFoundError, StorageError: with the address of the table or record.
@@ -407,7 +408,8 @@ def read_columns(records: Any, columns: Sequence[Column], *, positions: bool) ->
     lacking = shards_without_table(source, columns)
     reader = type(records)(with_features(source, sources_of(columns), values=True), selection)
     edges = count_below(selection, np.concatenate([np.zeros(1, np.int64), source.stops]))
-    warn_of_records(source, lacking & (np.diff(edges) > 0), columns, stacklevel=3)
+    if warn:
+        warn_of_records(source, lacking & (np.diff(edges) > 0), columns, stacklevel=3)
 
     def part(number: int) -> list[Any]:
         low, stop = int(edges[number]), int(edges[number + 1])

@@ -15,6 +15,7 @@ from shardio.reader._columns import choose_columns, has_table, read_columns, tab
 from shardio.reader._damage import Damage, batches_skipping, decode_skipping, iterate_skipping
 from shardio.reader._filter import LookOptions, check_mask, matching, matching_sql, parts
 from shardio.reader._find import find, find_all, key_indexes, positions_of
+from shardio.reader._huggingface import HF_METADATA, to_hf_dataset
 from shardio.reader._iterate import in_lists, iterate_payloads, iterate_placed
 from shardio.reader._lookup import lookup, place_together
 from shardio.reader._source import reopen
@@ -316,6 +317,25 @@ class Records(Sequence[Any]):
             message = 'to_pandas needs pandas: pip install "shardio[table]" pandas'
             raise ImportError(message, name="pandas") from error
         return self.to_arrow(features, positions=positions).to_pandas()
+
+    def to_hf(self, features: Sequence[str] | None = None) -> Any:
+        """Return all records as a `datasets.Dataset` of Hugging Face, in memory; see `to_arrow`.
+
+        Images become `Image`, numbers with classes `ClassLabel`, arrays of a fixed shape `Array2D` to
+        `Array5D`, lists `List`, JSON `Json`. What `convert_dataset` took from `datasets` becomes what it was
+        there, also audio, times and structs. `convert_dataset` is the way in.
+
+        Args:
+            features: names of features, or `<feature>_length`; None for the features of the reader.
+
+        Raises:
+            ValueError, TypeError: there is no such feature, no schema, or a feature is of complex numbers.
+            ImportError: datasets is not installed: `pip install "shardio[hf]"`.
+            CorruptBlockError, FormatError, NotFoundError, StorageError: with the address of the record or
+                table.
+        """
+        kept = getattr(self, "metadata", {}).get(HF_METADATA)
+        return to_hf_dataset(self, features, split=getattr(self, "split", None), kept=kept)
 
     def find(self, keys: Any, *, feature: str | None = None, default: int | None = None) -> Any:
         """Return where records with some keys stand, from the index that `shardio.build_keys` made.
