@@ -157,6 +157,7 @@ def _features(
         top = next((each for each in kept if name == each or name.startswith(f"{each}.")), None)
         if top is not None and top not in found:
             parts = [each for each in names if each == top or each.startswith(f"{top}.")]
+            feature: Any = {}
             try:
                 feature = datasets.Features.from_dict({top: _with_names(kept[top], top, known)})
                 empty = pa.record_batch({each: pa.array([], _type_of(known[each])) for each in parts})

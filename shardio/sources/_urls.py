@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 __all__ = ["SplitUrl", "common_folder", "expand_braces", "glob_expression", "has_pattern"]
 
 _SCHEME = re.compile(r"((?:[A-Za-z][A-Za-z0-9+.-]+::)*[A-Za-z][A-Za-z0-9+.-]+://)(.*)", re.DOTALL)
+# Filesystems of fsspec within a file of another one; elsewhere keys may hold "::".
+_WITHIN_A_FILE = ("zip://", "tar://", "libarchive://", "reference://")
+_ANOTHER_URL = re.compile(r"::[A-Za-z][A-Za-z0-9+.-]+:/")
 _MAGIC = re.compile(r"[*?\[]")
 _INNERMOST = re.compile(r"\{([^{}]*)\}")
 _RANGE = re.compile(r"(-?\d+)\.\.(-?\d+)")
@@ -35,7 +38,8 @@ class SplitUrl(NamedTuple):
         """Take a URL or local path apart; a local path becomes absolute.
 
         Raises:
-            ValueError: empty, or a URL with a query, which names no object of a dataset.
+            ValueError: empty, a URL with a query, which names no object of a dataset, or a chain of which
+                no files can be listed.
         """
         match = _SCHEME.fullmatch(text)
         scheme = match[1].lower() if match is not None else ""
@@ -46,6 +50,14 @@ class SplitUrl(NamedTuple):
             # Not `Path.resolve`, which would follow links: `..` is text here.
             absolute = os.path.abspath(os.path.expanduser(path))  # noqa: PTH100, PTH111
             return cls("", pathlib.PurePath(absolute).parts[1:])
+        within = scheme in _WITHIN_A_FILE and "::" in match[2]
+        if within or _ANOTHER_URL.search(match[2]) or scheme.endswith(("::file://", "::local://")):
+            message = (
+                f"{text!r}: files are not listed within a file of another filesystem, nor behind a cache of "
+                "local ones; unpack it and name the folder. A dataset of shardio's is opened by such an "
+                "address: shardio.open(url)"
+            )
+            raise ValueError(message)
         if scheme in ("http://", "https://") and ("?" in match[2] or "#" in match[2]):
             message = (
                 f"{text!r}: a URL with a query cannot be read by ranges from a dataset; use plain addresses"
@@ -65,7 +77,7 @@ class SplitUrl(NamedTuple):
     @property
     def is_web(self) -> bool:
         """Whether a web server answers for it."""
-        return self.scheme in ("http://", "https://")
+        return self.scheme.endswith(("http://", "https://"))
 
     @property
     def folder(self) -> SplitUrl:

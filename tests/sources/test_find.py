@@ -135,6 +135,10 @@ def test_what_is_gone_is_told_from_what_was_not_asked_for(tree) -> None:
         ("https://h/x?token=1", "query"),
         ("", "empty"),
         ("s3://", "bucket"),
+        ("zip://a/*.tar::/x.zip", "within a file.*unpack"),
+        ("zip://a.tar::s3://bucket/x.zip", "within a file"),
+        ("simplecache::file:///x/a.tar", "cache of local"),
+        ("simplecache::https://host/*.tar", "web server cannot be listed"),
     ],
 )
 def test_what_makes_no_sense_is_refused(url, match) -> None:
