@@ -677,6 +677,27 @@ def joining(tmp: Path) -> None:
     assert "same type" in fails(left, written("c", 1, kind="int64"), on="k")
 
 
+@follows(
+    "write one side again with the classes=[...] of the other (their names are taken as values), or join by "
+    "position, without on="
+)
+def joining_by_class(tmp: Path) -> None:
+    def written(name: str, *birds: str, classes: list[str], **options: Any) -> shardio.DatasetReader:
+        schema = {"bird": Feature("int64", classes=classes), name: "text"}
+        with shardio.DatasetWriter(tmp / name, schema=schema, **options) as out:
+            for bird in birds:
+                out.write({"bird": bird, name: bird})
+        return shardio.open(tmp / name)
+
+    left = written("a", "wren", "robin", classes=["wren", "robin"])
+    right = written("b", "robin", "wren", classes=["robin", "wren"])
+    advice = raised(shardio.errors.SchemaError, lambda: shardio.join(left, right, on="bird"))
+    assert "classes=[...] of the other" in advice
+    assert len(shardio.join(left, right, rename={"bird": "other"})) == 2
+    right = written("b", "robin", "wren", classes=["wren", "robin"], mode="overwrite")
+    assert [(v["a"], v["b"]) for v in shardio.join(left, right, on="bird")] == [("wren",) * 2, ("robin",) * 2]
+
+
 @follows("write it as {}")
 def a_name_of_before(tmp: Path) -> None:
     with shardio.DatasetWriter(tmp / "ds", schema={"a": "int64"}) as out:
@@ -697,18 +718,18 @@ def two_changes_of_a_schema(tmp: Path) -> None:
     with shardio.DatasetWriter(tmp / "ds", schema={"a": "int64"}) as out:
         out.write({"a": 1})
 
-    def writer(name: str) -> shardio.DatasetWriter:
-        schema = {"a": "int64", name: Feature("int64", default=0)}
+    def writer(default: int) -> shardio.DatasetWriter:
+        schema = {"a": "int64", "b": Feature("int64", default=default)}
         return shardio.DatasetWriter(tmp / "ds", schema=schema, mode="append")
 
-    one, other = writer("b"), writer("c")
+    one, other = writer(0), writer(1)
     one.write({"a": 2, "b": 3})
-    other.write({"a": 4, "c": 5})
+    other.write({"a": 4, "b": 5})
     one.close()
     assert "write them again" in raised(shardio.errors.SchemaError, other.close)
-    with writer("c") as out:
-        out.write({"a": 4, "c": 5})
-    assert [int(value["c"]) for value in shardio.open(tmp / "ds")] == [0, 0, 5]
+    with writer(1) as out:
+        out.write({"a": 4, "b": 5})
+    assert [int(value["b"]) for value in shardio.open(tmp / "ds")] == [1, 3, 5]
 
 
 @follows("keep the feature as it was and add a new one under another name, or write a new dataset")

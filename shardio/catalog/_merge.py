@@ -160,42 +160,28 @@ class _Merge:
         if kept is not None and not old and any(total.rows for total in kept.manifest.splits):
             raise SchemaError("the dataset has no schema and the new records have one", url=url)
         try:
-            if old and kept is not None and self._stays(old[-1], kept):
-                # The records are read through what the dataset has by now.
-                old[-1].check_reads(self.schema)
-                return old, len(old)
-            if old:
-                self.schema.completed(old[-1])
-            schemas = self.schema.succeed(old)
+            schema = self._rebased(old[-1], kept) if old and kept is not None else self.schema
+            # The records are read through what the dataset has by then.
+            schema.check_reads(self.schema)
+            schemas = schema.succeed(old)
         except SchemaError as error:
             raise error.located(url=url) from error
         return schemas, len(schemas)
 
-    def _stays(self, newest: Schema, kept: Version) -> bool:
-        """Tell whether the dataset's newest schema stays that, since it is ours or was changed meanwhile."""
+    def _rebased(self, newest: Schema, kept: Version) -> Schema:
+        """Return the dataset's newest schema with what that of the records changed since writing began."""
         schema = self.schema
         assert schema is not None  # noqa: S101 - asked only where there is one
-        if schema == newest:
-            return True
-        began = kept.manifest.schema
-        if self.base_version != kept.number:
-            versions = (
-                [*self.catalog.between(self.base_version, self.base_version)] if self.base_version else []
-            )
-            began = versions[0].manifest.schema if versions else None
-        if began == newest:
-            return False
-        if schema == began or newest.covers(schema):
-            return True
-        if not schema.covers(newest):
+        if self.base_version == kept.number:
             schema.completed(newest)
-            raise SchemaError(
-                "another commit changed the dataset's schema while records were written with another change",
-                expected=newest,
-                found=schema,
-                advice="write them again: a writer begins with the schema that the dataset has then",
-            )
-        return False
+            return schema
+        versions = [*self.catalog.between(self.base_version, self.base_version)] if self.base_version else []
+        try:
+            return schema.rebased(versions[0].manifest.schema if versions else None, newest)
+        except SchemaError:
+            # Above all, a number that both gave to a class.
+            schema.completed(newest)
+            raise
 
 
 def _one_schema(receipts: Sequence[Receipt], url: str) -> Schema | None:

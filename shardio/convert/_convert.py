@@ -150,19 +150,26 @@ class _ConvertWorker:
         """Return what makes a payload; a ready one is looked at, so that the schema tells the truth."""
         if not self.source.payloads:
             return encoder(self.schema)
-        labels = [name for name, feature in (self.schema or {}).items() if feature.classes is not None]
-        if self.schema is None or (self.source.trusted and not labels):
+        schema = self.schema
+        groups = () if schema is None else (schema, schema.sequence_features)
+        labels = [
+            [name for name, feature in group.items() if feature.classes is not None] for group in groups
+        ]
+        if schema is None or (self.source.trusted and not any(labels)):
             return bytes
         from shardio.codecs import record_codec
 
-        schema, codec = self.schema, record_codec(self.schema)
+        codec = record_codec(schema)
+        parts = ("context", "feature_lists") if schema.encoding == "sequence_example" else (None,)
 
         def check(payload: bytes) -> bytes:
             value = codec.decode(payload)
-            for name in labels:
-                given = value["context"][name] if schema.sequence_features else value[name]
-                if given is not None:
-                    schema[name].check_stored(given, name)
+            for part, group, names in zip(parts, groups, labels, strict=False):
+                for name in names:
+                    given = (value if part is None else value[part])[name]
+                    for each in given if part == "feature_lists" else [given]:
+                        if each is not None:
+                            group[name].check_stored(each, name)
             return payload
 
         return check

@@ -58,7 +58,8 @@ class ExportReport:
         files: names below the target, in the order in which they were made.
         skipped: records that were left out, with `on_error="skip"`: damaged ones, and those that the kind
             cannot hold.
-        notes: what is not in the files although every record is, such as features beside an image.
+        notes: what is not in the files although every record is, such as features beside an image, or stands
+            there under another name.
     """
 
     url: str
@@ -183,7 +184,7 @@ def export_dataset(  # noqa: PLR0913 - the options are the public contract
         files = list(output.names)
         if show is not None:
             show(ExportProgress(done, total))
-    notes = form.notes(whole.schema)
+    notes = form.notes(whole.schema, whole.source.version.manifest.schemas)
     return ExportReport(
         str(url), whole.version, whole.digest, str(target), kind, records, files, skipped, notes
     )

@@ -512,8 +512,10 @@ class _ArrowRows(ForeignSource):
             for name, item in value.items()
         }
         for name, feature in schema.items():
-            optional_label = feature.classes is not None and feature.optional and not feature.shape
-            if optional_label and name in fitted and fitted[name] == -1:
+            # Where records without a label have that of a class, -1 is refused.
+            none = feature.classes is not None and feature.optional and not feature.shape
+            none = none and not (feature.has_default and feature.default >= 0)
+            if none and name in fitted and fitted[name] == -1:
                 fitted[name] = None
             given = fitted.get(name)
             alone = [

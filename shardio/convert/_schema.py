@@ -92,15 +92,113 @@ def resolve_schema(
     Raises:
         SchemaError: no one schema holds the source, or numbers its classes as the dataset does.
     """
-    found, notes = _resolve(source, pieces, schema, encoding, lenient=lenient)
+    found, notes, unread = _resolve(source, pieces, schema, encoding, lenient=lenient)
     if found is None:
         return Resolved(found, notes, None, {})
     names = None if found.sequence_features else frozenset(found)
     if dataset is not None:
-        if not source.payloads and found.encoding == dataset.encoding:
-            found = _with_classes(found, dataset, _said_by_caller(source, schema))
+        if found.encoding == dataset.encoding:
+            _check_nothing_is_lost(found, dataset, schema)
+            if source.payloads:
+                _check_names_in_records(found, dataset, unread, schema)
+            else:
+                found = _with_classes(found, dataset, _said_by_caller(source, schema))
         found = found.completed(dataset).keeping_optional(dataset)
     return Resolved(found, notes, names, _numbers(source, found))
+
+
+def _groups(schema: Schema) -> tuple[Mapping[str, Feature], Mapping[str, Feature]]:
+    return schema, schema.sequence_features
+
+
+def _groups_said(schema: Schema, given: Any) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """Return what a caller says of features, and of feature lists."""
+    if isinstance(given, Schema):
+        return _groups(given)
+    said = given or {}
+    return (
+        (said.get("context", {}), said.get("feature_lists", {}))
+        if schema.encoding == "sequence_example"
+        else (said, {})
+    )
+
+
+def _check_nothing_is_lost(found: Schema, dataset: Schema, given: Any) -> None:
+    """Refuse records that lack a feature which all of the dataset have, unless the caller has said so.
+
+    A dataset's schema is that of the last append: readers would no longer see the feature of any record.
+    """
+    if isinstance(given, Schema):
+        return
+    for ours, theirs, said in zip(_groups(found), _groups(dataset), _groups_said(found, given), strict=True):
+        stored = {feature.stored_name or name for name, feature in ours.items()}
+        for name, feature in theirs.items():
+            lacking = name not in ours and (feature.stored_name or name) not in stored
+            if lacking and not feature.optional and name not in said:
+                raise SchemaError(
+                    f"the source has no feature {name!r}, which all records of the dataset have",
+                    expected=feature.short,
+                    found=", ".join(ours),
+                    advice="let records lack it: shardio schema set URL --feature "
+                    f'\'{name}={{"type": "{feature.short}", "optional": true}}\'',
+                )
+
+
+def _check_names_in_records(found: Schema, dataset: Schema, unread: Mapping[str, str], given: Any) -> None:
+    """Refuse payloads, which are copied as they are, that a dataset would read otherwise than the source.
+
+    Args:
+        found: what the source's records are read with.
+        dataset: what they are added to.
+        unread: what the source's records hold besides, by its name in them; why it is not read.
+        given: the caller's schema.
+    """
+    write_values = (
+        "convert the source into a dataset of its own, and append the values that shardio.open reads of it "
+        'with DatasetWriter(URL, mode="append")'
+    )
+    for ours, theirs, said in zip(_groups(found), _groups(dataset), _groups_said(found, given), strict=True):
+        called = {feature.stored_name or name: name for name, feature in theirs.items()}
+        for name, feature in ours.items():
+            stored = feature.stored_name or name
+            known = theirs.get(name)
+            if known is not None and (known.stored_name or name) != stored:
+                raise SchemaError(
+                    f"records of this dataset hold the feature {name!r} as {known.stored_name or name!r}, "
+                    f"and those of the source, which are copied as they are, as {stored!r}",
+                    advice=write_values,
+                )
+            if called.get(stored, name) != name:
+                raise SchemaError(
+                    f"the source's records, which are copied as they are, hold the feature {name!r} as "
+                    f"{stored!r}, and that is called {called[stored]!r} in this dataset",
+                    advice=f"say that it is the same with schema={{{called[stored]!r}: "
+                    f"{Feature(feature.short, stored_name=stored)!r}, {name!r}: None}}, or {write_values}",
+                )
+            if known is None or not (known.has_default and feature.has_default) or name in said:
+                continue
+            if known.replace(**_WORDS) != feature.replace(default=known.default, **_WORDS):
+                continue  # another type, which is refused as such
+            if known.replace(**_WORDS) != feature.replace(**_WORDS):
+                raise SchemaError(
+                    f"where a record lacks {name!r}, the source and the dataset mean different values",
+                    expected=repr(known.default),
+                    found=repr(feature.default),
+                    advice=f"say which with {keep_as(name, known.short)} and its default=, or {write_values}",
+                )
+    held = {feature.stored_name or name for group in _groups(found) for name, feature in group.items()}
+    for stored, reason in unread.items():
+        for group in _groups(dataset):
+            for name, feature in group.items():
+                if (feature.stored_name or name) == stored and stored not in held:
+                    raise SchemaError(
+                        f"the source's records, which are copied as they are, hold {stored!r}, {reason}, and "
+                        f"the dataset would read it as {name!r}",
+                        advice=write_values,
+                    )
+
+
+_WORDS: dict[str, Any] = {"classes": None, "description": "", "stored_name": None}
 
 
 def _said_by_caller(source: ForeignSource, schema: Any) -> frozenset[str]:
@@ -148,16 +246,19 @@ def _numbers(source: ForeignSource, schema: Schema) -> dict[str, tuple[int, ...]
 
 def _resolve(
     source: ForeignSource, pieces: Sequence[Piece], schema: Any, encoding: str | None, *, lenient: bool
-) -> tuple[Schema | None, list[str]]:
-    """Return the schema (the caller's, the source's own, or one inferred), and what to know of it."""
+) -> tuple[Schema | None, list[str], Mapping[str, str]]:
+    """Return the schema (the caller's, the source's own, or one inferred), and what to know of it.
+
+    The last are names that payloads hold and the schema does not read, each with the reason.
+    """
     if source.payloads:
         return _resolve_of_payloads(source, pieces, schema, encoding)
     if isinstance(schema, Schema):
         _check_readable(source, schema)
-        return Schema.parse(schema, encoding=encoding), []
+        return Schema.parse(schema, encoding=encoding), [], {}
     samples = [] if source.declared else _look(source, pieces).samples
     found = infer_from_values(source, samples, schema, encoding=encoding, lenient=lenient)
-    return found, _notes_on(source, found, schema or {})
+    return found, _notes_on(source, found, schema or {}), {}
 
 
 def _check_readable(source: ForeignSource, schema: Schema) -> None:
@@ -181,18 +282,68 @@ def _notes_on(source: ForeignSource, schema: Schema | None, given: Mapping[str, 
 
 def _resolve_of_payloads(
     source: ForeignSource, pieces: Sequence[Piece], schema: Any, encoding: str | None
-) -> tuple[Schema | None, list[str]]:
-    if schema is not None:
-        return Schema.parse(schema, encoding=encoding), []
+) -> tuple[Schema | None, list[str], Mapping[str, str]]:
+    """Return the schema of records that are copied as they are, notes, and what they hold besides."""
     if isinstance(source, ShardioDataset):
-        return source.schema, []
+        held, older = source.schema, source.schemas
+        notes: list[str] = []
+        unread = {name: "which it no longer reads" for each in older for name in each.names_in_records}
+    else:
+        held, notes, unread = _infer_of_payloads(source, pieces)
+        older = ()
+    found = held
+    if schema is not None:
+        found = _as_said(held, schema, encoding)
+    elif held is not None and encoding not in (None, held.encoding):
+        found = Schema.parse(held, encoding=encoding)
+    if found is None:
+        return None, notes, {}
+    if isinstance(source, ShardioDataset) and held is not None:
+        # Its records are not looked at again.
+        try:
+            found = found.completed(held)
+        except SchemaError as error:
+            raise error.located(url=source.place) from error
+        for each in older:
+            reason = found.incompatibility(each)
+            if reason is not None:
+                raise SchemaError(
+                    f"records are copied as they are, and the schema cannot read the source's: {reason}",
+                    url=source.place,
+                    expected=each,
+                    found=found,
+                    advice="leave the feature out of schema=, or read the source with shardio.open and write "
+                    "its values in the other form with DatasetWriter",
+                )
+    for name in held.names_in_records if held is not None else ():
+        unread.setdefault(name, "which the schema leaves out")
+    unread = {name: reason for name, reason in unread.items() if name not in found.names_in_records}
+    if unread:
+        names = ", ".join(map(repr, unread))
+        notes = [*notes, f"records are copied as they are: they still hold {names}, which no reader sees"]
+    return found, notes, unread
+
+
+def _as_said(held: Schema | None, schema: Any, encoding: str | None) -> Schema:
+    """Return the schema that a caller gives: a whole one, or changes to what records are known to hold."""
+    changes = held is not None and not isinstance(schema, Schema) and encoding in (None, held.encoding)
+    if held is None or not changes:
+        return Schema.parse(schema, encoding=encoding)
+    return held.changed(schema)
+
+
+def _infer_of_payloads(
+    source: ForeignSource, pieces: Sequence[Piece]
+) -> tuple[Schema | None, list[str], dict[str, str]]:
     payloads = [sample.value for sample in _look(source, pieces).samples]
     try:
         found, report = infer_schema(payloads)
     except (ShardioError, ValueError):
         # They are no Examples: bytes they stay.
-        return None, []
-    return found, report.notes()
+        return None, [], {}
+    both = [*report.features.values(), *report.feature_lists.values()]
+    left_out = {each.name: "which no schema can hold" for each in both if each.type is None}
+    return found, report.notes(), left_out
 
 
 def _look(source: ForeignSource, pieces: Sequence[Piece]) -> _SampledRecords:

@@ -57,6 +57,8 @@ from shardio.storage import connect
 from shardio.writer import AtomicWriter
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from shardio.metadata import Feature, Schema
     from shardio.reader import DatasetReader
 
@@ -240,8 +242,9 @@ class TargetWriter(AtomicWriter):
             raise ValueError(message)
 
     @classmethod
-    def notes(cls, schema: Schema | None) -> list[str]:
-        """Return what the files do not hold of records with this schema."""
+    def notes(cls, schema: Schema | None, older: Sequence[Schema]) -> list[str]:
+        """Return what the files do not hold of records with this schema, and older ones of the dataset."""
+        del older
         names = [] if schema is None or cls.holds_classes else list(schema)
         named = [name for name in names if schema is not None and schema[name].classes is not None]
         return [f"of {', '.join(named)} the files hold numbers, not the names of classes"] if named else []
@@ -335,6 +338,27 @@ class TfRecordWriter(NumberedFiles):
     compressions: ClassVar[tuple[str, ...]] = ("gzip", "zlib")
     pattern: ClassVar[str] = "{split}-{number:05d}.tfrecord"
     _size = 0
+
+    @classmethod
+    def notes(cls, schema: Schema | None, older: Sequence[Schema]) -> list[str]:
+        """Return also where a record's own names are not those that readers of the dataset see."""
+        notes = super().notes(schema, older)
+        if schema is None:
+            return notes
+        copied = "records are copied as they are: "
+        for group in (schema, schema.sequence_features):
+            notes += [
+                f"{copied}they hold the feature {name!r} as {feature.stored_name!r}"
+                for name, feature in group.items()
+                if feature.stored_name is not None
+            ]
+        hidden = {name for each in older for name in each.names_in_records} - schema.names_in_records
+        names = ", ".join(map(repr, sorted(hidden)))
+        return (
+            [*notes, f"{copied}they still hold {names}, which no reader of the dataset sees"]
+            if hidden
+            else notes
+        )
 
     def add(self, value: Any) -> None:
         """Take a payload."""
@@ -701,8 +725,9 @@ class ImageFolderWriter(TargetWriter):
             raise ValueError(message)
 
     @classmethod
-    def notes(cls, schema: Schema | None) -> list[str]:
+    def notes(cls, schema: Schema | None, older: Sequence[Schema]) -> list[str]:
         """Return the features that a folder of images does not hold."""
+        del older
         others = [name for name in schema or () if name not in (*_image_features(schema), *_HELD)]
         return [f"an image folder does not hold the features {', '.join(others)}"] if others else []
 

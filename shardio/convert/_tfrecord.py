@@ -88,6 +88,11 @@ class ShardioDataset(ForeignSource):
         """The schema of its records."""
         return self._reader.schema
 
+    @property
+    def schemas(self) -> tuple[Schema, ...]:
+        """The schemas that its records were written with, oldest first."""
+        return self._reader.source.version.manifest.schemas
+
     def pieces(self) -> list[Piece]:
         """Return runs of records of each split."""
         total = sum(self._reader.splits.values())

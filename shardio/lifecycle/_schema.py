@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -10,10 +9,11 @@ from shardio.catalog import Catalog, StoredLists, Version
 from shardio.errors import SchemaError
 from shardio.lifecycle._change import commit_change
 from shardio.lifecycle._report import ChangeReport, records_of
-from shardio.metadata import Feature, Schema, schema_to_json, usable_keys
+from shardio.metadata import Schema, schema_to_json, usable_keys
 from shardio.storage import connect
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from shardio.metadata import Manifest
@@ -58,7 +58,9 @@ def set_schema(
             default or without; a default, a description, the names of classes are given or changed. What a
             feature does not say stays as it is: classes, description, stored name. None in place of a feature
             takes it away from readers. Of sequence examples `{"context": {...}, "feature_lists": {...}}`.
-        rename: new names of features, by the old ones, done before the changes; records keep theirs.
+        rename: new names of features, by the old ones, done before the changes; records keep theirs. Where a
+            feature of the context and a feature list of sequence examples have one name, the old name is
+            `context/NAME` or `feature_lists/NAME`.
         dry_run: change nothing, only say what would change.
         storage_options: as in fsspec.
 
@@ -138,31 +140,4 @@ def _changed(
             advice="give adopted shards one with `shardio index URL --schema`, or write the records anew",
         )
     newest = schemas[-1].renamed(rename)
-    sequence = newest.encoding == "sequence_example"
-    if sequence:
-        extra = sorted(str(key) for key in features if key not in ("context", "feature_lists"))
-        if extra:
-            message = (
-                f'of sequence examples features= is {{"context": ..., "feature_lists": ...}}, found {extra}'
-            )
-            raise ValueError(message)
-    context = _merged(newest, features.get("context", {}) if sequence else features)
-    lists = _merged(newest.sequence_features, features.get("feature_lists", {}) if sequence else {})
-    schema = Schema(context, encoding=newest.encoding, sequence_features=lists)
-    return schema.completed(newest).succeed(schemas)
-
-
-def _merged(known: Mapping[str, Feature], given: Mapping[str, Any]) -> dict[str, Feature]:
-    if not isinstance(given, Mapping):
-        message = f"features= is a mapping of names to features, not {type(given).__name__}"
-        raise TypeError(message)
-    merged = dict(known)
-    for name, feature in given.items():
-        if feature is not None:
-            merged.update(Schema.parse({name: feature}).items())
-        elif name in merged:
-            del merged[name]
-        else:
-            message = f"there is no feature {name!r} to take away; there are {', '.join(known) or 'none'}"
-            raise ValueError(message)
-    return merged
+    return newest.changed(features).completed(newest).succeed(schemas)

@@ -155,7 +155,7 @@ class Schema(Mapping[str, Feature]):
             stored = _by_stored_name(theirs)
             for name, feature in ours.items():
                 _, old = stored.get(feature.stored_name or name, (name, None))
-                reason = _reason_against(feature, old)
+                reason = _reason_against(feature, old) or _reason_against_shapes(feature, name, theirs)
                 if reason is not None:
                     return f"feature {name!r}: {reason}"
         return None
@@ -168,12 +168,25 @@ class Schema(Mapping[str, Feature]):
             advice = "keep the feature as it was and add a new one under another name, or write a new dataset"
             raise SchemaError(what, advice=advice)
 
-    def covers(self, other: Schema) -> bool:
-        """Tell whether records of `other` can be read through this schema with all their features."""
-        pairs = ((self._features, other._features), (self._sequence, other._sequence))
-        return self.incompatibility(other) is None and all(
-            _by_stored_name(theirs).keys() <= _by_stored_name(ours).keys() for ours, theirs in pairs
-        )
+    def rebased(self, began: Schema | None, newest: Schema) -> Schema:
+        """Return what becomes of a dataset's newest schema by the changes that this one made to an older one.
+
+        Of each feature, and of each thing that is said of it, what one side changed counts; two lists of
+        classes, one of which begins with the other, are the longer one.
+
+        Args:
+            began: the older schema, which both come from; None where there was none.
+            newest: the dataset's by now.
+
+        Raises:
+            SchemaError: both changed the same in different ways; names the feature.
+        """
+        if self.encoding != newest.encoding:
+            raise _changed_twice(f"the encoding {self.encoding!r}, and by the other {newest.encoding!r}")
+        was = (began, began.sequence_features) if began is not None else ({}, {})
+        features = _rebased(self, was[0], newest)
+        sequence = _rebased(self.sequence_features, was[1], newest.sequence_features)
+        return Schema(features, encoding=self.encoding, sequence_features=sequence)
 
     def completed(self, newest: Schema) -> Schema:
         """Return this schema as one who adds to a dataset means it.
@@ -209,18 +222,64 @@ class Schema(Mapping[str, Feature]):
     def renamed(self, names: Mapping[str, str]) -> Schema:
         """Return a schema in which features have other names for readers; records keep theirs.
 
+        Args:
+            names: new names by the old ones. In a sequence example, where a feature of the context and a
+                feature list have one name, the old one is written as `context/NAME` or `feature_lists/NAME`.
+
         Raises:
-            ValueError: there is no such feature, or two would have one name.
+            ValueError: there is no such feature, it is not clear which is meant, or two would have one name.
         """
-        known = {*self._features, *self._sequence}
-        for name in names:
-            if name not in known:
-                message = (
-                    f"there is no feature {name!r} to rename; there are {', '.join(sorted(known)) or 'none'}"
-                )
-                raise ValueError(message)
-        features, sequence = (_renamed(group, names) for group in (self._features, self._sequence))
+        chosen: tuple[dict[str, str], dict[str, str]] = ({}, {})
+        for name, new in names.items():
+            group, old = self._group_of(name)
+            chosen[group][old] = new
+        features, sequence = (
+            _renamed(group, part)
+            for group, part in zip((self._features, self._sequence), chosen, strict=True)
+        )
         return Schema(features, encoding=self.encoding, sequence_features=sequence)
+
+    def _group_of(self, name: str) -> tuple[int, str]:
+        """Return 0 and the name for a feature, or 1 for a feature list, that a caller names."""
+        found = [k for k, group in enumerate((self._features, self._sequence)) if name in group]
+        if len(found) == 2:
+            message = (
+                f"the context and the feature lists both have {name!r}: "
+                f"write 'context/{name}' or 'feature_lists/{name}'"
+            )
+            raise ValueError(message)
+        if found:
+            return found[0], name
+        part, _, rest = name.partition("/")
+        if self._sequence and part in _GROUPS and rest in (self._features, self._sequence)[part != "context"]:
+            return int(part != "context"), rest
+        known = sorted({*self._features, *self._sequence})
+        message = f"there is no feature {name!r} to rename; there are {', '.join(known) or 'none'}"
+        raise ValueError(message)
+
+    def changed(self, features: Mapping[str, Any]) -> Schema:
+        """Return a schema in which some features are others, or new; None in place of one takes it away.
+
+        Args:
+            features: as `parse` takes them; of a sequence example in `{"context": {...}, "feature_lists":
+                {...}}`.
+
+        Raises:
+            ValueError, TypeError: no feature, or none of a name that is to be taken away.
+        """
+        given, lists = features, {}
+        if self.encoding == "sequence_example":
+            extra = sorted(str(key) for key in features if key not in _GROUPS)
+            if extra:
+                wanted = '{"context": ..., "feature_lists": ...}'
+                message = f"features of sequence examples are {wanted}, found {extra}"
+                raise ValueError(message)
+            given, lists = features.get("context", {}), features.get("feature_lists", {})
+        return Schema(
+            _changed(self._features, given),
+            encoding=self.encoding,
+            sequence_features=_changed(self._sequence, lists),
+        )
 
     def changes_since(self, older: Schema) -> list[str]:
         """Return what readers see differently than through an older schema, a line each."""
@@ -269,6 +328,16 @@ class Schema(Mapping[str, Feature]):
             feature.stored_name is not None
             for group in (self._features, self._sequence)
             for feature in group.values()
+        )
+
+    @property
+    def names_in_records(self) -> frozenset[str]:
+        """Under which names records hold what this schema reads."""
+        return frozenset(
+            name
+            for group in (self._features, self._sequence)
+            for stored, (_, feature) in _by_stored_name(group).items()
+            for name in [stored, *([f"{stored}/shape"] if feature.unknown_dimensions > 1 else [])]
         )
 
     def to_message(self) -> pb.Schema:
@@ -363,20 +432,115 @@ def _mapping_of(features: Mapping[str, Feature]) -> dict[str, Any]:
     }
 
 
+def _changed_twice(what: str) -> SchemaError:
+    return SchemaError(
+        "another commit changed the dataset's schema while records were written with another change",
+        found=what,
+        advice="write them again: a writer begins with the schema that the dataset has then",
+    )
+
+
+def _rebased(
+    ours: Mapping[str, Feature], was: Mapping[str, Feature], now: Mapping[str, Feature]
+) -> dict[str, Feature]:
+    """Return the features of `now` with what changed from `was` to `ours`, by stored name."""
+    here, before, there = _by_stored_name(ours), _by_stored_name(was), _by_stored_name(now)
+    out: dict[str, Feature] = {}
+    for stored in dict.fromkeys([*there, *here]):
+        one, old, other = here.get(stored), before.get(stored), there.get(stored)
+        merged = other if one == old else one if other == old else _merged_feature(stored, one, old, other)
+        if merged is None:
+            continue
+        name, feature = merged
+        if name in out:
+            raise _changed_twice(f"two features called {name!r}")
+        out[name] = feature
+    return out
+
+
+_Named = tuple[str, Feature] | None
+
+
+def _merged_feature(stored: str, one: _Named, old: _Named, other: _Named) -> _Named:
+    """Return what becomes of a feature that both have changed.
+
+    Raises:
+        SchemaError: they changed the same.
+    """
+    if one is None or other is None:
+        name, feature = one or other or ("", None)
+        raise _changed_twice(f"feature {name!r}, {feature!r}, taken away by the other")
+    ours, was, now = (None if each is None else _said(*each) for each in (one, old, other))
+    assert ours is not None and now is not None  # noqa: S101, PT018 - as was asked above
+    merged = dict(now)
+    for what, given in ours.items():
+        before, there = None if was is None else was[what], now[what]
+        if given == there or (was is not None and given == before):
+            continue
+        if what == "classes" and given is not None and there is not None:
+            shorter, longer = sorted((given, there), key=len)
+            if longer[: len(shorter)] == shorter:
+                merged[what] = longer
+                continue
+        if was is None or there != before:
+            raise _changed_twice(
+                f"feature {one[0]!r}, {one[1]!r}, and by the other {other[0]!r}, {other[1]!r}"
+            )
+        merged[what] = given
+    name = merged["name"]
+    try:
+        return name, merged["values"].replace(
+            classes=merged["classes"], description=merged["description"],
+            stored_name=None if name == stored else stored,
+        )  # fmt: skip
+    except ValueError as error:
+        raise _changed_twice(f"feature {name!r}: {error}") from error
+
+
+def _said(name: str, feature: Feature) -> dict[str, Any]:
+    """Return what a schema says of a feature, each of which may change by itself."""
+    return {
+        "name": name,
+        "classes": feature.classes,
+        "description": feature.description,
+        "values": feature.replace(classes=None, description="", stored_name=None),
+    }
+
+
 def _keeping_optional(features: Mapping[str, Feature], dataset: Mapping[str, Feature]) -> dict[str, Feature]:
     out = {}
     for name, feature in features.items():
+        out[name] = feature
         known = dataset.get(name)
-        lenient = known is not None and known.optional and not feature.optional
-        if known is not None and lenient and (feature.type, feature.shape) == (known.type, known.shape):
-            out[name] = feature.replace(optional=True, default=known.default)
-        else:
-            out[name] = feature
+        if known is None or not known.optional or feature.has_default:
+            continue
+        lenient = feature.replace(optional=True)
+        if _reason_against(lenient, known) is None:
+            # A default fits the wider type, too: what is stored is the same.
+            stored_default = known.stored_default
+            default = None if stored_default is None else lenient.restore(stored_default)
+            out[name] = lenient.replace(default=default)
     stored = _by_stored_name(out)
     for name, known in dataset.items():
         if known.optional and name not in out and (known.stored_name or name) not in stored:
             out[name] = known
     return out
+
+
+def _changed(known: Mapping[str, Feature], given: Any) -> dict[str, Feature]:
+    if not isinstance(given, Mapping):
+        message = f"features= is a mapping of names to features, not {type(given).__name__}"
+        raise TypeError(message)
+    merged = dict(known)
+    for name, feature in given.items():
+        if feature is not None:
+            merged.update(_parse_features({name: feature}))
+        elif name in merged:
+            del merged[name]
+        else:
+            message = f"there is no feature {name!r} to take away; there are {', '.join(known) or 'none'}"
+            raise ValueError(message)
+    return merged
 
 
 def _renamed(features: Mapping[str, Feature], names: Mapping[str, str]) -> dict[str, Feature]:
@@ -398,7 +562,7 @@ def _plainly_named(features: Mapping[str, Feature]) -> dict[str, Feature]:
     }
 
 
-def _by_stored_name(features: Mapping[str, Feature]) -> dict[str, tuple[str, Feature | None]]:
+def _by_stored_name(features: Mapping[str, Feature]) -> dict[str, tuple[str, Feature]]:
     """Return (name, feature) by the names under which records hold them."""
     return {feature.stored_name or name: (name, feature) for name, feature in features.items()}
 
@@ -554,6 +718,15 @@ def _reason_against(new: Feature, old: Feature | None) -> str | None:
     if widened and (new.unknown_dimensions <= 1 or old.unknown_dimensions > 1):
         return None
     return f"its shape changes from {old.short} to {new.short}"
+
+
+def _reason_against_shapes(new: Feature, name: str, older: Mapping[str, Feature]) -> str | None:
+    """Say which array of older records keeps its shape under the name of a feature; None for none."""
+    stored = new.stored_name or name
+    for other, feature in older.items():
+        if feature.unknown_dimensions > 1 and stored == f"{feature.stored_name or other}/shape":
+            return f"older records keep the shape of {other!r} under the name {stored!r}"
+    return None
 
 
 def _reason_against_classes(new: tuple[str, ...] | None, old: tuple[str, ...] | None) -> str | None:

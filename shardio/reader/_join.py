@@ -60,7 +60,8 @@ def join(
 
     Raises:
         SchemaError: without `on`, the numbers of records differ; with it, a key comes twice or is missing, a
-            record has none, or the keys are of different types. Says which, and where.
+            record has none, or the keys are of different types or number classes differently. Says which, and
+            where.
         ValueError, TypeError: features of one name on both sides, one that is not there, a reader that has no
             schema or does not decode, or skips damage, or whose images are cropped at random.
 
@@ -405,7 +406,7 @@ def right_digest(reader: DatasetReader) -> str | None:
 
 def _kind_of_key(left: DatasetReader, right: DatasetReader, on: str) -> str:
     """Return what the keys of both sides are: integers, text or bytes."""
-    kinds = []
+    kinds, classes = [], []
     for side, reader in (("left", left), ("right", right)):
         schema: Mapping[str, Feature] = reader.schema or {}
         feature = schema.get(on)
@@ -419,6 +420,17 @@ def _kind_of_key(left: DatasetReader, right: DatasetReader, on: str) -> str:
             )
             raise ValueError(message)
         kinds.append("integer" if integer else feature.kind)
+        classes.append(feature.classes or ())
+    for number, (ours, theirs) in enumerate(zip(*classes, strict=False)):
+        if ours != theirs:
+            raise SchemaError(
+                f"feature {on!r} numbers its classes differently on the two sides of the join",
+                url=right.source.url,
+                expected=f"class {number} to be {ours!r}, as in {left.source.url}",
+                found=repr(theirs),
+                advice="write one side again with the classes=[...] of the other (their names are taken as "
+                "values), or join by position, without on=",
+            )
     if kinds[0] != kinds[1]:
         raise SchemaError(
             f"feature {on!r} is not of one type on both sides of the join",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import shutil
 import tarfile
 import time
@@ -327,6 +328,156 @@ def test_records_of_another_numbering(tmp_path) -> None:
     with pytest.raises(SchemaError, match=r"found the value 7|found 7"):
         shardio.convert_dataset(third, one, mode="append")
     assert len(shardio.open(one)) == 1
+
+
+@pytest.fixture(name="sources", params=["shardio", "tfrecord"])
+def sources_fixture(request, tmp_path) -> Any:
+    """Return a function that writes records of a schema, and returns where they can be converted from."""
+
+    def make(name: str, schema: dict[str, Any], *values: dict[str, Any], **change: Any) -> str:
+        url = str(tmp_path / name)
+        with shardio.DatasetWriter(url, schema) as out:
+            for value in values:
+                out.write(value)
+        if change:
+            shardio.set_schema(url, **change)
+        if request.param == "shardio":
+            return url
+        shardio.export_dataset(url, url + ".files", kind="tfrecord")
+        return url + ".files"
+
+    return make
+
+
+def test_a_schema_changes_what_it_names(sources, tmp_path) -> None:
+    """Features that a mapping does not name stay; what it leaves out is said, for records keep it."""
+    source = sources("a", {"label": "int64", "k": "int64", "t": "text"}, {"label": 1, "k": 2, "t": "x"})
+    label = shardio.Feature("int64", classes=["cat", "dog"])
+    report = shardio.convert_dataset(source, tmp_path / "b", schema={"label": label, "t": None})
+    assert report.schema == shardio.Schema.parse({"label": label, "k": "int64"})
+    assert list(shardio.open(tmp_path / "b")) == [{"label": 1, "k": 2}]
+    assert [note for note in report.notes if "still hold 't', which no reader sees" in note]
+    whole = shardio.Schema.parse({"k": "int64"})
+    assert shardio.convert_dataset(source, tmp_path / "c", schema=whole).schema == whole
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"label": "text"}, "label.*(its type changes from int64 to text|expected bytes, found int64)"),
+        ({"label": shardio.Feature("int64", classes=["cat"])}, "'label'.*(found the value 1|found 1)"),
+        ({"new": "int64"}, "'new'.*(is new and required|is required and the record lacks it)"),
+    ],
+)
+def test_a_schema_that_does_not_read_the_records(sources, tmp_path, change, why) -> None:
+    source = sources("a", {"label": "int64", "k": "int64"}, {"label": 1, "k": 2})
+    with pytest.raises(SchemaError, match=why):
+        shardio.convert_dataset(source, tmp_path / "b", schema=change)
+    assert not (tmp_path / "b" / "_shardio").exists()
+
+
+def test_classes_are_not_numbered_anew(tmp_path) -> None:
+    with shardio.DatasetWriter(
+        tmp_path / "a", {"label": shardio.Feature("int64", classes=["cat", "dog"])}
+    ) as out:
+        out.write({"label": "cat"})
+    for classes in (["dog", "cat"], ["cat", "eel"]):
+        given = {"label": shardio.Feature("int64", classes=classes)}
+        with pytest.raises(SchemaError, match=r"class [01] changes from"):
+            shardio.convert_dataset(tmp_path / "a", tmp_path / "b", schema=given)
+    longer = {"label": shardio.Feature("int64", classes=["cat", "dog", "eel"])}
+    assert shardio.convert_dataset(
+        tmp_path / "a", tmp_path / "b", schema=longer
+    ).schema == shardio.Schema.parse(longer)
+
+
+NEW = shardio.Feature("int64", optional=True)
+ADDED = {"new": NEW, "k": "int64"}
+
+
+@pytest.mark.parametrize(
+    ("dataset", "source", "why"),
+    [
+        # (schema, record, change of the schema) of both.
+        (
+            ({"old": NEW, "k": "int64"}, {"rename": {"old": "new"}}),
+            (ADDED, {}),
+            "hold the feature 'new' as 'old'",
+        ),
+        (({"k": "int64"}, {}), (ADDED, {"rename": {"k": "n"}}), "'n' as 'k', and that is called 'k'"),
+        (
+            ({"new": "int64", "k": "int64"}, {"rename": {"new": "k", "k": "new"}}),
+            ({"new": "int64", "k": "int64"}, {}),
+            "hold the feature 'new' as 'k'",
+        ),
+        ((ADDED, {}), (ADDED, {"features": {"new": None}}), "hold 'new', which it no longer reads"),
+        (
+            ({"new": shardio.Feature("int64", default=1), "k": "int64"}, {}),
+            ({"new": shardio.Feature("int64", default=2), "k": "int64"}, {}),
+            "lacks 'new', the source and the dataset mean different values",
+        ),
+        (
+            ({"new": "int64", "k": "int64"}, {}),
+            ({"k": "int64"}, {}),
+            "has no feature 'new', which all records",
+        ),
+    ],
+)
+def test_records_whose_names_mean_something_else(tmp_path, dataset, source, why) -> None:
+    """Payloads are copied as they are: what another schema would read in them is refused, not read."""
+    for name, (schema, change) in (("a", dataset), ("b", source)):
+        with shardio.DatasetWriter(tmp_path / name, schema) as out:
+            out.write(dict.fromkeys(schema, 5))
+        if change:
+            shardio.set_schema(tmp_path / name, **change)
+    before = list(shardio.open(tmp_path / "a"))
+    with pytest.raises(SchemaError, match=why):
+        shardio.convert_dataset(tmp_path / "b", tmp_path / "a", mode="append")
+    assert list(shardio.open(tmp_path / "a")) == before
+
+
+def test_files_that_hold_the_names_of_before(tmp_path) -> None:
+    """The advice works: the caller says that a feature of the files is the renamed one."""
+    with shardio.DatasetWriter(tmp_path / "a", {"old": "int64"}) as out:
+        out.write({"old": 1})
+    shardio.export_dataset(tmp_path / "a", tmp_path / "files", kind="tfrecord")
+    shardio.set_schema(tmp_path / "a", rename={"old": "new"})
+    with pytest.raises(SchemaError, match="called 'new' in this dataset") as caught:
+        shardio.convert_dataset(tmp_path / "files", tmp_path / "a", mode="append")
+    given = re.search(r"schema=(\{.*?\}), or", str(caught.value))
+    assert given is not None
+    schema = eval(given[1], {"Feature": shardio.Feature})
+    shardio.convert_dataset(tmp_path / "files", tmp_path / "a", mode="append", schema=schema)
+    assert list(shardio.open(tmp_path / "a")) == [{"new": 1}, {"new": 1}]
+    # Files hold the names of before; that is said.
+    report = shardio.export_dataset(tmp_path / "a", tmp_path / "more", kind="tfrecord")
+    assert report.notes == ["records are copied as they are: they hold the feature 'new' as 'old'"]
+
+
+def test_labels_of_steps(tmp_path) -> None:
+    """Payloads of sequence examples are held against the classes of both parts."""
+    for number, lists in enumerate(({}, {"s": "int64"})):
+        schema = {"context": {"l": "int64"}, "feature_lists": lists}
+        url = tmp_path / str(number)
+        with shardio.DatasetWriter(url, schema, encoding="sequence_example") as out:
+            out.write({"context": {"l": 0}, "feature_lists": {name: [0, 7] for name in lists}})
+        named = shardio.Feature("int64", classes=["x", "y"])
+        given = {"context": {"l": named}, "feature_lists": dict.fromkeys(lists, named)}
+        if lists:
+            with pytest.raises(SchemaError, match=r"'s'.*found the value 7"):
+                shardio.convert_dataset(url, tmp_path / "out", schema=given)
+        else:
+            shardio.convert_dataset(url, tmp_path / "out0", schema=given)
+
+
+def test_no_label_is_not_the_default_class(tmp_path) -> None:
+    """-1 stands for none; where records without a label have that of a class it is refused."""
+    label = shardio.Feature("int64", classes=["cat", "dog"], default=0)
+    with shardio.DatasetWriter(tmp_path / "ds", {"label": label, "n": "int64"}) as out:
+        out.write({"n": 1})
+    more = labels_file(tmp_path / "a.parquet", [1, -1], ["cat", "dog"])
+    with pytest.raises(SchemaError, match="the value -1"):
+        shardio.convert_dataset(more, tmp_path / "ds", mode="append")
 
 
 def test_classes_of_other_kinds_are_not_ignored(tmp_path) -> None:

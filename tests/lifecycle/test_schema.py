@@ -146,6 +146,86 @@ def test_an_append_under_way_does_not_undo_it(tmp_path) -> None:
     assert [(int(v["kind"]), v["note"]) for v in shardio.open(url)] == [(0, "-"), (1, "-"), (1, "-")]
 
 
+@pytest.mark.parametrize(
+    ("ours", "theirs", "wanted"),
+    [
+        # What the writer adds, and what others change meanwhile, both count.
+        (
+            {"f": Feature("text", optional=True)},
+            {"d": Feature("int64", default=9, description="nine")},
+            "both",
+        ),
+        ({"f": Feature("text", optional=True)}, {"d": None}, "both"),
+        ({"f": Feature("text", optional=True)}, {"g": Feature("text", default="-")}, "both"),
+        ({"d": Feature("int64", default=0, classes=["a", "b"])}, {"d": Feature("int64", default=1)}, "both"),
+        ({"f": Feature("int64", default=1)}, {"f": Feature("int64", default=1)}, "both"),
+        # Both change the same: the default of a new feature, or of an old one.
+        ({"f": Feature("int64", default=1)}, {"f": Feature("int64", default=2)}, "refused"),
+        ({"f": Feature("int64", default=1)}, {"f": Feature("int64", optional=True)}, "refused"),
+        ({"d": Feature("int64", default=1)}, {"d": Feature("int64", default=2)}, "refused"),
+        ({"d": Feature("int64", default=1)}, {"d": None}, "refused"),
+    ],
+)
+def test_an_append_that_changes_the_schema_while_it_changes(tmp_path, ours, theirs, wanted) -> None:
+    """Neither takes back what the other one did."""
+    first = {"k": "int64", "d": Feature("int64", default=0)}
+    urls = [written(tmp_path / name, first, {"k": 1}) for name in ("racing", "in_turn")]
+    out = shardio.DatasetWriter(urls[0], {**first, **ours}, mode="append")
+    out.write({"k": 2})
+    shardio.set_schema(urls[0], theirs)
+    if wanted == "refused":
+        with pytest.raises(SchemaError, match=r"another commit changed.*feature '[df]'"):
+            out.close()
+        assert [int(value["k"]) for value in shardio.open(urls[0])] == [1]
+        return
+    out.close()
+    if "d" in ours:
+        theirs = {"d": theirs["d"].replace(classes=ours["d"].classes)}
+    shardio.set_schema(urls[1], {**ours, **theirs})
+    assert shardio.open(urls[0]).schema == shardio.open(urls[1]).schema
+    assert [int(value["k"]) for value in shardio.open(urls[0])] == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("feature", "records"),
+    [(Feature("int64", optional=True), [{"k": 2}]), (Feature("int64"), [{"k": 2, "d": 3}])],
+)
+def test_an_append_without_the_default_keeps_it(tmp_path, feature, records) -> None:
+    url = written(tmp_path / "ds", {"k": "int64", "d": Feature("int64", default=7)}, {"k": 1})
+    written(url, {"k": "int64", "d": feature}, *records, mode="append")
+    assert shardio.open(url).schema["d"] == Feature("int64", default=7)
+    assert [int(value["d"]) for value in shardio.open(url)] == [7, *(r.get("d", 7) for r in records)]
+    # A wider type has it, too.
+    url = written(tmp_path / "wider", {"d": Feature("int64[2]", default=[1, 2])}, {})
+    written(url, {"d": Feature("int64[?]", optional=True)}, {"d": [5]}, {}, mode="append")
+    assert [value["d"].tolist() for value in shardio.open(url)] == [[1, 2], [5], [1, 2]]
+
+
+def test_the_two_parts_of_a_sequence_example(tmp_path) -> None:
+    """A feature and a feature list of one name are two."""
+    features = {"context": {"id": "int64"}, "feature_lists": {"id": "int64", "x": "int64"}}
+    value = {"context": {"id": 1}, "feature_lists": {"id": [2, 3], "x": [4]}}
+    url = written(tmp_path / "ds", features, value, encoding="sequence_example")
+    with pytest.raises(ValueError, match="both have 'id': write 'context/id' or 'feature_lists/id'"):
+        shardio.set_schema(url, rename={"id": "name"})
+    report = shardio.set_schema(url, rename={"feature_lists/id": "steps", "x": "y"})
+    assert report.changes == ["id: now called steps", "x: now called y"]
+    assert shardio.open(url)[0] == {"context": {"id": 1}, "feature_lists": {"steps": [2, 3], "y": [4]}}
+    assert shardio.set_schema(url, rename={"id": "name"}).changes == ["id: now called name"]
+    with pytest.raises(ValueError, match="no feature 'context/id' to rename"):
+        shardio.set_schema(url, rename={"context/id": "name"})
+
+
+def test_a_shape_is_no_feature(tmp_path) -> None:
+    """Sizes that an array of older records keeps beside it are not read as a feature of their name."""
+    url = written(tmp_path / "ds", {"a": "float32[?,?]", "k": "int64"}, {"a": np.ones((2, 3)), "k": 1})
+    shardio.set_schema(url, {"a": None})
+    with pytest.raises(SchemaError, match="keep the shape of 'a' under the name 'a/shape'"):
+        shardio.set_schema(url, {"a/shape": Feature("int64[2]", default=[0, 0])})
+    with pytest.raises(SchemaError, match="keep the shape of 'a' under the name 'a/shape'"):
+        shardio.set_schema(url, {"s": Feature("int64[2]", default=[0, 0], stored_name="a/shape")})
+
+
 def test_adopted_datasets(tmp_path) -> None:
     payloads = [shardio.codecs.encode_example({"label": k}) for k in range(3)]
     shard = tmp_path / "a.tfrecord"

@@ -246,6 +246,21 @@ def test_what_cannot_be_joined(sides, tmp_path) -> None:
         shardio.join(images, shardio.open(lacking), on="id")
 
 
+def test_classes_of_other_numbers_do_not_pair(tmp_path) -> None:
+    """Numbers of classes belong together where they mean the same class."""
+
+    def birds(name: str, feature: str, *classes: str) -> shardio.DatasetReader:
+        schema = {"bird": Feature("int64", classes=classes), feature: "text"}
+        return shardio.open(written(tmp_path / name, schema, [{"bird": c, feature: c} for c in classes]))
+
+    left, more = birds("l", "a", "wren", "robin"), birds("m", "b", "wren", "robin", "heron")
+    inner = shardio.join(left, more, on="bird", how="inner")
+    assert [(v["a"], v["b"]) for v in inner] == [("wren", "wren"), ("robin", "robin")]
+    for one, other in ((left, birds("o", "b", "robin", "wren")), (birds("n", "a", "heron", "wren"), more)):
+        with pytest.raises(SchemaError, match=r"'bird' numbers its classes differently.*class 0 to be"):
+            shardio.join(one, other, on="bird", how="inner")
+
+
 @settings(max_examples=20)
 @given(
     st.lists(st.integers(-3, 40), unique=True, max_size=30),
