@@ -13,6 +13,7 @@ an outage does not get every request twice.
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import functools
 import itertools
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -21,16 +22,21 @@ import numpy as np
 
 from shardio.ranges import Coalesced, coalesce, scatter
 from shardio.storage._errors import BadResponseError, ChangedError, PastEndError
+from shardio.storage._requests import refuse_io_thread, submit
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Sequence
+    from collections.abc import Awaitable, Callable, Coroutine, Sequence
+    from typing import TypeAlias
 
     from shardio.storage._client import Client, FetchMany, Response
-    from shardio.storage._requests import Requests
+    from shardio.storage._requests import Permits, Requests
     from shardio.storage._store import Buffer, Offsets
     from shardio.storage._tuning import Tuning
 
-__all__ = ["ObjectIdentity", "RangeReader"]
+    Batch: TypeAlias = tuple[list[int], list[int]]
+    Assemble: TypeAlias = Callable[[list[memoryview]], list[memoryview]]
+
+__all__ = ["BatchRead", "ObjectIdentity", "RangeReader"]
 
 T = TypeVar("T")
 
@@ -67,6 +73,10 @@ class ObjectIdentity:
         self.etag = self.etag or response.etag
         return response
 
+    def reaches(self, stop: int) -> bool:
+        """Return whether the object may hold `[..., stop)`, as far as is known."""
+        return self.size is None or stop <= self.size
+
     def refuse_past_end(self, stop: int, start: int) -> None:
         """Raise `PastEndError` where the size is known and no request can succeed."""
         if self.size is not None and stop > self.size:
@@ -102,29 +112,63 @@ class RangeReader:
         self._engine = engine
         self._checksummed = checksummed
 
-    async def read(self, starts: Offsets, stops: Offsets) -> list[memoryview]:
-        """Return the bytes of many ranges, in the order asked.
+    def begin(self, starts: Offsets, stops: Offsets) -> Callable[[], list[memoryview]]:
+        """Send the requests for many ranges; return what waits for their bytes, in the order asked.
 
         Raises:
-            RetryError: a request failed for good.
-            PastEndError: the object ends before a range does.
+            RetryError: a request failed for good; by what is returned.
+            PastEndError: the object ends before a range does; likewise.
         """
+        wanted = self._wanted_together(starts, stops)
+        if wanted is None:
+            return submit(self._read(starts, stops))
+        fetch_many, batches, assemble = wanted
+        wait = BatchRead(
+            self._requests, self._tuning, functools.partial(fetch_many, self._path), batches
+        ).begin()
+
+        def finish() -> list[memoryview]:
+            found = wait()
+            # Whatever it was comes again, one request at a time, and is told then.
+            return submit(self._read(starts, stops))() if found is None else assemble(found)
+
+        return finish
+
+    def _wanted_together(
+        self, starts: Offsets, stops: Offsets
+    ) -> tuple[FetchMany, list[Batch], Assemble] | None:
+        """Return what to send in few calls of the engine, or None where each request is sent by itself."""
+        if not (self._engine and self._checksummed and self._requests.batches.closed):
+            return None
+        reader = self._requests.engine.reader_of(self._path)
+        if reader is None or reader.fetch_many is None:
+            return None
+        most = self._tuning.max_request_bytes
+        if len(starts) == 1:
+            # What streams ask for: nothing to merge, to cut or to hand round.
+            start, stop = int(starts[0]), int(stops[0])
+            if 0 <= start < stop <= start + most and self._identity.reaches(stop):
+                return reader.fetch_many, [([start], [stop])], list
+        merged = coalesce(starts, stops, gap=self._tuning.gap, max_bytes=most)
+        if not merged.stops.size or not self._identity.reaches(int(merged.stops.max())):
+            return None
+        groups = _cut(merged, most)
+        pieces = [piece for group in groups for piece in group]
+        batches = [
+            ([start for start, _ in batch], [stop for _, stop in batch])
+            for batch in _batches(pieces, self._tuning.large_bytes)
+        ]
+        return reader.fetch_many, batches, lambda found: _hand_out(found, groups, merged, starts, stops)
+
+    async def _read(self, starts: Offsets, stops: Offsets) -> list[memoryview]:
         merged = coalesce(starts, stops, gap=self._tuning.gap, max_bytes=self._tuning.max_request_bytes)
         if merged.stops.size:
             last = int(np.argmax(merged.stops))
             self._identity.refuse_past_end(int(merged.stops[last]), int(merged.starts[last]))
         groups = _cut(merged, self._tuning.max_request_bytes)
         pieces = [piece for group in groups for piece in group]
-        found: Sequence[Buffer] | None = None
-        reader = self._requests.engine.reader_of(self._path) if self._engine and self._checksummed else None
-        if reader is not None and reader.fetch_many is not None and pieces and self._requests.batches.closed:
-            found = await self._read_batches(reader.fetch_many, pieces)
-        if found is None:
-            received = await _in_order(self._read_one, pieces, self._tuning.concurrency)
-            found = [response.data for response in received]
-        responses = iter(found)
-        buffers = [_join([next(responses) for _ in group]) for group in groups]
-        return scatter(buffers, merged, starts, stops)
+        received = await _in_order(self._read_one, pieces, self._tuning.concurrency)
+        return _hand_out([response.data for response in received], groups, merged, starts, stops)
 
     async def _read_one(self, piece: tuple[int, int]) -> Response:
         size = piece[1] - piece[0]
@@ -137,29 +181,177 @@ class RangeReader:
             response = await client.fetch(self._path, *piece)
         return self._identity.check(response, *piece)
 
-    async def _read_batches(
-        self, fetch_many: FetchMany, pieces: Sequence[tuple[int, int]]
-    ) -> list[memoryview] | None:
-        """Return the bytes of pieces; None where that failed and is to be tried one by one."""
-        batches = _batches(pieces, self._tuning.large_bytes)
+
+class BatchRead:
+    """Calls of the engine for several requests each, made, timed and hedged by callbacks of the I/O loop.
+
+    Tasks and futures of asyncio's for each of these steps cost several times what sending the request does,
+    all of it in the one thread of the loop, with the interpreter's lock.
+
+    Args:
+        requests: of this process.
+        tuning: time limits.
+        fetch_many: sends the requests of a batch, given their starts and stops.
+        batches: starts and stops of each.
+    """
+
+    def __init__(
+        self,
+        requests: Requests,
+        tuning: Tuning,
+        fetch_many: Callable[[list[int], list[int]], Awaitable[Sequence[Any]]],
+        batches: Sequence[Batch],
+    ) -> None:
+        self.requests = requests
+        self.tuning = tuning
+        self.fetch_many = fetch_many
+        self._calls = [_Call(self, starts, stops) for starts, stops in batches]
+        self._left = len(self._calls)
+        self._answer: concurrent.futures.Future[list[memoryview] | None] = concurrent.futures.Future()
+
+    def begin(self) -> Callable[[], list[memoryview] | None]:
+        """Send everything; return what waits for the bytes of all requests, in order: None where any failed.
+
+        Raises:
+            RuntimeError: called from the I/O thread itself, which would wait for itself.
+        """
+        refuse_io_thread()
+        self.requests.loop.call_soon_threadsafe(self._start)
+        return self._wait
+
+    def _wait(self) -> list[memoryview] | None:
         try:
-            found = await _in_order(functools.partial(self._read_batch, fetch_many), batches, len(batches))
+            found = self._answer.result()
+        except BaseException:
+            # An interrupt of the wait.
+            self.requests.loop.call_soon_threadsafe(self._end, None)
+            raise
+        # Once: whoever waits may hold this longer than the bytes.
+        del self._answer
+        return found
+
+    # All below runs on the loop.
+
+    def _start(self) -> None:
+        answer = self._answer
+        for call in self._calls:
+            if not answer.done():
+                call.start()
+
+    def finished(self) -> None:
+        """Note that one more call has its bytes."""
+        self._left -= 1
+        if not self._left:
+            self._end([memoryview(data) for call in self._calls for data in call.found])
+
+    def failed(self) -> None:
+        """Note that a call failed: the others are of no use."""
+        self.requests.batches.failed()
+        self._end(None)
+
+    def _end(self, found: list[memoryview] | None) -> None:
+        for call in self._calls:
+            call.stop()
+        # They refer back: what they hold would stay until the collector runs.
+        self._calls = []
+        if not self._answer.done():
+            self._answer.set_result(found)
+
+
+class _Call:
+    """One call of the engine, with the permits it holds, its time limit, and the second one if it is late.
+
+    Attributes:
+        found: the bytes of each request, once they are there.
+    """
+
+    def __init__(self, owner: BatchRead, starts: list[int], stops: list[int]) -> None:
+        self.found: Sequence[Any] = ()
+        self._owner = owner
+        self._ranges = (starts, stops)
+        self._size = sum(stops) - sum(starts)
+        self._begun = 0.0
+        self._permits: Permits | None = None
+        self._waiting: asyncio.Future[Any] | None = None
+        self._attempts: list[asyncio.Future[Any]] = []
+        self._timers: list[asyncio.TimerHandle] = []
+        self._over = False
+
+    def start(self) -> None:
+        """Send the requests, as soon as there are permits for them."""
+        requests = self._owner.requests
+        count = len(self._ranges[0])
+        permits = requests.data_permits(self._size, count)
+        if permits is not None:
+            self._send(permits)
+            return
+        self._waiting = asyncio.ensure_future(requests.acquire("data", self._size, count))
+        self._waiting.add_done_callback(self._permitted)
+
+    def stop(self) -> None:
+        """Cancel what is under way and release the permits."""
+        self._over = True
+        if self._waiting is not None:
+            self._waiting.cancel()
+        for timer in self._timers:
+            timer.cancel()
+        for attempt in self._attempts:
+            attempt.cancel()
+        if self._permits is not None:
+            self._permits.release()
+            self._permits = None
+        self._attempts, self._timers = [], []
+
+    def _permitted(self, waiting: asyncio.Future[Permits]) -> None:
+        self._waiting = None
+        if waiting.cancelled():
+            return
+        if self._over:
+            waiting.result().release()
+        else:
+            self._send(waiting.result())
+
+    def _send(self, permits: Permits) -> None:
+        self._permits = permits
+        owner = self._owner
+        requests, loop = owner.requests, owner.requests.loop
+        self._begun = requests.clock.now()
+        self._timers.append(loop.call_later(owner.tuning.timeout(self._size), owner.failed))
+        limit = requests.hedge.limit(self._size)
+        if limit is not None:
+            self._timers.append(loop.call_later(limit, self._send_again))
+        self._attempt()
+
+    def _send_again(self) -> None:
+        self._owner.requests.hedge.sent()
+        self._attempt()
+
+    def _attempt(self) -> None:
+        requests = self._owner.requests
+        requests.count(len(self._ranges[0]))
+        try:
+            attempt = asyncio.ensure_future(self._owner.fetch_many(*self._ranges))
         except Exception:  # noqa: BLE001 - whatever it was comes again, one request at a time, and is told then
-            self._requests.batches.failed()
-            return None
-        return [data for batch in found for data in batch]
+            self._owner.failed()
+            return
+        self._attempts.append(attempt)
+        attempt.add_done_callback(self._answered)
 
-    async def _read_batch(self, fetch_many: FetchMany, batch: Sequence[tuple[int, int]]) -> list[memoryview]:
-        starts, stops = [start for start, _ in batch], [stop for _, stop in batch]
+    def _answered(self, attempt: asyncio.Future[Any]) -> None:
+        if attempt.cancelled() or self._over:
+            return
+        owner = self._owner
+        if attempt.exception() is None and self._fits(attempt.result()):
+            self.found = attempt.result()
+            owner.requests.hedge.record(self._size, owner.requests.clock.now() - self._begun)
+            self.stop()
+            owner.finished()
+        elif all(each.done() for each in self._attempts):
+            owner.failed()
 
-        async def request(_: Client) -> list[memoryview]:
-            found = await fetch_many(self._path, starts, stops)
-            if [len(data) for data in found] != [stop - start for start, stop in batch]:
-                raise BadResponseError("a response to a range request is of another length")
-            return found
-
-        size = sum(stops) - sum(starts)
-        return await self._requests.send(request, kind="batch", size=size, count=len(batch))
+    def _fits(self, found: Sequence[Any]) -> bool:
+        starts, stops = self._ranges
+        return [len(data) for data in found] == [b - a for a, b in zip(starts, stops, strict=True)]
 
 
 def _cut(merged: Coalesced, longest: int) -> list[list[tuple[int, int]]]:
@@ -187,6 +379,18 @@ def _batches(pieces: Sequence[tuple[int, int]], most_bytes: int) -> list[Sequenc
             runs.append([(start, stop)])
             size = stop - start
     return list(runs)
+
+
+def _hand_out(
+    found: Sequence[Buffer],
+    groups: Sequence[Sequence[tuple[int, int]]],
+    merged: Coalesced,
+    starts: Offsets,
+    stops: Offsets,
+) -> list[memoryview]:
+    """Return the bytes of each range, from those of the pieces that the merged ranges were cut into."""
+    pieces = iter(found)
+    return scatter([_join([next(pieces) for _ in group]) for group in groups], merged, starts, stops)
 
 
 def _join(parts: list[Buffer]) -> Buffer:

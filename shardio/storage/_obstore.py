@@ -25,7 +25,7 @@ from shardio.storage._client import Response
 from shardio.storage._errors import EngineError, ErrorKind, classify
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable, Sequence
 
     from shardio.storage._backends import Backend
     from shardio.storage._client import Client, FetchMany, Reader
@@ -145,12 +145,12 @@ class ObstoreReader:
         data = memoryview(await result.bytes_async())
         return Response(data, meta["size"], self._etag_of(meta))
 
-    async def _fetch_many(self, path: str, starts: list[int], stops: list[int]) -> list[memoryview]:
-        import obstore
+    def _fetch_many(self, path: str, starts: list[int], stops: list[int]) -> Awaitable[Sequence[Any]]:
+        # obstore's own future: a coroutine around it would need a task.
+        from obstore import get_ranges_async
 
         key = path[len(self._prefix) :]
-        found = await obstore.get_ranges_async(self._store, key, starts=starts, ends=stops, coalesce=0)
-        return [memoryview(data) for data in found]
+        return get_ranges_async(self._store, key, starts=starts, ends=stops, coalesce=0)
 
 
 @functools.cache

@@ -28,7 +28,7 @@ from shardio.storage._errors import (
 )
 from shardio.storage._fetch import ObjectIdentity, RangeReader
 from shardio.storage._keys import check_key, is_temporary
-from shardio.storage._requests import PerProcess, run, submit
+from shardio.storage._requests import PerProcess, run
 from shardio.storage._store import CannotListError, DataFile, ShortReadError, Store, UnknownOutcomeError
 from shardio.storage._tuning import Clock, Tuning
 
@@ -313,7 +313,7 @@ class RemoteStore(Store):
             engine=engine,
             checksummed=checksummed,
         )
-        return functools.partial(self._await_ranges, submit(reader.read(*ranges)), key, identity, ranges)
+        return functools.partial(self._await_ranges, reader.begin(*ranges), key, identity, ranges)
 
     def _await_ranges(
         self,

@@ -27,7 +27,17 @@ if TYPE_CHECKING:
     from shardio.storage._client import Client
     from shardio.storage._tuning import Clock, Tuning
 
-__all__ = ["CircuitBreaker", "PerProcess", "Requests", "Semaphore", "on_io_thread", "run", "submit"]
+__all__ = [
+    "CircuitBreaker",
+    "PerProcess",
+    "Permits",
+    "Requests",
+    "Semaphore",
+    "on_io_thread",
+    "refuse_io_thread",
+    "run",
+    "submit",
+]
 
 T = TypeVar("T")
 
@@ -51,6 +61,13 @@ def on_io_thread() -> bool:
     return running is _current_loop()
 
 
+def refuse_io_thread() -> None:
+    """Raise RuntimeError on the I/O thread: it would wait for itself."""
+    if on_io_thread():
+        msg = "a store was called from fsspec's own I/O thread; call it from another thread"
+        raise RuntimeError(msg)
+
+
 def submit(work: Coroutine[Any, Any, T]) -> Callable[[], T]:
     """Start a coroutine and return what waits for its result, once; an interrupt of the wait cancels it.
 
@@ -58,10 +75,11 @@ def submit(work: Coroutine[Any, Any, T]) -> Callable[[], T]:
         RuntimeError: called from the I/O thread itself, which would wait for itself.
     """
     loop = _current_loop()
-    if on_io_thread():
+    try:
+        refuse_io_thread()
+    except RuntimeError:
         work.close()
-        msg = "a store was called from fsspec's own I/O thread; call it from another thread"
-        raise RuntimeError(msg)
+        raise
     # An error holds the frames that it passed through, and all that their callers hold.  If one of them held
     # the error in turn, by the future, a writer would live until the collector runs, in whatever thread.
     pending = [asyncio.run_coroutine_threadsafe(work, loop)]
@@ -96,12 +114,20 @@ class Semaphore:
         self._free = permits
         self._waiting: collections.deque[tuple[int, asyncio.Future[None]]] = collections.deque()
 
+    def take(self, count: int = 1) -> int | None:
+        """Take so many permits, or all where there are fewer; return how many, None if it would wait."""
+        count = min(count, self._permits)
+        if self._waiting or self._free < count:
+            return None
+        self._free -= count
+        return count
+
     async def acquire(self, count: int = 1) -> int:
         """Wait for so many permits, or for all where there are fewer; return how many to release."""
+        taken = self.take(count)
+        if taken is not None:
+            return taken
         count = min(count, self._permits)
-        if not self._waiting and self._free >= count:
-            self._free -= count
-            return count
         granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         entry = (count, granted)
         self._waiting.append(entry)
@@ -110,7 +136,7 @@ class Semaphore:
         except asyncio.CancelledError:
             if granted.done() and not granted.cancelled():
                 self.release(count)
-            else:
+            elif entry in self._waiting:
                 self._waiting.remove(entry)
                 self._grant()
             raise
@@ -124,8 +150,27 @@ class Semaphore:
     def _grant(self) -> None:
         while self._waiting and self._waiting[0][0] <= self._free:
             count, granted = self._waiting.popleft()
-            self._free -= count
-            granted.set_result(None)
+            # One that is cancelled has not come to its handler yet.
+            if not granted.done():
+                self._free -= count
+                granted.set_result(None)
+
+
+class Permits:
+    """Permits that were taken of some semaphores."""
+
+    def __init__(self) -> None:
+        self._held: list[tuple[Semaphore, int]] = []
+
+    def add(self, semaphore: Semaphore, count: int) -> None:
+        """Add permits that were taken."""
+        self._held.append((semaphore, count))
+
+    def release(self) -> None:
+        """Release them, once."""
+        while self._held:
+            semaphore, count = self._held.pop()
+            semaphore.release(count)
 
 
 class CircuitBreaker:
@@ -173,6 +218,7 @@ class Requests:
     Attributes:
         engine: reads data.
         batches: whether several requests may be sent in one call.
+        hedge: when a request for data is late.
     """
 
     def __init__(self, backend: Backend, tuning: Tuning, clock: Clock) -> None:
@@ -184,7 +230,7 @@ class Requests:
         self._backend = backend
         self._tuning = tuning
         self._retrier = Retrier(tuning, clock)
-        self._hedge = Hedge(tuning, clock)
+        self.hedge = Hedge(tuning, clock)
         self._requests = Semaphore(tuning.concurrency)
         self._large = Semaphore(tuning.large_concurrency)
         self._fsspec = Semaphore(tuning.fsspec_concurrency)
@@ -198,39 +244,55 @@ class Requests:
         self,
         request: Callable[[Client], Awaitable[T]],
         *,
-        kind: Literal["small", "data", "batch", "upload", "probe"] = "small",
+        kind: Literal["small", "data", "upload", "probe"] = "small",
         size: int = 0,
-        count: int = 1,
     ) -> T:
         """Send a request within the limits, until it succeeds, cannot succeed, or time is up.
 
         Args:
             request: sends it once, given a client; called anew for each attempt.
-            kind: of "data", late requests are sent twice; a "batch" is data that is not retried; a "probe"
-                is not limited. See `Tuning` for how many of each may be under way.
+            kind: of "data", late requests are sent twice; a "probe" is not limited. See `Tuning` for how many
+                of each may be under way.
             size: bytes that it moves, for its time limit and its permits.
-            count: of requests that it sends.
 
         Raises:
             RetryError: it failed for good.
-            Exception: of a batch, what the client raised.
         """
-        held: list[tuple[Semaphore, int]] = []
+        permits = await self.acquire(kind, size)
         try:
-            for semaphore in self._semaphores(kind, size):
-                # One by one, so that a wait that is cancelled releases those before.
-                permits = await semaphore.acquire(count)
-                held.append((semaphore, permits))
             attempt = functools.partial(self._attempt, request)
-            if kind in {"data", "batch"}:
-                attempt = functools.partial(self._hedge.run, attempt, size)
-            if kind == "batch":
-                async with asyncio.timeout(self._tuning.timeout(size)):
-                    return await attempt()
+            if kind == "data":
+                attempt = functools.partial(self.hedge.run, attempt, size)
             return await self._retrier.run(attempt, size=size, renew=self._renew)
         finally:
-            for semaphore, permits in held:
-                semaphore.release(permits)
+            permits.release()
+
+    async def acquire(self, kind: str, size: int, count: int = 1) -> Permits:
+        """Wait for the permits of some requests of a kind, of so many bytes together."""
+        permits = Permits()
+        try:
+            for semaphore in self._semaphores(kind, size):
+                permits.add(semaphore, await semaphore.acquire(count))
+        except BaseException:
+            # A wait that is cancelled releases those before.
+            permits.release()
+            raise
+        return permits
+
+    def data_permits(self, size: int, count: int) -> Permits | None:
+        """Return the permits of some requests for data, or None where one would have to wait for them."""
+        permits = Permits()
+        for semaphore in self._semaphores("data", size):
+            taken = semaphore.take(count)
+            if taken is None:
+                permits.release()
+                return None
+            permits.add(semaphore, taken)
+        return permits
+
+    def count(self, requests: int) -> None:
+        """Count requests that were sent past `send`."""
+        self._retrier.requests += requests
 
     @property
     def sent(self) -> tuple[int, int]:

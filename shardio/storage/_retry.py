@@ -158,6 +158,10 @@ class Hedge:
             return None
         return self._limits.get(_kind(size))
 
+    def sent(self) -> None:
+        """Count a second request."""
+        self._stock -= 1
+
     def record(self, size: int, seconds: float) -> None:
         """Record that a request for `size` bytes took so long."""
         kind = _kind(size)
@@ -186,7 +190,7 @@ class Hedge:
         try:
             done, _ = await asyncio.wait(tasks, timeout=limit)
             if not done:
-                self._stock -= 1
+                self.sent()
                 tasks.append(asyncio.ensure_future(request()))
             return await _first_success(tasks)
         finally:
