@@ -14,8 +14,7 @@ from shardio.codecs._arrow import (
 )
 from shardio.codecs._codec import Payloads, RecordCodec
 from shardio.codecs._codec_images import ImageCodec, with_images
-from shardio.codecs._collate import collate
-from shardio.codecs._columns import Column, RaggedColumn, VariableLength, VarLenColumn
+from shardio.codecs._columns import Column, RaggedColumn, VariableLength, VarLenColumn, collate
 from shardio.codecs._example import (
     decode_example,
     decode_sequence_example,

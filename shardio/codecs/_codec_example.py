@@ -10,7 +10,7 @@ from shardio import kernels
 from shardio.codecs._codec import RecordCodec, as_records, count_of, fitting_parts
 from shardio.codecs._columns import RaggedColumn
 from shardio.codecs._example import parsed_message, value_of
-from shardio.codecs._layout_batch import BatchLayout
+from shardio.codecs._layout import BatchLayout
 from shardio.codecs._parse import parsed_or_raise
 from shardio.errors import CorruptRecordError, FormatError, SchemaError
 from shardio.metadata import Feature

@@ -9,7 +9,7 @@ import numpy as np
 
 from shardio import kernels
 from shardio.codecs._codec import RecordCodec, as_list, fitting_parts, in_one_buffer
-from shardio.codecs._collate import collate, each, item_decoder
+from shardio.codecs._columns import collate, each, item_decoder
 from shardio.errors import SchemaError
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from shardio.codecs._codec import RecordCodec
 from shardio.codecs._codec_example import ExampleCodec, SequenceExampleCodec
 from shardio.codecs._codec_images import with_images
 from shardio.codecs._codec_plain import ArrayCodec, BytesCodec
-from shardio.codecs._codec_tensors import TensorsCodec
+from shardio.codecs._tensors import TensorsCodec
 from shardio.metadata import Schema
 
 if TYPE_CHECKING:

@@ -14,8 +14,16 @@ from shardio.format._blocks import (
     check_block,
     open_block,
 )
-from shardio.format._compression import Compressor, StreamCompressor, decompress
-from shardio.format._framing import TFRECORD_HEAD, TFRECORD_TAIL, Buffer, frame_bounds, payload_bounds
+from shardio.format._compression import Compression, Compressor, StreamCompressor, decompress
+from shardio.format._framing import (
+    TFRECORD_HEAD,
+    TFRECORD_TAIL,
+    Buffer,
+    Framing,
+    RecordCrc,
+    frame_bounds,
+    payload_bounds,
+)
 from shardio.format._json import (
     MAX_JSON_DEPTH,
     UTF8_BOM,
@@ -25,7 +33,6 @@ from shardio.format._json import (
     parse_json,
     wide_encoding,
 )
-from shardio.format._kinds import Compression, Framing, RecordCrc
 from shardio.format._limits import DEFAULT_LIMITS, Limits
 from shardio.format._streams import decode_stream, iterate_payloads, sniff_compression
 from shardio.format._tar import (

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from shardio import kernels
 from shardio.errors import CorruptBlockError
-from shardio.format._compression import Compressor, decompress
+from shardio.format._compression import Compression, Compressor, decompress
 from shardio.format._framing import TFRECORD_HEAD, TFRECORD_TAIL
-from shardio.format._kinds import Compression
 from shardio.format._limits import DEFAULT_LIMITS
 
 if TYPE_CHECKING:

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import threading
 import zlib
+from enum import IntEnum
 from typing import TYPE_CHECKING
 
 from shardio.errors import CorruptBlockError, StorageError
-from shardio.format._kinds import Compression
 from shardio.format._limits import DEFAULT_LIMITS
 
 if TYPE_CHECKING:
@@ -23,13 +23,45 @@ if TYPE_CHECKING:
     from shardio.format._framing import Buffer
     from shardio.format._limits import Limits
 
-__all__ = ["Compressor", "StreamCompressor", "decompress"]
+__all__ = ["Compression", "Compressor", "StreamCompressor", "decompress"]
 
 _WINDOW_LOG = 23  # 8 MiB: levels 20 to 22 would declare more than readers accept
 _GZIP_WBITS = 31
 
 # A Zstandard context costs more to make than a small block to decode, and serves one thread at a time.
 _contexts = threading.local()
+
+
+class Compression(IntEnum):
+    """How the stored bytes of a block become its decoded bytes."""
+
+    NONE = 1
+    ZSTD = 2
+    GZIP = 3
+    ZLIB = 4  # only as one stream of a whole shard
+
+    @property
+    def suffix(self) -> str:
+        """The end of a shard's name after `.tfrecord`."""
+        return {
+            Compression.NONE: "",
+            Compression.ZSTD: ".zst",
+            Compression.GZIP: ".gz",
+            Compression.ZLIB: ".zz",
+        }[self]
+
+    @classmethod
+    def parse(cls, name: str | None) -> Compression:
+        """Return the compression a writer's option names: None, "none", "zstd", "gzip" or "zlib".
+
+        Raises:
+            ValueError: any other name.
+        """
+        known = {None: cls.NONE, "none": cls.NONE, "zstd": cls.ZSTD, "gzip": cls.GZIP, "zlib": cls.ZLIB}
+        if name not in known:
+            message = f'compression must be None, "zstd", "gzip" or "zlib", not {name!r}'
+            raise ValueError(message)
+        return known[name]
 
 
 class Compressor:

@@ -1,23 +1,31 @@
-"""Where the payload is in a frame.
+"""How a record is framed, and where the payload is in its frame.
 
 A frame is one record as it is in a shard's decoded bytes.  The index holds where frames stop; this
-module turns frame bounds into payload bounds, whole columns at a time.
+module turns frame bounds into payload bounds, whole columns at a time.  The numbers of framings and checksums
+are those of `protos/shardio/v1/index.proto`; a test compares them, so that this room needs no protobuf.
 """
 
 from __future__ import annotations
 
+from enum import IntEnum
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
-
-from shardio.format._kinds import Framing
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-__all__ = ["TFRECORD_HEAD", "TFRECORD_TAIL", "Buffer", "frame_bounds", "payload_bounds"]
+__all__ = [
+    "TFRECORD_HEAD",
+    "TFRECORD_TAIL",
+    "Buffer",
+    "Framing",
+    "RecordCrc",
+    "frame_bounds",
+    "payload_bounds",
+]
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
@@ -25,6 +33,24 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 # https://www.tensorflow.org/tutorials/load_data/tfrecord#tfrecords_format_details
 TFRECORD_HEAD = 12
 TFRECORD_TAIL = 4
+
+
+class Framing(IntEnum):
+    """How one record is in the shard's decoded bytes."""
+
+    TFRECORD = 1
+    RAW = 2
+    LINES = 3
+    TAR_SAMPLE = 4
+
+
+class RecordCrc(IntEnum):
+    """What the two checksums of a TFRECORD frame are."""
+
+    ABSENT = 0  # framings without checksums of their own
+    CRC32C = 1
+    CRC32 = 2
+    UNCHECKED = 3
 
 
 def frame_bounds(

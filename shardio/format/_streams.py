@@ -15,8 +15,8 @@ import numpy as np
 
 from shardio import kernels
 from shardio.errors import CorruptRecordError, FormatError
+from shardio.format._compression import Compression
 from shardio.format._framing import TFRECORD_HEAD, TFRECORD_TAIL
-from shardio.format._kinds import Compression
 from shardio.format._limits import DEFAULT_LIMITS
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ from shardio.format import (
     open_block,
     payload_bounds,
 )
-from shardio.format._kinds import Framing
+from shardio.format._framing import Framing
 from tests.format import plain
 
 KINDS = [Compression.NONE, Compression.ZSTD, Compression.GZIP]
