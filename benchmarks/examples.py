@@ -104,7 +104,9 @@ def _parsing(root: Path, records: int) -> dict[str, Contestant]:
         name: codecs.FixedLen(() if count == 1 else (count,), dtypes[kind])
         for name, (kind, count) in KINDS.items()
     }
-    wanted: Any = [kernels.Feature(name.encode(), *rest, required=True) for name, rest in KINDS.items()]  # type: ignore[arg-type] # kinds are literals
+    wanted: Any = [
+        kernels.FeatureRequest(name.encode(), *rest, required=True) for name, rest in KINDS.items()
+    ]  # type: ignore[arg-type] # kinds are literals
     codec = codecs.record_codec(SCHEMA)
 
     def in_place(module: Any, number: int) -> None:

@@ -124,7 +124,8 @@ def measure_shardio(folder: Path, records: int) -> dict[str, float]:
     from shardio.v1 import example_pb2
 
     features = [
-        kernels.Feature(name.encode(), kind, count, required=True) for name, (kind, count) in KINDS.items()
+        kernels.FeatureRequest(name.encode(), kind, count, required=True)
+        for name, (kind, count) in KINDS.items()
     ]
     data = (folder / "examples.tfrecord").read_bytes()
     stops = kernels.scan_frames(data).frame_stops

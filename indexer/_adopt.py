@@ -21,7 +21,7 @@ from shardio_indexer._layout import SplitRules, assign_shards, choose_target, fi
 from shardio_indexer._report import AdoptProgress, AdoptReport, Refusal, opening_line
 from shardio_indexer._scan import ScanOptions
 from shardio_indexer._schema import line_content, partition_outcomes, resolve_schema
-from shardio_indexer._shard import Job, index_is_intact, run_jobs
+from shardio_indexer._shard import AdoptJob, index_is_intact, run_jobs
 from shardio_indexer._sniff import UnknownKindError
 
 if TYPE_CHECKING:
@@ -238,7 +238,7 @@ class _Adoption:
         progress: Callable[[AdoptProgress], None] | None,
     ) -> None:
         """Index the shards, in parallel."""
-        job = Job(
+        job = AdoptJob(
             target=self._target.place.url,
             target_options=self._target.options,
             data_options=self._data_options,

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 __all__ = [
     "MOST_MEMBER",
     "DualScan",
-    "Member",
+    "GzipMember",
     "MemberBlocks",
     "decode_members",
     "is_compressed",
@@ -56,7 +56,7 @@ _MOST_DAMAGE = 32 << 20
 _DOUBTFUL = 2 << 20
 
 
-class Member(NamedTuple):
+class GzipMember(NamedTuple):
     """The end of a member.
 
     Attributes:
@@ -88,8 +88,8 @@ def decode_members(
     salvage: SalvageOptions,
     *,
     step_over: bool = False,
-) -> Iterator[bytes | Member]:
-    """Yield decoded bytes as they come, and a `Member` where one ends.
+) -> Iterator[bytes | GzipMember]:
+    """Yield decoded bytes as they come, and a `GzipMember` where one ends.
 
     Args:
         pieces: the stored bytes.
@@ -108,7 +108,7 @@ def decode_members(
         held: list[bytes] = []
         try:
             for part in _decode_one(stored, head, compression, salvage.limits, first=not members):
-                if isinstance(part, Member):
+                if isinstance(part, GzipMember):
                     yield from held
                     yield part
                     break
@@ -196,9 +196,11 @@ class _Lookahead:
         self._kept.clear()
         self.offset, self._crc, self.decoded, self.keeps = self._begin, 0, 0, False
 
-    def member(self, *, reason: str | None = None, block: bool = True, stepped_over: bool = False) -> Member:
+    def member(
+        self, *, reason: str | None = None, block: bool = True, stepped_over: bool = False
+    ) -> GzipMember:
         """Return what was taken since the last call as a member."""
-        found = Member(self.taken, self._crc, self.decoded, reason, block, stepped_over)
+        found = GzipMember(self.taken, self._crc, self.decoded, reason, block, stepped_over)
         self._begin, self._crc, self.decoded = self.offset, 0, 0
         self._kept.clear()
         self.keeps = self._keep
@@ -274,7 +276,7 @@ def _member_follows(rest: bytes, compression: Compression) -> bool:
 
 def _decode_one(
     stored: _Lookahead, head: bytes, compression: Compression, limits: Limits, *, first: bool
-) -> Iterator[bytes | Member]:
+) -> Iterator[bytes | GzipMember]:
     """Decode one member, or step over a frame that holds none."""
     if compression is Compression.ZSTD and _is_skippable(head):
         rest = 8 + int.from_bytes(head[4:8], "little")
@@ -349,7 +351,7 @@ class MemberBlocks:
         self._index = index
         self._most = min(MOST_MEMBER, limits.block)
         self._longest = limits.record + 16
-        self._members: list[Member] = []  # ended, with frames that may not have been seen yet
+        self._members: list[GzipMember] = []  # ended, with frames that may not have been seen yet
         self._stops = np.empty(0, np.int64)  # decoded offsets, of the members that are not blocks yet
         self._begin = 0  # decoded offset of the first of them
         self._seen = 0  # decoded bytes in all runs
@@ -369,7 +371,7 @@ class MemberBlocks:
         if self._seen - self._begin > self._most and len(self._stops) > 1:
             self._give_up()
 
-    def end_member(self, member: Member) -> None:
+    def end_member(self, member: GzipMember) -> None:
         """Note that a member ended; its frames may be seen later."""
         if not self.possible:
             return
@@ -404,7 +406,7 @@ class MemberBlocks:
             self._begin = stop
             del self._members[0]
 
-    def _add(self, member: Member, stops: NDArray[np.uint32]) -> None:
+    def _add(self, member: GzipMember, stops: NDArray[np.uint32]) -> None:
         if len(stops):
             self._index.add_block(
                 stored_bytes=member.stored_bytes,
@@ -450,7 +452,7 @@ class DualScan:
         self._framer = framer
         self._members = members
         self._cutter = cutter
-        self._ended: list[Member] = []
+        self._ended: list[GzipMember] = []
         self._place = 0
         self._cut = False
 
@@ -459,7 +461,7 @@ class DualScan:
         self._end_members()
         self._feed(self._framer.feed(data))
 
-    def end_member(self, member: Member, size: int) -> None:
+    def end_member(self, member: GzipMember, size: int) -> None:
         """Take the end of a member of an object of `size` bytes."""
         if member.reason is not None and member.reason.startswith("damage"):
             stop = self._place + member.stored_bytes

@@ -31,7 +31,7 @@ from shardio.format import (
     read_member,
     sample_name,
 )
-from shardio.reader import ReadOptions, Source, root_stores
+from shardio.reader import ReadOptions, ShardSource, root_stores
 from shardio.storage import connect
 from shardio_indexer._blocks import FrameRun, SalvageOptions
 
@@ -365,7 +365,7 @@ def export_indexes(
         allow_roots={root: dict(given or {}) for root, given in (allow_roots or {}).items()},
     )
     stores = root_stores(store, version.manifest.roots, table, options)
-    source = Source(store.url, table, stores, options, None)
+    source = ShardSource(store.url, table, stores, options, None)
     target = None if into is None else connect(str(into))
     written = []
     for number, entry in enumerate(table):
@@ -393,7 +393,7 @@ def _tar_index_key(key: str) -> str:
     return f"{folder}{slash}{name[:1]}{name[1:].partition('.')[0]}.idx"
 
 
-def _samples(source: Source, number: int) -> Iterator[tuple[int, bytes]]:
+def _samples(source: ShardSource, number: int) -> Iterator[tuple[int, bytes]]:
     """Yield where each sample of a tar shard begins, and its bytes."""
     starts = iter(_frames(source, number)[0].tolist())
     shard = source.pool.get(number)
@@ -402,7 +402,7 @@ def _samples(source: Source, number: int) -> Iterator[tuple[int, bytes]]:
             yield next(starts), payload
 
 
-def _frames(source: Source, number: int) -> tuple[Any, Any]:
+def _frames(source: ShardSource, number: int) -> tuple[Any, Any]:
     """Return where frames begin and end in the shard, without those of gaps; int64."""
     index, head = source.pool.open_index(number)
     with index:

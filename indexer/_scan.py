@@ -20,10 +20,10 @@ from shardio.errors import ShardioError
 from shardio.format import DEFAULT_BLOCK_BYTES, DEFAULT_LIMITS, Compression, Framing, Limits, RecordCrc
 from shardio.metadata import IndexBuilder
 from shardio_indexer._blocks import BlockCutter, GapFound, SalvageOptions, least_block_bytes
-from shardio_indexer._compressed import DualScan, Member, MemberBlocks, decode_members
+from shardio_indexer._compressed import DualScan, GzipMember, MemberBlocks, decode_members
 from shardio_indexer._external_index import ExternalIndexFramer, find_external_index
 from shardio_indexer._lines import LineContent, LineFramer
-from shardio_indexer._sniff import HEAD_BYTES, Kind, sniff
+from shardio_indexer._sniff import HEAD_BYTES, ShardKind, sniff
 from shardio_indexer._tar import TarFramer
 from shardio_indexer._tfrecord import TFRecordFramer
 
@@ -167,7 +167,7 @@ def scan_shard(
             head = bytes(file.read(0, min(HEAD_BYTES, file.size)))
             strict = not options.salvage and options.record_crc == "crc32c"
             if options.format is not None and options.compression is not None:
-                kind = Kind(options.format, options.compression)
+                kind = ShardKind(options.format, options.compression)
             else:
                 kind = sniff(head, key, options.format, strict=strict)
             framer = _framer(store, key, kind, options)
@@ -248,7 +248,7 @@ def _scan_compressed(
     framer: Framer,
     cutter: BlockCutter,
     indexes: tuple[IndexBuilder, IndexBuilder],
-    kind: Kind,
+    kind: ShardKind,
     options: ScanOptions,
 ) -> ScanResult:
     """Try members as blocks and the whole as a stream, both in one pass; the blocks win where they can."""
@@ -260,7 +260,7 @@ def _scan_compressed(
     # Given offsets, and the samples of a tar file, do not start again where a member does.
     anew = framer.framing in (Framing.TFRECORD, Framing.LINES) and not options.use_index
     for part in decode_members(pieces, kind.compression, salvage, step_over=anew):
-        if isinstance(part, Member):
+        if isinstance(part, GzipMember):
             both.end_member(part, pieces.size)
         else:
             both.take(part)
@@ -281,7 +281,7 @@ def _result(index: IndexBuilder, gaps: list[GapFound], framer: Framer) -> ScanRe
     )
 
 
-def _framer(store: Store, key: str, kind: Kind, options: ScanOptions) -> Framer:
+def _framer(store: Store, key: str, kind: ShardKind, options: ScanOptions) -> Framer:
     salvage = SalvageOptions(enabled=options.salvage, limits=options.limits)
     check = _CHECKS[options.record_crc]
     framing = kind.framing

@@ -21,7 +21,7 @@ from shardio.errors import (
 )
 from shardio.format import Compression, Framing
 from shardio.metadata import Feature, Schema, ShardTable
-from shardio.reader import ReadOptions, Records, Source, value_codec
+from shardio.reader import ReadOptions, RecordSequence, ShardSource, value_codec
 from shardio.storage import connect
 from shardio_indexer._commit import RootedEntry
 from shardio_indexer._sniff import format_of_name
@@ -121,8 +121,8 @@ def check_lines(schema: Schema | None, table: ShardTable, stores: Mapping[int, S
     if not len(part):
         return
     try:
-        source = Source("", part, stores, ReadOptions(), schema)
-        for _ in Records(source):
+        source = ShardSource("", part, stores, ReadOptions(), schema)
+        for _ in RecordSequence(source):
             pass
     except StorageError:
         raise
@@ -140,8 +140,8 @@ def _sample(table: ShardTable, stores: Mapping[int, Store]) -> list[bytes]:
         return []
     spread = chosen[np.linspace(0, len(chosen) - 1, min(len(chosen), _MOST_SHARDS)).astype(np.int64)]
     part = table.take(spread)
-    source = Source("", part, stores, ReadOptions(decode=False), None)
-    payloads: list[bytes] = Records(source).read(_positions(part))
+    source = ShardSource("", part, stores, ReadOptions(decode=False), None)
+    payloads: list[bytes] = RecordSequence(source).read(_positions(part))
     return payloads
 
 

@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     from shardio_indexer._scan import ScanOptions, SpooledIndex
 
 __all__ = [
+    "AdoptJob",
     "FoundShard",
-    "Job",
     "ShardOutcome",
     "index_is_intact",
     "index_shard",
@@ -287,7 +287,7 @@ _JOB_BYTES = 64 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
-class Job:
+class AdoptJob:
     """Shards that one process indexes one after another.
 
     Attributes:
@@ -312,9 +312,9 @@ class Job:
             outcomes.append(index_shard(shard, target, data, self.scan, show=show))
         return outcomes
 
-    def cut(self) -> list[Job]:
+    def cut(self) -> list[AdoptJob]:
         """Return jobs of a size that is worth a message and cheap to lose."""
-        jobs: list[Job] = []
+        jobs: list[AdoptJob] = []
         part: list[FoundShard] = []
         size = 0
         for shard in self.shards:
@@ -327,8 +327,8 @@ class Job:
             jobs.append(self._with(part))
         return jobs
 
-    def _with(self, shards: Sequence[FoundShard]) -> Job:
-        return Job(
+    def _with(self, shards: Sequence[FoundShard]) -> AdoptJob:
+        return AdoptJob(
             target=self.target,
             target_options=self.target_options,
             data_options=self.data_options,
@@ -338,7 +338,7 @@ class Job:
 
 
 def run_jobs(
-    job: Job,
+    job: AdoptJob,
     *,
     executor: Executor | None = None,
     workers: int | None = None,
@@ -358,9 +358,9 @@ def run_jobs(
         for one in jobs:
             yield from one.run(show)
         return
-    # `Job.run` raises nothing of its own: engines raise errors of many kinds when they lose a worker.
-    runner: JobRunner[Job, list[ShardOutcome]] = JobRunner(
-        Job.run, executor=executor, workers=workers, keep_going=True
+    # `AdoptJob.run` raises nothing of its own: engines raise errors of many kinds when they lose a worker.
+    runner: JobRunner[AdoptJob, list[ShardOutcome]] = JobRunner(
+        AdoptJob.run, executor=executor, workers=workers, keep_going=True
     )
     with contextlib.closing(runner.run(jobs)) as results:
         for one, result in results:
@@ -370,7 +370,7 @@ def run_jobs(
             yield from outcomes
 
 
-def _lost_outcomes(job: Job, lost: LostJob) -> list[ShardOutcome]:
+def _lost_outcomes(job: AdoptJob, lost: LostJob) -> list[ShardOutcome]:
     return [
         ShardOutcome(
             shard,

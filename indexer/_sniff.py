@@ -12,7 +12,15 @@ from shardio_indexer._blocks import SalvageOptions
 from shardio_indexer._compressed import decode_members, is_compressed
 from shardio_indexer._tfrecord import head_fits
 
-__all__ = ["FORMATS", "HEAD_BYTES", "Kind", "UnknownKindError", "format_of_name", "may_be_shard", "sniff"]
+__all__ = [
+    "FORMATS",
+    "HEAD_BYTES",
+    "ShardKind",
+    "UnknownKindError",
+    "format_of_name",
+    "may_be_shard",
+    "sniff",
+]
 
 HEAD_BYTES = 64 << 10
 
@@ -49,7 +57,7 @@ class UnknownKindError(FormatError):
     """Neither the bytes nor the name of a file say what it is."""
 
 
-class Kind(NamedTuple):
+class ShardKind(NamedTuple):
     """What a file is.
 
     Attributes:
@@ -77,7 +85,7 @@ def may_be_shard(name: str) -> bool:
     return _NUMBERED.search(_COMPRESSED.sub("", name.rpartition("/")[2])) is not None
 
 
-def sniff(head: bytes, name: str, wanted: str | None = None, *, strict: bool = True) -> Kind:
+def sniff(head: bytes, name: str, wanted: str | None = None, *, strict: bool = True) -> ShardKind:
     """Return what a file is.
 
     Args:
@@ -116,7 +124,7 @@ def sniff(head: bytes, name: str, wanted: str | None = None, *, strict: bool = T
             found=f"first bytes {first.hex(' ')}",
             advice="name its format with --format, or leave it out",
         )
-    return Kind(kind, compression)
+    return ShardKind(kind, compression)
 
 
 def _framing_of(decoded: bytes) -> str | None:

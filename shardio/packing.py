@@ -391,14 +391,14 @@ class Layout:
         order = np.argsort(row, kind="stable")
         self._row, self._starts, self._sizes = row[order], starts[order], lengths[order]
 
-    def block(self, low: int, high: int) -> Block:
+    def block(self, low: int, high: int) -> PackedBlock:
         """Return rows `low .. high - 1`."""
         first, last = np.searchsorted(self._row, (low, high))
         row, sizes = self._row[first:last] - low, self._sizes[first:last]
-        return Block(row, self._starts[first:last], sizes, (high - low, self._length))
+        return PackedBlock(row, self._starts[first:last], sizes, (high - low, self._length))
 
 
-class Block:
+class PackedBlock:
     """Some rows: all that is in them is one run after another, documents and padding.
 
     Args:

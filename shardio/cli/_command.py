@@ -32,7 +32,7 @@ __all__ = [
     "Argument",
     "Command",
     "Option",
-    "Place",
+    "PlaceParam",
     "ProgramCommand",
     "Value",
     "flag",
@@ -118,7 +118,7 @@ class Value(click.ParamType[Any]):
             self.fail(str(error), param, ctx)
 
 
-class Place(click.ParamType[str]):
+class PlaceParam(click.ParamType[str]):
     """A local path or a URL; shells complete paths."""
 
     name = "place"

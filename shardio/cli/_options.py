@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from shardio.cli._command import Argument, Option, Place, Value, flag, options
+from shardio.cli._command import Argument, Option, PlaceParam, Value, flag, options
 
 if TYPE_CHECKING:
     from types import SimpleNamespace
@@ -50,7 +50,7 @@ def url_argument(*, shard: bool = False, optional: bool = False) -> Argument:
         ["url"],
         metavar="URL",
         required=not optional,
-        type=Place(),
+        type=PlaceParam(),
         help=f"{what}: a local path or any fsspec URL",
     )
 
@@ -205,7 +205,7 @@ DATASETS = (
         metavar="URL...",
         nargs=-1,
         required=True,
-        type=Place(),
+        type=PlaceParam(),
         help="dataset, or those of a mixture, in its order: any fsspec URL",
     ),
     Option(

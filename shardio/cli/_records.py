@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from types import SimpleNamespace
 
-    from shardio.reader import Location, Records
+    from shardio.reader import Location, RecordSequence
 
 __all__ = ["DECODING", "READ_AS", "RecordGroup", "open_parts", "reader_of"]
 
@@ -36,7 +36,11 @@ class RecordGroup:
     """
 
     def __init__(
-        self, name: str, version: int | str | None, records: Records | None, payloads: Iterable[Any] = ()
+        self,
+        name: str,
+        version: int | str | None,
+        records: RecordSequence | None,
+        payloads: Iterable[Any] = (),
     ) -> None:
         self.name = name
         self.version = version

@@ -14,7 +14,7 @@ from shardio.codecs._arrow import (
 )
 from shardio.codecs._codec import Payloads, RecordCodec
 from shardio.codecs._codec_images import ImageCodec, with_images
-from shardio.codecs._columns import Column, RaggedColumn, VariableLength, VarLenColumn, collate
+from shardio.codecs._columns import ColumnValues, RaggedColumn, VariableLength, VarLenColumn, collate
 from shardio.codecs._example import (
     decode_example,
     decode_sequence_example,
@@ -47,7 +47,7 @@ from shardio.codecs._tensors import Tensor, decode_tensors, encode_tensors, read
 __all__ = [
     "MAX_PIXELS",
     "CenterCrop",
-    "Column",
+    "ColumnValues",
     "FeatureReport",
     "FixedLen",
     "FixedLenSequence",

@@ -37,17 +37,19 @@ class _FeatureGroup:
         self.layouts = [BatchLayout(name, feature, listed=listed) for name, feature in features.items()]
         # A record costs few look-ups.
         self._encoders = [(layout.name, layout.encode, layout.feature.optional) for layout in self.layouts]
-        self._chosen: dict[tuple[str, ...] | None, tuple[list[BatchLayout], list[kernels.Feature]]] = {}
+        self._chosen: dict[
+            tuple[str, ...] | None, tuple[list[BatchLayout], list[kernels.FeatureRequest]]
+        ] = {}
         self._chosen[None] = self._choice(self.layouts)
 
-    def choose(self, names: frozenset[str] | None) -> tuple[list[BatchLayout], list[kernels.Feature]]:
+    def choose(self, names: frozenset[str] | None) -> tuple[list[BatchLayout], list[kernels.FeatureRequest]]:
         """Return the layouts of these features, in the schema's order, and what a kernel must look for."""
         if names is None:
             return self._chosen[None]
         return self._choice([layout for layout in self.layouts if layout.name in names])
 
     @staticmethod
-    def _choice(layouts: list[BatchLayout]) -> tuple[list[BatchLayout], list[kernels.Feature]]:
+    def _choice(layouts: list[BatchLayout]) -> tuple[list[BatchLayout], list[kernels.FeatureRequest]]:
         return layouts, [wanted for layout in layouts for wanted in layout.wanted()]
 
     def encode(self, value: object, what: str) -> dict[str, Any]:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from shardio.metadata import Feature
 
 __all__ = [
-    "Column",
+    "ColumnValues",
     "RaggedColumn",
     "VarLenColumn",
     "VariableLength",
@@ -285,10 +285,10 @@ class VarLenColumn:
     shape: npt.NDArray[np.int64]
 
 
-Column: TypeAlias = "npt.NDArray[Any] | list[Any] | RaggedColumn"
+ColumnValues: TypeAlias = "npt.NDArray[Any] | list[Any] | RaggedColumn"
 
 
-def collate(name: str, feature: Feature, values: Sequence[Any]) -> Column:
+def collate(name: str, feature: Feature, values: Sequence[Any]) -> ColumnValues:
     """Bring the values that records hold into the column that `decode_batch` gives.
 
     Numbers of fixed shape stack to one array [n, *shape]; of varying shape they become a `RaggedColumn`,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shardio import kernels
-from shardio.codecs._columns import Column, RaggedColumn, collate, each, item_decoder, lacks
+from shardio.codecs._columns import ColumnValues, RaggedColumn, collate, each, item_decoder, lacks
 from shardio.errors import SchemaError
 
 if TYPE_CHECKING:
@@ -86,11 +86,11 @@ class ExampleLayout:
         if self.shape_key is not None:
             entries[f"{self.stored}/shape"] = np.array(np.shape(stored), np.int64)
 
-    def wanted(self) -> list[kernels.Feature]:
+    def wanted(self) -> list[kernels.FeatureRequest]:
         """Return what a kernel must look for."""
         return self._wanted
 
-    def _describe(self) -> list[kernels.Feature]:
+    def _describe(self) -> list[kernels.FeatureRequest]:
         feature = self.feature
         kind: kernels.Kind = "bytes"
         count: int | None = 1
@@ -108,13 +108,15 @@ class ExampleLayout:
         elif not (required or self._listed or self._own) and self._fixed and feature.dtype is not None:
             # A row of nothing is as long as the others, so that the column is one gather.
             default = [bytes(self._elements * self._dtype().itemsize)]
-        asked = [kernels.Feature(self.key, kind, count, required, default)]
+        asked = [kernels.FeatureRequest(self.key, kind, count, required, default)]
         if self.shape_key is not None:
             # A list of varying length has no default in a kernel: such a row is empty until it is filled.
             there = isinstance(stored, np.ndarray) and not self._own
             sizes = np.shape(np.asarray(stored)) if there else [size or 0 for size in feature.shape]
             default = None if required or self._listed else np.array(sizes, np.int64)
-            asked.append(kernels.Feature(self.shape_key, "int64", len(feature.shape), required, default))
+            asked.append(
+                kernels.FeatureRequest(self.shape_key, "int64", len(feature.shape), required, default)
+            )
         return asked
 
     def value(self, found: Mapping[str, Any]) -> Any:
@@ -141,7 +143,7 @@ class ExampleLayout:
         shape = self._shape(raw.size, found)
         return raw.reshape(shape) if shape else raw[0]
 
-    def _check_raw(self, wanted: kernels.Feature, raw: Any) -> None:
+    def _check_raw(self, wanted: kernels.FeatureRequest, raw: Any) -> None:
         kind = "bytes" if isinstance(raw, list) else "int64" if raw.dtype == np.int64 else "float"
         if kind != wanted.kind:
             raise kernels.Mismatch(0, wanted.name, "kind", wanted.kind, kind).error()
@@ -207,7 +209,7 @@ class ExampleLayout:
 class BatchLayout(ExampleLayout):
     """A layout that reads whole columns.  Errors name the row: of a feature list the step of all steps."""
 
-    def column(self, columns: Mapping[bytes, kernels.Column]) -> Column:
+    def column(self, columns: Mapping[bytes, kernels.Column]) -> ColumnValues:
         """Return the feature's column of a batch; of a feature list, of all its steps."""
         column = columns[self.key]
         nothing = self._rows_of_nothing(column)

@@ -290,7 +290,7 @@ def parse_sequence_examples(
 
 
 def parsed_or_raise(
-    parse: Any, records: Any, *wanted: list[kernels.Feature], advice: str | None = None
+    parse: Any, records: Any, *wanted: list[kernels.FeatureRequest], advice: str | None = None
 ) -> kernels.Parsed:
     """Parse, and turn what does not fit into the errors of the tree.
 
@@ -314,9 +314,9 @@ def _check(features: Mapping[str, Description], known: tuple[type, ...]) -> None
             raise TypeError(message)
 
 
-def _wanted(features: Mapping[str, Description], *, listed: bool = False) -> list[kernels.Feature]:
+def _wanted(features: Mapping[str, Description], *, listed: bool = False) -> list[kernels.FeatureRequest]:
     """Return what a kernel must look for: each feature once, also where several descriptions share it."""
-    found: dict[str, kernels.Feature] = {}
+    found: dict[str, kernels.FeatureRequest] = {}
     for name, given in features.items():
         for key, feature in _asked(name, given, listed=listed):
             other = found.setdefault(key, feature)
@@ -327,35 +327,38 @@ def _wanted(features: Mapping[str, Description], *, listed: bool = False) -> lis
     return list(found.values())
 
 
-def _alike(one: kernels.Feature, other: kernels.Feature) -> bool:
+def _alike(one: kernels.FeatureRequest, other: kernels.FeatureRequest) -> bool:
     return one.count is None and other.count is None and one.kind == other.kind
 
 
-def _shown(feature: kernels.Feature) -> str:
+def _shown(feature: kernels.FeatureRequest) -> str:
     return f"{feature.kind} of {'any length' if feature.count is None else f'{feature.count} values'}"
 
 
-def _asked(name: str, given: Description, *, listed: bool) -> Iterator[tuple[str, kernels.Feature]]:
+def _asked(name: str, given: Description, *, listed: bool) -> Iterator[tuple[str, kernels.FeatureRequest]]:
     """Yield the features that a description needs, by name."""
     kind = _KINDS[given.dtype]
     if isinstance(given, FixedLen):
         count = math.prod(_sizes(given.shape, "shape"))
         default = None if given.default is None else _default(name, given, count)
-        yield name, kernels.Feature(name.encode(), kind, count, required=default is None, default=default)
+        yield (
+            name,
+            kernels.FeatureRequest(name.encode(), kind, count, required=default is None, default=default),
+        )
     elif isinstance(given, FixedLenSequence) and listed:
         count = math.prod(_sizes(given.shape, "shape"))
-        yield name, kernels.Feature(name.encode(), kind, count, required=not given.allow_missing)
+        yield name, kernels.FeatureRequest(name.encode(), kind, count, required=not given.allow_missing)
     elif isinstance(given, Sparse):
         for key in given.index_keys:
-            yield key, kernels.Feature(key.encode(), "int64")
-        yield given.value_key, kernels.Feature(given.value_key.encode(), kind)
+            yield key, kernels.FeatureRequest(key.encode(), "int64")
+        yield given.value_key, kernels.FeatureRequest(given.value_key.encode(), kind)
     elif isinstance(given, Ragged):
         key = given.value_key or name
-        yield key, kernels.Feature(key.encode(), kind)
+        yield key, kernels.FeatureRequest(key.encode(), kind)
         for other in _keys(given):
-            yield other, kernels.Feature(other.encode(), "int64")
+            yield other, kernels.FeatureRequest(other.encode(), "int64")
     else:
-        yield name, kernels.Feature(name.encode(), kind)
+        yield name, kernels.FeatureRequest(name.encode(), kind)
 
 
 def _default(name: str, given: FixedLen, count: int) -> Any:

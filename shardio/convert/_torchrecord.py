@@ -88,9 +88,9 @@ class TorchRecord(ForeignSource):
 
     def infer(self, name: str, values: Sequence[Any]) -> str | Feature | None:
         """Return the type of a tensor that is bytes, where its layout says more than bytes."""
-        if not any(isinstance(value, _Bytes) for value in values):
+        if not any(isinstance(value, _UntypedBytes) for value in values):
             return None
-        found = [value for value in values if isinstance(value, _Bytes)]
+        found = [value for value in values if isinstance(value, _UntypedBytes)]
         if name == "label" and len(found) == len(values) and all(value.paired for value in found):
             return "int64" if all(map(_is_integer, found)) else "bytes"
         images = [value.image() for value in found]
@@ -103,13 +103,13 @@ class TorchRecord(ForeignSource):
         """Return a record with its byte tensors as the schema says."""
         return {
             name: _as_feature(name, item, schema[name])
-            if isinstance(item, _Bytes) and name in schema
+            if isinstance(item, _UntypedBytes) and name in schema
             else item
             for name, item in value.items()
         }
 
 
-class _Bytes(bytes):
+class _UntypedBytes(bytes):
     """The bytes of a byte tensor, of which the schema says what they are.
 
     Attributes:
@@ -132,7 +132,7 @@ class _Bytes(bytes):
         return np.frombuffer(self, np.uint8).reshape(height, width, channels)
 
 
-def _as_feature(name: str, item: _Bytes, feature: Feature) -> Any:
+def _as_feature(name: str, item: _UntypedBytes, feature: Feature) -> Any:
     try:
         if feature.kind == "number":
             if len(feature.shape) == 3 and (image := item.image()) is not None:
@@ -176,7 +176,7 @@ def _value(tensor: Tensor, *, paired: bool) -> Any:
     whole = values.size == math.prod(tensor.dims)
     # Sizes that do not multiply to the bytes that are there, or none: bytes, of which more may be known.
     if values.dtype == np.uint8 and (not tensor.dims or not whole or (paired and len(tensor.dims) == 2)):
-        data = _Bytes(values.tobytes())
+        data = _UntypedBytes(values.tobytes())
         data.dims, data.paired = tensor.dims, paired
         return data
     return tensor.shaped()

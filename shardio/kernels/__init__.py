@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from shardio.kernels._arguments import MAX_RECORD, BlockChecks, Check, Scan
 from shardio.kernels._checksums import crc32c, mask_crc, unmask_crc
-from shardio.kernels._features import Column, Feature, Kind, Mismatch, Parsed, Records
+from shardio.kernels._features import Column, FeatureRequest, Kind, Mismatch, Parsed, Records
 from shardio.kernels._reference import encode_sequence_example
 from shardio.kernels._values import make_column
 
@@ -59,7 +59,7 @@ __all__ = [
     "BlockChecks",
     "Check",
     "Column",
-    "Feature",
+    "FeatureRequest",
     "Kind",
     "Mismatch",
     "Parsed",

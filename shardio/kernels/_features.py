@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 Kind: TypeAlias = Literal["bytes", "float", "int64"]
 
-# A kind's number is its field in the message `Feature`; 0 means that no kind is set.
+# A kind's number is its field in the message `FeatureRequest`; 0 means that no kind is set.
 KINDS: tuple[Kind, ...] = ("bytes", "float", "int64")
 DTYPES = {"float": np.dtype(np.float32), "int64": np.dtype(np.int64)}
 
@@ -36,7 +36,7 @@ class Records(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Feature:
+class FeatureRequest:
     """What one feature must look like.
 
     Attributes:
@@ -153,7 +153,7 @@ def as_records(
     return b"".join(payloads), offsets[:-1], offsets[1:]
 
 
-def check_features(features: Sequence[Feature], *, lists: bool = False) -> None:
+def check_features(features: Sequence[FeatureRequest], *, lists: bool = False) -> None:
     """Refuse a description that means nothing.
 
     Raises:
@@ -171,7 +171,7 @@ def check_features(features: Sequence[Feature], *, lists: bool = False) -> None:
             raise ValueError(message)
 
 
-def _problem(feature: Feature, *, lists: bool) -> str | None:
+def _problem(feature: FeatureRequest, *, lists: bool) -> str | None:
     if not isinstance(feature.name, bytes):
         return "is not named by bytes"
     try:
@@ -193,7 +193,7 @@ def _problem(feature: Feature, *, lists: bool) -> str | None:
     return None
 
 
-def fill_missing(feature: Feature, column: Column, gather: Callable[..., Any]) -> Column:
+def fill_missing(feature: FeatureRequest, column: Column, gather: Callable[..., Any]) -> Column:
     """Give the rows that lack a feature of fixed count its default; the parser left them undefined."""
     if feature.count is None or column.steps is not None:
         return column

@@ -45,8 +45,8 @@ from shardio.metadata import (
 )
 from shardio.progress import displayed
 from shardio.reader import (
-    Records,
-    Source,
+    RecordSequence,
+    ShardSource,
     check_key_feature,
     choose_columns,
     extract_keys,
@@ -65,7 +65,7 @@ if TYPE_CHECKING:
 
     from shardio.catalog import StoredLists, Version
     from shardio.metadata import Manifest
-    from shardio.reader import Column, ReadOptions
+    from shardio.reader import ChosenColumn, ReadOptions
     from shardio.storage import Store
 
 __all__ = ["DuplicateKey", "KeysReport", "build_keys", "write_run"]
@@ -211,7 +211,7 @@ def build_keys(  # noqa: PLR0913 - the options are the public contract
 def _extract(job: ShardJob) -> tuple[bytes, bytes]:
     """Return hashes and rows of the keys of one shard, in a worker; u64 and u32, as bytes."""
     column = choose_columns(job.schema, job.features, what="an index of keys")[0]
-    hashes, rows = extract_keys(Records, job.open(), 0, column)
+    hashes, rows = extract_keys(RecordSequence, job.open(), 0, column)
     return hashes.tobytes(), rows.tobytes()
 
 
@@ -226,7 +226,9 @@ class _KeysBuild:
             raise TypeError(message)
         self._catalog, self._options, self.seen = catalog, options, seen
         self._store: Store = catalog.store
-        self._column: Column = choose_columns(seen.manifest.schema, [feature], what="an index of keys")[0]
+        self._column: ChosenColumn = choose_columns(seen.manifest.schema, [feature], what="an index of keys")[
+            0
+        ]
         check_key_feature(self._column)
         self._table = catalog.table(seen)
         self._known = _index_of(seen.manifest, self._column.stored)
@@ -411,10 +413,10 @@ class _KeysBuild:
                     self._table[number], live_rows=int(self._table.rows[number]),
                     deletion_key="", deletion_bytes=0, deletion_sha256=bytes(32),
                 )  # fmt: skip
-                source = Source(
+                source = ShardSource(
                     self._store.url, ShardTable.of([entry]), stores, options, self.seen.manifest.schema
                 )
-                keys.append(Records(source)[row][self._column.name])
+                keys.append(RecordSequence(source)[row][self._column.name])
             if keys[0] == keys[1]:
                 key = int(keys[0]) if isinstance(keys[0], np.integer) else keys[0]
                 yield DuplicateKey(

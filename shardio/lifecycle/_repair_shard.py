@@ -44,7 +44,7 @@ from shardio.metadata import (
     rows_key,
     usual_index_key,
 )
-from shardio.reader import ReadOptions, Source, root_stores
+from shardio.reader import ReadOptions, ShardSource, root_stores
 from shardio.storage import (
     NotDurableError,
     ShortReadError,
@@ -161,7 +161,7 @@ class _Bench(NamedTuple):
 
     catalog: Catalog
     version: Version
-    source: Source
+    source: ShardSource
     mirror: Store | None
     copies: Mapping[tuple[bytes, bytes], ShardEntry]  # of the mirror, by UUID and SHA-256 of the index's head
 
@@ -176,7 +176,7 @@ def _bench(frozen: bytes) -> _Bench:
         storage_options=place.storage_options, engine=place.engine, allow_roots=allow_roots, mmap=False
     )
     stores = root_stores(catalog.store, version.manifest.roots, table, options)
-    source = Source(place.url, table, stores, options, version.manifest.schema)
+    source = ShardSource(place.url, table, stores, options, version.manifest.schema)
     if mirror is None:
         return _Bench(catalog, version, source, None, {})
     store = mirror.connect()

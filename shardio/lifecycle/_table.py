@@ -26,8 +26,8 @@ from shardio.parallel import JobRunner, LostJob
 from shardio.progress import displayed
 from shardio.reader import (
     ReadOptions,
-    Records,
-    Source,
+    RecordSequence,
+    ShardSource,
     choose_columns,
     has_table,
     iterate_rows,
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
     from shardio.catalog import StoredLists, Version
     from shardio.metadata import Manifest, Schema, ShardEntry, TableColumn
-    from shardio.reader import Column
+    from shardio.reader import ChosenColumn
 
 __all__ = ["SidecarProgress", "TableReport", "build_table"]
 
@@ -214,12 +214,12 @@ class ShardJob:
     described: tuple[TableColumn, ...] = ()
     known: tuple[str, ...] = ()
 
-    def open(self) -> Source:
+    def open(self) -> ShardSource:
         """Return the shard as a source of its own."""
         store = connect(self.url, storage_options=self.options.storage_options, engine=self.options.engine)
         table = ShardTable.of([self.entry])
         stores = root_stores(store, self.roots, table, self.options)
-        return Source(self.url, table, stores, self.options, self.schema)
+        return ShardSource(self.url, table, stores, self.options, self.schema)
 
 
 def run_shard_jobs(
@@ -292,7 +292,7 @@ class _TableBuild:
             if column.name.lower() in ("shard", "row"):
                 message = f"feature {column.name!r}: a table says in a column of this name where a record is"
                 raise ValueError(message)
-        self.columns: list[Column] = columns
+        self.columns: list[ChosenColumn] = columns
         self.described = tuple(column.described for column in columns)
 
     def _todo(self, table: ShardTable, known: tuple[TableColumn, ...]) -> list[int]:
@@ -451,7 +451,7 @@ def _make_table(job: ShardJob) -> _Made:
         row = 0
         with pq.ParquetWriter(path, schema, compression="zstd") as writer:
             waiting: list[Any] = []
-            for batch in iterate_rows(Records, source, 0, columns):
+            for batch in iterate_rows(RecordSequence, source, 0, columns):
                 count = len(batch[sources_of(columns)[0]])
                 data = [
                     pa.array([job.entry.key] * count, pa.string()),

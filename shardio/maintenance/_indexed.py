@@ -75,14 +75,14 @@ def check_indexed(
             pass
     else:
         json_lines = schema is not None and [feature.kind for feature in schema.values()] == ["json"]
-        blocks = _Blocks(survey, head, data, shard=shard, limits=limits, json_lines=json_lines, take=take)
+        blocks = _BlockWalk(survey, head, data, shard=shard, limits=limits, json_lines=json_lines, take=take)
         for (block, stored), part in zip(blocks.stored(), index_file.parts(), strict=True):
             blocks.check(block, stored, part)
         blocks.finish()
     index_file.finish()
 
 
-class _Blocks:
+class _BlockWalk:
     """One pass over the blocks of a shard."""
 
     def __init__(

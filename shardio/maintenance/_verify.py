@@ -30,7 +30,7 @@ from shardio.progress import displayed
 from shardio.reader import (
     TABLE_ADVICE,
     ReadOptions,
-    Source,
+    ShardSource,
     check_key_index,
     check_table_bytes,
     is_shard,
@@ -165,7 +165,7 @@ def _verify_dataset(
     if split is not None:
         table = table.of_split(split)
     stores = root_stores(store, version.manifest.roots, table, options)
-    source = Source(store.url, table, stores, options, version.manifest.schema)
+    source = ShardSource(store.url, table, stores, options, version.manifest.schema)
     survey.total_bytes = int(table.stored_bytes.sum())
     done = 0
     for number, entry in enumerate(table):
@@ -252,7 +252,7 @@ def _read_table(survey: Survey, catalog: Catalog, version: Version) -> ShardTabl
     return table if known.all() else table.take(np.flatnonzero(known))
 
 
-def check_listed(survey: Survey, source: Source, root: Store, number: int, entry: ShardEntry) -> None:
+def check_listed(survey: Survey, source: ShardSource, root: Store, number: int, entry: ShardEntry) -> None:
     """Check one shard of a list of shards, its index and its deletions.
 
     Args:
@@ -279,7 +279,7 @@ def check_listed(survey: Survey, source: Source, root: Store, number: int, entry
 
 
 def _open_listed_index(
-    survey: Survey, source: Source, number: int, entry: ShardEntry
+    survey: Survey, source: ShardSource, number: int, entry: ShardEntry
 ) -> tuple[DataFile, IndexHead] | None:
     try:
         return source.pool.open_index(number)

@@ -21,7 +21,7 @@ from shardio.errors import SchemaError
 from shardio.format import check_json_depth, check_json_keys, parse_json
 from shardio.metadata._types import (
     BFLOAT16,
-    Kind,
+    FeatureKind,
     MisfitError,
     Shape,
     describe,
@@ -83,7 +83,7 @@ class Feature:
     type: str
     shape: Shape
     optional: bool
-    kind: Kind
+    kind: FeatureKind
     classes: tuple[str, ...] | None
     description: str
     stored_name: str | None
@@ -429,7 +429,7 @@ def _utf8_bytes(what: str, text: str) -> int:
         raise ValueError(message) from error
 
 
-def _check_shape(name: str, kind: Kind, shape: Shape) -> None:
+def _check_shape(name: str, kind: FeatureKind, shape: Shape) -> None:
     short = print_short(name, shape)
     if len(shape) > _MAX_DIMENSIONS:
         message = f"{name} with {len(shape)} dimensions; at most {_MAX_DIMENSIONS} are possible"

@@ -16,7 +16,7 @@ import numpy.typing as npt
 __all__ = [
     "BFLOAT16",
     "IMAGE_TYPES",
-    "Kind",
+    "FeatureKind",
     "MisfitError",
     "Shape",
     "describe",
@@ -28,7 +28,7 @@ __all__ = [
     "short_form",
 ]
 
-Kind = Literal["number", "bytes", "text", "image", "json"]
+FeatureKind = Literal["number", "bytes", "text", "image", "json"]
 Shape = tuple[int | None, ...]
 
 BFLOAT16 = "bfloat16"
@@ -47,7 +47,7 @@ _DTYPES: dict[str, np.dtype[Any]] = {
     BFLOAT16: np.dtype("<u2"),
 }
 IMAGE_TYPES = ("image", "jpeg", "png", "webp", "tiff")
-_KINDS: dict[str, Kind] = {
+_KINDS: dict[str, FeatureKind] = {
     **dict.fromkeys(_DTYPES, "number"),
     **dict.fromkeys(IMAGE_TYPES, "image"),
     "bytes": "bytes",
@@ -85,7 +85,7 @@ def short_form(text: str) -> str:
     return text if len(text) <= _LONGEST_SHOWN else text[:_LONGEST_SHOWN] + "..."
 
 
-def kind_of(type_name: str) -> Kind:
+def kind_of(type_name: str) -> FeatureKind:
     """Return what family `type_name` belongs to; ValueError lists the types when there is no such type."""
     kind = _KINDS.get(type_name)
     if kind is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from shardio.reader._blocks import Span
 from shardio.reader._columns import (
     TABLE_ADVICE,
-    Column,
+    ChosenColumn,
     check_table_bytes,
     choose_columns,
     has_table,
@@ -33,16 +33,16 @@ from shardio.reader._open import (
     open_shard,
 )
 from shardio.reader._options import ReadOptions, ReadStats
-from shardio.reader._records import DatasetReader, Records
+from shardio.reader._records import DatasetReader, RecordSequence
 from shardio.reader._shard import OpenShard
-from shardio.reader._source import DatasetSource, Location, Source, choose_split, root_stores
+from shardio.reader._source import DatasetSource, Location, ShardSource, choose_split, root_stores
 from shardio.reader._subset import count_below, is_ascending, selection_digest, take, take_at
 
 __all__ = [
     "HF_METADATA",
     "QUARANTINE_FILE",
     "TABLE_ADVICE",
-    "Column",
+    "ChosenColumn",
     "Damage",
     "DatasetReader",
     "DatasetSource",
@@ -52,11 +52,11 @@ __all__ = [
     "OpenShard",
     "ReadOptions",
     "ReadStats",
-    "Records",
+    "RecordSequence",
     "SequentialShard",
     "ShardReader",
+    "ShardSource",
     "SkipCorrupt",
-    "Source",
     "Span",
     "check_key_feature",
     "check_key_index",

@@ -22,7 +22,7 @@ from shardio.codecs import arrow_array, arrow_type_of, need_pyarrow, value_lengt
 from shardio.errors import FormatError, NotFoundError, ShardioError
 from shardio.format import DEFAULT_LIMITS
 from shardio.metadata import Feature, ShardTable, TableColumn, table_address, table_address_of, table_column
-from shardio.reader._source import DatasetSource, Source
+from shardio.reader._source import DatasetSource, ShardSource
 from shardio.reader._subset import count_below, is_ascending, take
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 __all__ = [
     "LENGTH",
     "TABLE_ADVICE",
-    "Column",
+    "ChosenColumn",
     "arrow_batch",
     "check_table_bytes",
     "choose_columns",
@@ -60,7 +60,7 @@ TABLE_ADVICE = "make it again: shardio table URL --rebuild"
 
 
 @dataclass(frozen=True)
-class Column:
+class ChosenColumn:
     """A column that is asked for.
 
     Attributes:
@@ -101,7 +101,7 @@ class Column:
         return arrow_array(values, self.feature)
 
 
-def choose_columns(schema: Schema | None, names: Sequence[str], *, what: str) -> list[Column]:
+def choose_columns(schema: Schema | None, names: Sequence[str], *, what: str) -> list[ChosenColumn]:
     """Return the columns of some names.
 
     Args:
@@ -128,20 +128,20 @@ def choose_columns(schema: Schema | None, names: Sequence[str], *, what: str) ->
     return [_column(schema, name) for name in names]
 
 
-def _column(schema: Schema, name: str) -> Column:
+def _column(schema: Schema, name: str) -> ChosenColumn:
     if name in schema:
         feature = schema[name]
         if feature.type.startswith("complex"):
             message = f"feature {name!r}: Arrow has no type for {feature.type}"
             raise ValueError(message)
-        return Column(name, name, "", feature)
+        return ChosenColumn(name, name, "", feature)
     base = name.removesuffix(LENGTH)
     if base != name and base in schema:
         feature = schema[base]
         if not _has_length(feature):
             message = f"feature {base!r} is {feature.short}, which has no length: there is no column {name!r}"
             raise ValueError(message)
-        return Column(name, base, "length", feature)
+        return ChosenColumn(name, base, "length", feature)
     known = [*schema, *(f"{each}{LENGTH}" for each in schema if _has_length(schema[each]))]
     near = difflib.get_close_matches(name, known, 1)
     meant = f"; did you mean {near[0]!r}?" if near else ""
@@ -155,7 +155,7 @@ def _has_length(feature: Feature) -> bool:
     return feature.kind in ("text", "bytes", "image")
 
 
-def table_refusal(column: Column) -> str | None:
+def table_refusal(column: ChosenColumn) -> str | None:
     """Say why a column cannot be one of a table of small features; None where it can."""
     feature = column.feature
     if column.derived:
@@ -169,7 +169,9 @@ def table_refusal(column: Column) -> str | None:
     return None
 
 
-def with_features(source: Source, features: Sequence[str] | None, *, values: bool = False) -> Source:
+def with_features(
+    source: ShardSource, features: Sequence[str] | None, *, values: bool = False
+) -> ShardSource:
     """Return the same open shards, of which other features are decoded, and damage is raised.
 
     Args:
@@ -195,12 +197,12 @@ def with_features(source: Source, features: Sequence[str] | None, *, values: boo
     return other
 
 
-def sources_of(columns: Sequence[Column]) -> list[str]:
+def sources_of(columns: Sequence[ChosenColumn]) -> list[str]:
     """Return the features that columns are made of, each once."""
     return list(dict.fromkeys(column.source for column in columns))
 
 
-def read_column_batch(records: Any, positions: Any, columns: Sequence[Column]) -> dict[str, Any]:
+def read_column_batch(records: Any, positions: Any, columns: Sequence[ChosenColumn]) -> dict[str, Any]:
     """Return features of some records as `read_batch` does, but None where an optional one is missing.
 
     Args:
@@ -221,7 +223,7 @@ def read_column_batch(records: Any, positions: Any, columns: Sequence[Column]) -
     return {name: [value.get(name) for value in values] for name in sources_of(columns)}
 
 
-def arrow_batch(records: Any, positions: Any, columns: Sequence[Column]) -> Any:
+def arrow_batch(records: Any, positions: Any, columns: Sequence[ChosenColumn]) -> Any:
     """Return columns of some records as a pyarrow Table; see `read_column_batch`."""
     import pyarrow as pa
 
@@ -232,14 +234,14 @@ def arrow_batch(records: Any, positions: Any, columns: Sequence[Column]) -> Any:
     )
 
 
-def _schema_of(columns: Sequence[Column]) -> Any:
+def _schema_of(columns: Sequence[ChosenColumn]) -> Any:
     import pyarrow as pa
 
     return pa.schema([pa.field(column.name, column.type) for column in columns])
 
 
 def iterate_rows(
-    reader: Callable[[Source], Any], source: Source, number: int, columns: Sequence[Column]
+    reader: Callable[[ShardSource], Any], source: ShardSource, number: int, columns: Sequence[ChosenColumn]
 ) -> Iterator[dict[str, Any]]:
     """Yield the features of some columns of all rows of a shard, deleted ones too, by the batch.
 
@@ -256,25 +258,25 @@ def iterate_rows(
     options = replace(
         source.options, on_error="raise", decode=True, features=tuple(sources_of(columns)), cache=None
     )
-    alone = Source(source.url, ShardTable.of([entry]), source.pool.stores, options, source.schema)
+    alone = ShardSource(source.url, ShardTable.of([entry]), source.pool.stores, options, source.schema)
     records = reader(alone)
     step = _batch_rows(source, number)
     for low in range(0, len(records), step):
         yield read_column_batch(records, range(low, min(low + step, len(records))), columns)
 
 
-def _batch_rows(source: Source, number: int) -> int:
+def _batch_rows(source: ShardSource, number: int) -> int:
     """Return how many records of a shard are read at a time: few where they are large."""
     rows, size = int(source.table.rows[number]), int(source.table.decoded_bytes[number])
     return max(1, min(_BATCH, _BATCH_BYTES * rows // max(size, 1)))
 
 
-def table_columns(source: Source) -> tuple[TableColumn, ...]:
+def table_columns(source: ShardSource) -> tuple[TableColumn, ...]:
     """Return the columns of the table that the version has; empty where it has none."""
     return source.version.manifest.table if isinstance(source, DatasetSource) else ()
 
 
-def shards_without_table(source: Source, columns: Sequence[Column]) -> NDArray[np.bool_]:
+def shards_without_table(source: ShardSource, columns: Sequence[ChosenColumn]) -> NDArray[np.bool_]:
     """Tell of each shard whether it lacks a table with these very columns; bool [shards]."""
     table = source.table
     known = table_columns(source)
@@ -290,7 +292,7 @@ def has_table(table: ShardTable, number: int, columns: tuple[TableColumn, ...]) 
     return found is not None and found == table_address(table.index_head_sha256[number].tobytes(), columns)
 
 
-def load_table(source: Source, number: int, columns: Sequence[Column]) -> Any:
+def load_table(source: ShardSource, number: int, columns: Sequence[ChosenColumn]) -> Any:
     """Return columns of the table of a shard, a row for each physical row, checked; a pyarrow Table.
 
     Raises:
@@ -337,7 +339,7 @@ def replace_advice(error: ShardioError, **places: Any) -> ShardioError:
 
 
 def _parse_table(
-    data: bytes, rows: int, columns: Sequence[Column], *, url: str, shard: str, most: int
+    data: bytes, rows: int, columns: Sequence[ChosenColumn], *, url: str, shard: str, most: int
 ) -> Any:
     pa = need_pyarrow("a table of small features")
     import pyarrow.parquet as pq
@@ -361,7 +363,7 @@ def _parse_table(
         raise FormatError("a table does not parse", found=f"{error!s:.300}", **places) from error
 
 
-def live_rows(source: Source, number: int) -> NDArray[np.int64] | None:
+def live_rows(source: ShardSource, number: int) -> NDArray[np.int64] | None:
     """Return the physical rows of a shard that are not deleted, or None for all of them."""
     deleted = source.pool.deleted(number)
     if deleted is None:
@@ -372,7 +374,7 @@ def live_rows(source: Source, number: int) -> NDArray[np.int64] | None:
 
 
 def warn_of_records(
-    source: Source, lacking: NDArray[np.bool_], columns: Sequence[Column], *, stacklevel: int
+    source: ShardSource, lacking: NDArray[np.bool_], columns: Sequence[ChosenColumn], *, stacklevel: int
 ) -> None:
     """Warn that records are read because shards have no table of some columns."""
     many = int(np.count_nonzero(lacking))
@@ -386,7 +388,7 @@ def warn_of_records(
     warnings.warn(message, UserWarning, stacklevel=stacklevel + 1)
 
 
-def read_columns(records: Any, columns: Sequence[Column], *, positions: bool, warn: bool = True) -> Any:
+def read_columns(records: Any, columns: Sequence[ChosenColumn], *, positions: bool, warn: bool = True) -> Any:
     """Return columns of all records, in their order; a pyarrow Table.
 
     Args:

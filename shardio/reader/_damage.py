@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from shardio.reader._source import Source
+    from shardio.reader._source import ShardSource
     from shardio.reader._subset import Selection
 
 __all__ = [
@@ -95,7 +95,7 @@ class Damage:
         rows: records of the pass, of which one in a hundred (and never fewer than 1,000) may be skipped.
     """
 
-    def __init__(self, source: Source, rows: int) -> None:
+    def __init__(self, source: ShardSource, rows: int) -> None:
         self.policy = source.options.on_error
         self._most = max(_LEAST, rows // _SHARE)
         self._source = source
@@ -168,7 +168,7 @@ _MOST = 1024  # positions of an irregular selection that are read block by block
 
 
 def iterate_skipping(
-    source: Source, selection: Selection, damage: Damage
+    source: ShardSource, selection: Selection, damage: Damage
 ) -> Iterator[tuple[list[bytes], range | NDArray[np.int64]]]:
     """Yield payloads of a selection in its order, with their positions; those that are damaged are left out.
 
@@ -218,7 +218,7 @@ def decode_skipping(
 
 
 def batches_skipping(
-    source: Source,
+    source: ShardSource,
     selection: Selection,
     size: int,
     located: Callable[[ShardioError, Any], ShardioError],
@@ -242,7 +242,7 @@ def batches_skipping(
             yield decode(kept)
 
 
-def _end_of_run(source: Source, selection: Selection, at: int) -> int:
+def _end_of_run(source: ShardSource, selection: Selection, at: int) -> int:
     """Return up to which item of a selection the run reaches that failed and began with item `at`."""
     if not isinstance(selection, range) or selection.step != 1:
         return min(at + _MOST, len(selection))
@@ -261,7 +261,7 @@ def _end_of_run(source: Source, selection: Selection, at: int) -> int:
 
 
 def _read_by_block(
-    source: Source, positions: NDArray[np.int64], damage: Damage
+    source: ShardSource, positions: NDArray[np.int64], damage: Damage
 ) -> tuple[list[bytes], NDArray[np.int64]]:
     """Read some positions block by block; return the payloads that are whole, in order, with positions."""
     found: dict[int, bytes] = {}
@@ -273,7 +273,7 @@ def _read_by_block(
 
 
 def _read_shard_by_block(
-    source: Source,
+    source: ShardSource,
     number: int,
     items: NDArray[np.intp],
     positions: NDArray[np.int64],
@@ -298,7 +298,7 @@ def _read_shard_by_block(
 
 
 def _leave_out(
-    source: Source, number: int, error: ShardioError, rows: NDArray[np.int64], damage: Damage
+    source: ShardSource, number: int, error: ShardioError, rows: NDArray[np.int64], damage: Damage
 ) -> None:
     damage.note(error, source.table.key[number], rows)
     damage.count(len(rows))

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from shardio.reader._source import Source
+    from shardio.reader._source import ShardSource
     from shardio.reader._subset import Selection
 
 __all__ = ["FilterProgress", "LookOptions", "check_mask", "matching", "matching_sql", "parts"]
@@ -45,10 +45,10 @@ _AT_ONCE = 1 << 20
 class BatchReader(Protocol):
     """What is asked of `Records`, which uses this file."""
 
-    source: Source
+    source: ShardSource
     selection: Selection
 
-    def __init__(self, source: Source, selection: Selection | None = None) -> None: ...
+    def __init__(self, source: ShardSource, selection: Selection | None = None) -> None: ...
 
     def __len__(self) -> int: ...
 
@@ -261,7 +261,7 @@ def _look_at_all(
 
 def _look_at(
     records: BatchReader,
-    source: Source,
+    source: ShardSource,
     out: NDArray[Any],
     look: Callable[[Any, int], NDArray[Any]],
     read: Callable[[BatchReader, Any], Any],
@@ -346,7 +346,7 @@ def matching_sql(records: BatchReader, text: str, options: LookOptions) -> NDArr
 
 
 def _matching_tables(
-    source: Source, condition: Condition, shards: NDArray[np.bool_], options: LookOptions
+    source: ShardSource, condition: Condition, shards: NDArray[np.bool_], options: LookOptions
 ) -> NDArray[np.bool_]:
     """Return for each position whether a condition holds, as the tables of some shards say; else False."""
     held = np.zeros(len(source), bool)

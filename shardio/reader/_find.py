@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from shardio.metadata import Feature, KeyIndex, KeyPart, KeyRun, PartHead, ShardTable
-    from shardio.reader._columns import Column
-    from shardio.reader._source import Source
+    from shardio.reader._columns import ChosenColumn
+    from shardio.reader._source import ShardSource
     from shardio.storage import DataFile
 
 __all__ = [
@@ -63,7 +63,7 @@ _VERIFIED = 4096  # candidates that are read together
 _SHOWN = 3
 
 
-def check_key_feature(column: Column) -> None:
+def check_key_feature(column: ChosenColumn) -> None:
     """Refuse a feature whose values can be no keys.
 
     Raises:
@@ -76,7 +76,7 @@ def check_key_feature(column: Column) -> None:
 
 
 def extract_keys(
-    reader: Callable[[Source], Any], source: Source, number: int, column: Column
+    reader: Callable[[ShardSource], Any], source: ShardSource, number: int, column: ChosenColumn
 ) -> tuple[NDArray[np.uint64], NDArray[np.uint32]]:
     """Return the hashes of the keys of a shard, and the rows they stand in, deleted ones too.
 
@@ -259,7 +259,7 @@ class KeyLookup:
         column: the feature.
     """
 
-    def __init__(self, source: Source, index: KeyIndex, column: Column) -> None:
+    def __init__(self, source: ShardSource, index: KeyIndex, column: ChosenColumn) -> None:
         self._source, self._index, self.column = source, index, column
         self._store = source.pool.stores[0]
         self._runs: list[tuple[KeyRun, NDArray[np.int64]]] | None = None
@@ -306,7 +306,7 @@ class KeyLookup:
                 self._parts.popitem(last=False)
             return found
 
-    def unindexed(self, reader: Callable[[Source], Any], hashes: NDArray[np.uint64]) -> NDArray[Any]:
+    def unindexed(self, reader: Callable[[ShardSource], Any], hashes: NDArray[np.uint64]) -> NDArray[Any]:
         """Return the entries of the other shards with one of some hashes; they are read at the first call."""
         if self._unindexed is None:
             self._unindexed = self._read_unindexed(reader)
@@ -315,7 +315,7 @@ class KeyLookup:
         spans = [self._unindexed[a:b] for a, b in zip(first.tolist(), stop.tolist(), strict=True) if a < b]
         return np.concatenate([np.zeros(0, ENTRY), *spans])
 
-    def _read_unindexed(self, reader: Callable[[Source], Any]) -> NDArray[Any]:
+    def _read_unindexed(self, reader: Callable[[ShardSource], Any]) -> NDArray[Any]:
         table = self._source.table
         covered = np.zeros(len(table), bool)
         for _, shards in self._load():
@@ -348,7 +348,7 @@ class KeyLookup:
         return whole[np.argsort(whole["hash"], kind="stable")]
 
 
-def key_indexes(source: Source) -> dict[str, KeyIndex]:
+def key_indexes(source: ShardSource) -> dict[str, KeyIndex]:
     """Return the indexes of keys that a version has, by the names that the features have now."""
     if not isinstance(source, DatasetSource) or source.schema is None:
         return {}

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from shardio.reader._lookup import Placed
     from shardio.reader._shard import OpenShard
-    from shardio.reader._source import Source
+    from shardio.reader._source import ShardSource
     from shardio.reader._subset import Selection
 
 __all__ = [
@@ -50,7 +50,7 @@ _AHEAD = 16
 _HEADS = 32  # index heads that are fetched together
 
 
-def iterate_payloads(source: Source, selection: Selection) -> Iterator[list[bytes]]:
+def iterate_payloads(source: ShardSource, selection: Selection) -> Iterator[list[bytes]]:
     """Yield the payloads of a selection in its order, in lists of any length."""
     if not isinstance(selection, range) or selection.step != 1:
         for k in range(0, len(selection), 1024):
@@ -60,7 +60,7 @@ def iterate_payloads(source: Source, selection: Selection) -> Iterator[list[byte
         yield run.payloads()
 
 
-def iterate_runs(source: Source, selection: range) -> Iterator[BlockRun]:
+def iterate_runs(source: ShardSource, selection: range) -> Iterator[BlockRun]:
     """Yield runs of records of a selection without gaps, in order; each has its requests under way."""
     if not len(selection):
         return
@@ -141,7 +141,7 @@ class _FailedRun(BlockRun):
         raise self._error
 
 
-def _begun(source: Source, selection: range) -> Iterator[BlockRun]:
+def _begun(source: ShardSource, selection: range) -> Iterator[BlockRun]:
     """Yield each run of records in turn, after its requests were sent."""
     first = int(np.searchsorted(source.stops, selection.start, side="right"))
     last = int(np.searchsorted(source.stops, selection.stop - 1, side="right"))
@@ -161,7 +161,7 @@ def _begun(source: Source, selection: range) -> Iterator[BlockRun]:
             return
 
 
-def _begin_shard(source: Source, number: int, start: int, stop: int) -> Iterator[BlockRun]:
+def _begin_shard(source: ShardSource, number: int, start: int, stop: int) -> Iterator[BlockRun]:
     """Begin the live rows `start .. stop - 1` of one shard, run by run."""
     shard = source.pool.get(number)
     deleted = source.pool.deleted(number)
@@ -215,7 +215,7 @@ def in_lists(lists: Iterable[list[Any]], size: int) -> Iterator[list[Any]]:
         yield rest
 
 
-def iterate_placed(source: Source, selection: range, size: int) -> Iterator[Placed]:
+def iterate_placed(source: ShardSource, selection: range, size: int) -> Iterator[Placed]:
     """Yield where the records of each batch are, in one buffer; the last batch may be shorter."""
     pieces: list[Placed] = []
     held = 0

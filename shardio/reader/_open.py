@@ -22,8 +22,8 @@ from shardio.format import (
 )
 from shardio.metadata import ShardEntry, ShardTable, manifest_key, parse_head, usual_index_key
 from shardio.reader._options import ReadOptions
-from shardio.reader._records import DatasetReader, Records
-from shardio.reader._source import DatasetSource, Source
+from shardio.reader._records import DatasetReader, RecordSequence
+from shardio.reader._source import DatasetSource, ShardSource
 from shardio.storage import CannotListError, DeniedError, Store, connect, connect_folder, url_text
 
 if TYPE_CHECKING:
@@ -184,7 +184,7 @@ def _is_object(url: str, storage_options: Mapping[str, Any] | None, engine: str 
         return False
 
 
-class _ShardSource(Source):
+class _SingleShard(ShardSource):
     """A shard by itself: its table has one row, made from its own index."""
 
     def __init__(self, url: str, options: ReadOptions) -> None:
@@ -193,10 +193,10 @@ class _ShardSource(Source):
         super().__init__(url, table, {0: store}, options, None)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _ShardSource, (self.url, self.options)
+        return _SingleShard, (self.url, self.options)
 
 
-class ShardReader(Records):
+class ShardReader(RecordSequence):
     """The records of one shard, as payload bytes; made by `shardio.open_shard`."""
 
     def __repr__(self) -> str:
@@ -285,7 +285,7 @@ def open_shard(
     if "/" not in name:
         name = f"./{name}"
     try:
-        return ShardReader(_ShardSource(name, options))
+        return ShardReader(_SingleShard(name, options))
     except NotFoundError:
         shard = SequentialShard(name, options)
         _ = shard.compression  # a file that is not there is found out here

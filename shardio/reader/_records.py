@@ -28,13 +28,13 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
     from shardio.metadata import Schema
-    from shardio.reader._source import DatasetSource, Location, Source
+    from shardio.reader._source import DatasetSource, Location, ShardSource
     from shardio.reader._subset import Selection
 
-__all__ = ["DatasetReader", "Records"]
+__all__ = ["DatasetReader", "RecordSequence"]
 
 
-class Records(Sequence[Any]):
+class RecordSequence(Sequence[Any]):
     """Records of a source, or some of them, in an order.
 
     Safe to share among threads, usable in forked and spawned workers, and pickled in a few hundred bytes, and
@@ -46,7 +46,7 @@ class Records(Sequence[Any]):
             ascending ones.
     """
 
-    def __init__(self, source: Source, selection: Selection | None = None) -> None:
+    def __init__(self, source: ShardSource, selection: Selection | None = None) -> None:
         self.source = source
         self.selection = range(len(source)) if selection is None else selection
         codec = source.codec
@@ -506,7 +506,7 @@ def _not_an_index(item: object) -> TypeError:
     )
 
 
-class DatasetReader(Records):
+class DatasetReader(RecordSequence):
     """One split of one version of a dataset, or part of it; a `Sequence` of records in storage order.
 
     Made by `shardio.open`; slices of it and `select` give further readers over the same open shards.

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from shardio.reader._options import ReadOptions
     from shardio.storage import Store
 
-__all__ = ["DatasetSource", "Location", "Source", "root_stores"]
+__all__ = ["DatasetSource", "Location", "ShardSource", "root_stores"]
 
 
 class Location(NamedTuple):
@@ -49,7 +49,7 @@ class Location(NamedTuple):
     stop: int
 
 
-class Source:
+class ShardSource:
     """Shards that are read as one sequence; what readers, slices and streams share.
 
     Attributes:
@@ -140,7 +140,7 @@ class Source:
         return Location(self.pool.url_of(number), self.table.key[number], row, start, stop)
 
 
-class DatasetSource(Source):
+class DatasetSource(ShardSource):
     """A split of a version of a dataset.
 
     Attributes:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from shardio.metadata import Schema
-    from shardio.reader._columns import Column
+    from shardio.reader._columns import ChosenColumn
 
 __all__ = ["Condition"]
 
@@ -102,7 +102,7 @@ class Condition:
         ['label', 'caption']
     """
 
-    columns: list[Column]
+    columns: list[ChosenColumn]
 
     def __init__(self, text: str, schema: Schema | None) -> None:
         self._text = text

@@ -94,12 +94,12 @@ class CachedBlocks(NamedTuple):
     data: memoryview
 
 
-class _Blocks(NamedTuple):
+class _ReadBlocks(NamedTuple):
     blocks: int
     data: memoryview
 
 
-class _Found(NamedTuple):
+class _CacheEntry(NamedTuple):
     used_ns: int
     size: int
     path: str
@@ -176,7 +176,7 @@ class BlockCache:
             self._store(names, blocks[place : place + count])
             place += count
 
-    def _read(self, name: Callable[[int], str], start: int, block: int, stop: int) -> _Blocks | None:
+    def _read(self, name: Callable[[int], str], start: int, block: int, stop: int) -> _ReadBlocks | None:
         """Return what the entry that begins with block `start` has of blocks `[block, stop)`."""
         path = self._path(name(start))
         try:
@@ -291,13 +291,13 @@ class BlockCache:
             with contextlib.suppress(FileNotFoundError), os.scandir(folder) as entries:
                 yield from entries
 
-    def _entries(self) -> Iterator[_Found]:
+    def _entries(self) -> Iterator[_CacheEntry]:
         for entry in self._files():
             if _ENTRY.fullmatch(entry.name):
                 with contextlib.suppress(OSError):
                     info = entry.stat(follow_symlinks=False)
                     if stat.S_ISREG(info.st_mode):
-                        yield _Found(max(info.st_mtime_ns, info.st_atime_ns), info.st_size, entry.path)
+                        yield _CacheEntry(max(info.st_mtime_ns, info.st_atime_ns), info.st_size, entry.path)
 
     def _remove_halves(self, *, all_of_them: bool) -> None:
         """Remove half-written files of writers on this machine that are no more."""
@@ -348,7 +348,7 @@ def _head(names: Sequence[str], blocks: Sequence[memoryview]) -> bytes:
     return _MAGIC + struct.pack("<I", crc32c.crc32c(rest)) + rest
 
 
-def _unpack(number: int, name: Callable[[int], str], first: int, block: int, stop: int) -> _Blocks | None:
+def _unpack(number: int, name: Callable[[int], str], first: int, block: int, stop: int) -> _ReadBlocks | None:
     """Read blocks `[block, stop)` of the entry whose first block is `first`; None where it is damaged.
 
     There may be none of them in it.  Read, not mapped: another process may cut the file, and a mapped one
@@ -391,7 +391,7 @@ def _unpack(number: int, name: Callable[[int], str], first: int, block: int, sto
         if crc32c.crc32c(view[place : place + length]) != checksum or place + length > len(data):
             return None
         place += length
-    return _Blocks(blocks, view)
+    return _ReadBlocks(blocks, view)
 
 
 def _size(path: str) -> int:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from shardio.storage._tuning import Clock, Tuning
 
-__all__ = ["Budget", "Hedge", "Retrier"]
+__all__ = ["Hedge", "Retrier", "RetryBudget"]
 
 T = TypeVar("T")
 
@@ -27,7 +27,7 @@ T = TypeVar("T")
 _BAD_RESPONSES = 4
 
 
-class Budget:
+class RetryBudget:
     """A stock of retries, refilled by time and by success; who finds it empty is told how long to wait."""
 
     def __init__(self, tuning: Tuning, clock: Clock) -> None:
@@ -59,7 +59,7 @@ class Retrier:
     def __init__(self, tuning: Tuning, clock: Clock) -> None:
         self._tuning = tuning
         self._clock = clock
-        self._budget = Budget(tuning, clock)
+        self._budget = RetryBudget(tuning, clock)
         self._answered = False
         self._succeeded = False
         self.requests = self.retries = 0

@@ -15,7 +15,7 @@ from shardio.torch._ranks import resolve_rank
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sized
 
-    from shardio.reader import Records
+    from shardio.reader import RecordSequence
 
 __all__ = ["FullShuffle", "MapDataset"]
 
@@ -44,7 +44,7 @@ class MapDataset(Dataset[Any]):
         4
     """
 
-    def __init__(self, records: Records, transform: Callable[[Any], Any] | None = None) -> None:
+    def __init__(self, records: RecordSequence, transform: Callable[[Any], Any] | None = None) -> None:
         self.records = records
         self.transform = transform
 

@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import Any
 
 from shardio.errors import FormatError
-from shardio.kernels import IMPLEMENTATION, Column, Feature, Parsed, _reference
+from shardio.kernels import IMPLEMENTATION, Column, FeatureRequest, Parsed, _reference
 from tests.kernels.messages import Writer, description, mutate
 
 # The compiled one is in the list wherever `shardio.kernels` uses it.
@@ -41,7 +41,9 @@ def plain(column: Column) -> dict[str, Any]:
     return fields
 
 
-def outcome(kernels: ModuleType, records: Any, features: list[Feature], lists: list[Feature] | None) -> Any:
+def outcome(
+    kernels: ModuleType, records: Any, features: list[FeatureRequest], lists: list[FeatureRequest] | None
+) -> Any:
     """Parse, and return values, the mismatch or the row that was refused."""
     try:
         if lists is None:
@@ -58,7 +60,7 @@ def outcome(kernels: ModuleType, records: Any, features: list[Feature], lists: l
     return ("values", *({name: plain(column) for name, column in side.items()} for side in sides))
 
 
-def draw(random: Random) -> tuple[list[bytes], list[Feature], list[Feature] | None]:
+def draw(random: Random) -> tuple[list[bytes], list[FeatureRequest], list[FeatureRequest] | None]:
     """Draw a few records of one kind and a description."""
     writer = Writer(random, random.choice((0.0, 0.0, 0.01, 0.05, 0.2)))
     sequence = random.random() < 0.4

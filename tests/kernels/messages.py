@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from random import Random
 
-from shardio.kernels import Feature
+from shardio.kernels import FeatureRequest
 
 KINDS = ("bytes", "float", "int64")
 NAMES = (b"a", b"b", b"label", b"", "naïve/日本".encode(), b"n" * 127, b"n" * 128)
@@ -165,7 +165,7 @@ def mutate(random: Random, message: bytes) -> bytes:
     return bytes(data)
 
 
-def description(random: Random, *, lists: bool = False) -> list[Feature]:
+def description(random: Random, *, lists: bool = False) -> list[FeatureRequest]:
     """Ask for some of the names, mostly for any number of values."""
     features = []
     for name in random.sample(NAMES, random.randrange(len(NAMES) + 1)):
@@ -176,5 +176,5 @@ def description(random: Random, *, lists: bool = False) -> list[Feature]:
         if count is not None and not required and not lists and random.random() < 0.5:
             values = {"bytes": [b"default", b"", b"x"], "float": [1.5, -0.0, 2.0], "int64": [7, -8, 9]}
             default = values[kind][:count]
-        features.append(Feature(name, kind, count, required, default))
+        features.append(FeatureRequest(name, kind, count, required, default))
     return features

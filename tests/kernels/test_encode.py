@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardio.kernels import Column, Feature, encode_sequence_example, make_column
+from shardio.kernels import Column, FeatureRequest, encode_sequence_example, make_column
 from shardio.v1 import example_pb2
 from tests.kernels.differential import IMPLEMENTATIONS, plain
 from tests.kernels.messages import INTEGERS, WORDS
@@ -82,7 +82,7 @@ def test_a_batch_is_what_protobuf_writes_and_comes_back(data, rows) -> None:
         offsets = np.cumsum([0, *map(len, lists)])
         flat = convert([value for values in lists for value in values])
         columns[name.encode()] = make_column(flat, offsets, present=present)
-        wanted.append(Feature(name.encode(), kind))
+        wanted.append(FeatureRequest(name.encode(), kind))
     expected = [message(record) for record in records]
     for module in IMPLEMENTATIONS:
         encoded = module.encode_examples(columns, rows=rows)

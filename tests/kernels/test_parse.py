@@ -10,19 +10,19 @@ import numpy as np
 import pytest
 
 from shardio.errors import FormatError, SchemaError
-from shardio.kernels import Feature, Mismatch, Records
+from shardio.kernels import FeatureRequest, Mismatch, Records
 from tests.kernels.differential import plain
 from tests.kernels.messages import varint
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "tensorflow"
 MISSING = [b"missing"]
 SCHEMA = [
-    Feature(b"id", "int64", 1, required=True),
-    Feature(b"signed", "int64", 6, required=True),
-    Feature(b"floats", "float", 4, default=np.array([1, 2, 3, 4], np.float32)),
-    Feature(b"blob", "bytes", 1, default=MISSING),
-    Feature(b"ragged", "int64"),
-    Feature(b"texts", "bytes"),
+    FeatureRequest(b"id", "int64", 1, required=True),
+    FeatureRequest(b"signed", "int64", 6, required=True),
+    FeatureRequest(b"floats", "float", 4, default=np.array([1, 2, 3, 4], np.float32)),
+    FeatureRequest(b"blob", "bytes", 1, default=MISSING),
+    FeatureRequest(b"ragged", "int64"),
+    FeatureRequest(b"texts", "bytes"),
 ]
 
 
@@ -62,7 +62,7 @@ def example(*entries: bytes) -> bytes:
 
 def only(kernels, payload: bytes, kind: str, count: int | None = None) -> list | None:
     """Parse one record and return the values of feature `a`, or None where it is missing."""
-    parsed = kernels.parse_examples([payload], [Feature(b"a", kind, count)])
+    parsed = kernels.parse_examples([payload], [FeatureRequest(b"a", kind, count)])
     assert parsed.mismatch is None
     column = parsed.columns[b"a"]
     if not column.present[0]:
@@ -92,8 +92,12 @@ def test_columns_are_those_of_tf_io_parse_example(kernels) -> None:
 
 def test_sequences_are_those_of_tensorflow(kernels) -> None:
     expected = json.loads((GOLDEN / "expected.json").read_text())["sequences"]
-    context = [Feature(b"length", "int64", 1, required=True), Feature(b"name", "bytes", 1)]
-    lists = [Feature(b"audio", "float", 3), Feature(b"frames", "bytes", 1), Feature(b"tokens", "int64")]
+    context = [FeatureRequest(b"length", "int64", 1, required=True), FeatureRequest(b"name", "bytes", 1)]
+    lists = [
+        FeatureRequest(b"audio", "float", 3),
+        FeatureRequest(b"frames", "bytes", 1),
+        FeatureRequest(b"tokens", "int64"),
+    ]
     parsed = kernels.parse_sequence_examples(records_of(kernels, "sequences-plain.tfrecord"), context, lists)
     assert parsed.mismatch is None
     lengths = [int(record["context"]["length"]["int64"][0]) for record in expected]
@@ -188,13 +192,13 @@ def test_what_protobuf_refuses_is_refused_with_its_row(kernels, payload) -> None
     """A record that is no message is a FormatError that names the row; nothing else comes out."""
     right = example(entry(b"a", ints(1)))
     with pytest.raises(FormatError, match=r"the record is not a tf.train.Example") as caught:
-        kernels.parse_examples([right, payload, right], [Feature(b"a", "int64")])
+        kernels.parse_examples([right, payload, right], [FeatureRequest(b"a", "int64")])
     assert caught.value.row == 1
     assert caught.value.advice
 
 
 def test_an_earlier_mismatch_comes_before_a_later_refusal(kernels) -> None:
-    wanted = [Feature(b"a", "int64", 1)]
+    wanted = [FeatureRequest(b"a", "int64", 1)]
     bad, short = b"\x16", example(entry(b"a", ints(1, 2)))
     assert kernels.parse_examples([short, bad], wanted).mismatch == Mismatch(0, b"a", "length", 1, 2)
     with pytest.raises(FormatError):
@@ -204,16 +208,16 @@ def test_an_earlier_mismatch_comes_before_a_later_refusal(kernels) -> None:
 @pytest.mark.parametrize(
     ("feature", "expected"),
     [
-        (Feature(b"b", "int64", 1, required=True), (1, b"b", "missing", None, None)),
-        (Feature(b"b", "int64", required=True), (1, b"b", "missing", None, None)),
-        (Feature(b"a", "float"), (0, b"a", "kind", "float", "int64")),
-        (Feature(b"a", "int64", 2), (1, b"a", "length", 2, 1)),
-        (Feature(b"a", "int64", 0), (0, b"a", "length", 0, 2)),
+        (FeatureRequest(b"b", "int64", 1, required=True), (1, b"b", "missing", None, None)),
+        (FeatureRequest(b"b", "int64", required=True), (1, b"b", "missing", None, None)),
+        (FeatureRequest(b"a", "float"), (0, b"a", "kind", "float", "int64")),
+        (FeatureRequest(b"a", "int64", 2), (1, b"a", "length", 2, 1)),
+        (FeatureRequest(b"a", "int64", 0), (0, b"a", "length", 0, 2)),
     ],
 )
 def test_a_record_that_does_not_fit_is_described(kernels, feature, expected) -> None:
     payloads = [example(entry(b"a", ints(1, 2)), entry(b"b", ints(1))), example(entry(b"a", ints(3)))]
-    parsed = kernels.parse_examples(payloads, [Feature(b"zzz", "bytes"), feature])
+    parsed = kernels.parse_examples(payloads, [FeatureRequest(b"zzz", "bytes"), feature])
     assert parsed == ({}, {}, Mismatch(*expected))
     error = parsed.mismatch.error()
     assert isinstance(error, SchemaError)
@@ -233,13 +237,15 @@ def test_a_step_that_does_not_fit_is_described(kernels) -> None:
     ]
 
     def mismatch(**options):
-        return kernels.parse_sequence_examples(payloads, [], [Feature(b"s", "int64", **options)]).mismatch
+        return kernels.parse_sequence_examples(
+            payloads, [], [FeatureRequest(b"s", "int64", **options)]
+        ).mismatch
 
     assert mismatch(count=1) == Mismatch(2, b"s", "length", 1, 0, 1)
     assert mismatch() == Mismatch(3, b"s", "kind", "int64", "float", 1)
     assert mismatch(required=True) == Mismatch(1, b"s", "missing")
     payloads = payloads[:3]
-    column = kernels.parse_sequence_examples(payloads, [], [Feature(b"s", "int64")]).lists[b"s"]
+    column = kernels.parse_sequence_examples(payloads, [], [FeatureRequest(b"s", "int64")]).lists[b"s"]
     assert column.present.tolist() == [True, False, True]
     assert column.steps.tolist() == [0, 2, 2, 5]
     assert column.offsets.tolist() == [0, 1, 2, 3, 3, 5]
@@ -252,12 +258,12 @@ def test_missing_rows_hold_the_default(kernels) -> None:
         entry(b"i", ints(5, 6)), entry(b"i", b""), entry(b"b", byte_list(b"q", b"r")), entry(b"b", b"")
     )
     features = [
-        Feature(b"i", "int64", 2, default=[7, 8]),
-        Feature(b"f", "float", 1, default=[2.5]),
-        Feature(b"b", "bytes", 2, default=[b"default", b""]),
-        Feature(b"n", "int64", 3),
-        Feature(b"e", "bytes", 1),
-        Feature(b"z", "float", 0, default=[]),
+        FeatureRequest(b"i", "int64", 2, default=[7, 8]),
+        FeatureRequest(b"f", "float", 1, default=[2.5]),
+        FeatureRequest(b"b", "bytes", 2, default=[b"default", b""]),
+        FeatureRequest(b"n", "int64", 3),
+        FeatureRequest(b"e", "bytes", 1),
+        FeatureRequest(b"z", "float", 0, default=[]),
     ]
     parsed = kernels.parse_examples([there, half, b""], features)
     columns = parsed.columns
@@ -276,13 +282,13 @@ def test_every_bit_of_a_float_survives(kernels) -> None:
     words = np.array([0x7F800001, 0xFFBFFFFF, 0x7FC12345, 0x80000000, 1, 0xFF800000], np.uint32)
     payload = example(entry(b"a", field(2, field(1, words.tobytes()))))
     for count in (None, 6):
-        column = kernels.parse_examples([payload] * 3, [Feature(b"a", "float", count)]).columns[b"a"]
+        column = kernels.parse_examples([payload] * 3, [FeatureRequest(b"a", "float", count)]).columns[b"a"]
         assert column.values.tobytes() == words.tobytes() * 3
 
 
 def test_bytes_are_spans_of_a_buffer(kernels) -> None:
     payloads = [example(entry(b"a", byte_list(b"one", b"", b"two"))), example(entry(b"a", byte_list()))]
-    column = kernels.parse_examples(payloads, [Feature(b"a", "bytes")]).columns[b"a"]
+    column = kernels.parse_examples(payloads, [FeatureRequest(b"a", "bytes")]).columns[b"a"]
     assert column.offsets.tolist() == [0, 3, 3]
     assert plain(column)["values"] == [b"one", b"", b"two"]
 
@@ -299,7 +305,7 @@ def test_many_values_and_many_names(kernels) -> None:
             expected[name].extend(values)
             entries.append(entry(name, ints(*values)))
         payloads.append(example(*entries))
-    wanted = [Feature(name, "int64") for name in names[::-1]]
+    wanted = [FeatureRequest(name, "int64") for name in names[::-1]]
     columns = kernels.parse_examples(payloads, wanted).columns
     assert {name: column.values.tolist() for name, column in columns.items()} == expected
 
@@ -309,7 +315,7 @@ def test_records_lie_anywhere_in_a_buffer(kernels) -> None:
     data = bytearray(b"xx" + first + b"yy" + second)
     start = 4 + len(first)
     parsed = kernels.parse_examples(
-        Records(data, [start, start], [len(data)] * 2), [Feature(b"a", "bytes", 1)]
+        Records(data, [start, start], [len(data)] * 2), [FeatureRequest(b"a", "bytes", 1)]
     )
     assert plain(parsed.columns[b"a"])["values"] == [b"payload"] * 2
     with pytest.raises(IndexError, match="range 1 is"):
@@ -321,7 +327,7 @@ def test_payloads_may_be_any_buffers(kernels) -> None:
     payload += b"\x98\x00\x00" if len(payload) % 2 else b""  # an unknown field, for an even number of bytes
     words = np.frombuffer(payload, np.uint16)
     forms = [payload, bytearray(payload), memoryview(payload), words]
-    column = kernels.parse_examples(forms, [Feature(b"a", "bytes", 1, required=True)]).columns[b"a"]
+    column = kernels.parse_examples(forms, [FeatureRequest(b"a", "bytes", 1, required=True)]).columns[b"a"]
     assert plain(column)["values"] == [b"12345678"] * 4
     with pytest.raises(TypeError, match="contiguous buffer"):
         kernels.parse_examples(["text"], [])
@@ -329,10 +335,10 @@ def test_payloads_may_be_any_buffers(kernels) -> None:
 
 def test_no_records_give_empty_columns(kernels) -> None:
     features = [
-        Feature(b"a", "int64", 2),
-        Feature(b"b", "float"),
-        Feature(b"c", "bytes", 1),
-        Feature(b"d", "bytes"),
+        FeatureRequest(b"a", "int64", 2),
+        FeatureRequest(b"b", "float"),
+        FeatureRequest(b"c", "bytes", 1),
+        FeatureRequest(b"d", "bytes"),
     ]
     columns = kernels.parse_examples([], features).columns
     assert columns[b"a"].values.shape == (0, 2)
@@ -347,22 +353,22 @@ def test_no_records_give_empty_columns(kernels) -> None:
 @pytest.mark.parametrize(
     ("feature", "reason"),
     [
-        (Feature(b"a", "int32"), "is of kind 'int32'"),
-        (Feature("a", "int64"), "not named by bytes"),
-        (Feature(b"\xff", "int64"), "not UTF-8"),
-        (Feature(b"a", "int64", -1), "has -1 values"),
-        (Feature(b"a", "int64", 2, default=[1]), "has 1 default values; expected 2"),
-        (Feature(b"a", "int64", None, default=[1]), "has a default"),
-        (Feature(b"a", "int64", 1, required=True, default=[1]), "has a default"),
-        (Feature(b"a", "bytes", 1, default=b"x"), "expected a sequence of bytes"),
+        (FeatureRequest(b"a", "int32"), "is of kind 'int32'"),
+        (FeatureRequest("a", "int64"), "not named by bytes"),
+        (FeatureRequest(b"\xff", "int64"), "not UTF-8"),
+        (FeatureRequest(b"a", "int64", -1), "has -1 values"),
+        (FeatureRequest(b"a", "int64", 2, default=[1]), "has 1 default values; expected 2"),
+        (FeatureRequest(b"a", "int64", None, default=[1]), "has a default"),
+        (FeatureRequest(b"a", "int64", 1, required=True, default=[1]), "has a default"),
+        (FeatureRequest(b"a", "bytes", 1, default=b"x"), "expected a sequence of bytes"),
     ],
 )
 def test_a_description_that_means_nothing_is_refused(kernels, feature, reason) -> None:
     with pytest.raises(ValueError, match=reason):
         kernels.parse_examples([], [feature])
     with pytest.raises(ValueError, match="described twice"):
-        kernels.parse_examples([], [Feature(b"a", "int64")] * 2)
+        kernels.parse_examples([], [FeatureRequest(b"a", "int64")] * 2)
     with pytest.raises(ValueError, match="has a default"):
-        kernels.parse_sequence_examples([], [], [Feature(b"a", "int64", 1, default=[1])])
+        kernels.parse_sequence_examples([], [], [FeatureRequest(b"a", "int64", 1, default=[1])])
     with pytest.raises(TypeError, match="found one payload"):
         kernels.parse_examples(b"payload", [])

@@ -10,7 +10,7 @@ import pytest
 
 from shardio.storage import Tuning
 from shardio.storage._errors import BadResponseError, ErrorKind, RetryError, StatusError, classify
-from shardio.storage._retry import Budget, Retrier
+from shardio.storage._retry import Retrier, RetryBudget
 from tests.suites.clock import FakeClock
 
 TUNING = Tuning()
@@ -92,7 +92,7 @@ def test_a_request_that_hangs_is_given_up() -> None:
 
 def test_the_budget_is_a_stock_refilled_by_time_and_success() -> None:
     clock = FakeClock()
-    budget = Budget(TUNING, clock)
+    budget = RetryBudget(TUNING, clock)
     assert [budget.take() for _ in range(16)] == [0.0] * 16
     assert budget.take() == pytest.approx(1 / 4)
     assert budget.take() == pytest.approx(2 / 4)

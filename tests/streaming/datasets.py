@@ -12,7 +12,7 @@ import numpy as np
 import shardio
 from shardio.metadata import ShardTable
 from shardio.order import Plan
-from shardio.reader import DatasetReader, Source
+from shardio.reader import DatasetReader, ShardSource
 
 _numbers = itertools.count()
 
@@ -105,7 +105,7 @@ def edited(ds, *, shards=None, deleted=None, empty=()):
         gone = replace(gone, rows=0, live_rows=0, blocks=0, stored_bytes=0, decoded_bytes=0)
         entries.insert(place, replace(gone, deletion_key="", deletion_bytes=0, deletion_sha256=bytes(32)))
     source = copy.copy(old)
-    Source.__init__(source, old.url, ShardTable.of(entries), {0: root(ds)}, old.options, old.schema)
+    ShardSource.__init__(source, old.url, ShardTable.of(entries), {0: root(ds)}, old.options, old.schema)
     return DatasetReader(source)
 
 

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from shardio.cli._command import CLEAN, Command, Option, Place, Value
+from shardio.cli._command import CLEAN, Command, Option, PlaceParam, Value
 from shardio.cli._humanize import count, plural
 from shardio.cli._options import DATASETS, open_dataset
 
@@ -87,7 +87,7 @@ def _rank(text: str) -> tuple[int, int]:
 
 _PARAMS = (
     Option(
-        ["--state"], metavar="FILE", required=True, type=Place(),
+        ["--state"], metavar="FILE", required=True, type=PlaceParam(),
         help="what state_dict() returned, as JSON; - reads it from the pipe",
     ),
     Option(["--step"], metavar="K", type=int, required=True, help="step of the state's epoch, from 0"),

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from shardio.cli._command import CLEAN, Argument, Command, Place
+from shardio.cli._command import CLEAN, Argument, Command, PlaceParam
 from shardio.cli._humanize import plural, size
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def _run(arguments: SimpleNamespace, console: Console) -> int:
 
 _PARAMS = (
     Argument(["action"], metavar="ACTION", type=click.Choice(("clear",)), help="clear: remove every block"),
-    Argument(["dir"], metavar="DIR", type=Place(), help="folder of the cache, as in CacheOptions(dir)"),
+    Argument(["dir"], metavar="DIR", type=PlaceParam(), help="folder of the cache, as in CacheOptions(dir)"),
 )  # fmt: skip
 
 COMMAND = Command(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from shardio.cli._command import CLEAN, DAMAGE, Argument, Command, Option, Place, Value, flag, options
+from shardio.cli._command import CLEAN, DAMAGE, Argument, Command, Option, PlaceParam, Value, flag, options
 from shardio.cli._describe import feature_facts, feature_words
 from shardio.cli._humanize import plural
 from shardio.cli._options import STORAGE, storage_options, url_argument, workers_option
@@ -145,7 +145,7 @@ def _shares(text: str | None) -> dict[str, float] | None:
 
 _PARAMS = (
     Argument(
-        ["source"], metavar="SOURCE", type=Place(),
+        ["source"], metavar="SOURCE", type=PlaceParam(),
         help="file, folder or pattern: a local path or any fsspec URL",
     ),
     url_argument(),
@@ -163,7 +163,12 @@ _PARAMS = (
     Option(
         ["--process"], metavar="MODULE:FUNCTION", help="for lists: makes records of a line or row"
     ),
-    Option(["--root"], metavar="URL", type=Place(), help="for lists: folder that relative paths start from"),
+    Option(
+        ["--root"],
+        metavar="URL",
+        type=PlaceParam(),
+        help="for lists: folder that relative paths start from",
+    ),
     Option(["--split"], metavar="NAME", help="a name for all records; default: as found"),
     Option(
         ["--shares"], metavar="NAME=SHARE,...", help="divide the records among splits: train=0.9,test=0.1"

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from shardio.cli._command import CLEAN, DAMAGE, Argument, Command, Option, Place, flag
+from shardio.cli._command import CLEAN, DAMAGE, Argument, Command, Option, PlaceParam, flag
 from shardio.cli._humanize import plural
 from shardio.cli._options import (
     STORAGE,
@@ -57,7 +57,7 @@ def _run(arguments: SimpleNamespace, console: Console) -> int:
 _PARAMS = (
     url_argument(),
     Argument(
-        ["target"], metavar="TARGET", type=Place(), help="folder or URL; must not exist, or be empty"
+        ["target"], metavar="TARGET", type=PlaceParam(), help="folder or URL; must not exist, or be empty"
     ),
     Option(["--kind"], type=click.Choice(_KINDS), required=True, help="kind of the files"),
     Option(["--split"], metavar="NAME", help="one split; default: all"),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from shardio.cli._command import CLEAN, DAMAGE, Argument, Command, Option, Place, Value, flag, options
+from shardio.cli._command import CLEAN, DAMAGE, Argument, Command, Option, PlaceParam, Value, flag, options
 from shardio.cli._humanize import count, plural, size
 from shardio.cli._options import (
     allow_roots,
@@ -176,11 +176,14 @@ def _schema(text: str | None, encoding: str | None) -> Any:
 
 _PARAMS = (
     Argument(
-        ["urls"], metavar="URL...", nargs=-1, required=True, type=Place(),
+        ["urls"], metavar="URL...", nargs=-1, required=True, type=PlaceParam(),
         help="shard, folder, glob, braces, or @file with a URL a line",
     ),
     Option(
-        ["--into"], metavar="URL", type=Place(), help="where the dataset goes; default: beside the shards"
+        ["--into"],
+        metavar="URL",
+        type=PlaceParam(),
+        help="where the dataset goes; default: beside the shards",
     ),
     options("--split", metavar="NAME[=PATTERN]", help="split of the shards whose name fits; may be repeated"),
     Option(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from shardio.cli._command import CLEAN, Command, Option, Place, flag
+from shardio.cli._command import CLEAN, Command, Option, PlaceParam, flag
 from shardio.cli._describe import dataset_facts, feature_words, seen_facts, shard_facts
 from shardio.cli._humanize import count, plural, size
 from shardio.cli._options import ENGINE, STORAGE, VERSION, storage_options, url_argument
@@ -152,7 +152,7 @@ def _print_seen(console: Console, seen: dict[str, Any]) -> None:
 _PARAMS = (
     url_argument(shard=True, optional=True),
     flag("--system", "versions of what is installed, parts in use"),
-    Option(["--cache"], metavar="DIR", type=Place(), help="what lies in a local cache of blocks"),
+    Option(["--cache"], metavar="DIR", type=PlaceParam(), help="what lies in a local cache of blocks"),
     VERSION,
     *STORAGE,
     ENGINE,

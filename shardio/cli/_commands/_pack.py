@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from shardio.cli._command import CLEAN, DAMAGE, Argument, Command, Option, Place, flag, options
+from shardio.cli._command import CLEAN, DAMAGE, Argument, Command, Option, PlaceParam, flag, options
 from shardio.cli._options import STORAGE, storage_options
 
 if TYPE_CHECKING:
@@ -51,8 +51,8 @@ def _run(arguments: SimpleNamespace, console: Console) -> int:
 
 
 _PARAMS = (
-    Argument(["source"], metavar="SOURCE", type=Place(), help="dataset of documents: a path or URL"),
-    Argument(["url"], metavar="URL", type=Place(), help="dataset of rows"),
+    Argument(["source"], metavar="SOURCE", type=PlaceParam(), help="dataset of documents: a path or URL"),
+    Argument(["url"], metavar="URL", type=PlaceParam(), help="dataset of rows"),
     Option(["--length"], metavar="N", type=int, required=True, help="tokens of a row"),
     options(
         "--feature", "features", metavar="NAME",

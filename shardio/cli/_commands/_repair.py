@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from shardio.cli._command import CLEAN, DAMAGE, Command, Option, Place, Value, flag, options
+from shardio.cli._command import CLEAN, DAMAGE, Command, Option, PlaceParam, Value, flag, options
 from shardio.cli._humanize import plural
 from shardio.cli._options import (
     ENGINE,
@@ -90,7 +90,9 @@ def _print_end(console: Console, report: RepairReport) -> None:
 
 _PARAMS = (
     url_argument(),
-    Option(["--mirror"], metavar="URL", type=Place(), help="a copy of the dataset, to mend from by digest"),
+    Option(
+        ["--mirror"], metavar="URL", type=PlaceParam(), help="a copy of the dataset, to mend from by digest"
+    ),
     options(
         "--mirror-option",
         metavar="KEY=VALUE",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from shardio.cli._command import CLEAN, Argument, Command, Option, Place, Value, flag, options
+from shardio.cli._command import CLEAN, Argument, Command, Option, PlaceParam, Value, flag, options
 from shardio.cli._describe import feature_facts, feature_words
 from shardio.cli._options import STORAGE, VERSION, storage_options
 
@@ -94,7 +94,7 @@ def _pair(text: str) -> tuple[str, str]:
 
 _PARAMS = (
     Argument(
-        ["words"], nargs=-1, metavar="[set] URL", type=Place(), required=True,
+        ["words"], nargs=-1, metavar="[set] URL", type=PlaceParam(), required=True,
         help="a dataset; `set` before it changes its schema",
     ),
     VERSION,

@@ -15,7 +15,7 @@ from shardio.errors import FormatError
 from shardio.kernels._features import (
     KINDS,
     Column,
-    Feature,
+    FeatureRequest,
     Mismatch,
     Parsed,
     Records,
@@ -34,7 +34,7 @@ _LISTS = (None, "bytes_list", "float_list", "int64_list")  # by number of the ki
 class _Gathering:
     """The values of one feature, row by row or step by step, before they become arrays."""
 
-    def __init__(self, feature: Feature) -> None:
+    def __init__(self, feature: FeatureRequest) -> None:
         self.feature = feature
         self.name = feature.name.decode()
         self.wanted = 1 + KINDS.index(feature.kind)
@@ -158,7 +158,7 @@ def _messages(
         yield message
 
 
-def parse_examples(records: Records | Sequence[Any], features: Sequence[Feature]) -> Parsed:
+def parse_examples(records: Records | Sequence[Any], features: Sequence[FeatureRequest]) -> Parsed:
     """Parse tf.train.Example records into columns.
 
     Duplicated keys, merged submessages, unknown fields, packed and unpacked values mean what they mean to
@@ -188,7 +188,7 @@ def parse_examples(records: Records | Sequence[Any], features: Sequence[Feature]
 
 
 def parse_sequence_examples(
-    records: Records | Sequence[Any], context: Sequence[Feature], lists: Sequence[Feature]
+    records: Records | Sequence[Any], context: Sequence[FeatureRequest], lists: Sequence[FeatureRequest]
 ) -> Parsed:
     """Parse tf.train.SequenceExample records into columns; see `parse_examples`.
 
