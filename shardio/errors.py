@@ -1,7 +1,7 @@
 """The error tree: what went wrong, where, what was expected, what was found, what to do.
 
 Errors are grouped by what a caller would do about them: mend the data (`FormatError`), index again
-(`StaleIndexError`), try again later (`StorageError`), decide who wins (`CommitConflictError`), correct the
+(`StaleIndexError`), try again later (`StorageError`), choose the winner (`CommitConflictError`), correct the
 call (`SchemaError`, `ResumeError`, `UnsafeNameError`).  Plain mistakes of the caller stay `IndexError`,
 `TypeError` and `ValueError`.
 """

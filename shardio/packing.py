@@ -741,7 +741,7 @@ def _flat(name: str, columns: Mapping[str, Any]) -> RaggedColumn:
         or not hasattr(column.values, "dtype")
     ):
         message = (
-            f"column {name!r} is no ragged column of numbers but {type(column).__name__}, and is not packed"
+            f"column {name!r} is not a ragged column of numbers but {type(column).__name__}; it is not packed"
         )
         raise TypeError(message)
     column.position_ids()  # refuses negative lengths

@@ -1,4 +1,4 @@
-"""Byte ranges as arithmetic: which ranges to ask for, and which slice of the answers belongs to whom.
+"""Byte ranges as arithmetic: which ranges to ask for, and which slice of the answers belongs to which range.
 
 Pure: NumPy in, NumPy out, no I/O.  The promises of this file: every item is wholly inside the merged range
 that owns it; no merged range is longer than `max_bytes` unless its longest item is; no merged range is empty;

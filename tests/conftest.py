@@ -1,4 +1,4 @@
-"""How the tests run: the same examples for everybody, unless somebody asks for a long search."""
+"""How the tests run: the same examples everywhere, unless a long search is asked for."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     monkeypatch.syspath_prepend(str(EXAMPLES))
     for name in ("demo", "demo_bucket"):
         monkeypatch.delitem(sys.modules, name, raising=False)
-    # What the demo sets for itself is taken back at the end; what somebody has set leads nowhere.
+    # What the demo sets for itself is taken back at the end; what is set already leads nowhere.
     for name in ("AWS_ENDPOINT_URL", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_DEFAULT_REGION"):
         monkeypatch.setenv(name, "http://127.0.0.1:1")
     for name in ("AWS_ENDPOINT_URL_S3", "AWS_PROFILE", "AWS_SESSION_TOKEN"):

@@ -1,4 +1,4 @@
-"""The house rules that no linter knows: names, sizes, doors, and who may do what.
+"""The house rules that no linter knows: names, sizes, doors, and which room may do what.
 
 These tests read the sources; on a built wheel they are left out.  The order of the rooms itself is in
 pyproject.toml, checked by `lint-imports`.
@@ -174,7 +174,7 @@ def test_everything_is_done_in_its_room() -> None:
         if room_of(path) not in THREADS | {"parallel"}:
             names |= {f"threading.{name}" for name in attributes_of(path, "threading") - HARMLESS_THREADING}
         if room_of(path) not in ONLY_IN["numpy.random"]:
-            # The name of the type is no randomness: a transform may say that it takes a Generator.
+            # The name of the type is not random: a transform may say that it takes a Generator.
             names |= {"numpy.random" for node in ast.walk(tree_of(path)) if _makes_a_generator(node)}
         return names
 

@@ -242,7 +242,7 @@ def test_damage_among_images_of_one_size_is_skipped(tmp_path, num_threads) -> No
         whole |= dict(zip(batch["label"].tolist(), batch["image"], strict=True))
     for batch in batches:
         for label, image in zip(batch["label"].tolist(), batch["image"], strict=True):
-            np.testing.assert_array_equal(image, whole[label])  # a skipped row moves nobody's crop
+            np.testing.assert_array_equal(image, whole[label])  # a skipped row moves no crop
 
 
 @pytest.mark.parametrize("num_threads", [0, 2])

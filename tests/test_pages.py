@@ -1,7 +1,7 @@
 """The Python of README and of all pages runs as it is printed, against servers of its own.
 
 The pages assume data and no names: a folder `photos/` of images by class, datasets and files in a bucket.
-What stands for somebody else's account or machine is listed here, and what takes its place.
+What stands for an account or machine of the reader's is listed here, and what takes its place.
 """
 
 from __future__ import annotations
@@ -158,7 +158,7 @@ class Frame:
 
 
 def places(request: pytest.FixtureRequest, page: str, folder: Path) -> dict[str, str]:  # noqa: PLR0915
-    """Prepare what a page assumes; return what the page says of somebody's own, and what is taken instead."""
+    """Prepare what a page assumes; return what the page says of the reader's own, and its stand-ins."""
     s3_endpoint = request.getfixturevalue("s3_bucket")
     monkeypatch = request.getfixturevalue("monkeypatch")
     match page:

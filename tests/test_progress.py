@@ -140,7 +140,7 @@ def test_programs_get_nothing(clock: Clock) -> None:
 
 
 def test_a_notebook_gets_tqdms_widget(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Within a kernel of IPython, stderr is no terminal; tqdm chooses what the notebook can show."""
+    """Within a kernel of IPython, stderr is not a terminal; tqdm chooses what the notebook can show."""
     import tqdm.auto
 
     shell = types.SimpleNamespace(config={"IPKernelApp": {}})

@@ -1,13 +1,13 @@
 """Finding and reading versions.
 
 The latest version is found from the hint, else from the highest manifest listed, then upward until the next
-one is absent.  The hint is never trusted: one that is no number is ignored.  It is only ever written after a
+one is absent.  The hint is never trusted: what is not a number is ignored.  It is only ever written after a
 commit, so one beyond every manifest means that manifests are gone, and is an error.  So is a manifest that
 cannot be read: the version below it is not the latest.  Nor is an error of the environment taken for an
 absent hint: what cannot be reached for one object cannot for the next.
 
-S3 and what stands before it answer 403 for what is absent to those who may not list.  So 403 counts as absent
-for the version after one that could be read, and for the hint as long as a listing may tell.
+S3 and what stands before it answer 403 for what is absent to clients that may not list.  So 403 counts as
+absent for the version after one that could be read, and for the hint as long as a listing may tell.
 """
 
 from __future__ import annotations
@@ -301,7 +301,7 @@ class Catalog:
         except (NotFoundError, DeniedError, FormatError):
             # Absent, perhaps absent, or longer than a number.
             return 0
-        # What is no number of a manifest is no hint.
+        # What is not the number of a manifest is not a hint.
         return int(text) if text.isdigit() and len(text) <= 20 else 0
 
     def _read(self, number: int) -> Version | None:
@@ -401,7 +401,7 @@ class Catalog:
         unknown = set(table.root.tolist()) - {0, *manifest.roots}
         if unknown:
             raise FormatError(
-                "a shard lies under a root that the manifest does not name", url=url, found=unknown
+                "a shard is under a root that the manifest does not name", url=url, found=unknown
             )
         if len(table) and int(table.schema.max()) > len(manifest.schemas):
             raise FormatError("a shard names a schema that the manifest does not hold", url=url)

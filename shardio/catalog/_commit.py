@@ -4,8 +4,8 @@ A lost reply is not a failure.  After "exists" or any failure to create, the man
 write id -> it was committed; another one -> the race was lost; absent -> the same bytes are put again, or the
 failure is raised.  Appends then rebase on the newer version, overwrites raise.  Nothing is ever deleted here.
 
-Once the manifest may stand under its name, the outcome is success or `CommitOutcomeUnknownError`: whoever is
-told that nothing happened writes the same records again.
+Once the manifest may stand under its name, the outcome is success or `CommitOutcomeUnknownError`: a caller
+that is told that nothing happened writes the same records again.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _MAX_PUTS = 5
 
 @functools.cache
 def writer_name() -> str:
-    """Return program and version, for people who look into a file."""
+    """Return program and version, for people that look into a file."""
     from importlib.metadata import PackageNotFoundError, version
 
     try:

@@ -239,7 +239,7 @@ class Console:
             self._say(f"note: {self.in_flags(text)}")
 
     def warn(self, text: str) -> None:
-        """Say what is part of the result and is no line of it, on the error stream."""
+        """Say what is part of the result and is not a line of it, on the error stream."""
         self._say(text)
 
     def failure(self, failure: CommandFailure) -> None:

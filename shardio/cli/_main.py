@@ -193,7 +193,7 @@ def _warnings_as_notes(console: Console) -> Iterator[None]:
 
 
 def _forget_stdout() -> None:
-    """Keep the interpreter from complaining when it flushes what nobody will read."""
+    """Keep the interpreter from complaining when it flushes what will not be read."""
     with contextlib.suppress(OSError, ValueError):
         nothing = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nothing, sys.stdout.fileno())

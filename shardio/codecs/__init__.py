@@ -1,4 +1,4 @@
-"""Records to values and back: tf.train.Example, TensorProtos, arrays, and anybody's own messages.
+"""Records to values and back: tf.train.Example, TensorProtos, arrays, and messages of the caller's own.
 
 `record_codec` makes the codec of a schema, which writer, reader and streams use; the functions beside it work
 without a schema.  Pure: bytes in, values out.  protobuf and Pillow load when they are first needed.

@@ -75,7 +75,7 @@ class ArrayCodec(RecordCodec):
             out = np.empty((starts.size, size), np.uint8)
             kernels.gather_fixed(buffer, starts, size, out)
         if dtype.kind == "b" and out.size and int(out.max()) > 1:
-            what = f"feature {self._name!r} holds a byte that is no bool"
+            what = f"feature {self._name!r} holds a byte that is not a bool"
             raise SchemaError(
                 what, row=int(np.argmax((out > 1).any(axis=1))), expected="0 or 1", found=int(out.max())
             )

@@ -342,7 +342,7 @@ def each(
         decode: makes a value of an item.
         items: stored bytes.
         rows: for each item the row that it belongs to, for the error.
-        missing: rows whose items are no values.
+        missing: rows whose items are not values.
 
     Raises:
         FormatError: an item is not what the schema says; names the feature and the row within the call.

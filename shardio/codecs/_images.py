@@ -97,7 +97,7 @@ class CenterCrop:
 
     def __post_init__(self) -> None:
         if not 0 < self.fraction <= 1:
-            message = f"CenterCrop(fraction={self.fraction!r}) must lie in (0, 1]"
+            message = f"CenterCrop(fraction={self.fraction!r}) must be in (0, 1]"
             raise ValueError(message)
 
     def box(self, height: int, width: int, size: tuple[int, int]) -> Box:
@@ -134,7 +134,7 @@ class RandomResizedCrop:
                 message = f"RandomResizedCrop({name}={given!r}) must be (least, most)"
                 raise ValueError(f"{message}, both {limits} and at most {most:.0f}")
         if not 0 <= self.flip <= 1:
-            message = f"RandomResizedCrop(flip={self.flip!r}) must lie in [0, 1]"
+            message = f"RandomResizedCrop(flip={self.flip!r}) must be in [0, 1]"
             raise ValueError(message)
 
     def box(self, height: int, width: int, rng: np.random.Generator) -> Box:
@@ -271,7 +271,7 @@ def decode_image(
         channels: 1, 3 or 4; None for as many as the image has.
 
     Raises:
-        CorruptRecordError: the bytes are no image, are damaged, or claim more than `MAX_PIXELS` pixels.
+        CorruptRecordError: the bytes are not an image, are damaged, or claim more than `MAX_PIXELS` pixels.
         FormatError: the pixels do not fit into uint8.
         ImportError: Pillow is not installed.
     """

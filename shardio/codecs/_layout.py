@@ -194,7 +194,7 @@ class ExampleLayout:
     def no_bool(self, found: int) -> SchemaError:
         """Return the error for a byte of a bool that is neither 0 nor 1."""
         return SchemaError(
-            f"feature {self.name!r} holds a byte that is no bool", expected="0 or 1", found=found
+            f"feature {self.name!r} holds a byte that is not a bool", expected="0 or 1", found=found
         )
 
     def _default(self) -> Any:

@@ -29,7 +29,7 @@ class Message(RecordCodec, Generic[_M]):
         cls: a class made by protoc.
 
     Raises:
-        TypeError: `cls` is no such class.
+        TypeError: `cls` is not such a class.
 
     Examples:
         >>> from shardio.v1.example_pb2 import Int64List
@@ -89,7 +89,7 @@ class Message(RecordCodec, Generic[_M]):
         """Decode to messages; `features` cannot be chosen.
 
         Raises:
-            CorruptRecordError: a payload is no such message; `row` is its number within this call.
+            CorruptRecordError: a payload is not such a message; `row` is its number within this call.
         """
         from google.protobuf.message import DecodeError
 

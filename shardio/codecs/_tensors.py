@@ -233,7 +233,7 @@ def _from_raw(label: str, raw: bytes, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
         raise CorruptRecordError(what, expected=f"a multiple of {dtype.itemsize} bytes", found=len(raw))
     if dtype.kind == "b" and max(raw, default=0) > 1:
         raise CorruptRecordError(
-            f"tensor {label} holds a byte that is no bool", expected="0 or 1", found=max(raw)
+            f"tensor {label} holds a byte that is not a bool", expected="0 or 1", found=max(raw)
         )
     return np.frombuffer(bytearray(raw), dtype)
 

@@ -32,7 +32,7 @@ def read_fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
     """Yield (field number, value) of a message: varints as unsigned integers, everything else as bytes.
 
     Raises:
-        ValueError: the bytes are no message.
+        ValueError: the bytes are not a message.
     """
     place = 0
     while place < len(data):
@@ -154,7 +154,7 @@ def _declared(
     features: Mapping[str, Any], prefix: str, level: int = 0
 ) -> Iterator[tuple[str, Feature | str | Unreadable]]:
     if level > _MOST_LEVELS:
-        raise FormatError("METADATA is damaged: maps lie too deep in one another", found=prefix)
+        raise FormatError("METADATA is damaged: maps are nested too deeply", found=prefix)
     for name, kind in features.items():
         if isinstance(kind, dict):
             yield from _declared(kind, f"{prefix}{name}.", level + 1)
@@ -185,7 +185,7 @@ def _spans(index: bytes, url: str, size: int) -> list[tuple[int, int]]:
             raise FormatError("a line of the index is not `start length`", url=url, row=number) from None
         if start < 0 or length < 0 or start + length > size:
             raise FormatError(
-                "a record lies behind the end of the file", url=url, row=number, found=start + length
+                "a record begins after the end of the file", url=url, row=number, found=start + length
             )
         spans.append((start, start + length))
     return spans
@@ -206,7 +206,7 @@ def _feature_map(
     payload: bytes, kinds: Mapping[str, Any], prefix: str = "", level: int = 0, *, nested: bool = False
 ) -> dict[str, Any]:
     if level > _MOST_LEVELS:
-        raise ValueError("maps lie too deep in one another")
+        raise ValueError("maps are nested too deeply")
     value: dict[str, Any] = {}
     for number, entry in read_fields(payload):
         if number != 1 or not isinstance(entry, bytes):
@@ -225,7 +225,7 @@ def _feature_map(
 def _value(feature: bytes, kind: Any, level: int) -> Any:
     """Return a Feature's value; one without any is an empty list, or the zero of its kind."""
     if level > _MOST_LEVELS:
-        raise ValueError("lists lie too deep in one another")
+        raise ValueError("lists are nested too deeply")
     if isinstance(kind, dict):
         # A map within a list stays an object of its own.
         inner = dict(read_fields(feature)).get(5, b"")

@@ -226,7 +226,7 @@ class _ConvertWorker:
         return f"leave the feature out with {keep_as(unknown[0], None)}, or {SKIP}" if unknown else SKIP
 
     def _chosen(self, value: dict[str, Any], names: frozenset[str]) -> dict[str, Any]:
-        """Return a value without the features left out; those that nobody knew stay, to be refused."""
+        """Return a value without the features left out; unknown ones stay, to be refused."""
         dropped = self.dropped
         return {
             name: item
@@ -267,7 +267,7 @@ class ConvertReport:
         records: by split.
         schema: of the records, or None where they are bytes.
         skipped: what was left out, with `on_error="skip"`; empty otherwise.
-        ignored: names of files that lay in the source and were no part of it.
+        ignored: names of files in the source that were not part of it.
         notes: what deserves attention, such as features of TFRecords that no schema can hold, whose
             payloads are kept, and hidden members of tar files.
     """

@@ -140,7 +140,7 @@ class FileSource(ForeignSource):
 def split_of(keys: Sequence[str]) -> Callable[[str], str]:
     """Return the function from key to split.
 
-    The names of folders at the top (`train/`, `val/`, `test/` ...) are splits where all files lie in such
+    The names of folders at the top (`train/`, `val/`, `test/` ...) are splits where all files are in such
     folders, and
     so are the beginnings of the names (`train-00000-of-00512`) where all begin so; everything else is
     "train".

@@ -72,9 +72,7 @@ class ImageFolder(FileSource):
         """Yield the one record of an image."""
         name, label, labelled, path = piece.extra
         if labelled and label is None:
-            reason = (
-                "the image lies in no folder of a class" if name is None else f"there is no class {name!r}"
-            )
+            reason = "the image is in no folder of a class" if name is None else f"there is no class {name!r}"
             yield BadRecord(piece.url, f"missing label: {reason}")
             return
         data = read_whole(piece.root, piece.key, self.options.storage_options)
@@ -104,7 +102,7 @@ def label_of(classes: Sequence[str]) -> Feature | Unreadable:
 
 
 def image_trouble(data: bytes, *, check: bool) -> str | None:
-    """Say why a file is no image, or None where it is one; `check` decodes it."""
+    """Say why a file is not an image, or None where it is one; `check` decodes it."""
     if not data:
         return "unreadable image: the file is empty"
     if not check:

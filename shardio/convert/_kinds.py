@@ -94,7 +94,7 @@ def _told(place: Any, options: SourceOptions) -> str:
 
 
 def _stands_for_files(text: str) -> bool:
-    """Tell whether a text among several is no item of a list: `@names`, or a pattern."""
+    """Tell whether a text among several is not an item of a list: `@names`, or a pattern."""
     return text.startswith("@") or any(mark in text for mark in "*?[{")
 
 

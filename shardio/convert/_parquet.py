@@ -564,7 +564,7 @@ class ArrowFiles(_ArrowRows, FileSource):
         ]
 
     def bad_records(self) -> Sequence[BadRecord]:
-        """Return names that are no text, and files that are neither Parquet nor Arrow."""
+        """Return names that are not text, and files that are neither Parquet nor Arrow."""
         return [*super().bad_records(), *(head for head in self._heads if isinstance(head, BadRecord))]
 
     def read(self, piece: Piece) -> Iterator[Sample | BadRecord]:

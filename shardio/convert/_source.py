@@ -185,7 +185,7 @@ class ForeignSource(ABC):
         return {}
 
     def bad_records(self) -> Sequence[BadRecord]:
-        """Return what was found wrong before anything was read, such as names that are no text."""
+        """Return what was found wrong before anything was read, such as names that are not text."""
         return ()
 
     def ignored(self) -> Sequence[str]:

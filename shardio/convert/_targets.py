@@ -153,7 +153,7 @@ class AtomicOutput:
         if self._local:
             return
         if not self._store.put_new(name, self._folder / name, move=True):
-            raise CommitConflictError("somebody else wrote this file", url=f"{self.url}/{name}")
+            raise CommitConflictError("another writer wrote this file", url=f"{self.url}/{name}")
         self._put.append(name)
         (self._folder / name).unlink(missing_ok=True)
 
@@ -742,7 +742,7 @@ class ImageFolderWriter(TargetWriter):
         if path is None:
             ending = _IMAGE_FILE_ENDINGS.get(image_type(data[:16]) or "") or _STARTS.get(bytes(data[:2]))
             if ending is None:
-                raise SchemaError(f"feature {name!r} is no image of a known format", found=repr(data[:16]))
+                raise SchemaError(f"feature {name!r} is not an image of known format", found=repr(data[:16]))
             path = f"{folder}/" * (folder is not None) + f"{self.records:09d}{ending}"
         path = self.output.check(str(path))
         if not path.lower().endswith(IMAGE_ENDINGS) or is_clutter(path):
@@ -751,7 +751,7 @@ class ImageFolderWriter(TargetWriter):
         parts = path.split("/")[:-1]
         in_split = bool(parts) and split_of([path])(path) == self.split
         if folder is not None and folder not in (parts[:1] + parts[1:2] * in_split):
-            what = "feature 'path' lies in the folder of another class than 'label' says"
+            what = "feature 'path' is in the folder of another class than 'label' says"
             raise SchemaError(what, expected=f"{folder}/...", found=path)
         if self.splits > 1 and not in_split:
             path = f"{self.split}/{path}"

@@ -54,7 +54,7 @@ class BlockBuilder:
 
     Attributes:
         payloads: those that are not in a block yet.
-        room: bytes of frames that may follow without anything to decide. Who writes many small records may
+        room: bytes of frames that may follow without anything to decide. A writer of many small records may
             append a payload itself, and take its frame's size from here, instead of calling `add`.
     """
 

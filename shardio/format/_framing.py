@@ -81,7 +81,7 @@ def payload_bounds(
         starts: int64, first byte of each frame.
         stops: int64, one past the last byte of each frame.
         tails: for `LINES`, the last (at most two) bytes of each frame: the line ending `\n` or `\r\n`
-            is no part of the payload, and the last line of a file may lack it.
+            is not part of the payload, and the last line of a file may lack it.
     """
     if framing is Framing.TFRECORD:
         return starts + TFRECORD_HEAD, stops - TFRECORD_TAIL

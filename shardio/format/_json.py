@@ -2,7 +2,7 @@
 
 A document is what RFC 8259 says, in UTF-8.  `NaN`, `Infinity` and a name that comes twice in an object are
 refused, because another program would read something else or nothing; so are documents nested deeper than
-`MAX_JSON_DEPTH`, which would be read or not depending on who calls.
+`MAX_JSON_DEPTH`, which would be read or not depending on the caller.
 
 A file of JSON lines may begin with a byte order mark and may hold blank lines: neither is a record.
 """

@@ -33,7 +33,7 @@ TAR_BLOCK = 512
 # What the webdataset library gives every sample; no member may be called so.
 SAMPLE_NAMES = frozenset({"__key__", "__url__"})
 _ZEROS = bytes(TAR_BLOCK)
-# Longer extension headers than this hold no names that anybody wrote on purpose.
+# Longer extension headers than this hold no names that were written on purpose.
 _MOST_EXTENSION = 1 << 20
 _MOST_EXTENSIONS = 64
 _ADLER = 65521
@@ -136,7 +136,7 @@ def read_sample(frame: Buffer) -> tuple[str, dict[str, tuple[int, int]]]:
     """Return the key of the sample in one frame, and where the contents of each member are in it.
 
     Raises:
-        CorruptRecordError: the frame is no sample of a tar file.
+        CorruptRecordError: the frame is not a sample of a tar file.
     """
     place, key = 0, ""
     members: dict[str, tuple[int, int]] = {}
@@ -154,7 +154,7 @@ def read_sample(frame: Buffer) -> tuple[str, dict[str, tuple[int, int]]]:
         raise CorruptRecordError(error.what, start=error.start, found=error.found) from error
     if place != len(frame) or not members:
         raise CorruptRecordError(
-            "a record is no sample of a tar file", expected=f"members up to byte {len(frame)}", found=place
+            "a record is not a sample of a tar file", expected=f"members up to byte {len(frame)}", found=place
         )
     return key, members
 

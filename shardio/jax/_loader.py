@@ -1,4 +1,4 @@
-"""A loader whose batches are global arrays: each process reads the rows that lie on its devices."""
+"""A loader whose batches are global arrays: each process reads the rows that are on its devices."""
 
 from __future__ import annotations
 
@@ -165,10 +165,10 @@ def _fitting(name: str, column: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 def _place(sharding: jax.sharding.Sharding, rows: int) -> tuple[int, int]:
-    """Return which slice of a global batch lies on this process's devices, and how many slices there are.
+    """Return which slice of a global batch is on this process's devices, and how many slices there are.
 
     Raises:
-        ValueError: it does not divide, or the rows of this process are no such slice.
+        ValueError: it does not divide, or the rows of this process are not such a slice.
     """
     try:
         sharding.shard_shape((rows,))
@@ -182,7 +182,7 @@ def _place(sharding: jax.sharding.Sharding, rows: int) -> tuple[int, int]:
     if sum(stop - start for start, stop in spans) != count or rows % count or first % count:
         message = (
             f"this process's devices hold the rows {sorted(spans)} of a global batch of {rows}, which are no "
-            "slice of it: lay the mesh out so that devices of a process lie side by side on the axis of the "
+            "slice of it: arrange the mesh so that devices of a process are side by side on the axis of the "
             "batch, as jax.make_mesh does"
         )
         raise ValueError(message)

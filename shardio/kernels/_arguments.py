@@ -1,7 +1,7 @@
 """What both implementations share: the types of the results, and the checks of what callers pass.
 
 Everything that enters a kernel goes through here first: a buffer becomes a flat uint8 array without a copy,
-bounds become int64 arrays that are known to lie inside it.  So the loops behind may trust both.
+bounds become int64 arrays that are known to be inside it.  So the loops behind may trust both.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def as_pairs(starts: ArrayLike, stops: ArrayLike) -> tuple[NDArray[np.int64], ND
 
 
 def as_bounds(starts: ArrayLike, stops: ArrayLike, size: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Check that every `[start, stop)` lies inside a buffer of `size` bytes.
+    """Check that every `[start, stop)` is inside a buffer of `size` bytes.
 
     Raises:
         ValueError: there are not as many starts as stops.
@@ -97,9 +97,7 @@ def as_bounds(starts: ArrayLike, stops: ArrayLike, size: int) -> tuple[NDArray[n
     # start would be negative.
     if first.size and (first.min() < 0 or last.max() > size or bool((first > last).any())):
         row = int(np.flatnonzero((first < 0) | (first > last) | (last > size))[0])
-        message = (
-            f"range {row} is [{first[row]}, {last[row]}), which does not lie in a buffer of {size} bytes"
-        )
+        message = f"range {row} is [{first[row]}, {last[row]}), which is not in a buffer of {size} bytes"
         raise IndexError(message)
     return first, last
 
@@ -128,7 +126,7 @@ def as_ranges(
 def as_sources(
     buffers: Sequence[Any], which: ArrayLike, starts: ArrayLike, stops: ArrayLike
 ) -> tuple[list[NDArray[np.uint8]], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Check that every `[start, stop)` lies inside the buffer that `which` names for it.
+    """Check that every `[start, stop)` is inside the buffer that `which` names for it.
 
     Raises:
         ValueError: `which`, `starts` and `stops` are not of one length.
@@ -151,7 +149,7 @@ def as_sources(
         if bool(wrong.any()):
             row = int(np.flatnonzero(wrong)[0])
             where = f"[{first[row]}, {last[row]})"
-            message = f"range {row} is {where}, which does not lie in its buffer of {sizes[row]} bytes"
+            message = f"range {row} is {where}, which is not in its buffer of {sizes[row]} bytes"
             raise IndexError(message)
     return views, number, first, last
 
@@ -173,9 +171,7 @@ def as_rows(starts: ArrayLike, length: int, out: Any, size: int) -> NDArray[np.i
     if first.size and (first.min() < 0 or first.max() > size - length):
         row = int(np.flatnonzero((first < 0) | (first > size - length))[0])
         start = int(first[row])
-        message = (
-            f"range {row} is [{start}, {start + length}), which does not lie in a buffer of {size} bytes"
-        )
+        message = f"range {row} is [{start}, {start + length}), which is not in a buffer of {size} bytes"
         raise IndexError(message)
     return first
 
@@ -202,9 +198,9 @@ def as_images(source: NDArray[np.uint8], out: NDArray[np.uint8]) -> NDArray[np.u
 def as_frames(
     bases: ArrayLike, rows: ArrayLike, frame_stops: ArrayLike
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.uint32]]:
-    """Check where frames are said to lie: a number of rows for each block, a stop for each row.
+    """Check where frames are said to be: a number of rows for each block, a stop for each row.
 
-    Whether they add up is left to `check_rows`, where frames lie to whoever walks over them.
+    Whether they add up is left to `check_rows`, to the caller that walks over them where frames are.
     """
     first, counts = as_offsets(bases, "bases"), as_offsets(rows, "rows")
     ends = np.ascontiguousarray(frame_stops, np.uint32)
@@ -248,7 +244,7 @@ def as_checks(
 def frame_outside(row: int, start: int, stop: int, size: int) -> IndexError:
     """Say that a frame is too small or leaves the buffer."""
     return IndexError(
-        f"frame {row} is [{start}, {stop}), which is no frame in a buffer of {size} bytes: "
+        f"frame {row} is [{start}, {stop}), which is not a frame in a buffer of {size} bytes: "
         "a frame has 16 bytes or more"
     )
 

@@ -1,7 +1,7 @@
 """Batches of tf.train.Example as values: what a caller asks for, and what both parsers answer.
 
 A batch of records is one buffer with bounds; a feature becomes one column of arrays.  A `bytes` value is
-never copied by a parser: it stays a span of a buffer until somebody slices it.
+never copied by a parser: it stays a span of a buffer until it is sliced.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Mismatch(NamedTuple):
     step: int | None = None
 
     def error(self, advice: str | None = None) -> SchemaError:
-        """Say it as the error that a caller who knows no better should raise.
+        """Say it as the error to raise where the caller knows nothing more precise.
 
         `advice` is what to do about a missing feature, by default to make it optional in the schema.
         """
@@ -106,8 +106,8 @@ class Column:
         present: bool[n], False where the row lacks the feature or its kind, and so holds the default.
         values: int64 or float32, [k, count] where the count is fixed, else one after another; None for bytes.
         offsets: int64[k + 1] into the values where their count varies, else None.
-        source: the buffer that bytes lie in, else None.
-        starts, stops: int64, shaped like values: where each bytes value lies in `source`; None for numbers.
+        source: the buffer that holds the bytes, else None.
+        starts, stops: int64, shaped like values: where each bytes value is in `source`; None for numbers.
         steps: of a feature list int64[n + 1], the steps of row i are `[steps[i], steps[i + 1])`; else None.
     """
 
@@ -207,7 +207,7 @@ def fill_missing(feature: FeatureRequest, column: Column, gather: Callable[..., 
     column.stops[missing] = 0
     if feature.default is None:
         return column
-    # The default's bytes lie nowhere in the records, so the values move to a buffer that ends with them.
+    # The default's bytes are not in the records, so the values move to a buffer that ends with them.
     values, offsets = gather(column.source, column.starts.ravel(), column.stops.ravel())
     shape = column.starts.shape
     starts, stops = offsets[:-1].reshape(shape).copy(), offsets[1:].reshape(shape).copy()

@@ -153,7 +153,7 @@ def _groups(
     theirs = [shard for shard, i in numbers.items() if table[i].adopted]
     if theirs:
         raise StorageError(
-            "the records lie in shards that others wrote, which are never rewritten",
+            "the records are in shards that others wrote, which are never rewritten",
             url=catalog.store.url,
             shard=theirs[0].key,
             found=f"{len(theirs)} of {len(targets)} shards",

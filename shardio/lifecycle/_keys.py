@@ -170,7 +170,7 @@ def build_keys(  # noqa: PLR0913 - the options are the public contract
         A report, which names keys that several records have: `find` refuses these, `find_all` returns them.
 
     Raises:
-        ValueError: there is no such feature, it can be no key, or more than 2^20 records share a key.
+        ValueError: there is no such feature, it cannot be a key, or more than 2^20 records share a key.
         NotFoundError: there is no dataset.
         CorruptBlockError, FormatError, StaleIndexError: a shard is damaged; nothing was published.
         StorageError: the environment failed, or a data root is not allowed.
@@ -550,7 +550,7 @@ def _sorted(path: Path, shift: int, feature: str) -> Iterator[NDArray[Any]]:
 
 def _no_key(feature: str) -> ValueError:
     message = (
-        f"feature {feature!r} is no key: more than {_MOST_SAME:,} records share a value; a table of it finds "
+        f"feature {feature!r} is not a key: more than {_MOST_SAME:,} records share a value; a table finds "
         f"them by ds.filter: shardio table URL --features {feature}"
     )
     return ValueError(message)

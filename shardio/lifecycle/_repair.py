@@ -386,7 +386,7 @@ class _Repair:
 
             refs, table = lists.edit(self.catalog, base.manifest.lists, change)
             if refs == base.manifest.lists:
-                return None  # whoever took the shards out meanwhile took their damage out, too
+                return None  # a commit that took the shards out meanwhile took their damage out, too
             return replace(
                 base.manifest,
                 lists=refs,
@@ -409,7 +409,7 @@ class _Repair:
         self.report = replace(self.report, version=committed.number)
 
     def _remove(self, outcome: ShardOutcome) -> None:
-        """Remove what has new names, which nobody else knows; what got its own name back stays."""
+        """Remove what has new names, which no other process knows; what got its own name back stays."""
         old = {outcome.old.key, outcome.old.usual_index_key, outcome.old.deletion_key}
         for key in set(outcome.keys) - old:
             with suppress(StorageError):

@@ -280,7 +280,7 @@ class _Shard:
     # Shards of others.
 
     def _mend_adopted(self, shard: list[Finding], index: list[Finding], folder: Path) -> None:
-        """Get the index back; a shard that somebody else wrote is never written or copied."""
+        """Get the index back; a shard that others wrote is never written or copied."""
         advice = (
             "others wrote this shard, so repair leaves it alone: get it from its source again, then "
             '`shardio index URL --update`; readers with on_error="skip" leave the damage out'
@@ -405,7 +405,7 @@ class _Shard:
         found = scanned(writer_name())
         other = self.bench.version.manifest.writer
         if not salvage and found.head.head_sha256 != self.entry.index_head_sha256 and other:
-            # Whoever wrote the shard stands in the head; with the same name it may be the same head.
+            # The head names the program that wrote the shard; with the same name it may be the same head.
             again = scanned(other)
             found = again if again.head.head_sha256 == self.entry.index_head_sha256 else found
         return found
@@ -572,7 +572,7 @@ class _Shard:
         self._note("dropped", "shard", self.url, None, None, records=0, lost=entry.live_rows)
 
     def _lost_rows(self, kept: _Kept, head: IndexHead, findings: list[Finding]) -> list[BadRecord]:
-        """Return what is lost, by rising row: runs of one reason; deleted rows are no loss."""
+        """Return what is lost, by rising row: runs of one reason; deleted rows are not lost."""
         lost = np.ones(head.rows, bool)
         for first, mask in kept.good:
             lost[first : first + len(mask)] &= ~mask
@@ -780,7 +780,7 @@ def put_object(store: Store, key: str, data: bytes | Path) -> bool:
         False where there was one of that name before.
 
     Raises:
-        StorageError: it was not created, or nobody knows.
+        StorageError: it was not created, or that is not known.
     """
     sent = False
     for _ in range(_MAX_PUTS):

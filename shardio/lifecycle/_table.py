@@ -159,7 +159,7 @@ def build_table(  # noqa: PLR0913 - the options are the public contract
             try:
                 return build.report(build.commit())
             except CommitConflictError:
-                # Garbage collection has doomed some of it: what no version names yet is nobody's.
+                # Garbage collection has doomed some of it: what no version names yet belongs to no version.
                 if not build.forget_doomed():
                     raise
     raise CommitConflictError(

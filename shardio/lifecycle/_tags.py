@@ -44,7 +44,7 @@ def tag(
     Raises:
         CommitConflictError: the tag names another version, and `move` is not given.
         NotFoundError: there is no dataset, no such version, or it expired.
-        UnsafeNameError: that is no name for a tag.
+        UnsafeNameError: that is not a name for a tag.
         CommitOutcomeUnknownError, StorageError: see `shardio.commit`.
 
     Examples:

@@ -29,7 +29,7 @@ Targets: TypeAlias = "dict[Shard, NDArray[np.int64]]"
 class Shard(NamedTuple):
     """What a shard is known by in every version: URL of its data root, "" for the dataset's own; key; UUID.
 
-    A UUID alone is not enough: somebody may have adopted a shard and a copy of it. Nor is a key: what others
+    A UUID alone is not enough: a shard and a copy of it may both have been adopted. Nor is a key: what others
     wrote may have been replaced.
     """
 

@@ -275,7 +275,7 @@ class _BlockWalk:
                 stored, self._compression, crc32c=None, decoded_bytes=size, limits=self._limits
             ), sound
         except CorruptBlockError as error:
-            # Damaged bytes do not decode, and that is no second finding.
+            # Damaged bytes do not decode, and that is not another finding.
             if sound:
                 self._note("decode", error, **places)
             return None, sound

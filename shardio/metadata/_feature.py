@@ -136,7 +136,7 @@ class Feature:
 
     @property
     def dtype(self) -> np.dtype[Any] | None:
-        """The NumPy dtype of the values, None where they are no numbers; bfloat16 comes as uint16."""
+        """The NumPy dtype of the values, None where they are not numbers; bfloat16 comes as uint16."""
         return dtype_of(self.type) if self.kind == "number" else None
 
     @property
@@ -304,7 +304,7 @@ class Feature:
     def __repr__(self) -> str:
         parts = [repr(self.short)]
         if self.has_default:
-            # NumPy writes its scalars as np.int64(-1), which is not what anybody typed.
+            # NumPy writes its scalars as np.int64(-1), which is not what was typed.
             default = self.default.item() if isinstance(self.default, np.generic) else self.default
             parts.append(f"default={short_form(repr(default))}")
         elif self.optional:
@@ -369,7 +369,7 @@ def _checked_classes(type_name: str, classes: object) -> tuple[str, ...]:
     """Return the names of classes, or raise ValueError, TypeError where they cannot be those of a feature."""
     dtype = dtype_of(type_name) if kind_of(type_name) == "number" else None
     if dtype is None or dtype.kind not in "iu" or type_name == BFLOAT16:
-        message = f"classes= names what integers stand for, and {type_name} is no integer type"
+        message = f"classes= names what integers stand for, and {type_name} is not an integer type"
         raise ValueError(message)
     if isinstance(classes, str) or not isinstance(classes, Sequence | np.ndarray):
         message = f"classes= is a list of names, not {describe(classes)}"

@@ -167,7 +167,7 @@ def parse_head(data: Buffer, *, url: str | None = None, limits: Limits = DEFAULT
 
     Args:
         data: the index from its first byte; the head at least, or more of it, or all.
-        url: where it lies, for messages.
+        url: where it is, for messages.
         limits: upper bounds for blocks, records and the index.
 
     Raises:
@@ -272,7 +272,7 @@ def _read_columns(
         if offset > len(data):
             raise broken(name, "is cut short", f"{offset} bytes", f"{len(data)} bytes")
         found = np.frombuffer(data, dtype, rows, column.offset) if rows else np.empty(0, dtype)
-        # What was read, not mapped, may lie at an odd address, and a memoryview of that would be refused.
+        # What was read, not mapped, may be at an odd address, and a memoryview of that would be refused.
         columns[name] = np.require(found, requirements="A")
         crc = kernels.crc32c(memoryview(data)[column.offset : offset])
         if crc != column.crc32c:

@@ -245,7 +245,7 @@ def _check_sidecar_names(table: ShardTable) -> None:
 
 
 def _check_all_deleted(table: ShardTable, limits: Limits) -> None:
-    """Check the digests of sidecars that delete every row: there is one such content, and nobody reads it."""
+    """Check the digests of sidecars that delete every row: there is one such content; it is never read."""
     digests: dict[int, bytes] = {}
     hashed = 0
     for shard in np.flatnonzero((table.live_rows == 0) & (table.rows > 0)).tolist():

@@ -515,7 +515,7 @@ def encode_metadata(metadata: Mapping[str, Any], *, limits: Limits = DEFAULT_LIM
     """Return free metadata, what callers say about a dataset, as the bytes of a JSON object.
 
     Raises:
-        ValueError: it is no mapping of strings to what JSON knows, or over the limit.
+        ValueError: it is not a mapping of strings to what JSON knows, or over the limit.
     """
     try:
         # Before it is sorted by them: keys of two kinds cannot be compared.

@@ -231,7 +231,7 @@ def is_rewriting_session(name: str) -> bool:
 
 
 def is_random_session(name: str) -> bool:
-    """Tell whether nobody named this session, so that nobody can run it again."""
+    """Tell whether this session has no name of the caller's, so that it cannot be run again."""
     return name.startswith(_RANDOM_SESSION)
 
 
@@ -297,7 +297,7 @@ def rows_key(identifier: str) -> str:
 
 
 def is_unowned_key(key: str) -> bool:
-    """Tell whether a key names no session: what no version names is garbage then, and nobody is asked."""
+    """Tell whether a key names no session: what no version names is garbage then."""
     return is_list_key(key) or _UNOWNED_ROWS.match(key) is not None
 
 

@@ -189,7 +189,7 @@ class Schema(Mapping[str, Feature]):
         return Schema(features, encoding=self.encoding, sequence_features=sequence)
 
     def completed(self, newest: Schema) -> Schema:
-        """Return this schema as one who adds to a dataset means it.
+        """Return this schema as an append to a dataset means it.
 
         Classes, descriptions and stored names that it does not give are those of the dataset's newest schema;
         of two lists of classes, one of which begins with the other, the longer one counts.
@@ -357,7 +357,7 @@ class Schema(Mapping[str, Feature]):
 
         Raises:
             UnsupportedVersionError: an encoding or a type that this version does not know.
-            FormatError: anything else that is no schema.
+            FormatError: anything else that is not a schema.
         """
         if message.encoding not in ENCODINGS:
             what = f"the schema has the encoding {message.encoding!r}"
@@ -765,7 +765,7 @@ def _features_from(specs: Iterable[pb.FeatureSpec]) -> dict[str, Feature]:
 
     Raises:
         UnsupportedVersionError: a type that this version does not know.
-        ValueError: anything else that is no feature; names it.
+        ValueError: anything else that is not a feature; names it.
     """
     features: dict[str, Feature] = {}
     for spec in specs:

@@ -74,7 +74,7 @@ def unseal(data: bytes, *, what: str, url: str | None = None) -> tuple[bytes, by
     Args:
         data: the whole object.
         what: what it is, for messages: "manifest", "list of shards", "receipt".
-        url: where it lies, for messages.
+        url: where it is, for messages.
 
     Raises:
         FormatError: the bytes are not exactly one undamaged sealed object.

@@ -94,7 +94,7 @@ def check_counts(
         advice: what to do about one that holds more.
 
     Raises:
-        FormatError: there are more, or the bytes are no message.
+        FormatError: there are more, or the bytes are not a message.
     """
     items = limits.items if items is None else items
     try:
@@ -117,7 +117,7 @@ class _TooManyError(Exception):
 
 
 class _BrokenError(Exception):
-    """The bytes are no protobuf message."""
+    """The bytes are not a protobuf message."""
 
 
 class _Counter:

@@ -1,4 +1,4 @@
-"""Which record comes next, and to whom: pure arithmetic, the same for ever.
+"""Which record comes next, and on which rank: pure arithmetic, the same for ever.
 
 Everything here follows from the sizes of the shards, a seed, an epoch and a plan; there is no file, no
 network, no clock and no global randomness.  `docs/order.md` is the specification, `tests/golden/order`

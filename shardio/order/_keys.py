@@ -59,7 +59,7 @@ def seed_field(value: object, name: str) -> int:
         msg = f"{name} must be an integer, found {value!r}"
         raise TypeError(msg)
     if not 0 <= int(value) < _U64:
-        msg = f"{name} must lie in [0, 2**64), found {value}"
+        msg = f"{name} must be in [0, 2**64), found {value}"
         raise ValueError(msg)
     return int(value)
 

@@ -25,7 +25,7 @@ __all__ = ["Order", "Source", "audit", "make_order"]
 
 @dataclass(frozen=True)
 class Source:
-    """Give one dataset: the sizes of its shards, and who it is."""
+    """Give one dataset: the sizes of its shards, and its identity."""
 
     sizes: ShardSizes
     identity: Identity

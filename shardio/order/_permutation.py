@@ -43,7 +43,7 @@ class Permutation:
             msg = f"n must be an integer, found {n!r}"
             raise TypeError(msg)
         if not 0 <= n <= 1 << 62:
-            msg = f"n must lie in [0, 2**62], found {n}"
+            msg = f"n must be in [0, 2**62], found {n}"
             raise ValueError(msg)
         self._n = n
         self._set_up(n, "permutation", seed_field(seed, "seed"), seed_field(epoch, "epoch"))
@@ -98,7 +98,7 @@ class Permutation:
             msg = f"a permutation takes integers, found an array of {given.dtype}"
             raise TypeError(msg)
         if given.size and (int(given.min()) < 0 or int(given.max()) >= self._n):
-            msg = f"numbers must lie in [0, {self._n}), found {int(given.min())} to {int(given.max())}"
+            msg = f"numbers must be in [0, {self._n}), found {int(given.min())} to {int(given.max())}"
             raise IndexError(msg)
         return given.astype(np.int64, copy=False)
 

@@ -96,7 +96,7 @@ class Plan:
                 msg = f"Plan.{name} must be an integer, found {value!r}"
                 raise TypeError(msg)
             if not 1 <= value <= most:
-                msg = f"Plan.{name} must lie in [1, {most}], found {value}"
+                msg = f"Plan.{name} must be in [1, {most}], found {value}"
                 raise ValueError(msg)
         lanes = (self.ranks or 1) * (self.workers or 1)
         if lanes > _MAX_LANES:

@@ -84,7 +84,7 @@ class PlanReport:
         mixing: how batches compare with random ones, in the whole job.
         rank_mixing: the same for the batches of rank 0.
         window_rows, window_bytes: rows and decoded bytes of a window, the mean over sources.
-        shuffle_radius: rows among which a record may come to lie by the second shuffle and the turns of the
+        shuffle_radius: rows among which a record may be placed by the second shuffle and the turns of the
             lanes.
         chunks_per_batch, shards_per_batch: different ones among the records of a global batch, the mean over
             sampled steps.

@@ -160,10 +160,10 @@ class Schedule:
 
     def _check(self, step: int, rank: int, world_size: int) -> None:
         if not 0 <= step < self.stop:
-            msg = f"step must lie in [0, {self.stop}), found {step}"
+            msg = f"step must be in [0, {self.stop}), found {step}"
             raise IndexError(msg)
         if not 0 <= rank < world_size:
-            msg = f"rank must lie in [0, {world_size}), found {rank}"
+            msg = f"rank must be in [0, {world_size}), found {rank}"
             raise ValueError(msg)
         if world_size > self.global_batch:
             msg = (
@@ -175,7 +175,7 @@ class Schedule:
     def at(self, step: int) -> Schedule:
         """Return the same schedule for a caller that begins with another step of it."""
         if not 0 <= step <= self.stop:
-            msg = f"step must lie in [0, {self.stop}], found {step}"
+            msg = f"step must be in [0, {self.stop}], found {step}"
             raise IndexError(msg)
         other = copy.copy(self)
         other.step = step
@@ -197,7 +197,7 @@ class Schedule:
         check_batch(global_batch, self.lanes.ranks)
         if not 0 < step <= self.stop:
             msg = (
-                f"step must lie in [1, {self.stop}], found {step}; before its first step an epoch begins anew"
+                f"step must be in [1, {self.stop}], found {step}; before its first step an epoch begins anew"
             )
             raise IndexError(msg)
         here = self.change_at(step)._replace(global_batch=global_batch)
@@ -211,7 +211,7 @@ class Schedule:
         """Return the steps of loader worker w of W: every W-th from the resumed step on (W = 0 is 1)."""
         count = max(1, workers)
         if not 0 <= worker < count:
-            msg = f"worker must lie in [0, {count}), found {worker}"
+            msg = f"worker must be in [0, {count}), found {worker}"
             raise ValueError(msg)
         return range(self.step + worker, self.stop, count)
 

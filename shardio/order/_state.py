@@ -32,7 +32,7 @@ class Identity:
         version: the version that was opened; another one will do as long as the fingerprint is the same.
         fingerprint: of the split's shards (UUID, rows, blocks, deletions), in order.
         split: its name.
-        selection: digest of the chosen positions, where a part is streamed that is no plain slice; else None.
+        selection: digest of the chosen positions where a part is streamed, but not a plain slice; else None.
         joined: of the datasets whose features are read beside its own, in the order in which they came.
         on: of a joined one, the feature by whose values its records were found; None for by position.
     """
@@ -294,6 +294,6 @@ def replay(schedule: Schedule, state: State) -> Schedule:
                 what, expected=schedule.changes[-1], found=change, advice="the state was edited"
             )
     if not state.changes[-1].step <= state.step <= schedule.stop:
-        what = "the step of the state lies outside its epoch"
+        what = "the step of the state is outside its epoch"
         raise ResumeError(what, expected=f"{state.changes[-1].step} to {schedule.stop}", found=state.step)
     return Schedule(schedule.lanes, schedule.changes, remainder=schedule.remainder, step=state.step)

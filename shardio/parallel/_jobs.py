@@ -82,7 +82,7 @@ class JobRunner(Generic[Job, Result]):
         keep_going: what the function raises ends its own job alone, as a `LostJob`.
 
     Raises:
-        TypeError, ValueError: `workers` is no whole number of at least 1, or given together with an executor.
+        TypeError, ValueError: `workers` is not a whole number of at least 1, or given with an executor.
     """
 
     def __init__(

@@ -161,7 +161,7 @@ def _with_doubts(report: WriteReport, version: Version) -> WriteReport:
 
 
 def _give_up(catalog: Catalog, session: str, tasks: int, error: BaseException, *, committing: bool) -> None:
-    """Remove what a write that nobody can run again has stored, unless it may have been committed."""
+    """Remove what a write that cannot be run again has stored, unless it may have been committed."""
     if not committing or isinstance(error, CommitConflictError | SchemaError):
         _forget(catalog, session, shards=True)
         return

@@ -110,7 +110,7 @@ def choose_columns(schema: Schema | None, names: Sequence[str], *, what: str) ->
         what: needs them, for messages.
 
     Raises:
-        TypeError: `names` is no sequence of names.
+        TypeError: `names` is not a sequence of names.
         ValueError: there is no schema, no such feature, or no such length; or a name comes twice.
     """
     if isinstance(names, str) or not all(isinstance(name, str) for name in names):

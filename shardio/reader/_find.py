@@ -64,10 +64,10 @@ _SHOWN = 3
 
 
 def check_key_feature(column: ChosenColumn) -> None:
-    """Refuse a feature whose values can be no keys.
+    """Refuse a feature whose values cannot be keys.
 
     Raises:
-        ValueError: it is no text, bytes or integer.
+        ValueError: it is not text, bytes or an integer.
     """
     feature = column.feature
     if column.derived or feature.shape or feature.type not in KEY_TYPES:
@@ -452,7 +452,7 @@ def _matches(records: Any, lookup: KeyLookup, keys: list[Any], *, everywhere: bo
     """
     kind = lookup.column.feature.type
     span = np.iinfo(kind) if kind not in ("text", "bytes") else None
-    # A number that the type does not hold is no key of any record.
+    # A number that the type does not hold is not a key of any record.
     numbers = [n for n, key in enumerate(keys) if span is None or span.min <= key <= span.max]
     found: list[dict[int, None]] = [{} for _ in keys]
     if not numbers:

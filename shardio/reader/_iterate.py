@@ -45,7 +45,7 @@ _MOST_ROWS = 1 << 14
 # What compresses well, or was made to, must not fill the memory: a megabyte can stand for gigabytes.
 _MOST_DECODED = 16 << 20
 # Runs of remote shards under way ahead of the consumer: 16 MiB hide 20 ms at 800 MB/s. It begins with one,
-# so that who takes a single record does not pay for many.
+# so that taking a single record does not cost as much as many.
 _AHEAD = 16
 _HEADS = 32  # index heads that are fetched together
 

@@ -62,8 +62,8 @@ def _begin_head(
     The list of shards knows the head's length and SHA-256, so one request is enough, and the cache may hold
     it.  What does not match was perhaps hurt on its way, and is fetched once more.
 
-    The index of a shard of our own lies under a name that is never written again, and may be mapped.  Beside
-    an adopted shard anybody may write; a map of a file that is cut ends the process.
+    The index of a shard of our own is under a name that is never written again, and may be mapped.  Beside
+    an adopted shard others may write; a map of a file that is cut ends the process.
 
     Raises:
         NotFoundError, FormatError, StaleIndexError, StorageError: with the address of the index.
@@ -161,7 +161,7 @@ class ShardPool:
     There is no lock to be held during a fork: every step on the dict is atomic.
 
     Args:
-        stores: by number of the data root; 0 is the dataset's own, where all indexes lie.
+        stores: by number of the data root; 0 is the dataset's own, where all indexes are.
         table: the shards.
         options: of the reader.
         stats: counts what is read.
@@ -214,7 +214,7 @@ class ShardPool:
         return sum(each for each, _ in sent), sum(each for _, each in sent)
 
     def is_local(self, number: int) -> bool:
-        """Tell whether a shard and its index lie on local disk, where an open one costs descriptors."""
+        """Tell whether a shard and its index are on local disk, where an open one costs descriptors."""
         return self._stores[0].is_local and self._stores[int(self._table.root[number])].is_local
 
     def release_descriptors(self) -> bool:
@@ -252,7 +252,7 @@ class ShardPool:
             del self._open[next(iter(self._open))]
 
     def store_of(self, number: int) -> Store:
-        """Return the store of the data root that a shard lies under."""
+        """Return the store of the data root that a shard is under."""
         return self._stores[int(self._table.root[number])]
 
     def open_index(self, number: int) -> tuple[DataFile, IndexHead]:
@@ -292,7 +292,7 @@ class ShardPool:
         )
 
     def _cache_of(self, root: int) -> BlockCache | None:
-        # What lies on local disk needs no copy there.
+        # What is on local disk needs no copy there.
         return None if self._stores[root].is_local else self._cache
 
     def _open_shard(self, number: int, index_of: Callable[[], _OpenIndex] | None = None) -> OpenShard:

@@ -151,7 +151,7 @@ class RecordSequence(Sequence[Any]):
         where = (self.source.pool, self.source.stops, wanted)
         if self.source.codec is None:
             return {"payload": lookup(*where)}
-        # Parsed where they lie, if that is in one place; else brought together first.
+        # Parsed in place, if they are in one buffer; else brought together first.
         return self._decode_columns(place_together(*where) or lookup(*where), wanted)
 
     def select(self, positions: ArrayLike) -> Self:
@@ -194,7 +194,7 @@ class RecordSequence(Sequence[Any]):
 
         Raises:
             ValueError, TypeError: a mask of another length or type, a feature that the schema does not have,
-                text that is no condition; says where.
+                text that is not a condition; says where.
             ImportError: text, and DuckDB is not installed: `pip install "shardio[table]"`.
             CorruptBlockError, FormatError, StaleIndexError, StorageError: with the record's address; under
                 `on_error="skip"` and "quarantine", damaged records are left out, and counted.
@@ -378,7 +378,7 @@ class RecordSequence(Sequence[Any]):
         return find_all(self, key, feature=feature)
 
     def locate(self, item: int) -> Location:
-        """Return where a record lies; reads the shard's index and not the record.
+        """Return where a record is; reads the shard's index and not the record.
 
         Raises:
             IndexError: out of range.

@@ -300,7 +300,7 @@ class OpenShard:
         if self._frame_stop is None and self.verify:
             blocks = np.arange(first, stop)
             self._checks.stored(blocks, self._mapped, head.starts_of_blocks(blocks))
-        # All spans of a mapped shard are views of one buffer: who gathers from many holds few.
+        # All spans of a mapped shard are views of one buffer: gathering from many holds few.
         bases, rows = layout(head, first, stop)
         return Span.cut(head.framing, self._mapped, head.block_rows(first)[0], part, rows, bases)
 

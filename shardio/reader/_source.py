@@ -227,7 +227,7 @@ def root_stores(
         root = roots[number]
         if root.rstrip("/") not in allowed:
             raise StorageError(
-                "the shards of this dataset lie elsewhere, and that place is not allowed",
+                "the shards of this dataset are elsewhere, and that place is not allowed",
                 url=store.url,
                 found=root,
                 advice=f"if you trust it, open with allow_roots={{{root!r}: {{}}}}, storage_options as value",

@@ -90,7 +90,7 @@ class Condition:
         columns: that it names, in the order in which they come.
 
     Raises:
-        ValueError: it is no condition over columns of this dataset; says what and where.
+        ValueError: it is not a condition over columns of this dataset; says what and where.
         ImportError: DuckDB is not installed.
 
     Examples:
@@ -135,7 +135,7 @@ class Condition:
             table: a pyarrow Table of the columns, in their order.
 
         Raises:
-            ValueError: it cannot be evaluated, as where a text is no number.
+            ValueError: it cannot be evaluated, as where a text is not a number.
         """
         connection = self._connection()
         connection.register("columns", table.rename_columns(self._names_in_sql))
@@ -182,7 +182,7 @@ class Condition:
         return names
 
     def _walk(self, node: Any, names: list[tuple[str, int | None]]) -> None:
-        """Refuse what is no expression over columns, and gather the columns."""
+        """Refuse what is not an expression over columns, and gather the columns."""
         if isinstance(node, list):
             for item in node:
                 self._walk(item, names)
@@ -249,7 +249,7 @@ class Condition:
             connection.unregister("columns")
         if kind != "BOOLEAN":
             raise self._refuse(
-                f"it is no condition but a value of the type {kind}: compare it with something", None
+                f"it is not a condition but a value of the type {kind}: compare it with something", None
             )
 
     def _refuse(self, what: str, place: int | None) -> ValueError:

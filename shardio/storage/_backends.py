@@ -49,7 +49,7 @@ class SharedClients:
         loop: asyncio.AbstractEventLoop,
         instead_of: Client | None = None,
     ) -> Client:
-        """Return a client; built where there is none, or only the one that is no good any more.
+        """Return a client; built where there is none, or only the one that does not work any more.
 
         Args:
             kind: of the service.
@@ -134,7 +134,7 @@ class Backend:
         if self.kind == "http":
             return "a web server takes no objects"
         if self.kind == "other" and not self.single_writer:
-            return "nobody knows whether this kind of storage can create an object only if it is absent"
+            return "it is not known whether this kind of storage can create an object only if it is absent"
         return None
 
     @property
@@ -251,7 +251,7 @@ def _check_known(root: Root) -> None:
         protocol, separator, _ = link.partition("://")
         known = protocol in known_implementations or protocol in registry
         if not known and separator:
-            msg = f"{protocol}:// is no kind of storage that is known; fsspec lists those that are"
+            msg = f"{protocol}:// is not a kind of storage that is known; fsspec lists those that are"
             raise ValueError(msg)
         if known:
             try:

@@ -15,7 +15,7 @@ Names must say what the bytes are (shard, block and checksum): an entry is never
 What is fetched in one request is stored in few files, since a file costs much more than its bytes: a run of
 blocks is cut into pieces of 1, 2, 4 ... 64 blocks that begin at a multiple of their size, as buddies of a
 memory allocator do, and a piece is found under the name of its first block.  So the piece that holds a block
-begins at one of seven places, whoever stored it.
+begins at one of seven places, whichever process stored it.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class CacheOptions:
 
     Attributes:
         dir: a folder that only you can write, on a local disk; the cache makes a subfolder of its own in it.
-        max_bytes: bound of all entries together, whoever stores them.
+        max_bytes: bound of all entries together, whichever process stores them.
     """
 
     dir: str | os.PathLike[str]
@@ -79,7 +79,7 @@ class CacheOptions:
 
 
 class CacheUsage(NamedTuple):
-    """What lies in a cache: number of entries, their bytes on disk, the folder."""
+    """What is in a cache: number of entries, their bytes on disk, the folder."""
 
     entries: int
     num_bytes: int
@@ -228,7 +228,7 @@ class BlockCache:
             self._warn(error)
 
     def usage(self) -> CacheUsage:
-        """Count what lies in the cache."""
+        """Count what is in the cache."""
         found = list(self._entries())
         return CacheUsage(len(found), sum(entry.size for entry in found), self._root)
 
@@ -237,7 +237,7 @@ class BlockCache:
         removed = [entry.size for entry in self._entries() if _is_ours(entry.path) and _remove(entry.path)]
         self._remove_halves(all_of_them=True)
         for folder in (*self._folders(), self._root):
-            # Not empty where somebody else keeps something in it.
+            # Not empty where another program keeps something in it.
             with contextlib.suppress(OSError):
                 os.rmdir(folder)
         return CacheUsage(len(removed), sum(removed), self._root)
@@ -427,7 +427,7 @@ def _is_ours(path: str) -> bool:
 
 
 def _remove(path: str) -> bool:
-    """Remove an entry if it is one; False if it is somebody else's file."""
+    """Remove an entry if it is one; False if it is another program's file."""
     if not _is_ours(path):
         return not os.path.lexists(path)
     with contextlib.suppress(FileNotFoundError):

@@ -149,7 +149,7 @@ def _publish(temporary: str, target: str, *, single_writer: bool) -> bool:
             refused = refused or error.__cause__
     if not single_writer:
         what = "this filesystem can neither link nor rename without replacing, so commits cannot be safe"
-        advice = "use another filesystem, or single_writer=True if nobody else writes here"
+        advice = "use another filesystem, or single_writer=True if no other process writes here"
         raise StorageError(what, url=target, found=refused, advice=advice) from refused
     if os.path.lexists(target):
         return False

@@ -50,7 +50,7 @@ class ErrorKind(enum.Enum):
     EXPIRED = "the credentials have expired"
     CLOCK_SKEW = "the service refuses the time on this machine's clock"
     TLS = "no secure connection can be made"
-    PAST_END = "the range lies past the end of the object"
+    PAST_END = "the range is past the end of the object"
     UNAVAILABLE = "the service is overloaded or out of order"
     CONNECTION = "the connection failed"
     BAD_RESPONSE = "the response is not what was asked for"
@@ -191,7 +191,7 @@ _OBSTORE_BAD = re.compile(
 
 
 def classify(error: BaseException) -> RequestFailure:
-    """Explain an error of any client library; what nobody knows counts as refused, and is not retried."""
+    """Explain an error of any client library; what is unknown counts as refused, and is not retried."""
     for link in _chain(error):
         if isinstance(link, BadResponseError):
             return RequestFailure(ErrorKind.BAD_RESPONSE, str(link))
@@ -303,7 +303,7 @@ def _by_class(error: BaseException) -> RequestFailure | None:
     text = f"{type(error).__name__}: {_first_line(error)}"
     names = {cls.__name__ for cls in type(error).__mro__}
     module = type(error).__module__
-    # Stores have no folders: what is one elsewhere is no object.
+    # Stores have no folders: what is one elsewhere is not an object.
     if isinstance(error, FileNotFoundError) and _NO_BUCKET_CODE.search(str(error)):  # obstore, with the body
         return RequestFailure(ErrorKind.NO_BUCKET, text, 404)
     if isinstance(error, (FileNotFoundError, IsADirectoryError)):
@@ -365,7 +365,7 @@ _ADVICE = {
     ErrorKind.TLS: "check the certificate, the proxy, and whether the endpoint speaks https or http",
     ErrorKind.LOCAL: "check the storage_options, the environment variables and the profile",
 }
-_OR_ABSENT = "or that it exists: who may not list the bucket is told 403 of what is absent, too"
+_OR_ABSENT = "or that it exists: without permission to list the bucket, what is absent answers 403, too"
 
 
 def raise_storage_error(
@@ -392,7 +392,7 @@ def raise_storage_error(
         raise _short(cause.start, cause.stop, cause.total, url) from None
     if isinstance(cause, ChangedError):
         what = "the object is not the one that was opened"
-        advice = "somebody replaced it; open the dataset again, or index the shard again"
+        advice = "it was replaced; open the dataset again, or index the shard again"
         raise ChangedObjectError(what, url=url, expected=cause.expected, found=cause.found, advice=advice)
     if isinstance(cause, EngineError):
         raise StorageError(str(cause), url=url, advice="or leave the engine to shardio") from None

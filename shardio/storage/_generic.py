@@ -1,4 +1,4 @@
-"""Any other filesystem of fsspec: read-only, or for a single writer, who creates by renaming."""
+"""Any other filesystem of fsspec: read-only, or for a single writer, which creates by renaming."""
 
 from __future__ import annotations
 

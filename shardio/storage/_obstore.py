@@ -250,7 +250,7 @@ async def _s3(fs: Any, bucket: str, common: dict[str, Any]) -> Any:
 async def _bucket_region(fs: Any, bucket: str) -> str | None:
     try:
         response = await fs._call_s3("head_bucket", Bucket=bucket)  # noqa: SLF001 - `call_s3` is its blocking twin
-    except Exception:  # noqa: BLE001 - who may read objects may not ask about the bucket; the default stays
+    except Exception:  # noqa: BLE001 - with permission for objects, but not for the bucket, the default stays
         return None
     region: str | None = response["ResponseMetadata"]["HTTPHeaders"].get("x-amz-bucket-region")
     return region

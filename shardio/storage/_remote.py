@@ -82,7 +82,7 @@ class ProbeCache:
                 self._passed[key] = keep
 
     def forget(self) -> None:
-        """Ask everybody again."""
+        """Ask for all credentials again."""
         self._passed.clear()
 
 
@@ -106,7 +106,7 @@ def probe(store: Store, create: Create, refusal: Callable[[], str | None]) -> No
             reason = _race(store, create, key)
     if reason is not None:
         what = f"this store cannot commit safely: {reason}"
-        advice = "use another bucket, or single_writer=True if nobody else writes here"
+        advice = "use another bucket, or single_writer=True if no other process writes here"
         raise StorageError(what, url=store.url, advice=advice)
 
 
@@ -116,7 +116,7 @@ def _key(store: Store) -> Any:
     try:
         yield key
     finally:
-        # Who may create but not delete leaves an object of a few bytes.
+        # A writer that may create but not delete leaves an object of a few bytes.
         with contextlib.suppress(ShardioError):
             store.delete(key)
 
@@ -131,7 +131,7 @@ def _twice(store: Store, create: Create, key: str) -> str | None:
             raise
         return f"it answers {last.text!r} to If-None-Match, the condition that an object is absent"
     if not first:
-        return "it reports an object that nobody created"
+        return "it reports an object that was never created"
     if create(key, b"second") or store.get(key, max_bytes=16) != b"first":
         return "it replaces objects although it was told to create them only if absent"
     return None

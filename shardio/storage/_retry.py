@@ -28,7 +28,7 @@ _BAD_RESPONSES = 4
 
 
 class RetryBudget:
-    """A stock of retries, refilled by time and by success; who finds it empty is told how long to wait."""
+    """A stock of retries, refilled by time and by success; finding it empty gives the time to wait."""
 
     def __init__(self, tuning: Tuning, clock: Clock) -> None:
         self._tuning = tuning
@@ -153,7 +153,7 @@ class Hedge:
         self._stock = 0.0
 
     def limit(self, size: int) -> float | None:
-        """Return the seconds after which a request for `size` bytes is late; None if nobody knows yet."""
+        """Return the seconds after which a request for `size` bytes is late; None if it is not known yet."""
         if self._tuning.hedge_quantile >= 1 or self._stock < 1:
             return None
         return self._limits.get(_kind(size))

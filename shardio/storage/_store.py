@@ -307,7 +307,7 @@ class Store(abc.ABC):
 
         Args:
             prefix: of the keys.
-            linked: in local folders, also what is behind links to folders, for those who only read;
+            linked: in local folders, also what is behind links to folders, for callers that only read;
                 otherwise such folders are left out, since what is in them is not below the root.
 
         Raises:

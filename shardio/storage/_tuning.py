@@ -39,8 +39,8 @@ class Tuning:
             `stall`, so that one that is silent is waited for once.
         backoff, max_backoff: seconds; the n-th retry waits a random time up to `backoff * 2**n`.
         retry_burst, retries_per_second, retry_share: budget of retries of a store: a stock, refilled by time
-            and by this share of the successful requests.  Who finds it empty waits, so an outage gets fewer
-            requests than normal work, whatever the number of readers.
+            and by this share of the successful requests.  Finding it empty means waiting, so an outage gets
+            fewer requests than normal work, whatever the number of readers.
         stall: seconds within which a request must answer, beside `slowest` bytes per second for its body.
         hedge_quantile: a request slower than this quantile of its like is sent a second time; 1 turns it off.
         hedge_share: at most this share of requests is sent twice.

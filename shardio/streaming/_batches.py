@@ -487,7 +487,7 @@ def stack(values: list[Any]) -> dict[str, Any]:
     """Bring the values that a transform returned into columns.
 
     Arrays of one shape and dtype become one array [n, ...], numbers an array [n], everything else a list.
-    What is no mapping becomes the one column `"value"`.
+    What is not a mapping becomes the one column `"value"`.
 
     Raises:
         ValueError: the values do not have the same names.

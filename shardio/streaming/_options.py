@@ -113,7 +113,7 @@ class StreamOptions:
         """
         rank, world_size = self.rank or 0, 1 if self.world_size is None else self.world_size
         if not 0 <= rank < world_size:
-            message = f"rank={rank} must lie in [0, world_size={world_size})"
+            message = f"rank={rank} must be in [0, world_size={world_size})"
             raise ValueError(message)
         return rank, world_size
 

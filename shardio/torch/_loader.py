@@ -265,7 +265,7 @@ class StepSampler(Sampler[Any]):
 class StepDataset(Dataset[Any]):
     """The batches of a stream's epoch by the number of their step; consecutive ones are read ahead.
 
-    A loop that skips the first n batches begins with step n: what lies before it is not read.
+    A loop that skips the first n batches begins with step n: what is before it is not read.
 
     Attributes:
         stream: the stream.
@@ -290,7 +290,7 @@ class StepDataset(Dataset[Any]):
             IndexError: the epoch has no such step.
         """
         if not 0 <= step < len(self):
-            message = f"step {step} must lie in [0, {len(self)})"
+            message = f"step {step} must be in [0, {len(self)})"
             raise IndexError(message)
         stream, info = self.stream, get_worker_info()
         workers = 1 if info is None else info.num_workers

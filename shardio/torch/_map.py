@@ -104,7 +104,7 @@ class FullShuffle(Sampler[int]):
         self._seed = seed
         self._rank, self._world_size = resolve_rank(rank, world_size)
         if not 0 <= self._rank < self._world_size:
-            message = f"rank={self._rank} must lie in [0, world_size={self._world_size})"
+            message = f"rank={self._rank} must be in [0, world_size={self._world_size})"
             raise ValueError(message)
         self._drop_last = drop_last
         self.epoch = epoch

@@ -53,7 +53,7 @@ class RaggedTensor(RaggedColumn):
         """Return the column on another device, or with values of another dtype.
 
         Args:
-            args, kwargs: those of `torch.Tensor.to`. Values that are no tensors, such as text, stay.
+            args, kwargs: those of `torch.Tensor.to`. Values that are not tensors, such as text, stay.
         """
         non_blocking = kwargs.get("non_blocking", False)
         if isinstance(self.values, (torch.Tensor, RaggedTensor)):

@@ -81,12 +81,12 @@ class DatasetWriter(AtomicWriter):
             without one takes the dataset's. A codec, as `codecs.Message(cls)`, encodes values of its own.
         compression: None, "zstd" or "gzip", block by block; or "zlib", each shard one stream, for programs
             that read no other: a lookup then decodes its shard from the start.
-        mode: "create" (there must be no dataset yet), "append", or "overwrite" (the new version holds the new
+        mode: "create" (no dataset yet), "append", or "overwrite" (the new version holds the new
             records only; older versions stay until `shardio gc`).
         level: the compression library's level, or None for its usual one.
         shard_bytes: stored bytes after which a shard is closed.
         shards: cut each split into so many shards instead, whose numbers of records differ by one at most (a
-            split of fewer records has a shard a record). Records keep their order, and nobody knows how many
+            split of fewer records has a shard a record). Records keep their order, without knowing how many
             will come: they wait in `spool_dir`, which needs room for all of them, until `close`.
         block_bytes: target size of a block in decoded bytes; the unit of compression and checksum.
         encoding: of the records: "example" (default with a schema), "sequence_example", "tensors", "array",

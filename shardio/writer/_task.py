@@ -212,7 +212,7 @@ class Task:
         self._uploads.cancel()
 
     def remove_shards(self) -> None:
-        """Remove the shards of an attempt that nobody can continue; what stays is left to `shardio gc`."""
+        """Remove the shards of an attempt that cannot be continued; what stays is left to `shardio gc`."""
         for entry in self._begun:
             for key in (entry.key, entry.usual_index_key):
                 with contextlib.suppress(StorageError):

@@ -30,7 +30,7 @@ def shards(count: int, session: str = "auto.0123456789abcdef") -> ShardTable:
 
 
 def append(catalog: Catalog, count: int, session: str | None = None) -> Version:
-    """Commit as a writer does, of shards that nobody wrote."""
+    """Commit as a writer does, of shards that were never written."""
     base = catalog.latest()
     session = session or f"auto.{random_id()}"
     receipt = Receipt(

@@ -218,7 +218,7 @@ def test_what_a_list_of_sessions_may_hold():
 
 
 def test_random_sessions_read_no_list(url):
-    """What nobody can commit again need not be looked for."""
+    """What cannot be committed again need not be looked for."""
     swapped(connect(url), url)
     with shardio.DatasetWriter(url, mode="append") as out:
         out.write(b"x")

@@ -169,7 +169,7 @@ def test_any_history_of_kills_ends_with_every_record_once(history, resume):
     run_task(url, 0, resume=resume)
     shardio.commit(url, session="run", tasks=1)
     all_records(url, 1)
-    # And once more, by someone who does not know that it is done.
+    # And once more, by a caller that does not know that it is done.
     run_task(url, 0, resume=True)
     assert shardio.commit(url, session="run", tasks=1).number == 1
 

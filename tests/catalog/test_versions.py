@@ -62,7 +62,7 @@ def test_the_hint_saves_a_listing(url):
     ],
 )
 def test_the_hint_is_never_trusted(url, hint):
-    """The hint MUST NOT be trusted: an older one is followed upward, one that is no number is ignored."""
+    """The hint MUST NOT be trusted: an older one is followed upward, what is not a number is ignored."""
     store = connect(url)
     if hint is None:
         store.delete(HINT_KEY)

@@ -151,7 +151,7 @@ def test_get_raw_cuts_long_records_unless_told(run: Run, tmp_path: Path) -> None
 
 @pytest.fixture
 def examples(tmp_path: Path) -> Path:
-    """A file that somebody else wrote: Examples, without an index."""
+    """A file that others wrote: Examples, without an index."""
     path = tmp_path / "x.tfrecord"
     records = [codecs.encode_example({"label": number, "name": f"n{number}"}) for number in range(6)]
     path.write_bytes(kernels.encode_frames(records)[0])

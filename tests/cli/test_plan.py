@@ -153,8 +153,8 @@ def test_audit_reads_a_pipe(run: Run, numbers: Path, monkeypatch: pytest.MonkeyP
         ("{", 0, 2, "is no JSON"),
         ("[]", 0, 2, "expected a JSON object, found list"),
         ("{}", 0, 3, "no field 'order'"),
-        (None, 17, 2, "step must lie in"),
-        (None, -1, 2, "step must lie in"),
+        (None, 17, 2, "step must be in"),
+        (None, -1, 2, "step must be in"),
     ],
 )
 def test_audit_refuses(

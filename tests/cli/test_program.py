@@ -235,7 +235,7 @@ def test_looking_at_help_loads_nothing_heavy() -> None:
     assert ended.returncode == 0, ended.stderr
 
 
-def test_nobody_reads_on(birds: Path) -> None:
+def test_a_reader_that_stops_early(birds: Path) -> None:
     """`shardio head | head` ends quietly."""
     line = f"{sys.executable} -m shardio head {birds} -n 1000 --split train"
     ended = subprocess.run(
@@ -249,7 +249,7 @@ def test_nobody_reads_on(birds: Path) -> None:
     assert ended.stderr == ""
     first, code = ended.stdout.splitlines()
     assert first == "[0]"
-    # Where the pipe held everything, nobody noticed.
+    # Where the pipe held everything, nothing was noticed.
     assert code in {"141", "0"}
 
 

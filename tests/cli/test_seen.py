@@ -1,4 +1,4 @@
-"""`shardio info` shows what records that nobody described look like."""
+"""`shardio info` shows what records without a schema look like."""
 
 from __future__ import annotations
 

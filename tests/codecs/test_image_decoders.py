@@ -338,7 +338,7 @@ def test_decoding_lets_other_threads_run(decoder) -> None:
     before, sleeper = sys.getswitchinterval(), threading.Thread(target=nap)
     try:
         sleeper.start()
-        sys.setswitchinterval(30)  # nobody is made to give the lock away
+        sys.setswitchinterval(30)  # no thread is made to give the lock away
         began = naps[0]
         sized(data, ImageOptions(size=1900))
         gone = naps[0] - began

@@ -1,4 +1,4 @@
-"""The schema of records that somebody else wrote."""
+"""The schema of records that others wrote."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records of anybody's own protobuf messages."""
+"""Records of protobuf messages of the caller's own."""
 
 from __future__ import annotations
 

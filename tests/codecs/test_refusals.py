@@ -106,7 +106,7 @@ def test_a_value_that_does_not_fit(encoding, value, complaint):
         ({"f": [1.0]}, SchemaError, "'f' has the wrong number.*expected 2, found 1"),
         ({"h": b"123"}, SchemaError, r"'h' has the wrong size.*float16\[2\], 4 bytes, found 3"),
         ({"h": [b"12", b"34"]}, SchemaError, "'h' has the wrong number"),
-        ({"b": b"\x01\x02"}, SchemaError, "'b' holds a byte that is no bool.*found 2"),
+        ({"b": b"\x01\x02"}, SchemaError, "'b' holds a byte that is not a bool.*found 2"),
         ({"r": b"123"}, SchemaError, "'r' has the wrong size.*multiple of 4 bytes, found 3"),
         ({"p": [1, 2, 3]}, SchemaError, r"'p' has the wrong size.*int64\[\?,2\], found 3"),
         ({"m/shape": [1, 1, 2]}, SchemaError, "'m' does not fit the shape.*4 elements"),

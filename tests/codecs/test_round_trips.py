@@ -225,7 +225,7 @@ def test_batches_are_arrays_and_do_not_share_memory_with_the_records():
     many = codec.decode_many(payloads)
     many[3]["y"][:] = 0
     assert many[2]["y"].tolist() == [2, 2]
-    # A value that somebody keeps keeps no batch alive.
+    # A value that is kept keeps no batch alive.
     assert many[2]["x"].base is None
     assert many[2]["y"].base is None
 

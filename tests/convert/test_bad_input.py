@@ -336,7 +336,7 @@ def test_damaged_tfrecord(convert, tmp_path) -> None:
 
 
 def test_examples_that_differ_behind_the_first_thousand(convert, tmp_path) -> None:
-    """An inferred schema never lies about a record that nobody looked at."""
+    """An inferred schema is never wrong about a record that was not looked at."""
     from shardio import codecs
 
     with shardio.DatasetWriter(tmp_path / "raw") as out:

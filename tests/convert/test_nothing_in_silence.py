@@ -288,7 +288,7 @@ def test_appending_with_a_program(tmp_path, capsys) -> None:
 
 
 def test_appending_names_to_numbers(tmp_path) -> None:
-    """Nobody can tell which number of the dataset is which class, until somebody says so."""
+    """Which number of the dataset is which class is not known until the caller says so."""
     url = tmp_path / "dataset"
     with shardio.DatasetWriter(url, {"image": "jpeg", "label": "int64", "path": "text"}) as out:
         out.write({"image": picture(1), "label": 1, "path": "x"})
@@ -501,7 +501,7 @@ def labels_file(path: Path, values: list[int], names: list[str]) -> Path:
 
 
 def test_class_labels_of_datasets(tmp_path) -> None:
-    """Names come along; another file numbers them in its own way; -1 is no label."""
+    """Names come along; another file numbers them in its own way; -1 is not a label."""
     url = tmp_path / "dataset"
     shardio.convert_dataset(labels_file(tmp_path / "a.parquet", [0, 1], ["cat", "dog"]), url)
     assert shardio.open(url).schema["label"] == shardio.Feature("int64", classes=["cat", "dog"])

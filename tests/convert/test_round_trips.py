@@ -63,7 +63,7 @@ def test_webdataset(convert, tmp_path) -> None:
 @pytest.mark.parametrize("compression", [None, "gzip", "zlib"])
 @pytest.mark.parametrize("name", ["examples", "sequences", "raw"])
 def test_tfrecord(convert, tmp_path, name: str, compression) -> None:
-    """Plain files come back as the very same bytes, whatever lay in between."""
+    """Plain files come back as the very same bytes, whatever was in between."""
     convert(TENSORFLOW / f"{name}-plain.tfrecord", compression="zstd", block_bytes=100)
     shardio.export_dataset(convert.url, tmp_path / "back", kind="tfrecord", compression=compression)
     ((_, data),) = files(tmp_path / "back").items()

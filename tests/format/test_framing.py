@@ -1,4 +1,4 @@
-"""Framings and kinds: where payloads lie, and the numbers that files hold."""
+"""Framings and kinds: where payloads are, and the numbers that files hold."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The one decoder of JSON: what it takes, what it refuses, and that depth does not depend on who calls."""
+"""The one decoder of JSON: what it takes, what it refuses, and that depth does not depend on the caller."""
 
 from __future__ import annotations
 

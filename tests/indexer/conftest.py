@@ -1,4 +1,4 @@
-"""Buckets for the tests of adoption: an S3 server, and one that lets everybody read and nobody write."""
+"""Buckets for the tests of adoption: an S3 server, and one that anyone may read and no one may write."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def moto_endpoint() -> Iterator[str]:
 
 @pytest.fixture
 def read_only_endpoint(moto_endpoint: str) -> Iterator[str]:
-    """The same buckets, as a public data set shows them: read by anybody, written by nobody."""
+    """The same buckets, as a public data set shows them: read by anyone, written by no one."""
     import aiohttp
     from aiohttp import web
 
@@ -27,7 +27,7 @@ def read_only_endpoint(moto_endpoint: str) -> Iterator[str]:
             body = "<Error><Code>AccessDenied</Code><Message>Access Denied</Message></Error>"
             return web.Response(status=403, text=body, content_type="application/xml")
         headers = {name: value for name, value in request.headers.items() if name.lower() == "range"}
-        # Nobody signs in for what is public; the server behind wants a name all the same.
+        # What is public needs no signature; the server behind wants a name all the same.
         headers["Authorization"] = "AWS4-HMAC-SHA256 Credential=testing/20260101/us-east-1/s3/aws4_request"
         async with (
             aiohttp.ClientSession(auto_decompress=False) as session,

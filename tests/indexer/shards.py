@@ -97,7 +97,7 @@ def scan(data: bytes, name: str = "x.tfrecord", **options) -> ScanResult:
 
 
 def frames_of(index: bytes) -> tuple[IndexHead, list[tuple[int, int]]]:
-    """Return the head of an index, checked to its last frame, and where frames lie in the decoded bytes."""
+    """Return the head of an index, checked to its last frame, and where frames are in the decoded bytes."""
     head = parse_head(index)
     stops = np.frombuffer(index, "<u4", head.rows, head.frame_stop_offset)
     out = []

@@ -365,7 +365,7 @@ def test_adopted_shards_beside_shards_of_shardio(tmp_path) -> None:
 
 
 def test_garbage_collection_leaves_what_others_wrote(tmp_path) -> None:
-    """Shards that somebody else wrote are never deleted, whatever versions expire."""
+    """Shards that others wrote are never deleted, whatever versions expire."""
     # In the folder where shardio keeps its own.
     write(tmp_path / "data", range(2))
     shardio_indexer.adopt(tmp_path)

@@ -1,4 +1,4 @@
-"""Adoption where the shards usually lie: in buckets, one's own and other people's, and on web servers."""
+"""Adoption where shards usually are: in buckets, the caller's own and those of others, and on web servers."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ def test_in_place(moto_endpoint, bucket) -> None:
     assert shardio.verify(bucket, storage_options=options).ok
 
 
-def test_a_public_bucket_that_nobody_may_write(moto_endpoint, read_only_endpoint, bucket, tmp_path) -> None:
-    """The dataset lies beside, its manifest names the bucket, and a reader must allow it."""
+def test_a_public_bucket_that_may_not_be_written(moto_endpoint, read_only_endpoint, bucket, tmp_path) -> None:
+    """The dataset is elsewhere, its manifest names the bucket, and a reader must allow it."""
     fill(bucket, s3.options_for(moto_endpoint))
     anon = {"anon": True, "endpoint_url": read_only_endpoint, "client_kwargs": {"region_name": "us-east-1"}}
     report = shardio_indexer.adopt(

@@ -327,7 +327,7 @@ HURT = {
 def test_salvage_goes_on_behind_a_damaged_member(kind, hurt, tmp_path) -> None:
     """It costs the records of that member and no others, and the bytes left out are named."""
     random = np.random.default_rng(1)
-    # Records that are members themselves and lie there as they are: nothing to take for the next member.
+    # Records that are members themselves and are there as they are: nothing to take for the next member.
     inner = [[b"%d-%d " % (m, n) + random.bytes(40) for n in range(5)] for m in range(7)]
     payloads = [[packed(kind, part), *part] for part in inner]
     whole = [packed(kind, part) for part in payloads]
@@ -357,7 +357,7 @@ def test_lines_of_the_other_members_are_salvaged_too(tmp_path) -> None:
 
 @pytest.mark.filterwarnings("ignore:.*is one compressed stream")
 def test_where_frames_go_on_in_the_next_member_nothing_is_stepped_over(tmp_path) -> None:
-    """A stream ends at its first damage: who decodes it has no way past that."""
+    """A stream ends at its first damage: decoding cannot go past that."""
     payloads = [np.random.default_rng(k).bytes(200_000) for k in range(60)]
     data = tfrecord(payloads)
     size = 5_000_000

@@ -61,7 +61,7 @@ def test_names_that_say_nothing(name) -> None:
 
 
 def test_what_is_no_shard_is_listed(tmp_path) -> None:
-    """A folder takes its shards; everything else is counted and listed, and is no failure."""
+    """A folder takes its shards; everything else is counted and listed, and is not a failure."""
     wanted = {f"{name}": tfrecord([name.encode()]) for name in SHARDS if not name.endswith("gz")}
     for name, data in wanted.items():
         (tmp_path / name).write_bytes(data)

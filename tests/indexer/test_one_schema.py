@@ -167,7 +167,7 @@ def test_text_becomes_json_when_every_line_is(tmp_path) -> None:
 
 
 def test_what_shardio_wrote_keeps_a_schema_that_can_follow(tmp_path) -> None:
-    """Beside adopted shards lie shards of our own: a new schema must read those too."""
+    """Beside adopted shards are shards of our own: a new schema must read those too."""
     with shardio.DatasetWriter(tmp_path, schema={"n": "int64", "data": "bytes"}) as out:
         out.write({"n": 7, "data": b"x"})
     (tmp_path / "more").mkdir()

@@ -58,7 +58,7 @@ def tree(tmp_path):
     ],
 )
 def test_patterns(tree, pattern, keys) -> None:
-    """Globs, braces and folders; sidecars are no shards; a name with glob characters is found by itself."""
+    """Globs, braces and folders; sidecars are not shards; a name with glob characters is found by itself."""
     search = find_shards([f"{tree}/{pattern}"])
     root = SplitUrl.parse(str(tree))
     assert sorted(str(place.below(root)) for place in search.shards) == keys

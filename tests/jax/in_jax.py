@@ -75,7 +75,7 @@ def test_layouts_and_options_that_cannot_be(url) -> None:
             StreamingLoader(ds, **{"global_batch": 8, **options})
 
     class Strided(NamedSharding):
-        """As of a process whose devices do not lie side by side."""
+        """As of a process whose devices are not side by side."""
 
         def addressable_devices_indices_map(self, shape):
             return {0: (slice(0, 2),), 1: (slice(4, 6),)}

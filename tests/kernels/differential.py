@@ -25,7 +25,7 @@ if IMPLEMENTATION == "compiled":
 
 
 def plain(column: Column) -> dict[str, Any]:
-    """Turn a column into bytes and lists, wherever its bytes lie."""
+    """Turn a column into bytes and lists, wherever its bytes are."""
     fields: dict[str, Any] = {"kind": column.kind, "present": column.present.tolist()}
     for name in ("offsets", "steps"):
         array = getattr(column, name)

@@ -17,7 +17,7 @@ COLUMNS = ["sizes", "frame_crcs", "crcs"]
 
 
 def laid_out(kernels, blocks=BLOCKS):
-    """Return (buffer, bases, rows, frame_stops, checks) of blocks that lie one after another."""
+    """Return (buffer, bases, rows, frame_stops, checks) of blocks that are one after another."""
     made = [kernels.encode_frames(payloads) for payloads in blocks]
     sizes = np.array([len(frames) for frames, _ in made], np.int64)
     checks = BlockChecks(
@@ -60,7 +60,7 @@ def test_no_flipped_bit_gets_out(kernels) -> None:
 
 
 def test_frames_fill_their_block_although_the_checksum_agrees(kernels) -> None:
-    """An index with the right checksums of wrong contents makes nobody read outside a block."""
+    """An index with the right checksums of wrong contents causes no read outside a block."""
     buffer, bases, rows, stops, checks = laid_out(kernels, [[b"one", b"two"], [b"more"]])
     for wrong in ([19, 37, 20], [19, 39, 20], [15, 38, 20], [38, 38, 20], [23, 22, 20], [2**32 - 1, 38, 20]):
         bad = np.array(wrong, np.uint32)

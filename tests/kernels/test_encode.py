@@ -113,7 +113,7 @@ def test_a_sequence_example_is_what_protobuf_writes(context, lists) -> None:
 
 
 def test_fixed_columns_of_any_shape(kernels) -> None:
-    """An array [n, ...] gives each row all its values in C order, however it lies in memory."""
+    """An array [n, ...] gives each row all its values in C order, however it is in memory."""
     array = np.arange(24, dtype=np.int64).reshape(2, 3, 4)
     forms = [array, np.asfortranarray(array), np.repeat(array, 2, axis=2)[..., ::2]]
     expected = [message({"x": row}) for row in array]

@@ -27,7 +27,7 @@ def masked(crc: int) -> bytes:
 
 
 def frame(payload: bytes, crc=public.crc32c, length: int | None = None) -> bytes:
-    """Build one frame from the specification, with a length that may lie."""
+    """Build one frame from the specification, with a length that may be wrong."""
     head = struct.pack("<Q", len(payload) if length is None else length)
     return head + masked(crc(head)) + payload + masked(crc(payload))
 

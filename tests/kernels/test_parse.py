@@ -182,14 +182,14 @@ REFUSED = {
     "a shorter form in a key": example(entry(b"\xc0\xaf", ints(1))),
     "beyond Unicode in a key": example(entry(b"\xf4\x90\x80\x80", ints(1))),
     "packed floats of five bytes": example(entry(b"a", field(2, field(1, b"12345")))),
-    "damage in a feature nobody asked for": example(entry(b"other", field(3, field(1, b"\x80")))),
+    "damage in a feature that was not asked for": example(entry(b"other", field(3, field(1, b"\x80")))),
     "a cut float": example(entry(b"a", field(2, b"\x0d123"))),
 }
 
 
 @pytest.mark.parametrize("payload", REFUSED.values(), ids=REFUSED)
 def test_what_protobuf_refuses_is_refused_with_its_row(kernels, payload) -> None:
-    """A record that is no message is a FormatError that names the row; nothing else comes out."""
+    """A record that is not a message is a FormatError that names the row; nothing else comes out."""
     right = example(entry(b"a", ints(1)))
     with pytest.raises(FormatError, match=r"the record is not a tf.train.Example") as caught:
         kernels.parse_examples([right, payload, right], [FeatureRequest(b"a", "int64")])
@@ -278,7 +278,7 @@ def test_missing_rows_hold_the_default(kernels) -> None:
 
 
 def test_every_bit_of_a_float_survives(kernels) -> None:
-    """NaN payloads, signalling or not, -0.0 and subnormals come out as they lie in the record."""
+    """NaN payloads, signalling or not, -0.0 and subnormals come out as they are in the record."""
     words = np.array([0x7F800001, 0xFFBFFFFF, 0x7FC12345, 0x80000000, 1, 0xFF800000], np.uint32)
     payload = example(entry(b"a", field(2, field(1, words.tobytes()))))
     for count in (None, 6):

@@ -282,7 +282,7 @@ def test_sidecars_doomed_meanwhile_are_stored_again(url):
 
 
 def test_a_copy_of_a_shard_is_another_shard(tmp_path):
-    """Somebody adopts a shard and a copy of it, index and all: its records are deleted in one of them."""
+    """A shard and a copy of it are adopted, index and all: its records are deleted in one of them."""
     import shutil
 
     made(str(tmp_path / "own"))

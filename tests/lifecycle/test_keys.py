@@ -209,7 +209,7 @@ def test_a_feature_that_most_records_share_is_no_key(tmp_path, monkeypatch):
     monkeypatch.setattr(_keys, "_MOST_SAME", 40)
     url = str(tmp_path / "birds")
     write(url, range(100), make=lambda n: "same" if n % 2 else f"key {n}")
-    with pytest.raises(ValueError, match="feature 'id' is no key: more than 40 records share a value"):
+    with pytest.raises(ValueError, match="feature 'id' is not a key: more than 40 records share a value"):
         build(url)
     assert shardio.open(url).version == 1
     monkeypatch.setattr(_keys, "_MOST_SAME", 60)

@@ -3,7 +3,7 @@
     python bombs.py WARM FOLDER...
 
 Prints a line of JSON for each folder: what each way of looking at it ended with.  A `MemoryError` is named as
-such, so whoever runs this sees it.
+such, so running this shows it.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def everything(folder: Path) -> dict[str, str]:
         kind = "webdataset" if ".tar" in shard.name else "jsonl"
         return str(shardio.convert_dataset(shard, folder / "converted", kind=kind, workers=1).records)
 
-    # What nobody has adopted has no index, and is taken in alone.
+    # What is not adopted has no index, and is taken in alone.
     ways: dict[str, Callable[[], object]] = {"adopt": adopt, "salvage": salvage, "convert": convert}
     if not folder.name.startswith("taken-in"):
         ways = {"verify": verify, "read": lambda: count(shard)}

@@ -1,6 +1,6 @@
 """What unpacks to more than it says, or to very much: bounded memory, and a finding.
 
-The packed objects are small, and unpack to 1.5 GB; whoever looks at them has 200 MiB to spare.
+The packed objects are small, and unpack to 1.5 GB; the process that looks at them has 200 MiB to spare.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def warm(tmp_path) -> Path:
 
 
 def foreign(folder: Path, ending: str, stored: bytes) -> Path:
-    """Store what somebody else wrote."""
+    """Store what others wrote."""
     folder.mkdir(parents=True)
     (folder / f"x.{ending}").write_bytes(stored)
     return folder
@@ -156,7 +156,7 @@ def test_what_is_taken_in_and_unpacks_to_very_much(tmp_path, warm, compression):
 
 
 def test_a_frame_that_holds_more_than_it_declares(tmp_path, warm):
-    """The library compares the sizes at the end of a frame: whoever decodes it stops before."""
+    """The library compares the sizes at the end of a frame: decoding stops before."""
     magic = b"\x28\xb5\x2f\xfd"
     fill = (128 << 10 << 3 | 1 << 1).to_bytes(3, "little") + b"\0"  # so many zeros
     declared = (4 << 20).to_bytes(4, "little")

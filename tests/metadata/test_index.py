@@ -439,7 +439,7 @@ def test_limits_of_blocks():
 
 @pytest.mark.parametrize("shift", range(1, 8))
 def test_columns_are_aligned_wherever_the_bytes_lie(shift):
-    """What was read over a network may lie at any address; nobody has to care."""
+    """What was read over a network may be at any address, and callers need not care."""
     data = index_of(header_of(COLUMNS), COLUMNS)
     head = parse_head(memoryview(bytes(shift) + data)[shift:])
     assert memoryview(head.block_stop).tolist() == COLUMNS["block_stop"].tolist()

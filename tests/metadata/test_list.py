@@ -36,7 +36,7 @@ DIGEST = st.binary(min_size=32, max_size=32)
 
 
 def all_rows(rows: int) -> bytes:
-    """Return the digest of the one sidecar that deletes every row; of very many nobody computes it."""
+    """Return the digest of the one sidecar that deletes every row; it is not computed for very many."""
     return bytes(32) if rows > 1 << 24 else hashlib.sha256(np.arange(rows, dtype="<u4")).digest()
 
 

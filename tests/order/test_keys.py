@@ -71,7 +71,7 @@ def test_global_randomness_is_not_touched():
 def test_seeds_are_integers_of_64_bits():
     assert seed_field(np.int64(3), "seed") == 3
     for wrong in (-1, 2**64):
-        with pytest.raises(ValueError, match="seed must lie in"):
+        with pytest.raises(ValueError, match="seed must be in"):
             seed_field(wrong, "seed")
     others: list[object] = [1.0, True, "1", None]
     for other in others:

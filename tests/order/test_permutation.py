@@ -95,15 +95,15 @@ def test_mistakes_are_named():
     for index in (10, -11):
         with pytest.raises(IndexError, match="out of range for a permutation of 10"):
             p[index]
-    with pytest.raises(IndexError, match=r"numbers must lie in \[0, 10\), found -1 to 3"):
+    with pytest.raises(IndexError, match=r"numbers must be in \[0, 10\), found -1 to 3"):
         p[[-1, 3]]
     with pytest.raises(TypeError, match="takes integers, found an array of float64"):
         p[[0.5]]
-    with pytest.raises(ValueError, match="n must lie"):
+    with pytest.raises(ValueError, match="n must be"):
         Permutation(-1)
     with pytest.raises(TypeError, match="n must be an integer"):
         Permutation(2.0)
-    with pytest.raises(ValueError, match="seed must lie"):
+    with pytest.raises(ValueError, match="seed must be"):
         Permutation(3, -1)
 
 

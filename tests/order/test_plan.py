@@ -255,7 +255,7 @@ def test_plans_that_cannot_be_are_refused():
         ("window", 0),
         ("ranks", 1 << 17),
     ):
-        with pytest.raises(ValueError, match=rf"Plan\.{field} must lie in"):
+        with pytest.raises(ValueError, match=rf"Plan\.{field} must be in"):
             Plan(**{"ranks": 1, "window": 1, field: value})
     with pytest.raises(TypeError, match=r"Plan\.window must be an integer"):
         Plan(ranks=1, window=2.0)
@@ -360,7 +360,7 @@ def test_a_plan_over_memory_bytes_names_both_numbers():
         check_memory(order, global_batch=256, memory_bytes=1_000_000)
 
 
-def test_of_little_data_nobody_hears_that_it_is_fetched_twice():
+def test_little_data_that_is_fetched_twice_gives_no_warning():
     order = order_of(images(500), global_batch=256)
     assert advice(order, global_batch=256, world_size=16) == []
 

@@ -133,13 +133,13 @@ def test_each_window_belongs_to_one_process_where_ranks_and_workers_divide(R, W)
 
 def test_asking_for_what_is_not_there():
     schedule = order_of(sizes_of(20), global_batch=4, plan=small_plan()).schedule(0, 4)
-    with pytest.raises(IndexError, match=r"step must lie in \[0, 5\), found 5"):
+    with pytest.raises(IndexError, match=r"step must be in \[0, 5\), found 5"):
         schedule.batch(5)
-    with pytest.raises(ValueError, match=r"rank must lie in \[0, 2\), found 2"):
+    with pytest.raises(ValueError, match=r"rank must be in \[0, 2\), found 2"):
         schedule.batch(0, rank=2, world_size=2)
     with pytest.raises(ValueError, match="world_size 5 is larger than global_batch 4"):
         schedule.batch(0, rank=0, world_size=5)
-    with pytest.raises(ValueError, match=r"worker must lie in \[0, 2\)"):
+    with pytest.raises(ValueError, match=r"worker must be in \[0, 2\)"):
         schedule.steps(worker=2, workers=2)
     with pytest.raises(IndexError, match="begins anew"):
         schedule.changed(0, 8)

@@ -81,7 +81,7 @@ def log_task(item):
 
 
 def wait_for_ever(item):
-    """Write a record, say that this worker is at work, and then be there until somebody ends it."""
+    """Write a record, say that this worker is at work, and then wait until it is ended."""
     yield {"n": 0}
     Path(item, str(os.getpid())).touch()
     while True:

@@ -1,4 +1,4 @@
-"""Workers that die, executors that break: lost tasks run again, whoever kills its worker is named."""
+"""Workers that die, executors that break: lost tasks run again, an item that kills its worker is named."""
 
 from __future__ import annotations
 

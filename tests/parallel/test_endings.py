@@ -36,7 +36,7 @@ def test_ctrl_c_leaves_no_worker_and_publishes_nothing(tmp_path, group, items) -
         wait_until_gone(workers)
     with pytest.raises(NotFoundError):
         shardio.open(url)
-    assert [path for path in url.rglob("*") if path.is_file()] == [], "nobody can go on with it"
+    assert [path for path in url.rglob("*") if path.is_file()] == [], "it cannot be continued"
 
 
 def test_a_killed_driver_takes_its_workers_along(tmp_path) -> None:

@@ -1,4 +1,4 @@
-"""One law for all who start processes: none outlives its parent, and a worker that dies costs only time.
+"""One law for what starts processes: none outlives its parent, and a worker that dies costs only time.
 
 Each caller is a program of its own, because it is killed.
 """

@@ -143,7 +143,7 @@ def test_a_function_that_raises_is_named_with_its_item_and_publishes_nothing(url
     assert caught.value.__notes__ == ["shardio: at item 77, 77"]
     with pytest.raises(NotFoundError):
         shardio.open(url)
-    assert objects(url) == [], "nobody can go on with a write that has no session"
+    assert objects(url) == [], "a write without a session cannot be continued"
 
 
 def test_a_value_that_does_not_fit_is_named_with_its_item(url) -> None:

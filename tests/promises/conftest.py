@@ -11,7 +11,7 @@ from tests.promises.places import S3_BUCKET
 
 @pytest.fixture(scope="session")
 def long(request) -> bool:
-    """Whether somebody has asked for the long variants."""
+    """Whether the long variants were asked for."""
     return bool(request.config.getoption("--hypothesis-profile", default=None) == "long")
 
 
@@ -33,7 +33,7 @@ def s3_endpoint(long) -> Iterator[str]:
 
 @pytest.fixture
 def s3(s3_endpoint, monkeypatch, tmp_path) -> str:
-    """The endpoint, which everybody in this process finds by the variables of AWS."""
+    """The endpoint, which all code in this process finds by the variables of AWS."""
     for name, value in {
         "AWS_ENDPOINT_URL": s3_endpoint,
         "AWS_ACCESS_KEY_ID": "testing",

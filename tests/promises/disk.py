@@ -148,7 +148,7 @@ class FailingDisk:
             for name in (*_PATHS, *_NUMBERS):
                 wrapped = self._wrapped(name, getattr(os, name))
                 stack.enter_context(mock.patch.object(os, name, wrapped))
-            # Whoever asks `os.supports_dir_fd` compares functions.
+            # A caller that asks `os.supports_dir_fd` compares functions.
             stack.enter_context(
                 mock.patch.object(os, "supports_dir_fd", {*os.supports_dir_fd, os.unlink, os.stat, os.open})
             )

@@ -96,7 +96,7 @@ def caught(sabotage: Sabotage, root: Path) -> bool:
 
 
 def main(promises: list[str]) -> int:
-    """Try the sabotages of some promises, or all; return how many nobody noticed."""
+    """Try the sabotages of some promises, or all; return how many no test noticed."""
     escaped = 0
     with tempfile.TemporaryDirectory() as folder:
         root = copy(Path(folder))

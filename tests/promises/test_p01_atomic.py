@@ -78,7 +78,7 @@ def test_every_store_call_failing_in_turn(deed, fault, place, begun, tmp_path, l
                 todo.do(url)
             except ShardioError as error:
                 acknowledged = False
-                # Anything else says that nothing happened, and whoever hears that writes once more.
+                # Anything else says that nothing happened, and the caller writes once more.
                 unknown = isinstance(error, CommitOutcomeUnknownError)
         assert acknowledged or not fault.startswith("lost"), f"{verb} {key}: a lost reply is not a failure"
         check_alive(url, todo, acknowledged=acknowledged, unknown=unknown)

@@ -46,7 +46,7 @@ def chain(error: BaseException | None) -> list[str]:
 @pytest.mark.parametrize("way", ["once", "for good", "after its effect"])
 def test_every_system_call_failing_in_turn(deed, way, begun, tmp_path, long):
     """P1: only shardio's errors come out, they name what failed and not what was cleaned up after it, and one
-    that is no unknown outcome means that nothing happened.
+    that is not an unknown outcome means that nothing happened.
 
     Once the manifest may stand under its name, a commit MUST end as a success or as
     `CommitOutcomeUnknownError`.
@@ -145,7 +145,7 @@ def test_the_names_of_the_root_and_of_new_folders_are_flushed(tmp_path):
 
 
 def as_somebody(code: str, url: str) -> str:
-    """Run code as a user whom permissions bind; return what it prints."""
+    """Run code as a user that permissions bind; return what it prints."""
     # Everything is imported before: this user may not be allowed to read what Python is made of.
     drop = """
 import os
@@ -261,7 +261,7 @@ assert shardio.gc(url).doomed == ()
 
 @pytest.mark.skipif(not may_mount(), reason="only a file system of our own can be full in earnest")
 def test_gc_runs_on_a_full_disk(tmp_path):
-    """P20: whoever has no room left is whoever needs it."""
+    """P20: it works on a full disk, which is where it is needed."""
     mounted = 'mount -t tmpfs -o size=1M none "$0" && exec "$@"'
     command = [
         "unshare",

@@ -56,7 +56,7 @@ def run_array(place: Place, tasks: int, count: int, kills: int, dice: random.Ran
     """Run all tasks in random order, with so many kills at least, and reruns until each has ended."""
     began = time.monotonic()
     assert attempt(place, place.url(), 0, count, seconds=60)
-    seconds = time.monotonic() - began  # what a task takes that nobody kills, or more
+    seconds = time.monotonic() - began  # what a task takes that is not killed, or more
     url = place.url()
     todo = list(range(tasks)) + dice.sample(range(tasks), tasks // 8)  # some are run though they have ended
     while todo or kills > 0:

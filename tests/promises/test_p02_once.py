@@ -83,7 +83,7 @@ def test_when_no_reply_ever_comes_the_outcome_is_unknown(place, tmp_path):
 
 @EVERY_PLACE
 def test_a_lost_reply_and_then_anothers_commit(place, tmp_path):
-    """P2: whoever looks after a lost reply finds its own commit, though another's follows it by then."""
+    """P2: after a lost reply a writer finds its own commit, though another's follows it by then."""
     url = fresh(place, tmp_path)
     shardio.DatasetWriter(url).close()
     state = ["waiting"]
@@ -106,7 +106,7 @@ def test_a_lost_reply_and_then_anothers_commit(place, tmp_path):
 
 
 @EVERY_PLACE
-def test_a_commit_that_happened_and_nobody_could_look(place, tmp_path):
+def test_a_commit_that_happened_and_could_not_be_looked_up(place, tmp_path):
     """P2: the outcome is unknown, the session is run again, and is there once."""
     url = fresh(place, tmp_path)
     shardio.DatasetWriter(url).close()

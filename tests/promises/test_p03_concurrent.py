@@ -91,7 +91,7 @@ def test_of_16_overwriters_one_wins(place, tmp_path):
     assert list(shardio.open(url)) == winners
     losers = [result for result in results if isinstance(result, CommitConflictError)]
     assert "another writer committed while this overwrite was being written" in str(losers[0])
-    # What the losers stored is gone again, but for lists: they are named by their content, so that somebody
+    # What the losers stored is gone again, but for lists: they are named by content, so that another writer
     # else may be about to name them; only gc can tell.
     report = shardio.gc(url, dry_run=False)
     assert {info.key.rpartition("/")[0] for info in report.doomed} <= {"_shardio/lists"}

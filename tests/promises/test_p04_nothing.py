@@ -235,7 +235,7 @@ def test_a_signal(mode, number, tmp_path):
 
 
 def test_sigterm_turned_into_an_exception_cleans_up(tmp_path):
-    """Who handles SIGTERM as the runtimes of clusters advise gets the same as with Ctrl-C."""
+    """Handling SIGTERM as the runtimes of clusters advise gives the same as Ctrl-C."""
     url, ready = str(tmp_path / "ds"), tmp_path / "ready"
 
     def work() -> None:
@@ -334,7 +334,7 @@ def test_a_forked_child_stores_no_shard(tmp_path):
     assert list(shardio.open_shard(path)) == [b"wren", b"robin", b"hawk"]
 
 
-def test_a_forked_child_that_leaves_the_block_harms_nobody(tmp_path):
+def test_a_forked_child_that_leaves_the_block_does_no_harm(tmp_path):
     """P15: the writer is the parent's; neither its spool nor its stored shards go."""
     url = str(tmp_path / "ds")
     with shardio.DatasetWriter(url, **SMALL) as out:

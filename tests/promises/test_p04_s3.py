@@ -57,7 +57,7 @@ def test_a_signal(number, s3, tmp_path):
 
 
 def test_killed_in_the_middle_of_an_upload(s3, tmp_path, monkeypatch):
-    """P4: an object whose body was cut off is no object; nothing half of it is ever listed."""
+    """P4: an object whose body was cut off is not an object; nothing half of it is ever listed."""
     url, ready = fresh("s3", tmp_path), tmp_path / "ready"
     before = begin(url, "append")
     with proxy(s3) as relay:

@@ -76,7 +76,7 @@ def test_other_kinds_byte_by_byte(name, compression, tmp_path):
 @EVERY_PLACE
 @EVERY_KIND
 def test_a_flipped_bit_harms_nothing_but_its_block(compression, place, tmp_path):
-    """What lies in other blocks is still handed out, by lookup and by batch."""
+    """What is in other blocks is still handed out, by lookup and by batch."""
     case = victim(compression, place, tmp_path)
     (key,) = case.of_kind(".tfrecord")
     damaged = bytearray(case.objects[key])

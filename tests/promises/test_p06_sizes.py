@@ -34,7 +34,7 @@ def test_every_truncation_and_extension_is_detected(end, compression, place, tmp
         case.put(key, data)
         error = found_out(case.url, ways[number % 3])
         if error is None and end == ".shardidx" and place != "local":
-            # What follows the last column is read by `shardio verify` and nobody else.
+            # What follows the last column is read by `shardio verify` alone.
             assert len(data) >= len(good) - 72
             continue
         assert isinstance(error, FormatError), f"{len(data)} bytes instead of {len(good)}: {error}"

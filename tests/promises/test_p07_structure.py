@@ -191,7 +191,7 @@ def test_a_manifest_under_anothers_name(victim):
 
 def test_a_version_that_was_lost_is_noticed_where_its_digest_is_pinned(tmp_path):
     """The newest manifest gone is noticed by the hint; with the hint gone too it is an older dataset, and
-    who must know, pins.
+    that must be sure, pins.
     """
     url = copied(GOLDEN / "none", "local", tmp_path)
     digest = shardio.open(url, "all").digest

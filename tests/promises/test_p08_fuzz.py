@@ -81,7 +81,7 @@ def mutate(dice: Dice, message: Message) -> None:
     """Change one field, here or in a nested message."""
     descriptor = dice.one(message.DESCRIPTOR.fields)
     name, value = descriptor.name, getattr(message, descriptor.name)
-    # A value out of a field's range is no message at all.
+    # A value out of a field's range is not a message at all.
     with contextlib.suppress(ValueError, TypeError):
         if descriptor.message_type is not None and descriptor.message_type.GetOptions().map_entry:
             value[dice.one(TEXTS)] = dice.one(NUMBERS)
@@ -162,7 +162,7 @@ def test_mutants_of_metadata_are_refused_or_read(suffix, long):
             assert error.url == "here", f"seed {seed}: {error}"  # noqa: PT017
         except Exception as error:
             raise AssertionError(f"seed {seed}: {type(error).__name__} from {parse}") from error
-    assert refused > 300, "mutants that are no harm find nothing"
+    assert refused > 300, "mutants that do no harm find nothing"
 
 
 def refer(root: Path) -> None:
@@ -233,7 +233,7 @@ def test_mutants_of_datasets_are_listed_by_verify(suffix, tmp_path, long):
                 warnings.simplefilter("ignore")
                 report = shardio.verify(root)
         except shardio.errors.UnsupportedVersionError:
-            continue  # a newer shardio wrote it, and that is no damage
+            continue  # a newer shardio wrote it, and that is not damage
         except shardio.errors.StorageError as error:
             assert "not allowed" in str(error), f"seed {seed} of {name}: {error}"  # noqa: PT017
             continue

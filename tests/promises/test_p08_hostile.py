@@ -218,7 +218,7 @@ def others(corpus: Path) -> None:
     dataset(corpus / "many-empty-records", shard=b"", index=many, rows=50_000)
 
 
-def test_hostile_data_harms_nobody(tmp_path):
+def test_hostile_data_does_no_harm(tmp_path):
     """P8: hostile data runs no code, leaves no root, exceeds no cap; only ShardioError comes out.
 
     A reader MUST refuse a key that breaks these rules before it touches any storage.

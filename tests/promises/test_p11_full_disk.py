@@ -76,7 +76,7 @@ def may_mount() -> bool:
 def test_a_full_disk_never_fails_a_read(disk, tmp_path):
     """P11: a cache on a disk of 1 MiB: what fits is used, everything is read, and it is told once.
 
-    The real disk is a tmpfs; where nobody may mount one, both disks are a folder whose writes are counted.
+    The real disk is a tmpfs; without leave to mount one, both disks are a folder whose writes are counted.
     """
     with shardio.DatasetWriter(tmp_path / "birds", shard_bytes=1 << 19, block_bytes=1 << 16) as out:
         for record in RECORDS:

@@ -76,7 +76,7 @@ def test_times_of_files_mean_nothing(tmp_path):
 
 
 def test_a_cache_of_any_age_is_right_and_within_its_bound(tmp_path, idle_locks):
-    """P10, P18: the times of entries only choose who goes first; they may lie in any century."""
+    """P10, P18: the times of entries only choose which goes first; they may be in any century."""
     cache = BlockCache(CacheOptions(tmp_path, max_bytes=100_000))
     dice = random.Random(3)
     for number in range(150):

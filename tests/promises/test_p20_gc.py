@@ -122,7 +122,7 @@ def test_manifests_stay(place, tmp_path):
 
 @EVERY_PLACE
 def test_what_is_being_written_stays(place, tmp_path):
-    """P20: an open writer's shards, named or not, are nobody's garbage until the caller says so."""
+    """P20: an open writer's shards, named or not, are not garbage until the caller says so."""
     url = fresh(place, tmp_path)
     write(url, "create", 0, 20)
     write(url, "overwrite", 50, 20)
@@ -195,7 +195,7 @@ def test_the_fence_alone_stops_a_late_commit(place, tmp_path):
 
 @EVERY_PLACE
 def test_commits_in_between_are_followed(place, tmp_path):
-    """P20: whoever commits while garbage is looked for neither loses anything nor stops the collection."""
+    """P20: a commit while garbage is looked for neither loses anything nor stops the collection."""
     url = fresh(place, tmp_path)
     write(url, "create", 0, 10)
     write(url, "overwrite", 100, 10)
@@ -209,7 +209,7 @@ def test_commits_in_between_are_followed(place, tmp_path):
             rounds.append(len(rounds))
             with mock.patch.object(FaultyStore, "_do", lambda _self, _verb, _key, call, _half=None: call()):
                 if len(rounds) == 3:
-                    late.close()  # its shards were listed as nobody's before
+                    late.close()  # its shards were listed as unused before
                 else:
                     write(url, "append", 300 + 10 * len(rounds), 3, session=f"s{len(rounds)}")
         return ""
@@ -249,7 +249,7 @@ def test_a_list_that_was_committed_meanwhile_is_kept(place, tmp_path):
     with faulty(in_turn):
         writer.start()
         assert stored.wait(60)
-        assert lists(url) & {info.key for info in shardio.gc(url).doomed}, "its list is nobody's"
+        assert lists(url) & {info.key for info in shardio.gc(url).doomed}, "its list is unused"
         report = shardio.gc(url, dry_run=False)
     assert go_on.is_set()
     assert [version.manifest.operation for version in shardio.log(url)] == ["gc", "append", "create"]

@@ -17,7 +17,7 @@ COUNT = 240
 
 
 def collect(url: str, dice: random.Random) -> None:
-    """Collect garbage as somebody would who does not know that others are at work."""
+    """Collect garbage as a caller would that does not know of the others at work."""
     with contextlib.suppress(CommitConflictError):
         shardio.gc(url, keep=dice.choice([1, 2, None]), dry_run=False)
 
@@ -52,7 +52,7 @@ def test_collecting_garbage_beside_killed_drivers(tmp_path) -> None:
 
 
 def test_a_session_given_up_while_it_is_written_publishes_nothing(tmp_path) -> None:
-    """P20: a writer that outlives the word of its abandonment is refused, and loses nobody's data."""
+    """P20: a writer that outlives the word of its abandonment is refused, and loses no data."""
     place = Place(tmp_path, None)
     url = place.url()
     with shardio.DatasetWriter(url, schema=jobs.SCHEMA) as out:

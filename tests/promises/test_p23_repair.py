@@ -326,7 +326,7 @@ def test_a_delete_while_a_shard_is_repaired(place, tmp_path, monkeypatch):
 
 
 def test_an_overwrite_while_a_shard_is_repaired(tmp_path, monkeypatch):
-    """Who takes the shards out takes their damage out, too."""
+    """Taking the shards out takes their damage out, too."""
     case = victim("none", "local", tmp_path)
     key = case.of_kind(".tfrecord")[0]
     case.put(key, flipped(case.objects[key], 400))
@@ -541,7 +541,7 @@ def test_a_mirror_that_went_another_way(tmp_path):
     assert digest in str(report.unmended[0].advice)
     with pytest.raises(FormatError):
         read(case.url)
-    # Whoever gives the digest says that this is the one.
+    # A digest says that this is the one.
     mended(case.url, mirror=mirror, digest=digest)
     assert read(case.url) == [*case.payloads, b"theirs"]
 

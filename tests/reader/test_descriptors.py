@@ -93,7 +93,7 @@ def test_descriptors_stay_within_twice_the_open_shards(kind, ways, folders):
 
 @pytest.fixture
 def few() -> Iterator[None]:
-    """Nearly all descriptors of this process taken by somebody else."""
+    """Nearly all descriptors of this process taken by something else."""
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     taken: list[int] = []
     # Other tests of this process may have some open; the limit is one of numbers, not of how many there are.

@@ -79,7 +79,7 @@ def run(url: Path, part: str, way: str, **options: object) -> tuple[int, str]:
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("part", [".tfrecord", ".shardidx"])
 def test_an_adopted_shard_that_is_cut_while_it_is_open(part, way, tmp_path):
-    """Neither adopted shards nor the indexes beside them are mapped: somebody may cut them."""
+    """Neither adopted shards nor the indexes beside them are mapped: others may cut them."""
     code, found = run(made("adopted", tmp_path / "ds"), part, way)
     assert code == 0
     # The ends of so few frames came with the head of the index.

@@ -72,7 +72,7 @@ def asked(server: FaultServer) -> list[str]:
 
 
 class Rounds:
-    """Lets nobody have a reply before all requests of the round have arrived; who is missing is a failure."""
+    """Lets no request have a reply before all of the round have arrived; one that is missing is a failure."""
 
     def __init__(self, server: FaultServer, *sizes: int) -> None:
         self._server, self._sizes, self._answer = server, sizes, server._answer
@@ -129,7 +129,7 @@ def test_a_batch_takes_two_rounds_for_all_shards_together(
     shards = ds.num_shards
     assert shards > 5
     if engine == "obstore":
-        ds[0]  # the very first read finds out who reads
+        ds[0]  # the very first read finds out what reads
     last = (ds.source.stops - 1).tolist()
     cold = shards - (engine == "obstore")
     asked(server)
@@ -150,7 +150,7 @@ def test_many_records_of_one_block_are_one_request(server: FaultServer, parts: l
 
 @pytest.fixture
 def large(server: FaultServer, tmp_path: pathlib.Path) -> FaultServer:
-    """10,000 shards by name; only the first ones exist, since nobody has a reason to look."""
+    """10,000 shards by name; only the first ones exist, since there is no reason to look."""
     catalog = Catalog(connect(str(tmp_path / "birds")))
     version = catalog.latest()
     assert version is not None

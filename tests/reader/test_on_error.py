@@ -24,7 +24,7 @@ FILE = Path("shardio-quarantine.jsonl")
 
 @pytest.fixture
 def url(tmp_path, monkeypatch):
-    """Where a dataset may lie; its parent is the working directory, where the list of damage is written."""
+    """Where a dataset may be; its parent is the working directory, where the list of damage is written."""
     monkeypatch.chdir(tmp_path)
     return tmp_path / "d"
 

@@ -1,4 +1,4 @@
-"""Data roots: shards that lie elsewhere are read where the caller allows it, and nowhere else."""
+"""Data roots: shards that are elsewhere are read where the caller allows it, and nowhere else."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.promises.places import GOLDEN, copied, payloads
 
 @pytest.fixture
 def elsewhere(tmp_path) -> tuple[str, str]:
-    """A dataset whose index lies with it, and whose shard lies under another root."""
+    """A dataset whose index is with it, and whose shard is under another root."""
     source = copied(GOLDEN / "three", "local", tmp_path)
     catalog = Catalog(connect(source))
     (entry,) = catalog.table(catalog.load())

@@ -1,6 +1,6 @@
 """An object server that misbehaves to order: S3 and plain HTTP on one port, with a plan of faults.
 
-It speaks HTTP/1.1 by hand, so that it can cut a body anywhere, lie about lengths, or never answer.
+It speaks HTTP/1.1 by hand, so that it can cut a body anywhere, state wrong lengths, or never answer.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class FaultServer:
     async def _read(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Request:
         first = await reader.readexactly(1)
         if first == b"\x16":
-            # The beginning of TLS, which servers of HTTP answer as anything else that is no request.
+            # The beginning of TLS, which servers of HTTP answer as anything else that is not a request.
             await _send(writer, 400, b"")
             raise ConnectionResetError
         head = (first + await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")

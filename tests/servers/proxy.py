@@ -57,12 +57,12 @@ class Proxy:
                 finally:
                     to_writer.close()
         finally:
-            # Also where the proxy ends while somebody is connected.
+            # Also where the proxy ends while a client is connected.
             writer.close()
 
 
 class _Link:
-    """One connection; requests are told from replies by who spoke last."""
+    """One connection; requests are told from replies by which side spoke last."""
 
     def __init__(self, proxy: Proxy, client: tuple, server: tuple) -> None:
         self._proxy = proxy
@@ -97,7 +97,7 @@ class _Link:
     async def _replies(self) -> None:
         left: int | None = None
         while data := await self._server.read(1 << 16):
-            # "100 Continue" is no reply: the body of the request is still to come.
+            # "100 Continue" is not a reply: the body of the request is still to come.
             interim = data.startswith(b"HTTP/1.1 100") and data.endswith(b"\r\n\r\n") and len(data) < 100
             if not self._answering and not interim:
                 self._answering = True

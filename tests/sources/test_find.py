@@ -1,4 +1,4 @@
-"""What is typed stands for the same files, whoever asks: names, folders, patterns, braces, lists."""
+"""What is typed stands for the same files everywhere: names, folders, patterns, braces, lists."""
 
 from __future__ import annotations
 

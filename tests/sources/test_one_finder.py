@@ -78,7 +78,7 @@ def converted(sources: list[str], url: Path) -> tuple[list[str], shardio.Convert
 
 
 def adopted(sources: list[str], root: Path) -> tuple[list[str], shardio_indexer.AdoptReport]:
-    # The dataset goes to a folder above all sources, so that no root lies elsewhere.
+    # The dataset goes to a folder above all sources, so that no root is elsewhere.
     report = shardio_indexer.adopt(sources, into=str(root.parent))
     values = shardio.open(root.parent) if report.version is not None else []
     return [value["at"] for value in values], report

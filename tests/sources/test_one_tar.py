@@ -76,7 +76,7 @@ def by_adoption(path: Path) -> list[dict[str, Any]] | None:
 @example(members=[(PLAIN, "a.txt", b"1"), (PLAIN, "a.__key__", b"2")])
 @example(members=[(PLAIN, "__a.txt", b"1"), (PLAIN, "__a__.txt", b"2"), (PLAIN, "__m__/a.txt", b"3")])
 def test_all_three_find_the_same_samples(tmp_path_factory, members) -> None:
-    """Where the library refuses, all do; conversion also refuses a member called "", which is no feature."""
+    """Where the library refuses, all do; conversion also refuses the name "", which is not a feature."""
     folder = tmp_path_factory.mktemp("tar")
     path = archive(folder / "x.tar", members)
     wanted = by_the_library(path)

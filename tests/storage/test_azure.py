@@ -28,7 +28,7 @@ class TestAzureWithObstore(TestAzureWithFsspec):
 
 
 def test_blocks_that_were_never_committed_are_listed(azurite_endpoint: str) -> None:
-    """What Azure lets one know of uploads that were broken off; it removes them itself, nobody else can."""
+    """What Azure tells of uploads that were broken off; it alone can remove them."""
     container, options = make_container(azurite_endpoint), options_for(azurite_endpoint)
     store = connect(f"az://{container}/root", storage_options=options)
     assert store.put_new("data/empty", b"")

@@ -23,7 +23,7 @@ from shardio.storage import BlockCache, CacheOptions
 
 
 def block(name: str, size: int = 3000) -> bytes:
-    """What belongs to a name: made from it, so that anybody can tell whether it is right."""
+    """What belongs to a name: made from it, so that a test can tell whether it is right."""
     seed = hashlib.sha256(name.encode()).digest()
     return (seed * (size // 32 + 1))[:size]
 
@@ -63,7 +63,7 @@ def test_a_bound_of_nothing_is_the_callers_mistake() -> None:
 @settings(max_examples=200, deadline=None)
 @given(data=st.data())
 def test_a_damaged_entry_is_no_entry(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """P10: whatever somebody does to an entry's file, the answer is the truth or nothing."""
+    """P10: whatever is done to an entry's file, the answer is the truth or nothing."""
     folder = tmp_path_factory.mktemp("cache")
     cache = BlockCache(CacheOptions(folder, max_bytes=1 << 20))
     cache.put("x", b"0123456789")
@@ -410,7 +410,7 @@ def test_a_storm_of_processes_kills_and_sabotage(tmp_path: pathlib.Path) -> None
         process.join()
         assert process.exitcode == -signal.SIGKILL
     assert (tmp_path / "precious").read_bytes() == b"mine"
-    # Whoever writes next, alone, brings it back into its bound.
+    # The next write, alone, brings it back into its bound.
     cache = BlockCache(options)
     cache.put("last", b"1")
     assert cache.get("last") == b"1"

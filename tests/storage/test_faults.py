@@ -117,7 +117,7 @@ def test_reads_return_the_truth_or_the_documented_error(
             continue
         assert [bytes(view) for view in got] == [CONTENT[a:b] for a, b in zip(starts, stops, strict=True)]
         good += 1
-    # A fifth of the replies is wrong: nearly all reads succeed all the same, except where nobody can tell
+    # A fifth of the replies is wrong: nearly all reads succeed all the same, except where it cannot be told
     # that asking again would help.
     assert good >= (0 if fault == "redirect nowhere" else 3)
     server.plan = lambda _: None
@@ -202,7 +202,7 @@ def test_retry_after_is_obeyed(server: FaultServer, clock: FakeClock) -> None:
 @pytest.mark.parametrize("client", CLIENTS)
 def test_the_libraries_below_do_not_retry(server: FaultServer, clock: FakeClock, client: str) -> None:
     """P16: one layer. Left alone, s3fs and botocore send 25 requests for one read."""
-    # Only for what never answers nobody waits long; making a store costs more than using it.
+    # What never answers is not waited for long; making a store costs more than using it.
     patient, hasty = (open_store(server, client, clock, tuning_for(fault)) for fault in ("503", "never"))
     for fault in ("503", "500", "slowdown", "reset", "reset before", "never"):
         store = hasty if fault == "never" else patient
@@ -293,7 +293,7 @@ def test_rotating_credentials_are_picked_up(
         place = 1000 * round_number
         assert bytes(file.read(place, place + 100)) == CONTENT[place : place + 100]
         assert store.get_range(KEY, 5, 9) == CONTENT[5:9]
-    # Expired, and nobody renews: an error that says so, after few rebuilds.
+    # Expired, and not renewed: an error that says so, after few rebuilds.
     server.token = "unknown"
     builds: list[int] = []
     requests = store._requests.current()
@@ -340,7 +340,7 @@ def test_a_write_whose_reply_is_lost_is_recognised(
 
 
 def test_another_writers_object_is_never_taken_for_ours(server: FaultServer, writer: RemoteStore) -> None:
-    """P3: a lost reply, and meanwhile somebody else won."""
+    """P3: a lost reply, and meanwhile another writer won."""
 
     def plan(request: Request) -> str | None:
         if request.method == "PUT" and request.path.endswith("/m") and request.path not in server.objects:
@@ -391,7 +391,7 @@ def test_the_probe_is_asked_once_and_cleans_up(server: FaultServer, clock: FakeC
 
 
 def test_a_store_that_looks_first_and_writes_then_is_found_out(server: FaultServer, clock: FakeClock) -> None:
-    """P3: it refuses what exists, and lets all of those win who come at the same moment."""
+    """P3: it refuses what exists, and lets all writers win that come at the same moment."""
     server.looks_first = lambda _: 0.2
     store = open_store(server, "s3 fsspec", clock)
     with pytest.raises(StorageError, match=r"8 writers that raced.*single_writer=True"):
@@ -444,7 +444,7 @@ def test_a_store_that_does_not_know_the_condition_says_so(
     assert not isinstance(e.value, UnknownOutcomeError)
     assert clock.slept == []
     assert sorted(server.objects) == [f"/bucket/root/{KEY}"]
-    # The advice works: who is alone needs no condition, and still replaces nothing.
+    # The advice works: a single writer needs no condition, and still replaces nothing.
     alone = open_store(server, "s3 fsspec", clock, single_writer=True)
     spool = tmp_path / "spool"
     spool.write_bytes(CONTENT)

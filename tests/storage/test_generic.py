@@ -15,7 +15,7 @@ from tests.suites.store import CONTENT, StoreLaws
 
 
 class Plain(LocalFileSystem):
-    """Files on a disk, but nobody is told so; like a network drive of an unknown make."""
+    """Files on a disk that is not known as one; like a network drive of an unknown make."""
 
     protocol = ("plainfs",)
     local_file = False

@@ -41,7 +41,7 @@ def replies(*delays: float):
     return request, sent, cancelled
 
 
-def test_nobody_is_late_before_enough_is_known() -> None:
+def test_nothing_is_late_before_enough_is_known() -> None:
     assert learned(count=31).limit(1000) is None
     assert learned(count=100).limit(1000) is not None
     # Sizes are compared with their like.

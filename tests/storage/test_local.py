@@ -92,7 +92,7 @@ def test_a_lost_reply_of_link_is_found_out_by_the_link_count(
     assert files(store) == ["a"]
 
 
-def test_when_nobody_can_tell_the_outcome_is_unknown(
+def test_an_outcome_that_cannot_be_told_is_unknown(
     store: LocalStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stats = os.stat

@@ -1,4 +1,4 @@
-"""The retry layer by itself, with a clock that runs only when somebody sleeps (P16)."""
+"""The retry layer by itself, with a clock that runs only during sleeps (P16)."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ def test_retry_after_may_be_a_date_and_our_clock_wrong() -> None:
     assert classify(StatusError(503, "", {"Retry-After": "soon"})).retry_after == 0
 
 
-def test_what_nobody_knows_is_not_tried_again() -> None:
+def test_what_is_not_known_is_not_tried_again() -> None:
     found = classify(RuntimeError("a bug of ours"))
     assert not found.kind.worth_retrying
     assert "a bug of ours" in found.text

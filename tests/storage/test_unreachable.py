@@ -186,7 +186,7 @@ class TestUnreachable:
 
 
 def test_a_manifest_that_is_listed_and_forbidden_is_no_end(server: FaultServer, clock: FakeClock) -> None:
-    """P1: who may list knows absent from forbidden: an older version is not taken for the latest."""
+    """P1: with permission to list, absent is not forbidden: an older version is not taken for the latest."""
     server.objects["/bucket/ds/_shardio/latest"] = b"1"
     server.plan = lambda r: "403" if r.path.endswith("2.manifest") else None
     for client in ("s3 fsspec", "s3 obstore"):
@@ -255,7 +255,7 @@ def test_a_missing_package_or_protocol_is_named_before_anything_is_asked(
         with pytest.raises(ModuleNotFoundError, match="paramiko"):
             look("sftp://host/x")
         for url in ("nosuch://b/x", "simplecache::nosuch://b/x"):
-            with pytest.raises(ValueError, match="nosuch:// is no kind of storage"):
+            with pytest.raises(ValueError, match="nosuch:// is not a kind of storage"):
                 look(url)
 
 
@@ -273,7 +273,7 @@ LOST_SLASHES = [
 def test_a_url_that_lost_a_slash_is_refused_everywhere(
     url: Any, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`pathlib.Path("s3://bucket/x")` is the local path "s3:/bucket/x", which is what nobody means."""
+    """`pathlib.Path("s3://bucket/x")` is the local path "s3:/bucket/x", which is never what is meant."""
     monkeypatch.chdir(tmp_path)
     with shardio.DatasetWriter("source", schema={"text": "text"}) as out:
         out.write({"text": "wren"})

@@ -54,7 +54,7 @@ def random_reader(rnd, encoding):
 
 
 class Case:
-    """One run: its data, its options, and who takes part in each of its lives."""
+    """One run: its data, its options, and which processes take part in each of its lives."""
 
     def __init__(self, rnd):
         self.rnd = rnd

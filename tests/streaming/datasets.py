@@ -39,7 +39,7 @@ def write(url, shards, *, schema=None, value=None, **options):
 
 
 def memory_url():
-    """Return an address in this process's memory that nobody else uses."""
+    """Return an address in this process's memory that nothing else uses."""
     return f"memory://tests-streaming-{next(_numbers)}"
 
 

@@ -28,8 +28,8 @@ def ds():
         ({"batch_size": True}, "batch_size=True must be"),
         ({}, "exactly one of them"),
         ({"global_batch": 8, "batch_size": 8}, "exactly one of them"),
-        ({"global_batch": 8, "rank": 8, "world_size": 8}, "rank=8 must lie in"),
-        ({"global_batch": 8, "rank": -1}, "rank=-1 must lie in"),
+        ({"global_batch": 8, "rank": 8, "world_size": 8}, "rank=8 must be in"),
+        ({"global_batch": 8, "rank": -1}, "rank=-1 must be in"),
         ({"global_batch": 4, "world_size": 5}, "world_size=5 is larger than global_batch=4"),
         ({"global_batch": 9, "plan": plan(ranks=6)}, "multiple of the plan's ranks, 6: found 9; use 6 or 12"),
         ({"global_batch": 101}, "larger than the 100 rows"),
@@ -61,7 +61,7 @@ def test_options_of_the_wrong_type(ds, options, says):
 
 
 def test_windows_of_no_rows():
-    with pytest.raises(ValueError, match=r"window must lie in \[1"):
+    with pytest.raises(ValueError, match=r"window must be in \[1"):
         Plan(ranks=2, window=0)
 
 

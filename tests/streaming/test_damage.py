@@ -148,7 +148,7 @@ def test_quarantine_writes_what_where_and_why_once(url, tmp_path):
     assert sorted(rows) == sorted(bad)
     for entry in entries:
         assert entry["shard"] == place.shard
-        assert entry["url"] == place.url, "both lie in the first shard"
+        assert entry["url"] == place.url, "both are in the first shard"
         assert entry["error"] == "CorruptBlockError"
         assert entry["start"] < entry["stop"]
         assert entry["expected"] != entry["found"]
@@ -203,7 +203,7 @@ def test_an_environment_that_fails_is_not_damage(url):
 
 @THREADS
 def test_records_that_do_not_decode_are_damage_with_an_address(url, threads):
-    """A record whose bytes are whole, but are no image: found by decoding."""
+    """A record whose bytes are whole, but are not an image: found by decoding."""
     import io
 
     from PIL import Image

@@ -201,7 +201,7 @@ def test_what_is_held_is_bounded_for_any_dataset_size(monkeypatch, large, thread
 
 
 def test_the_tail_holds_no_windows_of_lanes_that_are_behind_it(monkeypatch, large):
-    """The last steps cut across the lanes of everybody; what they have passed is let go."""
+    """The last steps cut across all lanes; what they have passed is let go."""
     shape = plan(ranks=2, workers=64, chunk_bytes=1 << 16, window=1000)
     stream = shardio.stream(
         large[:3999], global_batch=34, plan=shape, remainder="keep", num_threads=0, rank=1, world_size=2

@@ -1,4 +1,4 @@
-"""A clock that runs only when somebody sleeps."""
+"""A clock that runs only during sleeps."""
 
 from __future__ import annotations
 

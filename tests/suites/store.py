@@ -52,7 +52,7 @@ def put_from_process(pickled: bytes, key: str, data: bytes) -> bool:
 class StoreLaws:
     """Every law of `Store`; method names are the laws."""
 
-    # How many racers a backend's test server bears, and how new processes begin if they can reach the store.
+    # How many racers a backend's test server takes, and how new processes begin if they can reach the store.
     threads = 16
     processes = 4
     start_method: str | None = "spawn"

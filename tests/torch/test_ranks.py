@@ -1,4 +1,4 @@
-"""Who a process is, and that all ranks read the same version."""
+"""Which rank a process is, and that all ranks read the same version."""
 
 from __future__ import annotations
 

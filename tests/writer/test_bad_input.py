@@ -189,7 +189,7 @@ def test_a_record_over_the_limit_has_an_address(tmp_path, monkeypatch):
 
 @pytest.fixture
 def unwritable(tmp_path):
-    """A folder that nobody may write to; root may everywhere, so the disk itself is made to refuse."""
+    """A folder that may not be written to; root may write everywhere, so the disk is made to refuse."""
     folder = tmp_path / "unwritable"
     folder.mkdir()
     folder.chmod(stat.S_IRUSR | stat.S_IXUSR)
@@ -263,7 +263,7 @@ def test_schemas_that_do_not_follow(place, tmp_path):
     for schema in ({"a": "float32"}, {"b": "int64"}, {"a": "int64", "b": "text"}):
         with pytest.raises(SchemaError):
             shardio.DatasetWriter(url, schema, mode="append")
-    # Somebody who began before the dataset was there finds out at the commit.
+    # A writer that began before the dataset was there finds out at the commit.
     late = fresh(place, tmp_path)
     out = shardio.DatasetWriter(late, {"a": "float32"}, mode="append")
     out.write({"a": 1.0})

@@ -1,4 +1,4 @@
-"""Classes of a feature over appends: a number never means another class, whoever writes when."""
+"""Classes of a feature over appends: a number never means another class, in whatever order writers come."""
 
 from __future__ import annotations
 

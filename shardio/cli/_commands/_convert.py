@@ -78,7 +78,7 @@ def _run(arguments: SimpleNamespace, console: Console) -> int:
 
 
 def _once(flag: str, pairs: list[tuple[str, str]]) -> dict[str, str]:
-    """Return pairs as a dict; nobody means the last of two."""
+    """Return pairs as a dict; a name given twice is refused."""
     found: dict[str, str] = {}
     for name, value in pairs:
         if name in found:

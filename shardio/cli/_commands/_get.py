@@ -122,6 +122,6 @@ COMMAND = Command(
     run=_run,
     examples={
         "shardio get s3://bucket/birds 17 -1 --split train": "two records",
-        "shardio get s3://bucket/birds 17 --split train --raw": "where a record lies, and its bytes",
+        "shardio get s3://bucket/birds 17 --split train --raw": "where a record is, and its bytes",
     },
 )

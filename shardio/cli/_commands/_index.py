@@ -239,7 +239,7 @@ COMMAND = Command(
             "two splits; quote patterns, or the shell expands them"
         ),
         "shardio index 'gs://public/x-{0000..1023}.tfrecord' --anon --into ~/x": (
-            "somebody else's bucket; the dataset is in ~/x"
+            "a bucket of others; the dataset is in ~/x"
         ),
         "shardio index @urls.txt --into ~/web": "URLs of a web server, one a line",
         "shardio index s3://bucket/birds --export dali": "write the indexes that DALI reads",

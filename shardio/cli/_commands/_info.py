@@ -139,7 +139,7 @@ def _print_dataset(console: Console, facts: dict[str, Any]) -> None:
 
 
 def _print_seen(console: Console, seen: dict[str, Any]) -> None:
-    """Print what the records show where nobody has said it, and what varies."""
+    """Print what the records show where no schema says it, and what varies."""
     kind = "tf.train.SequenceExample" if seen["encoding"] == "sequence_example" else "tf.train.Example"
     console.line()
     first = "the first record is" if seen["records"] == 1 else f"the first {seen['records']} records are"
@@ -152,7 +152,7 @@ def _print_seen(console: Console, seen: dict[str, Any]) -> None:
 _PARAMS = (
     url_argument(shard=True, optional=True),
     flag("--system", "versions of what is installed, parts in use"),
-    Option(["--cache"], metavar="DIR", type=PlaceParam(), help="what lies in a local cache of blocks"),
+    Option(["--cache"], metavar="DIR", type=PlaceParam(), help="what is in a local cache of blocks"),
     VERSION,
     *STORAGE,
     ENGINE,

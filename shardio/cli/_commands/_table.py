@@ -123,6 +123,6 @@ COMMAND = Command(
     run=_run,
     examples={
         "shardio table s3://bucket/birds --features label,caption_length": "make it, or add what is new",
-        "shardio table s3://bucket/birds --files": "where it lies, for DuckDB, Polars and pandas",
+        "shardio table s3://bucket/birds --files": "where it is, for DuckDB, Polars and pandas",
     },
 )

@@ -63,7 +63,7 @@ def _right(
     stops: cython.pointer[cython.const[uint32_t]],
     count: int64_t,
 ) -> cython.bint:
-    """Tell whether frames fill a block that lies in the buffer."""
+    """Tell whether frames fill a block that is in the buffer."""
     row: int64_t
     before: int64_t = 0
     if base < 0 or length < 0 or length > size or base > size - length:

@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
-"""Memory that loops on bare pointers may touch: where an array lies, whether ranges lie in a buffer.
+"""Memory that loops on bare pointers may touch: where an array is, whether ranges are in a buffer.
 
 Both do in a fraction of a microsecond what takes NumPy several, which a lookup of one record would feel.
 """
@@ -32,7 +32,7 @@ def address_of(array: object) -> cython.size_t:
 def lie_inside(
     starts: cython.const[int64_t][::1], stops: cython.const[int64_t][::1], size: cython.Py_ssize_t
 ) -> cython.bint:
-    """Tell whether every `[start, stop)` lies inside `size` bytes."""
+    """Tell whether every `[start, stop)` is inside `size` bytes."""
     k: cython.Py_ssize_t
     for k in range(starts.shape[0]):  # noqa: SIM110 (a generator would be a Python object)
         if starts[k] < 0 or starts[k] > stops[k] or stops[k] > size:

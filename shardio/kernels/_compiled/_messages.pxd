@@ -12,7 +12,7 @@ ctypedef struct Side:
     int32_t* table              # open hash table of slot numbers, -1 free
     uint64_t mask               # its size less one
     int32_t guesses[64]         # slot of the n-th entry of the row before, -1 unknown
-    Slot* nowhere               # takes what nobody wants
+    Slot* nowhere               # takes what is not wanted
     bint lists                  # whether the values are FeatureLists
 
 cdef uint64_t name_hash(Bytes p, Py_ssize_t size) noexcept nogil

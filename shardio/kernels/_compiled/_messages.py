@@ -2,8 +2,8 @@
 """tf.train.Example and SequenceExample down to one entry of a map; `_lists` reads what the entry holds.
 
 What a repeated field of a message means is protobuf's rule: maps and lists grow, of equal keys the last entry
-stands, and a map entry with a field that it does not know is not an entry (upb's rule).  Entries that nobody
-wants are read as strictly as those that are.
+stands, and a map entry with a field that it does not know is not an entry (upb's rule).  Entries that are
+not wanted are read as strictly as those that are.
 
     Example          1 features: Features
     SequenceExample  1 context: Features, 2 feature_lists: FeatureLists

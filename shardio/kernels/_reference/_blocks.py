@@ -19,7 +19,7 @@ _HEAD, _TAIL, _FRAME = 12, 4, 16
 
 
 def slice_frames(buffer: Any, bases: ArrayLike, rows: ArrayLike, frame_stops: ArrayLike) -> list[bytes]:
-    """Copy the payloads of TFRecord frames, which lie one after another in blocks, out as a list of bytes.
+    """Copy the payloads of TFRecord frames, which are one after another in blocks, out as a list of bytes.
 
     No checksum is compared.
 
@@ -54,8 +54,8 @@ def slice_blocks(
 ) -> list[bytes] | None:
     """Do what `slice_frames` does with blocks that are right; return None where one of them is not.
 
-    A block is right where it lies in the buffer, both of its CRCs are those of `checks`, and its frames, each
-    of 16 bytes or more, fill it. Who asked finds out what is wrong.
+    A block is right where it is in the buffer, both of its CRCs are those of `checks`, and its frames, each
+    of 16 bytes or more, fill it. The caller finds out what is wrong.
 
     Raises:
         ValueError: the numbers of blocks, rows and stops do not fit together.

@@ -2,7 +2,7 @@
 
     python tests/golden/v1/make.py
 
-What lies beside this file was written by the first shardio and stays as it is: it shows that what was written
+What is beside this file was written by the first shardio and stays as it is: it shows that what was written
 once can be read for ever.  Random ids and the clock are replaced, so that the files can be told apart from a
 later run; compressed bytes still depend on the libraries' versions.
 """
