@@ -221,7 +221,7 @@ def random_id() -> str:
 
 
 def random_session(*, rewriting: bool = False) -> str:
-    """Return the id of a session that nobody named; of one that writes records of other shards anew, too."""
+    """Return an id for a session without a name; `rewriting` marks one that writes records of other shards anew."""
     return (_REWRITING if rewriting else _RANDOM_SESSION) + random_id()
 
 
