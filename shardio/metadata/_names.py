@@ -221,7 +221,7 @@ def random_id() -> str:
 
 
 def random_session(*, rewriting: bool = False) -> str:
-    """Return an id for a session without a name; `rewriting` marks one that writes records of other shards anew."""
+    """Return an id for a session without a name, or for one that writes records of other shards anew."""
     return (_REWRITING if rewriting else _RANDOM_SESSION) + random_id()
 
 
