@@ -28,7 +28,7 @@ NPM_PACKAGES := azurite@3.37.0 protobufjs@8.8.1 protobufjs-cli@2.7.1
 # When one of these changes, the package is installed again, and with it the extension is compiled again.
 SOURCES := pyproject.toml setup.py constraints.txt $(wildcard shardio/kernels/_compiled/*.py shardio/kernels/_compiled/*.pxd shardio/kernels/_compiled/*.h)
 
-.PHONY: help demo messages test test-slow long lint types imports unit oracle torchvision fuzz env tools docs wheel test-wheel protos constraints clean distclean
+.PHONY: help demo messages test test-slow long lint types imports unit oracle torchvision fuzz env tools browser docs wheel test-wheel protos constraints clean distclean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -53,7 +53,7 @@ test:  ## install what the tests need, then run lint, types, import contract and
 
 # The cases of tests marked `sampled` that `make test` leaves out, and tests marked `slow`: real trainers, arrays of
 # processes, drivers that are killed, bombs of gigabytes, examples as a whole.
-test-slow: env tools  ## the cases and the long tests that `make test` leaves out
+test-slow: env tools browser  ## the cases and the long tests that `make test` leaves out
 	$(PY) -m pytest -n $(WORKERS) --dist worksteal -m "not oracle and not torchvision and slow" $(PYTEST_ARGS)
 
 lint: env  ## ruff, linter and formatter
@@ -66,11 +66,11 @@ types: env  ## mypy, strict
 imports: env  ## the import contract
 	$(VENV)/bin/lint-imports
 
-unit: env tools  ## the tests alone
+unit: env tools browser  ## the tests alone
 	$(PY) -m pytest -n $(WORKERS) --dist worksteal $(PYTEST_ARGS)
 
 # All engines and endings of writes and workers, all sabotages, and 2,000 random examples for each property where `make test` has 100.
-long: env tools  ## the tests with their long variants: all combinations, long random searches; takes an hour or more
+long: env tools browser  ## the tests with their long variants: all combinations, long random searches; takes an hour or more
 	$(PY) -m pytest -n $(WORKERS) --dist worksteal --hypothesis-profile=long --timeout 3600 $(PYTEST_ARGS)
 
 torchvision: $(BUILD)/torchvision/.stamp  ## hold `seeded` against torchvision, in an environment of its own
@@ -87,6 +87,9 @@ fuzz:  ## fuzz the compiled kernels for half a minute, with the address sanitize
 env: $(STAMPS)/dev $(BUILD)/typing/shardio_indexer
 
 tools: $(BUILD)/pbenv/.stamp $(BUILD)/servers/.stamp $(BUILD)/npm/.stamp
+
+browser:
+	@.ci/browser
 
 $(STAMPS)/dev: $(SOURCES)
 	@echo "installing shardio and what its tests need into $(VENV)"

@@ -220,6 +220,10 @@ class Console:
         """Print the result for programs."""
         self._out.write(dumps(value, ensure_ascii=False, allow_nan=False) + "\n")
 
+    def flush(self) -> None:
+        """Hand what was printed to who reads it, before something long begins."""
+        self._out.flush()
+
     def table(
         self, rows: Sequence[Sequence[str]], *, head: Sequence[str] = (), right: Sequence[int] = ()
     ) -> None:

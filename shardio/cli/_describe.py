@@ -6,7 +6,6 @@ some records are read.
 
 from __future__ import annotations
 
-import itertools
 import platform
 import sys
 import warnings
@@ -17,11 +16,11 @@ from shardio.cli._humanize import count, plural
 from shardio.errors import NotFoundError, ShardioError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Mapping
 
     from shardio.cli._console import Console
     from shardio.lifecycle import ChangeReport
-    from shardio.metadata import Feature, Schema
+    from shardio.metadata import Schema
 
 __all__ = [
     "dataset_facts",
@@ -35,8 +34,6 @@ __all__ = [
 ]
 
 _SHOWN = 10  # names of classes in one line
-_RECORDS = 100
-_BYTES = 16 << 20
 _PACKAGES = (
     "numpy",
     "fsspec",
@@ -70,47 +67,14 @@ def dataset_facts(
         NotFoundError, FormatError, UnsupportedVersionError, StorageError: the metadata cannot be read.
     """
     from shardio.catalog import Catalog
-    from shardio.format import Compression, Framing
     from shardio.storage import connect
+    from shardio.view import shard_list_facts, version_facts
 
     catalog = Catalog(connect(url, storage_options=options, engine=engine))
     latest = catalog.load()
     chosen = latest if version is None else catalog.load(version)
-    manifest = chosen.manifest
-    table = catalog.table(chosen)
-    schema = manifest.schema
-    return {
-        "kind": "dataset",
-        "url": catalog.store.url,
-        "version": chosen.number,
-        "latest_version": latest.number,
-        "tags": dict(sorted(latest.manifest.tags.items())),
-        "expired_versions": list(latest.manifest.expiry.expired_versions),
-        "digest": chosen.digest,
-        "dataset_uuid": manifest.dataset_uuid.hex(),
-        "operation": manifest.operation,
-        "committed": moment(manifest.created_ms),
-        "writer": manifest.writer,
-        "splits": {
-            split.name: {
-                "records": split.rows,
-                "shards": split.shards,
-                "stored_bytes": split.stored_bytes,
-                "decoded_bytes": split.decoded_bytes,
-            }
-            for split in manifest.splits
-        },
-        "compression": _names(Compression, table.compression.tolist()),
-        "framing": _names(Framing, table.framing.tolist()),
-        "deleted_records": int((table.rows - table.live_rows).sum()),
-        "adopted_shards": sum(
-            bool(etag) or root != 0 for etag, root in zip(table.etag, table.root, strict=True)
-        ),
-        "roots": list(manifest.roots.values()),
-        "metadata": dict(manifest.metadata),
-        "encoding": None if schema is None else schema.encoding,
-        "schema": None if schema is None else feature_facts(schema),
-    }
+    facts = version_facts(catalog.store.url, chosen, latest) | shard_list_facts(catalog.table(chosen))
+    return facts | {"committed": moment(facts.pop("created_ms"))}
 
 
 def print_change(console: Console, report: ChangeReport) -> None:
@@ -182,10 +146,6 @@ def moment(milliseconds: int) -> str:
         return f"{milliseconds} ms after 1970"
 
 
-def _names(kind: Any, numbers: Iterable[int]) -> list[str]:
-    return sorted({kind(number).name.lower() for number in numbers})
-
-
 def feature_words(facts: Mapping[str, Any], *, every_class: bool = False) -> str:
     """Return what `feature_facts` says of one feature beside name and type, in one line."""
     words = ["optional"] if facts["optional"] else []
@@ -202,21 +162,9 @@ def feature_words(facts: Mapping[str, Any], *, every_class: bool = False) -> str
 
 def feature_facts(schema: Schema) -> list[dict[str, Any]]:
     """Return what is known of each feature; the names of feature lists begin with `[] `."""
+    from shardio.view import feature_facts as facts_of_schema
 
-    def rows(features: Mapping[str, Feature], prefix: str) -> list[dict[str, Any]]:
-        return [
-            {
-                "name": f"{prefix}{name}",
-                "type": feature.short,
-                "optional": feature.optional,
-                "classes": None if feature.classes is None else list(feature.classes),
-                "description": feature.description,
-                "stored_name": f"{prefix}{feature.stored_name or name}",
-            }
-            for name, feature in features.items()
-        ]
-
-    return rows(schema, "") + rows(schema.sequence_features, "[] ")
+    return facts_of_schema(schema)
 
 
 def seen_facts(
@@ -228,9 +176,9 @@ def seen_facts(
     version: int | str | None = None,
 ) -> dict[str, Any] | None:
     """Return what the first records show, or None where they are no Examples, damaged, or not to be had."""
-    from shardio.codecs import infer_schema
     from shardio.reader import open as open_dataset
     from shardio.reader import open_shard
+    from shardio.view import seen_facts as facts_of_records
 
     try:
         with warnings.catch_warnings():
@@ -242,38 +190,9 @@ def seen_facts(
                 records = open_dataset(
                     url, "all", version=version, decode=False, storage_options=options, engine=engine
                 )
-            schema, report = infer_schema(_first(iter(records)))
-    except (ShardioError, ValueError, TypeError):  # a TypeError: values of an adopted tar file or of lines
+            return facts_of_records(records)
+    except ShardioError:
         return None
-    lists = [(f"[] {name}", feature) for name, feature in report.feature_lists.items()]
-    features = [*report.features.items(), *lists]
-    if not features:
-        return None
-    return {
-        "records": report.records,
-        "encoding": schema.encoding,
-        "features": [
-            {
-                "name": name,
-                "type": feature.type,
-                "missing": feature.missing,
-                "kinds": dict(feature.kinds),
-                "shortest": feature.shortest,
-                "longest": feature.longest,
-                "notes": list(feature.notes),
-            }
-            for name, feature in features
-        ],
-    }
-
-
-def _first(records: Iterator[bytes]) -> Iterator[bytes]:
-    room = _BYTES
-    for record in itertools.islice(records, _RECORDS):
-        room -= len(record)
-        yield record
-        if room < 0:
-            return
 
 
 def system_facts() -> dict[str, str | int | None]:

@@ -155,22 +155,9 @@ def reader_of(kind: str) -> Callable[[Any], Any]:
 
 
 def _guess(payload: Any) -> Any:
-    if not isinstance(payload, bytes):
-        return payload
-    from shardio.codecs import decode_example
-    from shardio.errors import ShardioError
+    from shardio.view import guess_value
 
-    try:
-        features = decode_example(payload)
-    except (ShardioError, ValueError):
-        features = {}
-    if features:
-        return features
-    try:
-        text = payload.decode()
-    except UnicodeDecodeError:
-        return payload
-    return text if all(c.isprintable() or c in "\t\r\n" for c in text) else payload
+    return guess_value(payload)
 
 
 def _as_text(payload: Any) -> Any:

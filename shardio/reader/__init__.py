@@ -12,6 +12,7 @@ from shardio.reader._columns import (
     iterate_rows,
     sources_of,
     table_refusal,
+    with_features,
 )
 from shardio.reader._damage import QUARANTINE_FILE, Damage, SkipCorrupt
 from shardio.reader._find import (
@@ -85,5 +86,6 @@ __all__ = [
     "take",
     "take_at",
     "value_codec",
+    "with_features",
     "without_names",
 ]

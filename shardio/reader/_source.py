@@ -147,16 +147,27 @@ class DatasetSource(ShardSource):
         version: the version, resolved once and kept.
         split: name of the split, or "all".
         pinned: the version was named, or told by the process that resolved it; not looked up here.
+
+    A caller that has read the lists of the version gives them as `table`, the shards of all splits.
     """
 
     def __init__(
-        self, store: Store, version: Version, split: str | None, options: ReadOptions, *, pinned: bool
+        self,
+        store: Store,
+        version: Version,
+        split: str | None,
+        options: ReadOptions,
+        *,
+        pinned: bool,
+        table: ShardTable | None = None,
     ) -> None:
         self.pinned = pinned
         names = [total.name for total in version.manifest.splits]
         self.version = version
         self.split = choose_split(names, split, store.url)
-        everything = Catalog(store, limits=options.limits or DEFAULT_LIMITS).table(version)
+        everything = (
+            Catalog(store, limits=options.limits or DEFAULT_LIMITS).table(version) if table is None else table
+        )
         chosen = names if self.split == "all" else [name for name in names if name == self.split]
         table = ShardTable.concatenate([everything.of_split(name) for name in chosen])
         stores = root_stores(store, version.manifest.roots, table, options)

@@ -1,0 +1,736 @@
+"""Pages of a dataset as values for JSON; each reads what it shows and nothing else.
+
+The summary is the manifest; lists of shards, records, a sample for statistics and older manifests are read
+by their own pages, when they are looked at.  Damage of one record stands in its place and hides no other.
+Nothing here changes a dataset.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import threading
+import urllib.parse
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from shardio.catalog import Catalog
+from shardio.codecs import decode_image
+from shardio.errors import NotFoundError, ShardioError, StorageError
+from shardio.format import Compression, Framing
+from shardio.reader import (
+    DatasetReader,
+    DatasetSource,
+    ReadOptions,
+    take_at,
+    with_features,
+)
+from shardio.storage import connect, url_text
+from shardio.view._facts import seen_facts, shard_list_facts, version_facts
+from shardio.view._statistics import histogram, summarize
+from shardio.view._values import audio_type, cell, flatten, follow, guess_value, is_picture
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from shardio.catalog import Version
+    from shardio.maintenance import VerifyProgress
+    from shardio.metadata import ShardTable
+    from shardio.view._values import FlatValue
+
+__all__ = ["Media", "Pages"]
+
+_MOST_RECORDS = 100  # of one page
+_PAGE_BYTES = 64 << 20  # of the records of one page, as far as their average tells
+_SAMPLE_BYTES = 32 << 20
+_MOST_SAMPLED = 2048
+_RUNS = 16  # of neighbours in a sample: as many shards are touched, not more
+_FIRST_BYTES = 1024
+_FOUND = 200
+_SCANNED = 64 << 20  # stored bytes that a condition may read where there is no table
+_KEPT = 8  # versions, and readers
+_EDGES = (32, 2048)
+_SECRET_CHARACTERS = 4
+
+
+class Media(NamedTuple):
+    """Bytes that a browser can show, and their media type; never one that can run."""
+
+    data: bytes
+    type: str
+
+
+class _Stopped(Exception):  # noqa: N818 - no error: somebody asked for it
+    """Verification was asked to stop."""
+
+
+class _Reading(NamedTuple):
+    """A split of a version, opened.
+
+    Attributes:
+        payloads: its records as bytes.
+        decoding: its records as values; the same open shards.
+    """
+
+    payloads: DatasetReader
+    decoding: DatasetReader
+
+    def value(self, payload: bytes) -> Any:
+        """Return the value of a payload, guessed where there is no schema."""
+        codec = self.decoding.source.codec
+        return guess_value(payload) if codec is None else codec.decode_many([payload])[0]
+
+
+class Pages:
+    """The pages of one dataset; safe to share among threads.
+
+    Args:
+        url: of the dataset.
+        split: shown first; None for the first one.
+        version: shown first; None for the latest at the time.
+        digest: `"sha256:..."` that the version shown first must have.
+        storage_options: as in fsspec; no page shows them.
+        engine: None for the best at hand, "fsspec" or "obstore".
+        allow_roots: roots of adopted shards that may be read, each with its storage options.
+        report: what `shardio verify --json` printed, shown as the damage that is known, or None.
+    """
+
+    def __init__(
+        self,
+        url: str | Path,
+        *,
+        split: str | None = None,
+        version: int | str | None = None,
+        digest: str | None = None,
+        storage_options: Mapping[str, Any] | None = None,
+        engine: str | None = None,
+        allow_roots: Mapping[str, Mapping[str, Any]] | None = None,
+        report: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.url = url_text(url)
+        self._split = split
+        self._version = version
+        self._digest = digest
+        self._options = ReadOptions(
+            storage_options=dict(storage_options) if storage_options else None,
+            engine=engine,
+            decode=False,
+            allow_roots={root: dict(given or {}) for root, given in (allow_roots or {}).items()},
+            # A file that is overwritten in place while it is looked at must not end the server.
+            mmap=False,
+        )
+        store = connect(self.url, storage_options=self._options.storage_options, engine=engine)
+        self._catalog = Catalog(store)
+        self._lock = threading.Lock()
+        self._latest: Version | None = None
+        self._kept: OrderedDict[Hashable, Any] = OrderedDict()
+        self._report = dict(report) if report is not None else None
+        self._progress: VerifyProgress | None = None
+        self._verifying = threading.Lock()
+        self._stop = False
+        self._secrets = _secrets(self.url, self._options)
+
+    # ------------------------------------------------------------------------------------------ metadata
+
+    def summary(self, version: int | str | None = None) -> dict[str, Any]:
+        """Return what the manifest of a version says, and which split is shown first.
+
+        Args:
+            version: a number or a tag; None for the one that was asked for at the start, or the latest.
+        """
+        wanted = self._version if version is None else version
+        # Asked for anew each time, so that a page that is loaded again shows what was committed meanwhile.
+        latest = self._catalog.load()
+        with self._lock:
+            self._latest = latest
+        chosen = latest if wanted is None else self._load(wanted)
+        if version is None and self._digest is not None and chosen.digest != self._digest.lower():
+            chosen = self._catalog.load(chosen.number, digest=self._digest)
+        facts = version_facts(_public_url(self._catalog.store.url), chosen, latest)
+        facts["roots"] = [_public_url(root) for root in facts["roots"]]
+        names = list(facts["splits"])
+        if self._split is not None and self._split not in names:
+            message = f"there is no split {self._split!r}; there is {', '.join(map(repr, names)) or 'none'}"
+            raise ValueError(message)
+        manifest = chosen.manifest
+        indexed = {index.feature: index.type for index in manifest.keys}
+        stored = {feature.stored_name or name: name for name, feature in (manifest.schema or {}).items()}
+        return {
+            **facts,
+            "shown_split": self._split or (names[0] if names else None),
+            "keys": {stored.get(name, name): kind for name, kind in indexed.items()},
+            "table": [column.name for column in manifest.table],
+            "report": self._report is not None,
+        }
+
+    def shards(
+        self, version: int | str | None = None, split: str | None = None, *, start: int = 0, count: int = 100
+    ) -> dict[str, Any]:
+        """Return histograms of the shards of a split, and some of them; reads the lists of shards.
+
+        Args:
+            version, split: which; None for those shown first.
+            start: number of the first shard that is listed.
+            count: of shards listed.
+        """
+        chosen = self._load(version)
+        table = self._table(chosen)
+        facts = shard_list_facts(table)
+        table = table.of_split(self._split_name(chosen, split))
+        rows = np.maximum(table.rows, 1)
+        stops = np.cumsum(table.live_rows)
+        shown = range(max(0, start), min(len(table), max(0, start) + min(count, 1000)))
+        return {
+            **facts,
+            "shards": len(table),
+            "records": int(stops[-1]) if len(stops) else 0,
+            "stored_bytes": histogram(table.stored_bytes),
+            "shard_records": histogram(table.live_rows),
+            "record_bytes": histogram(table.decoded_bytes[table.rows > 0] // rows[table.rows > 0]),
+            "tables": sum(map(bool, table.table_key)),
+            "start": shown.start,
+            "listed": [
+                {
+                    "shard": table.key[number],
+                    "first": int(stops[number] - table.live_rows[number]),
+                    "records": int(table.live_rows[number]),
+                    "deleted": int(table.rows[number] - table.live_rows[number]),
+                    "stored_bytes": int(table.stored_bytes[number]),
+                    "blocks": int(table.blocks[number]),
+                    "compression": Compression(int(table.compression[number])).name.lower(),
+                    "framing": Framing(int(table.framing[number])).name.lower(),
+                    "adopted": bool(table.etag[number]) or int(table.root[number]) != 0,
+                }
+                for number in shown
+            ],
+        }
+
+    def seen(self, version: int | str | None = None, split: str | None = None) -> dict[str, Any]:
+        """Return what the first records show of their features, where there is no schema."""
+        reading = self._reading(version, split)
+        return {"seen": seen_facts(iter(reading.payloads[:100]))}
+
+    def versions(self, before: int | None = None, count: int = 20) -> dict[str, Any]:
+        """Return some versions, the latest first; reads as many manifests.
+
+        Args:
+            before: only older ones than this; None for the latest too.
+            count: at most so many.
+        """
+        latest = self._latest or self._catalog.load()
+        last = latest.number if before is None else min(before - 1, latest.number)
+        first = max(1, last - max(1, min(count, 100)) + 1)
+        expired = set(latest.manifest.expiry.expired_versions)
+        tags: dict[int, list[str]] = {}
+        for name, number in sorted(latest.manifest.tags.items()):
+            tags.setdefault(number, []).append(name)
+        found = [each.to_dict() for each in self._catalog.between(first, last)] if last >= 1 else []
+        for each in found:
+            each["tags"] = tags.get(each["version"], [])
+            each["expired"] = each["version"] in expired
+        return {"versions": found[::-1], "earlier": first > 1 and last >= 1, "latest_version": latest.number}
+
+    def diff(self, first: int | str, second: int | str | None = None) -> dict[str, Any]:
+        """Return what differs between two versions; see `shardio.diff`."""
+        from shardio.lifecycle import diff
+
+        found = diff(self.url, first, second, storage_options=self._options.storage_options).to_dict()
+        return {**found, "url": _public_url(found["url"])}
+
+    # ------------------------------------------------------------------------------------------ records
+
+    def records(
+        self,
+        version: int | str | None = None,
+        split: str | None = None,
+        *,
+        start: int = 0,
+        count: int = 20,
+        positions: Sequence[int] | None = None,
+    ) -> dict[str, Any]:
+        """Return some records, each as cells with its address, or as the error that reading it raises.
+
+        Args:
+            version, split: which; None for those shown first.
+            start, count: a run of positions; a run of large records is shorter than asked.
+            positions: these instead.
+
+        Raises:
+            IndexError: a position is out of range.
+            StorageError, StaleIndexError: the environment failed.
+        """
+        reading = self._reading(version, split)
+        reader = reading.payloads
+        total = len(reader)
+        count = max(1, min(count, _MOST_RECORDS, _PAGE_BYTES // _mean_bytes(reader.source.table) or 1))
+        if positions is None:
+            if start < 0 or (start >= total > 0):
+                message = f"record {start} is out of range: there are {total}"
+                raise IndexError(message)
+            positions = range(start, min(start + count, total))
+        chosen = np.asarray(positions[:count], np.int64)
+        payloads = _payloads(reader, chosen)
+        found = [
+            self._record(reading, position, payload, full=False)
+            for position, payload in zip(chosen.tolist(), payloads, strict=True)
+        ]
+        return {"start": start, "total": total, "records": found}
+
+    def record(
+        self, version: int | str | None = None, split: str | None = None, *, position: int
+    ) -> dict[str, Any]:
+        """Return one record in full, with its address and the first bytes of its payload."""
+        reading = self._reading(version, split)
+        reader = reading.payloads
+        if not -len(reader) <= position < len(reader):
+            message = f"record {position} is out of range: there are {len(reader)}"
+            raise IndexError(message)
+        position %= len(reader)
+        (payload,) = _payloads(reader, np.array([position]))
+        found = self._record(reading, position, payload, full=True)
+        found["total"] = len(reader)
+        if isinstance(payload, bytes):
+            found["hex"] = payload[:_FIRST_BYTES].hex()
+        return found
+
+    def media(
+        self,
+        version: int | str | None = None,
+        split: str | None = None,
+        *,
+        position: int,
+        path: Sequence[str | int],
+        edge: int = 256,
+    ) -> Media:
+        """Return an image of a record, made anew from its pixels, or its audio file.
+
+        Args:
+            version, split: which; None for those shown first.
+            position: of the record.
+            path: from the record's value to the bytes or pixels.
+            edge: pixels of the longer side of an image, at most.
+
+        Raises:
+            ValueError: there is neither an image nor audio at that path.
+            CorruptRecordError: the image is damaged, or would be too large.
+        """
+        reading = self._reading(version, split)
+        value = follow(reading.value(reading.payloads[position]), path)
+        if isinstance(value, bytes | bytearray | memoryview):
+            audio = audio_type(bytes(value))
+            if audio is not None:
+                return Media(bytes(value), audio)
+            return _encoded(decode_image(bytes(value)), edge)
+        if is_picture(value):
+            return _encoded(value, edge)
+        message = f"there is no image and no audio at {list(path)!r} of record {position}"
+        raise ValueError(message)
+
+    def content(
+        self,
+        version: int | str | None = None,
+        split: str | None = None,
+        *,
+        position: int,
+        path: Sequence[str | int] = (),
+    ) -> Media:
+        """Return bytes of a record to be saved: of a value of it, or without a path its payload.
+
+        Arrays become `.npy` files.
+        """
+        reading = self._reading(version, split)
+        payload = reading.payloads[position]
+        value = follow(reading.value(payload), path) if path else payload
+        if isinstance(value, str):
+            value = value.encode(errors="surrogateescape")
+        if isinstance(value, np.ndarray):
+            out = io.BytesIO()
+            np.save(out, value, allow_pickle=False)
+            value = out.getvalue()
+        if not isinstance(value, bytes | bytearray | memoryview):
+            message = f"at {list(path)!r} of record {position} are no bytes, but {type(value).__name__}"
+            raise ValueError(message)  # noqa: TRY004 - what was asked for is wrong, not its type
+        return Media(bytes(value), "application/octet-stream")
+
+    def statistics(
+        self, version: int | str | None = None, split: str | None = None, *, sample: int = 256
+    ) -> dict[str, Any]:
+        """Return what a sample shows of each feature; runs of neighbours, evenly spaced over the split.
+
+        Args:
+            version, split: which; None for those shown first.
+            sample: records, at most; fewer where records are large.
+        """
+        reading = self._reading(version, split)
+        reader = reading.payloads
+        most = max(_RUNS, _SAMPLE_BYTES // _mean_bytes(reader.source.table))
+        wanted = _sample(len(reader), max(1, min(sample, most, _MOST_SAMPLED)))
+        values, sizes, errors = [], [], []
+        for position, payload in zip(wanted.tolist(), _payloads(reader, wanted), strict=True):
+            if isinstance(payload, ShardioError):
+                errors.append(self._error(position, payload))
+                continue
+            sizes.append(len(payload))
+            try:
+                values.append(reading.value(payload))
+            except ShardioError as error:
+                errors.append(self._error(position, error))
+        return {
+            "records": len(values),
+            "total": len(reader),
+            "runs": min(_RUNS, len(wanted)),
+            "record_bytes": histogram(sizes),
+            "features": summarize(values, reader.schema),
+            "unreadable": len(errors),
+            "errors": errors[:10],
+        }
+
+    # ------------------------------------------------------------------------------------------ search
+
+    def find(
+        self,
+        version: int | str | None = None,
+        split: str | None = None,
+        *,
+        key: str,
+        feature: str | None = None,
+    ) -> dict[str, Any]:
+        """Return the positions of all records with a key; see `DatasetReader.find_all`."""
+        reader = self._reading(version, split).decoding
+        kinds = reader.key_features
+        name = feature or next(iter(kinds), "")
+        typed: str | bytes | int = key
+        if name in kinds and kinds[name] == "bytes":
+            typed = key.encode()
+        elif name in kinds and kinds[name] != "text":
+            try:
+                typed = int(key)
+            except ValueError:
+                message = f"the keys {name!r} are integers ({kinds[name]}), found {key!r}"
+                raise ValueError(message) from None
+        found = reader.find_all(typed, feature=feature)
+        return {"found": len(found), "positions": found[:_FOUND].tolist()}
+
+    def filter(
+        self, version: int | str | None = None, split: str | None = None, *, where: str
+    ) -> dict[str, Any]:
+        """Return how many records meet a condition in SQL, and the positions of the first ones.
+
+        Raises:
+            ValueError: it is no condition; or shards have no table, and reading all of them would take long.
+        """
+        reader = self._reading(version, split).decoding
+        without = reader.num_shards - len(reader.table_files())
+        if without and reader.num_bytes > _SCANNED:
+            message = (
+                f"{without:,} of {reader.num_shards:,} shards have no table of small features, and a "
+                "condition would read all of their records; make tables first: "
+                "shardio table URL --features NAME"
+            )
+            raise ValueError(message)
+        found = reader.filter(where)
+        places = take_at(found.selection, np.arange(min(len(found), _FOUND)))
+        return {"found": len(found), "total": len(reader), "positions": places.tolist()}
+
+    def audit(
+        self, state: Mapping[str, Any], step: int, *, rank: int = 0, world_size: int = 1
+    ) -> dict[str, Any]:
+        """Return which records a step of a run saw; version and split are those of the state."""
+        from shardio.streaming import audit
+
+        named = state.get("datasets")
+        entries = named if isinstance(named, list) else []
+        entry = entries[0] if entries and isinstance(entries[0], dict) else {}
+        if len(entries) > 1:
+            message = (
+                "the state is of a mixture of several datasets; its steps are listed by "
+                "`shardio audit URL... --state FILE --step K`"
+            )
+            raise ValueError(message)
+        version, split = entry.get("version"), entry.get("split")
+        reading = self._reading(version if isinstance(version, int) else None, split)
+        found = audit(reading.decoding, state, step, rank=rank, world_size=world_size)
+        return {
+            "version": reading.decoding.version,
+            "split": reading.decoding.split,
+            "epoch": state.get("epoch"),
+            "step": step,
+            "records": [record._asdict() for record in found],
+        }
+
+    # ------------------------------------------------------------------------------------------ damage
+
+    def verify(self, version: int | str | None = None, split: str | None = None) -> dict[str, Any]:
+        """Check a version as `shardio verify` does, reading all of it; return when it is done or stopped.
+
+        Raises:
+            ValueError: a verification is under way.
+        """
+        from shardio.maintenance import verify
+
+        if not self._verifying.acquire(blocking=False):
+            raise ValueError("a verification is under way; wait for it, or stop it")
+        try:
+            self._stop = False
+            report = verify(
+                self.url,
+                split=split,
+                version=self._load(version).number,
+                storage_options=self._options.storage_options,
+                engine=self._options.engine,
+                allow_roots=self._options.allow_roots,
+                progress=self._advance,
+            )
+            self._report = report.to_dict()
+        except _Stopped:
+            return {"stopped": True}
+        finally:
+            self._progress = None
+            self._verifying.release()
+        return self.damage()
+
+    def _advance(self, progress: VerifyProgress) -> None:
+        if self._stop:
+            raise _Stopped
+        self._progress = progress
+
+    def stop_verifying(self) -> dict[str, Any]:
+        """Stop a verification at its next step."""
+        self._stop = True
+        return {}
+
+    def damage(self) -> dict[str, Any]:
+        """Return the report that is known, and how far a verification under way has come."""
+        progress, report = self._progress, self._report
+        found: dict[str, Any] = {"report": None, "progress": None}
+        if progress is not None:
+            found["progress"] = {
+                "done_bytes": progress.done_bytes,
+                "total_bytes": progress.total_bytes,
+                "findings": len(progress.findings),
+            }
+        if report is not None:
+            shown = {**report, "url": _public_url(str(report.get("url", "")))}
+            for name in ("findings", "left_out"):
+                listed = report.get(name) or []
+                shown[name] = [self._redacted(each) for each in listed[:1000]]
+                shown[f"{name}_count"] = len(listed)
+            found["report"] = shown
+        return found
+
+    # ------------------------------------------------------------------------------------------ errors
+
+    def describe(self, error: Exception) -> dict[str, Any]:
+        """Return an error for JSON: its sentence, address, both sides and advice, without secrets."""
+        found: dict[str, Any] = {"kind": type(error).__name__}
+        if isinstance(error, ShardioError):
+            found |= {"error": error.what, **{name: str(value) for name, value in error.fields().items()}}
+        elif isinstance(error, ImportError) and error.name:
+            found |= {"error": str(error), "advice": "install it, and start the viewer again"}
+        else:
+            found["error"] = str(error) or type(error).__name__
+        return self._redacted(found)
+
+    def redact(self, text: str) -> str:
+        """Return text without what the storage options and the address keep secret."""
+        for secret in self._secrets:
+            text = text.replace(secret, "***")
+        return _public_url(text)
+
+    def _redacted(self, fields: Mapping[str, Any]) -> dict[str, Any]:
+        return {
+            name: self.redact(value) if isinstance(value, str) else value for name, value in fields.items()
+        }
+
+    def _error(self, position: int, error: ShardioError) -> dict[str, Any]:
+        return {"position": position, "error": self.describe(error)}
+
+    # ------------------------------------------------------------------------------------------ opening
+
+    def _record(
+        self, reading: _Reading, position: int, payload: bytes | ShardioError, *, full: bool
+    ) -> dict[str, Any]:
+        found: dict[str, Any] = {"position": position}
+        error = payload if isinstance(payload, ShardioError) else None
+        try:
+            number, row = reading.payloads.source.shard_of(position)
+            found |= {"shard": reading.payloads.source.table.key[number], "row": row}
+            if error is None:
+                place = reading.payloads.locate(position)
+                found |= {"url": _public_url(place.url), "start": place.start, "stop": place.stop}
+        except ShardioError as wrong:
+            error = error or wrong
+        if not isinstance(payload, ShardioError):
+            found["bytes"] = len(payload)
+            try:
+                flat = flatten(reading.value(payload), reading.payloads.schema)
+                found["cells"] = [[each.name, _cell_of(each, full=full)] for each in flat]
+            except ShardioError as wrong:
+                error = wrong
+        if error is not None:
+            found["error"] = self.describe(error)
+        return found
+
+    def _load(self, version: int | str | None) -> Version:
+        """Return a version, without a request where it is known."""
+        wanted = self._version if version is None else version
+        with self._lock:
+            latest = self._latest
+        if latest is None:
+            latest = self._catalog.load()
+            with self._lock:
+                self._latest = latest
+        if wanted is None or wanted == latest.number:
+            return latest
+        if isinstance(wanted, str):
+            if wanted not in latest.manifest.tags:
+                known = ", ".join(sorted(latest.manifest.tags)[:20]) or "none"
+                what = f"there is no tag {wanted!r}"
+                raise NotFoundError(what, url=self._catalog.store.url, found=f"the tags are: {known}")
+            wanted = latest.manifest.tags[wanted]
+        found: Version = self._keep(("version", wanted), lambda: self._catalog.load(wanted))
+        return found
+
+    def _table(self, version: Version) -> ShardTable:
+        found: ShardTable = self._keep(("table", version.sha256), lambda: self._catalog.table(version))
+        return found
+
+    def _split_name(self, version: Version, split: str | None) -> str:
+        names = [total.name for total in version.manifest.splits]
+        wanted = split or self._split or (names[0] if names else "")
+        if names and wanted not in names:
+            message = (
+                f"version {version.number} has no split {wanted!r}; it has {', '.join(map(repr, names))}"
+            )
+            raise ValueError(message)
+        return wanted
+
+    def _reading(self, version: int | str | None, split: str | None) -> _Reading:
+        chosen = self._load(version)
+        name = self._split_name(chosen, split)
+
+        def opened() -> _Reading:
+            source = DatasetSource(
+                self._catalog.store,
+                chosen,
+                name or None,
+                self._options,
+                pinned=True,
+                table=self._table(chosen),
+            )
+            return _Reading(DatasetReader(source), DatasetReader(with_features(source, None, values=True)))
+
+        found: _Reading = self._keep(("reading", chosen.sha256, name), opened)
+        return found
+
+    def _keep(self, key: Hashable, make: Callable[[], Any]) -> Any:
+        with self._lock:
+            if key in self._kept:
+                self._kept.move_to_end(key)
+                return self._kept[key]
+        # Made outside: it may take requests. Two threads may both make it; the first one counts.
+        made = make()
+        with self._lock:
+            value = self._kept.setdefault(key, made)
+            while len(self._kept) > 3 * _KEPT:
+                self._kept.popitem(last=False)
+            return value
+
+
+def _public_url(text: str) -> str:
+    """Return an address, or text with addresses, without user names, passwords and signed queries."""
+    text = re.sub(r"(://)[^/@\s]*@", r"\1", text)
+    return re.sub(r"(://[^\s?#]*)\?[^\s,;)]*", r"\1?***", text)
+
+
+def _cell_of(flat: FlatValue, *, full: bool) -> dict[str, Any]:
+    return cell(flat.value, flat.path, flat.feature, full=full)
+
+
+def _mean_bytes(table: ShardTable) -> int:
+    return max(1, int(table.decoded_bytes.sum()) // max(1, int(table.rows.sum())))
+
+
+def _payloads(reader: DatasetReader, positions: NDArray[np.int64]) -> list[bytes | ShardioError]:
+    """Return payloads, and for each that is damaged the error, once the whole could not be read."""
+    try:
+        return list(reader.read(positions))
+    except StorageError:
+        raise  # what cannot be reached for one cannot for the next
+    except ShardioError:
+        return [_payload(reader, position) for position in positions.tolist()]
+
+
+def _payload(reader: DatasetReader, position: int) -> bytes | ShardioError:
+    try:
+        payload: bytes = reader[position]
+    except ShardioError as error:
+        return error
+    return payload
+
+
+def _sample(total: int, wanted: int) -> NDArray[np.int64]:
+    """Return positions of runs of neighbours, evenly spaced from the first record to the last."""
+    if total <= wanted:
+        return np.arange(total)
+    runs = min(_RUNS, wanted)
+    length = wanted // runs
+    starts = [(total - length) * k // max(1, runs - 1) for k in range(runs)]
+    return np.unique(np.concatenate([np.arange(start, start + length) for start in starts]))
+
+
+def _encoded(pixels: NDArray[np.uint8], edge: int) -> Media:
+    """Return an image file made of pixels alone: nothing else of the original is in it."""
+    from PIL import Image
+
+    if pixels.ndim == 3 and pixels.shape[2] == 1:
+        pixels = pixels[:, :, 0]
+    image = Image.fromarray(np.ascontiguousarray(pixels))
+    edge = max(_EDGES[0], min(edge, _EDGES[1]))
+    if max(image.size) > edge:
+        image.thumbnail((edge, edge))
+    out = io.BytesIO()
+    if image.mode == "RGBA" or max(image.size) <= 64:
+        image.save(out, "PNG")
+        return Media(out.getvalue(), "image/png")
+    image.save(out, "JPEG", quality=88)
+    return Media(out.getvalue(), "image/jpeg")
+
+
+def _secrets(url: str, options: ReadOptions) -> list[str]:
+    """Return texts that no page may show: values of storage options, passwords and queries of addresses."""
+    found = set(_texts(options.storage_options or {}))
+    for root, given in options.allow_roots.items():
+        found |= {*_texts(given), *_texts_of_url(root)}
+    found |= set(_texts_of_url(url))
+    return sorted((each for each in found if len(each) >= _SECRET_CHARACTERS), key=len, reverse=True)
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        # Addresses and regions are no secrets, and errors need them.
+        if "://" in value:
+            yield from _texts_of_url(value)
+        else:
+            yield value
+    elif isinstance(value, bytes):
+        yield value.decode(errors="replace")
+    elif hasattr(value, "items"):
+        for each in value.values():
+            yield from _texts(each)
+    elif isinstance(value, list | tuple):
+        for each in value:
+            yield from _texts(each)
+
+
+def _texts_of_url(url: str) -> Iterator[str]:
+    try:
+        parts = urllib.parse.urlsplit(url)
+    except ValueError:
+        return
+    yield from filter(None, (parts.password, parts.query))

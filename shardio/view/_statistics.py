@@ -1,0 +1,265 @@
+"""What a sample of records shows of each feature: ranges, distributions, what is missing; for JSON."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from shardio.codecs import image_type
+from shardio.view._values import as_numbers, audio_type, flatten, image_size, readable, unwrapped
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from shardio.metadata import Feature, Schema
+
+__all__ = ["histogram", "summarize"]
+
+_BINS = 32
+_TOP = 20
+_MOST_NUMBERS = 1 << 20  # of one feature, in its histogram
+_LABEL_CHARACTERS = 80
+
+
+def histogram(values: Any, *, bins: int = _BINS) -> dict[str, Any] | None:
+    """Return counts of values in equal bins; integers of a small range have a bin each.
+
+    Args:
+        values: numbers; those that are not finite are left out.
+        bins: the most bins.
+
+    Returns:
+        `edges`, one more than `counts`; None where there is nothing to count.
+    """
+    numbers = np.asarray(values)
+    if numbers.dtype.kind == "b":
+        numbers = numbers.astype(np.uint8)
+    if numbers.dtype.kind == "c":
+        numbers = np.abs(numbers)
+    if numbers.dtype.kind == "f":
+        numbers = numbers[np.isfinite(numbers)].astype(np.float64)
+    if not numbers.size:
+        return None
+    low, high = numbers.min(), numbers.max()
+    whole = numbers.dtype.kind in "iu"
+    if whole and int(high) - int(low) < bins:
+        counts = np.bincount((numbers - low).astype(np.int64), minlength=int(high) - int(low) + 1)
+        whole_edges = [int(low) + k for k in range(len(counts) + 1)]
+        return {"edges": whole_edges, "counts": counts.tolist(), "whole": True}
+    if low == high:
+        return {"edges": [float(low), float(high)], "counts": [int(numbers.size)], "whole": False}
+    # Halved first, so that the width of a range from end to end of the doubles is a number.
+    half_low, half_high = float(low) / 2, float(high) / 2
+    places = (numbers.astype(np.float64) / 2 - half_low) / (half_high - half_low) * bins
+    counts = np.bincount(np.clip(places.astype(np.int64), 0, bins - 1), minlength=bins)
+    edges = [2 * (half_low + (half_high - half_low) * (k / bins)) for k in range(bins + 1)]
+    return {"edges": [float(f"{edge:.6g}") for edge in edges], "counts": counts.tolist(), "whole": False}
+
+
+def summarize(values: Iterable[Any], schema: Schema | None) -> list[dict[str, Any]]:
+    """Return what some records show, feature by feature, in the order of the schema or of appearance.
+
+    Args:
+        values: of records, as a codec returns them.
+        schema: what a record holds, or None.
+    """
+    found: dict[str, tuple[list[Any], Feature | None]] = {}
+    if schema is not None:
+        names = [("", name, feature) for name, feature in schema.items()]
+        names += [("[] ", name, feature) for name, feature in schema.sequence_features.items()]
+        found = {prefix + name: ([], feature) for prefix, name, feature in names}
+    records = 0
+    for value in values:
+        records += 1
+        for flat in flatten(value, schema):
+            if flat.value is not None:
+                found.setdefault(flat.name, ([], flat.feature))[0].append(unwrapped(flat.value)[0])
+    return [
+        {
+            "name": name,
+            "type": None if feature is None else feature.short,
+            "present": len(given),
+            "missing": records - len(given),
+            **_summary(given, feature),
+        }
+        for name, (given, feature) in found.items()
+    ]
+
+
+def _summary(values: Sequence[Any], feature: Feature | None) -> dict[str, Any]:
+    if not values:
+        return {"facts": []}
+    kinds = Counter(_kind(value) for value in values)
+    if len(kinds) > 1 and set(kinds) <= {"number", "array"}:
+        kinds = Counter({"array": len(values)})
+    kind = kinds.most_common(1)[0][0]
+    chosen = [value for value in values if _kind(value) == kind or kind == "array"]
+    out = _SUMMARIES[kind](chosen, feature)
+    if len(kinds) > 1:
+        out["facts"].append(["kinds", ", ".join(f"{name} ({n})" for name, n in kinds.most_common())])
+    return out
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, np.ndarray):
+        return ("array" if value.ndim else "number") if value.dtype.kind in "biufc" else "other"
+    if isinstance(value, bool | int | float | complex | np.number | np.bool_):
+        return "number"
+    if isinstance(value, str):
+        return "text"
+    if isinstance(value, bytes | bytearray | memoryview):
+        data = bytes(value[:16])
+        if image_type(data) is not None:
+            return "image"
+        return (
+            "text"
+            if audio_type(bytes(value[:512])) is None and readable(bytes(value)) is not None
+            else "bytes"
+        )
+    return "list" if isinstance(value, list | tuple) else "other"
+
+
+def _numbers(values: Sequence[Any], feature: Feature | None) -> dict[str, Any]:
+    numbers = as_numbers(np.array(values), feature)
+    facts = _range(numbers)
+    whole = numbers.dtype.kind in "iub"
+    distinct, counts = np.unique(numbers, return_counts=True) if whole else (numbers[:0], numbers[:0])
+    if whole:
+        facts.append(["distinct", f"{len(distinct):,}"])
+    classes = None if feature is None else feature.classes
+    out: dict[str, Any] = {"facts": facts}
+    if whole and (classes is not None or len(distinct) <= _TOP):
+        order = np.argsort(-counts, kind="stable")[:_TOP]
+        out["top"] = [[_label(int(distinct[k]), classes), int(counts[k])] for k in order]
+        out["distinct"] = len(distinct)
+    else:
+        out["histogram"] = histogram(numbers)
+    return out
+
+
+def _label(number: int, classes: Sequence[str] | None) -> str:
+    if classes is not None and 0 <= number < len(classes):
+        return f"{classes[number]} ({number})"
+    return str(number)
+
+
+def _range(numbers: np.ndarray[Any, Any]) -> list[list[str]]:
+    if numbers.dtype.kind == "b":
+        return [["true", f"{numbers.mean():.1%}"]] if numbers.size else []
+    facts = []
+    if numbers.dtype.kind == "c":
+        numbers = np.abs(numbers)
+        facts.append(["of", "absolute values"])
+    if numbers.dtype.kind == "f":
+        finite = numbers[np.isfinite(numbers)]
+        if len(finite) < numbers.size:
+            facts.append(["NaN", f"{int(np.isnan(numbers).sum()):,}"])
+            facts.append(["infinite", f"{int(np.isinf(numbers).sum()):,}"])
+        numbers = finite.astype(np.float64)
+    if not numbers.size:
+        return facts
+    with np.errstate(over="ignore", invalid="ignore"):
+        mean, deviation = float(numbers.mean()), float(numbers.std())
+    whole = numbers.dtype.kind in "iu"
+    low, high = (f"{each:,}" if whole else f"{each:.6g}" for each in (numbers.min(), numbers.max()))
+    return [
+        *facts,
+        ["least", low],
+        ["greatest", high],
+        ["mean", f"{mean:.6g}"],
+        ["deviation", f"{deviation:.4g}"],
+    ]
+
+
+def _arrays(values: Sequence[Any], feature: Feature | None) -> dict[str, Any]:
+    arrays = [as_numbers(np.asarray(value), feature) for value in values]
+    shapes = Counter(tuple(array.shape) for array in arrays)
+    room = max(1, _MOST_NUMBERS // len(arrays))
+    items = np.concatenate([_thinned(array.reshape(-1), room) for array in arrays])
+    names = [f"[{','.join(map(str, shape))}]" for shape, _ in shapes.most_common(3)]
+    more = f" and {len(shapes) - 3} more" if len(shapes) > 3 else ""
+    facts = [["shape" if len(shapes) == 1 else "shapes", ", ".join(names) + more]]
+    out: dict[str, Any] = {"facts": [*facts, *_range(items)], "histogram": histogram(items), "of": "items"}
+    if len(shapes) > 1:
+        out["lengths"] = histogram([array.size for array in arrays])
+        out["lengths_of"] = "items a record"
+    return out
+
+
+def _thinned(flat: np.ndarray[Any, Any], most: int) -> np.ndarray[Any, Any]:
+    return flat if flat.size <= most else flat[:: -(-flat.size // most)]
+
+
+def _texts(values: Sequence[Any], feature: Feature | None) -> dict[str, Any]:
+    del feature
+    texts = [value if isinstance(value, str) else bytes(value).decode(errors="replace") for value in values]
+    lengths = [len(text) for text in texts]
+    counts = Counter(texts)
+    facts = [
+        [
+            "characters",
+            f"{min(lengths):,} to {max(lengths):,}, {sum(lengths) / len(lengths):,.1f} on average",
+        ],
+        ["distinct", f"{len(counts):,}"],
+    ]
+    out: dict[str, Any] = {"facts": facts, "lengths": histogram(lengths), "lengths_of": "characters"}
+    if len(counts) <= max(_TOP, len(texts) // 2):
+        out["top"] = [[_shown(text), number] for text, number in counts.most_common(_TOP // 2)]
+        out["distinct"] = len(counts)
+    return out
+
+
+def _shown(text: str) -> str:
+    return text if len(text) <= _LABEL_CHARACTERS else text[:_LABEL_CHARACTERS] + "..."
+
+
+def _sizes(values: Sequence[Any], feature: Feature | None) -> dict[str, Any]:
+    del feature
+    sizes = [len(value) for value in values]
+    facts = [["bytes", f"{min(sizes):,} to {max(sizes):,}, {sum(sizes) / len(sizes):,.0f} on average"]]
+    return {"facts": facts, "lengths": histogram(sizes), "lengths_of": "bytes"}
+
+
+def _images(values: Sequence[Any], feature: Feature | None) -> dict[str, Any]:
+    out = _sizes(values, feature)
+    formats = Counter(image_type(bytes(value[:16])) for value in values)
+    out["facts"].append(["formats", ", ".join(f"{name} ({n:,})" for name, n in formats.most_common())])
+    known = [size for size in (image_size(bytes(value)) for value in values) if size is not None]
+    for name, sides in (("width", [size[0] for size in known]), ("height", [size[1] for size in known])):
+        if sides:
+            out["facts"].append([name, f"{min(sides):,} to {max(sides):,} pixels"])
+    return out
+
+
+def _lists(values: Sequence[Any], feature: Feature | None) -> dict[str, Any]:
+    out: dict[str, Any] = {"facts": []}
+    items = [item for value in values for item in value]
+    if items and _kind(items[0]) in ("number", "array"):
+        numbers = np.concatenate([as_numbers(np.asarray(item), feature).reshape(-1) for item in items])
+        out = {"facts": _range(numbers), "histogram": histogram(numbers), "of": "items"}
+    lengths = [len(value) for value in values]
+    facts = ["items", f"{min(lengths):,} to {max(lengths):,}, {sum(lengths) / len(lengths):,.1f} on average"]
+    return {
+        **out,
+        "facts": [facts, *out["facts"]],
+        "lengths": histogram(lengths),
+        "lengths_of": "items a record",
+    }
+
+
+def _others(values: Sequence[Any], feature: Feature | None) -> dict[str, Any]:
+    del values, feature
+    return {"facts": []}
+
+
+_SUMMARIES = {
+    "number": _numbers,
+    "array": _arrays,
+    "text": _texts,
+    "bytes": _sizes,
+    "image": _images,
+    "list": _lists,
+    "other": _others,
+}

@@ -1,0 +1,376 @@
+"""The thin layer between pages and one browser: who may ask, what is sent, and with which headers.
+
+Requests are refused unless they name this machine (a page elsewhere whose name was made to lead here is
+another name), come from no other site, and bring the token of the address that was printed.  No cookie is
+set, so no other page can use what this browser knows.  Nothing of a dataset is ever sent as anything but
+JSON, images made anew, audio, and downloads.
+"""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+import json
+import logging
+import secrets
+import socket
+import urllib.parse
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+from shardio.errors import NotFoundError, ShardioError, StorageError
+from shardio.view._pages import Media
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from shardio.view._pages import Pages
+
+__all__ = ["ViewServer", "make_app", "make_server"]
+
+# Nothing may be loaded or run but the files of this server; images and audio come as blobs of its pages.
+_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' blob:; "
+    "media-src blob:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
+    "require-trusted-types-for 'script'; trusted-types 'none'"
+)
+_HEADERS = {
+    "Content-Security-Policy": _POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+_STATIC = {
+    "app.js": "text/javascript; charset=utf-8",
+    "style.css": "text/css; charset=utf-8",
+    "icon.svg": "image/svg+xml",
+}
+_MOST_BODY = 16 << 20  # of a state, or a question
+_THREADS = 8
+
+Environ = dict[str, Any]
+StartResponse = Any
+App = Any  # a WSGI application
+
+
+class ViewServer:
+    """A server that listens; `run` answers until Ctrl-C, or `stop`.
+
+    Attributes:
+        url: to be opened in a browser, with the token.
+        host, port: where it listens.
+    """
+
+    def __init__(self, server: Any, host: str, token: str, pages: Pages) -> None:
+        self._server = server
+        self._pages = pages
+        self.host = host
+        self.port = int(server.socket.getsockname()[1])
+        name = "localhost" if host in ("0.0.0.0", "::", "") else f"[{host}]" if ":" in host else host  # noqa: S104
+        self.url = f"http://{name}:{self.port}/?token={token}"
+
+    def run(self) -> None:
+        """Answer requests until Ctrl-C, or `stop`."""
+        try:
+            self._server.run()
+        finally:
+            self.close()
+
+    def stop(self) -> None:
+        """Let `run` return; may be called from any thread."""
+        self._server.trigger.pull_trigger(self.close)
+
+    def close(self) -> None:
+        """Stop listening, and end what is under way; requests that take more than seconds are left."""
+        self._pages.stop_verifying()
+        self._server.task_dispatcher.shutdown()
+        for each in list(self._server._map.values()):  # noqa: SLF001 - waitress closes them nowhere else
+            each.close()
+
+
+def make_server(
+    pages: Pages,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    token: str | None = None,
+    phrase: Callable[[str], str] = str,
+) -> ViewServer:
+    """Return a server that listens.
+
+    Args:
+        pages: of the dataset.
+        host: address to listen on; the loopback alone unless told.
+        port: 0 for a free one.
+        token: that requests must bring; None for a random one.
+        phrase: turns advice about arguments of functions into what the user of this program would type.
+
+    Raises:
+        ImportError: the web framework is not installed: `pip install "shardio[view]"`.
+        OSError: the address cannot be listened on.
+    """
+    try:
+        import waitress
+    except ImportError as error:
+        raise _missing(error) from error
+    token = token or secrets.token_urlsafe(24)
+    app = make_app(pages, token=token, host=host, phrase=phrase)
+    # That requests wait for a thread is no news for who looks at pages.
+    logging.getLogger("waitress").setLevel(logging.ERROR)
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    server = waitress.create_server(
+        app,
+        sockets=[socket.create_server((host, port), family=family)],
+        threads=_THREADS,
+        ident="shardio",
+        max_request_body_size=_MOST_BODY,
+        expose_tracebacks=False,
+    )
+    return ViewServer(server, host, token, pages)
+
+
+def _missing(error: ImportError) -> ImportError:
+    message = 'the viewer needs bottle and waitress: pip install "shardio[view]"'
+    return ImportError(message, name=error.name)
+
+
+def make_app(pages: Pages, *, token: str, host: str = "127.0.0.1", phrase: Callable[[str], str] = str) -> App:
+    """Return the WSGI application; arguments as in `make_server`."""
+    try:
+        import bottle
+    except ImportError as error:
+        raise _missing(error) from error
+    app = bottle.Bottle()
+    index = _static("index.html")
+
+    def described(error: Exception) -> Any:
+        found = pages.describe(error)
+        found |= {name: phrase(found[name]) for name in ("error", "advice") if name in found}
+        return _json(bottle, found, status=_status(error))
+
+    def answer(make: Callable[[], Any]) -> Any:
+        try:
+            found = make()
+        except Exception as error:  # noqa: BLE001 - the page says what went wrong, whatever it was
+            return described(error)
+        if isinstance(found, Media):
+            headers = {"Content-Type": found.type}
+            if found.type == "application/octet-stream":
+                headers["Content-Disposition"] = 'attachment; filename="record.bin"'
+            return bottle.HTTPResponse(found.data, 200, headers)
+        return _json(bottle, found)
+
+    def show_index() -> Any:
+        return bottle.HTTPResponse(index, 200, {"Content-Type": "text/html; charset=utf-8"})
+
+    def show_file(name: str) -> Any:
+        if name not in _STATIC:
+            return _json(bottle, {"kind": "NotFound", "error": "there is no such file"}, status=404)
+        return bottle.HTTPResponse(_static(name), 200, {"Content-Type": _STATIC[name]})
+
+    def show_page(name: str) -> Any:
+        return answer(lambda: _get(pages, name, _query(bottle.request.environ)))
+
+    def act(name: str) -> Any:
+        body = bottle.request.body.read()
+        return answer(lambda: _post(pages, name, _body(body)))
+
+    def no_page(error: Any) -> Any:
+        bottle.response.content_type = "application/json"
+        what = "the viewer failed" if error.status_code == 500 else "there is no such page"
+        return json.dumps({"kind": f"HTTP {error.status_code}", "error": what})
+
+    app.route("/", "GET", show_index)
+    app.route("/static/<name>", "GET", show_file)
+    app.route("/api/<name>", "GET", show_page)
+    app.route("/api/<name>", "POST", act)
+    for code in (400, 404, 405, 500):
+        app.error(code, callback=no_page)
+
+    return _guarded(app, token, host)
+
+
+def _static(name: str) -> bytes:
+    return files("shardio.view").joinpath("static", name).read_bytes()
+
+
+def _json(bottle: Any, value: Any, *, status: int = 200) -> Any:
+    # ASCII, so that no lone surrogate of a record can spoil the page.
+    text = json.dumps(value, allow_nan=False)
+    return bottle.HTTPResponse(text, status, {"Content-Type": "application/json; charset=utf-8"})
+
+
+def _status(error: Exception) -> int:
+    if isinstance(error, NotFoundError | IndexError):
+        return 404
+    if isinstance(error, StorageError | OSError):
+        return 502
+    return 400 if isinstance(error, ShardioError | ValueError | TypeError | ImportError) else 500
+
+
+# ------------------------------------------------------------------------------------------ who may ask
+
+
+def _guarded(app: App, token: str, host: str) -> App:
+    known = _known_names(host)
+
+    def guarded(environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
+        def start(status: str, headers: list[tuple[str, str]], exc_info: Any = None) -> Any:
+            kept = [(name, value) for name, value in headers if name not in _HEADERS]
+            return start_response(status, [*kept, *_HEADERS.items()], exc_info)
+
+        refusal = _refusal(environ, token, known)
+        if refusal is None:
+            found: Iterable[bytes] = app(environ, start)
+            return found
+        status, text = refusal
+        start(status, [("Content-Type", "text/plain; charset=utf-8")])
+        return [text.encode()]
+
+    return guarded
+
+
+def _refusal(environ: Environ, token: str, known: set[str]) -> tuple[str, str] | None:
+    if not _is_known(environ.get("HTTP_HOST", ""), known):
+        return (
+            "403 Forbidden",
+            "This server answers to addresses of its own machine alone, not to other names.\n",
+        )
+    if environ.get("HTTP_SEC_FETCH_SITE", "none") not in ("same-origin", "none"):
+        return "403 Forbidden", "Requests from other sites are refused.\n"
+    if environ.get("PATH_INFO", "").startswith("/static/"):
+        return None  # files of the program, which are public
+    given = environ.get("HTTP_X_SHARDIO_TOKEN") or _query(environ).get("token", "")
+    if not hmac.compare_digest(given.encode(errors="replace"), token.encode()):
+        return "403 Forbidden", "Open the address that `shardio view` printed: it ends with a token.\n"
+    return None
+
+
+def _known_names(host: str) -> set[str]:
+    names = {"localhost", host.lower()}
+    if host not in ("localhost", "127.0.0.1", "::1"):
+        names |= {socket.gethostname().lower(), socket.getfqdn().lower()}
+    return names
+
+
+def _is_known(header: str, known: set[str]) -> bool:
+    """Tell whether a Host header is an address or a name of this machine; others may be rebound to it."""
+    try:
+        name = urllib.parse.urlsplit(f"//{header}").hostname or ""
+    except ValueError:
+        return False
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return name in known
+    return True
+
+
+# ------------------------------------------------------------------------------------------ what is asked
+
+
+def _query(environ: Environ) -> dict[str, str]:
+    return dict(urllib.parse.parse_qsl(environ.get("QUERY_STRING", ""), keep_blank_values=True))
+
+
+def _body(data: bytes) -> dict[str, Any]:
+    try:
+        found = json.loads(data or b"{}")
+    except (ValueError, RecursionError):
+        raise ValueError("the body of the request is no JSON") from None
+    if not isinstance(found, dict):
+        raise ValueError("the body of the request is no JSON object")  # noqa: TRY004 - what was sent is wrong
+    return found
+
+
+def _which(given: Mapping[str, Any]) -> tuple[int | str | None, str | None]:
+    version = given.get("version") or None
+    if isinstance(version, str) and version.isascii() and version.isdigit():
+        version = int(version)
+    return version, given.get("split") or None
+
+
+def _whole(given: Mapping[str, Any], name: str, default: int | None = None) -> int:
+    value = given.get(name, default)
+    try:
+        if value is None or isinstance(value, bool | float):
+            raise ValueError  # noqa: TRY301 - one message for all
+        return int(value)
+    except (TypeError, ValueError):
+        message = f"{name}={value!r} must be a whole number"
+        raise ValueError(message) from None
+
+
+def _path(given: Mapping[str, Any]) -> list[str | int]:
+    try:
+        path = json.loads(given.get("path") or "[]")
+    except (ValueError, RecursionError):
+        path = None
+    if not isinstance(path, list) or not all(type(step) in (str, int) for step in path):
+        raise ValueError("path= must be a JSON list of names and numbers")
+    return path
+
+
+def _get(pages: Pages, name: str, given: Mapping[str, str]) -> Any:  # noqa: C901, PLR0911 - a case a page
+    version, split = _which(given)
+    match name:
+        case "summary":
+            return pages.summary(version)
+        case "shards":
+            return pages.shards(
+                version, split, start=_whole(given, "start", 0), count=_whole(given, "count", 100)
+            )
+        case "seen":
+            return pages.seen(version, split)
+        case "versions":
+            before = given.get("before")
+            return pages.versions(None if not before else _whole(given, "before"))
+        case "diff":
+            first, second = (_which({"version": given.get(key)})[0] for key in ("first", "second"))
+            if first is None:
+                raise ValueError("first= must name a version")
+            return pages.diff(first, second)
+        case "records":
+            positions = given.get("positions")
+            chosen = None
+            if positions:
+                chosen = [_whole({"positions": each}, "positions") for each in positions.split(",")]
+            start, count = _whole(given, "start", 0), _whole(given, "count", 20)
+            return pages.records(version, split, start=start, count=count, positions=chosen)
+        case "record":
+            return pages.record(version, split, position=_whole(given, "position"))
+        case "media":
+            position, edge = _whole(given, "position"), _whole(given, "edge", 256)
+            return pages.media(version, split, position=position, path=_path(given), edge=edge)
+        case "content":
+            return pages.content(version, split, position=_whole(given, "position"), path=_path(given))
+        case "statistics":
+            return pages.statistics(version, split, sample=_whole(given, "sample", 256))
+        case "find":
+            return pages.find(version, split, key=given.get("key", ""), feature=given.get("feature") or None)
+        case "filter":
+            return pages.filter(version, split, where=given.get("where", ""))
+        case "damage":
+            return pages.damage()
+    message = f"there is no page {name!r}"
+    raise ValueError(message)
+
+
+def _post(pages: Pages, name: str, given: Mapping[str, Any]) -> Any:
+    version, split = _which(given)
+    match name:
+        case "audit":
+            state = given.get("state")
+            if not isinstance(state, dict):
+                raise ValueError("state must be a JSON object, as state_dict() returned it")  # noqa: TRY004 - sent by a page
+            rank, ranks = _whole(given, "rank", 0), _whole(given, "world_size", 1)
+            return pages.audit(state, _whole(given, "step"), rank=rank, world_size=ranks)
+        case "verify":
+            return pages.verify(version, split)
+        case "stop":
+            return pages.stop_verifying()
+    message = f"there is no page {name!r}"
+    raise ValueError(message)

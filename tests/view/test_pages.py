@@ -1,0 +1,235 @@
+"""Pages as values, without a server: every kind of dataset, damage, secrets, and how little is read."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+import shardio
+from shardio.errors import StorageError
+from shardio.view import Pages
+from shardio.view._statistics import histogram
+from tests.view import made
+
+
+def all_pages(pages: Pages, **which) -> dict:
+    """Every page that needs no question, as JSON holds it."""
+    split = which.get("split") or pages.summary()["shown_split"]
+    found = {
+        "summary": pages.summary(),
+        "shards": pages.shards(split=split),
+        "seen": pages.seen(split=split),
+        "versions": pages.versions(),
+        "records": pages.records(split=split),
+        "record": pages.record(split=split, position=0),
+        "statistics": pages.statistics(split=split),
+        "damage": pages.damage(),
+    }
+    # No NaN, no bytes, no NumPy: what comes back is what was sent.
+    assert json.loads(json.dumps(found, allow_nan=False)) == json.loads(json.dumps(found))
+    return found
+
+
+@pytest.mark.parametrize("make", made.KINDS, ids=lambda make: make.__name__)
+def test_every_kind_of_dataset_has_its_pages(make, tmp_path):
+    kinds = make(tmp_path / "ds")
+    pages = Pages(tmp_path / "ds")
+    found = all_pages(pages)
+    assert "error" not in found["record"]
+    for shown in (found["records"]["records"][0], found["record"]):
+        assert {name: cell["kind"] for name, cell in shown["cells"]} == kinds
+    assert {each["name"] for each in found["statistics"]["features"]} == set(kinds)
+    # The address is where the record lies, and its bytes are the payload's.
+    ds = shardio.open(tmp_path / "ds", found["summary"]["shown_split"], decode=False)
+    for record in found["records"]["records"]:
+        place = ds.locate(record["position"])
+        assert (record["shard"], record["row"]) == (place.shard, place.row)
+        assert (record["start"], record["stop"]) == (place.start, place.stop)
+    assert bytes.fromhex(found["record"]["hex"]) == ds[0][:1024]
+    assert pages.content(position=0).data == ds[0]
+    # Images are made anew, audio is what it was, and both are of types that browsers show and do not run.
+    for name, cell in found["record"]["cells"]:
+        for each in [cell, *cell.get("items", [])]:
+            if isinstance(each, dict) and (each["kind"] in ("image", "audio") or each.get("picture")):
+                media = pages.media(position=0, path=each["path"])
+                wanted = {"audio/wav"} if each["kind"] == "audio" else {"image/png", "image/jpeg"}
+                assert media.type in wanted, name
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        *("v1/none", "v1/gzip", "v1/deleted", "v1/empty", "v1/tensors", "v1/array"),
+        *("schema/birds", "sidecars/birds", "lifecycle/birds"),
+    ],
+)
+def test_golden_datasets_have_their_pages(place):
+    pages = Pages(made.GOLDEN / place)
+    for split in pages.summary()["splits"]:
+        found = all_pages(pages, split=split)
+        assert found["records"]["total"] == found["summary"]["splits"][split]["records"]
+
+
+def test_statistics_are_of_the_records(tmp_path):
+    made.values(tmp_path / "ds")
+    found = {each["name"]: each for each in Pages(tmp_path / "ds").statistics(split="train")["features"]}
+    assert found["label"]["top"] == [["wren (0)", 10], ["robin (1)", 10]]
+    assert (found["weight"]["present"], found["weight"]["missing"]) == (0, 20)
+    assert ["NaN", "12"] in found["mel"]["facts"]
+    assert ["width", "24 to 24 pixels"] in found["image"]["facts"]
+    assert found["tokens"]["lengths"]["edges"][0] == 0
+    assert ["greatest", "36"] in found["curve"]["facts"]
+
+
+NUMBERS = st.one_of(
+    arrays.arrays(np.int64, st.integers(1, 50)),
+    arrays.arrays(np.uint64, st.integers(1, 50)),
+    arrays.arrays(np.float64, st.integers(1, 50)),
+    arrays.arrays(np.bool_, st.integers(1, 50)),
+    arrays.arrays(np.int64, st.integers(1, 50), elements=st.integers(-20, 20)),
+)
+
+
+@given(NUMBERS)
+def test_a_histogram_counts_every_finite_number_once(numbers):
+    finite = numbers[np.isfinite(numbers)]
+    found = histogram(numbers)
+    json.dumps(found, allow_nan=False)
+    if found is None:
+        assert not len(finite)
+    else:
+        assert sum(found["counts"]) == len(finite)
+        assert len(found["edges"]) == len(found["counts"]) + 1
+        assert found["edges"] == sorted(found["edges"])
+        if found["whole"]:
+            assert found["counts"] == [int((finite == edge).sum()) for edge in found["edges"][:-1]]
+
+
+def test_damage_stands_in_its_place_and_hides_no_other_record(tmp_path):
+    with shardio.DatasetWriter(tmp_path / "ds", {"n": "int64"}, block_bytes=1000) as out:
+        for n in range(200):
+            out.write({"n": n})
+    ds = shardio.open(tmp_path / "ds")
+    place = ds.locate(100)
+    with Path(place.url).open("r+b") as file:
+        file.seek(place.start + 13)
+        byte = file.read(1)
+        file.seek(place.start + 13)
+        file.write(bytes([byte[0] ^ 1]))
+    pages = Pages(tmp_path / "ds")
+    found = pages.records(start=60, count=80)["records"]
+    damaged = {each["position"] for each in found if "error" in each}
+    assert 100 in damaged
+    assert 0 < len(damaged) < 40
+    assert all(each["cells"] for each in found if each["position"] not in damaged)
+    error = next(each["error"] for each in found if "error" in each)
+    assert error["kind"] == "CorruptBlockError"
+    assert place.shard in error["shard"]
+    assert pages.statistics()["unreadable"] == len(damaged)
+    # What verification finds is shown too, by this process or from a report that was saved.
+    report = pages.verify()["report"]
+    assert not report["ok"]
+    assert report["findings"][0]["shard"] == place.shard
+    saved = shardio.verify(tmp_path / "ds").to_dict()
+    assert Pages(tmp_path / "ds", report=saved).damage()["report"]["findings"] == report["findings"]
+
+
+def test_a_verification_stops_when_asked(tmp_path):
+    made.values(tmp_path / "ds")
+    pages = Pages(tmp_path / "ds")
+    advance = pages._advance
+    begun = threading.Event()
+
+    def slow(progress):
+        begun.set()
+        assert stopped.wait(60)
+        advance(progress)
+
+    stopped = threading.Event()
+    pages._advance = slow
+    ended = []
+    thread = threading.Thread(target=lambda: ended.append(pages.verify()))
+    thread.start()
+    assert begun.wait(60)
+    with pytest.raises(ValueError, match="under way"):
+        pages.verify()
+    pages.stop_verifying()
+    stopped.set()
+    thread.join()
+    assert ended == [{"stopped": True}]
+    assert pages.damage() == {"report": None, "progress": None}
+
+
+@pytest.mark.filterwarnings("ignore:.* shards:UserWarning")  # some are in no index and no table
+def test_what_is_looked_for_is_found(tmp_path):
+    url = tmp_path / "birds"
+    shutil.copytree(made.GOLDEN / "sidecars" / "birds", url)
+    ds = shardio.open(url)
+    pages = Pages(url)
+    assert set(pages.summary()["keys"]) == set(ds.key_features)
+    key = ds[5]["id"]
+    assert pages.find(key=key, feature="id")["positions"] == ds.find_all(key, feature="id").tolist()
+    number = int(ds[5]["number"])
+    wanted = ds.find_all(number, feature="number").tolist()
+    assert pages.find(key=str(number), feature="number")["positions"] == wanted
+    with pytest.raises(ValueError, match="integers"):
+        pages.find(key="x", feature="number")
+    found = pages.filter(where=f"number = {number}")
+    assert number in {int(ds[position]["number"]) for position in found["positions"]}
+    assert found["found"] == len(ds.filter(f"number = {number}"))
+    # By numbers of positions, records are the same as by a run.
+    picked = pages.records(positions=[5, 2])["records"]
+    assert [each["position"] for each in picked] == [5, 2]
+    assert picked[0]["cells"] == pages.records(start=5, count=1)["records"][0]["cells"]
+
+
+def test_a_step_of_a_run_is_what_the_run_saw(tmp_path):
+    with shardio.DatasetWriter(tmp_path / "ds", {"n": "int64"}) as out:
+        for n in range(40):
+            out.write({"n": n}, split="train")
+    stream = shardio.stream(shardio.open(tmp_path / "ds"), global_batch=8, seed=3)
+    batches = [batch["n"].tolist() for batch in stream]
+    with shardio.DatasetWriter(tmp_path / "ds", mode="append") as out:
+        out.write({"n": 1000}, split="train")
+    pages = Pages(tmp_path / "ds")
+    found = pages.audit(json.loads(json.dumps(stream.state_dict())), 2)
+    assert found["version"] == 1
+    assert [each["position"] for each in found["records"]] == batches[2]
+    assert pages.summary()["version"] == 2
+
+
+def test_versions_come_from_the_latest_and_differ_as_diff_says(tmp_path):
+    for n in range(5):
+        with shardio.DatasetWriter(tmp_path / "ds", {"n": "int64"}, mode="append") as out:
+            out.write({"n": n})
+    shardio.tag(tmp_path / "ds", "good", version=2)
+    pages = Pages(tmp_path / "ds")
+    found = pages.versions(count=4)
+    assert [each["version"] for each in found["versions"]] == [6, 5, 4, 3]
+    rest = pages.versions(before=3)
+    assert [(each["version"], each["tags"]) for each in rest["versions"]] == [(2, ["good"]), (1, [])]
+    assert not rest["earlier"]
+    assert pages.diff("good", 5) == shardio.diff(tmp_path / "ds", 2, 5).to_dict()
+    assert pages.summary("good")["version"] == 2
+    assert pages.records("good")["total"] == 2
+
+
+def test_secrets_are_on_no_page(tmp_path):
+    """Values of storage options stay out of pages and errors, also those that hide in an address."""
+    secret = "hunter2-and-more"
+    pages = Pages("s3://bucket/none", storage_options={"key": "someone-else", "secret": secret})
+    error = StorageError(f"denied for {secret}", url=f"https://user:{secret}@host/x?X-Amz-Signature={secret}")
+    shown = json.dumps(pages.describe(error))
+    assert secret not in shown
+    assert "host/x" in shown
+    shown = json.dumps(pages.describe(StorageError("no", url="https://u:pw@host/x?sig=abc,def")))
+    assert "pw" not in shown
+    assert "abc" not in shown

@@ -1,0 +1,261 @@
+"""The real server on the loopback: who may ask, what is sent, with which headers, and how it ends."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import signal
+import subprocess
+import sys
+import threading
+import urllib.parse
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import pytest
+
+import shardio
+from shardio.view import Pages, make_server
+from tests.view import made
+
+TOKEN = "a-token-of-the-test"
+
+
+class Answer(NamedTuple):
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+class Browser:
+    """Sends requests as they are said, also such as no browser would send."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+
+    def ask(self, path: str, *, method: str = "GET", body: Any = None, **headers: str) -> Answer:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        names = {name.replace("_", "-"): value for name, value in headers.items()}
+        data = body if isinstance(body, bytes | None) else json.dumps(body)
+        connection.request(method, path, data, {"Host": f"127.0.0.1:{self.port}", **names})
+        with contextlib.closing(connection), connection.getresponse() as reply:
+            return Answer(reply.status, {k.lower(): v for k, v in reply.getheaders()}, reply.read())
+
+    def get(self, page: str, **query: Any) -> Answer:
+        text = urllib.parse.urlencode(query)
+        return self.ask(f"/api/{page}?{text}", X_Shardio_Token=TOKEN)
+
+    def post(self, page: str, body: Any) -> Answer:
+        return self.ask(f"/api/{page}", method="POST", body=body, X_Shardio_Token=TOKEN)
+
+
+@contextlib.contextmanager
+def serving(pages: Pages, **options: Any) -> Iterator[Browser]:
+    server = make_server(pages, token=TOKEN, **options)
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    try:
+        yield Browser(server.port)
+    finally:
+        server.stop()
+        thread.join()
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory) -> Iterator[Browser]:
+    url = tmp_path_factory.mktemp("view") / "ds"
+    made.values(url)
+    with serving(Pages(url)) as found:
+        yield found
+
+
+def test_the_page_and_its_files_are_sent(browser):
+    page = browser.ask(f"/?token={TOKEN}")
+    assert page.status == 200
+    assert page.headers["content-type"] == "text/html; charset=utf-8"
+    assert b"<script src=" in page.body
+    # Nothing in the page itself runs, and nothing comes from elsewhere.
+    assert page.body.count(b"<script") == 1
+    assert b"onclick" not in page.body
+    for name, kind in (
+        ("app.js", "text/javascript"),
+        ("style.css", "text/css"),
+        ("icon.svg", "image/svg+xml"),
+    ):
+        file = browser.ask(f"/static/{name}")
+        assert file.status == 200
+        assert file.headers["content-type"].startswith(kind)
+        assert b"http://" not in file.body.replace(b"http://www.w3.org/2000/svg", b"")
+        assert b"https://" not in file.body
+
+
+@pytest.mark.parametrize("path", ["/", "/api/summary", "/api/record?position=0", "/nothing"])
+def test_without_its_token_nothing_is_said(browser, path):
+    for asked in (path, f"{path}{'&' if '?' in path else '?'}token=wrong"):
+        answer = browser.ask(asked)
+        assert answer.status == 403
+        assert b"token" in answer.body
+    assert browser.ask(path, X_Shardio_Token="wrong").status == 403
+    assert browser.ask(path, Cookie=f"token={TOKEN}").status == 403
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.example", "evil.example:80", "127.0.0.1.evil.example", "localhost.evil", "", "[::1"]
+)
+def test_a_name_that_was_rebound_to_this_machine_is_refused(browser, host):
+    answer = browser.ask("/api/summary", Host=host, X_Shardio_Token=TOKEN)
+    assert answer.status in (400, 403)
+    assert b"ds" not in answer.body or b"splits" not in answer.body
+
+
+@pytest.mark.parametrize("host", ["localhost", "localhost:1", "127.0.0.1", "[::1]:9"])
+def test_names_of_this_machine_are_known(browser, host):
+    assert browser.ask("/api/summary", Host=host, X_Shardio_Token=TOKEN).status == 200
+
+
+@pytest.mark.parametrize("site", ["cross-site", "same-site"])
+def test_other_sites_may_not_ask(browser, site):
+    """Another port of this machine is the same site, and a program of somebody else."""
+    answer = browser.ask("/api/summary", Sec_Fetch_Site=site, X_Shardio_Token=TOKEN)
+    assert answer.status == 403
+    assert browser.ask("/api/summary", Sec_Fetch_Site="same-origin", X_Shardio_Token=TOKEN).status == 200
+
+
+def test_every_answer_forbids_what_could_run(browser):
+    answers = [
+        browser.ask(f"/?token={TOKEN}"),
+        browser.ask("/static/app.js"),
+        browser.ask("/"),
+        browser.ask("/nothing", X_Shardio_Token=TOKEN),
+        browser.get("summary"),
+        browser.get("nothing"),
+        browser.get("media", position=0, path='["image"]'),
+        browser.get("content", position=0),
+        browser.ask("/api/summary", method="DELETE", X_Shardio_Token=TOKEN),
+    ]
+    for answer in answers:
+        policy = dict(
+            each.strip().split(" ", 1) for each in answer.headers["content-security-policy"].split(";")
+        )
+        assert policy["default-src"] == "'none'"
+        assert policy["script-src"] == "'self'"
+        assert policy["require-trusted-types-for"] == "'script'"
+        assert policy["frame-ancestors"] == "'none'"
+        assert not any("unsafe" in each or "*" in each or "http" in each for each in policy.values())
+        assert answer.headers["x-content-type-options"] == "nosniff"
+        assert answer.headers["referrer-policy"] == "no-referrer"
+        assert answer.headers["cache-control"] == "no-store"
+        assert "access-control-allow-origin" not in answer.headers
+        assert "set-cookie" not in answer.headers
+
+
+def test_pages_are_those_of_the_library(browser, tmp_path):
+    pages = Pages(browser.get("summary").json["url"])
+    assert browser.get("summary").json == pages.summary()
+    assert browser.get("records", split="test", start=2, count=3).json == pages.records(
+        split="test", start=2, count=3
+    )
+    assert browser.get("record", split="test", position=1).json == pages.record(split="test", position=1)
+    assert browser.get("statistics", sample=8).json == pages.statistics(sample=8)
+    media = browser.get("media", position=0, path='["pixels"]')
+    assert (media.status, media.headers["content-type"]) == (200, "image/png")
+    assert browser.get("media", position=0, path='["song"]').headers["content-type"] == "audio/wav"
+    saved = browser.get("content", position=0, path='["raw"]')
+    assert saved.headers["content-type"] == "application/octet-stream"
+    assert saved.headers["content-disposition"].startswith("attachment")
+    assert browser.post("verify", {}).json["report"]["ok"]
+    stream = shardio.stream(shardio.open(pages.url, "train"), global_batch=4, seed=1)
+    found = browser.post("audit", {"state": stream.state_dict(), "step": 1}).json
+    assert len(found["records"]) == 4
+
+
+@pytest.mark.parametrize(
+    ("page", "query", "status", "words"),
+    [
+        ("records", {"start": "x"}, 400, "whole number"),
+        ("records", {"start": 10**30}, 404, "out of range"),
+        ("record", {}, 400, "position"),
+        ("record", {"position": -(10**9)}, 404, "out of range"),
+        ("records", {"positions": "1,99999"}, 404, "out of range"),
+        ("records", {"split": "none"}, 400, "has no split"),
+        ("records", {"version": 77}, 404, "version"),
+        ("summary", {"version": "no-tag"}, 404, "tag"),
+        ("media", {"position": 0, "path": '["caption"]'}, 400, "no image"),
+        ("media", {"position": 0, "path": '["nothing"]'}, 400, "nothing"),
+        ("media", {"position": 0, "path": "{}"}, 400, "JSON list"),
+        ("content", {"position": 0, "path": '["about"]'}, 400, "no bytes"),
+        ("find", {"key": "x"}, 404, "no index of keys"),
+        ("filter", {"where": "label ="}, 400, "label"),
+        ("nothing", {}, 400, "no page"),
+    ],
+)
+def test_what_cannot_be_shown_is_said(browser, page, query, status, words):
+    answer = browser.get(page, **query)
+    assert answer.status == status
+    assert words in answer.json["error"]
+    assert "Traceback" not in answer.body.decode()
+
+
+@pytest.mark.parametrize(
+    "body", [b"no json", b"[]", b"[" * 100_000, {"state": 3}, {"state": {}}, {"state": {}, "step": "x"}]
+)
+def test_what_is_sent_wrong_is_said(browser, body):
+    answer = browser.post("audit", body)
+    assert answer.status in (400, 404)
+    assert answer.json["error"]
+
+
+@pytest.mark.parametrize(
+    "path", ["/static/../_web.py", "/static/%2e%2e/_web.py", "/static/index.html", "/static/..%2f_web.py"]
+)
+def test_no_other_file_is_sent(browser, path):
+    answer = browser.ask(path, X_Shardio_Token=TOKEN)
+    assert answer.status == 404
+    assert b"import" not in answer.body
+
+
+def test_places_that_are_not_allowed_are_said_with_the_flag_that_allows_them(tmp_path):
+    made.lines(tmp_path / "lines")
+    import shardio_indexer
+    from shardio.cli._commands._view import COMMAND
+    from shardio.cli._console import in_flags
+
+    shardio_indexer.adopt(tmp_path / "lines" / "words.txt", into=tmp_path / "beside")
+    with serving(Pages(tmp_path / "beside"), phrase=lambda text: in_flags(text, COMMAND.params)) as browser:
+        assert browser.get("summary").json["splits"]
+        answer = browser.get("records")
+        assert answer.status == 502
+        assert "allow_root" in answer.json["advice"]
+    root = (tmp_path / "lines").as_uri()
+    with serving(Pages(tmp_path / "beside", allow_roots={answer.json["found"]: {}})) as browser:
+        assert browser.get("records").json["total"] == 2, root
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["ctrl-c", "terminate"])
+def test_the_program_prints_its_address_and_ends_when_told(tmp_path, number):
+    made.lines(tmp_path / "ds")
+    command = [sys.executable, "-m", "shardio", "view", str(tmp_path / "ds"), "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            said = json.loads(process.stdout.readline())
+            assert said["host"] == "127.0.0.1"
+            parts = urllib.parse.urlsplit(said["url"])
+            browser = Browser(parts.port)
+            assert browser.ask(f"/?{parts.query}").status == 200
+            assert browser.ask(f"/api/records?{parts.query}").json["total"] == 2
+            process.send_signal(number)
+            out, err = process.communicate(timeout=60)
+        finally:
+            process.kill()
+    assert (process.returncode, out, err) == (0, "", "")
+
+
+def test_a_dataset_that_is_not_there_is_said_at_once(tmp_path):
+    from shardio.cli import main
+
+    assert main(["view", str(tmp_path / "nothing"), "--no-browser"]) == 3
