@@ -8,7 +8,7 @@ import webbrowser
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from shardio.cli._command import CLEAN, Command, Option, Place, flag
+from shardio.cli._command import CLEAN, Command, Option, PlaceParam, flag
 from shardio.cli._options import READING, STORAGE, allow_roots, storage_options, url_argument
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ _PARAMS = (
     ),
     flag("--no-browser", "print the address, and open no browser"),
     Option(
-        ["--report"], metavar="FILE", type=Place(),
+        ["--report"], metavar="FILE", type=PlaceParam(),
         help="damage to show: what `shardio verify URL --json` printed",
     ),
     *READING,
