@@ -26,6 +26,7 @@ __all__ = [
     "anonymous_option",
     "open_dataset",
     "pair",
+    "parse_key",
     "storage_options",
     "url_argument",
     "workers_option",
@@ -65,6 +66,22 @@ def pair(text: str) -> tuple[str, Any]:
         return key, json.loads(value)
     except ValueError:
         return key, value
+
+
+def parse_key(text: str, ds: DatasetReader, feature: str | None) -> str | bytes | int:
+    """Return what was typed as a key of the feature's type: decimal for integers, hexadecimal for bytes."""
+    known = ds.key_features
+    if feature is None and len(known) == 1:
+        feature = next(iter(known))
+    kind = known.get(feature or "", "text")  # what has no index is refused where it is looked up
+    if kind == "text":
+        return text
+    try:
+        return bytes.fromhex(text) if kind == "bytes" else int(text)
+    except ValueError as error:
+        wanted = "hexadecimal digits" if kind == "bytes" else "a whole number"
+        message = f"{text!r} is not {wanted}, as the keys are {kind}"
+        raise ValueError(message) from error
 
 
 def anonymous_option() -> Option:

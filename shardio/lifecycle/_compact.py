@@ -154,6 +154,7 @@ def compact(  # noqa: PLR0913 - the options are the public contract
     table = catalog.table(latest)
     plan = _Plan(table, wanted, shard_bytes, kind, level, block_bytes, adopted=adopted)
     number, after = None, plan.estimate()
+    records = left = records_of(latest.manifest)
     if plan.groups and not dry_run:
         with displayed(progress, "compact") as show:
             written = write_groups(
@@ -170,10 +171,12 @@ def compact(  # noqa: PLR0913 - the options are the public contract
         rewriting = Rewriting(catalog, latest, plan.groups, written)
         with rewriting.removed_on_failure():
             keys = rewriting.keys
-            number = commit_change(catalog, rewriting, operation="compact", seen=latest, keys=keys).number
+            committed = commit_change(catalog, rewriting, operation="compact", seen=latest, keys=keys)
+        number = committed.number
+        # A split without live records is gone with its shards.
+        records, left = records_of(rewriting.base.manifest), records_of(committed.manifest)
         after = plan.kept + [size for part in written for size in part.stored_bytes.tolist()]
     before = plan.sizes
-    records = records_of(latest.manifest)
     return CompactReport(
         url=catalog.store.url,
         operation="compact",
@@ -181,7 +184,7 @@ def compact(  # noqa: PLR0913 - the options are the public contract
         version=number,
         base_version=latest.number if number is None else number - 1,
         before=records,
-        after=records,
+        after=left,
         records=sum(group.stop - group.first for group in plan.groups),
         dropped=plan.dropped,
         shards_before=len(before),

@@ -39,6 +39,7 @@ def delete(  # noqa: PLR0913 - the options are the public contract
     *,
     where: str | Callable[[dict[str, Any]], Any] | NDArray[np.bool_] | None = None,
     keys: Sequence[Any] | None = None,
+    feature: str | None = None,
     split: str | None = None,
     version: int | str | None = None,
     features: Sequence[str] | None = None,
@@ -65,6 +66,7 @@ def delete(  # noqa: PLR0913 - the options are the public contract
         where: a condition, as `ds.filter` takes it: text such as `"label = 3"`, `f(columns)` that returns a
             bool for each record, or a mask, bool [records].
         keys: of the records, each once, as `ds.find` takes them; all records that have one of them are meant.
+        feature: which feature's keys these are; the only one with an index of keys by default.
         split: which positions count: of one split; of the only one by default; of "all", joined.
         version: whose positions are meant, a number or a tag; None for the latest.
         features: which are read for `where`.
@@ -110,6 +112,7 @@ def delete(  # noqa: PLR0913 - the options are the public contract
         positions,
         where=where,
         keys=keys,
+        feature=feature,
         split=split,
         features=features,
         progress=progress,

@@ -84,7 +84,11 @@ def erase(
     groups, counts = _groups(catalog, latest, targets, read)
     holders = _Holders(catalog, targets, drop_tags=drop_tags)
     holders.look(latest)
-    number = None
+    number, before = None, records_of(latest.manifest)
+    by_split = Counter[str]()
+    for split, count in counts.values():
+        by_split[split] += count
+    after = {name: count - by_split[name] for name, count in before.items()}
     if targets and not dry_run:
         written = write_groups(
             catalog,
@@ -108,13 +112,11 @@ def erase(
 
         with rewriting.removed_on_failure():
             keys = rewriting.keys
-            number = commit_change(catalog, build, operation="erase", seen=latest, keys=keys).number
+            committed = commit_change(catalog, build, operation="erase", seen=latest, keys=keys)
+        number = committed.number
+        before, after = records_of(rewriting.base.manifest), records_of(committed.manifest)
     if cache is not None and not dry_run:
         BlockCache(cache).clear()
-    before = records_of(latest.manifest)
-    by_split = Counter[str]()
-    for split, count in counts.values():
-        by_split[split] += count
     return EraseReport(
         url=catalog.store.url,
         operation="erase",
@@ -122,7 +124,7 @@ def erase(
         version=number,
         base_version=latest.number if number is None else number - 1,
         before=before,
-        after={name: count - by_split[name] for name, count in before.items()},
+        after=after,
         read_version=read.number,
         deleted=sum(count for _, count in counts.values()),
         already_deleted=sum(map(len, targets.values())) - sum(count for _, count in counts.values()),
@@ -168,9 +170,9 @@ def _groups(
     groups, counts = [], {}
     for shard, i in sorted(numbers.items(), key=lambda item: item[1]):
         entry = table[i]
-        live = np.setdiff1d(targets[shard], deleted_rows(catalog, entry))
-        # The rank of a live row among the live ones is its position in the shard.
         gone = deleted_rows(catalog, entry)
+        live = np.setdiff1d(targets[shard], gone)
+        # The rank of a live row among the live ones is its position in the shard.
         positions = starts[i] + live - np.searchsorted(gone, live)
         counts[entry.key] = (entry.split, len(live))
         groups.append(

@@ -2,7 +2,8 @@
 
 Promises: what an earlier version holds is certain; what was stored and stands in no version that can be read
 is not, because nothing but the manifest says whether it was committed.  It is named, session by session, and
-taken only where the caller says so.  What was given up, dropped or never finished is never taken.
+taken only where the caller says so.  What was given up, dropped or never finished is never taken, where
+that can be told: of a job of many tasks whose last ones left nothing, what is there looks whole.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from shardio.catalog import Catalog, StoredLists, Version, complete_tasks, find_safe_work, publish
 from shardio.errors import CommitConflictError, FormatError, SchemaError, ShardioError
-from shardio.lifecycle._repair_metadata import entries_of_session
+from shardio.lifecycle._repair_metadata import entries_of
 from shardio.metadata import (
     DATA,
     INDEX_SUFFIX,
@@ -63,12 +64,14 @@ class Remains:
         base: the last version that can be read, or None.
         sessions: those that may have been committed since, in the order of their names.
         deletions: shards of `base` of which a list that no version names has more rows deleted, by key.
+        deleted: how many rows these are.
         notes: what was found and is not taken, in words.
     """
 
     base: Version | None
     sessions: list[_Session] = field(default_factory=list)
     deletions: Mapping[str, ShardEntry] = field(default_factory=dict)
+    deleted: int = 0
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -76,7 +79,7 @@ class Remains:
         """Records that may or may not belong to the dataset, by session."""
         found = {f"session {each.name}": each.rows for each in self.sessions}
         if self.deletions and self.base is not None:
-            found["deleted since"] = sum(entry.rows - entry.live_rows for entry in self.deletions.values())
+            found["deleted since"] = self.deleted
         return found
 
 
@@ -87,11 +90,11 @@ def find_remains(catalog: Catalog, found: Metadata) -> Remains:
     base = found.versions.get(number)
     out = Remains(base)
     named, merged, abandoned = _known(catalog, found)
-    by_session: dict[str, list[DataKey]] = {}
+    by_session: dict[str, dict[str, DataKey]] = {}
     for info in store.list(DATA):
         parts = parse_data_key(info.key)
         if parts is not None and not info.key.endswith(INDEX_SUFFIX) and info.key not in named:
-            by_session.setdefault(parts.session, []).append(parts)
+            by_session.setdefault(parts.session, {})[info.key] = parts
     listed = _listed_entries(catalog, found)
     gap = len(found.versions) < number  # a version before may hold what one after it took out again
     receipts = {key.session for info in store.list(SESSIONS) if (key := parse_receipt_key(info.key))}
@@ -132,11 +135,13 @@ def find_remains(catalog: Catalog, found: Metadata) -> Remains:
         ]
         out.sessions.append(session)
     if base is not None:
-        out.deletions = {
-            entry.key: listed[entry.key]
+        changed = [
+            (entry.live_rows, listed[entry.key])
             for entry in catalog.table(base)
             if entry.key in listed and listed[entry.key].live_rows < entry.live_rows
-        }
+        ]
+        out.deletions = {entry.key: entry for _, entry in changed}
+        out.deleted = sum(live - entry.live_rows for live, entry in changed)
     if base is None and any(not each.receipts for each in out.sessions):
         out.notes.append("no schema is left of sessions without receipts: their records are read as bytes")
     return out
@@ -181,10 +186,10 @@ def _listed_entries(catalog: Catalog, found: Metadata) -> dict[str, ShardEntry]:
     return out
 
 
-def _of_receipts(catalog: Catalog, name: str, keys: list[DataKey], schema: int) -> _Session | None:
+def _of_receipts(catalog: Catalog, name: str, keys: Mapping[str, DataKey], schema: int) -> _Session | None:
     """Return a session of which every task that left anything has a complete receipt."""
     tasks = complete_tasks(catalog, name)
-    begun = {key.task for key in keys}
+    begun = {key.task for key in keys.values()}
     if not tasks or tasks | begun != set(range(len(tasks))):
         return None
     receipts = []
@@ -199,13 +204,13 @@ def _of_receipts(catalog: Catalog, name: str, keys: list[DataKey], schema: int) 
     return _Session(name, entries, receipts)
 
 
-def _of_indexes(catalog: Catalog, name: str, keys: list[DataKey], schema: int) -> _Session | None:
+def _of_indexes(catalog: Catalog, name: str, keys: Mapping[str, DataKey], schema: int) -> _Session | None:
     """Return a session without receipts, of which each task was written by one attempt without a gap."""
-    entries = entries_of_session(catalog.store, name, schema)
+    entries = entries_of(catalog.store, keys, schema)
     if len(entries) != len(keys):
         return None
     tasks: dict[int, list[DataKey]] = {}
-    for key in keys:
+    for key in keys.values():
         tasks.setdefault(key.task, []).append(key)
     for parts in tasks.values():
         if len({key.attempt for key in parts}) > 1:

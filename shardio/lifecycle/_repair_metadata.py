@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 
 from shardio.catalog import Catalog, Version
 from shardio.errors import (
-    CommitConflictError,
     FormatError,
     NotFoundError,
     ShardioError,
@@ -50,7 +49,7 @@ if TYPE_CHECKING:
     from shardio.metadata import ListRef
     from shardio.storage import Store
 
-__all__ = ["Metadata", "entries_of_session", "mend_metadata"]
+__all__ = ["Metadata", "entries_of", "mend_metadata"]
 
 _SEAL = b"SHRDEND1"
 _MIRROR = "name a copy of the dataset with mirror= (--mirror URL)"
@@ -318,12 +317,18 @@ class _Work:
             before = ShardTable.of([]) if parent is None else self.catalog.table(parent)
         except ShardioError:
             before = ShardTable.of([])
-        own = [
-            each
-            for session in version.manifest.sessions
-            if session.version == version.number
-            for each in entries_of_session(self.store, session.session, len(version.manifest.schemas))
-        ]
+        merged = {each.session for each in version.manifest.sessions if each.version == version.number}
+        own = entries_of(
+            self.store,
+            [
+                info.key
+                for info in (self.store.list(DATA) if merged else ())
+                if not info.key.endswith(INDEX_SUFFIX)
+                and (name := parse_data_key(info.key)) is not None
+                and name.session in merged
+            ],
+            len(version.manifest.schemas),
+        )
         for whole in (ShardTable.concatenate([before, ShardTable.of(own)]), ShardTable.of(own)):
             if begin + ref.shards > len(whole):
                 continue
@@ -352,37 +357,30 @@ class _Work:
         if not self.dry_run:
             if not missing:
                 self.store.overwrite(key, data)
-            elif not put_object(self.store, key, data) and self.store.get(key, max_bytes=len(data)) != data:
-                raise CommitConflictError(
-                    "another object was stored under the name of one that was missing",
-                    url=self.store.url_of(key),
-                    advice="run it again",
-                )
+            else:
+                put_object(self.store, key, data)
         by = None if self.dry_run else key
         self.out.mended.append(
             Mended(how="restored", what=what, url=self.store.url_of(key), by=by, source=source)
         )
 
 
-def entries_of_session(store: Store, session: str, schema: int) -> list[ShardEntry]:
-    """Return the shards of a session as their indexes describe them, by task and sequence.
+def entries_of(store: Store, keys: Iterable[str], schema: int) -> list[ShardEntry]:
+    """Return shards as their indexes describe them, by session, task and sequence.
 
     Those whose index is not there, or damaged, are left out.
     """
     found = []
-    keys = {info.key for info in store.list(DATA)}
     for key in keys:
         name = parse_data_key(key)
-        if name is None or name.session != session or key.endswith(INDEX_SUFFIX):
-            continue
-        if usual_index_key(key) not in keys:
+        if name is None:
             continue
         try:
             head = parse_head(store.get(usual_index_key(key), max_bytes=1 << 30))
         except (FormatError, NotFoundError):
             continue
         entry = ShardEntry.of_index(head, split=name.split, key=key)
-        found.append(((name.task, name.sequence, name.attempt), entry, schema))
+        found.append(((name.session, name.task, name.sequence, name.attempt), entry, schema))
     return [
         ShardEntry(**{**vars(entry), "schema": number})
         for _, entry, number in sorted(found, key=lambda f: f[0])

@@ -21,6 +21,7 @@ from shardio import kernels
 from shardio.catalog import Catalog, Version, writer_name
 from shardio.errors import (
     BadRecord,
+    CommitConflictError,
     FormatError,
     NotFoundError,
     StaleIndexError,
@@ -228,11 +229,11 @@ class _Shard:
             return self.out
         with tempfile.TemporaryDirectory(prefix="shardio-repair-") as folder:
             if self.entry.adopted:
-                self._mend_adopted(shard, index, Path(folder))
+                self._mend_adopted(shard, index)
             elif shard:
                 self._mend_shard(shard, index, Path(folder))
             elif index:
-                self._mend_index(index, Path(folder), self.data_store, self.entry.key)
+                self._mend_index(index, self.data_store, self.entry.key)
         if self.out.new is not None and self.out.new.table_key:
             known = (*shard, *index, *rows)
             self.out.unmended += [finding for finding in survey.findings if finding not in known]
@@ -279,7 +280,7 @@ class _Shard:
 
     # Shards of others.
 
-    def _mend_adopted(self, shard: list[Finding], index: list[Finding], folder: Path) -> None:
+    def _mend_adopted(self, shard: list[Finding], index: list[Finding]) -> None:
         """Get the index back; a shard that others wrote is never written or copied."""
         advice = (
             "others wrote this shard, so repair leaves it alone: get it from its source again, then "
@@ -295,15 +296,13 @@ class _Shard:
                 self.out.unmended += [each.with_advice(advice) for each in index]
         elif index:
             self.out.unmended += index
-        del folder
 
     # The index of a shard that is whole.
 
-    def _mend_index(self, findings: list[Finding], folder: Path, store: Store, key: str) -> None:
+    def _mend_index(self, findings: list[Finding], store: Store, key: str) -> None:
         with store.open(key) as data:
             found = self._patched_index(data) or self._mirrored_index() or self._scanned_index(store, key)
         self._put_index(findings, found)
-        del folder
 
     def _put_index(self, findings: list[Finding], found: _Index) -> None:
         """Store an index: under its own name where that is free and it is the one that the list names."""
@@ -415,7 +414,7 @@ class _Shard:
     def _mend_shard(self, shard: list[Finding], index: list[Finding], folder: Path) -> None:
         copy = self._mirrored_shard(folder)
         if copy is not None:
-            self._put_copy(shard, index, copy, folder)
+            self._put_copy(shard, index, copy)
         else:
             self._salvage(shard, index, folder)
 
@@ -451,13 +450,13 @@ class _Shard:
         _refuse_unreadable(survey)
         return not survey.findings
 
-    def _put_copy(self, shard: list[Finding], index: list[Finding], copy: Path, folder: Path) -> None:
+    def _put_copy(self, shard: list[Finding], index: list[Finding], copy: Path) -> None:
         entry = self._new()
         missing = all(finding.kind == "missing" for finding in shard)
         key = entry.key if missing else self._new_key()
         if index:
             store, name = connect_folder(str(copy))
-            self._mend_index(index, folder, store, name)
+            self._mend_index(index, store, name)
             entry = self._new()
         self._store(key, copy)
         if key != entry.key:
@@ -773,21 +772,27 @@ def _is_missing(finding: Finding, url: str) -> bool:
     return finding.kind == "missing" and finding.url == url
 
 
-def put_object(store: Store, key: str, data: bytes | Path) -> bool:
-    """Create an object; a lost reply is settled by asking again.
-
-    Returns:
-        False where there was one of that name before.
+def put_object(store: Store, key: str, data: bytes | Path) -> None:
+    """Create an object that was missing, or under a new name; a lost reply is settled by asking again.
 
     Raises:
+        CommitConflictError: another object was stored under the name meanwhile.
         StorageError: it was not created, or that is not known.
     """
     sent = False
     for _ in range(_MAX_PUTS):
         try:
-            return store.put_new(key, data) or sent
+            created = store.put_new(key, data) or sent
+            if not created and (isinstance(data, Path) or store.get(key, max_bytes=len(data)) != data):
+                raise CommitConflictError(
+                    "another object was stored under the name of one that was missing",
+                    url=store.url_of(key),
+                    advice="run it again",
+                )
         except NotDurableError:
             raise
         except UnknownOutcomeError:
             sent = True
+        else:
+            return
     raise StorageError("an object could not be stored: no answer came back", url=store.url_of(key))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from shardio.catalog import Catalog, Version, writer_name
+from shardio.catalog import Catalog, Version, forget_session, writer_name
 from shardio.errors import CommitConflictError, CommitOutcomeUnknownError, StorageError
 from shardio.format import DEFAULT_BLOCK_BYTES
 from shardio.lifecycle._targets import Shard, shards_of
@@ -137,7 +137,9 @@ def write_groups(  # noqa: PLR0913 - where and how it is done
                 if show is not None:
                     show(RewriteProgress(done, total))
     except BaseException:
-        remove_shards(catalog, written.values())
+        # By its name: attempts of workers that were lost have stored shards that are not known here.
+        with contextlib.suppress(StorageError):
+            forget_session(catalog, session, shards=True)
         raise
     return [written[k] for k in range(len(groups))]
 
@@ -222,13 +224,16 @@ class Rewriting:
         read: the version whose shards were written anew.
         groups: the old shards.
         written: the new shards of each group.
+
+    Attributes:
+        base: the version that was built upon last.
     """
 
     def __init__(
         self, catalog: Catalog, read: Version, groups: Sequence[Group], written: Sequence[ShardTable]
     ) -> None:
         self._catalog = catalog
-        self._read = read
+        self._read = self.base = read
         table = catalog.table(read)
         names = shards_of(read, table)
         self._deleted = {names[i]: table.deletion_sha256[i].tobytes() for g in groups for i in g.numbers}
@@ -240,7 +245,8 @@ class Rewriting:
         return [key for _, new in self._groups for key in new.key]
 
     def __call__(self, base: Version, lists: StoredLists) -> Manifest:
-        """Return the manifest that follows a version."""
+        """Return the manifest that follows a version, which is kept as `base`."""
+        self.base = base
         table = self._catalog.table(base)
         numbers = {shard: i for i, shard in enumerate(shards_of(base, table)) if shard in self._deleted}
         self._check(base, table, numbers)

@@ -8,7 +8,7 @@ import numpy as np
 
 from shardio.errors import NotFoundError
 from shardio.metadata import ShardTable, live_to_physical, parse_deletions
-from shardio.reader import choose_split
+from shardio.reader import choose_split, find_each
 from shardio.reader import open as open_dataset
 
 if TYPE_CHECKING:
@@ -54,6 +54,7 @@ def find_targets(  # noqa: PLR0913 - those of `delete`
     *,
     where: str | Callable[[dict[str, Any]], Any] | NDArray[np.bool_] | None,
     keys: Sequence[Any] | None,
+    feature: str | None,
     split: str | None,
     features: Sequence[str] | None,
     progress: bool | Callable[[Any], None],
@@ -66,6 +67,8 @@ def find_targets(  # noqa: PLR0913 - those of `delete`
     if len(given) != 1:
         message = f"give one of positions=, where= and keys=, found {' and '.join(given) or 'none'}"
         raise ValueError(message)
+    if feature is not None and keys is None:
+        raise ValueError("feature= is whose keys are meant, for keys=; `where=` takes features=")
     names = [total.name for total in version.manifest.splits]
     chosen = choose_split(names, split, catalog.store.url)
     table = catalog.table(version)
@@ -85,24 +88,22 @@ def find_targets(  # noqa: PLR0913 - those of `delete`
         if where is not None:
             found = np.asarray(ds.filter(where, features=features, progress=progress).selection, np.int64)
         else:
-            found = _with_keys(ds, keys)
+            found = _with_keys(ds, keys, feature)
         table = ds.source.table
     return _rows_of(catalog, version, table, found)
 
 
-def _with_keys(ds: DatasetReader, keys: Sequence[Any] | None) -> NDArray[np.int64]:
+def _with_keys(ds: DatasetReader, keys: Sequence[Any] | None, feature: str | None) -> NDArray[np.int64]:
     """Return the positions of all records that have one of some keys, ascending."""
     if keys is None or isinstance(keys, str | bytes | int):
         message = f"keys= takes a list of keys, found {keys!r}"
         raise TypeError(message)
-    parts = [np.zeros(0, np.int64)]
-    for key in keys:
-        found = ds.find_all(key)
-        if not len(found):
-            raise NotFoundError(f"no record has the key {key!r}", url=ds.source.url)
-        parts.append(found)
-    positions: NDArray[np.int64] = np.unique(np.concatenate(parts))
-    return positions
+    found = find_each(ds, list(keys), feature=feature)
+    for key, positions in zip(keys, found, strict=True):
+        if not len(positions):
+            raise NotFoundError(f"no record has the key {key!r:.200}", url=ds.source.url)
+    every: NDArray[np.int64] = np.unique(np.concatenate([np.zeros(0, np.int64), *found]))
+    return every
 
 
 def _checked(positions: ArrayLike | Iterable[int], records: int, version: int) -> NDArray[np.int64]:

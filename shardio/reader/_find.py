@@ -48,6 +48,7 @@ __all__ = [
     "extract_keys",
     "find",
     "find_all",
+    "find_each",
     "key_indexes",
     "positions_of",
     "read_key_run",
@@ -433,12 +434,17 @@ def find(records: Any, keys: Any, *, feature: str | None, default: int | None) -
 
 def find_all(records: Any, key: Any, *, feature: str | None) -> NDArray[np.int64]:
     """Return the positions of all records with one key, ascending; see `Records.find_all`."""
-    lookup = _lookup(records, feature)
     if not _is_one(key):
         message = f"find_all takes one key, found {type(key).__name__}"
         raise TypeError(message)
-    given = _checked([key], lookup.column.feature, lookup.column.name)
-    return np.array(sorted(_matches(records, lookup, given, everywhere=True)[0]), np.int64)
+    return find_each(records, [key], feature=feature)[0]
+
+
+def find_each(records: Any, keys: Sequence[Any], *, feature: str | None) -> list[NDArray[np.int64]]:
+    """Return for each key the positions of all records with it, ascending, in one pass over the index."""
+    lookup = _lookup(records, feature)
+    given = _checked(keys, lookup.column.feature, lookup.column.name)
+    return [np.array(sorted(each), np.int64) for each in _matches(records, lookup, given, everywhere=True)]
 
 
 def _matches(records: Any, lookup: KeyLookup, keys: list[Any], *, everywhere: bool) -> list[list[int]]:

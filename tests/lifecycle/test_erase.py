@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import gzip
+import io
 import shutil
 import zlib
 from pathlib import Path
 from unittest import mock
 
+import pyarrow as pa
 import pytest
 import zstandard
+from pyarrow import parquet
 
 import shardio
 import shardio.lifecycle
@@ -38,11 +41,12 @@ def made(url: str, compression: str | None = None, count: int = 60) -> str:
 def holds(data: bytes) -> bool:
     """Tell whether bytes, or what they decompress to, hold the planted ones."""
     forms = [data]
-    with_errors = (zstandard.ZstdError, OSError, EOFError, zlib.error)
+    with_errors = (zstandard.ZstdError, OSError, EOFError, zlib.error, pa.ArrowInvalid)
     for decompress in (
         lambda: zstandard.ZstdDecompressor().stream_reader(data, read_across_frames=True).read(),
         lambda: gzip.decompress(data),
         lambda: zlib.decompress(data),
+        lambda: b"".join(map(bytes, parquet.read_table(io.BytesIO(data))["of_whom"].to_pylist())),
     ):
         try:
             forms.append(decompress())
@@ -104,6 +108,30 @@ def test_older_and_other_copies_that_compaction_made(place, tmp_path):
     shardio.gc(url, dry_run=False)
     assert holding(url) == set()
     assert list(shardio.open(url)) == before[:17] + before[18:]
+
+
+def test_tables_and_indexes_of_keys_go_too(tmp_path):
+    """A table holds the bytes of the records once more."""
+    url = str(tmp_path / "ds")
+    with shardio.DatasetWriter(url, {"n": "int64", "of_whom": "bytes"}, shard_bytes=700) as out:
+        for n in range(60):
+            out.write({"n": n, "of_whom": record(n)})
+    shardio.build_table(url, features=["n", "of_whom"])
+    shardio.build_keys(url, "n")
+    shardio.build_keys(url, "of_whom")
+    assert len(holding(url)) == 2, "a shard and a table"
+    with pytest.raises(ValueError, match="n, of_whom"):
+        shardio.delete(url, keys=[17], erase=True)
+    report = shardio.delete(url, keys=[17], feature="n", erase=True)
+    assert {*report.holding} == holding(url)
+    shardio.gc(url, dry_run=False)
+    assert holding(url) == set()
+    assert [row["n"] for row in shardio.open(url)] == [*range(17), *range(18, 60)]
+    for feature in ("n", "of_whom"):
+        shardio.build_keys(url, feature)
+    assert shardio.open(url).find([16, 18], feature="n").tolist() == [16, 17]
+    with pytest.raises(NotFoundError, match="no record has the key"):
+        shardio.open(url).find(PLANTED, feature="of_whom")
 
 
 def test_versions_that_do_not_hold_them_stay(tmp_path):
@@ -188,6 +216,40 @@ def test_adopted_shards_are_refused_and_the_advice_works(tmp_path):
         assert {path: path.read_bytes() for path in (tmp_path / "files").glob("*.tfrecord")} == before
         assert PLANTED not in list(shardio.open(url))
         assert holding(str(url)) == ({Path(report.elsewhere[0]).name} if folder == "in place" else set())
+
+
+def test_erasing_own_records_beside_adopted_ones(tmp_path):
+    """What is written anew is found by its position, so shards of other roots are opened for it, too."""
+    with shardio.DatasetWriter(tmp_path / "theirs") as out:
+        out.write(b"theirs")
+    (tmp_path / "files").mkdir()
+    for path in (tmp_path / "theirs" / "data").glob("*.tfrecord"):
+        shutil.copy(path, tmp_path / "files")
+    url = tmp_path / "into"
+    shardio_indexer.adopt(tmp_path / "files", into=url)
+    with shardio.DatasetWriter(url, mode="append") as out:
+        out.write(PLANTED)
+        out.write(b"ours")
+    roots = {root: {} for root in shardio.log(url)[0].manifest.roots.values()}
+    shardio.delete(url, [1], erase=True, allow_roots=roots)
+    shardio.gc(url, dry_run=False)
+    assert holding(str(url)) == set()
+    assert list(shardio.open(url, allow_roots=roots)) == [b"theirs", b"ours"]
+
+
+@pytest.mark.parametrize("deed", ["erase", "compact"])
+def test_a_split_without_live_records_goes_with_its_shards(deed, tmp_path):
+    url = str(tmp_path / "ds")
+    with shardio.DatasetWriter(url) as out:
+        out.write(b"stays", split="train")
+        out.write(PLANTED, split="val")
+    if deed == "compact":
+        shardio.delete(url, [0], split="val")
+        report = shardio.compact(url, workers=1)
+    else:
+        report = shardio.delete(url, [0], split="val", erase=True)
+    assert report.before == {"train": 1, "val": 0 if deed == "compact" else 1}
+    assert report.after == {"train": 1}, "as the version says"
 
 
 def test_all_records_of_a_shard_and_of_a_split(tmp_path):

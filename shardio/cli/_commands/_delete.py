@@ -13,6 +13,7 @@ from shardio.cli._options import (
     VERSION,
     allow_roots,
     allowed_roots_option,
+    parse_key,
     storage_options,
     url_argument,
 )
@@ -31,19 +32,28 @@ def _run(arguments: SimpleNamespace, console: Console) -> int:
     from shardio.lifecycle import EraseReport
     from shardio.storage import CacheOptions
 
+    storage = storage_options(arguments)
+    roots = allow_roots(arguments, storage)
+    keys = None
+    if arguments.key:
+        ds = shardio.open(
+            arguments.url, "all", version=arguments.version_number, storage_options=storage, allow_roots=roots
+        )
+        keys = [parse_key(text, ds, arguments.feature) for text in arguments.key]
     report = shardio.delete(
         arguments.url,
         arguments.positions or None,
         where=arguments.where,
-        keys=arguments.key or None,
+        keys=keys,
+        feature=arguments.feature,
         split=arguments.split,
         version=arguments.version_number,
         erase=arguments.erase,
         drop_tags=arguments.drop_tags,
         cache=None if arguments.cache is None else CacheOptions(arguments.cache, max_bytes=1),
         dry_run=arguments.dry_run,
-        allow_roots=allow_roots(arguments),
-        storage_options=storage_options(arguments),
+        allow_roots=roots,
+        storage_options=storage,
     )
     if console.json:
         console.document(report.to_dict())
@@ -98,6 +108,7 @@ _PARAMS = (
     allowed_roots_option(),
     Option(["--where"], metavar="CONDITION", help='records that meet a condition: "label = 3"'),
     options("--key", metavar="KEY", help="records with this key, by `shardio keys`; may be repeated"),
+    Option(["--feature"], metavar="NAME", help="with --key: the feature whose keys these are"),
     flag("--erase", "for good: write their shards anew, and expire the versions that hold the records"),
     flag("--drop-tags", "with --erase: drop the tags of these versions"),
     Option(["--cache"], metavar="DIR", help="with --erase: a local cache of blocks that is emptied"),

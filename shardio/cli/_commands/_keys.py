@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from shardio.cli._command import CLEAN, Argument, Command, Option, flag
 from shardio.cli._humanize import count, plural, size
@@ -11,6 +11,7 @@ from shardio.cli._options import (
     STORAGE,
     allow_roots,
     allowed_roots_option,
+    parse_key,
     storage_options,
     url_argument,
     workers_option,
@@ -67,7 +68,8 @@ def _find(arguments: SimpleNamespace, console: Console) -> int:
     )
     found = []
     for text in arguments.keys:
-        for position in ds.find_all(_key(text, ds, arguments.feature), feature=arguments.feature).tolist():
+        key = parse_key(text, ds, arguments.feature)
+        for position in ds.find_all(key, feature=arguments.feature).tolist():
             place = ds.locate(position)
             found.append({"key": text, "position": position, "shard": place.shard, "row": place.row})
     missing = [text for text in arguments.keys if text not in {each["key"] for each in found}]
@@ -80,20 +82,6 @@ def _find(arguments: SimpleNamespace, console: Console) -> int:
         for text in missing:
             console.line(f"no record has the key {text!r}")
     return CLEAN
-
-
-def _key(text: str, ds: Any, feature: str | None) -> str | bytes | int:
-    """Return what was typed as a key of the feature's type."""
-    known = ds.key_features
-    kind = known.get(feature if feature is not None else next(iter(known), ""), "text")
-    if kind == "text":
-        return text
-    try:
-        return bytes.fromhex(text) if kind == "bytes" else int(text)
-    except ValueError as error:
-        wanted = "hexadecimal digits" if kind == "bytes" else "a whole number"
-        message = f"{text!r} is not {wanted}, as the keys are {kind}"
-        raise ValueError(message) from error
 
 
 def _print(console: Console, report: KeysReport) -> None:
