@@ -234,15 +234,27 @@ def _alike(one: Schema | None, other: Schema | None) -> bool:
     return one.succeeds_in_words(other) or other.succeeds_in_words(one)
 
 
+def _readers_of(data: DatasetReader | Mix) -> Sequence[DatasetReader]:
+    if isinstance(data, Mix):
+        return data.readers
+    if not isinstance(data, DatasetReader):
+        # An address in its place is what other libraries take.
+        message = (
+            f"a stream takes what `shardio.open(url)` or `shardio.mix(...)` returned, found {data!r:.200} "
+            f"({type(data).__name__})"
+        )
+        raise TypeError(message)
+    return (data,)
+
+
 def components_of(data: DatasetReader | Mix) -> list[Component]:
     """Return the components of what a stream was given."""
-    return [Component(reader) for reader in (data.readers if isinstance(data, Mix) else (data,))]
+    return [Component(reader) for reader in _readers_of(data)]
 
 
 def parts_of(data: DatasetReader | Mix) -> list[DatasetReader]:
     """Return the readers of one version each that the data is made of: of a join, those of its sides."""
-    whole = data.readers if isinstance(data, Mix) else (data,)
-    return [part for reader in whole for part in reader.parts]
+    return [part for reader in _readers_of(data) for part in reader.parts]
 
 
 def of_parts(data: DatasetReader | Mix, parts: Sequence[DatasetReader]) -> DatasetReader | Mix:
@@ -253,7 +265,7 @@ def of_parts(data: DatasetReader | Mix, parts: Sequence[DatasetReader]) -> Datas
     """
     left = list(parts)
     made = []
-    for reader in data.readers if isinstance(data, Mix) else (data,):
+    for reader in _readers_of(data):
         count = len(reader.parts)
         made.append(reader.with_parts(left[:count]))
         del left[:count]

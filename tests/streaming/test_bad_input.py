@@ -11,12 +11,20 @@ import pytest
 import shardio
 from shardio.errors import ResumeError
 from shardio.order import Plan
+from shardio.torch import StreamingDataLoader, StreamingDataset
 from tests.streaming.datasets import edited, memory_url, plan, write
 
 
 @pytest.fixture(scope="module")
 def ds():
     return shardio.open(write(memory_url(), [40, 3, 57]))
+
+
+@pytest.mark.parametrize("take", [shardio.stream, StreamingDataset, StreamingDataLoader])
+@pytest.mark.parametrize("given", ["s3://bucket/birds", [b"a", b"b"], None])
+def test_what_is_not_an_opened_dataset(take, given):
+    with pytest.raises(TypeError, match=r"takes what `shardio.open\(url\)` .* found"):
+        take(given, batch_size=2)
 
 
 @pytest.mark.parametrize(
