@@ -12,7 +12,12 @@ from hypothesis import HealthCheck, settings
 # because shared machines are slow at times.  `pytest --hypothesis-profile=long` searches at random and for
 # long.
 settings.register_profile(
-    "ci", deadline=None, derandomize=True, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
+    "ci",
+    deadline=None,
+    derandomize=True,
+    max_examples=50,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow],
 )
 settings.register_profile(
     "long", deadline=None, max_examples=2000, print_blob=True, suppress_health_check=list(HealthCheck)

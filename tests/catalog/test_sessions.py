@@ -131,6 +131,7 @@ def test_committing_again_after_gc_is_a_success(place, tmp_path):
     assert list(shardio.open(url, "all")) == [b"new"]
 
 
+@pytest.mark.sampled(3)
 @EVERY_PLACE
 @pytest.mark.parametrize("die_after", range(0, 30, 3))
 def test_a_killed_task_goes_on_from_what_is_stored(die_after, place, tmp_path):
@@ -174,6 +175,7 @@ def test_any_history_of_kills_ends_with_every_record_once(history, resume):
     assert shardio.commit(url, session="run", tasks=1).number == 1
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("fault", ["before", "after", "half", "lost before", "lost after"])
 def test_a_task_whose_store_fails_anywhere_runs_again(fault, tmp_path):
     """Every store call of a task failing in turn, then a rerun that reads `written`."""

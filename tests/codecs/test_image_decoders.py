@@ -187,7 +187,7 @@ def test_every_truncation_is_the_same_error(monkeypatch, progressive) -> None:
         assert fast == pillow
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.sampled_from(["4:2:0", "progressive", "gray", "restarts", "inks"]), st.data())
 def test_damage_is_judged_alike(name, data) -> None:
     """An image for both or an error for both; where it is an image, of one shape."""
@@ -245,7 +245,7 @@ def test_a_damaged_image_of_a_batch_names_feature_and_row(decoder) -> None:
 # ------------------------------------------------------------------------------------------------ options
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(
     st.integers(1, 3000), st.integers(1, 3000), st.integers(0, 1 << 32),
     st.sampled_from([RandomResizedCrop(), RandomResizedCrop(scale=(0.001, 0.01), ratio=(0.1, 10.0),
@@ -325,6 +325,7 @@ def test_it_is_said_once_that_simplejpeg_is_missing(monkeypatch) -> None:
     assert [str(each.message).count('pip install "shardio[image]"') for each in said] == [1]
 
 
+@pytest.mark.sampled(2)
 def test_decoding_lets_other_threads_run(decoder) -> None:
     """While a large JPEG is decoded and resized another thread goes on: the lock is not held."""
     data = jpeg(scene(2000, 2000), quality=95)

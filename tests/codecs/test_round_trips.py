@@ -43,7 +43,7 @@ def _check(schema, records, codec):
     return payloads
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=75, deadline=None)
 @given(_records(NUMBERS))
 def test_example(case):
     schema, records = case

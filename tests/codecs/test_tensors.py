@@ -169,7 +169,7 @@ def test_tensors_that_contradict_themselves(fields):
         decode_tensors(message.SerializeToString())
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.data())
 def test_damage_gives_values_or_errors_of_the_tree(data):
     payload = bytearray(

@@ -98,6 +98,7 @@ KILLED = """
 """
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("workers", [1, 2])
 def test_killed_in_the_middle_and_run_again(tmp_path, workers) -> None:
     """A rerun continues after a kill: indexes are kept, nothing is visible before, no process is left."""

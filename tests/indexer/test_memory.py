@@ -56,7 +56,7 @@ SCAN = """
 """
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("frame_bytes", "frames", "compressed"),
     [(4096, 1 << 19, False), (48, 1 << 25, False), (48, 1 << 23, True)],

@@ -31,6 +31,7 @@ def lay(folder, train: str, val: str) -> None:
     (folder / f"val-{val}").write_bytes(FILES[val])
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("val", FILES)
 @pytest.mark.parametrize("train", FILES)
 def test_splits_of_different_kinds_keep_their_values_or_are_refused(tmp_path, train, val) -> None:

@@ -17,7 +17,7 @@ from tests.indexer.shards import tfrecord
 PACKED = {"gz": gzip.compress, "zz": zlib.compress, "zst": zstandard.compress}
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(15)
 @pytest.mark.parametrize("kind", PACKED)
 @pytest.mark.parametrize("lines", [False, True])
 @pytest.mark.parametrize("cut", ["middle", "trailer"])

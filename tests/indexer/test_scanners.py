@@ -101,7 +101,7 @@ def test_damage_that_goes_on_in_the_next_piece_is_one_damage() -> None:
     assert [cut(make(), stored, [place]) == whole for place in range(len(stored))] == [True] * len(stored)
 
 
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(PAYLOADS)
 def test_tfrecords_are_those_of_an_independent_reader(payloads) -> None:
     data = tfrecord(payloads)
@@ -110,7 +110,7 @@ def test_tfrecords_are_those_of_an_independent_reader(payloads) -> None:
     assert head.stored_bytes == len(data)
 
 
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(SAMPLES, st.sampled_from([0, 1, 2]))
 def test_tar_samples_are_those_of_tarfile(samples, tar_format) -> None:
     """Pax and GNU long names, ustar where it can; keys in folders, keys and extensions with dots."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from random import Random
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.kernels.differential import IMPLEMENTATIONS, draw, outcome
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(st.randoms(use_true_random=False))
 def test_implementations_agree_on_drawn_messages(random: Random) -> None:
     """Accept every form of fields, repeated keys and unknown fields; refuse what protobuf refuses."""
@@ -19,6 +20,7 @@ def test_implementations_agree_on_drawn_messages(random: Random) -> None:
     assert all(found == outcomes[0] for found in outcomes)
 
 
+@pytest.mark.slow
 def test_implementations_agree_on_a_few_thousand_more() -> None:
     """The same without hypothesis, which draws slowly; the seed is fixed, so that a failure repeats."""
     random = Random(20_240_601)
@@ -31,7 +33,7 @@ def test_implementations_agree_on_a_few_thousand_more() -> None:
     assert kinds == {"values", "mismatch", "refused"}
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(st.lists(st.binary(max_size=40), max_size=3))
 def test_implementations_agree_on_plain_noise(records: list[bytes]) -> None:
     for lists in (None, []):

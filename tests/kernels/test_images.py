@@ -24,7 +24,7 @@ def by_pillow(image: np.ndarray, height: int, width: int, *, bicubic: bool, flip
 
 
 @pytest.mark.parametrize("kernels", IMPLEMENTATIONS, ids=lambda module: module.__name__)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(
     st.tuples(SIDES, SIDES), st.tuples(SIDES, SIDES), st.sampled_from([1, 3]), st.booleans(), st.booleans(),
     st.integers(0, 1 << 32), st.booleans(),

@@ -173,6 +173,7 @@ CONDITIONS = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("condition", CONDITIONS)
 def test_a_condition_chooses_the_same_from_the_table_and_from_the_records(url, condition):
     expected = [n for n in range(100) if CONDITIONS[condition](value(n))]

@@ -135,7 +135,7 @@ def endless(compression: str) -> dict[str, tuple[str, bytes]]:
     } | {name: (f"tar.{ending}", packed(compression, *parts, parts=12)) for name, parts in tars.items()}
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("compression", ["gzip", "zstd"])
 def test_what_is_taken_in_and_unpacks_to_very_much(tmp_path, warm, compression):
     """Adoption, salvage and conversion end with the records, or an error that says what was wrong."""

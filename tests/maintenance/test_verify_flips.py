@@ -46,6 +46,7 @@ def unnoticed(reports: dict[int, shardio.VerifyReport]) -> list[int]:
     return [place for place, report in reports.items() if not report.damaged]
 
 
+@pytest.mark.sampled(2)
 @COMPRESSIONS
 def test_every_flipped_bit_of_a_shard(dataset: Path) -> None:
     (shard,) = shards(dataset)
@@ -61,6 +62,7 @@ def test_every_flipped_bit_of_a_shard(dataset: Path) -> None:
         assert report.good_records < report.records or shard.suffix != ".tfrecord"
 
 
+@pytest.mark.sampled(3)
 @COMPRESSIONS
 def test_every_flipped_bit_of_an_index(dataset: Path) -> None:
     (shard,) = shards(dataset)
@@ -79,6 +81,7 @@ def test_every_flipped_bit_of_manifest_and_list(tmp_path: Path) -> None:
         assert {finding.kind for report in reports.values() for finding in report.findings} == {kind}
 
 
+@pytest.mark.sampled(3)
 @COMPRESSIONS
 def test_every_cut_of_a_shard(dataset: Path) -> None:
     (shard,) = shards(dataset)

@@ -6,11 +6,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import shardio
 
 SCRIPT = Path(__file__).parents[2] / "examples" / "array_job.py"
 
 
+@pytest.mark.slow
 def test_the_script_for_job_arrays(tmp_path) -> None:
     url = str(tmp_path / "ds")
     for task in (1, 0, 2, 0):

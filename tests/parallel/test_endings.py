@@ -20,6 +20,7 @@ def at_work(folder: Path, process, most: int = 2) -> list:
     return workers
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("items", [8, 1], ids=["all busy", "some idle"])
 @pytest.mark.parametrize("group", [True, False], ids=["terminal", "kill -INT"])
 def test_ctrl_c_leaves_no_worker_and_publishes_nothing(tmp_path, group, items) -> None:

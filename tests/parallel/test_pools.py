@@ -96,7 +96,7 @@ def marks(tmp_path) -> Path:
 
 
 # A small source is converted without processes unless the caller asks for them.
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize(
     ("name", "workers", "method"),
     [
@@ -121,7 +121,7 @@ def test_no_worker_outlives_a_killed_parent(tmp_path, marks, name, workers, meth
     assert not list((tmp_path / "ds").rglob(f"{TEMPORARY}*")), "spool files"
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(("name", "method"), [*((name, None) for name in PROGRAMS), ("write", "forkserver")])
 def test_a_worker_that_is_killed_costs_only_time(tmp_path, marks, name, method) -> None:
     (marks / "die").touch()

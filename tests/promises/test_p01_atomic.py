@@ -57,7 +57,7 @@ def check_alive(url: str, deed: Deed, *, acknowledged: bool, unknown: bool = Tru
     assert seen(url) == {**found, "a": [*found["a"], b"and on"]}
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(17)
 @EVERY_DEED
 @pytest.mark.parametrize("fault", EFFECTS)
 @pytest.mark.parametrize("place", PLACES)
@@ -116,7 +116,7 @@ def killed_at(do: Callable[[], None], oracle: Path, at: int) -> tuple[int, bool]
     return int(count.read_text()) if done else at, done
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @EVERY_DEED
 def test_killed_at_every_point_on_a_disk(deed, begun, tmp_path, long):
     """P1: SIGKILL at every named point of create, append, overwrite, gc."""

@@ -41,7 +41,7 @@ def chain(error: BaseException | None) -> list[str]:
     return found
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("deed", ["create", "append", "session", "array", "overwrite", "gc"])
 @pytest.mark.parametrize("way", ["once", "for good", "after its effect"])
 def test_every_system_call_failing_in_turn(deed, way, begun, tmp_path, long):

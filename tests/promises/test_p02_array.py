@@ -97,6 +97,7 @@ def test_an_array_of_64_with_random_kills_and_reruns(tmp_path) -> None:
     check(place, url, 64, 40)
 
 
+@pytest.mark.slow
 def test_an_array_on_s3(tmp_path) -> None:
     """P1, P2: the same over the network, where a killed task leaves half an upload."""
     with moto_program() as endpoint:

@@ -50,7 +50,7 @@ def test_of_overwriters_one_wins(s3, tmp_path):
     assert sum(isinstance(result, CommitConflictError) for result in results) == 5
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("kills", [False, True])
 def test_appends_of_racing_and_killed_processes_are_whole(kills, s3, tmp_path):
     """P3: appends of processes that race are all there; of those killed, each whole or not at all."""

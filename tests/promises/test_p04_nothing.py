@@ -215,6 +215,7 @@ def in_child(work: Callable[[], None], ready: Path) -> int:
     return child
 
 
+@pytest.mark.sampled(3)
 @EVERY_MODE
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL, signal.SIGHUP])
 def test_a_signal(mode, number, tmp_path):

@@ -25,7 +25,7 @@ def victim(compression: str, place: str, tmp_path) -> Victim:
     return Victim(url, records)
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(10)
 @EVERY_PLACE
 @EVERY_KIND
 @pytest.mark.parametrize("end", ENDS)

@@ -13,6 +13,7 @@ from tests.promises.test_p05_bits import ENDS, victim
 EVERY_PLACE = pytest.mark.parametrize("place", PLACES)
 
 
+@pytest.mark.sampled(3)
 @EVERY_PLACE
 @pytest.mark.parametrize("compression", ["none", "zstd", "gzip"])
 @pytest.mark.parametrize("end", ENDS)

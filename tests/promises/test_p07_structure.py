@@ -35,6 +35,7 @@ def check_refused(case: Victim, what: str) -> None:
         assert error.url is not None, f"{what}: {error}"
 
 
+@pytest.mark.sampled(2)
 @EVERY_CASE
 def test_swapped_doubled_and_missing_objects(victim):
     """P7: swapped, missing and doubled shards, indexes, lists and manifests."""
@@ -69,6 +70,7 @@ def test_shards_swapped_with_their_indexes(victim):
         victim.restore(a, b, a + ".shardidx", b + ".shardidx")
 
 
+@pytest.mark.sampled(2)
 @EVERY_CASE
 def test_blocks_within_a_shard(victim):
     """P7: swapped, missing and doubled blocks."""

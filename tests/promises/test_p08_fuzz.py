@@ -144,6 +144,7 @@ PARSERS: dict[str, tuple[type[Message], Callable[[bytes], object]]] = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("suffix", list(PARSERS))
 def test_mutants_of_metadata_are_refused_or_read(suffix, long):
     """P8: only ShardioError comes out of a parser, whatever a field holds, and no message is long."""

@@ -11,6 +11,7 @@ from tests.streaming.datasets import write
 from tests.torch.jobs import run_job
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.xdist_group("processes")
 @pytest.mark.parametrize(
     "lives",
@@ -29,6 +30,7 @@ def test_a_job_that_lost_a_rank_goes_on_elsewhere_record_by_record(tmp_path, liv
     assert sorted(n for rows in seen.values() for n, _ in rows) == list(range(240))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("number", range(25))
 def test_any_run_through_any_kills(number):
     """Resume is exact and elastic: shards, ranks, workers, batch, kills."""

@@ -42,7 +42,7 @@ def reader_of(base, rows):
     return edited(base, shards=shards, empty=empty)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(11)
 @pytest.mark.parametrize("rows", SHARDS, ids=str)
 @pytest.mark.parametrize("remainder", ["drop", "pad", "keep"])
 def test_every_rank_gets_as_many_batches_as_len_says(base, rows, remainder):
@@ -76,6 +76,7 @@ def test_every_rank_gets_as_many_batches_as_len_says(base, rows, remainder):
                 assert len(seen) == steps * batch
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("workers", [1, 5])
 def test_loaders_with_more_workers_than_shards(tmp_path, workers):
     ds = shardio.open(write(tmp_path / "d", [5, 9]))

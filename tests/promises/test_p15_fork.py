@@ -71,6 +71,7 @@ def test_a_reader_that_was_used_reads_on_in_the_child_and_in_the_parent(ds):
     assert streamed(ds)
 
 
+@pytest.mark.sampled(2)
 def test_a_fork_while_threads_read(ds):
     """With requests in flight the child reads by itself."""
     stream = shardio.stream(ds, global_batch=10, num_threads=4)

@@ -45,6 +45,7 @@ def idle_locks(monkeypatch) -> None:
         monkeypatch.setattr(fcntl, name, lambda *_: None)
 
 
+@pytest.mark.sampled(3)
 @EVERY_PLACE
 @pytest.mark.parametrize("deed", DEEDS)
 def test_clocks_that_jump_and_locks_that_do_nothing(deed, place, tmp_path, jumping_clock, idle_locks):

@@ -339,6 +339,7 @@ def test_an_overwrite_while_a_shard_is_repaired(tmp_path, monkeypatch):
     assert (read(case.url), shardio.open(case.url).version) == ([b"new"], 3)
 
 
+@pytest.mark.sampled(7)
 @EVERY_PLACE
 @EVERY_KIND
 @pytest.mark.parametrize("damage", ["gone", "flipped", "cut", "longer", "empty"])
@@ -864,6 +865,7 @@ def test_processes(tmp_path):
     assert shardio.verify(url).ok
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("fault", EFFECTS)
 def test_every_store_call_of_a_repair_failing_in_turn(fault, tmp_path, long):
     """Whatever fails: what is seen is the dataset as it was, or repaired; and another repair mends it."""
@@ -933,6 +935,7 @@ def test_killed_in_the_middle_of_a_repair(tmp_path, long):
     assert killed > 5
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("mirrored", [False, True])
 def test_on_s3(mirrored, s3, tmp_path):
     case = victim("gzip", "s3", tmp_path)

@@ -60,6 +60,7 @@ def equal(left, right):
     )
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("compression", [None, "zstd"])
 def test_columns_are_those_of_read_batch(compression, place, tmp_path):

@@ -189,6 +189,7 @@ def test_opening_10_000_shards_reads_the_manifest_and_its_lists(large: FaultServ
     assert asked(large) == []
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_a_process_pool_is_told_the_version(large: FaultServer, method: str) -> None:
     """What was resolved is passed on, not looked up again: the manifest by its number, and its lists."""
@@ -324,6 +325,7 @@ def test_lasting_damage_is_told_with_its_address(server: FaultServer, engine: st
     assert ds.stats["refetched"] >= 4
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("engine", ["fsspec", "obstore"])
 @pytest.mark.parametrize(
     "fault", ["503", "reset", "short body, short length", "ignored range", "stale", "slowdown"]

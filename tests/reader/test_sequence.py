@@ -148,6 +148,7 @@ def read_in_child(pickled: bytes) -> list[bytes]:
     return [*ds, *ds.read(range(len(ds)))]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_pickles_travel_to_workers(method, urls):
     """The other side reads the manifest again and compares its digest; no version is looked up."""
