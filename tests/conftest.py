@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -53,3 +54,12 @@ def pytest_runtest_teardown(item) -> None:
     if "jax" in sys.modules and item.path.name != "in_jax.py" and not item.config.stash.get(_JAX_SEEN, False):
         item.config.stash[_JAX_SEEN] = True
         pytest.fail("JAX was imported into the process of the tests; run what needs it in one of its own")
+
+
+@pytest.fixture(scope="session")
+def moto_endpoint() -> Iterator[str]:
+    """An S3 server in this process, one for all tests of a run; each test makes buckets of its own."""
+    from tests.servers import s3
+
+    with s3.moto() as endpoint:
+        yield endpoint

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,10 +14,9 @@ from tests.servers import s3
 
 
 @pytest.fixture(scope="module")
-def bucket() -> Iterator[dict[str, object]]:
-    with s3.moto() as endpoint:
-        s3.make_bucket(endpoint, "bucket")
-        yield s3.options_for(endpoint)
+def bucket(moto_endpoint) -> dict[str, object]:
+    s3.make_bucket(moto_endpoint, "bucket")
+    return s3.options_for(moto_endpoint)
 
 
 def put(folder: Path, url: str, options: dict[str, object]) -> str:

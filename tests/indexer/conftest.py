@@ -6,14 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.servers import s3
 from tests.servers.web import serving
-
-
-@pytest.fixture(scope="session")
-def moto_endpoint() -> Iterator[str]:
-    with s3.moto() as endpoint:
-        yield endpoint
 
 
 @pytest.fixture

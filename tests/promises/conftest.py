@@ -22,11 +22,16 @@ def no_waiting_for_the_disk(monkeypatch) -> None:
 
 
 @pytest.fixture(scope="session")
-def s3_endpoint(long) -> Iterator[str]:
+def s3_endpoint(long, request) -> Iterator[str]:
     """An S3 server: moto in every run, a server of another make in the long one."""
     from tests.servers import s3
 
-    with s3.ministack() if long else s3.moto() as endpoint:
+    if long:
+        with s3.ministack() as endpoint:
+            s3.make_bucket(endpoint, S3_BUCKET)
+            yield endpoint
+    else:
+        endpoint = request.getfixturevalue("moto_endpoint")
         s3.make_bucket(endpoint, S3_BUCKET)
         yield endpoint
 

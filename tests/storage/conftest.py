@@ -10,12 +10,6 @@ from tests.servers import azure, gcs, s3
 
 
 @pytest.fixture(scope="session")
-def moto_endpoint() -> Iterator[str]:
-    with s3.moto() as endpoint:
-        yield endpoint
-
-
-@pytest.fixture(scope="session")
 def ministack_endpoint() -> Iterator[str]:
     with s3.ministack() as endpoint:
         yield endpoint
