@@ -16,19 +16,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["ByteRange", "Coalesced", "coalesce", "scatter"]
-
-
-class ByteRange(NamedTuple):
-    """Half-open range `[start, stop)` of bytes in an object."""
-
-    start: int
-    stop: int
-
-    @property
-    def size(self) -> int:
-        """Return the number of bytes in the range."""
-        return self.stop - self.start
+__all__ = ["Coalesced", "coalesce", "scatter"]
 
 
 class Coalesced(NamedTuple):

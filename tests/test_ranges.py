@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardio.ranges import ByteRange, coalesce, scatter
+from shardio.ranges import coalesce, scatter
 
 SIZE = 300
 
@@ -124,8 +124,3 @@ def test_scatter_refuses_answers_of_the_wrong_length() -> None:
     merged = coalesce([0, 10], [5, 15])
     with pytest.raises(ValueError, match="right length"):
         scatter([b"12345", b"1234"], merged, [0, 10], [5, 15])
-
-
-def test_a_byte_range_is_a_pair_that_knows_its_size() -> None:
-    start, stop = place = ByteRange(3, 10)
-    assert (start, stop, place.size) == (3, 10, 7)

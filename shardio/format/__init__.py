@@ -21,7 +21,6 @@ from shardio.format._framing import (
     Buffer,
     Framing,
     RecordCrc,
-    frame_bounds,
     payload_bounds,
 )
 from shardio.format._json import (
@@ -72,7 +71,6 @@ __all__ = [
     "check_json_keys",
     "decode_stream",
     "decompress",
-    "frame_bounds",
     "is_blank_line",
     "is_tar_header",
     "iterate_payloads",

@@ -23,7 +23,6 @@ __all__ = [
     "Buffer",
     "Framing",
     "RecordCrc",
-    "frame_bounds",
     "payload_bounds",
 ]
 
@@ -51,21 +50,6 @@ class RecordCrc(IntEnum):
     CRC32C = 1
     CRC32 = 2
     UNCHECKED = 3
-
-
-def frame_bounds(
-    frame_stop: NDArray[np.uint32], first: int, count: int
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return starts and stops of the frames `first .. first + count` of one block, in its decoded bytes.
-
-    `frame_stop` is the part of the index column that belongs to the block.
-    """
-    stops = frame_stop[first : first + count].astype(np.int64)
-    starts = np.empty_like(stops)
-    if count:
-        starts[0] = frame_stop[first - 1] if first else 0
-        starts[1:] = stops[:-1]
-    return starts, stops
 
 
 def payload_bounds(

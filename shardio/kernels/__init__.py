@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from shardio.kernels._arguments import MAX_RECORD, BlockChecks, Check, Scan
-from shardio.kernels._checksums import crc32c, mask_crc, unmask_crc
+from shardio.kernels._checksums import crc32c, mask_crc
 from shardio.kernels._features import Column, FeatureRequest, Kind, Mismatch, Parsed, Records
 from shardio.kernels._reference import encode_sequence_example
 from shardio.kernels._values import make_column
@@ -87,5 +87,4 @@ __all__ = [
     "slice_blocks",
     "slice_frames",
     "slice_records",
-    "unmask_crc",
 ]

@@ -17,9 +17,3 @@ def crc32c(data: Any, value: int = 0) -> int:
 def mask_crc(crc: int) -> int:
     """Mask a CRC as TFRecord stores it, so that a CRC of bytes which hold a CRC stays meaningful."""
     return ((crc >> 15 | crc << 17) + _MASK) & 0xFFFFFFFF
-
-
-def unmask_crc(masked: int) -> int:
-    """Undo `mask_crc`."""
-    rotated = (masked - _MASK) & 0xFFFFFFFF
-    return (rotated >> 17 | rotated << 15) & 0xFFFFFFFF

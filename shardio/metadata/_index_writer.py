@@ -141,10 +141,6 @@ class IndexBuilder:
             frame_stop=np.empty(0, np.uint32),
         )
 
-    def update_crc(self, stored: bytes | memoryview) -> None:
-        """Carry the CRC-32C of the whole object on over the next stored bytes."""
-        self.crc32c = kernels.crc32c(stored, self.crc32c)
-
     def mark_stream(self, *, stored_bytes: int, crc32c: int) -> None:
         """Say, after the last block, that they describe decoded bytes; these two are of the object."""
         self._stream = True

@@ -39,7 +39,6 @@ __all__ = [
     "KeyPart",
     "KeyRun",
     "PartHead",
-    "hash_key",
     "hash_keys",
     "pack_part_head",
     "parse_key_run",
@@ -88,17 +87,6 @@ def table_address(index_head_sha256: bytes, columns: Iterable[TableColumn]) -> s
             digest.update(struct.pack("<I", len(data)) + data)
         digest.update(bytes([column.optional]) + (column.default_sha256 or bytes(32)))
     return digest.digest()[:16].hex()
-
-
-def hash_key(key: str | bytes | int, kind: str) -> int:
-    """Return the hash of a key of a feature of the type `kind`, an unsigned integer of 64 bits."""
-    if isinstance(key, str):
-        data = key.encode()
-    elif isinstance(key, bytes):
-        data = key
-    else:
-        data = int(key).to_bytes(8, "little", signed=not kind.startswith("u"))
-    return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "little")
 
 
 def hash_keys(keys: Any, kind: str) -> NDArray[np.uint64]:

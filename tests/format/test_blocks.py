@@ -22,7 +22,6 @@ from shardio.format import (
     Compressor,
     Limits,
     decompress,
-    frame_bounds,
     open_block,
     payload_bounds,
 )
@@ -43,9 +42,8 @@ def build(payloads: list[bytes], kind: Compression, **options) -> list[Block]:
 
 def reopened(block: Block, kind: Compression) -> list[bytes]:
     decoded = bytes(open_block(block.stored, kind, crc32c=block.crc32c, decoded_bytes=block.decoded_bytes))
-    starts, stops = payload_bounds(
-        Framing.TFRECORD, *frame_bounds(block.frame_stop, 0, len(block.frame_stop))
-    )
+    ends = np.array([0, *block.frame_stop], np.int64)
+    starts, stops = payload_bounds(Framing.TFRECORD, ends[:-1], ends[1:])
     return [decoded[start:stop] for start, stop in zip(starts, stops, strict=True)]
 
 
@@ -275,11 +273,3 @@ def test_unchecked_blocks_are_still_measured():
 def test_without_compression_nothing_is_copied():
     stored = memoryview(b"x" * 100)
     assert decompress(stored, Compression.NONE, 100) is stored
-
-
-def test_frame_bounds_of_a_part():
-    stops = np.array([16, 40, 60], np.uint32)
-    starts, ends = frame_bounds(stops, 1, 2)
-    assert (starts.tolist(), ends.tolist()) == ([16, 40], [40, 60])
-    starts, ends = frame_bounds(stops, 0, 0)
-    assert (starts.tolist(), ends.tolist()) == ([], [])

@@ -56,10 +56,10 @@ def test_a_crc_goes_on_over_data_whose_own_is_known(parts) -> None:
         assert crc == public.crc32c(b"".join(parts))
 
 
-def test_the_mask_is_undone() -> None:
+def test_the_mask() -> None:
+    """Of 0, and of the example of the specification: rotated right by 15 bits, plus a constant."""
     assert public.mask_crc(0) == 0xA282EAD8
-    for crc in (0, 1, 0xFFFFFFFF, 0x80000000, 0x12345678):
-        assert public.unmask_crc(public.mask_crc(crc)) == crc
+    assert public.mask_crc(1) == (1 << 17) + 0xA282EAD8
 
 
 @pytest.mark.parametrize("instruction", [True, False])

@@ -18,8 +18,9 @@ from shardio import Feature
 from shardio.catalog import Catalog
 from shardio.errors import FormatError, NotFoundError
 from shardio.lifecycle import _keys, commit_change
-from shardio.metadata import KEYS, ShardTable, hash_key
+from shardio.metadata import KEYS, ShardTable
 from shardio.storage import connect
+from tests.metadata.crafted import hash_key
 from tests.servers import s3 as servers_s3
 from tests.servers.faults import fault_server
 

@@ -132,3 +132,14 @@ def list_message(count: int = 2, **fields: Any) -> Message:
         "schema": [0] * count,
     }
     return manifest_pb2.ShardList(**{**facts, **fields})
+
+
+def hash_key(key: str | bytes | int, kind: str) -> int:
+    """Return the hash of one key, as docs/format.md gives it: an unsigned integer of 64 bits."""
+    if isinstance(key, str):
+        data = key.encode()
+    elif isinstance(key, bytes):
+        data = key
+    else:
+        data = int(key).to_bytes(8, "little", signed=not kind.startswith("u"))
+    return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "little")

@@ -60,7 +60,7 @@ def test_what_is_built_is_read(blocks, kind):
                 crc32c=k,
                 frame_stop=np.cumsum(sizes).astype(np.uint32),
             )
-        builder.update_crc(b"wren")
+        builder.crc32c = crc32c(b"wren")
         return builder
 
     builder = build()

@@ -17,7 +17,6 @@ from shardio.metadata import (
     Feature,
     KeyPart,
     KeyRun,
-    hash_key,
     hash_keys,
     is_own_key,
     key_part_key,
@@ -31,6 +30,7 @@ from shardio.metadata import (
     table_address,
     table_column,
 )
+from tests.metadata.crafted import hash_key
 
 RUN = f"_shardio/keys/{'0f' * 16}.run"
 

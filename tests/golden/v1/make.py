@@ -224,7 +224,7 @@ def adopted() -> None:
         builder.add_gap(
             stored_bytes=8, decoded_bytes=8, crc32c=crc32c(b"the rest"), reason="left out by hand"
         )
-        builder.update_crc(data)
+        builder.crc32c = crc32c(data)
         index = builder.finish()
         key = f"{name} of others/{name}.data"
         (root / key).parent.mkdir()
