@@ -152,7 +152,7 @@ def compact(  # noqa: PLR0913 - the options are the public contract
         choose_split(names, split, catalog.store.url)
     wanted = names if split in (None, "all") else [split]
     table = catalog.table(latest)
-    plan = _Plan(table, wanted, shard_bytes, kind, level, block_bytes, adopted=adopted)
+    plan = _CompactPlan(table, wanted, shard_bytes, kind, level, block_bytes, adopted=adopted)
     number, after = None, plan.estimate()
     records = left = records_of(latest.manifest)
     if plan.groups and not dry_run:
@@ -201,7 +201,7 @@ def _requests(sizes: list[int]) -> int:
     return sum(1 + -(-size // _REQUEST_BYTES) for size in sizes)
 
 
-class _Plan:
+class _CompactPlan:
     """Which neighbouring shards are written anew together.
 
     Attributes:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shardio.catalog import Catalog
-from shardio.lifecycle._targets import Shard, deleted_rows, shards_of
+from shardio.lifecycle._targets import TargetShard, deleted_rows, shards_of
 from shardio.storage import connect
 
 if TYPE_CHECKING:
@@ -166,10 +166,12 @@ def _features(schema: Schema | None) -> dict[str, str]:
 
 
 def _splits(catalog: Catalog, one: Version, two: Version) -> dict[str, SplitDiff]:
-    shards: list[dict[str, dict[Shard, ShardEntry]]] = []
+    shards: list[dict[str, dict[TargetShard, ShardEntry]]] = []
     for version in (one, two):
         table = catalog.table(version)
-        found: dict[str, dict[Shard, ShardEntry]] = {total.name: {} for total in version.manifest.splits}
+        found: dict[str, dict[TargetShard, ShardEntry]] = {
+            total.name: {} for total in version.manifest.splits
+        }
         for i, shard in enumerate(shards_of(version, table)):
             found[table.split[i]][shard] = table[i]
         shards.append(found)
@@ -184,7 +186,7 @@ def _splits(catalog: Catalog, one: Version, two: Version) -> dict[str, SplitDiff
 
 
 def _split(
-    catalog: Catalog, one: dict[Shard, ShardEntry] | None, two: dict[Shard, ShardEntry] | None
+    catalog: Catalog, one: dict[TargetShard, ShardEntry] | None, two: dict[TargetShard, ShardEntry] | None
 ) -> SplitDiff:
     before, after = one or {}, two or {}
     added = {shard.key: entry.live_rows for shard, entry in after.items() if shard not in before}

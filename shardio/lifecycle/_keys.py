@@ -26,7 +26,7 @@ from shardio import kernels
 from shardio.catalog import Catalog
 from shardio.errors import CommitConflictError
 from shardio.lifecycle._change import commit_change
-from shardio.lifecycle._table import ShardJob, SidecarProgress, reading_options, run_shard_jobs
+from shardio.lifecycle._table import SidecarProgress, TableJob, reading_options, run_shard_jobs
 from shardio.metadata import (
     ENTRY,
     KEY_PAGE,
@@ -208,7 +208,7 @@ def build_keys(  # noqa: PLR0913 - the options are the public contract
     )
 
 
-def _extract(job: ShardJob) -> tuple[bytes, bytes]:
+def _extract(job: TableJob) -> tuple[bytes, bytes]:
     """Return hashes and rows of the keys of one shard, in a worker; u64 and u32, as bytes."""
     column = choose_columns(job.schema, job.features, what="an index of keys")[0]
     hashes, rows = extract_keys(RecordSequence, job.open(), 0, column)
@@ -274,7 +274,7 @@ class _KeysBuild:
         assert manifest.schema is not None  # noqa: S101 - as `choose_columns` found
         root_stores(self._store, manifest.roots, self._table, self._options)
         jobs = [
-            ShardJob(
+            TableJob(
                 self._store.url, self._options, manifest.roots, manifest.schema, self._table[number],
                 (self._column.name,),
             )

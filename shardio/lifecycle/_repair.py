@@ -16,7 +16,7 @@ from shardio.lifecycle._change import commit_change
 from shardio.lifecycle._recover import commit_remains, find_remains
 from shardio.lifecycle._repair_metadata import mend_metadata
 from shardio.lifecycle._repair_report import Mended, RepairProgress, RepairReport
-from shardio.lifecycle._repair_shard import Place, ShardJob, ShardOutcome
+from shardio.lifecycle._repair_shard import Place, RepairJob, RepairOutcome
 from shardio.maintenance import Finding, Survey, check_keys
 from shardio.metadata import Rewrite, ShardTable, manifest_key, random_session
 from shardio.parallel import JobRunner, check_workers
@@ -308,12 +308,12 @@ class _Repair:
         executor: Executor | None,
         workers: int | None,
         show: Callable[[RepairProgress], None] | None,
-    ) -> Iterator[ShardOutcome]:
+    ) -> Iterator[RepairOutcome]:
         """Yield what became of each shard, as they come."""
         jobs = list(self._jobs(version, table))
         total, done, mended = int(table.stored_bytes.sum()), 0, len(self.report.mended)
 
-        def advance(outcomes: list[ShardOutcome]) -> None:
+        def advance(outcomes: list[RepairOutcome]) -> None:
             nonlocal done, mended
             done += sum(outcome.old.stored_bytes for outcome in outcomes)
             mended += sum(len(outcome.mended) for outcome in outcomes)
@@ -326,8 +326,8 @@ class _Repair:
                 advance(outcomes)
                 yield from outcomes
             return
-        runner: JobRunner[ShardJob, list[ShardOutcome]] = JobRunner(
-            ShardJob.run, executor=executor, workers=workers
+        runner: JobRunner[RepairJob, list[RepairOutcome]] = JobRunner(
+            RepairJob.run, executor=executor, workers=workers
         )
         with closing(runner.run(jobs)) as results:
             for job, result in results:
@@ -341,14 +341,14 @@ class _Repair:
                 advance(result)
                 yield from result
 
-    def _jobs(self, version: Version, table: ShardTable) -> Iterator[ShardJob]:
+    def _jobs(self, version: Version, table: ShardTable) -> Iterator[RepairJob]:
         session = random_session(rewriting=True)
         first = size = 0
         for number, stored in enumerate(table.stored_bytes.tolist()):
             size += stored
             if number + 1 - first < _JOB_SHARDS and size < _JOB_BYTES and number + 1 < len(table):
                 continue
-            yield ShardJob(
+            yield RepairJob(
                 place=self.place,
                 mirror=self.mirror,
                 allow_roots=self.allow_roots,
@@ -362,13 +362,13 @@ class _Repair:
             )
             first, size = number + 1, 0
 
-    def _commit(self, version: Version, changed: list[ShardOutcome]) -> None:
+    def _commit(self, version: Version, changed: list[RepairOutcome]) -> None:
         """Make a version that names what takes the place of what is damaged."""
         wanted = {(outcome.old.root, outcome.old.key, outcome.old.uuid): outcome for outcome in changed}
         store = self.catalog.store
 
         def build(base: Version, lists: StoredLists) -> Manifest | None:
-            applied: list[ShardOutcome] = []
+            applied: list[RepairOutcome] = []
 
             def change(table: ShardTable) -> ShardTable:
                 entries = list(table)
@@ -408,7 +408,7 @@ class _Repair:
             raise
         self.report = replace(self.report, version=committed.number)
 
-    def _remove(self, outcome: ShardOutcome) -> None:
+    def _remove(self, outcome: RepairOutcome) -> None:
         """Remove what has new names, which no other process knows; what got its own name back stays."""
         old = {outcome.old.key, outcome.old.usual_index_key, outcome.old.deletion_key}
         for key in set(outcome.keys) - old:
@@ -416,7 +416,7 @@ class _Repair:
                 self.catalog.store.delete(key)
 
 
-def _follow(entry: ShardEntry, outcome: ShardOutcome, url: str) -> ShardEntry | None:
+def _follow(entry: ShardEntry, outcome: RepairOutcome, url: str) -> ShardEntry | None:
     """Return what takes the place of a shard as it is listed now.
 
     Raises:

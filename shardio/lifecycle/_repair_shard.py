@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     from shardio.format import Buffer
     from shardio.storage import DataFile
 
-__all__ = ["Place", "ShardJob", "ShardOutcome", "put_object"]
+__all__ = ["Place", "RepairJob", "RepairOutcome", "put_object"]
 
 _MAX_PUTS = 5
 _PIECE = 8 << 20
@@ -97,7 +97,7 @@ class Place(NamedTuple):
 
 
 @dataclass(kw_only=True)
-class ShardOutcome:
+class RepairOutcome:
     """What became of one shard.
 
     Attributes:
@@ -120,7 +120,7 @@ class ShardOutcome:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ShardJob:
+class RepairJob:
     """Shards of a version that one process looks at one after another.
 
     Attributes:
@@ -144,7 +144,7 @@ class ShardJob:
     first: int
     stop: int
 
-    def run(self) -> list[ShardOutcome]:
+    def run(self) -> list[RepairOutcome]:
         """Look at the shards, and mend those that are damaged.
 
         Raises:
@@ -154,7 +154,7 @@ class ShardJob:
         bench = _bench(
             pickle.dumps((self.place, self.mirror, self.allow_roots, self.version, self.digest, self.session))
         )
-        return [_Shard(self, bench, number).mend() for number in range(self.first, self.stop)]
+        return [_ShardRepair(self, bench, number).mend() for number in range(self.first, self.stop)]
 
 
 class _Bench(NamedTuple):
@@ -197,10 +197,10 @@ class _Index(NamedTuple):
     source: str
 
 
-class _Shard:
+class _ShardRepair:
     """One shard while it is looked at and mended."""
 
-    def __init__(self, job: ShardJob, bench: _Bench, number: int) -> None:
+    def __init__(self, job: RepairJob, bench: _Bench, number: int) -> None:
         self.job = job
         self.bench = bench
         self.number = number
@@ -210,9 +210,9 @@ class _Shard:
         self.url = self.data_store.url_of(self.entry.key)
         self.index_url = self.store.url_of(self.entry.usual_index_key)
         self.rows_url = self.store.url_of(self.entry.deletion_key) if self.entry.deletion_key else ""
-        self.out = ShardOutcome(number=number, old=self.entry, new=self.entry)
+        self.out = RepairOutcome(number=number, old=self.entry, new=self.entry)
 
-    def mend(self) -> ShardOutcome:
+    def mend(self) -> RepairOutcome:
         """Return what is wrong and what became of it."""
         survey = Survey()
         check_listed(survey, self.bench.source, self.store, self.number, self.entry)

@@ -17,7 +17,7 @@ import numpy as np
 from shardio.catalog import Catalog, Version, forget_session, writer_name
 from shardio.errors import CommitConflictError, CommitOutcomeUnknownError, StorageError
 from shardio.format import DEFAULT_BLOCK_BYTES
-from shardio.lifecycle._targets import Shard, shards_of
+from shardio.lifecycle._targets import TargetShard, shards_of
 from shardio.metadata import Rewrite, ShardTable, random_session
 from shardio.parallel import JobRunner, LostJob
 from shardio.reader import open as open_dataset
@@ -79,7 +79,7 @@ class RewriteProgress(NamedTuple):
     total: int
 
 
-class _Job(NamedTuple):
+class _RewriteJob(NamedTuple):
     url: str
     version: int
     digest: str
@@ -121,12 +121,14 @@ def write_groups(  # noqa: PLR0913 - where and how it is done
     options = dict(storage_options) if storage_options else None
     roots = {root: dict(given or {}) for root, given in (allow_roots or {}).items()}
     jobs = [
-        _Job(catalog.store.url, version.number, version.digest, k, group, session, spool_dir, options, roots)
+        _RewriteJob(
+            catalog.store.url, version.number, version.digest, k, group, session, spool_dir, options, roots
+        )
         for k, group in enumerate(groups)
     ]
     written: dict[int, ShardTable] = {}
     done, total = 0, sum(group.stop - group.first for group in groups)
-    runner: JobRunner[_Job, ShardTable] = JobRunner(
+    runner: JobRunner[_RewriteJob, ShardTable] = JobRunner(
         _write_group, executor=executor, workers=workers if executor or workers else min(4, len(groups) or 1)
     )
     try:
@@ -164,7 +166,7 @@ def remove_shards(catalog: Catalog, tables: Any) -> None:
                     catalog.store.delete(key)
 
 
-def _write_group(job: _Job) -> ShardTable:
+def _write_group(job: _RewriteJob) -> ShardTable:
     group = job.group
     ds = open_dataset(
         job.url,
@@ -278,7 +280,7 @@ class Rewriting:
             ),
         )
 
-    def _check(self, base: Version, table: ShardTable, numbers: Mapping[Shard, int]) -> None:
+    def _check(self, base: Version, table: ShardTable, numbers: Mapping[TargetShard, int]) -> None:
         """Refuse a version in which the old shards are not as they were read."""
         for old, _ in self._groups:
             missing = [shard for shard in old if shard not in numbers]

@@ -191,7 +191,7 @@ class _Made(NamedTuple):
 
 
 @dataclass(frozen=True)
-class ShardJob:
+class TableJob:
     """One shard whose features are to be read, as it travels to a worker.
 
     Attributes:
@@ -223,19 +223,19 @@ class ShardJob:
 
 
 def run_shard_jobs(
-    function: Callable[[ShardJob], Any],
-    jobs: Iterable[ShardJob],
+    function: Callable[[TableJob], Any],
+    jobs: Iterable[TableJob],
     *,
     executor: Executor | None,
     workers: int | None,
     url: str,
-) -> Iterable[tuple[ShardJob, Any]]:
+) -> Iterable[tuple[TableJob, Any]]:
     """Yield jobs with their results, as they end.
 
     Raises:
         StorageError: a worker was lost three times over one shard.
     """
-    runner: JobRunner[ShardJob, Any] = JobRunner(function, executor=executor, workers=workers)
+    runner: JobRunner[TableJob, Any] = JobRunner(function, executor=executor, workers=workers)
     running = runner.run(jobs)
     try:
         for job, result in running:
@@ -319,7 +319,7 @@ class _TableBuild:
             entry = self._table[number]
             address = table_address(entry.index_head_sha256, self.described)
             jobs.append(
-                ShardJob(
+                TableJob(
                     self._catalog.store.url, self._options, manifest.roots, manifest.schema, entry,
                     self._features, self.described, tuple(stored.get(address, ())),
                 )
@@ -425,7 +425,7 @@ class _TableBuild:
         )
 
 
-def _make_table(job: ShardJob) -> _Made:
+def _make_table(job: TableJob) -> _Made:
     """Make and store the table of one shard, in a worker; or find it stored."""
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -482,7 +482,7 @@ def _make_table(job: ShardJob) -> _Made:
         Path(path).unlink(missing_ok=True)
 
 
-def _stored_table(store: Any, key: str, job: ShardJob, most: int) -> _Made | None:
+def _stored_table(store: Any, key: str, job: TableJob, most: int) -> _Made | None:
     """Return a table that an earlier build has stored, or None where it is not whole or not this one."""
     import pyarrow as pa
     import pyarrow.parquet as pq

@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from shardio.metadata import ShardEntry
     from shardio.reader import DatasetReader
 
-__all__ = ["Shard", "Targets", "deleted_rows", "find_targets", "shards_of"]
+__all__ = ["TargetShard", "Targets", "deleted_rows", "find_targets", "shards_of"]
 
 # Records that are meant: int64 rows, ascending, of each shard.
-Targets: TypeAlias = "dict[Shard, NDArray[np.int64]]"
+Targets: TypeAlias = "dict[TargetShard, NDArray[np.int64]]"
 
 
-class Shard(NamedTuple):
+class TargetShard(NamedTuple):
     """What a shard is known by in every version: URL of its data root, "" for the dataset's own; key; UUID.
 
     A UUID alone is not enough: a shard and a copy of it may both have been adopted. Nor is a key: what others
@@ -38,11 +38,11 @@ class Shard(NamedTuple):
     uuid: bytes
 
 
-def shards_of(version: Version, table: ShardTable) -> list[Shard]:
+def shards_of(version: Version, table: ShardTable) -> list[TargetShard]:
     """Return what the shards of a version are known by, in order."""
     roots = {0: "", **version.manifest.roots}
     return [
-        Shard(roots[root], key, uuid.tobytes())
+        TargetShard(roots[root], key, uuid.tobytes())
         for root, key, uuid in zip(table.root.tolist(), table.key, table.uuid, strict=True)
     ]
 

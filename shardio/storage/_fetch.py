@@ -226,7 +226,7 @@ class BatchRead:
             # An interrupt of the wait.
             self.requests.loop.call_soon_threadsafe(self._end, None)
             raise
-        # Once: whoever waits may hold this longer than the bytes.
+        # Once: what waits may hold this longer than the bytes.
         del self._answer
         return found
 

@@ -243,7 +243,7 @@ class _Planner:
         self._group_steps = max(1, int(wanted))
         ahead = int(options.ahead_bytes / (self._group_steps * step_bytes))
         self._ahead = max(1, min(_MOST_GROUPS, ahead))
-        self._windows = _Windows(schedule.lanes, load, options.row_bytes)
+        self._windows = _HeldWindows(schedule.lanes, load, options.row_bytes)
         self._load = load
         self._records_first = options.records_first
 
@@ -491,7 +491,7 @@ class _Held:
         self.base = np.zeros(readers, np.int64)  # its first row in what was fetched
 
 
-class _Windows:
+class _HeldWindows:
     """The windows of a pass that are held: the latest one of each reader, as what was fetched together.
 
     A lane is read forward, so older windows live as long as their groups.
@@ -588,7 +588,7 @@ class _Windows:
 def _plan(
     lanes: Lanes,
     group: StepGroup,
-    windows: _Windows,
+    windows: _HeldWindows,
     submit: Callable[..., Future[WindowData]],
     *,
     with_identities: bool,
@@ -612,4 +612,4 @@ def plan_template(lanes: Lanes, load: Callable[[int, Pieces], WindowData]) -> Pl
     parts = np.array([[lane, 0, count]])
     group = StepGroup([0], np.array([0, count]), [count], parts, np.arange(count))
 
-    return _plan(lanes, group, _Windows(lanes, load, 1.0), _run_here, with_identities=True)
+    return _plan(lanes, group, _HeldWindows(lanes, load, 1.0), _run_here, with_identities=True)

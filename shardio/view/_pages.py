@@ -65,7 +65,7 @@ class Media(NamedTuple):
     type: str
 
 
-class _Stopped(Exception):  # noqa: N818 - no error: somebody asked for it
+class _Stopped(Exception):  # noqa: N818 - no error: it was asked for
     """Verification was asked to stop."""
 
 
@@ -353,7 +353,7 @@ class Pages:
             np.save(out, value, allow_pickle=False)
             value = out.getvalue()
         if not isinstance(value, bytes | bytearray | memoryview):
-            message = f"at {list(path)!r} of record {position} are no bytes, but {type(value).__name__}"
+            message = f"at {list(path)!r} of record {position} are not bytes, but {type(value).__name__}"
             raise ValueError(message)  # noqa: TRY004 - what was asked for is wrong, not its type
         return Media(bytes(value), "application/octet-stream")
 
@@ -422,7 +422,7 @@ class Pages:
         """Return how many records meet a condition in SQL, and the positions of the first ones.
 
         Raises:
-            ValueError: it is no condition; or shards have no table, and reading all of them would take long.
+            ValueError: not a condition; or shards have no table, and reading all of them would take long.
         """
         reader = self._reading(version, split).decoding
         without = reader.num_shards - len(reader.table_files())
@@ -713,7 +713,7 @@ def _secrets(url: str, options: ReadOptions) -> list[str]:
 
 def _texts(value: Any) -> Iterator[str]:
     if isinstance(value, str):
-        # Addresses and regions are no secrets, and errors need them.
+        # Addresses and regions are not secrets, and errors need them.
         if "://" in value:
             yield from _texts_of_url(value)
         else:

@@ -118,7 +118,7 @@ def make_server(
         raise _missing(error) from error
     token = token or secrets.token_urlsafe(24)
     app = make_app(pages, token=token, host=host, phrase=phrase)
-    # That requests wait for a thread is no news for who looks at pages.
+    # That requests wait for a thread is not a news for who looks at pages.
     logging.getLogger("waitress").setLevel(logging.ERROR)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     server = waitress.create_server(

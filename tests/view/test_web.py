@@ -120,7 +120,7 @@ def test_names_of_this_machine_are_known(browser, host):
 
 @pytest.mark.parametrize("site", ["cross-site", "same-site"])
 def test_other_sites_may_not_ask(browser, site):
-    """Another port of this machine is the same site, and a program of somebody else."""
+    """Another port of this machine is the same site, and another program."""
     answer = browser.ask("/api/summary", Sec_Fetch_Site=site, X_Shardio_Token=TOKEN)
     assert answer.status == 403
     assert browser.ask("/api/summary", Sec_Fetch_Site="same-origin", X_Shardio_Token=TOKEN).status == 200
