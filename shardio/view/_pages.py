@@ -129,6 +129,7 @@ class Pages:
         self._lock = threading.Lock()
         self._latest: Version | None = None
         self._kept: OrderedDict[Hashable, Any] = OrderedDict()
+        self._making: dict[Hashable, threading.Lock] = {}
         self._report = dict(report) if report is not None else None
         self._progress: VerifyProgress | None = None
         self._verifying = threading.Lock()
@@ -229,7 +230,8 @@ class Pages:
         tags: dict[int, list[str]] = {}
         for name, number in sorted(latest.manifest.tags.items()):
             tags.setdefault(number, []).append(name)
-        found = [each.to_dict() for each in self._catalog.between(first, last)] if last >= 1 else []
+        older = list(self._catalog.between(first, min(last, latest.number - 1))) if last >= 1 else []
+        found = [each.to_dict() for each in (*older, *([latest] if last == latest.number else []))]
         for each in found:
             each["tags"] = tags.get(each["version"], [])
             each["expired"] = each["version"] in expired
@@ -253,7 +255,7 @@ class Pages:
         count: int = 20,
         positions: Sequence[int] | None = None,
     ) -> dict[str, Any]:
-        """Return some records, each as cells with its address, or as the error that reading it raises.
+        """Return some records, each as cells with shard and row, or as the error that reading it raises.
 
         Args:
             version, split: which; None for those shown first.
@@ -284,7 +286,7 @@ class Pages:
     def record(
         self, version: int | str | None = None, split: str | None = None, *, position: int
     ) -> dict[str, Any]:
-        """Return one record in full, with its address and the first bytes of its payload."""
+        """Return one record in full, with shard, row and bytes, and the beginning of its payload."""
         reading = self._reading(version, split)
         reader = reading.payloads
         if not -len(reader) <= position < len(reader):
@@ -560,7 +562,8 @@ class Pages:
         try:
             number, row = reading.payloads.source.shard_of(position)
             found |= {"shard": reading.payloads.source.table.key[number], "row": row}
-            if error is None:
+            # The bytes of a frame may take a request of their own, so only one record's are looked up.
+            if full and error is None:
                 place = reading.payloads.locate(position)
                 found |= {"url": _public_url(place.url), "start": place.start, "stop": place.stop}
         except ShardioError as wrong:
@@ -629,17 +632,21 @@ class Pages:
         return found
 
     def _keep(self, key: Hashable, make: Callable[[], Any]) -> Any:
+        """Return what is kept under a key; the first thread that asks makes it, others wait for it."""
         with self._lock:
-            if key in self._kept:
-                self._kept.move_to_end(key)
-                return self._kept[key]
-        # Made outside: it may take requests. Two threads may both make it; the first one counts.
-        made = make()
-        with self._lock:
-            value = self._kept.setdefault(key, made)
-            while len(self._kept) > 3 * _KEPT:
-                self._kept.popitem(last=False)
-            return value
+            making = self._making.setdefault(key, threading.Lock())
+        with making:
+            with self._lock:
+                if key in self._kept:
+                    self._kept.move_to_end(key)
+                    return self._kept[key]
+            made = make()
+            with self._lock:
+                self._kept[key] = made
+                self._making.pop(key, None)
+                while len(self._kept) > 3 * _KEPT:
+                    self._kept.popitem(last=False)
+            return made
 
 
 def _public_url(text: str) -> str:

@@ -45,6 +45,7 @@ class Proxy:
         self._upstream = (parts.hostname, parts.port)
         self.url = ""
         self.plan: Plan = lambda _exchange, _answered: None
+        self.delay = 0.0  # seconds by which every reply comes later, as from a bucket far away
         self.exchanges: list[Exchange] = []
         self.lost = 0
 
@@ -103,6 +104,8 @@ class _Link:
                 self._answering = True
                 assert self._exchange is not None
                 left = self._proxy.plan(self._exchange, True)
+                if self._proxy.delay:
+                    await asyncio.sleep(self._proxy.delay)
             if left is not None:
                 part, left = data[:left], left - len(data)
                 self._to_client.write(part)

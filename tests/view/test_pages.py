@@ -52,7 +52,8 @@ def test_every_kind_of_dataset_has_its_pages(make, tmp_path):
     for record in found["records"]["records"]:
         place = ds.locate(record["position"])
         assert (record["shard"], record["row"]) == (place.shard, place.row)
-        assert (record["start"], record["stop"]) == (place.start, place.stop)
+        whole = pages.record(position=record["position"])
+        assert (whole["url"], whole["start"], whole["stop"]) == (place.url, place.start, place.stop)
     assert bytes.fromhex(found["record"]["hex"]) == ds[0][:1024]
     assert pages.content(position=0).data == ds[0]
     # Images are made anew, audio is what it was, and both are of types that browsers show and do not run.

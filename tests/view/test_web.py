@@ -35,8 +35,9 @@ class Answer(NamedTuple):
 class Browser:
     """Sends requests as they are said, also such as no browser would send."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, server: Any = None) -> None:
         self.port = port
+        self.server = server
 
     def ask(self, path: str, *, method: str = "GET", body: Any = None, **headers: str) -> Answer:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
@@ -60,7 +61,7 @@ def serving(pages: Pages, **options: Any) -> Iterator[Browser]:
     thread = threading.Thread(target=server.run)
     thread.start()
     try:
-        yield Browser(server.port)
+        yield Browser(server.port, server._server)
     finally:
         server.stop()
         thread.join()

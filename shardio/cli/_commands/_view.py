@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shardio.cli._command import CLEAN, Command, Option, PlaceParam, flag
-from shardio.cli._options import READING, STORAGE, allow_roots, storage_options, url_argument
+from shardio.cli._options import ENGINE, READING, STORAGE, allow_roots, storage_options, url_argument
 
 if TYPE_CHECKING:
     from types import SimpleNamespace
@@ -106,6 +106,7 @@ _PARAMS = (
     ),
     *READING,
     *STORAGE,
+    ENGINE,
 )  # fmt: skip
 
 COMMAND = Command(

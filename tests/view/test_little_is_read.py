@@ -1,0 +1,48 @@
+"""What pages ask of a bucket: counted in front of the server, so that no page grows dear unseen."""
+
+from __future__ import annotations
+
+import shardio
+from shardio.view import Pages
+from tests.servers import s3
+from tests.servers.proxy import Proxy, proxy
+from tests.view.first_paint import SHARDS, large
+
+
+def requests_of(relay: Proxy, act) -> list[str]:
+    relay.exchanges.clear()
+    act()
+    return [f"{each.method} {each.path}" for each in relay.exchanges]
+
+
+def test_the_first_paint_asks_seven_times_of_any_number_of_records():
+    """Hint, manifest, and the next; the list of shards; the head of an index, a part of it, a block."""
+    with large(10_000) as (url, options, relay):
+        pages = Pages(url, storage_options=options)
+        assert len(requests_of(relay, pages.summary)) <= 3
+        assert len(requests_of(relay, lambda: pages.records(split="train", count=5))) <= 4
+        assert requests_of(relay, lambda: pages.shards(split="train")) == []
+        assert pages.shards()["records"] == SHARDS * 10_000
+        # What follows is as cheap: neighbours are in blocks, and a record's bytes in the part of the index.
+        assert len(requests_of(relay, lambda: pages.records(split="train", start=5, count=20))) <= 2
+        assert len(requests_of(relay, lambda: pages.record(split="train", position=7000))) <= 3
+        # A manifest that is known is not read again, but a page that is loaded again looks for a new one.
+        assert len(requests_of(relay, pages.versions)) == 0
+        assert len(requests_of(relay, pages.summary)) <= 3
+
+
+def test_a_sample_asks_sixteen_shards_whatever_there_is():
+    with s3.moto() as endpoint, proxy(endpoint) as relay:
+        url = f"s3://{s3.make_bucket(endpoint)}/many"
+        options = s3.options_for(endpoint)
+        with shardio.DatasetWriter(
+            url, {"n": "int64"}, shard_bytes=800, block_bytes=800, storage_options=options
+        ) as out:
+            for n in range(3000):
+                out.write({"n": n})
+        pages = Pages(url, storage_options=s3.options_for(relay.url))
+        assert pages.shards()["shards"] > 60
+        asked = requests_of(relay, lambda: pages.statistics(sample=64))
+        touched = {line.removesuffix(".shardidx") for line in asked}
+        assert len(touched) <= 2 * 16  # runs may cross from one shard to the next
+        assert len(asked) <= 3 * len(touched)
