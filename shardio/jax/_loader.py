@@ -11,8 +11,15 @@ import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
-from shardio.errors import ShardioError
-from shardio.streaming import Stream, StreamOptions, method_with_stream_options, of_parts, parts_of
+from shardio.streaming import (
+    Stream,
+    StreamOptions,
+    check_same,
+    in_all,
+    method_with_stream_options,
+    of_parts,
+    parts_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -45,8 +52,9 @@ class StreamingLoader:
 
     Raises:
         ValueError: a global batch that does not divide by the shards of its axis; a layout whose processes
-            hold no slice of it; processes that cannot read one version, in all of them. From the iterator:
-            a column of other than this process's share of rows.
+            hold no slice of it; in all processes: one cannot read the version of process 0, or its data,
+            plan, seed or batch are others. From the iterator: a column of other than this process's share of
+            rows.
 
     Examples:
         >>> import shardio, tempfile
@@ -72,8 +80,7 @@ class StreamingLoader:
         if given.global_batch is None:
             raise ValueError("give global_batch=: records of a step over all devices")
         self.sharding = sharding or jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
-        rank, world_size = _place(self.sharding, given.global_batch)
-        self.stream = Stream(_agreed(ds), replace(given, rank=rank, world_size=world_size))
+        self.stream = _agreed_stream(ds, self.sharding, given, given.global_batch)
 
     def __len__(self) -> int:
         """Return the steps of the whole epoch."""
@@ -189,30 +196,33 @@ def _place(sharding: jax.sharding.Sharding, rows: int) -> tuple[int, int]:
     return first // count, rows // count
 
 
-def _agreed(data: DatasetReader | Mix) -> DatasetReader | Mix:
-    """Return the data at the versions that process 0 has found; all processes call this.
+def _agreed_stream(
+    data: DatasetReader | Mix, sharding: jax.sharding.Sharding, options: StreamOptions, rows: int
+) -> Stream:
+    """Return the stream of this process, at the versions that process 0 has found; all processes call this.
 
     Raises:
-        ValueError, ShardioError: in all processes, where one cannot read those versions.
+        ValueError: in all processes, where one cannot read those versions or make its stream, or would share
+            other batches.
     """
+
+    def placed(data: DatasetReader | Mix) -> Stream:
+        rank, world_size = _place(sharding, rows)
+        return Stream(data, replace(options, rank=rank, world_size=world_size))
+
     if jax.process_count() == 1:
-        return data
+        return placed(data)
     parts = parts_of(data)
     told = json.loads(_gathered(json.dumps([(part.version, part.digest) for part in parts]))[0])
-    made, failure = data, None
-    try:
-        made = of_parts(data, [part.at(*version) for part, version in zip(parts, told, strict=True)])
-    except (ValueError, ShardioError) as error:
-        failure = error
-    # Were only one process to raise, the others would wait for it in their next collective call.
-    outcomes = _gathered("" if failure is None else str(failure) or type(failure).__name__)
-    if failure is not None:
-        raise failure
-    wrong = [f"process {number}: {text}" for number, text in enumerate(outcomes) if text]
-    if wrong:
-        message = f"the processes do not read the same version: {'; '.join(wrong)}"
-        raise ValueError(message)
-    return made
+    data = in_all(
+        lambda: of_parts(data, [part.at(*version) for part, version in zip(parts, told, strict=True)]),
+        _gathered,
+        what="the processes do not read the same version",
+        unit="process",
+    )
+    stream = in_all(lambda: placed(data), _gathered, what="a process cannot make its stream", unit="process")
+    check_same(stream, _gathered, unit="process")
+    return stream
 
 
 def _gathered(text: str) -> list[str]:

@@ -8,6 +8,7 @@ memory, no lock file.
 from __future__ import annotations
 
 from shardio.order import Permutation, Plan
+from shardio.streaming._agreement import check_same, in_all
 from shardio.streaming._batches import common_names
 from shardio.streaming._components import Mix, mix, of_parts, parts_of
 from shardio.streaming._options import StreamOptions, method_with_stream_options
@@ -25,7 +26,9 @@ __all__ = [
     "StreamOptions",
     "StreamStats",
     "audit",
+    "check_same",
     "common_names",
+    "in_all",
     "method_with_stream_options",
     "mix",
     "of_parts",

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from shardio.parallel import end_with_parent
-from shardio.streaming import Stream, StreamOptions, method_with_stream_options
-from shardio.torch._ranks import agree, resolve_rank
+from shardio.streaming import StreamOptions, method_with_stream_options
+from shardio.torch._ranks import agreed_stream, resolve_rank
 from shardio.torch._seeded import Watched
 from shardio.torch._tensors import collate, tensors
 
@@ -43,8 +43,9 @@ class StreamingDataset(IterableDataset[Any]):
             `torch.distributed`, else of the environment, else 0 of 1.
 
     Raises:
-        ValueError: sizes, ranks or weights that make no sense; several ranks that could read
-            different versions.
+        ValueError: sizes, ranks or weights that make no sense; several ranks that could read different
+            versions. Where `torch.distributed` runs, in all ranks: one cannot make its stream, or its data,
+            plan, seed or batch are others.
     """
 
     @method_with_stream_options(StreamOptions)
@@ -58,7 +59,7 @@ class StreamingDataset(IterableDataset[Any]):
             given = replace(given, transform=Watched(given.transform))
         if given.random_transform is not None:
             given = replace(given, random_transform=Watched(given.random_transform))
-        self.stream = Stream(agree(ds, world_size), given)
+        self.stream = agreed_stream(ds, given)
         self.collate_fn: Callable[[list[Any]], Any] | None = collate if given.transforms_records else None
         self.columnar = True
 

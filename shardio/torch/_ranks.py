@@ -1,4 +1,4 @@
-"""Rank and world size, and that all ranks read the same version.
+"""Rank and world size, and that all ranks read the same version in the same order.
 
 They are what the caller gives (data-parallel coordinates of a mesh), else those of
 `torch.distributed`, else of the launcher's environment, else 0 of 1; resolved once.
@@ -14,16 +14,15 @@ from typing import TYPE_CHECKING
 
 import torch.distributed as dist
 
-from shardio.errors import ShardioError
-from shardio.streaming import of_parts, parts_of
+from shardio.streaming import Stream, check_same, in_all, of_parts, parts_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from shardio.reader import DatasetReader
-    from shardio.streaming import Mix
+    from shardio.streaming import Mix, StreamOptions
 
-__all__ = ["agree", "resolve_rank"]
+__all__ = ["agree", "agreed_stream", "resolve_rank"]
 
 
 def resolve_rank(rank: int | None, world_size: int | None) -> tuple[int, int]:
@@ -113,21 +112,35 @@ def _agree_with_first(data: DatasetReader | Mix, readers: Sequence[DatasetReader
 def _agree_with_all(data: DatasetReader | Mix, readers: Sequence[DatasetReader]) -> DatasetReader | Mix:
     told = [[(reader.version, reader.digest) for reader in readers]]
     dist.broadcast_object_list(told, src=0)
-    made, failure = data, None
-    try:
-        made = of_parts(data, [reader.at(*version) for reader, version in zip(readers, told[0], strict=True)])
-    except (ValueError, ShardioError) as error:
-        failure = error
-    # Were only one rank to raise, the others would wait for it in their next collective call.
-    outcomes: list[str | None] = [None] * dist.get_world_size()
-    dist.all_gather_object(outcomes, None if failure is None else str(failure))
-    if failure is not None:
-        raise failure
-    wrong = [f"rank {rank}: {text}" for rank, text in enumerate(outcomes) if text is not None]
-    if wrong:
-        message = f"the ranks do not read the same version: {'; '.join(wrong)}"
-        raise ValueError(message)
-    return made
+    return in_all(
+        lambda: of_parts(data, [each.at(*version) for each, version in zip(readers, told[0], strict=True)]),
+        _gathered,
+        what="the ranks do not read the same version",
+        unit="rank",
+    )
+
+
+def agreed_stream(data: DatasetReader | Mix, options: StreamOptions) -> Stream:
+    """Return the stream of this rank, of which every rank has read the same version and made the same plan.
+
+    Raises:
+        ValueError: in all ranks, where one cannot make its stream or would share other batches.
+    """
+    data = agree(data, options.place[1])
+    if options.place[1] == 1 or not _running():
+        return Stream(data, options)
+    stream = in_all(
+        lambda: Stream(data, options), _gathered, what="a rank cannot make its stream", unit="rank"
+    )
+    check_same(stream, _gathered, unit="rank")
+    return stream
+
+
+def _gathered(text: str) -> list[str]:
+    """Return the text of each rank; all ranks call this."""
+    found = [""] * dist.get_world_size()
+    dist.all_gather_object(found, text)
+    return found
 
 
 def _running() -> bool:

@@ -105,7 +105,10 @@ def test_what_processes_cannot_agree_on(url, tmp_path) -> None:
     ]
     twice = {"url": url, "double": True}
     joined = [({**join, "version": version},) * 2 for version in (1, 2)]
-    results = run_cases({"devices": 1, "mesh": (2, 1)}, *versions, *joined, (twice, twice))
+    seeds = ({"url": url}, {"url": url, "options": {"seed": 4}})
+    plans = ({"url": url}, {"url": url, "options": {"global_batch": 3}})
+    cases = [*versions, *joined, (twice, twice), seeds, plans]
+    results = run_cases({"devices": 1, "mesh": (2, 1)}, *cases)
     for pair in results[:5]:
         assert all("version" in result["error"] for result in pair), pair
         assert "process 1: " in pair[0]["error"]
@@ -116,3 +119,7 @@ def test_what_processes_cannot_agree_on(url, tmp_path) -> None:
     # JAX would take the first half of them in each process, in silence.
     words = "'n' has 8 rows in this process, expected 4 of a global batch of 8"
     assert [words in result["error"] for result in results[7]] == [True, True]
+    assert all("seed of process 0 is 3, of process 1 4" in result["error"] for result in results[8])
+    # As many as the whole batch; 3 cannot be laid out on two devices.
+    assert "process 1: " in results[9][0]["error"]
+    assert "process 1: " not in results[9][1]["error"]

@@ -193,3 +193,45 @@ def test_mixtures_agree_too(tmp_path):
     url = str(write(tmp_path / "d", [40, 7]))
     assert finish(start(2, tmp_path, mixed, url)) == [0, 0]
     assert [(tmp_path / f"said-{rank}").read_text(encoding="utf-8") for rank in (0, 1)] == ["[2, 2]"] * 2
+
+
+def note_streams(rank, folder, url, cases):
+    """One after another, so that a hang or a collective call too few would show in the next one."""
+    said = []
+    for options in (case[rank] for case in cases):
+        given = {"global_batch": 8, "memory_bytes": 1 << 18, **options}
+        ds = shardio.open(url, mmap=given.pop("mmap", None))
+        try:
+            said.append(StreamingDataset(ds, **given).stream.order.plans[0].to_dict())
+        except ValueError as error:
+            said.append(str(error))
+    (folder / f"said-{rank}").write_text(json.dumps(said), encoding="utf-8")
+
+
+# What rank 1 is given, and what all ranks are told.
+DIFFERING = [
+    ({"memory_bytes": 1 << 17}, "plans of rank 0 is "),
+    ({"mmap": True}, "plans of rank 0 is "),
+    ({"seed": 1}, "seed of rank 0 is 0, of rank 1 1"),
+    ({"global_batch": 16}, "batches of rank 0 is "),
+    ({"rank": 1, "world_size": 4}, "world_size of rank 0 is 2, of rank 1 4"),
+    ({"plan": shardio.Plan(ranks=3)}, "multiple"),
+]
+
+
+@pytest.mark.xdist_group("processes")
+def test_ranks_whose_streams_differ_are_all_refused(tmp_path):
+    """Else records would be seen twice, and others by none; equal ones still go on afterwards."""
+    url = str(tmp_path / "d")
+    with shardio.DatasetWriter(url, schema={"x": "float32[64]"}, block_bytes=2000) as out:
+        for n in range(1500):
+            out.write({"x": [n] * 64})
+    cases = [({}, options) for options, _ in DIFFERING] + [({}, {})]
+    assert finish(start(2, tmp_path, note_streams, url, cases)) == [0, 0]
+    first, second = (json.loads((tmp_path / f"said-{rank}").read_text("utf-8")) for rank in (0, 1))
+    assert first[-1] == second[-1]
+    for (_, words), one, other in zip(DIFFERING, first, second, strict=False):
+        assert words in one
+        assert words in other
+    assert first[:-2] == second[:-2]
+    assert first[-2].startswith("a rank cannot make its stream: rank 1: ")
