@@ -313,18 +313,16 @@ def sized_image(
         return _shrink(box.height, box.width, wanted)
 
     pixels, factor = _decoded(data, shrink, channels=out.shape[2])
-    if factor > 1:
-        box = _scaled(box, factor, pixels.shape)
-    part = pixels[box.top : box.top + box.height, box.left : box.left + box.width]
+    part, inner = _part(pixels, box, factor)
     # Rows are resized before columns, so of a narrow and very high image there is far more in between than
     # its own pixels or those wanted.
     _refuse_bomb(max(part.shape[1], out.shape[1]), part.shape[0])
     if out.shape[2] == 4:
-        _resize_with_alpha(part, out, options, flip=box.flip)
-    elif part.shape == out.shape and not box.flip:
+        _resize_with_alpha(part, out, options, inner, flip=box.flip)
+    elif part.shape == out.shape and not box.flip and inner == (0, 0, *part.shape[1::-1]):
         out[:] = part
     else:
-        kernels.resize_image(part, out, bicubic=options.filter == "bicubic", flip=box.flip)
+        kernels.resize_image(part, out, box=inner, bicubic=options.filter == "bicubic", flip=box.flip)
 
 
 def _shrink(height: int, width: int, wanted: tuple[int, int]) -> int:
@@ -333,20 +331,23 @@ def _shrink(height: int, width: int, wanted: tuple[int, int]) -> int:
     return next((factor for factor in (8, 4, 2) if most >= factor), 1)
 
 
-def _scaled(box: Box, factor: int, shape: tuple[int, ...]) -> Box:
-    top, left = (min(round(at / factor), side - 1) for at, side in zip(box[:2], shape, strict=False))
-    height = min(max(1, round(box.height / factor)), shape[0] - top)
-    width = min(max(1, round(box.width / factor)), shape[1] - left)
-    return Box(top, left, height, width, box.flip)
+def _part(pixels: Any, box: Box, factor: int) -> tuple[Any, tuple[float, float, float, float]]:
+    """Return the pixels of a shrunken image that a box touches; and left, top, right, bottom within them."""
+    top, left = box.top // factor, box.left // factor
+    bottom, right = box.top + box.height, box.left + box.width
+    inner = (box.left / factor - left, box.top / factor - top, right / factor - left, bottom / factor - top)
+    return pixels[top : -(-bottom // factor), left : -(-right // factor)], inner
 
 
-def _resize_with_alpha(part: Any, out: Any, options: ImageOptions, *, flip: bool) -> None:
+def _resize_with_alpha(
+    part: Any, out: Any, options: ImageOptions, box: tuple[float, float, float, float], *, flip: bool
+) -> None:
+    left, top, right, bottom = box
     image_module, _ = _pillow()
     resample = image_module.Resampling[options.filter.upper()]
     image = image_module.fromarray(np.ascontiguousarray(part))
-    made = np.asarray(
-        image.resize((out.shape[1], part.shape[0]), resample).resize(out.shape[1::-1], resample)
-    )
+    rows = image.resize((out.shape[1], part.shape[0]), resample, (left, 0, right, part.shape[0]))
+    made = np.asarray(rows.resize(out.shape[1::-1], resample, (0, top, out.shape[1], bottom)))
     out[:] = made[:, ::-1] if flip else made
 
 

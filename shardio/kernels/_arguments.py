@@ -195,6 +195,22 @@ def as_images(source: NDArray[np.uint8], out: NDArray[np.uint8]) -> NDArray[np.u
     return source if side_by_side else np.ascontiguousarray(source)
 
 
+def as_box(box: ArrayLike | None, source: NDArray[np.uint8]) -> NDArray[np.float32]:
+    """Check the part of an image that `resize_image` is given; the whole image where it is None."""
+    height, width = source.shape[:2]
+    if box is None:
+        box = (0, 0, width, height)
+    found = np.array(box, np.float32)
+    if found.shape != (4,):
+        message = f"box must be (left, top, right, bottom), found {box!r}"
+        raise ValueError(message)
+    left, top, right, bottom = found.tolist()
+    if not (0 <= left < right <= width and 0 <= top < bottom <= height):
+        message = f"box {tuple(found.tolist())} must lie within an image of {width} x {height} pixels"
+        raise ValueError(message)
+    return found
+
+
 def as_frames(
     bases: ArrayLike, rows: ArrayLike, frame_stops: ArrayLike
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.uint32]]:

@@ -164,6 +164,23 @@ def test_a_part_has_its_place(decoder) -> None:
         assert np.abs(made - (expected[:, ::-1] if box.flip else expected)).max() <= CLOSE
 
 
+def test_a_part_of_a_shrunken_image_has_its_place(decoder) -> None:
+    """To a fraction of its pixels: rounded to whole ones the first of these comes to 25 dB."""
+    y, x = np.mgrid[0:401, 0:523]
+    data = jpeg(np.stack([127 + 100 * np.sin(x / (3 + c) + y / 5) for c in range(3)], 2).astype(np.uint8))
+    whole = Image.open(io.BytesIO(data)).convert("RGB")
+    for seed in range(20):
+        crop = RandomResizedCrop(scale=(0.1, 0.9), flip=0.5)
+        box = crop.box(401, 523, np.random.default_rng(seed))
+        size = min(box.height, box.width) // (2 + 2 * (seed % 2))  # decoded at a half, or a quarter
+        for channels in (3, 4):
+            part = whole.crop((box.left, box.top, box.left + box.width, box.top + box.height))
+            expected = np.asarray(part.resize((size, size), Image.Resampling.BILINEAR)).astype(float)
+            made = sized(data, ImageOptions(size=size, crop=crop, channels=channels), seed)[..., :3]
+            error = np.mean((made - (expected[:, ::-1] if box.flip else expected)) ** 2)
+            assert 10 * math.log10(255**2 / error) > 32
+
+
 def test_shrinking_while_decoding_costs_little() -> None:
     """Against decoding all pixels and resizing them; benchmarks/images.py measures photographs."""
     data = jpeg(scene(512, 512), quality=92)

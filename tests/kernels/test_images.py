@@ -13,12 +13,22 @@ from tests.kernels.differential import IMPLEMENTATIONS
 SIDES = st.integers(1, 90)
 
 
-def by_pillow(image: np.ndarray, height: int, width: int, *, bicubic: bool, flip: bool) -> np.ndarray:
+def by_pillow(
+    image: np.ndarray,
+    height: int,
+    width: int,
+    *,
+    bicubic: bool,
+    flip: bool,
+    box: tuple[float, float, float, float] | None = None,
+) -> np.ndarray:
+    left, top, right, bottom = box or (0, 0, image.shape[1], image.shape[0])
     resample = Image.Resampling.BICUBIC if bicubic else Image.Resampling.BILINEAR
     planes = []
     for plane in np.moveaxis(image, 2, 0):  # channel by channel, so that none can leak into the next
-        rows = Image.fromarray(np.ascontiguousarray(plane)).resize((width, image.shape[0]), resample)
-        planes.append(np.asarray(rows.resize((width, height), resample)))
+        whole = Image.fromarray(np.ascontiguousarray(plane))
+        rows = whole.resize((width, image.shape[0]), resample, (left, 0, right, image.shape[0]))
+        planes.append(np.asarray(rows.resize((width, height), resample, (0, top, width, bottom))))
     made = np.stack(planes, axis=2)
     return made[:, ::-1] if flip else made
 
@@ -37,6 +47,24 @@ def test_pixels_are_those_of_pillow(kernels, size, wanted, channels, bicubic, fl
     out = np.full((*wanted, channels), 7, np.uint8)
     kernels.resize_image(image, out, bicubic=bicubic, flip=flip)
     np.testing.assert_array_equal(out, by_pillow(image, *wanted, bicubic=bicubic, flip=flip))
+
+
+@pytest.mark.parametrize("kernels", IMPLEMENTATIONS, ids=lambda module: module.__name__)
+@settings(max_examples=300, deadline=None)
+@given(st.data(), st.tuples(SIDES, SIDES), st.tuples(SIDES, SIDES), st.sampled_from([1, 3]), st.booleans())
+def test_pixels_of_parts_are_those_of_pillow(kernels, data, size, wanted, channels, flip) -> None:
+    """Parts begin and end anywhere within pixels, and may be smaller than one."""
+
+    def span(side: int) -> tuple[float, float]:
+        ends = st.lists(st.floats(0, side, width=32) | st.integers(0, side), min_size=2, max_size=2)
+        begin, end = sorted(data.draw(ends.filter(lambda both: abs(both[0] - both[1]) > 1e-3)))
+        return begin, end
+
+    (top, bottom), (left, right), bicubic = span(size[0]), span(size[1]), data.draw(st.booleans())
+    image = np.random.default_rng(size).integers(0, 256, (*size, channels), dtype=np.uint8)
+    out, box = np.full((*wanted, channels), 7, np.uint8), (left, top, right, bottom)
+    kernels.resize_image(image, out, box=box, bicubic=bicubic, flip=flip)
+    np.testing.assert_array_equal(out, by_pillow(image, *wanted, bicubic=bicubic, flip=flip, box=box))
 
 
 @pytest.mark.parametrize("channels", [1, 3])
@@ -78,6 +106,16 @@ def test_what_does_not_fit_is_refused(kernels) -> None:
     ]:  # fmt: skip
         with pytest.raises(ValueError):  # noqa: PT011 - which one does not matter
             kernels.resize_image(source, into)
+    for box in [
+        (0, 0, 4),
+        (-1, 0, 4, 4),
+        (0, 0, 4, 4.1),
+        (2, 0, 2, 4),
+        (0, 3, 4, 1),
+        (0, 0, float("nan"), 4),
+    ]:
+        with pytest.raises(ValueError, match="box"):
+            kernels.resize_image(image, out, box=box)
     frozen = image.copy()
     frozen.flags.writeable = False
     kernels.resize_image(frozen, out)

@@ -7,13 +7,14 @@ import cython
 from cython.cimports.libc.stdint import uint8_t
 from cython.cimports.shardio.kernels._compiled._resize import shardio_resize
 
-from shardio.kernels._arguments import as_images
+from shardio.kernels._arguments import as_box, as_images
 
 COMPILED = cython.compiled
 
 
-def resize_image(source, out, *, bicubic=False, flip=False):
+def resize_image(source, out, *, box=None, bicubic=False, flip=False):
     source = as_images(source, out)
+    part: cython.const[cython.float][::1] = as_box(box, source)
     rows: cython.const[uint8_t][:, :, :] = source
     made: uint8_t[:, :, ::1] = out
     kind: cython.int = 1 if bicubic else 0
@@ -29,6 +30,7 @@ def resize_image(source, out, *, bicubic=False, flip=False):
             cython.address(made[0, 0, 0]),
             cython.cast(cython.int, made.shape[0]),
             cython.cast(cython.int, made.shape[1]),
+            cython.address(part[0]),
             kind,
             mirror,
         )

@@ -37,9 +37,11 @@ static double shardio_filter(int kind, double x) {
     return 0.0;
 }
 
-/* Memory of an axis in one piece, which the caller frees; NULL where there is none. */
-static int *shardio_plan(shardio_axis *axis, int inputs, int outputs, int kind, int flip) {
-    double scale = (double)inputs / outputs, stretch = scale < 1.0 ? 1.0 : scale;
+/* Memory of an axis in one piece, which the caller frees; NULL where there is none.  `from` and `to` are where on it the part
+ * begins and ends that is wanted; Pillow has them as floats, so their difference is one, too. */
+static int *shardio_plan(shardio_axis *axis, int inputs, float from, float to, int outputs, int kind, int flip) {
+    float part = to - from;
+    double scale = (double)part / outputs, stretch = scale < 1.0 ? 1.0 : scale;
     double support = (kind == SHARDIO_BILINEAR ? 1.0 : 2.0) * stretch, step = 1.0 / stretch;
     int taps = (int)ceil(support) * 2 + 1;
     double *exact = malloc((size_t)taps * sizeof(double));
@@ -55,7 +57,7 @@ static int *shardio_plan(shardio_axis *axis, int inputs, int outputs, int kind, 
     axis->weights = memory + 2 * (size_t)outputs;
     for (int place = 0; place < outputs; place++) {
         int output = flip ? outputs - 1 - place : place;
-        double center = (place + 0.5) * scale, total = 0.0;
+        double center = from + (place + 0.5) * scale, total = 0.0;
         int first = (int)(center - support + 0.5), stop = (int)(center + support + 0.5);
         if (first < 0) first = 0;
         if (stop > inputs) stop = inputs;
@@ -155,17 +157,17 @@ SHARDIO_WIDE static void shardio_column_avx2(
 }
 #endif
 
-/* Resize `in` [height, width, channels], rows `stride` bytes apart, to `out` [out_height, out_width, channels] without gaps.
- * Returns 0, or -1 where there is no memory. */
+/* Resize a part of `in` [height, width, channels], rows `stride` bytes apart, to `out` [out_height, out_width, channels] without
+ * gaps.  The part is box = left, top, right, bottom; pixels beside it count at its edges, as filters reach there.  Returns 0, or -1 where there is no memory. */
 static int shardio_resize(
     const uint8_t *in, size_t stride, int height, int width, int channels,
-    uint8_t *out, int out_height, int out_width, int kind, int flip
+    uint8_t *out, int out_height, int out_width, const float *box, int kind, int flip
 ) {
     shardio_axis across, down;
     size_t bytes = (size_t)out_width * channels, pitch = bytes + 4;
     int wide = 0, result = -1;
-    int *memory_across = shardio_plan(&across, width, out_width, kind, flip);
-    int *memory_down = shardio_plan(&down, height, out_height, kind, 0);
+    int *memory_across = shardio_plan(&across, width, box[0], box[2], out_width, kind, flip);
+    int *memory_down = shardio_plan(&down, height, box[1], box[3], out_height, kind, 0);
     /* Rows that are made, and a copy of the last one that is read, have room for the fourth byte of a last pixel. */
     uint8_t *between = malloc(pitch * height), *last = malloc((size_t)width * channels + 4);
     if (!memory_across || !memory_down || !between || !last) goto end;
@@ -173,7 +175,7 @@ static int shardio_resize(
 #ifdef SHARDIO_AVX2
     wide = __builtin_cpu_supports("avx2");
 #endif
-    if (width == out_width && !flip) {
+    if (box[0] == 0 && box[2] == width && width == out_width && !flip) {
         for (int y = 0; y < height; y++) memcpy(between + y * pitch, in + y * stride, bytes);
     } else {
         int y = 0;
@@ -189,7 +191,7 @@ static int shardio_resize(
 #endif
         for (; y < height; y++) shardio_row(in + y * stride, between + y * pitch, &across, out_width, channels);
     }
-    if (height == out_height) {
+    if (box[1] == 0 && box[3] == height && height == out_height) {
         for (int y = 0; y < height; y++) memcpy(out + y * bytes, between + y * pitch, bytes);
     } else {
         for (int y = 0; y < out_height; y++) {

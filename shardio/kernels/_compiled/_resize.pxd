@@ -2,4 +2,4 @@
 cdef extern from "_resize.h" nogil:
     int shardio_resize(
         const unsigned char *source, size_t stride, int height, int width, int channels,
-        unsigned char *out, int out_height, int out_width, int kind, int flip)
+        unsigned char *out, int out_height, int out_width, const float *box, int kind, int flip)
