@@ -131,6 +131,7 @@ _PLACES = {
     "verify": "shardio.maintenance",
     "write_dataset": "shardio.parallel",
 }
+_notebook: Any = None
 _MODULES = ("codecs", "errors", "jax", "torch", "v1")
 
 __all__ = [
@@ -216,6 +217,21 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(message)
     globals()[name] = value
     return value
+
+
+def load_ipython_extension(ipython: Any) -> None:
+    """Show records and batches as tables in notebooks: `%load_ext shardio`."""
+    global _notebook  # noqa: PLW0603 - IPython loads an extension once in a process
+    from shardio.display import Notebook
+
+    _notebook = Notebook(ipython)
+
+
+def unload_ipython_extension(ipython: Any) -> None:
+    """Show them as IPython does: `%unload_ext shardio`."""
+    del ipython
+    if _notebook is not None:
+        _notebook.close()
 
 
 def __dir__() -> list[str]:

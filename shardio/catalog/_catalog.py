@@ -15,6 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from shardio.display import count, html_table, size
 from shardio.errors import FormatError, NotFoundError, StorageError
 from shardio.format import DEFAULT_LIMITS, Limits
 from shardio.metadata import (
@@ -81,6 +82,14 @@ class Version:
         splits = ", ".join(f"{split.name} {split.rows:,}" for split in self.manifest.splits)
         what = f"{self.number} by {self.operation}: {splits or 'no records'}"
         return f"<shardio.Version {what}; {self.digest[:19]}>"
+
+    def _repr_html_(self) -> str:
+        rows = [
+            (split.name, count(split.rows), count(split.shards), size(split.stored_bytes))
+            for split in self.manifest.splits
+        ]
+        title = f"version {self.number} by {self.operation}, {self.digest[:19]}"
+        return html_table(rows, head=("split", "records", "shards", "stored"), title=title)
 
     def to_dict(self) -> dict[str, Any]:
         """Return what `shardio log` shows, for JSON."""
@@ -379,8 +388,8 @@ class Catalog:
         named = (ref.sha256, ref.size, ref.shards)
         if found != named:
             expected, other = (
-                f"SHA-256 {sha256.hex()}, {size} bytes, {count} {kind}"
-                for sha256, size, count in (named, found)
+                f"SHA-256 {sha256.hex()}, {stored} bytes, {number} {kind}"
+                for sha256, stored, number in (named, found)
             )
             raise FormatError(
                 f"a list of {kind} is not the one that the manifest names",

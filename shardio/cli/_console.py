@@ -14,7 +14,7 @@ import shutil
 from json import dumps, loads
 from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
-from shardio.cli._humanize import printable
+from shardio.display import printable
 from shardio.errors import (
     FormatError,
     NotFoundError,

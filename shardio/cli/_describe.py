@@ -12,7 +12,7 @@ import warnings
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from shardio.cli._humanize import count, plural
+from shardio.display import count, plural
 from shardio.errors import NotFoundError, ShardioError
 
 if TYPE_CHECKING:

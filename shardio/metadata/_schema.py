@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from shardio.display import html_table, plural
 from shardio.errors import FormatError, SchemaError, UnsupportedVersionError
 from shardio.format import parse_json
 from shardio.metadata._feature import Feature, Stored, restored
@@ -33,6 +34,7 @@ __all__ = ["ENCODINGS", "Feature", "Schema", "parse_schema_json", "schema_to_jso
 ENCODINGS = ("example", "sequence_example", "tensors", "array", "bytes")
 _MAX_FEATURES = 10_000
 _MAX_NAME_BYTES = 1024
+_CLASSES_SHOWN = 10
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 # Columns that streams add to a batch.
 _RESERVED = frozenset({"_position", "_valid"})
@@ -397,8 +399,29 @@ class Schema(Mapping[str, Feature]):
         suffix = "" if self.encoding == "example" else f", encoding={self.encoding!r}"
         return f"Schema.parse({self.to_mapping()!r}{suffix})"
 
+    def _repr_html_(self) -> str:
+        both = [("", self._features), ("[] ", self._sequence)]
+        rows = [
+            (f"{prefix}{name}", feature.short, _more(feature))
+            for prefix, part in both
+            for name, feature in part.items()
+        ]
+        return html_table(rows, head=("feature", "type", ""))
+
     def __reduce__(self) -> tuple[Any, ...]:
         return _remake, (dict(self._features), self.encoding, dict(self._sequence))
+
+
+def _more(feature: Feature) -> str:
+    """Return what a notebook says of a feature beside name and type."""
+    words = ["optional"] if feature.optional else []
+    if feature.classes is not None:
+        shown = ", ".join(feature.classes[:_CLASSES_SHOWN])
+        words.append(f"{plural(len(feature.classes), 'class', 'classes')}: {shown}")
+        words[-1] += ", ..." if len(feature.classes) > _CLASSES_SHOWN else ""
+    if feature.description:
+        words.append(feature.description)
+    return "; ".join(words)
 
 
 def _remake(features: dict[str, Feature], encoding: str, sequence: dict[str, Feature]) -> Schema:

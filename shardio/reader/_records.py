@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
+from shardio.display import html_table, plural, size
 from shardio.errors import ShardioError
 from shardio.reader._columns import choose_columns, has_table, read_columns, table_columns
 from shardio.reader._damage import Damage, batches_skipping, decode_skipping, iterate_skipping
@@ -611,3 +612,13 @@ class DatasetReader(RecordSequence):
             f"<shardio.DatasetReader {self.source.url} version {self.version} split {self.split!r}: "
             f"{len(self):,} records ({schema})>"
         )
+
+    def _repr_html_(self) -> str:
+        rows = [
+            ("dataset", self.source.url),
+            ("version", f"{self.version}, {self.digest[:19]}"),
+            ("split", f"{self.split}: {plural(len(self), 'record')}, {size(self.num_bytes)}"),
+        ]
+        if self.schema is None:
+            return html_table([*rows, ("schema", "none: records are bytes")])
+        return html_table(rows) + self.schema._repr_html_()

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shardio.cli._command import CLEAN, Command, Option, PlaceParam, Value
-from shardio.cli._humanize import count, plural
 from shardio.cli._options import DATASETS, open_dataset
+from shardio.display import count, plural
 
 if TYPE_CHECKING:
     from types import SimpleNamespace

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from shardio.cli._command import CLEAN, Argument, Command, PlaceParam
-from shardio.cli._humanize import plural, size
+from shardio.display import plural, size
 
 if TYPE_CHECKING:
     from types import SimpleNamespace

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import click
 
 from shardio.cli._command import CLEAN, Command, Option
-from shardio.cli._humanize import plural
 from shardio.cli._options import STORAGE, storage_options, url_argument
+from shardio.display import plural
 
 if TYPE_CHECKING:
     from types import SimpleNamespace

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 import click
 
 from shardio.cli._command import CLEAN, Command, Option, flag
-from shardio.cli._humanize import count, plural, size
 from shardio.cli._options import (
     STORAGE,
     allow_roots,
@@ -16,6 +15,7 @@ from shardio.cli._options import (
     url_argument,
     workers_option,
 )
+from shardio.display import count, plural, size
 
 if TYPE_CHECKING:
     from types import SimpleNamespace

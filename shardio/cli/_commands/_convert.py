@@ -9,8 +9,8 @@ import click
 
 from shardio.cli._command import CLEAN, DAMAGE, Argument, Command, Option, PlaceParam, Value, flag, options
 from shardio.cli._describe import feature_facts, feature_words
-from shardio.cli._humanize import plural
 from shardio.cli._options import STORAGE, storage_options, url_argument, workers_option
+from shardio.display import plural
 
 if TYPE_CHECKING:
     from types import SimpleNamespace

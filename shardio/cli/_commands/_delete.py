@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 import click
 
 from shardio.cli._command import CLEAN, Argument, Command, Option, flag, options
-from shardio.cli._humanize import count, plural, size
 from shardio.cli._options import (
     STORAGE,
     VERSION,
@@ -17,6 +16,7 @@ from shardio.cli._options import (
     storage_options,
     url_argument,
 )
+from shardio.display import count, plural, size
 
 if TYPE_CHECKING:
     from types import SimpleNamespace

@@ -6,8 +6,8 @@ import json
 from typing import TYPE_CHECKING
 
 from shardio.cli._command import CLEAN, Argument, Command
-from shardio.cli._humanize import count, plural
 from shardio.cli._options import STORAGE, VERSION_VALUE, storage_options, url_argument
+from shardio.display import count, plural
 
 if TYPE_CHECKING:
     from types import SimpleNamespace

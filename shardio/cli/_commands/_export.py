@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 import click
 
 from shardio.cli._command import CLEAN, DAMAGE, Argument, Command, Option, PlaceParam, flag
-from shardio.cli._humanize import plural
 from shardio.cli._options import (
     STORAGE,
     VERSION_VALUE,
@@ -16,6 +15,7 @@ from shardio.cli._options import (
     storage_options,
     url_argument,
 )
+from shardio.display import plural
 
 if TYPE_CHECKING:
     from types import SimpleNamespace

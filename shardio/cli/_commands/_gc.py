@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from shardio.cli._command import CLEAN, Command, Option, flag, options
-from shardio.cli._humanize import plural, size
 from shardio.cli._options import STORAGE, storage_options, url_argument
+from shardio.display import plural, size
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from shardio.cli._command import CLEAN, Argument, Command, Value, flag
-from shardio.cli._humanize import count, plural
 from shardio.cli._options import ENGINE, READING, STORAGE, url_argument
 from shardio.cli._records import DECODING, open_parts, reader_of
-from shardio.cli._values import describe, plain
+from shardio.display import count, describe, plain, plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

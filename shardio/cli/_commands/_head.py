@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from shardio.cli._command import CLEAN, Command, Option
-from shardio.cli._humanize import plural
 from shardio.cli._options import ENGINE, READING, STORAGE, url_argument
 from shardio.cli._records import DECODING, open_parts, reader_of
-from shardio.cli._values import describe, plain
+from shardio.display import describe, plain, plural
 
 if TYPE_CHECKING:
     from types import SimpleNamespace

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from shardio.cli._command import CLEAN, DAMAGE, Argument, Command, Option, PlaceParam, Value, flag, options
-from shardio.cli._humanize import count, plural, size
 from shardio.cli._options import (
     allow_roots,
     allowed_roots_option,
@@ -19,6 +18,7 @@ from shardio.cli._options import (
     storage_options,
     workers_option,
 )
+from shardio.display import count, plural, size
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

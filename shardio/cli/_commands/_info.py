@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from shardio.cli._command import CLEAN, Command, Option, PlaceParam, flag
 from shardio.cli._describe import dataset_facts, feature_words, seen_facts, shard_facts
-from shardio.cli._humanize import count, plural, size
 from shardio.cli._options import ENGINE, STORAGE, VERSION, storage_options, url_argument
-from shardio.cli._values import plain
+from shardio.display import count, plain, plural, size
 
 if TYPE_CHECKING:
     from types import SimpleNamespace

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from shardio.cli._command import CLEAN, Argument, Command, Option, flag
-from shardio.cli._humanize import count, plural, size
 from shardio.cli._options import (
     ENGINE,
     STORAGE,
@@ -16,6 +15,7 @@ from shardio.cli._options import (
     url_argument,
     workers_option,
 )
+from shardio.display import count, plural, size
 
 if TYPE_CHECKING:
     from types import SimpleNamespace

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from shardio.cli._command import CLEAN, Command, Option
 from shardio.cli._describe import moment
-from shardio.cli._humanize import count, size
 from shardio.cli._options import STORAGE, storage_options, url_argument
+from shardio.display import count, size
 
 if TYPE_CHECKING:
     from types import SimpleNamespace

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from shardio.cli._command import CLEAN, Command, Option, flag
-from shardio.cli._humanize import count, size
 from shardio.cli._options import DATASETS, open_dataset
+from shardio.display import count, size
 
 if TYPE_CHECKING:
     from types import SimpleNamespace

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 import click
 
 from shardio.cli._command import CLEAN, DAMAGE, Command, Option, PlaceParam, Value, flag, options
-from shardio.cli._humanize import plural
 from shardio.cli._options import (
     ENGINE,
     STORAGE,
@@ -18,6 +17,7 @@ from shardio.cli._options import (
     url_argument,
     workers_option,
 )
+from shardio.display import plural
 
 if TYPE_CHECKING:
     from types import SimpleNamespace

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from shardio.cli._command import CLEAN, Command, Option, Value, flag
-from shardio.cli._humanize import count, plural, size
 from shardio.cli._options import (
     ENGINE,
     STORAGE,
@@ -15,6 +14,7 @@ from shardio.cli._options import (
     url_argument,
     workers_option,
 )
+from shardio.display import count, plural, size
 
 if TYPE_CHECKING:
     from types import SimpleNamespace

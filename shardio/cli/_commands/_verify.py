@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from shardio.cli._command import CLEAN, DAMAGE, FAILED, Command
-from shardio.cli._humanize import count, plural, size
 from shardio.cli._options import ENGINE, READING, STORAGE, allow_roots, storage_options, url_argument
+from shardio.display import count, plural, size
 
 if TYPE_CHECKING:
     from types import SimpleNamespace

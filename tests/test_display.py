@@ -12,8 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardio.cli._humanize import plural, printable, size
-from shardio.cli._values import describe, plain
+from shardio.display import describe, plain, plural, printable, size
 from tests.cli.conftest import jpeg
 
 LEAVES = st.one_of(

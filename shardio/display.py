@@ -1,4 +1,4 @@
-"""Values of records: short and readable for people, complete and plain for programs.
+"""How values, numbers and text look: short for people, complete for programs, escaped for notebooks.
 
 For programs: arrays are lists, bytes are `{"$base64": "..."}`, numbers that JSON lacks are the strings "NaN",
 "Infinity" and "-Infinity", a complex number is `[real, imaginary]`.
@@ -7,6 +7,7 @@ For programs: arrays are lists, bytes are `{"$base64": "..."}`, numbers that JSO
 from __future__ import annotations
 
 import base64
+import html
 import io
 import json
 import math
@@ -15,14 +16,23 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from shardio.cli._humanize import count, plural, printable
-
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
-__all__ = ["describe", "plain"]
+__all__ = [
+    "Notebook",
+    "count",
+    "describe",
+    "html_of_values",
+    "html_table",
+    "plain",
+    "plural",
+    "printable",
+    "size",
+]
 
 _FEW = 8
+_HTML_WIDTH = 200
 _FIRST_BYTES = 12
 _SIGNATURES = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"GIF8", b"BM", b"II*\x00", b"MM\x00*", b"RIFF")
 _INFINITE = {math.inf: "Infinity", -math.inf: "-Infinity"}
@@ -149,3 +159,95 @@ def _array(value: np.ndarray[Any, Any], width: int) -> str:
 def _cut(text: str, width: int) -> str:
     text = printable(text)
     return text if len(text) <= width else text[: max(1, width - 4)] + " ..."
+
+
+def printable(text: str) -> str:
+    """Return text with every character that is not printed as itself written as an escape."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def size(value: int) -> str:
+    """Return bytes as people write them: 1,234 becomes "1.2 kB"."""
+    if value < 1000:
+        return f"{value} B"
+    amount = float(value)
+    for unit in ("kB", "MB", "GB", "TB"):
+        amount /= 1000
+        if amount < 999.95:
+            return f"{amount:.1f} {unit}"
+    return f"{amount / 1000:,.1f} PB"
+
+
+def count(value: int) -> str:
+    """Return a number with commas."""
+    return f"{value:,}"
+
+
+def plural(value: int, noun: str, many: str | None = None) -> str:
+    """Return "1 shard", "2 shards", "2 indexes"."""
+    return f"{value:,} {noun if value == 1 else many or noun + 's'}"
+
+
+def html_table(rows: Sequence[Sequence[str]], *, head: Sequence[str] = (), title: str = "") -> str:
+    """Return a table for a notebook; names and values are text in it and never become markup."""
+
+    def cells(row: Sequence[str], tag: str) -> str:
+        shown = "".join(f'<{tag} style="text-align: left">{_escaped(cell)}</{tag}>' for cell in row)
+        return f"<tr>{shown}</tr>"
+
+    above = f"<strong>{_escaped(title)}</strong>" if title else ""
+    top = f"<thead>{cells(head, 'th')}</thead>" if head else ""
+    return f"<div>{above}<table>{top}<tbody>{''.join(cells(row, 'td') for row in rows)}</tbody></table></div>"
+
+
+def _escaped(text: str) -> str:
+    return html.escape(printable(text), quote=True)
+
+
+def html_of_values(value: Any) -> str | None:
+    """Return a record, or a batch of columns, as a table for a notebook; None of other dicts."""
+    if not _holds_data(value):
+        return None
+    rows = [(str(name), _short(item, _HTML_WIDTH)) for name, item in value.items()]
+    return html_table(rows, head=("feature", "value"))
+
+
+def _holds_data(value: object) -> bool:
+    """Tell records and batches from the dicts that a notebook shows well itself."""
+    if type(value) is not dict or not all(isinstance(name, str) for name in value):
+        return False
+    kinds = (bytes, bytearray, memoryview, np.ndarray, np.generic)
+    return any(isinstance(item, kinds) for item in value.values())
+
+
+class Notebook:
+    """What `%load_ext shardio` adds to IPython: records and batches as tables, long bytes cut.
+
+    They are plain dicts, because JAX and torch take a subclass of dict for a single value; so IPython is told
+    how to show those dicts that hold bytes or arrays, and all others look as before.
+
+    Args:
+        ipython: the shell.
+    """
+
+    def __init__(self, ipython: Any) -> None:
+        formatters = ipython.display_formatter.formatters
+        self._tables, self._lines = formatters["text/html"], formatters["text/plain"]
+        self._before = self._lines.for_type(dict, self._print)
+        self._tables.for_type(dict, html_of_values)
+
+    def close(self) -> None:
+        """Show dicts as before."""
+        self._tables.pop(dict, None)
+        self._lines.for_type(dict, self._before)
+
+    def _print(self, value: dict[Any, Any], printer: Any, cycle: bool) -> None:  # noqa: FBT001 - IPython calls it
+        if cycle or not _holds_data(value):
+            self._before(value, printer, cycle)
+            return
+        for number, line in enumerate(describe(value)):
+            if number:
+                printer.break_()
+            printer.text(line)
