@@ -57,7 +57,17 @@ if TYPE_CHECKING:
     from shardio.parallel import write_dataset
     from shardio.reader import DatasetReader, Location, ShardReader, join, open, open_shard  # noqa: A004 - the public name
     from shardio.storage import CacheOptions
-    from shardio.streaming import Mix, Stream, StreamOptions, audit, mix, plan_report, stream
+    from shardio.streaming import (
+        BenchReport,
+        Mix,
+        Stream,
+        StreamOptions,
+        audit,
+        bench,
+        mix,
+        plan_report,
+        stream,
+    )
     from shardio.writer import DatasetWriter, ShardWriter
 
 __version__ = "0.1.0"
@@ -78,6 +88,7 @@ _PLACES = {
     "tag": "shardio.lifecycle",
     "tags": "shardio.lifecycle",
     "untag": "shardio.lifecycle",
+    "BenchReport": "shardio.streaming",
     "CacheOptions": "shardio.storage",
     "CenterCrop": "shardio.codecs",
     "ConvertReport": "shardio.convert",
@@ -110,6 +121,7 @@ _PLACES = {
     "VerifyReport": "shardio.maintenance",
     "Version": "shardio.catalog",
     "audit": "shardio.streaming",
+    "bench": "shardio.streaming",
     "build_keys": "shardio.lifecycle",
     "build_table": "shardio.lifecycle",
     "commit": "shardio.catalog",
@@ -135,6 +147,7 @@ _notebook: Any = None
 _MODULES = ("codecs", "errors", "jax", "torch", "v1")
 
 __all__ = [
+    "BenchReport",
     "CacheOptions",
     "CenterCrop",
     "ChangeReport",
@@ -172,6 +185,7 @@ __all__ = [
     "VerifyReport",
     "Version",
     "audit",
+    "bench",
     "build_keys",
     "build_table",
     "codecs",

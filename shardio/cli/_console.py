@@ -8,6 +8,7 @@ the terminal.  An error is an exit code and one line.  The library's messages na
 from __future__ import annotations
 
 import io
+import os
 import re
 import shlex
 import shutil
@@ -68,6 +69,8 @@ _OTHER_NAMES = {
     "--ranks": "world_size",
     "--memory": "memory_bytes",
 }
+_COLORS = {"red": "\x1b[1;31m", "yellow": "\x1b[1;33m"}
+_PLAIN = "\x1b[0m"
 _MESSAGES = ("advice", "expected", "found")  # fields of an error that are sentences
 
 
@@ -240,7 +243,7 @@ class Console:
     def note(self, text: str) -> None:
         """Say something beside the result."""
         if not self._quiet:
-            self._say(f"note: {self.in_flags(text)}")
+            self._say(self.in_flags(text), mark="note:", color="yellow")
 
     def warn(self, text: str) -> None:
         """Say what is part of the result and is not a line of it, on the error stream."""
@@ -261,7 +264,7 @@ class Console:
             }
             self._err.write(dumps(document, ensure_ascii=False) + "\n")
         else:
-            self._say(f"shardio: {self.in_flags(failure.text)}")
+            self._say(self.in_flags(failure.text), mark="shardio:", color="red")
         self._err.flush()
 
     def skipped(self, report: ConvertReport | ExportReport) -> bool:
@@ -289,10 +292,16 @@ class Console:
         """Return a message of the library with flags in place of its arguments."""
         return in_flags(text, self._params)
 
-    def _say(self, text: str) -> None:
+    def _say(self, text: str, *, mark: str = "", color: str = "") -> None:
         if self._progress is not None:
             self._progress.clear()
-        self._err.write(printable(text) + "\n")
+        shown = f"{_COLORS[color]}{mark}{_PLAIN}" if mark and _in_color(self._err) else mark
+        self._err.write(f"{shown} {printable(text)}\n" if mark else f"{printable(text)}\n")
+
+
+def _in_color(stream: TextIO) -> bool:
+    """Tell whether a stream is a terminal that shows colours; see https://no-color.org."""
+    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 def _plain(value: Any) -> Any:

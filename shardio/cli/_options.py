@@ -187,9 +187,21 @@ def allow_roots(
 
 
 def open_dataset(
-    arguments: SimpleNamespace, url: str, *, split: str | None = None, version: int | str | None = None
+    arguments: SimpleNamespace,
+    url: str,
+    *,
+    split: str | None = None,
+    version: int | str | None = None,
+    **reading: Any,
 ) -> DatasetReader:
-    """Open one of the datasets; split and version are for where the command line names none."""
+    """Open one of the datasets.
+
+    Args:
+        arguments: of the command.
+        url: of the dataset.
+        split, version: where the command line names none.
+        reading: further options of `shardio.open`.
+    """
     import shardio
 
     reader = shardio.open(
@@ -200,8 +212,10 @@ def open_dataset(
         storage_options=storage_options(arguments, url),
         engine=arguments.engine,
         allow_roots=allow_roots(arguments),
+        **reading,
     )
-    return reader if arguments.records is None else reader[arguments.records]
+    records = getattr(arguments, "records", None)
+    return reader if records is None else reader[records]
 
 
 def _slice(text: str) -> slice:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from shardio.order import Permutation, Plan
 from shardio.streaming._agreement import check_same, in_all
 from shardio.streaming._batches import common_names
+from shardio.streaming._bench import BenchReport, BenchStage, bench
 from shardio.streaming._components import Mix, mix, of_parts, parts_of
 from shardio.streaming._options import StreamOptions, method_with_stream_options
 from shardio.streaming._reports import AuditedRecord, audit, plan_report
@@ -18,6 +19,8 @@ from shardio.streaming._stream import Stream, stream
 
 __all__ = [
     "AuditedRecord",
+    "BenchReport",
+    "BenchStage",
     "LoaderStats",
     "Mix",
     "Permutation",
@@ -26,6 +29,7 @@ __all__ = [
     "StreamOptions",
     "StreamStats",
     "audit",
+    "bench",
     "check_same",
     "common_names",
     "in_all",

@@ -7,6 +7,8 @@ import importlib
 import json
 import os
 import pkgutil
+import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -314,3 +316,58 @@ def test_no_control_character_reaches_the_terminal(run: Run, tmp_path: Path) -> 
         ended = run(arguments[0], tmp_path / "ds", *arguments[1:])
         assert ended.code == 0
         assert all(line.isprintable() for line in ended.out.split("\n")), arguments
+
+
+@pytest.mark.parametrize("line", [line for command in COMMANDS.values() for line in command.examples])
+def test_every_example_fails_in_one_line_or_document(
+    run: Run, line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What help shows is parsed; where nothing is there, the error is a line or JSON and speaks of flags."""
+    monkeypatch.chdir(tmp_path)
+    arguments = [re.sub(r"^\w+://\S*", str(tmp_path / "none"), part) for part in shlex.split(line)[1:]]
+    arguments = [part for part in arguments if part != "--json"]
+    if (
+        arguments[0] in ("completion", "cache")
+        or "--system" in arguments
+        or ">" in arguments
+        or "|" in arguments
+    ):
+        return
+    plain, programs = run(*arguments), run(*arguments, "--json")
+    assert plain.code == programs.code
+    assert plain.code in (2, 3), plain
+    assert (plain.out, programs.out) == ("", "")
+    said = [each for each in plain.err.splitlines() if not each.startswith("note: ")]
+    assert len(said) == 1, plain.err
+    assert said[0].startswith("shardio: ")
+    failure = json.loads(programs.err.splitlines()[-1])
+    assert {"error", "kind", "exit_code"} <= failure.keys()
+    assert failure["error"] in said[0]
+    flags = {name[2:].replace("-", "_") for param in COMMANDS[arguments[0]].params for name in param.opts}
+    called = re.findall(r"(?<![\w.\"'{(])([a-z_]+)=", re.sub(r"\w\([^)]*\)", "", said[0]))
+    assert not flags & set(called), "a message names an argument of Python where there is a flag"
+
+
+def test_colours_are_for_terminals_alone(birds: Path) -> None:
+    """A pseudo-terminal gets them, a pipe does not, and NO_COLOR turns them off."""
+    import pty
+
+    assert "\x1b" not in program("head", birds / "none").stderr
+    for environment, coloured in (({"TERM": "xterm"}, True), ({"TERM": "xterm", "NO_COLOR": "1"}, False)):
+        ours, theirs = pty.openpty()
+        child = subprocess.Popen(
+            [sys.executable, "-m", "shardio", "head", str(birds / "none")],
+            env={
+                **{k: v for k, v in os.environ.items() if k != "NO_COLOR"},
+                "PYTHONPATH": str(ROOT),
+                **environment,
+            },
+            stdout=subprocess.PIPE,
+            stderr=theirs,
+        )
+        child.communicate(timeout=60)
+        os.close(theirs)
+        said = os.read(ours, 10_000).decode()
+        os.close(ours)
+        assert ("\x1b[" in said) is coloured
+        assert "shardio:" in said

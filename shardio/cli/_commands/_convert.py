@@ -174,7 +174,7 @@ _PARAMS = (
         ["--shares"], metavar="NAME=SHARE,...", help="divide the records among splits: train=0.9,test=0.1"
     ),
     options(
-        "--class", "classes", metavar="NAME",
+        "--class", "--classes", "classes", metavar="NAME",
         help="name of a class, in the order of the labels; may be repeated; default: those found, sorted",
     ),
     options(

@@ -9,9 +9,11 @@ import click
 
 from shardio.cli._command import CLEAN, Command, Option, flag
 from shardio.cli._options import DATASETS, open_dataset
+from shardio.cli._plots import check_plot, plot_option, plot_order
 from shardio.display import count, size
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from types import SimpleNamespace
 
     from shardio.cli._console import Console
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["COMMAND"]
 
+_PLOTTED_STEPS = 256
 _SHAPE = ("ranks", "workers", "chunk_rows", "interleave", "chunk_bytes", "window")
 
 
@@ -38,17 +41,40 @@ def _run(arguments: SimpleNamespace, console: Console) -> int:
     }
     data = _data(arguments)
     plans = shardio.stream(data, **options).order.plans
+    if arguments.plot is not None:
+        check_plot(arguments.plot)
     figures, advice = shardio.plan_report(data, workers=arguments.workers, **options)
     if console.json:
         shapes = [plan.to_dict() for plan in plans]
+        if arguments.plot is not None:
+            plot_order(_places(data, options), figures, arguments.plot, console)
         console.document({"urls": arguments.urls, "plans": shapes, **asdict(figures), "advice": advice})
         return CLEAN
     console.table(_lines(figures, arguments))
     for plan in plans:
         console.line("plan: " + ", ".join(f"{name} {count(value)}" for name, value in plan.to_dict().items()))
+    if arguments.plot is not None:
+        plot_order(_places(data, options), figures, arguments.plot, console)
     for line in advice:
         console.note(line)
     return CLEAN
+
+
+def _places(data: DatasetReader | Mix, options: Mapping[str, Any]) -> tuple[list[list[float]], int]:
+    """Return where in storage the records of the first steps lie, 0 to 1, and how many steps there are."""
+    import numpy as np
+
+    import shardio
+
+    stream = shardio.stream(data, **options)
+    schedule = stream.order.schedule(0, options["global_batch"])
+    rows = [source.sizes.total_rows for source in stream.order.sources]
+    before, total = np.concatenate([[0], np.cumsum(rows)]), sum(rows)
+    found = []
+    for step in range(min(_PLOTTED_STEPS, schedule.stop)):
+        batch = schedule.batch(step)
+        found.append(((before[batch.sources] + batch.positions) / total).tolist())
+    return found, schedule.stop
 
 
 def _data(arguments: SimpleNamespace) -> DatasetReader | Mix:
@@ -151,6 +177,7 @@ _PARAMS = (
         ["--stop"], type=click.Choice(("first", "all")), group=_RUN,
         help="when a mixture ends; default: first",
     ),
+    plot_option("shuffling and mixing"),
     _option("--plan-ranks", "C", "any R that divides it reads each chunk once", group=_SHAPE_GROUP),
     _option("--plan-workers", "T", "any W that divides it, too", group=_SHAPE_GROUP),
     _option("--plan-chunk-rows", "ROWS", "records of a chunk", group=_SHAPE_GROUP),
@@ -168,6 +195,7 @@ COMMAND = Command(
     run=_run,
     examples={
         "shardio plan s3://bucket/birds --split train --global-batch 256 --ranks 8": "8 processes",
+        "shardio plan birds --global-batch 256 --plot order.svg": "where the records of each step lie",
         "shardio plan books web --weights 0.7 0.3 --global-batch 512 --ranks 16": "a mixture",
     },
 )

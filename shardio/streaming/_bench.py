@@ -1,0 +1,244 @@
+"""How fast a dataset is read here: records without checks, with them, decoded, as batches, and by position.
+
+Each stage does what the one before it does and something more, over the same records and in the caller's
+thread, so that differences of their times are the times of what is added.  The first pass warms whatever
+caches there are and is a stage of its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import time
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from shardio.streaming._stream import stream
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterable
+
+    from shardio.reader import DatasetReader
+    from shardio.streaming._stream import Stream
+
+__all__ = ["BenchReport", "BenchStage", "bench"]
+
+_ROWS = 1024
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+
+
+@dataclass(frozen=True)
+class BenchStage:
+    """One way of reading.
+
+    Attributes:
+        name: "first" pass over the records, with checks; "read" without and "verify" with checks; "decode";
+            "batch", a shuffled stream in the caller's thread; "stream", the same by threads; "lookup",
+            records at positions without an order, by the batch.
+        records, record_bytes: read; bytes before decoding.
+        seconds: that it took.
+    """
+
+    name: str
+    records: int
+    record_bytes: int
+    seconds: float
+
+    @property
+    def records_per_second(self) -> float:
+        """Records in a second."""
+        return self.records / self.seconds if self.seconds else 0.0
+
+    @property
+    def bytes_per_second(self) -> float:
+        """Bytes of records in a second."""
+        return self.record_bytes / self.seconds if self.seconds else 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON holds it, with both rates."""
+        return {
+            "name": self.name,
+            "records": self.records,
+            "record_bytes": self.record_bytes,
+            "seconds": self.seconds,
+            "records_per_second": self.records_per_second,
+            "bytes_per_second": self.bytes_per_second,
+        }
+
+
+@dataclass(frozen=True)
+class BenchReport:
+    """How fast a dataset is read on this machine.
+
+    Attributes:
+        url, version, digest, split: what was read.
+        records: of the split.
+        sample: records that the stages in order were measured on.
+        global_batch, num_threads: of the streams.
+        stages: in the order in which they ran.
+    """
+
+    url: str
+    version: int
+    digest: str
+    split: str
+    records: int
+    sample: int
+    global_batch: int
+    num_threads: int
+    stages: tuple[BenchStage, ...]
+
+    #: What each stage adds to the one before it.
+    STEPS: ClassVar[tuple[tuple[str, str, str | None], ...]] = (
+        ("reading", "read", None),
+        ("verifying", "verify", "read"),
+        ("decoding", "decode", "verify"),
+        ("batching", "batch", "decode"),
+    )
+
+    def stage(self, name: str) -> BenchStage:
+        """Return the stage of a name.
+
+        Raises:
+            KeyError: there is none.
+        """
+        for each in self.stages:
+            if each.name == name:
+                return each
+        raise KeyError(name)
+
+    @property
+    def microseconds(self) -> dict[str, float]:
+        """What reading, verifying, decoding and batching cost a record, in microseconds of one thread.
+
+        A step that took no longer than the one before it costs 0: measurements vary.
+        """
+        cost = {each.name: 1e6 * each.seconds / max(1, each.records) for each in self.stages}
+        return {
+            name: max(0.0, cost[stage] - (cost[before] if before else 0.0))
+            for name, stage, before in self.STEPS
+        }
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON holds it."""
+        return {
+            "url": self.url,
+            "version": self.version,
+            "digest": self.digest,
+            "split": self.split,
+            "records": self.records,
+            "sample": self.sample,
+            "global_batch": self.global_batch,
+            "num_threads": self.num_threads,
+            "stages": [each.to_dict() for each in self.stages],
+            "microseconds": self.microseconds,
+        }
+
+
+def bench(
+    ds: DatasetReader, *, global_batch: int = 256, seconds: float = 10.0, num_threads: int = 2
+) -> BenchReport:
+    """Measure how fast a dataset is read on this machine, and where the time goes.
+
+    Of a large dataset the first records are read, as many as the time allows; a shuffled stream and lookups
+    read from anywhere. What the machine's page cache holds is fast: the first pass tells whether it did.
+
+    Args:
+        ds: a dataset, with `decode=` and `features=` as training will have them.
+        global_batch: records of a batch.
+        seconds: for all stages together, about; the batch under way is finished.
+        num_threads: of the stream that is measured with threads.
+
+    Returns:
+        A `BenchReport`.
+
+    Raises:
+        ValueError: the dataset is empty, or an option makes no sense.
+        CorruptBlockError, FormatError, StorageError: with the address of what cannot be read.
+
+    Examples:
+        >>> import shardio, tempfile
+        >>> url = tempfile.mkdtemp() + "/birds"
+        >>> with shardio.DatasetWriter(url, schema={"n": "int64"}) as out:
+        ...     for n in range(1000):
+        ...         out.write({"n": n})
+        >>> report = shardio.bench(shardio.open(url), global_batch=100, seconds=0.5)
+        >>> report.sample, [stage.name for stage in report.stages]
+        (1000, ['first', 'read', 'verify', 'decode', 'batch', 'stream', 'lookup'])
+    """
+    if not seconds > 0:
+        message = f"seconds={seconds!r} must be greater than 0"
+        raise ValueError(message)
+    if not len(ds):
+        message = f"{ds.source.url} has no records in split {ds.split!r}: there is nothing to measure"
+        raise ValueError(message)
+    share = seconds / 7
+    payloads, unchecked = _variant(ds, verify=True), _variant(ds, verify=False)
+    batch = min(global_batch, len(ds))
+    first = _timed("first", _sizes(payloads), share)
+    sample = first.records
+    stages = [first, _timed("read", _sizes(unchecked[:sample]), share)]
+    stages.append(_timed("verify", _sizes(payloads[:sample]), share))
+    mean = first.record_bytes / first.records
+    stages.append(_timed("decode", _counted(ds[:sample].iter_batches(_ROWS), mean), share))
+    for name, threads in (("batch", 0), ("stream", num_threads)):
+        made = stream(ds, global_batch=batch, seed=0, num_threads=threads)
+        stages.append(_timed(name, _batches(made, batch, mean), share))
+    stages.append(_timed("lookup", _lookups(ds, batch, mean), share))
+    return BenchReport(
+        ds.source.url, ds.version, ds.digest, ds.split, len(ds), sample, batch, num_threads, tuple(stages)
+    )
+
+
+def _variant(ds: DatasetReader, *, verify: bool) -> DatasetReader:
+    """Return a reader of the same open shards whose records are bytes."""
+    source = copy.copy(ds.source)
+    source.options = replace(source.options, decode=False, features=None, verify=verify)
+    source.__dict__.pop("codec", None)
+    return type(ds)(source, ds.selection)
+
+
+def _sizes(ds: DatasetReader) -> Generator[tuple[int, float]]:
+    for payloads in ds.iter_batches(_ROWS):
+        yield len(payloads), sum(map(len, payloads))
+
+
+def _counted(batches: Iterable[Any], mean: float) -> Generator[tuple[int, float]]:
+    for batch in batches:
+        rows = _rows(batch)
+        yield rows, rows * mean
+
+
+def _rows(batch: Any) -> int:
+    return len(next(iter(batch.values()))) if isinstance(batch, dict) else len(batch)
+
+
+def _batches(made: Stream, batch: int, mean: float) -> Generator[tuple[int, float]]:
+    # A first batch that waits for its windows is part of what it measures.
+    with contextlib.closing(iter(made)) as batches:
+        for _ in batches:
+            yield batch, batch * mean
+
+
+def _lookups(ds: DatasetReader, batch: int, mean: float) -> Generator[tuple[int, float]]:
+    # Multiples of the golden ratio spread evenly, and no two near each other follow.
+    for start in range(0, len(ds), batch):
+        numbers = np.arange(start, start + batch, dtype=np.uint64) * _GOLDEN >> np.uint64(11)
+        ds.read_batch((numbers % np.uint64(len(ds))).astype(np.int64))
+        yield batch, batch * mean
+
+
+def _timed(name: str, work: Generator[tuple[int, float]], seconds: float) -> BenchStage:
+    """Do work until it or the time is over."""
+    records, size = 0, 0.0
+    began = time.perf_counter()
+    for rows, held in work:
+        records += rows
+        size += held
+        if time.perf_counter() - began >= seconds:
+            break
+    passed = time.perf_counter() - began
+    work.close()
+    return BenchStage(name, records, round(size), passed)

@@ -1,0 +1,78 @@
+"""Figures of commands: in files of each kind, in the terminal, and refused before work begins."""
+
+from __future__ import annotations
+
+import builtins
+import json
+from pathlib import Path
+
+import pytest
+
+from shardio.cli._plots import bars
+from tests.cli.conftest import Run
+
+STARTS = {".png": b"\x89PNG", ".svg": b"<?xml", ".pdf": b"%PDF"}
+
+
+@pytest.mark.parametrize("ending", STARTS)
+def test_figures_are_files(run: Run, birds: Path, tmp_path: Path, ending: str) -> None:
+    bench, order = tmp_path / f"bench{ending}", tmp_path / f"order{ending}"
+    ended = run(
+        "bench",
+        birds,
+        "--split",
+        "train",
+        "--seconds",
+        "0.2",
+        "--global-batch",
+        "2",
+        "--plot",
+        bench,
+        "--json",
+    )
+    assert ended.code == 0
+    assert {stage["name"] for stage in json.loads(ended.out)["stages"]} >= {
+        "read",
+        "verify",
+        "decode",
+        "lookup",
+    }
+    assert run("plan", birds, "--split", "train", "--global-batch", "2", "--plot", order).code == 0
+    for file in (bench, order):
+        assert file.read_bytes().startswith(STARTS[ending])
+        assert file.stat().st_size > 5000
+
+
+def test_terminals_need_no_matplotlib(
+    run: Run, birds: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    real = builtins.__import__
+
+    def without(name, *rest, **more):
+        if name.startswith("matplotlib"):
+            raise ImportError(name, name=name)
+        return real(name, *rest, **more)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    shown = run("plan", birds, "--split", "train", "--global-batch", "1", "--plot", "-")
+    assert "last   step 0 to" in shown.out
+    shown = run("bench", birds, "--split", "train", "--seconds", "0.2", "--global-batch", "2", "--plot", "-")
+    assert "a record costs one thread" in shown.out
+    refused = run("bench", birds, "--split", "train", "--plot", tmp_path / "x.png")
+    assert refused.code == 3
+    assert 'pip install "shardio[plot]"' in refused.err
+
+
+def test_figures_that_cannot_be_are_refused_at_once(run: Run, birds: Path, tmp_path: Path) -> None:
+    for name in (tmp_path / "x.jpg", tmp_path / "x", tmp_path / "none" / "x.svg"):
+        ended = run("bench", birds, "--split", "train", "--seconds", "1000", "--plot", name)
+        assert (ended.code, ended.out) == (2, "")
+
+
+def test_bars_are_as_long_as_their_values() -> None:
+    lines = bars([("a", 1.0, "1"), ("bb", 2.0, "2"), ("c", 0.0, "0")], width=30)
+    long = [line.count("█") for line in lines]
+    assert long[1] > 10
+    assert abs(long[1] - 2 * long[0]) <= 1
+    assert long[2] == 0
+    assert bars([("a", 0.0, "0")], width=20) == ["a  0"]
