@@ -600,7 +600,7 @@ class HuggingFaceDataset(_ArrowRows):
             if not hasattr(dataset, "num_rows") or not hasattr(dataset, "data"):
                 message = (
                     f"{type(dataset).__name__} ({split}) is a stream, which cannot be divided among workers: "
-                    "load the dataset without streaming=True, or convert the Parquet files of its repository "
+                    "load it without streaming, or convert the Parquet files of its repository "
                     '("hf://datasets/OWNER/NAME/**/*.parquet")'
                 )
                 raise TypeError(message)
