@@ -62,7 +62,8 @@ def check_plot(target: str) -> None:
 def bars(rows: Sequence[tuple[str, float, str]], *, width: int) -> list[str]:
     """Return rows of (name, value of at least 0, its text) as lines with bars."""
     most = max((value for _, value, _ in rows), default=0.0)
-    names, texts = (max((len(row[k]) for row in rows), default=0) for k in (0, 2))
+    names = max((len(name) for name, _, _ in rows), default=0)
+    texts = max((len(text) for _, _, text in rows), default=0)
     room = max(8, width - names - texts - 4)
     lines = []
     for name, value, text in rows:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from shardio.cli._command import CLEAN, Command, Option, flag
 from shardio.cli._options import ENGINE, READING, STORAGE, open_dataset, url_argument
@@ -66,8 +66,8 @@ def _run(arguments: SimpleNamespace, console: Console) -> int:
     return CLEAN
 
 
-def _decoding(arguments: SimpleNamespace) -> dict[str, object]:
-    found: dict[str, object] = {"decode": "image"} if arguments.decode_images else {}
+def _decoding(arguments: SimpleNamespace) -> dict[str, Any]:
+    found: dict[str, Any] = {"decode": "image"} if arguments.decode_images else {}
     if arguments.features:
         found["features"] = [name for name in arguments.features.split(",") if name]
     return found
