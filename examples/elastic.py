@@ -1,7 +1,7 @@
 """A job on 8 processes is killed in the middle of an epoch and goes on with 3: which records it has seen.
 
-    python examples/elastic.py run docs/figures/elastic.json       # run it, with real processes and a real SIGKILL
-    python examples/elastic.py draw docs/figures/elastic.json      # draw elastic-light.svg and elastic-dark.svg beside it
+    python examples/elastic.py run docs/figures/elastic.json     # real processes, a real SIGKILL
+    python examples/elastic.py draw docs/figures/elastic.json    # elastic-light.svg, elastic-dark.svg
 
 The second needs matplotlib: pip install "shardio[plot]".
 """
@@ -107,7 +107,7 @@ def run() -> dict[str, Any]:
 
 
 def times_seen(recorded: dict[str, Any]) -> Counter[int]:
-    """Return how often each record went into the model: what came after the checkpoint died with the first job."""
+    """Return how often the model learnt from each record: what came after the checkpoint died with a job."""
     kept = recorded["checkpoint_step"]
     seen: Counter[int] = Counter()
     for rank in recorded["before"]:
@@ -117,7 +117,7 @@ def times_seen(recorded: dict[str, Any]) -> Counter[int]:
     return seen
 
 
-def draw(recorded: dict[str, Any], place: Path) -> None:
+def draw(recorded: dict[str, Any], folder: Path) -> None:
     """Draw the run, light and dark."""
     import matplotlib as mpl
     from matplotlib.figure import Figure
@@ -126,9 +126,11 @@ def draw(recorded: dict[str, Any], place: Path) -> None:
     mpl.rcParams["svg.fonttype"] = "none"
     mpl.rcParams["svg.hashsalt"] = "shardio"
     kept, counts = recorded["checkpoint_step"], Counter(times_seen(recorded).values())
-    last = max(step for step, _ in recorded["after"][0])
+    killed = max(step for rank in recorded["before"] for step, _ in rank)
+    later = killed - kept + 2  # to the right of the kill, as time goes
+    last = max(step for step, _ in recorded["after"][0]) + later
     for theme, color in THEMES.items():
-        figure = Figure(figsize=(8, 3.1), layout="constrained")
+        figure = Figure(figsize=(8, 2.9), layout="constrained")
         axes = figure.subplots()
         for job, name in ((recorded["before"], "first"), (recorded["after"], "second")):
             height = BEFORE / len(job)
@@ -136,34 +138,31 @@ def draw(recorded: dict[str, Any], place: Path) -> None:
                 for step, positions in steps:
                     lost = name == "first" and step > kept
                     width = 0.85 * len(positions) / -(-recorded["global_batch"] // len(job))
-                    corner = (step - 1, BEFORE - (rank + 0.95) * height)
-                    shape = Rectangle(corner, width, 0.9 * height, facecolor="none" if lost else color[name])
+                    left = step - 1 + (later if name == "second" else 0)
+                    shape = Rectangle((left, BEFORE - (rank + 0.95) * height), width, 0.9 * height)
+                    shape.set_facecolor("none" if lost else color[name])
                     shape.set_edgecolor(color["faint"] if lost else "none")
                     axes.add_patch(shape)
-        killed = max(step for rank in recorded["before"] for step, _ in rank)
-        axes.axvline(kept, color=color["text"], lw=1, ls=":")
-        above = {"ha": "center", "va": "bottom", "fontsize": 9, "color": color["text"]}
-        axes.text(kept / 2, BEFORE + 0.1, "8 processes", **above)
-        axes.text((kept + last) / 2 + 3, BEFORE + 0.1, "3 processes, from the checkpoint", **above)
-        axes.text(
-            kept + 0.1,
-            -0.25,
-            f"checkpoint; SIGKILL at step {killed}",
-            fontsize=8,
-            color=color["text"],
-            va="top",
-        )
+        small = {"fontsize": 9, "color": color["text"]}
+        for place_of_line, style in ((kept, ":"), (killed + 0.5, "-")):
+            axes.axvline(place_of_line, color=color["text"], lw=1, ls=style)
+        axes.text(kept / 2, BEFORE + 0.1, "8 processes", ha="center", va="bottom", **small)
+        middle = (killed + 2 + last) / 2
+        axes.text(middle, BEFORE + 0.1, "3 processes, from the checkpoint", ha="center", va="bottom", **small)
+        axes.text(kept, -0.25, "checkpoint", ha="right", va="top", **small)
+        axes.text(killed + 0.5, -0.25, f"SIGKILL in step {killed + 1}", ha="left", va="top", **small)
         axes.set_xlim(0, last)
         axes.set_ylim(-1.1, BEFORE + 0.9)
         axes.set_axis_off()
         once, total = counts[1], recorded["records"]
         said = (
-            f"An epoch of {total:,} records in global batches of {recorded['global_batch']}, a box a rank's share of a "
-            f"step.\n{once:,} of {total:,} records were learnt from exactly once."
+            f"An epoch of {total:,} records in global batches of {recorded['global_batch']}; "
+            f"a box is one rank's share of a step.\n"
+            f"{once:,} of {total:,} records were learnt from exactly once."
         )
         figure.text(0.5, -0.02, said, ha="center", va="top", fontsize=9, color=color["text"])
         figure.savefig(
-            place / f"elastic-{theme}.svg", transparent=True, metadata={"Date": None}, bbox_inches="tight"
+            folder / f"elastic-{theme}.svg", transparent=True, metadata={"Date": None}, bbox_inches="tight"
         )
 
 
