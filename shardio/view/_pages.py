@@ -52,6 +52,7 @@ _MOST_SAMPLED = 2048
 _RUNS = 16  # of neighbours in a sample: as many shards are touched, not more
 _FIRST_BYTES = 1024
 _FOUND = 200
+_LISTED = 1000  # findings
 _SCANNED = 64 << 20  # stored bytes that a condition may read where there is no table
 _KEPT = 8  # versions, and readers
 _EDGES = (32, 2048)
@@ -520,10 +521,35 @@ class Pages:
             shown = {**report, "url": _public_url(str(report.get("url", "")))}
             for name in ("findings", "left_out"):
                 listed = report.get(name) or []
-                shown[name] = [self._redacted(each) for each in listed[:1000]]
+                shown[name] = [self._redacted(each) for each in listed[:_LISTED]]
                 shown[f"{name}_count"] = len(listed)
+            self._add_positions(shown)
             found["report"] = shown
         return found
+
+    def _add_positions(self, report: Mapping[str, Any]) -> None:
+        """Add split and position of the first record to findings of shards that are in this version."""
+        try:
+            version = self._load(None)
+            if version.number != report.get("version"):
+                return  # found in another version, whose lists are not read for this
+            table = self._table(version)
+        except ShardioError:
+            return  # the report says what is wrong with them
+        numbers = {key: number for number, key in enumerate(table.key)}
+        for finding in report["findings"]:
+            number = numbers.get(finding.get("shard", ""))
+            if number is None or finding.get("row") is None:
+                continue
+            split = table.split[number]
+            try:
+                reader = self._reading(version.number, split).payloads
+                # The row itself may be deleted; then the damage concerns no record.
+                found = reader.positions_of([finding["shard"]], [finding["row"]], default=-1)
+            except (ShardioError, ValueError):
+                continue
+            if found[0] >= 0:
+                finding |= {"split": split, "position": int(found[0])}
 
     # ------------------------------------------------------------------------------------------ errors
 

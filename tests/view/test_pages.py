@@ -139,6 +139,8 @@ def test_damage_stands_in_its_place_and_hides_no_other_record(tmp_path):
     report = pages.verify()["report"]
     assert not report["ok"]
     assert report["findings"][0]["shard"] == place.shard
+    first = report["findings"][0]
+    assert (first["split"], first["position"]) == ("train", min(damaged))
     saved = shardio.verify(tmp_path / "ds").to_dict()
     assert Pages(tmp_path / "ds", report=saved).damage()["report"]["findings"] == report["findings"]
 

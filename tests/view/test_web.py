@@ -189,7 +189,7 @@ def test_pages_are_those_of_the_library(browser, tmp_path):
         ("media", {"position": 0, "path": '["caption"]'}, 400, "no image"),
         ("media", {"position": 0, "path": '["nothing"]'}, 400, "nothing"),
         ("media", {"position": 0, "path": "{}"}, 400, "JSON list"),
-        ("content", {"position": 0, "path": '["about"]'}, 400, "no bytes"),
+        ("content", {"position": 0, "path": '["about"]'}, 400, "not bytes"),
         ("find", {"key": "x"}, 404, "no index of keys"),
         ("filter", {"where": "label ="}, 400, "label"),
         ("nothing", {}, 400, "no page"),

@@ -12,7 +12,6 @@ const main = document.getElementById("main");
 let summary = null; // of the version that is shown
 let running = null; // aborts the requests of the page that is left
 let blobs = []; // object URLs of the page that is shown
-let gallery = null; // null: as the features suggest
 let pager = null; // what the arrow keys do on this page
 
 // ------------------------------------------------------------------------------------------ elements
@@ -72,7 +71,7 @@ function table(head, rows, right = []) {
     el("tbody", {}, rows.map((row) => el("tr", {}, row.map((each, k) => el("td", { class: side(k) }, each)))))));
 }
 
-function errorBox(error, small) {
+function errorBox(error, small, position) {
   const about = error.facts || { error: String(error.message || error) };
   const place = ["url", "shard", "row", "start", "stop"].filter((name) => about[name] !== undefined && about[name] !== "")
     .map((name) => `${name} ${about[name]}`).join(", ");
@@ -81,7 +80,8 @@ function errorBox(error, small) {
     el("b", {}, about.kind ? `${about.kind}: ` : ""), about.error,
     place ? el("div", { class: "small" }, place) : null,
     sides ? el("div", { class: "small" }, sides) : null,
-    about.advice ? el("div", {}, "What to do: ", about.advice) : null);
+    about.advice ? el("div", {}, "What to do: ", about.advice) : null,
+    position === undefined ? null : el("a", { href: address("record", { position, split: about.split }) }, `record ${count(position)}`));
 }
 
 // ------------------------------------------------------------------------------------------ requests
@@ -391,10 +391,11 @@ const pages = {
     const found = at.positions ? await get("records", { ...which(), positions: at.positions, count: 100 })
       : await get("records", { ...which(), start: at.start || 0, count: rows });
     const images = found.records.some(imageOf);
-    const asGallery = images && (gallery === null ? false : gallery);
+    const asGallery = images && at.as === "gallery";
+    const kept = { count: at.count, as: at.as };
     const first = found.start, last = first + found.records.length, total = found.total;
-    const previous = () => first > 0 && go("records", { start: Math.max(0, first - rows), count: at.count });
-    const next = () => last < total && go("records", { start: last, count: at.count });
+    const previous = () => first > 0 && go("records", { ...kept, start: Math.max(0, first - rows) });
+    const next = () => last < total && go("records", { ...kept, start: last });
     pager = { previous, next };
     replace(
       el("div", { class: "tools" },
@@ -402,8 +403,8 @@ const pages = {
         el("button", { type: "button", click: next, disabled: last >= total }, "\u2192"),
         el("span", { class: "quiet" }, total ? `${count(first)} to ${count(last - 1)} of ${count(total)}` : "no records"),
         el("span", { class: "space" }), jump(total),
-        images ? el("button", { type: "button", click: () => { gallery = !asGallery; route(); } }, asGallery ? "table" : "gallery") : null,
-        el("select", { "aria-label": "records a page", change: (event) => go("records", { start: first, count: event.target.value }) },
+        images ? el("button", { type: "button", click: () => go("records", { ...kept, start: first, positions: at.positions, as: asGallery ? null : "gallery" }) }, asGallery ? "table" : "gallery") : null,
+        el("select", { "aria-label": "records a page", change: (event) => go("records", { ...kept, start: first, count: event.target.value }) },
           [20, 50, 100].map((n) => el("option", { value: n, selected: n === rows }, `${n} a page`)))),
       found.records.length ? (asGallery ? recordGallery(found.records) : recordTable(found.records)) : null);
   },
@@ -551,7 +552,7 @@ const pages = {
       card("Verification", el("p", { class: "quiet" }, "Compares every byte of this version with its checksums, which reads all of it. ", el("code", {}, "shardio verify URL --json > report.json"), " and ", el("code", {}, "shardio view URL --report report.json"), " show what was found elsewhere."),
         el("div", { class: "tools" }, el("button", { type: "button", class: "main", click: start, id: "verify" }, "verify this version"), el("button", { type: "button", click: () => post("stop", {}), id: "stop", disabled: true }, "stop")), el("div", { id: "progress" })),
       report ? card("Found", el("p", {}, report.ok ? el("b", { class: "good" }, "Nothing is wrong.") : el("b", {}, plural(report.findings_count, "finding")), ` ${report.version ? `Version ${report.version}: ` : ""}${count(report.good_records)} of ${count(report.records)} records are good, in ${plural(report.shards, "shard")}, ${size(report.stored_bytes)}.`),
-        [...report.findings, ...report.left_out].map((each) => errorBox(new Refused({ ...each, error: each.message })))) : el("p", { class: "quiet" }, "No verification is known here yet."));
+        [...report.findings, ...report.left_out].map((each) => errorBox(new Refused({ ...each, error: each.message }), false, each.position))) : el("p", { class: "quiet" }, "No verification is known here yet."));
   },
 };
 
@@ -616,7 +617,7 @@ function jump(total, page) {
     event.preventDefault();
     if (input.value === "") return;
     const target = Number(input.value);
-    if (page === "record") go("record", { position: target }); else go("records", { start: target, count: here().count });
+    if (page === "record") go("record", { position: target }); else go("records", { start: target, count: here().count, as: here().as });
   } }, input, el("button", {}, "go"));
 }
 
