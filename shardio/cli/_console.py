@@ -113,6 +113,8 @@ def _code(error: Exception) -> int:
 
 
 def _text(error: Exception) -> str:
+    if isinstance(error, ImportError) and "pip install" in str(error):
+        return str(error)
     if isinstance(error, ImportError) and error.name:
         return f"{error} (pip install {error.name.split('.')[0]})"
     if isinstance(error, ShardioError | ValueError | TypeError | IndexError | OSError) and str(error):

@@ -121,9 +121,15 @@ def make_server(
     # That requests wait for a thread is not a news for who looks at pages.
     logging.getLogger("waitress").setLevel(logging.ERROR)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        listening = socket.create_server((host, port), family=family)
+    except (OSError, OverflowError) as error:
+        what = f"cannot listen on {host}, port {port}: {getattr(error, 'strerror', None) or error}"
+        message = f"{what}; port=0 takes a free port, and an address must be one of this machine"
+        raise OSError(message) from error
     server = waitress.create_server(
         app,
-        sockets=[socket.create_server((host, port), family=family)],
+        sockets=[listening],
         threads=_THREADS,
         ident="shardio",
         max_request_body_size=_MOST_BODY,

@@ -256,6 +256,17 @@ def test_the_program_prints_its_address_and_ends_when_told(tmp_path, number):
     assert (process.returncode, out, err) == (0, "", "")
 
 
+@pytest.mark.parametrize(("host", "port"), [("127.0.0.1", None), ("127.0.0.1", 1 << 20), ("192.0.2.1", 0)])
+def test_where_it_cannot_listen_is_said_with_a_way_out(tmp_path, capsys, browser, host, port):
+    made.lines(tmp_path / "ds")
+    port = browser.port if port is None else port
+    from shardio.cli import main
+
+    assert main(["view", str(tmp_path / "ds"), "--no-browser", "--host", host, "--port", str(port)]) == 3
+    assert f"cannot listen on {host}, port {port}" in (said := capsys.readouterr().err)
+    assert "--port 0" in said
+
+
 def test_a_dataset_that_is_not_there_is_said_at_once(tmp_path):
     from shardio.cli import main
 

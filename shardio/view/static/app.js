@@ -541,9 +541,8 @@ const pages = {
 
   async damage() {
     const found = await get("damage");
-    if (found.progress) watch();
     const start = async () => {
-      watch();
+      watch(true);
       try { await post("verify", { version: which().version }); } catch (error) { if (error.name !== "AbortError") { replace(errorBox(error)); return; } }
       if (here().page === "damage") route();
     };
@@ -553,15 +552,19 @@ const pages = {
         el("div", { class: "tools" }, el("button", { type: "button", class: "main", click: start, id: "verify" }, "verify this version"), el("button", { type: "button", click: () => post("stop", {}), id: "stop", disabled: true }, "stop")), el("div", { id: "progress" })),
       report ? card("Found", el("p", {}, report.ok ? el("b", { class: "good" }, "Nothing is wrong.") : el("b", {}, plural(report.findings_count, "finding")), ` ${report.version ? `Version ${report.version}: ` : ""}${count(report.good_records)} of ${count(report.records)} records are good, in ${plural(report.shards, "shard")}, ${size(report.stored_bytes)}.`),
         [...report.findings, ...report.left_out].map((each) => errorBox(new Refused({ ...each, error: each.message }), false, each.position))) : el("p", { class: "quiet" }, "No verification is known here yet."));
+    if (found.progress) watch(false);
   },
 };
 
-async function watch() {
+async function watch(own) {
+  let seen = false;
   while (here().page === "damage") {
     const place = document.getElementById("progress"), stop = document.getElementById("stop"), button = document.getElementById("verify");
     let found;
     try { found = await get("damage"); } catch { return; }
     if (!place || !place.isConnected) return;
+    if (found.progress) seen = true;
+    else if (seen && !own) { route(); return; }
     stop.disabled = false;
     button.disabled = true;
     const done = found.progress;
