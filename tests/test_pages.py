@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import io
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -157,7 +158,7 @@ class Frame:
         return self.partition
 
 
-def places(request: pytest.FixtureRequest, page: str, folder: Path) -> dict[str, str]:  # noqa: PLR0915
+def places(request: pytest.FixtureRequest, page: str, folder: Path) -> dict[str, str]:  # noqa: C901, PLR0912, PLR0915 - a case a page
     """Prepare what a page assumes; return what the page says of the reader's own, and its stand-ins."""
     s3_endpoint = request.getfixturevalue("s3_bucket")
     monkeypatch = request.getfixturevalue("monkeypatch")
@@ -233,6 +234,24 @@ def places(request: pytest.FixtureRequest, page: str, folder: Path) -> dict[str,
             monkeypatch.setitem(sys.modules, "torchvision", stand_in("torchvision"))
             transforms = stand_in("torchvision.transforms", v2=v2)
             monkeypatch.setitem(sys.modules, "torchvision.transforms", transforms)
+        case "docs/coming-from.md":
+            foreign = ROOT / "tests" / "golden" / "foreign"
+            for name, source in {
+                "shards": "webdataset",
+                "mds": "mds/plain",
+                "records": "codewithgpu",
+            }.items():
+                shutil.copytree(foreign / source, folder / name)
+                (folder / name / "expected.json").unlink(missing_ok=True)
+            image = (folder / "photos" / "cat" / "1.jpg").read_bytes()
+            with shardio.DatasetWriter(
+                folder / "examples", schema={"image": "jpeg", "label": "int64"}
+            ) as out:
+                for n in range(20):
+                    out.write({"image": image, "label": n}, split="train")
+            (folder / "tfrecords").mkdir()
+            for path in (folder / "examples" / "data").glob("*.tfrecord"):
+                (folder / "tfrecords" / path.name).write_bytes(path.read_bytes())
         case "docs/messages.md":
             compiler = ROOT / ".build" / "pbenv" / "bin" / "python"
             source = ROOT / "examples" / "sightings" / "new"
@@ -282,6 +301,25 @@ def test_every_public_name_stands_in_the_reference() -> None:
     offered = {f"shardio.{name}" for name in shardio.__all__ if name not in shardio.errors.__all__}
     offered |= {f"shardio.torch.{name}" for name in importlib.import_module("shardio.torch").__all__}
     assert offered - named == set()
+
+
+def test_troubleshooting_quotes_what_errors_say() -> None:
+    """Words in the first column of the page stand in a message of the sources, or name an error."""
+    page = (ROOT / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
+    quoted = [
+        text
+        for row in re.findall(r"^\| (`.*?) \|", page, re.MULTILINE)
+        for text in re.findall("`([^`]+)`", row)
+    ]
+    assert len(quoted) > 15
+    source = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "shardio").rglob("*.py"))
+    said = re.sub(r'"\s*\n\s*f?"', "", source)
+    unknown = [
+        text
+        for text in quoted
+        if not re.search(re.sub(r"(\\\.){3}|'x'|block", ".{0,80}", re.escape(text)), said, re.DOTALL)
+    ]
+    assert unknown == []
 
 
 def test_every_command_stands_on_its_page() -> None:
