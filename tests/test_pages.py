@@ -252,6 +252,16 @@ def places(request: pytest.FixtureRequest, page: str, folder: Path) -> dict[str,
             (folder / "tfrecords").mkdir()
             for path in (folder / "examples" / "data").glob("*.tfrecord"):
                 (folder / "tfrecords" / path.name).write_bytes(path.read_bytes())
+        case "docs/walkthroughs/existing-tfrecords.md":
+            image = (folder / "photos" / "cat" / "1.jpg").read_bytes()
+            with shardio.DatasetWriter(folder / "made2", schema={"image": "jpeg", "label": "int64"}) as out:
+                for n in range(300):
+                    out.write({"image": image, "label": n % 5}, split="train" if n % 5 else "val")
+            for split in ("train", "val"):
+                (shard,) = (folder / "made2" / "data").glob(f"{split}-*.tfrecord")
+                fsspec.filesystem("s3").pipe_file(
+                    f"bucket/flowers/{split}-00000.tfrecord", shard.read_bytes()
+                )
         case "docs/messages.md":
             compiler = ROOT / ".build" / "pbenv" / "bin" / "python"
             source = ROOT / "examples" / "sightings" / "new"
@@ -320,6 +330,18 @@ def test_troubleshooting_quotes_what_errors_say() -> None:
         if not re.search(re.sub(r"(\\\.){3}|'x'|block", ".{0,80}", re.escape(text)), said, re.DOTALL)
     ]
     assert unknown == []
+
+
+def test_what_public_functions_report_stands_in_the_reference() -> None:
+    pages = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "docs" / "api").glob("*.md"))
+    named = {name.rpartition(".")[2] for name in re.findall(r"^::: (\S+)$", pages, re.MULTILINE)} | {
+        "BadRecord"
+    }
+    kinds = re.compile(r".*(Report|Stats|Progress|Finding|Location|Mixing|Note|Record)")
+    rooms = ["catalog", "codecs", "convert", "lifecycle", "maintenance", "order", "packing", "parallel"]
+    rooms += ["reader", "streaming", "torch", "writer"]
+    offered = {name for room in rooms for name in importlib.import_module(f"shardio.{room}").__all__}
+    assert {name for name in offered if kinds.fullmatch(name)} - named == set()
 
 
 def test_every_command_stands_on_its_page() -> None:
