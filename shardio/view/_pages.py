@@ -130,6 +130,7 @@ class Pages:
         self._lock = threading.Lock()
         self._latest: Version | None = None
         self._kept: OrderedDict[Hashable, Any] = OrderedDict()
+        self._shown: dict[Hashable, bytes] = {}
         self._making: dict[Hashable, threading.Lock] = {}
         self._report = dict(report) if report is not None else None
         self._progress: VerifyProgress | None = None
@@ -278,6 +279,7 @@ class Pages:
             positions = range(start, min(start + count, total))
         chosen = np.asarray(positions[:count], np.int64)
         payloads = _payloads(reader, chosen)
+        self._remember(reading, chosen.tolist(), payloads)
         found = [
             self._record(reading, position, payload, full=False)
             for position, payload in zip(chosen.tolist(), payloads, strict=True)
@@ -295,6 +297,7 @@ class Pages:
             raise IndexError(message)
         position %= len(reader)
         (payload,) = _payloads(reader, np.array([position]))
+        self._remember(reading, [position], [payload])
         found = self._record(reading, position, payload, full=True)
         found["total"] = len(reader)
         if isinstance(payload, bytes):
@@ -323,7 +326,7 @@ class Pages:
             CorruptRecordError: the image is damaged, or would be too large.
         """
         reading = self._reading(version, split)
-        value = follow(reading.value(reading.payloads[position]), path)
+        value = follow(reading.value(self._payload_at(reading, position)), path)
         if isinstance(value, bytes | bytearray | memoryview):
             audio = audio_type(bytes(value))
             if audio is not None:
@@ -347,7 +350,7 @@ class Pages:
         Arrays become `.npy` files.
         """
         reading = self._reading(version, split)
-        payload = reading.payloads[position]
+        payload = self._payload_at(reading, position)
         value = follow(reading.value(payload), path) if path else payload
         if isinstance(value, str):
             value = value.encode(errors="surrogateescape")
@@ -604,6 +607,23 @@ class Pages:
         if error is not None:
             found["error"] = self.describe(error)
         return found
+
+    def _remember(
+        self, reading: _Reading, positions: Sequence[int], payloads: Sequence[bytes | ShardioError]
+    ) -> None:
+        """Keep the payloads of the page that is shown: its images and audio are asked for next."""
+        fresh: dict[Hashable, bytes] = {}
+        room = _PAGE_BYTES
+        for position, payload in zip(positions, payloads, strict=True):
+            if isinstance(payload, bytes) and len(payload) <= room:
+                fresh[reading.payloads.digest, reading.payloads.split, position] = payload
+                room -= len(payload)
+        self._shown = fresh
+
+    def _payload_at(self, reading: _Reading, position: int) -> bytes:
+        known = self._shown.get((reading.payloads.digest, reading.payloads.split, position))
+        payload: bytes = reading.payloads[position] if known is None else known
+        return payload
 
     def _load(self, version: int | str | None) -> Version:
         """Return a version, without a request where it is known."""

@@ -18,7 +18,7 @@ from shardio.view import Pages
 from tests.view import made
 from tests.view.test_web import TOKEN, serving
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]  # a dozen browsers are started one after another
 
 RUN = "document.title='taken'"
 ATTACKS = [

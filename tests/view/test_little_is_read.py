@@ -6,6 +6,7 @@ import shardio
 from shardio.view import Pages
 from tests.servers import s3
 from tests.servers.proxy import Proxy, proxy
+from tests.view import made
 from tests.view.first_paint import SHARDS, large
 
 
@@ -29,6 +30,22 @@ def test_the_first_paint_asks_seven_times_of_any_number_of_records():
         # A manifest that is known is not read again, but a page that is loaded again looks for a new one.
         assert len(requests_of(relay, pages.versions)) == 0
         assert len(requests_of(relay, pages.summary)) <= 3
+
+
+def test_images_of_a_page_are_asked_for_once():
+    """The page has read their records; each image by itself would read its block again."""
+    with s3.moto() as endpoint, proxy(endpoint) as relay:
+        url = f"s3://{s3.make_bucket(endpoint)}/images"
+        with shardio.DatasetWriter(url, {"image": "jpeg"}, storage_options=s3.options_for(endpoint)) as out:
+            for _ in range(20):
+                out.write({"image": made.picture()})
+        pages = Pages(url, storage_options=s3.options_for(relay.url))
+        records = pages.records()["records"]
+        assert len(records) == 20
+        asked = requests_of(
+            relay, lambda: [pages.media(position=each["position"], path=["image"]) for each in records]
+        )
+        assert asked == []
 
 
 def test_a_sample_asks_sixteen_shards_whatever_there_is():
