@@ -11,7 +11,7 @@ import pytest
 import shardio
 from shardio.errors import ResumeError
 from shardio.order import Plan
-from shardio.torch import StreamingDataLoader, StreamingDataset
+from shardio.torch import StreamingDataset
 from tests.streaming.datasets import edited, memory_url, plan, write
 
 
@@ -20,7 +20,7 @@ def ds():
     return shardio.open(write(memory_url(), [40, 3, 57]))
 
 
-@pytest.mark.parametrize("take", [shardio.stream, StreamingDataset, StreamingDataLoader])
+@pytest.mark.parametrize("take", [shardio.stream, StreamingDataset])
 @pytest.mark.parametrize("given", ["s3://bucket/birds", [b"a", b"b"], None])
 def test_what_is_not_an_opened_dataset(take, given):
     with pytest.raises(TypeError, match=r"takes what `shardio.open\(url\)` .* found"):
