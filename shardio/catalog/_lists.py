@@ -12,9 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from shardio.errors import StorageError
 from shardio.metadata import ListRef, ShardTable, list_key, random_id, rows_key, seal_lists, seal_sessions
-from shardio.storage import NotDurableError, UnknownOutcomeError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -31,7 +29,6 @@ _SESSION_BYTES = 1 << 20  # of a list of sessions, so that its messages are with
 _SESSIONS = 64  # so many stand in a manifest at most, where no race was lost
 _SESSION_SPLITS = 4096  # and name so many splits together
 _RATIO = 8
-_MAX_PUTS = 5
 
 
 class StoredLists:
@@ -54,7 +51,7 @@ class StoredLists:
         """
         if sha256 not in self._refs:
             key = list_key(random_id() + random_id())
-            self._put_new(key, data)
+            self._store.put_unique(key, data)
             self._refs[sha256] = ListRef(key, len(data), sha256, count)
         return self._refs[sha256]
 
@@ -66,7 +63,7 @@ class StoredLists:
         """
         if sha256 not in self._rows:
             key = rows_key(random_id() + random_id())
-            self._put_new(key, data)
+            self._store.put_unique(key, data)
             self._rows[sha256] = key
         return self._rows[sha256]
 
@@ -165,16 +162,3 @@ class StoredLists:
         """Give up the lists and sidecars among some keys that garbage collection has doomed."""
         self._rows = {sha256: key for sha256, key in self._rows.items() if key not in doomed}
         self._refs = {sha256: ref for sha256, ref in self._refs.items() if ref.key not in doomed}
-
-    def _put_new(self, key: str, data: bytes) -> None:
-        # The name is random: a lost reply is settled by putting it again.
-        for _ in range(_MAX_PUTS):
-            try:
-                self._store.put_new(key, data)
-            except NotDurableError:
-                raise
-            except UnknownOutcomeError:
-                continue
-            return
-        what = "an object could not be stored: no answer came back"
-        raise StorageError(what, url=self._store.url_of(key))

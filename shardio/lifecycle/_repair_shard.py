@@ -47,10 +47,8 @@ from shardio.metadata import (
 )
 from shardio.reader import ReadOptions, ShardSource, root_stores
 from shardio.storage import (
-    NotDurableError,
     ShortReadError,
     Store,
-    UnknownOutcomeError,
     connect,
     connect_folder,
 )
@@ -66,7 +64,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Place", "RepairJob", "RepairOutcome", "put_object"]
 
-_MAX_PUTS = 5
 _PIECE = 8 << 20
 # What says that an object is not the one that is looked for. That a place cannot be read says nothing, and
 # ends the repair: for want of a mirror's answer no record is given up.
@@ -773,26 +770,16 @@ def _is_missing(finding: Finding, url: str) -> bool:
 
 
 def put_object(store: Store, key: str, data: bytes | Path) -> None:
-    """Create an object that was missing, or under a new name; a lost reply is settled by asking again.
+    """Create an object that was missing, or under a new name.
 
     Raises:
         CommitConflictError: another object was stored under the name meanwhile.
         StorageError: it was not created, or that is not known.
     """
-    sent = False
-    for _ in range(_MAX_PUTS):
-        try:
-            created = store.put_new(key, data) or sent
-            if not created and (isinstance(data, Path) or store.get(key, max_bytes=len(data)) != data):
-                raise CommitConflictError(
-                    "another object was stored under the name of one that was missing",
-                    url=store.url_of(key),
-                    advice="run it again",
-                )
-        except NotDurableError:
-            raise
-        except UnknownOutcomeError:
-            sent = True
-        else:
-            return
-    raise StorageError("an object could not be stored: no answer came back", url=store.url_of(key))
+    created = store.put_unique(key, data)
+    if not created and (isinstance(data, Path) or store.get(key, max_bytes=len(data)) != data):
+        raise CommitConflictError(
+            "another object was stored under the name of one that was missing",
+            url=store.url_of(key),
+            advice="run it again",
+        )

@@ -476,7 +476,7 @@ def _make_table(job: TableJob) -> _Made:
             raise ValueError(message)
         digest = hashlib.sha256(Path(path).read_bytes()).digest()
         key = table_key(table_address(job.entry.index_head_sha256, job.described))
-        store.put_new(key, Path(path), move=True)
+        store.put_unique(key, Path(path), move=True)
         return _Made(key, size, digest)
     finally:
         Path(path).unlink(missing_ok=True)

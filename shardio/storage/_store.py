@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import abc
 import functools
+import os
 from typing import TYPE_CHECKING, NamedTuple, Self, TypeAlias, TypeVar
 
 from shardio.errors import NotFoundError, StorageError
@@ -39,6 +40,8 @@ __all__ = [
     "Store",
     "UnknownOutcomeError",
 ]
+
+_MAX_PUTS = 5
 
 Buffer: TypeAlias = "bytes | memoryview"
 Offsets: TypeAlias = "Sequence[int] | NDArray[np.int64]"
@@ -209,6 +212,40 @@ class Store(abc.ABC):
         check_key(key)
         self._refuse_if_read_only(key)
         return self._put_new(key, data, move=move)
+
+    def put_unique(self, key: str, data: Buffer | pathlib.Path, *, move: bool = False) -> bool:
+        """Create an object under a name that no other content has; where no answer comes back, ask again.
+
+        For names that are random, or follow from the content: what stands there is what was to be created,
+        whoever created it.
+
+        Args:
+            key: its name, relative to the root.
+            data: its bytes, or the path of a local file that holds them.
+            move: the file is gone afterwards if the object was created; where possible it is not copied.
+
+        Returns:
+            True if this call created the object, False if there was one of that name before.
+
+        Raises:
+            NotDurableError: this call created it, and the disk failed to make its name permanent.
+            StorageError: it was not created, or no answer came back in five tries.
+        """
+        sent = False
+        for _ in range(_MAX_PUTS):
+            try:
+                return self.put_new(key, data, move=move) or sent
+            except NotDurableError:
+                raise
+            except UnknownOutcomeError:
+                sent = True
+                # Not `Path.exists`, which raises what the disk says: `head` says it in our words.
+                if move and isinstance(data, os.PathLike) and not os.path.exists(data):
+                    # The file is gone only where the object was made of it.
+                    if self.head(key) is not None:
+                        return True
+                    break
+        raise StorageError("an object could not be stored: no answer came back", url=self.url_of(key))
 
     def put_and_confirm(self, key: str, data: Buffer) -> bool:
         """Create an object as `put_new` does, and make sure that it is this one that stands.

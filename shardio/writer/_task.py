@@ -8,7 +8,6 @@ background, several at once, and may end in any order; receipts do not.
 from __future__ import annotations
 
 import contextlib
-import os
 from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -28,7 +27,7 @@ from shardio.metadata import (
     seal_receipt,
     usual_index_key,
 )
-from shardio.storage import NotDurableError, UnknownOutcomeError, Uploads
+from shardio.storage import Uploads
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -39,8 +38,6 @@ if TYPE_CHECKING:
     from shardio.writer._spool import FinishedShard, ShardSpool
 
 __all__ = ["Task"]
-
-_MAX_PUTS = 5
 
 
 class Task:
@@ -220,26 +217,10 @@ class Task:
         self._safe, self._safe_splits = [], {}
 
     def _put(self, key: str, data: bytes | Path) -> None:
-        """Create an object under a name of this attempt's own; a lost reply is settled by asking again."""
-        sent = False
-        for _ in range(_MAX_PUTS):
-            try:
-                if self._store.put_new(key, data, move=not isinstance(data, bytes)) or sent:
-                    return
-            except NotDurableError:
-                raise
-            except UnknownOutcomeError:
-                sent = True
-                # Not `Path.exists`, which raises what the disk says: `head` says it in our words.
-                if not isinstance(data, bytes) and not os.path.exists(data):  # noqa: PTH110
-                    # The spool file is gone only where the object was made of it.
-                    if self._store.head(key) is not None:
-                        return
-                    break
-                continue
+        """Create an object under a name of this attempt's own."""
+        if not self._store.put_unique(key, data, move=not isinstance(data, bytes)):
             raise CommitConflictError(
                 "an object of this attempt exists already",
                 url=self._store.url_of(key),
                 advice="another process writes under the same attempt, which chance forbids; write again",
             )
-        raise StorageError("an object could not be stored: no answer came back", url=self._store.url_of(key))

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TypeAlias
+
+import numpy as np
 
 import shardio
 import shardio.lifecycle  # imported now: doubles of its stores are put in place afterwards
+from shardio.codecs import encode_example
 from shardio.errors import NotFoundError
 
 Seen: TypeAlias = dict[str, list[bytes]] | None
@@ -26,10 +31,39 @@ def seen(url: str) -> Seen:
         return None
     found = {}
     for split in whole.splits:
-        ds = shardio.open(url, split)
+        ds = shardio.open(url, split, decode=False)
         found[split] = list(ds)
         assert ds.read(range(len(ds))) == found[split]
     return found
+
+
+def with_columns(url: str) -> None:
+    """Make the dataset that tables and indexes of keys are built of: two shards, and one added later."""
+    for mode, start, count in (("create", 0, 8), ("append", 100, 3)):
+        with shardio.DatasetWriter(url, {"n": "int64"}, mode=mode, **SMALL) as out:
+            for n in range(start, start + count):
+                out.write({"n": n}, "a")
+
+
+def check_columns(url: str) -> None:
+    """What tables and indexes say of the records is what these hold, whether there are any or none."""
+    ds = shardio.open(url, "a")
+    numbers = [int(record["n"]) for record in ds]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # of shards that have no table yet
+        assert np.asarray(ds.filter("n > 4").selection).tolist() == [
+            k for k, n in enumerate(numbers) if n > 4
+        ]
+    if ds.key_features:
+        assert ds.find(numbers).tolist() == [*range(len(numbers))]
+
+
+def beginnings(folder: Path) -> Path:
+    """Make what deeds begin with; return the dataset that most of them do."""
+    prepared(str(folder / "ds"))
+    with_columns(str(folder / "columns"))
+    (folder / "nothing").mkdir()
+    return folder / "ds"
 
 
 def prepared(url: str) -> None:
@@ -80,6 +114,9 @@ def without(split: str, *positions: int) -> dict[str, list[bytes]]:
     return {**BASE, split: left}
 
 
+ROWS: Seen = {"a": [encode_example({"n": n}) for n in (*range(8), *range(100, 103))]}
+
+
 @dataclass(frozen=True)
 class Deed:
     """Something done to a dataset: how, from what to what."""
@@ -88,6 +125,19 @@ class Deed:
     before: Seen
     after: Seen
     empty: bool = False
+    columns: bool = False
+
+    def source(self, begun: Path) -> Path:
+        """Return the dataset that it begins with, of those that `beginnings` has made."""
+        return begun.with_name("nothing" if self.empty else "columns" if self.columns else "ds")
+
+    def go_on(self, url: str) -> bytes:
+        """Look at what stands beside the records, and append one, which is returned."""
+        if self.columns:
+            check_columns(url)
+        with shardio.DatasetWriter(url, mode="append") as out:
+            out.write({"n": 900} if self.columns else b"and on", "a")
+        return encode_example({"n": 900}) if self.columns else b"and on"
 
 
 DEEDS = {
@@ -107,5 +157,7 @@ DEEDS = {
     "erase": Deed(lambda url: shardio.delete(url, [0, 4], split="a", erase=True), BASE, without("a", 0, 4)),
     "compact": Deed(lambda url: shardio.compact(url, workers=1), BASE, BASE),
     "tag": Deed(lambda url: shardio.tag(url, "v1"), BASE, BASE),
+    "table": Deed(lambda url: shardio.build_table(url, features=["n"], workers=1), ROWS, ROWS, columns=True),
+    "keys": Deed(lambda url: shardio.build_keys(url, "n", workers=1), ROWS, ROWS, columns=True),
     "rename": Deed(lambda url: shardio.rename_split(url, "b", "c"), BASE, {"a": BASE["a"], "c": BASE["b"]}),
 }

@@ -16,7 +16,7 @@ import pytest
 
 import shardio
 from shardio.errors import CommitOutcomeUnknownError, ShardioError
-from tests.promises.deeds import BASE, DEEDS, Deed, prepared, records, seen, write
+from tests.promises.deeds import BASE, DEEDS, Deed, beginnings, records, seen, write
 from tests.promises.places import PLACES, copied
 from tests.promises.stores import EFFECTS, Counting, faulty
 
@@ -29,15 +29,13 @@ POINTS = {"open", "os.link", "os.remove", "os.rename", "os.mkdir", "os.chmod", "
 @pytest.fixture(scope="module")
 def begun(tmp_path_factory) -> Path:
     """A dataset that every deed but "create" begins with."""
-    root = tmp_path_factory.mktemp("begun") / "ds"
-    prepared(str(root))
+    root = beginnings(tmp_path_factory.mktemp("begun"))
     assert seen(str(root)) == BASE
     return root
 
 
 def setting(deed: Deed, begun: Path, place: str, tmp_path: Path) -> str:
-    (tmp_path / "nothing").mkdir(exist_ok=True)
-    return copied(tmp_path / "nothing" if deed.empty else begun, place, tmp_path)
+    return copied(deed.source(begun), place, tmp_path)
 
 
 def check_alive(url: str, deed: Deed, *, acknowledged: bool, unknown: bool = True) -> None:
@@ -50,11 +48,10 @@ def check_alive(url: str, deed: Deed, *, acknowledged: bool, unknown: bool = Tru
         write(url, "create", 900, 3)
         assert seen(url) == {"a": records(901, 2), "b": records(900, 1)}
         return
-    with shardio.DatasetWriter(url, mode="append") as out:
-        out.write(b"and on", "a")
+    more = deed.go_on(url)
     # Looked at once, after gc, which leaves the latest version as it is.
     shardio.gc(url, keep=1, dry_run=False)
-    assert seen(url) == {**found, "a": [*found["a"], b"and on"]}
+    assert seen(url) == {**found, "a": [*found["a"], more]}
 
 
 @pytest.mark.sampled(17)

@@ -16,7 +16,7 @@ from shardio.catalog import Catalog
 from shardio.errors import CommitOutcomeUnknownError, ShardioError, StorageError
 from shardio.metadata import manifest_key
 from shardio.storage import NotDurableError, connect
-from tests.promises.deeds import BASE, DEEDS, prepared, records, seen, write
+from tests.promises.deeds import BASE, DEEDS, beginnings, records, seen, write
 from tests.promises.disk import MARK, FailingDisk
 from tests.promises.places import copied
 from tests.promises.test_p01_atomic import setting
@@ -27,8 +27,7 @@ NUMBERS = (errno.EIO, errno.EACCES, errno.ENOSPC)
 
 @pytest.fixture(scope="module")
 def begun(tmp_path_factory) -> Path:
-    root = tmp_path_factory.mktemp("begun") / "ds"
-    prepared(str(root))
+    root = beginnings(tmp_path_factory.mktemp("begun"))
     assert seen(str(root)) == BASE
     return root
 
