@@ -217,7 +217,7 @@ class Store(abc.ABC):
         """Create an object under a name that no other content has; where no answer comes back, ask again.
 
         For names that are random, or follow from the content: what stands there is what was to be created,
-        whoever created it.
+        by this call or another.
 
         Args:
             key: its name, relative to the root.
