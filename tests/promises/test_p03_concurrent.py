@@ -152,10 +152,11 @@ class Datasets(RuleBasedStateMachine):
     """A dataset against a list of dicts: open writers, closed in any order, readers of every version, gc."""
 
     writers = Bundle("writers")
+    place = "memory"
 
     @initialize()
     def begin(self) -> None:
-        self.url = fresh("memory", Path())
+        self.url = fresh(self.place, Path())
         self.versions: list[dict[str, list[bytes]]] = []
         self.opened: list[shardio.DatasetWriter] = []
         self.expired: set[int] = set()

@@ -11,12 +11,13 @@ from collections import Counter
 from collections.abc import Callable
 
 import pytest
+from hypothesis import settings
 
 import shardio
 from shardio.errors import CommitConflictError, StorageError
 from shardio.storage._remote import _probed
 from tests.promises.places import fresh
-from tests.promises.test_p03_concurrent import append_from_process, race, write_one
+from tests.promises.test_p03_concurrent import Datasets, append_from_process, race, write_one
 from tests.servers.faults import fault_server
 from tests.servers.s3 import options_for
 
@@ -73,6 +74,18 @@ def test_appends_of_racing_and_killed_processes_are_whole(kills, s3, tmp_path):
     assert max(found.values()) == 1
     assert set(sure) <= set(found) <= set(every)
     assert shardio.open(url).version == len(found)
+
+
+class DatasetsOnS3(Datasets):
+    """The state machine of P3 against a server."""
+
+    place = "s3"
+
+
+DatasetsOnS3.TestCase.settings = settings(
+    Datasets.TestCase.settings, max_examples=max(4, settings().max_examples // 100), stateful_step_count=12
+)
+test_datasets_are_what_a_model_says = pytest.mark.slow(pytest.mark.usefixtures("s3")(DatasetsOnS3.TestCase))
 
 
 def looking_first(looks_first: Callable[[str], float]) -> tuple[list[bytes], list[Exception], list[bytes]]:
