@@ -269,6 +269,7 @@ def resolve_schema(
             check_reads(schema, table, stores)
         if replaces and known:
             notes.append("the records that were part of the dataset before are read by the new schema, too")
+            notes += schema.changes_since(old) if schema is not None and old is not None else []
         return ResolvedSchema(schema, metadata, notes, replaces=replaces)
     if old is not None:
         check_reads(old, table, stores)

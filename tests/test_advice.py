@@ -53,6 +53,8 @@ ELSEWHERE = {
     "with these: `shardio gc URL --expire N`":
         "tests/lifecycle/test_erase.py::test_what_the_latest_version_no_longer_has",
     "nothing was changed; run it again": "tests/lifecycle/test_erase.py::test_races",
+    "make it again with what readers see now: shardio table URL":
+        "tests/lifecycle/test_table.py::test_a_table_follows_the_names_of_its_features",
     "make it again: shardio table URL --rebuild":
         "tests/lifecycle/test_table.py::test_a_table_that_is_gone_is_said_and_made_again",
     "build it again":

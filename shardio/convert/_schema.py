@@ -92,6 +92,9 @@ def resolve_schema(
     Raises:
         SchemaError: no one schema holds the source, or numbers its classes as the dataset does.
     """
+    if dataset is not None and encoding is None and not (source.payloads or isinstance(schema, Schema)):
+        # Values of foreign data have no feature lists.
+        encoding = None if dataset.encoding == "sequence_example" else dataset.encoding
     found, notes, unread = _resolve(source, pieces, schema, encoding, lenient=lenient)
     if found is None:
         return Resolved(found, notes, None, {})
@@ -101,8 +104,7 @@ def resolve_schema(
             _check_nothing_is_lost(found, dataset, schema)
             if source.payloads:
                 _check_names_in_records(found, dataset, unread, schema)
-            else:
-                found = _with_classes(found, dataset, _said_by_caller(source, schema))
+            found = _as_in_dataset(source, found, dataset, schema)
         found = found.completed(dataset).keeping_optional(dataset)
     return Resolved(found, notes, names, _numbers(source, found))
 
@@ -177,9 +179,7 @@ def _check_names_in_records(found: Schema, dataset: Schema, unread: Mapping[str,
                 )
             if known is None or not (known.has_default and feature.has_default) or name in said:
                 continue
-            if known.replace(**_WORDS) != feature.replace(default=known.default, **_WORDS):
-                continue  # another type, which is refused as such
-            if known.replace(**_WORDS) != feature.replace(**_WORDS):
+            if _reads(known, feature) and not _same_default(known, feature):
                 raise SchemaError(
                     f"where a record lacks {name!r}, the source and the dataset mean different values",
                     expected=repr(known.default),
@@ -198,6 +198,11 @@ def _check_names_in_records(found: Schema, dataset: Schema, unread: Mapping[str,
                     )
 
 
+def _same_default(known: Feature, feature: Feature) -> bool:
+    stored = feature.stored_default
+    return stored is not None and known.replace(default=known.restore(stored)) == known
+
+
 _WORDS: dict[str, Any] = {"classes": None, "description": "", "stored_name": None}
 
 
@@ -207,21 +212,32 @@ def _said_by_caller(source: ForeignSource, schema: Any) -> frozenset[str]:
     return names | {"label"} if source.options.classes is not None and source.names_classes else names
 
 
-def _with_classes(schema: Schema, dataset: Schema, said: frozenset[str]) -> Schema:
-    """Return a schema in which classes are numbered as in a dataset, and new ones follow."""
-    features: dict[str, Feature] = {}
-    for name, feature in schema.items():
-        features[name] = feature
-        known = dataset.get(name)
-        if known is None or name in said:
-            continue
-        if known.classes is not None and feature.classes is not None:
-            new = [each for each in feature.classes if each not in set(known.classes)]
-            features[name] = known.replace(classes=(*known.classes, *new))
-        elif known.classes is not None and feature.type == "text" and feature.shape == known.shape:
-            # Words, of which the dataset knows what they number.
-            features[name] = known
-        elif feature.classes is not None:
+def _as_in_dataset(source: ForeignSource, found: Schema, dataset: Schema, given: Any) -> Schema:
+    """Return a schema in which features that the caller says nothing of are what the dataset has.
+
+    Values are held against that one by one. Classes are numbered as in the dataset, and new ones follow.
+
+    Raises:
+        SchemaError: the dataset's feature cannot hold the source's, and would become another one.
+    """
+    groups: list[dict[str, Feature]] = []
+    for ours, theirs, said in zip(_groups(found), _groups(dataset), _groups_said(found, given), strict=True):
+        told = _said_by_caller(source, said)
+        groups.append(
+            {
+                name: feature
+                if name in told or name not in theirs
+                else _as_known(source, name, feature, theirs[name])
+                for name, feature in ours.items()
+            }
+        )
+    return Schema(groups[0], encoding=found.encoding, sequence_features=groups[1])
+
+
+def _as_known(source: ForeignSource, name: str, feature: Feature, known: Feature) -> Feature:
+    """Return what a feature of a source becomes in a dataset that has one of its name."""
+    if not source.payloads and feature.classes is not None:
+        if known.classes is None:
             named = json.dumps(list(feature.classes), ensure_ascii=False)
             raise SchemaError(
                 f"the source names classes of {name!r}, and the dataset has numbers without names",
@@ -229,7 +245,42 @@ def _with_classes(schema: Schema, dataset: Schema, said: frozenset[str]) -> Sche
                 found=named if len(named) <= 400 else named[:400] + " ...",
                 advice="name the classes in the order of the dataset's numbers, for this feature in schema=",
             )
-    return Schema(features, encoding=schema.encoding, sequence_features=schema.sequence_features)
+        new = [each for each in feature.classes if each not in set(known.classes)]
+        return known.replace(classes=(*known.classes, *new))
+    if not source.payloads and known.classes is not None and feature.type == "text":
+        # Words, of which the dataset knows what they number.
+        return known if feature.shape == known.shape else feature
+    if source.trusted:
+        takes = _reads(known, feature)
+    elif source.payloads:
+        takes = True
+    else:
+        takes = known.type in (feature.type, "json", "image") or known.kind == feature.kind == "number"
+        takes = takes and (known.type != "image" or feature.kind == "image")
+    if takes:
+        same = feature.replace(type=known.short, shape=None, default=None, optional=False)
+        return (
+            same.replace(
+                optional=known.optional or feature.optional,
+                default=known.restore(feature.stored_default) if feature.stored_default is not None else None,
+            )
+            if source.payloads
+            else known.replace(optional=known.optional or feature.optional)
+        )
+    if _reads(feature, known):
+        raise SchemaError(
+            f"the source holds the feature {name!r} as {feature.short}, and the dataset has another type",
+            expected=known.short,
+            found=feature.short,
+            advice=f"make it {feature.short} in the dataset, too, with {keep_as(name, feature.short)}",
+        )
+    return feature
+
+
+def _reads(new: Feature, old: Feature) -> bool:
+    """Tell whether what is stored of one feature is read as it is by another."""
+    wanted = Schema({"x": new.replace(optional=True, **_WORDS)})
+    return wanted.incompatibility(Schema({"x": old.replace(**_WORDS)})) is None
 
 
 def _numbers(source: ForeignSource, schema: Schema) -> dict[str, tuple[int, ...]]:

@@ -29,6 +29,7 @@ from shardio.reader import (
     RecordSequence,
     ShardSource,
     choose_columns,
+    columns_now,
     has_table,
     iterate_rows,
     root_stores,
@@ -270,7 +271,7 @@ class _TableBuild:
             if not manifest.table:
                 message = 'this dataset has no table yet: name its features, as in features=["label"]'
                 raise ValueError(message)
-            features = [column.name for column in manifest.table]
+            features = [column.name for _, column in columns_now(manifest.schema, manifest.table)]
         if isinstance(features, str):
             message = f"features= takes a list of names, found a string: features=[{features!r}]"
             raise TypeError(message)

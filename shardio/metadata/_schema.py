@@ -557,7 +557,10 @@ def _changed(known: Mapping[str, Feature], given: Any) -> dict[str, Feature]:
     merged = dict(known)
     for name, feature in given.items():
         if feature is not None:
-            merged.update(_parse_features({name: feature}))
+            (parsed,) = _parse_features({name: feature}).values()
+            if name in known and parsed.stored_name is None:
+                parsed = parsed.replace(stored_name=known[name].stored_name)
+            merged[name] = parsed
         elif name in merged:
             del merged[name]
         else:

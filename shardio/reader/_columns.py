@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shardio.codecs import arrow_array, arrow_type_of, need_pyarrow, value_lengths
-from shardio.errors import FormatError, NotFoundError, ShardioError
+from shardio.errors import FormatError, NotFoundError, SchemaError, ShardioError
 from shardio.format import DEFAULT_LIMITS
 from shardio.metadata import Feature, ShardTable, TableColumn, table_address, table_address_of, table_column
 from shardio.reader._source import DatasetSource, ShardSource
@@ -38,7 +38,9 @@ __all__ = [
     "ChosenColumn",
     "arrow_batch",
     "check_table_bytes",
+    "check_table_columns",
     "choose_columns",
+    "columns_now",
     "has_table",
     "iterate_rows",
     "live_rows",
@@ -274,6 +276,28 @@ def _batch_rows(source: ShardSource, number: int) -> int:
 def table_columns(source: ShardSource) -> tuple[TableColumn, ...]:
     """Return the columns of the table that the version has; empty where it has none."""
     return source.version.manifest.table if isinstance(source, DatasetSource) else ()
+
+
+def columns_now(
+    schema: Schema | None, table: Sequence[TableColumn]
+) -> list[tuple[TableColumn, ChosenColumn]]:
+    """Return the columns of a table with what they are by the schema now; without features no longer read."""
+    called = {feature.stored_name or name: name for name, feature in (schema or {}).items()}
+    kept = [column for column in table if column.feature in called]
+    names = [called[column.feature] + (LENGTH if column.derived else "") for column in kept]
+    return list(zip(kept, choose_columns(schema, names, what="a table"), strict=True)) if kept else []
+
+
+def check_table_columns(source: ShardSource) -> None:
+    """Raise SchemaError where files of a table would tell another program something else than readers see."""
+    for made, now in columns_now(source.schema, table_columns(source)):
+        if made != now.described:
+            raise SchemaError(
+                f"the schema has changed since the table was made: its column {made.name!r} is "
+                + (f"now {now.name!r}" if made.name != now.name else "of another type or default"),
+                url=source.url,
+                advice="make it again with what readers see now: shardio table URL",
+            )
 
 
 def shards_without_table(source: ShardSource, columns: Sequence[ChosenColumn]) -> NDArray[np.bool_]:

@@ -12,7 +12,13 @@ import numpy as np
 
 from shardio.display import html_table, plural, size
 from shardio.errors import ShardioError
-from shardio.reader._columns import choose_columns, has_table, read_columns, table_columns
+from shardio.reader._columns import (
+    check_table_columns,
+    choose_columns,
+    has_table,
+    read_columns,
+    table_columns,
+)
 from shardio.reader._damage import Damage, batches_skipping, decode_skipping, iterate_skipping
 from shardio.reader._filter import LookOptions, check_mask, matching, matching_sql, parts
 from shardio.reader._find import find, find_all, key_indexes, positions_of
@@ -551,8 +557,12 @@ class DatasetReader(RecordSequence):
         Other programs read them as they are. They hold all rows of these shards, deleted ones too, whatever
         this reader has chosen, by the columns `shard` and `row`; `positions_of` tells what this reader holds.
         Shards that have no table yet (`shardio.build_table`) are not among them.
+
+        Raises:
+            SchemaError: the schema has changed since, so that columns would have other names or defaults.
         """
         source = self.source
+        check_table_columns(source)
         known = table_columns(source)
         return [
             source.pool.stores[0].url_of(key)

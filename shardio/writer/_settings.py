@@ -190,8 +190,8 @@ def resolve_schema(
     """Return the schema to write with: the caller's, else that of the dataset appended to.
 
     What the caller's does not say of a feature that the dataset has is the dataset's: above all the names of
-    its classes, in their order. The records of a codec of the caller's own, such as `codecs.Message(cls)`,
-    are opaque to the dataset.
+    its classes, in their order. So is the encoding that a mapping does not say. The records of a codec of the
+    caller's own, such as `codecs.Message(cls)`, are opaque to the dataset.
 
     Raises:
         SchemaError: it cannot read the dataset's records, or numbers classes in another way.
@@ -205,9 +205,12 @@ def resolve_schema(
             message = f"encoding={encoding!r} needs a schema"
             raise ValueError(message)
         return None
+    known = base.manifest.schema if base is not None else None
+    if known is not None and encoding is None and not isinstance(given, Schema):
+        encoding = known.encoding
     schema = Schema.parse(given, encoding=encoding)  # type: ignore[arg-type] # no codec, as was asked above
-    if base is not None and base.manifest.schema is not None:
-        schema = schema.completed(base.manifest.schema).keeping_optional(base.manifest.schema)
+    if known is not None:
+        schema = schema.completed(known).keeping_optional(known)
     for older in base.manifest.schemas if base is not None else ():
         schema.check_reads(older)
     return schema

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import re
+import shlex
 import shutil
 import tarfile
 import time
@@ -452,6 +453,63 @@ def test_files_that_hold_the_names_of_before(tmp_path) -> None:
     # Files hold the names of before; that is said.
     report = shardio.export_dataset(tmp_path / "a", tmp_path / "more", kind="tfrecord")
     assert report.notes == ["records are copied as they are: they hold the feature 'new' as 'old'"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "of_dataset", "of_source", "value", "encoding"),
+    [
+        ("tfrecord", "text", "text", "wren", "example"),  # whose inferred type may be bytes
+        ("tfrecord", "int32", "int32", 3, "example"),
+        ("tfrecord", "float32[?]", "float32[2]", [1.0, 2.0], "example"),
+        ("jsonl", "json", "text", "wren", "tensors"),
+        ("jsonl", "int64[2]", "int64[2]", [1, 2], "tensors"),
+        ("jsonl", "float32", "float32", 0.5, "example"),
+        ("shardio", "image", "jpeg", b"x", "example"),
+        ("shardio", "int64[?]", "int64[2]", [1, 2], "tensors"),
+    ],
+)
+def test_an_append_keeps_the_types_of_the_dataset(
+    tmp_path, kind, of_dataset, of_source, value, encoding
+) -> None:
+    """What is inferred, or a narrower type, changes nothing for readers of the records that there are."""
+    for name, short in (("ds", of_dataset), ("more", of_source)):
+        with shardio.DatasetWriter(tmp_path / name, {"x": short}, encoding=encoding) as out:
+            out.write({"x": value})
+    source = tmp_path / "more"
+    if kind != "shardio":
+        source = tmp_path / "files"
+        shardio.export_dataset(tmp_path / "more", source, kind=kind)
+    before = shardio.open(tmp_path / "ds")
+    shardio.convert_dataset(source, tmp_path / "ds", mode="append")
+    after = shardio.open(tmp_path / "ds")
+    assert after.schema == before.schema
+    assert str(after[1]) == str(after[0]) == str(before[0])
+
+
+def test_an_append_that_would_change_a_type_asks(tmp_path) -> None:
+    for name, short, value in (("ds", "json", {"a": 1}), ("more", "text", "wren")):
+        with shardio.DatasetWriter(tmp_path / name, {"x": short}) as out:
+            out.write({"x": value})
+    with pytest.raises(SchemaError, match=r"as text, and the dataset has another type.*schema=") as caught:
+        shardio.convert_dataset(tmp_path / "more", tmp_path / "ds", mode="append")
+    assert shardio.open(tmp_path / "ds")[0] == {"x": {"a": 1}}
+    assert "{'x': 'text'}" in str(caught.value) or '{"x": "text"}' in str(caught.value)
+    shardio.convert_dataset(tmp_path / "more", tmp_path / "ds", mode="append", schema={"x": "text"})
+    assert [value["x"] for value in shardio.open(tmp_path / "ds")] == ['{"a":1}', "wren"]
+
+
+def test_a_source_without_a_required_feature(tmp_path, capsys) -> None:
+    """The dataset's records do not lose it; the advice works."""
+    url = str(tmp_path / "ds")
+    with shardio.DatasetWriter(url, {"k": "int64", "label": "int64"}) as out:
+        out.write({"k": 1, "label": 2})
+    (tmp_path / "more.jsonl").write_text('{"k": 3}\n')
+    with pytest.raises(SchemaError, match="no feature 'label', which all records") as caught:
+        shardio.convert_dataset(tmp_path / "more.jsonl", url, mode="append")
+    words = shlex.split(str(caught.value).partition("shardio schema set URL ")[2])
+    assert main(["schema", "set", url, *words]) == 0
+    shardio.convert_dataset(tmp_path / "more.jsonl", url, mode="append")
+    assert list(shardio.open(url)) == [{"k": 1, "label": 2}, {"k": 3, "label": None}]
 
 
 def test_labels_of_steps(tmp_path) -> None:

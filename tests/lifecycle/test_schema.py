@@ -133,6 +133,24 @@ def test_names_may_change_places(tmp_path) -> None:
     assert [tuple(map(int, (v["a"], v["b"], v["c"]))) for v in shardio.open(url)] == [(1, 2, 9), (4, 3, 9)]
 
 
+def test_a_feature_is_the_one_that_readers_know_by_its_name(tmp_path) -> None:
+    """Also where records hold another one under that name."""
+    url = written(tmp_path / "ds", {"a": "int64", "b": "int64"}, {"a": 1, "b": 2})
+    shardio.set_schema(url, rename={"a": "b", "b": "a"})
+    shardio.set_schema(url, {"a": Feature("int64", default=7), "b": Feature("int64", description="x")})
+    schema = shardio.open(url).schema
+    assert (schema["a"].stored_name, schema["b"].stored_name) == ("b", "a")
+    written(url, None, {"b": 3}, mode="append")
+    assert list(shardio.open(url)) == [{"a": 2, "b": 1}, {"a": 7, "b": 3}]
+
+
+def test_an_append_takes_the_encoding_of_the_dataset(tmp_path) -> None:
+    url = written(tmp_path / "ds", {"a": "int64"}, {"a": 1}, encoding="tensors")
+    written(url, {"a": "int64", "b": Feature("text", default="-")}, {"a": 2}, mode="append")
+    assert list(shardio.open(url)) == [{"a": 1, "b": "-"}, {"a": 2, "b": "-"}]
+    assert shardio.open(url).schema.encoding == "tensors"
+
+
 def test_an_append_under_way_does_not_undo_it(tmp_path) -> None:
     url = written(tmp_path / "ds", {"label": "int64"}, {"label": 0})
     out = shardio.DatasetWriter(url, {"label": "int64"}, mode="append")
@@ -244,6 +262,11 @@ def test_adopted_datasets(tmp_path) -> None:
     with pytest.raises(SchemaError, match="class 0 changes from 'a' to 'c'"):
         shardio_indexer.adopt(tmp_path, schema={"kind": CAT.replace(classes=["c", "b", "a"])})
     assert shard.read_bytes() == before
+    # A schema given again takes the place of the one that there is, and what that changes is said.
+    report = shardio_indexer.adopt(tmp_path, schema={"kind": Feature("int64", default=2)})
+    assert "note: no longer read" in report.notes
+    assert "kind: Feature('int64') -> Feature('int64', default=2)" in report.notes
+    assert shardio.open(tmp_path).schema["kind"].classes == ("a", "b", "c")
 
 
 def test_records_without_a_schema(tmp_path) -> None:

@@ -598,6 +598,41 @@ def test_a_feature_that_was_renamed_is_found_by_its_new_name(tmp_path, silent):
     assert len(ds.filter("name = '5' AND name_length = 1")) == 1
 
 
+def test_a_table_follows_the_names_of_its_features(tmp_path, silent):
+    """Files that say something else than readers see are not handed to other programs; the advice helps."""
+    url = str(tmp_path / "birds")
+    write(url, range(5), schema={"label": "int64", "caption": "text", "kind": Feature("int8", default=7)})
+    shardio.build_table(url, ["label", "caption_length", "kind"], workers=1)
+
+    def told() -> list[dict[str, object]]:
+        assert shardio.build_table(url, workers=1).built
+        shown = shardio.open(url).to_arrow(shardio.build_table(url, workers=1).features).to_pylist()
+        (file,) = shardio.open(url).table_files()
+        assert pq.read_table(file).drop(["shard", "row"]).to_pylist() == shown
+        return shown
+
+    for change, why in (
+        ({"rename": {"label": "kind", "kind": "label"}}, "'label' is now 'kind'"),
+        ({"rename": {"caption": "text"}}, "'caption_length' is now 'text_length'"),
+        ({"features": {"label": Feature("int8", default=8)}}, "'label' is of another type or default"),
+    ):
+        shardio.set_schema(url, **change)
+        with pytest.raises(shardio.errors.SchemaError, match=why + r".*make it again.*shardio table URL"):
+            shardio.open(url).table_files()
+        assert told()
+    assert told_names(url) == ["kind", "text_length", "label"]
+    # What is no longer read is no longer in the table, and no reason to refuse it.
+    shardio.set_schema(url, {"label": None})
+    assert len(shardio.open(url).table_files()) == 1
+    shardio.build_table(url, workers=1)
+    assert told_names(url) == ["kind", "text_length"]
+
+
+def told_names(url):
+    (file,) = shardio.open(url).table_files()
+    return [name for name in pq.read_schema(file).names if name not in ("shard", "row")]
+
+
 def test_positions_of_places(url):
     build(url)
     ds = shardio.open(url)
