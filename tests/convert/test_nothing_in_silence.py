@@ -1001,14 +1001,15 @@ def test_appending_other_metadata(convert, tmp_path) -> None:
 
 
 def test_a_split_of_other_types(tmp_path, capsys) -> None:
-    """Splits share one schema: another one is refused, and nothing changes its type."""
+    """Splits share one schema: what it holds without loss is taken, the rest refused, and no type changes."""
     (tmp_path / "a.jsonl").write_text('{"n": 1.5}\n')
     (tmp_path / "b.jsonl").write_text('{"n": 1}\n')
-    url = str(tmp_path / "d")
-    assert main(["convert", str(tmp_path / "a.jsonl"), url, "--split", "train"]) == 0
-    words = ["convert", str(tmp_path / "b.jsonl"), url, "--split", "test", "--mode", "append"]
-    assert main(words) == 1
-    assert "'n'" in capsys.readouterr().err
-    assert main([*words, "--type", "n=float64"]) == 0
-    assert [value["n"].dtype for value in shardio.open(url, split="all")] == [np.float64] * 2
-    capsys.readouterr()
+    for first, second, code, dtype in (("a", "b", 0, np.float64), ("b", "a", 1, np.int64)):
+        url = str(tmp_path / f"d{first}")
+        assert main(["convert", str(tmp_path / f"{first}.jsonl"), url, "--split", "train"]) == 0
+        words = ["convert", str(tmp_path / f"{second}.jsonl"), url, "--split", "test", "--mode", "append"]
+        assert main(words) == code
+        assert ("'n'" in capsys.readouterr().err) == bool(code)
+        assert [value["n"].dtype for value in shardio.open(url, split="all")] == [dtype] * (2 - code)
+    assert main([*words, "--type", "n=float64"]) == 1
+    assert "its type changes from int64 to float64" in capsys.readouterr().err
