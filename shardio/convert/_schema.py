@@ -95,6 +95,10 @@ def resolve_schema(
     if dataset is not None and encoding is None and not (source.payloads or isinstance(schema, Schema)):
         # Values of foreign data have no feature lists.
         encoding = None if dataset.encoding == "sequence_example" else dataset.encoding
+    plain = source.payloads and not source.trusted and schema is None and encoding is None
+    if plain and dataset is not None and dataset.encoding not in ("example", "sequence_example"):
+        # Nothing can be inferred of such records; each is held against the dataset's schema.
+        return Resolved(dataset, [], None, {})
     found, notes, unread = _resolve(source, pieces, schema, encoding, lenient=lenient)
     if found is None:
         return Resolved(found, notes, None, {})

@@ -461,6 +461,7 @@ def test_files_that_hold_the_names_of_before(tmp_path) -> None:
         ("tfrecord", "text", "text", "wren", "example"),  # whose inferred type may be bytes
         ("tfrecord", "int32", "int32", 3, "example"),
         ("tfrecord", "float32[?]", "float32[2]", [1.0, 2.0], "example"),
+        ("tfrecord", "int64[2]", "int64[2]", [1, 2], "tensors"),  # of which nothing is inferred
         ("jsonl", "json", "text", "wren", "tensors"),
         ("jsonl", "int64[2]", "int64[2]", [1, 2], "tensors"),
         ("jsonl", "float32", "float32", 0.5, "example"),

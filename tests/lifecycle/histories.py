@@ -173,7 +173,7 @@ class History:
         if self.random.random() < 0.3 and len(wanted) > 1:
             name = self.random.choice(wanted)[1].name
             shardio.set_schema(other, {name: None})
-            if kind in ("jsonl", "parquet"):
+            if kind != "tfrecord":  # whose files hold what records do
                 stored = next(s for s, c in wanted if c.name == name)
                 rows = [{s: v for s, v in row.items() if s != stored} for row in rows]
         source = other
