@@ -101,7 +101,7 @@ class Damage:
         self._source = source
         self._lock = threading.Lock()
         self._skipped = 0
-        self._noted: set[tuple[str, int, int]] = set()
+        self._noted: dict[str, set[int]] = {}  # by shard, the rows that are written down
 
     @property
     def skips(self) -> bool:
@@ -109,18 +109,19 @@ class Damage:
         return self.policy != "raise"
 
     def note(self, error: ShardioError, shard: str, rows: NDArray[np.int64]) -> None:
-        """Say once in a pass that something is skipped, and write down each run of damaged rows once.
+        """Say once in a pass that something is skipped, and write down each damaged row once.
 
-        The same rows may be met twice: where the last steps of an epoch fetch a window again.
+        The same rows may be met several times, alone and with others of their block: the first batch of a pass
+        may read its own records before the windows that hold them, and the last steps fetch windows again.
         """
-        key = (shard, int(rows[0]), len(rows))
         with self._lock:
             first = not self._noted
-            fresh = key not in self._noted
-            self._noted.add(key)
+            noted = self._noted.setdefault(shard, set())
+            fresh = [row for row in rows.tolist() if row not in noted]
+            noted.update(fresh)
         if fresh and self.policy == "quarantine":
             entry = {"error": type(error).__name__, "what": error.what, **_plain(error)}
-            self._write({**entry, "shard": shard, "rows": rows.tolist()})
+            self._write({**entry, "shard": shard, "rows": fresh})
         if first:
             where = f", and written to {QUARANTINE_FILE}" if self.policy == "quarantine" else ""
             warnings.warn(f"damaged records are skipped{where}: {error}", stacklevel=2)

@@ -12,6 +12,7 @@ import pytest
 
 import shardio
 from shardio.errors import CorruptBlockError, CorruptRecordError, FormatError, NotFoundError, SchemaError
+from shardio.order import Plan
 from tests.streaming.datasets import flat, plan, write
 
 pytestmark = [
@@ -135,12 +136,14 @@ def test_a_batch_of_which_all_is_damaged_is_empty_and_like_the_others(url, optio
     assert sorted(flat(batch["n"].tolist() for batch in batches)) == sorted(set(range(100)) - bad)
 
 
-def test_quarantine_writes_what_where_and_why_once(url, tmp_path):
+@pytest.mark.parametrize("shape", [plan(1, 1, window=5), Plan(ranks=1, workers=1, chunk_rows=8, interleave=3)])
+def test_quarantine_writes_what_where_and_why_once(url, tmp_path, shape):
+    """With the interleaved plan the first batch reads its own records, then the windows that hold them."""
     ds = shardio.open(write(url, [100, 60], compression="zstd"))
     bad = hurt(ds, 33)
     place = ds.locate(33)
     bad |= hurt(ds, 0)  # the padding of the last step fetches these once more
-    given = {"plan": plan(1, 1, window=5), "shuffle": False, "remainder": "pad", "global_batch": 9}
+    given = {"plan": shape, "shuffle": False, "remainder": "pad", "global_batch": 9}
     for _ in make(url, "quarantine", **given):
         pass
     entries = [json.loads(line) for line in (tmp_path / "shardio-quarantine.jsonl").read_text().splitlines()]
