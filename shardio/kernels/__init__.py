@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from shardio.kernels._arguments import MAX_RECORD, BlockChecks, Check, Scan
 from shardio.kernels._checksums import crc32c, mask_crc
 from shardio.kernels._features import Column, FeatureRequest, Kind, Mismatch, Parsed, Records
+from shardio.kernels._interleaving import HeldWindows, Interleaved, Interleaving, Network
 from shardio.kernels._reference import encode_sequence_example
 from shardio.kernels._values import make_column
 
@@ -43,14 +44,19 @@ encode_frames = _chosen.encode_frames
 gather = _chosen.gather
 gather_fixed = _chosen.gather_fixed
 gather_from = _chosen.gather_from
+gather_into = _chosen.gather_into
+gather_rows = _chosen.gather_rows
+interleave = _chosen.interleave
 parse_examples = _chosen.parse_examples
 parse_sequence_examples = _chosen.parse_sequence_examples
+permute = _chosen.permute
 resize_image = _chosen.resize_image
 scan_frames = _chosen.scan_frames
 shuffle_ranges = _chosen.shuffle_ranges
 slice_blocks = _chosen.slice_blocks
 slice_frames = _chosen.slice_frames
 slice_records = _chosen.slice_records
+slice_rows = _chosen.slice_rows
 
 __all__ = [
     "IMPLEMENTATION",
@@ -60,8 +66,12 @@ __all__ = [
     "Check",
     "Column",
     "FeatureRequest",
+    "HeldWindows",
+    "Interleaved",
+    "Interleaving",
     "Kind",
     "Mismatch",
+    "Network",
     "Parsed",
     "Records",
     "Scan",
@@ -77,14 +87,19 @@ __all__ = [
     "gather",
     "gather_fixed",
     "gather_from",
+    "gather_into",
+    "gather_rows",
+    "interleave",
     "make_column",
     "mask_crc",
     "parse_examples",
     "parse_sequence_examples",
+    "permute",
     "resize_image",
     "scan_frames",
     "shuffle_ranges",
     "slice_blocks",
     "slice_frames",
     "slice_records",
+    "slice_rows",
 ]

@@ -123,6 +123,47 @@ def as_ranges(
     return key, first, many
 
 
+def as_out(out: NDArray[np.uint8], size: int) -> NDArray[np.uint8]:
+    """Check that an array takes exactly so many bytes.
+
+    Raises:
+        ValueError: it has another size or type, or cannot be written to.
+    """
+    if out.dtype != np.uint8 or out.shape != (size,) or not (out.flags.c_contiguous and out.flags.writeable):
+        message = f"out: expected {size} writable bytes, found {out.dtype} of shape {out.shape}"
+        raise ValueError(message)
+    return out
+
+
+def as_tables(
+    buffers: Sequence[Any], tables: Sequence[NDArray[np.uint32]], which: ArrayLike, rows: ArrayLike
+) -> tuple[list[NDArray[np.uint8]], list[NDArray[np.uint32]], NDArray[np.int64], NDArray[np.int64]]:
+    """Check buffers and their tables of offsets, and the rows that are asked for, but not whether they exist.
+
+    Raises:
+        ValueError: there are not as many tables as buffers, or not as many rows as numbers of buffers.
+        TypeError: a table is no array of uint32 of one dimension, with at least one value.
+    """
+    views = [as_bytes(buffer) for buffer in buffers]
+    if len(views) != len(tables):
+        message = f"expected as many tables as buffers, found {len(tables)} and {len(views)}"
+        raise ValueError(message)
+    for table in tables:
+        if table.dtype != np.uint32 or table.ndim != 1 or not table.size or not table.flags.c_contiguous:
+            message = f"tables: expected contiguous uint32[rows + 1], found {table.dtype} of {table.shape}"
+            raise TypeError(message)
+    number, row = as_offsets(which, "which"), as_offsets(rows, "rows")
+    if number.size != row.size:
+        message = f"expected as many rows as numbers of buffers, found {row.size} and {number.size}"
+        raise ValueError(message)
+    return views, list(tables), number, row
+
+
+def row_outside(place: int, buffer: int, row: int) -> IndexError:
+    """Say that a row that was asked for does not lie in a buffer."""
+    return IndexError(f"range {place} is row {row} of buffer {buffer}, which does not lie in it")
+
+
 def as_sources(
     buffers: Sequence[Any], which: ArrayLike, starts: ArrayLike, stops: ArrayLike
 ) -> tuple[list[NDArray[np.uint8]], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:

@@ -19,7 +19,6 @@ from shardio.order._windows import (
     Pieces,
     RowLocations,
     Rows,
-    Window,
     Windows,
     lane_edges,
     runs_of_positions,
@@ -28,7 +27,7 @@ from shardio.order._windows import (
 if TYPE_CHECKING:
     from shardio.order._plan import Plan
 
-__all__ = ["Epoch"]
+__all__ = ["BaseEpoch", "Epoch"]
 
 
 def first_windows(lengths: Array, window: int) -> Array:
@@ -43,20 +42,55 @@ def first_windows(lengths: Array, window: int) -> Array:
     return np.where(lengths <= window, window, window - cut)
 
 
-class Epoch:
-    """Hold the order of one dataset in one epoch.
+class BaseEpoch:
+    """Hold what the order of one dataset in one epoch is made of, whatever the kind of its plan.
 
     Args:
         sizes: the shards.
         plan: its shape.
-        seed, epoch: any integers in [0, 2**64).
-        shuffle: False makes both permutations the identity.
+        shuffle: False makes all permutations the identity.
         source, cycle: which source of a mixture this is, and how often it had ended before.
 
     Attributes:
         ranks, workers: C and T of the plan.
         lane_lengths: rows of each lane, int64 [C * T]; lane (t, c) has number t * C + c.
-        readers: number of lanes, each of which has one window in use at a time; of the one source.
+        readers: number of lanes, or of their strands, each of which has one window in use; of the one source.
+    """
+
+    def __init__(self, sizes: ShardSizes, plan: Plan, *, shuffle: bool, source: int, cycle: int) -> None:
+        self.sizes = sizes
+        self.plan = plan
+        self.ranks, self.workers = plan.ranks, plan.workers
+        self.readers: tuple[int, ...] = (plan.lanes,)
+        self._shuffle = shuffle
+        self._source, self._cycle = source, cycle
+        self._edges = lane_edges(sizes.total_rows, plan.lanes)
+        self.lane_lengths: Array = np.diff(self._edges)
+
+    def record_pieces(self, source: int, positions: Array) -> Pieces:  # noqa: ARG002 - there is one source
+        """Return which rows of which shards records are, one piece each."""
+        return runs_of_positions(self.sizes, positions, np.ones_like(positions))
+
+    def positions(self, parts: Array) -> Array:
+        """Return the positions of the records in `parts`, one part after another.
+
+        Args:
+            parts: int64 [n, 3] of (lane, start, stop): places [start, stop) of a lane.
+        """
+        raise NotImplementedError
+
+    def rows(self, parts: Array) -> Rows:
+        """Return the records of `parts` (as in `positions`) with their source and cycle."""
+        positions = self.positions(parts)
+        return Rows(positions, np.full_like(positions, self._source), np.full_like(positions, self._cycle))
+
+
+class Epoch(BaseEpoch):
+    """Hold the order of one dataset in one epoch under a windowed plan.
+
+    Args:
+        sizes, plan, shuffle, source, cycle: as of `BaseEpoch`.
+        seed, epoch: any integers in [0, 2**64).
 
     Threads may share one: a race costs a permutation made twice, never another order.
     """
@@ -72,21 +106,13 @@ class Epoch:
         source: int = 0,
         cycle: int = 0,
     ) -> None:
-        self.sizes = sizes
-        self.plan = plan
-        self.ranks = plan.ranks
-        self.workers = plan.workers
-        self.readers: tuple[int, ...] = (plan.lanes,)
+        super().__init__(sizes, plan, shuffle=shuffle, source=source, cycle=cycle)
         self.window = plan.window
-        self._shuffle = shuffle
         self._fields = (seed, epoch, source, cycle)
-        self._source, self._cycle = source, cycle
-        self._lane_edges = lane_edges(sizes.total_rows, plan.ranks * plan.workers)
-        self.lane_lengths: Array = np.diff(self._lane_edges)
         self._first = first_windows(self.lane_lengths, plan.window)
         # The same as lists: one number at a time is what the loop over the lanes of a step wants.
         self._starts, self._lengths, self._firsts = (
-            each.tolist() for each in (self._lane_edges, self.lane_lengths, self._first)
+            each.tolist() for each in (self._edges, self.lane_lengths, self._first)
         )
         self._permutations: dict[int, tuple[int, int, npt.NDArray[np.uint32]]] = {}
         self._lay_chunks()
@@ -115,7 +141,7 @@ class Epoch:
 
     def window_edges(self) -> Array:
         """Return the first place, counted over all lanes, of each window, and last the rows; int64."""
-        cuts = [self._lane_edges]
+        cuts = [self._edges]
         cuts.extend(
             np.arange(start + first, start + length, self.window)
             for start, first, length in zip(self._starts, self._firsts, self._lengths, strict=False)
@@ -178,10 +204,6 @@ class Epoch:
         places += np.concatenate(found)
         return places
 
-    def record_pieces(self, source: int, positions: Array) -> Pieces:  # noqa: ARG002 - there is one source
-        """Return which rows of which shards records are, one piece each."""
-        return runs_of_positions(self.sizes, positions, np.ones_like(positions))
-
     def together(self, source: int, rows: int) -> int:  # noqa: ARG002 - windows are large, and end one by one
         """Return how many windows one call should fetch, if it is to fetch so many rows."""
         return 1
@@ -197,14 +219,10 @@ class Epoch:
         places += self._shift[chunk]
         return places
 
-    def rows(self, parts: Array) -> Rows:
-        """Return the records of `parts` (as in `positions`) with their source and cycle."""
-        positions = self.positions(parts)
-        return Rows(positions, np.full_like(positions, self._source), np.full_like(positions, self._cycle))
-
     def locate(self, parts: Array) -> RowLocations:
         """Return where the records of `parts` are in the windows that hold them."""
         found: list[tuple[int, int]] = []
+        sizes: list[int] = []
         local: list[npt.NDArray[np.integer]] = []
         for lane, start, stop in parts.tolist():
             at = start
@@ -214,19 +232,15 @@ class Epoch:
                 end = min(high, stop)
                 order = self._window_at(lane, at)[2] if self._shuffle else np.arange(high - low)
                 found.append((lane, number))
+                sizes.append(high - low)
                 local.append(order[at - low : end - low])
                 at = end
         which = np.repeat(np.arange(len(found)), [each.size for each in local])
         lanes, numbers = np.array(found, np.int64).reshape(-1, 2).T
-        windows = Windows(
-            np.full_like(lanes, self._source), np.full_like(lanes, self._cycle), lanes, numbers, lanes
-        )
+        source, cycle = np.full_like(lanes, self._source), np.full_like(lanes, self._cycle)
+        rows = np.array(sizes, np.int64)
+        windows = Windows(source, cycle, lanes, numbers, lanes, rows, np.full_like(lanes, -1))
         return RowLocations(windows, which, np.concatenate([np.zeros(0, np.int64), *local]).astype(np.int64))
-
-    def pieces(self, window: Window) -> Pieces:
-        """Return which rows of which shards a window holds, in storage order within each chunk."""
-        start, stop = self.window_range(window.lane, window.number)
-        return self.lane_pieces(window.lane, start, stop)
 
     def many_pieces(self, windows: Windows) -> tuple[Pieces, Array]:
         """Return the pieces of several windows one after another, and how many rows each window holds."""
@@ -246,7 +260,7 @@ class Epoch:
 
         Whole windows only make sense: inside a window the second shuffle moves rows from piece to piece.
         """
-        base = int(self._lane_edges[lane])
+        base = int(self._edges[lane])
         low, high = base + start, base + stop
         if low >= high:
             nothing = np.zeros(0, np.int64)

@@ -18,7 +18,7 @@ import numpy as np
 
 from shardio.kernels import argsort_words
 from shardio.order._keys import Array, key, raw_words
-from shardio.order._windows import Pieces, RowLocations, Rows, Window, Windows
+from shardio.order._windows import Pieces, RowLocations, Rows, Windows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -263,10 +263,6 @@ class MixedEpoch:
                 windows.append(found.windows)
                 before += len(found.windows)
         return RowLocations(Windows.joined(windows), which, local)
-
-    def pieces(self, window: Window) -> Pieces:
-        """Return which rows of which shards of its source a window holds."""
-        return self._epoch(window.source, window.cycle).pieces(window)
 
     def many_pieces(self, windows: Windows) -> tuple[Pieces, Array]:
         """Return the pieces of windows of one source and cycle, and how many rows each holds."""

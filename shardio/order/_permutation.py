@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, overload
 import numpy as np
 import numpy.typing as npt
 
-from shardio.order._keys import Array, Words, key, permutation, raw_words, seed_field
+from shardio.kernels import Network, permute
+from shardio.order._keys import Array, key, permutation, raw_words, seed_field
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,8 +21,7 @@ __all__ = ["Permutation"]
 
 _TABLE = 4096
 _ROUNDS = 8
-_BLOCK = 8192  # 64 KiB per array: the working set stays in the second-level cache
-_MIX = np.uint64(0x9E3779B97F4A7C15)  # 2**64 / golden ratio, odd
+_BLOCK = 8192
 
 
 class Permutation:
@@ -32,6 +32,10 @@ class Permutation:
         seed, epoch: any integers in [0, 2**64); another epoch is another permutation.
 
     It holds O(1) memory, never changes, and may be shared by threads.
+
+    Attributes:
+        table: int64, the permutation written out where n is at most 4,096; else empty.
+        network: what says it where it is not written out.
 
     >>> p = Permutation(10, seed=1)
     >>> sorted(p) == list(range(10)), int(p.inverse(p[3]))
@@ -57,15 +61,12 @@ class Permutation:
         return made
 
     def _set_up(self, n: int, purpose: str, *fields: int) -> None:
-        self._table = permutation(n, purpose, *fields, n) if n <= _TABLE else None
-        self._set_network(raw_words(key(purpose, *fields, n), 0, _ROUNDS))
-
-    def _set_network(self, words: Words) -> None:
         # The low half has 2**l values and the high half just enough of them, so that the network's domain is
         # larger than n by less than 2**l, about the root of n: next to nothing has to be walked.
-        self._keys = words
-        self._low_bits = np.uint64(max(1, (self._n - 1).bit_length() // 2))
-        self._high = np.uint64(max(1, -(-self._n >> int(self._low_bits))))
+        low_bits = max(1, (n - 1).bit_length() // 2)
+        words = raw_words(key(purpose, *fields, n), 0, _ROUNDS)
+        self.network = Network(n, words, low_bits, max(1, -(-n >> low_bits)))
+        self.table = permutation(n, purpose, *fields, n) if n <= _TABLE else np.zeros(0, np.int64)
 
     def __len__(self) -> int:
         return self._n
@@ -103,51 +104,6 @@ class Permutation:
         return given.astype(np.int64, copy=False)
 
     def _apply(self, values: Array, *, forward: bool) -> Array:
-        if self._table is not None:
-            return self._table[values] if forward else np.argsort(self._table)[values]
-        flat = values.reshape(-1).view(np.uint64)
-        out = np.empty(flat.size, np.int64)
-        for start in range(0, flat.size, _BLOCK):
-            block = self._network(flat[start : start + _BLOCK], forward=forward)
-            outside = np.flatnonzero(block >= self._n)
-            while outside.size:
-                walked = self._network(block[outside], forward=forward)
-                block[outside] = walked
-                outside = outside[walked >= self._n]
-            out[start : start + block.size] = block.view(np.int64)
-        return out.reshape(values.shape)
-
-    def _network(self, values: Words, *, forward: bool) -> Words:
-        """Run the rounds over a block: each half takes in a hash of the other, in turn."""
-        low = values & (np.uint64(1) << self._low_bits) - np.uint64(1)
-        high = values >> self._low_bits
-        scratch = np.empty_like(low)
-        order = range(_ROUNDS) if forward else range(_ROUNDS - 1, -1, -1)
-        for number in order:
-            if number % 2 == 0:
-                low ^= self._hash(high, self._keys[number], np.uint64(64) - self._low_bits, scratch)
-                continue
-            # The top 32 bits of the hash, scaled to [0, b), are added modulo b.  Of x and x - b (or x + b, on
-            # the way back) the one that did not wrap round 2**64 is the smaller.
-            step = self._hash(low, self._keys[number], np.uint64(32), scratch)
-            step *= self._high
-            step >>= np.uint64(32)
-            if forward:
-                high += step
-                np.minimum(high, np.subtract(high, self._high, out=scratch), out=high)
-            else:
-                high -= step
-                np.minimum(high, np.add(high, self._high, out=scratch), out=high)
-        high <<= self._low_bits
-        high |= low
-        return high
-
-    @staticmethod
-    def _hash(half: Words, word: np.uint64, shift: np.uint64, out: Words) -> Words:
-        # Two multiplications with a fold between: the product's top bits depend on every bit of the half.
-        np.add(half, word, out=out)
-        np.multiply(out, _MIX, out=out)
-        out ^= out >> np.uint64(32)
-        np.multiply(out, _MIX, out=out)
-        np.right_shift(out, shift, out=out)
-        return out
+        if self._n <= _TABLE:
+            return self.table[values] if forward else np.argsort(self.table)[values]
+        return permute(values, self.network, forward=forward)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from shardio.order._keys import Array
-    from shardio.order._windows import Pieces, RowLocations, Rows, Window, Windows
+    from shardio.order._windows import Pieces, RowLocations, Rows, Windows
 
 __all__ = ["Change", "Lanes", "Schedule", "StepGroup", "StepShare", "rank_slice"]
 
@@ -43,9 +43,6 @@ class Lanes(Protocol):
 
     def locate(self, parts: Array) -> RowLocations:
         """Return where the records of the parts are in the windows that hold them."""
-
-    def pieces(self, window: Window) -> Pieces:
-        """Return which rows of which shards a window holds."""
 
     def many_pieces(self, windows: Windows) -> tuple[Pieces, Array]:
         """Return the pieces of windows of one source and cycle, and how many rows each holds."""

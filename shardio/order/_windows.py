@@ -46,12 +46,24 @@ class Windows(Sequence[Window]):
         source, cycle, lane, number: int64 [n], the fields of each.
         reader: int64 [n], which reader of the source uses it: a lane, or a strand of a lane.  A reader has
             one window in use at a time.
+        rows: int64 [n], how many rows it has.
+        position: int64 [n], of its first row where they all follow it in storage order; else -1.
     """
 
-    __slots__ = ("cycle", "lane", "number", "reader", "source")
+    __slots__ = ("cycle", "lane", "number", "position", "reader", "rows", "source")
 
-    def __init__(self, source: Array, cycle: Array, lane: Array, number: Array, reader: Array) -> None:
+    def __init__(
+        self,
+        source: Array,
+        cycle: Array,
+        lane: Array,
+        number: Array,
+        reader: Array,
+        rows: Array,
+        position: Array,
+    ) -> None:
         self.source, self.cycle, self.lane, self.number, self.reader = source, cycle, lane, number, reader
+        self.rows, self.position = rows, position
 
     def __len__(self) -> int:
         return int(self.number.size)
@@ -80,7 +92,7 @@ class Windows(Sequence[Window]):
         )
 
 
-_COLUMNS = ("source", "cycle", "lane", "number", "reader")
+_COLUMNS = ("source", "cycle", "lane", "number", "reader", "rows", "position")
 
 
 class RowLocations(NamedTuple):

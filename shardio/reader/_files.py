@@ -11,6 +11,7 @@
 
 from __future__ import annotations
 
+import itertools
 import warnings
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -18,7 +19,7 @@ import numpy as np
 
 from shardio import kernels
 from shardio.errors import CorruptBlockError, FormatError, ShardioError, StaleIndexError
-from shardio.format import decode_stream
+from shardio.format import TFRECORD_HEAD, TFRECORD_TAIL, decode_stream
 from shardio.metadata import INDEX_ADVICE, check_index_end
 from shardio.storage import DataFile, ShortReadError, advise_need
 
@@ -29,13 +30,16 @@ if TYPE_CHECKING:
 
     from shardio.format import Buffer, Compression, Limits
     from shardio.metadata import IndexHead
+    from shardio.reader._blocks import BlockVerifier
     from shardio.reader._options import ReadStats
     from shardio.storage import BlockCache, CachedBlocks
 
 __all__ = [
     "BlockFetcher",
     "Fetched",
+    "MappedRows",
     "MappedRuns",
+    "RowsToCopy",
     "StreamFile",
     "check_index_file",
     "cut_short",
@@ -47,6 +51,8 @@ __all__ = [
 ]
 
 _PIECE = 4 << 20  # stored bytes of one request, of a stream
+_AT_ONCE = 512 << 10  # bytes of a shard that are read before they are compared and copied
+_NEAR = 4096  # bytes between two runs that cost less than another call
 _MOST_CURSORS = 4
 
 
@@ -202,6 +208,161 @@ class MappedRuns:
             end = int(self._bases[stop - 1] + self._sizes[stop - 1])
             # An older kernel, or a file system that cannot: pages come by faults, as ever.
             self._populates = advise_need(memoryview(self._data), int(self._bases[first]), end)
+
+
+class MappedRows:
+    """Copies payloads of rows out of a mapped, uncompressed shard, whose bytes are read past the map.
+
+    That costs less than looking into pages for the first time, and leaves none of them with the process. What is
+    compared, and when, is as for all other ways to look into the shard: a block whole, the first time that a row
+    of it is wanted.
+
+    Args:
+        head: of the index.
+        file: the mapped shard.
+        frame_stop: the mapped column of the index.
+        seen: one byte a block, 1 once it was compared; shared with all that compare.
+        checks: compares blocks with the head.
+        too_short: the error for a file that ends before a block does.
+        verify: compare the bytes with their checksums.
+        stats: counts the blocks that are compared.
+    """
+
+    def __init__(
+        self,
+        head: IndexHead,
+        file: DataFile,
+        frame_stop: NDArray[np.uint32],
+        seen: bytearray,
+        checks: BlockVerifier,
+        too_short: Callable[[ShortReadError], ShardioError],
+        *,
+        verify: bool,
+        stats: ReadStats,
+    ) -> None:
+        self._head = head
+        self._file = file
+        self._frame_stop = frame_stop
+        self._seen = np.frombuffer(seen, np.uint8)
+        self._checks = checks
+        self._too_short = too_short
+        self._verify = verify
+        self._stats = stats
+        # Of all blocks, made once: a run costs few calls.
+        self._row_stops = head.block_row_stop.astype(np.int64)
+        self._stops = head.block_stop.astype(np.int64)
+        self._starts = head.starts_of_blocks(np.arange(head.blocks))
+
+    def begin(self, rows: NDArray[np.int64]) -> RowsToCopy | None:
+        """Find rows, int64 ascending; None where they do not ascend.
+
+        Raises:
+            FormatError: the index is damaged where it says where they are.
+        """
+        if not rows.size or bool((rows[1:] <= rows[:-1]).any()):
+            return None
+        blocks = np.searchsorted(self._row_stops, rows, side="right")
+        unseen = self._seen[blocks] == 0
+        fresh = blocks[unseen]
+        if fresh.size:
+            fresh = fresh[np.append(True, fresh[1:] != fresh[:-1])]
+            self._checks.frames(fresh, frame_parts(self._head, self._frame_stop, fresh))
+        bases = self._starts[blocks]
+        heads = rows == np.where(blocks > 0, self._row_stops[blocks - 1], 0)
+        starts = np.where(heads, 0, self._frame_stop[rows - 1])
+        starts += bases
+        stops = self._frame_stop[rows] + bases
+        first = np.flatnonzero(np.append(True, rows[1:] != rows[:-1] + 1))
+        last = np.append(first[1:], rows.size) - 1
+        begins = np.where(unseen[first], bases[first], starts[first])
+        ends = np.where(unseen[last], self._stops[blocks[last]], stops[last])
+        # Runs that share a block are read together, and those that are so near that a call costs more.
+        apart = np.flatnonzero(np.append(True, begins[1:] > ends[:-1] + _NEAR))
+        run = _Runs(first[apart], begins[apart], ends[np.append(apart[1:], first.size) - 1])
+        return RowsToCopy(self, starts + TFRECORD_HEAD, stops - TFRECORD_TAIL, run, fresh)
+
+    def copy(self, rows: RowsToCopy, out: NDArray[np.uint8]) -> bool:
+        """Copy the payloads one after another to `out`, which they fill; False where only the map can be read.
+
+        Raises:
+            CorruptBlockError: a block that was not compared before is damaged; or the file is shorter.
+            StorageError: the environment failed.
+        """
+        first, begins, ends = rows.runs
+        read = np.cumsum(ends - begins)
+        # Some runs at a time: what was read is compared and copied while the processor's cache holds it.
+        cuts = np.flatnonzero(np.append(True, np.diff((read - 1) // _AT_ONCE) > 0))
+        edges = np.append(cuts, first.size).tolist()
+        largest = max(int(read[b - 1] - (read[a - 1] if a else 0)) for a, b in itertools.pairwise(edges))
+        scratch = np.empty(largest, np.uint8)
+        at = 0
+        for a, b in itertools.pairwise(edges):
+            own = slice(int(first[a]), int(first[b]) if b < first.size else rows.starts.size)
+            try:
+                if not self._file.read_into(begins[a:b].tolist(), ends[a:b].tolist(), memoryview(scratch)):
+                    return False
+            except ShortReadError as error:
+                raise self._too_short(error) from error
+            # What is added to a place in the file to get one in what was read.
+            shift = read[a:b] - ends[a:b] - (read[a - 1] if a else 0)
+            fresh = rows.fresh[np.searchsorted(self._starts[rows.fresh], begins[a]) :]
+            fresh = fresh[: np.searchsorted(self._starts[fresh], ends[b - 1])]
+            if fresh.size:
+                self._compare(fresh, scratch, begins[a:b], shift)
+            by_row = np.repeat(shift, np.diff(np.append(first[a:b], own.stop)))
+            starts, stops = rows.starts[own] + by_row, rows.stops[own] + by_row
+            size = int((stops - starts).sum())
+            kernels.gather_into(scratch, starts, stops, out[at : at + size])
+            at += size
+        return True
+
+    def _compare(
+        self,
+        fresh: NDArray[np.int64],
+        data: NDArray[np.uint8],
+        begins: NDArray[np.int64],
+        shift: NDArray[np.int64],
+    ) -> None:
+        if self._verify:
+            starts = self._starts[fresh]
+            own = np.searchsorted(begins, starts, side="right") - 1
+            self._checks.stored(fresh, data, starts + shift[own])
+        self._stats.blocks_opened += len(fresh)
+        self._seen[fresh] = 1
+
+
+class _Runs(NamedTuple):
+    """Runs of bytes to read; number of the first row of each, its begin and its end in the file."""
+
+    first: NDArray[np.int64]
+    begins: NDArray[np.int64]
+    ends: NDArray[np.int64]
+
+
+class RowsToCopy(NamedTuple):
+    """Rows of a shard that were found.
+
+    Attributes:
+        shard: that they are in.
+        starts, stops: int64, of their payloads in the file.
+        runs: what to read.
+        fresh: int64, ascending numbers of the blocks that are to be compared.
+    """
+
+    shard: MappedRows
+    starts: NDArray[np.int64]
+    stops: NDArray[np.int64]
+    runs: _Runs
+    fresh: NDArray[np.int64]
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """Bytes of each payload."""
+        return self.stops - self.starts
+
+    def copy(self, out: NDArray[np.uint8]) -> bool:
+        """Do what `MappedRows.copy` does."""
+        return self.shard.copy(self, out)
 
 
 class Fetched(NamedTuple):

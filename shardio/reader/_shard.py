@@ -21,7 +21,9 @@ from shardio.reader._blocks import BlockVerifier, Decoder, Span, layout
 from shardio.reader._files import (
     BlockFetcher,
     Fetched,
+    MappedRows,
     MappedRuns,
+    RowsToCopy,
     cut_short,
     decoded_file,
     frame_parts,
@@ -87,6 +89,7 @@ class OpenShard:
         self._checks = BlockVerifier(head, key=key, data_url=data.url, index_url=index.url)
         self._decoder = Decoder(head, self._checks, limits, verify=verify)
         self._seen = bytearray(head.blocks)  # 1 once a block was compared, for as long as it stays mapped
+        self._too_short = partial(_data_short, data, head, key, adopted=adopted)
         source = decoded_file(data, head, limits, stats)
         self._data = BlockFetcher(
             source,
@@ -94,7 +97,7 @@ class OpenShard:
             partial(_data_name, head),
             cache,
             stats,
-            partial(_data_short, data, head, key, adopted=adopted),
+            self._too_short,
             checksummed=verify,
         )
         self._frames = BlockFetcher(
@@ -120,6 +123,21 @@ class OpenShard:
             self.head, self._mapped, self._frame_stop, self._seen, verify=self.verify, stats=self._stats
         )
 
+    @cached_property
+    def _copies(self) -> MappedRows | None:
+        if self._mapped is None or self._frame_stop is None or not self._plain or not self._tfrecord:
+            return None
+        return MappedRows(
+            self.head,
+            self.data,
+            self._frame_stop,
+            self._seen,
+            self._checks,
+            self._too_short,
+            verify=self.verify,
+            stats=self._stats,
+        )
+
     @property
     def rows(self) -> int:
         """Number of rows."""
@@ -129,6 +147,14 @@ class OpenShard:
     def mapped(self) -> bool:
         """Whether reading a block of it is a look into memory."""
         return self._mapped is not None and self._frame_stop is not None
+
+    def begin_copy(self, rows: NDArray[np.int64]) -> RowsToCopy | None:
+        """Find rows of a mapped shard to copy, int64 ascending; None where they must be read or decoded.
+
+        Raises:
+            FormatError: the index is damaged where it says where they are.
+        """
+        return self._copies.begin(rows) if self._copies is not None else None
 
     def let_pages_go(self) -> None:
         """Give the pages of mapped files back; what is looked at again comes from the system's cache."""

@@ -28,7 +28,7 @@ from shardio.storage._store import DataFile, ObjectInfo, ShortReadError, Store
 
 if TYPE_CHECKING:
     import pathlib
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from shardio.storage._store import Buffer, Offsets
 
@@ -181,6 +181,7 @@ class LocalFile(DataFile):
             what = "this is not a file"
             raise NotFoundError(what, url=path)
         self._size = info.st_size
+        self._identity = (info.st_dev, info.st_ino)
         self._view = self._mapped() if stable else None
         if self._view is not None:
             # A map needs no descriptor.  Here and not later: no other thread knows this number yet.
@@ -242,6 +243,31 @@ class LocalFile(DataFile):
 
     def map(self) -> memoryview | None:
         return self._view
+
+    def read_into(self, starts: Sequence[int], stops: Sequence[int], out: memoryview) -> bool:
+        if self._view is None or not hasattr(os, "preadv"):
+            return False
+        try:
+            number = open_file(self.url, _READ)
+        except OSError:  # what is mapped has lost its name, or there is no descriptor left
+            return False
+        try:
+            info = os.fstat(number)
+            if (info.st_dev, info.st_ino) != self._identity:
+                return False
+            at = 0
+            for start, stop in zip(starts, stops, strict=True):
+                end = at + stop - start
+                while at < end:
+                    found = os.preadv(number, [out[at:end]], stop - end + at)
+                    if not found:
+                        self._refuse(start, stop, stop - start - end + at)
+                    at += found
+        except OSError as error:
+            _explain(error, self.url)
+        finally:
+            _close(number)
+        return True
 
     def let_pages_go(self) -> None:
         calls = _system_calls()

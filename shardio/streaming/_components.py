@@ -92,6 +92,17 @@ class Component:
         before = int(self._edges[number])
         return take(self._selection, before + start, before + stop) + shift
 
+    def many_live_rows(
+        self, number: int, starts: NDArray[np.int64], stops: NDArray[np.int64]
+    ) -> NDArray[np.int64]:
+        """Return what `live_rows` does of several runs, one after another."""
+        if self._start is None:
+            runs = zip(starts.tolist(), stops.tolist(), strict=True)
+            return np.concatenate([self.live_rows(number, *run) for run in runs])
+        counts = stops - starts
+        ends = np.cumsum(counts)
+        return np.arange(int(ends[-1])) + np.repeat(starts - (ends - counts) + self._shift[number], counts)
+
     def positions(self, local: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the positions in the split of positions of the stream."""
         return take_at(self._selection, local)

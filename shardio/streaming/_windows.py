@@ -6,6 +6,7 @@ and left in place; other blocks are read and decoded.  Nothing is copied per rec
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -75,6 +76,12 @@ def load_window(component: Component, pieces: Pieces, damage: Damage, *, copied:
         CorruptBlockError, FormatError, StaleIndexError, NotFoundError: damage, where it is not to be skipped.
         StorageError: the environment failed.
     """
+    if copied:
+        # Skipping goes block by block, below.
+        with SkipCorrupt(skips=damage.skips):
+            data = _copied(component, pieces)
+            if data is not None:
+                return data
     loading = _Loading(component, pieces, damage)
     waiting: list[tuple[int, Callable[[], list[Span]] | None]] = []
     numbers = list(dict.fromkeys(pieces.shards.tolist()))
@@ -101,6 +108,37 @@ def load_window(component: Component, pieces: Pieces, damage: Damage, *, copied:
     for number in mapped:
         component.source.pool.get(number).let_pages_go()
     return data
+
+
+def _copied(component: Component, pieces: Pieces) -> WindowData | None:
+    """Return the payloads of pieces of mapped shards in memory of their own; None where that is not so simple.
+
+    It is simple where all shards are mapped and not compressed, and pieces come in storage order.
+    """
+    pool = component.source.pool
+    edges = [0, *(np.flatnonzero(np.diff(pieces.shards)) + 1).tolist(), len(pieces.shards)]
+    found = []
+    for low, high in itertools.pairwise(edges):
+        number = int(pieces.shards[low]) if high else -1
+        if number < 0 or not pool.is_local(number):
+            return None
+        rows = _rows(component, number, pieces.starts[low:high], pieces.stops[low:high])
+        copy = pool.get(number).begin_copy(rows)
+        if copy is None:
+            return None
+        found.append((number, copy, copy.lengths))
+    offsets = np.zeros(1 + sum(lengths.size for *_, lengths in found), np.int64)
+    np.cumsum(np.concatenate([lengths for *_, lengths in found]), out=offsets[1:])
+    if offsets[-1] >= 1 << 32:
+        return None
+    values = np.empty(int(offsets[-1]), np.uint8)
+    row = 0
+    for number, copy, lengths in found:
+        at, row = row, row + lengths.size
+        if not copy.copy(values[offsets[at] : offsets[row]]):
+            return None
+        pool.get(number).let_pages_go()  # of its index
+    return WindowData([memoryview(values)], offsets.astype(np.uint32), component, pieces)
 
 
 def _alone(loading: _Loading, component: Component, pieces: Pieces) -> WindowData:
@@ -243,6 +281,15 @@ def _runs(shard: OpenShard, rows: NDArray[np.int64]) -> list[tuple[int, int]]:
     blocks = np.unique(shard.blocks_of(rows))
     cuts = np.flatnonzero(np.diff(blocks) > 1) + 1
     return [(int(run[0]), int(run[-1]) + 1) for run in np.split(blocks, cuts)]
+
+
+def _rows(
+    component: Component, number: int, starts: NDArray[np.int64], stops: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Return the rows in a shard of some runs of live rows of what the stream takes of it, one after another."""
+    rows = component.many_live_rows(number, starts, stops)
+    deleted = component.source.pool.deleted(number)
+    return rows if deleted is None else live_to_physical(rows, deleted)
 
 
 def _physical(component: Component, number: int, start: int, stop: int) -> NDArray[np.int64]:

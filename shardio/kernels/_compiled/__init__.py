@@ -50,7 +50,15 @@ from shardio.kernels._compiled._parse import (  # noqa: E402 (the same)
     parse_examples,
     parse_sequence_examples,
 )
-from shardio.kernels._compiled._slices import gather, gather_fixed, gather_from, slice_records  # noqa: E402 (the same)
+from shardio.kernels._compiled._slices import (  # noqa: E402 (the same)
+    gather,
+    gather_fixed,
+    gather_from,
+    gather_into,
+    gather_rows,
+    slice_records,
+    slice_rows,
+)
 
 MISSING: tuple[str, ...] = ()
 # Its C needs more of a compiler than the rest, which does not depend on it.
@@ -65,6 +73,10 @@ if _is_built("_shuffles"):
     from shardio.kernels._compiled._shuffles import shuffle_ranges
 else:
     from shardio.kernels._reference._orders import shuffle_ranges
+if _is_built("_interleave"):
+    from shardio.kernels._compiled._interleave import interleave, permute
+else:
+    from shardio.kernels._reference._orders import interleave, permute
 
     MISSING += ("shuffle_ranges",)
 
@@ -79,12 +91,17 @@ __all__ = [
     "gather",
     "gather_fixed",
     "gather_from",
+    "gather_into",
+    "gather_rows",
+    "interleave",
     "parse_examples",
     "parse_sequence_examples",
+    "permute",
     "resize_image",
     "scan_frames",
     "shuffle_ranges",
     "slice_blocks",
     "slice_frames",
     "slice_records",
+    "slice_rows",
 ]

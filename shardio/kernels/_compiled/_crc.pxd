@@ -5,3 +5,4 @@ cdef extern from "_crc.h" nogil:
     int shardio_crc_begin()
     void shardio_crc_use(int instruction)
     unsigned int shardio_join(unsigned int a, unsigned int b, unsigned long long size)
+    void SHARDIO_PREFETCH(const void *place)

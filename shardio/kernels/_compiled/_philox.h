@@ -1,4 +1,5 @@
-/* Permutations of ranges of places, from the words of one Philox-4x64-10 stream; see `_reference/_orders.py`.
+/* Permutations of ranges of places, from the words of one Philox-4x64-10 stream, and a permutation of 0 .. n - 1 by a
+ * network; see `_reference/_orders.py`.
  *
  * Any word of the stream costs the same to reach: block i of four words is a function of the key and the counter i + 1.
  */
@@ -58,6 +59,46 @@ static inline void shardio_shuffle(uint64_t k0, uint64_t k1, uint64_t start, int
         out[at] = out[other];
         out[other] = moved;
     }
+}
+
+static inline uint64_t shardio_mix(uint64_t half, uint64_t word) {
+    uint64_t y = (half + word) * 0x9E3779B97F4A7C15u;
+    y ^= y >> 32;
+    return y * 0x9E3779B97F4A7C15u;
+}
+
+/* The number at a place of the permutation of 0 .. n - 1; high is ceil(n / 2^bits). */
+static inline uint64_t shardio_permuted(uint64_t x, const uint64_t *words, int bits, uint64_t high, uint64_t n) {
+    uint64_t low, top, mask = ((uint64_t)1 << bits) - 1;
+    int round;
+    do {
+        low = x & mask;
+        top = x >> bits;
+        for (round = 0; round < 8; round += 2) {
+            low ^= shardio_mix(top, words[round]) >> (64 - bits);
+            top += (shardio_mix(low, words[round + 1]) >> 32) * high >> 32;
+            if (top >= high) top -= high;
+        }
+        x = top << bits | low;
+    } while (x >= n);
+    return x;
+}
+
+/* The place at which a number stands. */
+static inline uint64_t shardio_place(uint64_t x, const uint64_t *words, int bits, uint64_t high, uint64_t n) {
+    uint64_t low, top, step, mask = ((uint64_t)1 << bits) - 1;
+    int round;
+    do {
+        low = x & mask;
+        top = x >> bits;
+        for (round = 6; round >= 0; round -= 2) {
+            step = (shardio_mix(low, words[round + 1]) >> 32) * high >> 32;
+            top = top >= step ? top - step : top + high - step;
+            low ^= shardio_mix(top, words[round]) >> (64 - bits);
+        }
+        x = top << bits | low;
+    } while (x >= n);
+    return x;
 }
 
 #endif

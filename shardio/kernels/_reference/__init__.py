@@ -12,9 +12,17 @@ from shardio.kernels._reference._frames import (
     scan_frames,
 )
 from shardio.kernels._reference._images import resize_image
-from shardio.kernels._reference._orders import argsort_words, shuffle_ranges
+from shardio.kernels._reference._orders import argsort_words, interleave, permute, shuffle_ranges
 from shardio.kernels._reference._parse import parse_examples, parse_sequence_examples
-from shardio.kernels._reference._slices import gather, gather_fixed, gather_from, slice_records
+from shardio.kernels._reference._slices import (
+    gather,
+    gather_fixed,
+    gather_from,
+    gather_into,
+    gather_rows,
+    slice_records,
+    slice_rows,
+)
 
 __all__ = [
     "argsort_words",
@@ -28,12 +36,17 @@ __all__ = [
     "gather",
     "gather_fixed",
     "gather_from",
+    "gather_into",
+    "gather_rows",
+    "interleave",
     "parse_examples",
     "parse_sequence_examples",
+    "permute",
     "resize_image",
     "scan_frames",
     "shuffle_ranges",
     "slice_blocks",
     "slice_frames",
     "slice_records",
+    "slice_rows",
 ]

@@ -7,9 +7,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from shardio.kernels._arguments import as_ranges
+from shardio.kernels._interleaving import Interleaved, as_parts
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from numpy.typing import ArrayLike, NDArray
+
+    from shardio.kernels._interleaving import HeldWindows, Interleaving, Network
+
+_BLOCK = 8192  # numbers that go through the network at once: their arrays stay in the second-level cache
+_MIX = np.uint64(0x9E3779B97F4A7C15)  # 2**64 / golden ratio, odd
 
 
 def argsort_words(words: NDArray[np.uint64]) -> NDArray[np.int64]:
@@ -69,3 +75,140 @@ def _philox(k0: int, k1: int, number: int) -> tuple[int, int, int, int]:
         c0, c1, c2, c3 = right >> 64 ^ c1 ^ k0, right & full, left >> 64 ^ c3 ^ k1, left & full
         k0, k1 = (k0 + 0x9E3779B97F4A7C15) & full, (k1 + 0xBB67AE8584CAA73B) & full
     return c0, c1, c2, c3
+
+
+def permute(values: NDArray[np.int64], network: Network, *, forward: bool = True) -> NDArray[np.int64]:
+    """Return the numbers at places of a permutation, or the places of numbers, int64 of the same shape.
+
+    Of `l = low_bits` and `b = high`, a number is `low + high * 2**l`. Round i of the network's eight takes
+    word i: an even one changes `low` to `low ^ mix(high, word) >> 64 - l`, an odd one adds
+    `(mix(low, word) >> 32) * b >> 32` to `high`, modulo b. What comes out at n or above goes in again.
+
+    Args:
+        values: int64 in [0, n).
+        network: see `Network`.
+        forward: from places to numbers; else back.
+    """
+    flat = np.ascontiguousarray(values, np.int64).reshape(-1).view(np.uint64)
+    out = np.empty(flat.size, np.int64)
+    for start in range(0, flat.size, _BLOCK):
+        block = _through(flat[start : start + _BLOCK], network, forward=forward)
+        outside = np.flatnonzero(block >= network.n)
+        while outside.size:
+            walked = _through(block[outside], network, forward=forward)
+            block[outside] = walked
+            outside = outside[walked >= network.n]
+        out[start : start + block.size] = block.view(np.int64)
+    return out.reshape(np.shape(values))
+
+
+def _through(values: NDArray[np.uint64], network: Network, *, forward: bool) -> NDArray[np.uint64]:
+    """Run the rounds over a block: each half takes in a hash of the other, in turn."""
+    bits, many = np.uint64(network.low_bits), np.uint64(network.high)
+    low = values & (np.uint64(1) << bits) - np.uint64(1)
+    high = values >> bits
+    scratch = np.empty_like(low)
+    for number in range(8) if forward else range(7, -1, -1):
+        word = network.words[number]
+        if number % 2 == 0:
+            low ^= _mix(high, word, np.uint64(64) - bits, scratch)
+            continue
+        # The top 32 bits of the hash, scaled to [0, b), are added modulo b.  Of x and x - b (or x + b, on
+        # the way back) the one that did not wrap round 2**64 is the smaller.
+        step = _mix(low, word, np.uint64(32), scratch)
+        step *= many
+        step >>= np.uint64(32)
+        if forward:
+            high += step
+            np.minimum(high, np.subtract(high, many, out=scratch), out=high)
+        else:
+            high -= step
+            np.minimum(high, np.add(high, many, out=scratch), out=high)
+    high <<= bits
+    high |= low
+    return high
+
+
+def _mix(
+    half: NDArray[np.uint64], word: np.uint64, shift: np.uint64, out: NDArray[np.uint64]
+) -> NDArray[np.uint64]:
+    # Two multiplications with a fold between: the product's top bits depend on every bit of the half.
+    np.add(half, word, out=out)
+    np.multiply(out, _MIX, out=out)
+    out ^= out >> np.uint64(32)
+    np.multiply(out, _MIX, out=out)
+    np.right_shift(out, shift, out=out)
+    return out
+
+
+def interleave(shape: Interleaving, parts: ArrayLike, held: HeldWindows) -> Interleaved:  # noqa: ARG001
+    """Return where the rows of parts of lanes are, one part after another.
+
+    Args:
+        shape: of the order.
+        parts: int64[n, 3] of (lane, start, stop): places [start, stop) of a lane.
+        held: what may be kept for the next question, made for this shape; one thread at a time.
+
+    Raises:
+        IndexError: there is no such lane or place.
+    """
+    parts = as_parts(parts, shape.edges)
+    counts = parts[:, 2] - parts[:, 1]
+    lane = np.repeat(parts[:, 0], counts)
+    place = np.arange(lane.size) + np.repeat(parts[:, 1] - (np.cumsum(counts) - counts), counts)
+    turn, strand = _strands(shape, lane, place)
+    m, w = shape.chunk_rows, shape.window
+    start, length, moved = shape.starts[strand], shape.rows[strand], shape.moved[strand]
+    at = turn + moved
+    before = at >= length  # the rows before the place that the strand began with
+    at -= np.where(before, length, 0)
+    at += start
+    chunk, within = np.divmod(at + np.where((shape.gap > 0) & (at >= shape.gap_from), shape.gap, 0), m)
+    # A window ends with its run of w rows, with its chunk, with its strand, or where the strand began.
+    first = within - within % w
+    base = at - within
+    middle = start + moved
+    low = np.maximum(base + first, np.where(before, start, middle))
+    stop = np.minimum(first + w, m)
+    stop = base + np.where(chunk == shape.short, np.minimum(stop, m - shape.gap), stop)
+    high = np.minimum(stop, np.where(before, middle, start + length))
+    # Rows of one window are numbered together while their strand does not come to another one between.
+    order = np.argsort(strand, kind="stable")
+    new = np.ones(order.size, bool)
+    new[1:] = (strand[order][1:] != strand[order][:-1]) | (low[order][1:] != low[order][:-1])
+    head = np.full(order.size, -1)
+    head[order] = order[np.flatnonzero(new)][np.cumsum(new) - 1] if order.size else order
+    heads, window = np.unique(head, return_inverse=True)
+    count = (high - low)[heads]
+    shuffles = _shuffles(shape, shape.places, low[heads], count)
+    row = shuffles[(np.cumsum(count) - count)[window] + at - low].astype(np.int64)
+    number = chunk[heads]
+    if shape.shuffled:
+        number = shape.table[number] if shape.table.size else permute(number, shape.network)
+    position = low[heads] + number * m - base[heads]
+    return Interleaved(window.reshape(-1), row, strand[heads], low[heads], count, position)
+
+
+def _strands(
+    shape: Interleaving, lane: NDArray[np.int64], place: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the round of each place of a lane, and the strand, counted over all lanes, that it takes."""
+    turn, slot = np.divmod(place, shape.strands)
+    # Rows come in runs of places of a lane, so that most rounds are those of the row before.
+    new = np.ones(turn.size, bool)
+    new[1:] = (turn[1:] != turn[:-1]) | (lane[1:] != lane[:-1])
+    heads = np.flatnonzero(new)
+    own, begin = lane[heads], turn[heads] * shape.strands
+    counts = np.minimum(shape.strands, shape.edges[own + 1] - shape.edges[own] - begin)
+    order = _shuffles(shape, shape.rounds, shape.edges[own] + begin, counts)
+    slot += (np.cumsum(counts) - counts)[np.cumsum(new) - 1]
+    return turn, lane * shape.strands + order[slot]
+
+
+def _shuffles(
+    shape: Interleaving, words: NDArray[np.uint64], starts: NDArray[np.int64], counts: NDArray[np.int64]
+) -> NDArray[np.uint32]:
+    if shape.shuffled:
+        return shuffle_ranges(words, starts, counts)
+    total = int(counts.sum())
+    return (np.arange(total) - np.repeat(np.cumsum(counts) - counts, counts)).astype(np.uint32)

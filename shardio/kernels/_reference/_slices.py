@@ -6,7 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from shardio.kernels._arguments import as_bounds, as_bytes, as_rows, as_sources
+from shardio.kernels._arguments import (
+    as_bounds,
+    as_bytes,
+    as_out,
+    as_rows,
+    as_sources,
+    as_tables,
+    row_outside,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -109,3 +117,53 @@ def gather_from(
     ranges = zip(number.tolist(), first.tolist(), last.tolist(), strict=True)
     parts = [sources[source][start:stop] for source, start, stop in ranges]
     return np.frombuffer(bytearray().join(parts), np.uint8), offsets
+
+
+def gather_into(buffer: Any, starts: ArrayLike, stops: ArrayLike, out: NDArray[np.uint8]) -> None:
+    """Copy the ranges `[starts[i], stops[i])` one after another to `out`, uint8, which they fill.
+
+    Raises:
+        IndexError: a range leaves the buffer.
+        ValueError: `out` has another size.
+    """
+    values, _ = gather(buffer, starts, stops)
+    as_out(out, values.size)[:] = values
+
+
+def gather_rows(
+    buffers: Sequence[Any], tables: Sequence[NDArray[np.uint32]], which: ArrayLike, rows: ArrayLike
+) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """Copy rows of several buffers one after another.
+
+    Row r of buffer k is its bytes `[tables[k][r], tables[k][r + 1])`; what is copied is row `rows[i]` of
+    buffer `which[i]`.
+
+    Args:
+        buffers: any contiguous buffers.
+        tables: of each, uint32[its rows + 1].
+        which, rows: int64[n].
+
+    Returns:
+        values: uint8[total]; record i is `values[offsets[i]:offsets[i + 1]]`.
+        offsets: int64[n + 1], the first 0.
+
+    Raises:
+        IndexError: there is no such buffer or row, or the table leads out of the buffer; names the first one.
+    """
+    views, ends, number, row = as_tables(buffers, tables, which, rows)
+    starts, stops = np.empty(row.size, np.int64), np.empty(row.size, np.int64)
+    for k, (buffer, at) in enumerate(zip(number.tolist(), row.tolist(), strict=True)):
+        if not (0 <= buffer < len(views) and 0 <= at < ends[buffer].size - 1):
+            raise row_outside(k, buffer, at)
+        starts[k], stops[k] = ends[buffer][at : at + 2]
+        if not starts[k] <= stops[k] <= views[buffer].size:
+            raise row_outside(k, buffer, at)
+    return gather_from(views, number, starts, stops)
+
+
+def slice_rows(
+    buffers: Sequence[Any], tables: Sequence[NDArray[np.uint32]], which: ArrayLike, rows: ArrayLike
+) -> list[bytes]:
+    """Return the rows that `gather_rows` copies as a list of bytes."""
+    values, offsets = gather_rows(buffers, tables, which, rows)
+    return slice_records(values, offsets[:-1], offsets[1:])

@@ -1,0 +1,237 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
+"""Rows of interleaved orders, compiled: the same functions as in `_reference`, which documents them."""
+
+from __future__ import annotations
+
+import cython
+import numpy as np
+from cython.cimports.libc.stdint import int64_t, uint32_t, uint64_t
+from cython.cimports.shardio.kernels._compiled._philox import (
+    shardio_permuted,
+    shardio_place,
+    shardio_shuffle,
+)
+
+from shardio.kernels._interleaving import Interleaved, as_parts
+from shardio.kernels._reference._orders import interleave as interleave_again
+
+COMPILED = cython.compiled
+
+# Columns of `HeldWindows.state`.
+FROM = cython.declare(cython.Py_ssize_t, 0)
+TO = cython.declare(cython.Py_ssize_t, 1)
+FIRST = cython.declare(cython.Py_ssize_t, 2)
+COUNT = cython.declare(cython.Py_ssize_t, 3)
+POSITION = cython.declare(cython.Py_ssize_t, 4)
+QUESTION = cython.declare(cython.Py_ssize_t, 5)
+NUMBER = cython.declare(cython.Py_ssize_t, 6)
+
+Shape = cython.struct(
+    m=int64_t,
+    w=int64_t,
+    strands=int64_t,
+    chunks=int64_t,
+    short=int64_t,
+    gap=int64_t,
+    gap_from=int64_t,
+    shuffled=cython.bint,
+    bits=cython.int,
+    high=uint64_t,
+    p0=uint64_t,
+    p1=uint64_t,
+)
+
+
+def permute(values, network, *, forward=True):
+    flat = np.ascontiguousarray(values, np.int64).reshape(-1)
+    out = np.empty_like(flat)
+    given: cython.const[int64_t][::1] = flat
+    found: int64_t[::1] = out
+    words: cython.const[uint64_t][::1] = np.ascontiguousarray(network.words, np.uint64)
+    n: uint64_t = network.n
+    bits: cython.int = network.low_bits
+    high: uint64_t = network.high
+    ahead: cython.bint = forward
+    k: cython.Py_ssize_t
+    if words.shape[0] != 8 or not 1 <= bits < 63 or (flat.size and not 0 <= flat.min() <= flat.max() < n):
+        raise IndexError(f"expected numbers in [0, {n}) and a network of eight words")
+    with cython.nogil:
+        for k in range(given.shape[0]):
+            if ahead:
+                found[k] = shardio_permuted(given[k], cython.address(words[0]), bits, high, n)
+            else:
+                found[k] = shardio_place(given[k], cython.address(words[0]), bits, high, n)
+    return out.reshape(np.shape(values))
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def _open(  # noqa: PLR0917 - made in one place
+    shape: cython.pointer[Shape],
+    turn: int64_t,
+    start: int64_t,
+    length: int64_t,
+    moved: int64_t,
+    table: cython.const[int64_t][::1],
+    words: cython.const[uint64_t][::1],
+    state: cython.pointer[int64_t],
+    order: cython.pointer[uint32_t],
+) -> cython.void:
+    """Note the window from which a strand reads in a round, and its permutation."""
+    at: int64_t = turn + moved
+    before: cython.bint = at >= length  # the rows before the place that the strand began with
+    at += start - (length if before else 0)
+    virtual: int64_t = at + (shape.gap if shape.gap > 0 and at >= shape.gap_from else 0)
+    chunk: int64_t = virtual // shape.m
+    within: int64_t = virtual - chunk * shape.m
+    # A window ends with its run of w rows, with its chunk, with its strand, or where the strand began.
+    first: int64_t = within - within % shape.w
+    base: int64_t = at - within
+    low: int64_t = max(base + first, start if before else start + moved)
+    stop: int64_t = min(first + shape.w, shape.m)
+    if chunk == shape.short:
+        stop = min(stop, shape.m - shape.gap)
+    high: int64_t = min(base + stop, start + moved if before else start + length)
+    state[FROM] = turn - (at - low)
+    state[TO] = state[FROM] + high - low
+    state[FIRST] = low
+    state[COUNT] = high - low
+    state[QUESTION] = 0
+    if shape.shuffled:
+        if table.shape[0]:
+            chunk = table[chunk]
+        else:
+            chunk = shardio_permuted(chunk, cython.address(words[0]), shape.bits, shape.high, shape.chunks)
+    state[POSITION] = low + chunk * shape.m - base
+    if high - low > 1 and shape.shuffled:
+        shardio_shuffle(shape.p0, shape.p1, low, high - low, order)
+
+
+def interleave(shape, parts, held):
+    if not held.complete:
+        return interleave_again(shape, parts, held)
+    given = as_parts(parts, shape.edges)
+    part: cython.const[int64_t][:, ::1] = given
+    edges: cython.const[int64_t][::1] = shape.edges
+    starts: cython.const[int64_t][::1] = shape.starts
+    lengths: cython.const[int64_t][::1] = shape.rows
+    moved: cython.const[int64_t][::1] = shape.moved
+    table: cython.const[int64_t][::1] = shape.table
+    words: cython.const[uint64_t][::1] = shape.network.words
+    state: int64_t[:, ::1] = held.state
+    orders: uint32_t[:, ::1] = held.orders
+    latest: int64_t[::1] = held.round
+    turns: uint32_t[:, ::1] = held.turns
+    total = int((given[:, 2] - given[:, 1]).sum())
+    # Of one shape, made by `HeldWindows.of`: else the loops below would leave their arrays.
+    width: cython.Py_ssize_t = held.orders.shape[1]
+    strands_ = shape.starts.size
+    if (
+        shape.rows.size != strands_
+        or shape.moved.size != strands_
+        or shape.network.words.size != 8
+        or strands_ != (shape.edges.size - 1) * shape.strands
+        or held.state.shape != (strands_, 8)
+        or held.orders.shape[0] != (strands_ if width > 1 else 0)
+        or width < min(shape.window, int(shape.rows.max(initial=0)))
+        or held.round.size != shape.edges.size - 1
+        or held.turns.shape != (shape.edges.size - 1, shape.strands)
+        or not (
+            shape.table.size == shape.chunks or (not shape.table.size and 1 <= shape.network.low_bits < 63)
+        )
+    ):
+        raise ValueError("what is held was made for another shape")
+    held.questions[0] += 1
+    question: int64_t = held.questions[0]
+    r0: uint64_t = int(shape.rounds[0])
+    r1: uint64_t = int(shape.rounds[1])
+    form: Shape = Shape(
+        shape.chunk_rows,
+        shape.window,
+        shape.strands,
+        shape.chunks,
+        shape.short,
+        shape.gap,
+        shape.gap_from,
+        shape.shuffled,
+        shape.network.low_bits,
+        shape.network.high,
+        int(shape.places[0]),
+        int(shape.places[1]),
+    )
+    columns = np.empty((2, total), np.int64)
+    which: int64_t[::1] = columns[0]
+    rows: int64_t[::1] = columns[1]
+    # Every row may need a window of its own.
+    windows_ = np.empty((4, total), np.int64)
+    windows: int64_t[:, ::1] = windows_
+    lane: int64_t
+    _place: int64_t
+    turn: int64_t
+    slot: int64_t
+    strand: int64_t
+    at: int64_t
+    number: cython.Py_ssize_t
+    k: cython.Py_ssize_t = 0
+    found: cython.Py_ssize_t = 0
+    one: cython.pointer[int64_t]
+    order: cython.pointer[uint32_t] = cython.NULL
+    with cython.nogil:
+        for number in range(part.shape[0]):
+            lane = part[number, 0]
+            turn = part[number, 1] // form.strands
+            slot = part[number, 1] - turn * form.strands
+            for _place in range(part[number, 1], part[number, 2]):
+                if latest[lane] != turn:
+                    at = edges[lane] + turn * form.strands
+                    latest[lane] = turn
+                    _turns(form.shuffled, r0, r1, at, min(form.strands, edges[lane + 1] - at), turns[lane])
+                strand = lane * form.strands + turns[lane, slot]
+                slot += 1
+                one = cython.address(state[strand, 0])
+                if width > 1:
+                    order = cython.address(orders[strand, 0])
+                if turn < one[FROM] or turn >= one[TO]:
+                    _open(
+                        cython.address(form),
+                        turn,
+                        starts[strand],
+                        lengths[strand],
+                        moved[strand],
+                        table,
+                        words,
+                        one,
+                        order,
+                    )
+                if one[QUESTION] != question:
+                    one[QUESTION] = question
+                    one[NUMBER] = found
+                    windows[0, found] = strand
+                    windows[1, found] = one[FIRST]
+                    windows[2, found] = one[COUNT]
+                    windows[3, found] = one[POSITION]
+                    found += 1
+                which[k] = one[NUMBER]
+                at = turn - one[FROM]
+                rows[k] = order[at] if one[COUNT] > 1 and form.shuffled else at
+                k += 1
+                if slot == form.strands:
+                    slot = 0
+                    turn += 1
+    return Interleaved(columns[0], columns[1], *windows_[:, :found])
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def _turns(
+    shuffled: cython.bint, r0: uint64_t, r1: uint64_t, first: int64_t, count: int64_t, out: uint32_t[::1]
+) -> cython.void:
+    """Put the order of the strands in a round."""
+    k: cython.Py_ssize_t
+    if shuffled:
+        shardio_shuffle(r0, r1, first, count, cython.address(out[0]))
+        return
+    for k in range(count):
+        out[k] = k

@@ -1,0 +1,153 @@
+"""The shape of an interleaved order, what is known of its rows, and what is kept between two questions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from shardio.kernels._arguments import as_offsets
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
+
+MOST_KEPT_ROWS = 1 << 25  # of all windows in use; permutations of larger ones are made again each time
+
+
+class Network(NamedTuple):
+    """A permutation of 0 .. n - 1 as eight words: a Feistel network that is walked until it falls below n.
+
+    Attributes:
+        n: how many numbers.
+        words: uint64[8], its key.
+        low_bits: bits of the low half of a number.
+        high: how many values the high half has: ceil(n / 2**low_bits).
+    """
+
+    n: int
+    words: NDArray[np.uint64]
+    low_bits: int
+    high: int
+
+
+class Interleaving(NamedTuple):
+    """The shape of an interleaved order of n rows; `docs/order.md` has the words and the picture.
+
+    Attributes:
+        chunk_rows: m, rows of every chunk but one.
+        window: w, rows of a window at most.
+        strands: J, strands of a lane.
+        chunks: how many there are.
+        short: place, in the order of chunks, of the one that lacks rows; -1 where none does.
+        gap: rows that it lacks.
+        edges: int64[lanes + 1], first place of each lane and, last, n.
+        starts: int64[lanes * strands], first place of each strand.
+        rows: int64[lanes * strands], rows of each strand.
+        moved: int64[lanes * strands], by how many rows the beginning of each strand is moved on.
+        rounds, places: uint64[2], keys of the streams that shuffle rounds and windows.
+        shuffled: whether there are such shuffles; else chunks are in storage order, too.
+        table: int64[chunks], number of the chunk at each place; empty where `network` says it.
+        network: see there.
+    """
+
+    chunk_rows: int
+    window: int
+    strands: int
+    chunks: int
+    short: int
+    gap: int
+    edges: NDArray[np.int64]
+    starts: NDArray[np.int64]
+    rows: NDArray[np.int64]
+    moved: NDArray[np.int64]
+    rounds: NDArray[np.uint64]
+    places: NDArray[np.uint64]
+    shuffled: bool
+    table: NDArray[np.int64]
+    network: Network
+
+    @property
+    def gap_from(self) -> int:
+        """The place from which on places count as if the short chunk had rows like all others."""
+        return (self.short + 1) * self.chunk_rows - self.gap
+
+
+class Interleaved(NamedTuple):
+    """Where rows of an interleaved order are.
+
+    Attributes:
+        window: int64[rows], number of each row's window among those below.
+        row: int64[rows], number of each row in its window.
+        strand: int64[windows], counted over all lanes. Windows come in the order in which rows need
+            them, each once for the rows of its strand that follow one another.
+        first: int64[windows], first place of each.
+        count: int64[windows], rows of each.
+        position: int64[windows], position of the first row of each; the others follow it.
+    """
+
+    window: NDArray[np.int64]
+    row: NDArray[np.int64]
+    strand: NDArray[np.int64]
+    first: NDArray[np.int64]
+    count: NDArray[np.int64]
+    position: NDArray[np.int64]
+
+
+class HeldWindows(NamedTuple):
+    """What is kept of an interleaved order between two questions: it changes the time of an answer only.
+
+    Attributes:
+        state: int64[strands, 8], of each strand's latest window: the rounds in which it is read (from, to),
+            its first place, rows and position, and the question and the number that it last had in an answer.
+        orders: uint32[strands, rows], the permutation of that window; empty where they would be too large.
+        round: int64[lanes], the latest round of each lane; -1 at first.
+        turns: uint32[lanes, strands], the order of its strands in that round.
+        questions: int64[1], how many there were.
+    """
+
+    state: NDArray[np.int64]
+    orders: NDArray[np.uint32]
+    round: NDArray[np.int64]
+    turns: NDArray[np.uint32]
+    questions: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, shape: Interleaving) -> HeldWindows:
+        """Return what is kept before the first question."""
+        strands, lanes = shape.starts.size, shape.edges.size - 1
+        width = min(shape.window, int(shape.rows.max(initial=0)))
+        kept = strands if 1 < width <= MOST_KEPT_ROWS // max(1, strands) else 0
+        return cls(
+            np.zeros((strands, 8), np.int64),
+            np.empty((kept, width), np.uint32),
+            np.full(lanes, -1, np.int64),
+            np.empty((lanes, shape.strands), np.uint32),
+            np.zeros(1, np.int64),
+        )
+
+    @property
+    def complete(self) -> bool:
+        """Whether all permutations that are in use are kept."""
+        return self.orders.shape[1] <= 1 or bool(self.orders.size)
+
+
+def as_parts(parts: ArrayLike, edges: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Check parts of lanes, int64[n, 3] of (lane, start, stop).
+
+    Raises:
+        ValueError: they have another shape.
+        IndexError: there is no such lane, or a part leaves it; names the first one.
+    """
+    given = np.asarray(parts)
+    if given.ndim != 2 or given.shape[1] != 3:
+        message = f"parts: expected (lane, start, stop) each, found an array of shape {given.shape}"
+        raise ValueError(message)
+    flat = as_offsets(given.reshape(-1), "parts").reshape(-1, 3)
+    lane, start, stop = flat.T
+    inside = (lane >= 0) & (lane < edges.size - 1) & (start >= 0) & (start <= stop)
+    lengths = np.diff(edges)[np.where(inside, lane, 0)] if edges.size > 1 else np.zeros_like(lane)
+    wrong = np.flatnonzero(~inside | (stop > lengths))
+    if wrong.size:
+        message = f"part {wrong[0]} is [{start[wrong[0]]}, {stop[wrong[0]]}) of lane {lane[wrong[0]]}, which"
+        raise IndexError(f"{message} has no such places")
+    return flat
