@@ -81,7 +81,7 @@ class Interleaved(NamedTuple):
         strand: int64[windows], counted over all lanes. Windows come in the order in which rows need
             them, each once for the rows of its strand that follow one another.
         first: int64[windows], first place of each.
-        count: int64[windows], rows of each.
+        lengths: int64[windows], rows of each.
         position: int64[windows], position of the first row of each; the others follow it.
     """
 
@@ -89,7 +89,7 @@ class Interleaved(NamedTuple):
     row: NDArray[np.int64]
     strand: NDArray[np.int64]
     first: NDArray[np.int64]
-    count: NDArray[np.int64]
+    lengths: NDArray[np.int64]
     position: NDArray[np.int64]
 
 

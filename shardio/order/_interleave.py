@@ -26,10 +26,10 @@ __all__ = ["InterleavedEpoch"]
 
 
 class InterleavedEpoch(BaseEpoch):
-    """Hold the order of one dataset in one epoch under an interleaved plan; the same questions as `Epoch` answers.
+    """Hold the order of one dataset in one epoch under an interleaved plan.
 
-    It holds some numbers for each strand, and the permutation of the window in use of each.  Arguments,
-    attributes and errors are those of `BaseEpoch`; threads may share one.
+    It answers the same questions as `Epoch`, and holds some numbers for each strand, and the permutation of
+    the window in use of each.  Arguments, attributes and errors are those of `BaseEpoch`; threads may share one.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class InterleavedEpoch(BaseEpoch):
         return places + np.where((places >= shape.gap_from) & (shape.gap > 0), shape.gap, 0)
 
     def _find(self, parts: Array) -> Interleaved:
-        # A thread that does not get what is held begins with nothing; none waits, so that a fork does no harm.
+        # A thread that does not get what is held begins with nothing; none waits, so a fork does no harm.
         if not self._holding.acquire(blocking=False):
             return interleave(self._shape, parts, HeldWindows.of(self._shape))
         try:
@@ -124,7 +124,8 @@ class InterleavedEpoch(BaseEpoch):
     def piece_count(self) -> int:
         """Return how many pieces all windows have at most: what an epoch asks for, one request each.
 
-        A window that ends with its strand just where a shard ends is counted as two; all others are exact.
+        It is exact but for windows that a shard's end would cut in two, were they not cut there anyway: where
+        strands begin, end and are gone into. Each of those is counted once too often.
         """
         edges = np.unique(self.sizes.edges[1:-1])
         edges = edges[(edges > 0) & (edges < self.sizes.total_rows)]
@@ -148,7 +149,7 @@ class InterleavedEpoch(BaseEpoch):
         found = self._find(parts)
         lane = found.strand // self.plan.interleave
         source, cycle = np.full_like(lane, self._source), np.full_like(lane, self._cycle)
-        windows = Windows(source, cycle, lane, found.first, found.strand, found.count, found.position)
+        windows = Windows(source, cycle, lane, found.first, found.strand, found.lengths, found.position)
         return RowLocations(windows, found.window, found.row)
 
     def many_pieces(self, windows: Windows) -> tuple[Pieces, Array]:

@@ -111,8 +111,8 @@ class Damage:
     def note(self, error: ShardioError, shard: str, rows: NDArray[np.int64]) -> None:
         """Say once in a pass that something is skipped, and write down each damaged row once.
 
-        The same rows may be met several times, alone and with others of their block: the first batch of a pass
-        may read its own records before the windows that hold them, and the last steps fetch windows again.
+        The same rows may be met several times, alone and with others of their block: the first batch of a
+        pass may read its own records before their windows, and the last steps fetch windows again.
         """
         with self._lock:
             first = not self._noted

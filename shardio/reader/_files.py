@@ -12,6 +12,7 @@
 from __future__ import annotations
 
 import itertools
+import threading
 import warnings
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -51,7 +52,7 @@ __all__ = [
 ]
 
 _PIECE = 4 << 20  # stored bytes of one request, of a stream
-_AT_ONCE = 512 << 10  # bytes of a shard that are read before they are compared and copied
+_AT_ONCE = 1 << 20  # bytes of a shard that are read before they are compared and copied
 _NEAR = 4096  # bytes between two runs that cost less than another call
 _MOST_CURSORS = 4
 
@@ -213,9 +214,9 @@ class MappedRuns:
 class MappedRows:
     """Copies payloads of rows out of a mapped, uncompressed shard, whose bytes are read past the map.
 
-    That costs less than looking into pages for the first time, and leaves none of them with the process. What is
-    compared, and when, is as for all other ways to look into the shard: a block whole, the first time that a row
-    of it is wanted.
+    That costs less than looking into pages for the first time, and leaves none of them with the process. What
+    is compared, and when, is as for all other ways to look into the shard: a block whole, the first time that
+    a row of it is wanted.
 
     Args:
         head: of the index.
@@ -269,7 +270,7 @@ class MappedRows:
             self._checks.frames(fresh, frame_parts(self._head, self._frame_stop, fresh))
         bases = self._starts[blocks]
         heads = rows == np.where(blocks > 0, self._row_stops[blocks - 1], 0)
-        starts = np.where(heads, 0, self._frame_stop[rows - 1])
+        starts = np.where(heads, 0, self._frame_stop[rows - 1]).astype(np.int64)
         starts += bases
         stops = self._frame_stop[rows] + bases
         first = np.flatnonzero(np.append(True, rows[1:] != rows[:-1] + 1))
@@ -282,7 +283,7 @@ class MappedRows:
         return RowsToCopy(self, starts + TFRECORD_HEAD, stops - TFRECORD_TAIL, run, fresh)
 
     def copy(self, rows: RowsToCopy, out: NDArray[np.uint8]) -> bool:
-        """Copy the payloads one after another to `out`, which they fill; False where only the map can be read.
+        """Copy the payloads one after another to `out`, which they fill; False where the map must be used.
 
         Raises:
             CorruptBlockError: a block that was not compared before is damaged; or the file is shorter.
@@ -294,7 +295,7 @@ class MappedRows:
         cuts = np.flatnonzero(np.append(True, np.diff((read - 1) // _AT_ONCE) > 0))
         edges = np.append(cuts, first.size).tolist()
         largest = max(int(read[b - 1] - (read[a - 1] if a else 0)) for a, b in itertools.pairwise(edges))
-        scratch = np.empty(largest, np.uint8)
+        scratch = _scratch(largest)
         at = 0
         for a, b in itertools.pairwise(edges):
             own = slice(int(first[a]), int(first[b]) if b < first.size else rows.starts.size)
@@ -308,7 +309,7 @@ class MappedRows:
             fresh = rows.fresh[np.searchsorted(self._starts[rows.fresh], begins[a]) :]
             fresh = fresh[: np.searchsorted(self._starts[fresh], ends[b - 1])]
             if fresh.size:
-                self._compare(fresh, scratch, begins[a:b], shift)
+                self._compare(fresh, memoryview(scratch), begins[a:b], shift)
             by_row = np.repeat(shift, np.diff(np.append(first[a:b], own.stop)))
             starts, stops = rows.starts[own] + by_row, rows.stops[own] + by_row
             size = int((stops - starts).sum())
@@ -319,7 +320,7 @@ class MappedRows:
     def _compare(
         self,
         fresh: NDArray[np.int64],
-        data: NDArray[np.uint8],
+        data: memoryview,
         begins: NDArray[np.int64],
         shift: NDArray[np.int64],
     ) -> None:
@@ -329,6 +330,19 @@ class MappedRows:
             self._checks.stored(fresh, data, starts + shift[own])
         self._stats.blocks_opened += len(fresh)
         self._seen[fresh] = 1
+
+
+_own = threading.local()
+
+
+def _scratch(size: int) -> NDArray[np.uint8]:
+    """Return memory of this thread for so many bytes, which the next call may return again."""
+    held: NDArray[np.uint8] | None = getattr(_own, "scratch", None)
+    if held is None or len(held) < size:
+        held = np.empty(size, np.uint8)
+        if size <= 4 * _AT_ONCE:
+            _own.scratch = held
+    return held
 
 
 class _Runs(NamedTuple):

@@ -323,6 +323,10 @@ class BatchBuilder:
             return self._decode_windows(planned, data)
 
     def _decode_windows(self, planned: PlannedSteps, data: list[WindowData]) -> _Decoded:
+        tables = [each.whole for each in data]
+        whole = [table for table in tables if table is not None]
+        if len(whole) == len(data):
+            return self._decode_whole(planned, data, whole)
         buffers, table = locate_rows(planned.window, planned.row, data)
         table = table[:, planned.group.order]
         kept = None
@@ -330,8 +334,34 @@ class BatchBuilder:
             kept = np.flatnonzero(table[0] >= 0)
             table = table[:, kept]
         values, offsets = kernels.gather_from(buffers, *table)
-        self._counters.add(record_bytes=len(values))
         rows = np.arange(table.shape[1]) if kept is None else kept
+        return self._decode_payloads(planned, data, rows, values, offsets, kept)
+
+    def _decode_whole(
+        self, planned: PlannedSteps, data: list[WindowData], tables: list[NDArray[np.uint32]]
+    ) -> _Decoded:
+        """Do what `_decode_windows` does with windows that lack no row, each in one buffer of its own."""
+        order = planned.group.order
+        buffers = [each.buffers[0] for each in data]
+        which, row = planned.window[order], planned.row[order]
+        if self._codec is None:
+            # What records stay is made at once, without a copy of all of them between.
+            records = kernels.slice_rows(buffers, tables, which, row)
+            self._counters.add(record_bytes=sum(map(len, records)))
+            return _Decoded(data, None, len(records), self._raw(planned, np.arange(len(records)), records))
+        values, offsets = kernels.gather_rows(buffers, tables, which, row)
+        return self._decode_payloads(planned, data, np.arange(len(row)), values, offsets, None)
+
+    def _decode_payloads(
+        self,
+        planned: PlannedSteps,
+        data: list[WindowData],
+        rows: NDArray[np.int64],
+        values: NDArray[np.uint8],
+        offsets: NDArray[np.int64],
+        kept: NDArray[np.int64] | None,
+    ) -> _Decoded:
+        self._counters.add(record_bytes=len(values))
         with SkipCorrupt() as skipped:
             content = self._content(planned, rows, values, offsets[:-1], offsets[1:])
             return _Decoded(data, kept, len(rows), content)
@@ -364,13 +394,19 @@ class BatchBuilder:
         codec = self._codec
         if isinstance(codec, ImageCodec) and codec.random:
             codec = codec.keyed(lambda row: self._generator(planned, int(rows[row]), "crop"))
-        if self._by_value:
-            values = kernels.slice_records(*payloads) if codec is None else codec.decode_many(payloads)
-            return self._joined_values(values, planned, rows) if self._joins else values
         if codec is None:
-            return {"payload": kernels.slice_records(*payloads)}
+            return self._raw(planned, rows, kernels.slice_records(*payloads))
+        if self._by_value:
+            values = codec.decode_many(payloads)
+            return self._joined_values(values, planned, rows) if self._joins else values
         columns = codec.decode_batch(payloads)
         return self._joined_columns(columns, planned, rows) if self._joins else columns
+
+    def _raw(self, planned: PlannedSteps, rows: NDArray[np.int64], records: list[bytes]) -> Any:
+        """Return the content of rows whose records stay bytes."""
+        if self._by_value:
+            return self._joined_values(records, planned, rows) if self._joins else records
+        return {"payload": records}
 
     def _joined_values(self, values: list[Any], planned: PlannedSteps, rows: NDArray[np.int64]) -> list[Any]:
         """Return the values of rows of a group with the features that are joined to them."""

@@ -101,7 +101,8 @@ class Component:
             return np.concatenate([self.live_rows(number, *run) for run in runs])
         counts = stops - starts
         ends = np.cumsum(counts)
-        return np.arange(int(ends[-1])) + np.repeat(starts - (ends - counts) + self._shift[number], counts)
+        first = np.repeat(starts - (ends - counts) + int(self._shift[number]), counts)
+        return first + np.arange(len(first), dtype=np.int64)
 
     def positions(self, local: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the positions in the split of positions of the stream."""

@@ -44,7 +44,8 @@ _GROUP_ROWS = 4096
 _GROUP_BYTES = 8 << 20
 # Where each row costs a call of the caller's function or an image, that overhead is small anyway.
 _GROUP_ROWS_BY_VALUE = 256
-# Windows are fetched together up to so many bytes: what a call costs is then paid once for many small ones.
+# Windows are fetched from a bucket together up to so many bytes, by threads side by side; what is mapped is
+# fetched by the group, which is how it is needed.
 _FETCH_BYTES = 2 << 20
 # Records of the first batch that one call fetches from a bucket, all at once.
 _FIRST_ROWS = 64
@@ -67,6 +68,7 @@ class PipelineOptions:
         row_bytes: mean decoded bytes of a row.
         group_rows, group_bytes: what a group of more than one step holds at most.
         ahead_bytes: decoded bytes that are planned ahead of the consumer.
+        fetch_bytes: decoded bytes of the windows that one call fetches, if they are small.
         identities: batches need to know which records their rows are.
         records_first: the first batch waits for its own records only, not for whole windows, which would be
             many megabytes from a bucket.
@@ -82,6 +84,7 @@ class PipelineOptions:
     group_rows: int
     group_bytes: int
     ahead_bytes: int
+    fetch_bytes: int
     identities: bool
     records_first: bool = False
 
@@ -112,6 +115,7 @@ class PipelineOptions:
         rank, world_size = options.place
         sizes = [component.order.sizes for component in components]
         local = all(component.source.is_local for component in components)
+        mapped = all(component.source.is_mapped for component in components)
         images = components[0].source.options.images
         slow = by_value or images is not None
         # A row takes its payload and the image that is made of it; one image is what most records hold.
@@ -138,13 +142,14 @@ class PipelineOptions:
             group_rows=_GROUP_ROWS_BY_VALUE if slow else _GROUP_ROWS,
             group_bytes=group_bytes,
             ahead_bytes=ahead_bytes,
+            fetch_bytes=group_bytes if mapped else min(group_bytes, _FETCH_BYTES),
             identities=options.positions
             or options.random_transform is not None
             or any(isinstance(component.source, JoinedSource) for component in components)
             or bool(images and images.random),
             records_first=all(plan.interleaved for plan in order.plans)
             and any(plan.chunk_rows > 1 for plan in order.plans)
-            and not all(component.source.is_mapped for component in components),
+            and not mapped,
         )
 
 
@@ -243,7 +248,7 @@ class _Planner:
         self._group_steps = max(1, int(wanted))
         ahead = int(options.ahead_bytes / (self._group_steps * step_bytes))
         self._ahead = max(1, min(_MOST_GROUPS, ahead))
-        self._windows = _HeldWindows(schedule.lanes, load, options.row_bytes)
+        self._windows = _HeldWindows(schedule.lanes, load, options.row_bytes, options.fetch_bytes)
         self._load = load
         self._records_first = options.records_first
 
@@ -487,8 +492,9 @@ class _Held:
 
     def __init__(self, readers: int) -> None:
         self.window = np.full(readers, -1, np.int64)
-        self.fetched = np.full(readers, -1, np.int64)  # number of the fetch that it came with
+        self.fetch = np.full(readers, -1, np.int64)  # number of the fetch that it came with
         self.base = np.zeros(readers, np.int64)  # its first row in what was fetched
+        self.latest = np.zeros(readers, np.int64)  # of windows that come together, the place of its last one
 
 
 class _HeldWindows:
@@ -500,16 +506,20 @@ class _HeldWindows:
         lanes: of the epoch.
         load: as of `Pipeline`.
         row_bytes: mean decoded bytes of a row.
+        fetch_bytes: decoded bytes of what one call fetches.
     """
 
-    def __init__(self, lanes: Lanes, load: Callable[[int, Pieces], WindowData], row_bytes: float) -> None:
+    def __init__(
+        self, lanes: Lanes, load: Callable[[int, Pieces], WindowData], row_bytes: float, fetch_bytes: int
+    ) -> None:
         self._lanes = lanes
         self._load = load
-        self._fetch_rows = max(1, int(_FETCH_BYTES / row_bytes))
+        self._fetch_rows = max(1, int(fetch_bytes / row_bytes))
         self._held = [_Held(readers) for readers in lanes.readers]
-        self._fetched: dict[int, Future[WindowData]] = {}
-        self._used: dict[int, int] = {}  # by fetch, how many readers hold a window of it
-        self._next = 0
+        # By number of a fetch: what it is, and how many readers hold a window of it. Numbers are used again.
+        self._fetches: list[Future[WindowData] | None] = []
+        self._used = np.zeros(0, np.int64)
+        self._free: list[int] = []
 
     def plan(
         self, group: StepGroup, submit: Callable[..., Future[WindowData]]
@@ -519,70 +529,84 @@ class _HeldWindows:
         What is not held yet is fetched by what `submit` makes of a call.
         """
         windows, window, row = self._lanes.locate(group.parts)
-        fetched = np.empty(len(windows), np.int64)
+        fetch = np.empty(len(windows), np.int64)
         base = np.empty(len(windows), np.int64)
         key = windows.cycle * _CYCLES + windows.number
-        futures: dict[int, Future[WindowData]] = {}
         for source, held in enumerate(self._held):
             own = np.flatnonzero(windows.source == source)
             reader = windows.reader[own]
-            fetched[own], base[own] = held.fetched[reader], held.base[reader]
-            here = held.window[reader] == key[own]
-            # Taken now: what this group uses may be let go of for what it uses later.
-            futures.update({each: self._fetched[each] for each in np.unique(fetched[own[here]]).tolist()})
-            fresh = own[~here]
+            fetch[own], base[own] = held.fetch[reader], held.base[reader]
+            fresh = own[held.window[reader] != key[own]]
             if not fresh.size:
                 continue
             for some in self._cut(windows, fresh):
                 pieces, counts = self._lanes.many_pieces(windows.take(some))
-                futures[self._next] = submit(self._load, source, pieces)
-                fetched[some], base[some] = self._next, np.cumsum(counts) - counts
-                self._next += 1
-            self._hold(held, windows.reader[fresh], key[fresh], fetched[fresh], base[fresh], futures)
-        used, number = np.unique(fetched, return_inverse=True)
-        found = [futures[each] for each in used.tolist()]
-        return found, number.reshape(-1)[window], base[window] + row
+                fetch[some] = self._number(submit(self._load, source, pieces))
+                base[some] = np.cumsum(counts) - counts
+            self._hold(held, windows.reader[fresh], key[fresh], fetch[fresh], base[fresh])
+        needed = np.zeros(len(self._fetches), bool)
+        needed[fetch] = True
+        found = [self._fetches[each] for each in np.flatnonzero(needed).tolist()]
+        # Numbers are given up only here: what this group uses may have been let go of for what it uses later.
+        self._give_up()
+        number = np.cumsum(needed) - 1
+        return [each for each in found if each is not None], number[fetch][window], base[window] + row
 
     def _cut(self, windows: Windows, fresh: NDArray[np.int64]) -> list[NDArray[np.int64]]:
-        """Return lists of windows that one call fetches: of one source and cycle."""
+        """Return lists of windows that one call fetches: of one source and cycle, in storage order."""
         cycles = windows.cycle[fresh]
         runs = np.split(fresh, np.flatnonzero(np.diff(cycles)) + 1)
         many = self._lanes.together(int(windows.source[fresh[0]]), self._fetch_rows)
-        return [run[low : low + many] for run in runs for low in range(0, len(run), many)]
+        # They are all needed by one group, so what comes first is nothing to it.
+        runs = [run[np.argsort(windows.position[run], kind="stable")] for run in runs]
+        return [part for run in runs for part in np.array_split(run, -(-len(run) // many))]
+
+    def _number(self, future: Future[WindowData]) -> int:
+        """Return a number for a fetch."""
+        if self._free:
+            number = self._free.pop()
+            self._fetches[number] = future
+            return number
+        self._fetches.append(future)
+        if len(self._fetches) > len(self._used):
+            self._used = np.concatenate([self._used, np.zeros(max(64, len(self._used)), np.int64)])
+        return len(self._fetches) - 1
 
     def _hold(
         self,
         held: _Held,
         reader: NDArray[np.int64],
         key: NDArray[np.int64],
-        fetched: NDArray[np.int64],
+        fetch: NDArray[np.int64],
         base: NDArray[np.int64],
-        futures: dict[int, Future[WindowData]],
     ) -> None:
         # Windows come in the order in which they are used: of several of one reader the last is kept.
-        latest, place = np.unique(reader[::-1], return_index=True)
-        place = len(reader) - 1 - place
+        places = np.arange(len(reader))
+        held.latest[reader] = places
+        last = held.latest[reader] == places
+        latest, number = reader[last], fetch[last]
         self._let_go(held, latest)
-        held.window[latest], held.fetched[latest], held.base[latest] = key[place], fetched[place], base[place]
-        numbers, counts = np.unique(fetched[place], return_counts=True)
-        for number, count in zip(numbers.tolist(), counts.tolist(), strict=True):
-            self._fetched[number] = futures[number]
-            self._used[number] = count
+        held.window[latest], held.fetch[latest], held.base[latest] = key[last], number, base[last]
+        self._used += np.bincount(number, minlength=len(self._used))
 
     def _let_go(self, held: _Held, readers: NDArray[np.int64]) -> None:
-        old = held.fetched[readers]
-        numbers, counts = np.unique(old[old >= 0], return_counts=True)
-        for number, count in zip(numbers.tolist(), counts.tolist(), strict=True):
-            self._used[number] -= count
-            if not self._used[number]:
-                del self._used[number], self._fetched[number]
-        held.window[readers] = held.fetched[readers] = -1
+        old = held.fetch[readers]
+        self._used -= np.bincount(old[old >= 0], minlength=len(self._used))
+        held.window[readers] = held.fetch[readers] = -1
+
+    def _give_up(self) -> None:
+        """Forget the fetches of which no reader holds a window."""
+        for number in np.flatnonzero(self._used[: len(self._fetches)] == 0).tolist():
+            if self._fetches[number] is not None:
+                self._fetches[number] = None
+                self._free.append(number)
 
     def let_go_before(self, lane: int) -> None:
         """Let go of the windows of the lanes before one."""
         for held in self._held:
             readers = len(held.window) // len(self._lanes.lane_lengths)
-            self._let_go(held, np.flatnonzero(held.fetched[: lane * readers] >= 0))
+            self._let_go(held, np.flatnonzero(held.fetch[: lane * readers] >= 0))
+        self._give_up()
 
 
 def _plan(
@@ -612,4 +636,4 @@ def plan_template(lanes: Lanes, load: Callable[[int, Pieces], WindowData]) -> Pl
     parts = np.array([[lane, 0, count]])
     group = StepGroup([0], np.array([0, count]), [count], parts, np.arange(count))
 
-    return _plan(lanes, group, _HeldWindows(lanes, load, 1.0), _run_here, with_identities=True)
+    return _plan(lanes, group, _HeldWindows(lanes, load, 1.0, 1), _run_here, with_identities=True)

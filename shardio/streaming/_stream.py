@@ -17,7 +17,7 @@ from shardio.streaming._components import Mix, components_of
 from shardio.streaming._options import StreamOptions, with_stream_options
 from shardio.streaming._pipeline import Pipeline, PipelineOptions, budget_of, check_bound, plan_template
 from shardio.streaming._stats import Counters, StreamProgress, StreamStats
-from shardio.streaming._windows import load_window
+from shardio.streaming._windows import Memory, load_window
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Mapping
@@ -103,6 +103,7 @@ class Stream:
         )
         self.counters = Counters(self.components)
         self.stats = StreamStats(self.counters)
+        self._memory = Memory()
         self._batch = global_batch
         self._checked: tuple[int, int] | None = None
         self._passes = 0
@@ -293,11 +294,12 @@ class Stream:
         """
         options, components, schedule, damage = self.options, self.components, self._schedule, self._damage
         counters = self.counters
-        copied = [plan.interleaved for plan in self.order.plans]
+        # Windows of mapped shards stay in place, but not those of interleaved plans: they are from all over.
+        memory = [self._memory if plan.interleaved else None for plan in self.order.plans]
 
         def load(source: int, pieces: Pieces) -> WindowData:
             with counters.timed("fetch_seconds"):
-                return load_window(components[source], pieces, damage, copied=copied[source])
+                return load_window(components[source], pieces, damage, memory=memory[source])
 
         # Lanes of their own: the pass may be asking its own ones meanwhile.
         lanes = partial(self.order.lanes, self.epoch, schedule.changes[0].global_batch)

@@ -7,6 +7,7 @@ and left in place; other blocks are read and decoded.  Nothing is copied per rec
 from __future__ import annotations
 
 import itertools
+from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +27,11 @@ if TYPE_CHECKING:
     from shardio.reader import Damage, OpenShard, Span
     from shardio.streaming._components import Component
 
-__all__ = ["WindowData", "load_window", "locate_rows"]
+__all__ = ["Memory", "WindowData", "load_window", "locate_rows"]
+
+# Memory for windows comes in multiples of this, so that it fits again; so many pieces of a size are kept.
+_LEAST_MEMORY = 64 << 10
+_MOST_FREE = 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,18 +44,26 @@ class WindowData:
             uint32[rows + 1]: where each payload begins in the one buffer, and where the last one stops.
         component: the dataset.
         pieces: which rows of which shards these are.
+        memory: what the buffer is a part of, where that is to be used again.
     """
 
     buffers: list[Buffer]
     table: NDArray[np.int64] | NDArray[np.uint32]
     component: Component
     pieces: Pieces
+    memory: LeasedMemory | None = None
 
-    def places(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return int64[3, n]: buffer, start and stop of rows."""
+    @property
+    def whole(self) -> NDArray[np.uint32] | None:
+        """Where each payload begins, if they lie one after another in one buffer and none is missing."""
+        return self.table if self.table.ndim == 1 else None  # type: ignore[return-value]
+
+    def places(self, rows: NDArray[np.int64], out: NDArray[np.int64]) -> None:
+        """Put buffer, start and stop of rows into int64[3, n]."""
         if self.table.ndim == 1:
-            return np.stack([np.zeros(len(rows), np.int64), self.table[rows], self.table[rows + 1]])
-        return np.asarray(self.table.take(rows, axis=1), np.int64)
+            out[0], out[1], out[2] = 0, self.table[rows], self.table[rows + 1]
+        else:
+            np.take(self.table, rows, axis=1, out=out)
 
     def shard_row(self, local: int) -> tuple[int, int]:
         """Return the shard's number and the physical row of a row of the window; for messages."""
@@ -61,7 +74,45 @@ class WindowData:
         return number, int(_physical(self.component, number, row, row + 1)[0])
 
 
-def load_window(component: Component, pieces: Pieces, damage: Damage, *, copied: bool = False) -> WindowData:
+class Memory:
+    """Memory for windows, used again: new pages have to be cleared, which costs as much as reading into them.
+
+    Threads may share it; what is not in use is little.
+    """
+
+    def __init__(self) -> None:
+        self._free: dict[int, deque[NDArray[np.uint8]]] = {}
+
+    def take(self, size: int) -> LeasedMemory:
+        """Return memory of at least so many bytes, and at most a quarter more."""
+        step = max(_LEAST_MEMORY, 1 << max(0, size.bit_length() - 3))
+        size = -(-size // step) * step
+        free = self._free.setdefault(size, deque(maxlen=_MOST_FREE))
+        try:
+            memory = free.pop()
+        except IndexError:
+            memory = np.empty(size, np.uint8)
+        return LeasedMemory(free, memory)
+
+
+class LeasedMemory:
+    """Memory that is given back when nothing refers to this any more.
+
+    Attributes:
+        bytes: uint8 array.
+    """
+
+    def __init__(self, free: deque[NDArray[np.uint8]], memory: NDArray[np.uint8]) -> None:
+        self.bytes = memory
+        self._free = free
+
+    def __del__(self) -> None:
+        self._free.append(self.bytes)
+
+
+def load_window(
+    component: Component, pieces: Pieces, damage: Damage, memory: Memory | None = None
+) -> WindowData:
     """Fetch, check and decode the rows of windows.
 
     What is in mapped shards is found in one go a shard; the rest is asked for at once, then taken in turn.
@@ -70,16 +121,17 @@ def load_window(component: Component, pieces: Pieces, damage: Damage, *, copied:
         component: the dataset.
         pieces: which rows.
         damage: what to do about it.
-        copied: hold the payloads alone, in memory of their own, and let the pages of mapped shards go.
+        memory: hold the payloads alone, in memory of their own that may be this, and let the pages of mapped
+            shards go.
 
     Raises:
         CorruptBlockError, FormatError, StaleIndexError, NotFoundError: damage, where it is not to be skipped.
         StorageError: the environment failed.
     """
-    if copied:
+    if memory is not None:
         # Skipping goes block by block, below.
         with SkipCorrupt(skips=damage.skips):
-            data = _copied(component, pieces)
+            data = _copied(component, pieces, memory)
             if data is not None:
                 return data
     loading = _Loading(component, pieces, damage)
@@ -101,7 +153,7 @@ def load_window(component: Component, pieces: Pieces, damage: Damage, *, copied:
             waiting += [(piece, loading.begin(piece)) for piece in own]
     for piece, wait in waiting:
         loading.finish(piece, wait)
-    if not copied:
+    if memory is None:
         return WindowData(loading.buffers, loading.table, component, pieces)
     data = _alone(loading, component, pieces)
     del loading
@@ -110,8 +162,8 @@ def load_window(component: Component, pieces: Pieces, damage: Damage, *, copied:
     return data
 
 
-def _copied(component: Component, pieces: Pieces) -> WindowData | None:
-    """Return the payloads of pieces of mapped shards in memory of their own; None where that is not so simple.
+def _copied(component: Component, pieces: Pieces, memory: Memory) -> WindowData | None:
+    """Return the payloads of pieces of mapped shards in memory of their own; None where that is not simple.
 
     It is simple where all shards are mapped and not compressed, and pieces come in storage order.
     """
@@ -131,14 +183,15 @@ def _copied(component: Component, pieces: Pieces) -> WindowData | None:
     np.cumsum(np.concatenate([lengths for *_, lengths in found]), out=offsets[1:])
     if offsets[-1] >= 1 << 32:
         return None
-    values = np.empty(int(offsets[-1]), np.uint8)
+    leased = memory.take(int(offsets[-1]))
+    values = leased.bytes[: offsets[-1]]
     row = 0
     for number, copy, lengths in found:
         at, row = row, row + lengths.size
         if not copy.copy(values[offsets[at] : offsets[row]]):
             return None
         pool.get(number).let_pages_go()  # of its index
-    return WindowData([memoryview(values)], offsets.astype(np.uint32), component, pieces)
+    return WindowData([memoryview(values)], offsets.astype(np.uint32), component, pieces, leased)
 
 
 def _alone(loading: _Loading, component: Component, pieces: Pieces) -> WindowData:
@@ -255,7 +308,8 @@ def locate_rows(
     table = np.empty((3, len(local)), np.int64)
     low = 0
     for window, count in zip(windows, np.bincount(which, minlength=len(windows)).tolist(), strict=True):
-        part = window.places(local[low : low + count])
+        part = table[:, low : low + count]
+        window.places(local[low : low + count], part)
         # The same map stands behind many windows; each buffer is handed over once.
         own = []
         for buffer in window.buffers:
@@ -266,7 +320,6 @@ def locate_rows(
         if own != list(range(len(own))):
             # The last entry is what -1, a row that is skipped, points to.
             part[0] = np.array([*own, -1])[part[0]]
-        table[:, low : low + count] = part
         low += count
     out = np.empty_like(table)
     out[:, order] = table
@@ -286,7 +339,7 @@ def _runs(shard: OpenShard, rows: NDArray[np.int64]) -> list[tuple[int, int]]:
 def _rows(
     component: Component, number: int, starts: NDArray[np.int64], stops: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """Return the rows in a shard of some runs of live rows of what the stream takes of it, one after another."""
+    """Return the rows in a shard of runs of live rows of what the stream takes of it, one after another."""
     rows = component.many_live_rows(number, starts, stops)
     deleted = component.source.pool.deleted(number)
     return rows if deleted is None else live_to_physical(rows, deleted)

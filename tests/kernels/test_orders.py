@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.random import Philox
 
+from shardio.kernels import HeldWindows, Interleaving, Network
 from tests.kernels.differential import IMPLEMENTATIONS
 
 WORDS = st.integers(0, (1 << 64) - 1) | st.sampled_from([0, 1, 1 << 63, (1 << 64) - 1])
@@ -82,3 +83,85 @@ def test_ranges_that_cannot_be_are_refused(kernels) -> None:
     for start, count in ((-1, 1), (0, -1), (0, 1 << 32)):
         with pytest.raises(IndexError, match=f"range 0 has {count} places from {start} on"):
             kernels.shuffle_ranges(key, [start], [count])
+
+
+def network(n: int, seed: int = 1) -> Network:
+    bits = max(1, (n - 1).bit_length() // 2)
+    words = np.random.default_rng(seed).integers(0, 1 << 64, 8, np.uint64)
+    return Network(n, words, bits, max(1, -(-n >> bits)))
+
+
+@pytest.mark.parametrize("n", [1, 2, 5, 4097, 65_537])
+def test_a_network_permutes_and_is_undone(kernels, n) -> None:
+    given_numbers = np.arange(n).reshape(-1, 1)
+    found = kernels.permute(given_numbers, network(n))
+    assert found.dtype == np.int64
+    assert found.shape == (n, 1)
+    assert np.array_equal(np.sort(found, axis=None), np.arange(n))
+    assert np.array_equal(kernels.permute(found, network(n), forward=False), given_numbers)
+    assert np.array_equal(found, IMPLEMENTATIONS[0].permute(given_numbers, network(n)))
+    assert given_numbers.ravel().tolist() == list(range(n))
+
+
+def shape_of(rnd) -> Interleaving:
+    m, lanes, strands = rnd.choice([1, 2, 3, 8, 20]), rnd.randint(1, 4), rnd.choice([1, 2, 5, 9])
+    window = rnd.randint(1, m)
+    n = rnd.choice([0, 1, 7, rnd.randint(1, 400)])
+    chunks, q = -(-n // m), n // lanes
+    edges = np.cumsum([0, *(q + (k < n % lanes) for k in range(lanes))])
+    lengths = np.diff(edges)
+    rows = np.concatenate([[own // strands + (j < own % strands) for j in range(strands)] for own in lengths])
+    moved = np.array([rnd.randrange(own) if own else 0 for own in rows.tolist()], np.int64)
+    gap = chunks * m - n
+    table = np.array(rnd.sample(range(chunks), chunks), np.int64)
+    short = table.tolist().index(chunks - 1) if gap else -1
+    if rnd.random() < 0.3 and not gap:
+        table = np.zeros(0, np.int64)
+    keys = np.array([rnd.getrandbits(64) for _ in range(4)], np.uint64)
+    return Interleaving(
+        m, window, strands, chunks, short, gap, edges, np.cumsum(rows) - rows, rows, moved, keys[:2],
+        keys[2:], rnd.random() < 0.9 or not table.size, table, network(max(1, chunks), rnd.randint(0, 9)),
+    )  # fmt: skip
+
+
+def parts_of(rnd, shape: Interleaving) -> np.ndarray:
+    """Return parts of any lanes, forward mostly; some come again."""
+    parts = []
+    for _ in range(rnd.randint(0, 6)):
+        lane = rnd.randrange(shape.edges.size - 1)
+        ends = sorted(rnd.randint(0, int(np.diff(shape.edges)[lane])) for _ in range(2))
+        parts.append((lane, *ends))
+    return np.array(parts, np.int64).reshape(-1, 3)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.randoms(use_true_random=False))
+def test_interleaved_rows_whatever_was_asked_before(rnd) -> None:
+    """What is held between two questions changes no answer."""
+    shape = shape_of(rnd)
+    for kernels in IMPLEMENTATIONS:
+        held = HeldWindows.of(shape)
+        for _ in range(4):
+            parts = parts_of(rnd, shape)
+            found = kernels.interleave(shape, parts, held)
+            wanted = IMPLEMENTATIONS[0].interleave(shape, parts, HeldWindows.of(shape))
+            for name, mine, right in zip(found._fields, found, wanted, strict=True):
+                assert mine.dtype == np.int64
+                assert mine.tolist() == right.tolist(), name
+
+
+@pytest.mark.parametrize("part", [(2, 0, 1), (-1, 0, 1), (0, -1, 1), (0, 3, 2), (1, 0, 6)])
+def test_parts_of_no_lane_are_refused(kernels, part) -> None:
+    five, nothing = np.array([0, 5, 10]), np.zeros(2, np.int64)
+    key = np.zeros(2, np.uint64)
+    edges = {"edges": five, "starts": five[:2], "rows": np.diff(five), "moved": nothing, "table": nothing}
+    shape = Interleaving(
+        chunk_rows=5, window=5, strands=1, chunks=2, short=-1, gap=0, rounds=key, places=key, shuffled=True,
+        network=network(2), **edges,
+    )  # fmt: skip
+    held = HeldWindows.of(shape)
+    assert len(kernels.interleave(shape, [(0, 0, 5), (1, 2, 2)], held).row) == 5
+    with pytest.raises(IndexError, match=f"part 1 is .* of lane {part[0]}"):
+        kernels.interleave(shape, [(0, 0, 1), part], held)
+    with pytest.raises(ValueError, match="shape"):
+        kernels.interleave(shape, [1, 2, 3], held)

@@ -137,3 +137,50 @@ def test_implementations_agree_on_any_bounds(data, ranges) -> None:
         for function in (module.slice_records, module.gather, module.crc32c_many):
             with pytest.raises(IndexError):
                 function(data, starts, stops)
+
+
+def tables_of(rows):
+    """Return buffers and their tables, of which each row is known."""
+    buffers = [b"".join(each) for each in rows]
+    return buffers, [np.cumsum([0, *map(len, each)]).astype(np.uint32) for each in rows]
+
+
+def test_rows_of_several_tables(kernels) -> None:
+    rng = np.random.default_rng(5)
+    rows = [[rng.bytes(int(n)) for n in rng.integers(0, 300, 40)] for _ in range(5)]
+    buffers, tables = tables_of([*rows, []])
+    which, row = rng.integers(0, 5, 500), rng.integers(0, 40, 500)
+    wanted = [rows[k][r] for k, r in zip(which.tolist(), row.tolist(), strict=True)]
+    assert kernels.slice_rows(buffers, tables, which, row) == wanted
+    values, offsets = kernels.gather_rows(buffers, tables, which, row)
+    assert (values.dtype, offsets.dtype) == (np.uint8, np.int64)
+    assert values.tobytes() == b"".join(wanted)
+    assert offsets.tolist() == np.cumsum([0, *map(len, wanted)]).tolist()
+    assert kernels.slice_rows([], [], [], []) == []
+
+
+@pytest.mark.parametrize(
+    ("which", "row", "change"),
+    [(-1, 0, None), (2, 0, None), (0, -1, None), (0, 3, None), (1, 1, 99), (1, 1, 0)],
+)
+def test_rows_that_are_nowhere_are_named(kernels, which, row, change) -> None:
+    buffers, tables = tables_of([[b"a", b"bb", b"c"], [b"dd", b"e"]])
+    if change is not None:
+        tables[which][row + 1] = change  # past the end of the buffer, or before the beginning of the row
+    for call in (kernels.slice_rows, kernels.gather_rows):
+        with pytest.raises(IndexError, match=f"range 1 is row {row} of buffer {which}"):
+            call(buffers, tables, [0, which], [0, row])
+    with pytest.raises(ValueError, match="as many tables as buffers"):
+        kernels.slice_rows(buffers, tables[:1], [0], [0])
+    with pytest.raises(TypeError, match="uint32"):
+        kernels.slice_rows(buffers[:1], [np.zeros(2, np.int64)], [0], [0])
+
+
+def test_ranges_fill_an_array(kernels) -> None:
+    out = np.zeros(9, np.uint8)
+    kernels.gather_into(DATA, [3, 0, 1000, 5], [7, 0, 1004, 6], out)
+    assert out.tobytes() == DATA[3:7] + DATA[1000:1004] + DATA[5:6]
+    with pytest.raises(ValueError, match="expected 4 writable bytes"):
+        kernels.gather_into(DATA, [3], [7], out)
+    with pytest.raises(IndexError):
+        kernels.gather_into(DATA, [1020], [1029], out)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from shardio.order import Identity, Plan, ShardSizes, Source, make_order
 
 IDENTITY = Identity("uuid-1", 3, "print-1", "train")
@@ -29,12 +31,18 @@ def small_plan(ranks=2, workers=2, chunk_bytes=30, window=4):
     return Plan(ranks=ranks, workers=workers, chunk_bytes=chunk_bytes, window=window)
 
 
+def window_pieces(lanes, windows, number):
+    """Return the pieces of one of some windows."""
+    return lanes.many_pieces(windows.take(np.array([number])))[0]
+
+
 def needs(schedule, *, rank=0, world_size=1, worker=0, workers=1):
     """Yield (step, window) whenever a process comes to a window that its lane did not use just before."""
     held = {}
     for step in schedule.steps(worker=worker, workers=workers):
         parts, _ = schedule.parts(step, rank=rank, world_size=world_size)
-        for window in schedule.lanes.locate(parts).windows:
+        windows = schedule.lanes.locate(parts).windows
+        for number, window in enumerate(windows):
             if held.get(window[:3]) != window:
                 held[window[:3]] = window
-                yield step, window
+                yield step, window, window_pieces(schedule.lanes, windows, number)

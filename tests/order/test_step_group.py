@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from shardio.order import Mixture, Plan
 from tests.order.cases import random_sizes
-from tests.order.shapes import mixed_order, order_of
+from tests.order.shapes import mixed_order, order_of, window_pieces
 
 
 def orders(rnd):
@@ -42,9 +42,10 @@ class Windows:
     def __init__(self, sizes, lanes):
         self._sizes, self._lanes, self._held = sizes, lanes, {}
 
-    def position(self, window, local):
+    def position(self, windows, number, local):
+        window = windows[number]
         if window not in self._held:
-            pieces = self._lanes.pieces(window)
+            pieces = window_pieces(self._lanes, windows, number)
             edges = self._sizes[window.source].edges
             runs = zip(pieces.shards, pieces.starts, pieces.stops, strict=True)
             self._held[window] = np.concatenate(
@@ -75,7 +76,7 @@ def test_groups_and_locations_agree_with_batches(rnd):
             assert rows.cycles[group.order][low:high].tolist() == batch.cycles.tolist()
             assert group.valid[k] == int(batch.valid.sum())
             drawn = [
-                (found.windows[w].source, held.position(found.windows[w], i)) for w, i in rows_in[low:high]
+                (found.windows[w].source, held.position(found.windows, w, i)) for w, i in rows_in[low:high]
             ]
             assert drawn == list(zip(batch.sources.tolist(), batch.positions.tolist(), strict=True))
 

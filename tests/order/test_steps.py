@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import itertools
+import sys
+import threading
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 
-from shardio.order import Mixture, ShardSizes, Window, rank_slice
+from shardio.order import Mixture, Plan, ShardSizes, rank_slice
 from tests.order.shapes import mixed_order, needs, order_of, sizes_of, small_plan
 
 
@@ -65,7 +68,7 @@ def test_windows_hold_every_row_once(shuffle):
         number = 0
         while number == 0 or epoch.window_range(lane, number)[0] < length:
             start, stop = epoch.window_range(lane, number)
-            rows = list(pieces_of(sizes, epoch.pieces(Window(0, 0, lane, number))))
+            rows = list(pieces_of(sizes, epoch.lane_pieces(lane, start, stop)))
             given = epoch.positions(np.array([[lane, start, stop]])).tolist()
             assert sorted(rows) == sorted(given)
             seen.update(rows)
@@ -97,15 +100,13 @@ def test_a_process_has_what_it_needs_when_it_needs_it(mixed, R, W, begin):
             batch = schedule.batch(step, **place)
             have = {}
             while coming and coming[0][0] == step:
-                window = coming.pop(0)[1]
-                have.setdefault(window[:3], []).append(window)
+                window, pieces = coming.pop(0)[1:]
+                have.setdefault(window[:3], []).append((window.source, pieces))
             rows = {}
             for lane, windows in {**{k: [v] for k, v in held.items()}, **have}.items():
                 both = [held[lane], *windows] if lane in held and lane in have else windows
                 rows.setdefault(lane[:2], set()).update(
-                    row
-                    for w in both
-                    for row in pieces_of(order.sources[w.source].sizes, schedule.lanes.pieces(w))
+                    row for number, pieces in both for row in pieces_of(order.sources[number].sizes, pieces)
                 )
                 held[lane] = windows[-1]
             for source, cycle, position in zip(batch.sources, batch.cycles, batch.positions, strict=True):
@@ -124,7 +125,7 @@ def test_each_window_belongs_to_one_process_where_ranks_and_workers_divide(R, W)
     schedule.step = 5
     owners = {}
     for rank, worker in itertools.product(range(R), range(W)):
-        for step, window in needs(schedule, rank=rank, world_size=R, worker=worker, workers=W):
+        for step, window, _ in needs(schedule, rank=rank, world_size=R, worker=worker, workers=W):
             if step < schedule.tail_start:
                 owners.setdefault(window, []).append((rank, worker))
     assert owners
@@ -143,3 +144,32 @@ def test_asking_for_what_is_not_there():
         schedule.steps(worker=2, workers=2)
     with pytest.raises(IndexError, match="begins anew"):
         schedule.changed(0, 8)
+
+
+@pytest.mark.parametrize("shape", [Plan(ranks=4, workers=1, chunk_rows=16, interleave=8), small_plan(4, 1)])
+def test_threads_may_share_an_epoch(shape):
+    """Several threads that iterate over one epoch get what one alone gets."""
+    sizes = sizes_of(*[700] * 6)
+
+    def lanes():
+        return order_of(sizes, global_batch=32, plan=shape, seed=3).schedule(0, 32)
+
+    alone, shared = lanes(), lanes()
+    wanted = [alone.batch(step).positions.tolist() for step in range(alone.stop)]
+    together = threading.Barrier(4)
+    begin = sys.getswitchinterval()
+
+    def iterate(number):
+        together.wait()
+        # Not in step: each comes to windows that another one has just left.
+        steps = [(step + 29 * number) % shared.stop for step in range(shared.stop)]
+        return {step: shared.batch(step).positions.tolist() for step in steps}
+
+    try:
+        sys.setswitchinterval(1e-6)
+        with ThreadPoolExecutor(4) as threads:
+            found = list(threads.map(iterate, range(4)))
+    finally:
+        sys.setswitchinterval(begin)
+    for each in found:
+        assert [each[step] for step in range(shared.stop)] == wanted

@@ -136,7 +136,9 @@ def test_a_batch_of_which_all_is_damaged_is_empty_and_like_the_others(url, optio
     assert sorted(flat(batch["n"].tolist() for batch in batches)) == sorted(set(range(100)) - bad)
 
 
-@pytest.mark.parametrize("shape", [plan(1, 1, window=5), Plan(ranks=1, workers=1, chunk_rows=8, interleave=3)])
+@pytest.mark.parametrize(
+    "shape", [plan(1, 1, window=5), Plan(ranks=1, workers=1, chunk_rows=8, interleave=3)]
+)
 def test_quarantine_writes_what_where_and_why_once(url, tmp_path, shape):
     """With the interleaved plan the first batch reads its own records, then the windows that hold them."""
     ds = shardio.open(write(url, [100, 60], compression="zstd"))

@@ -251,8 +251,8 @@ def test_before_the_first_batch_only_its_own_chunks_are_read(monkeypatch, ds, th
     )
     assert len(reader.source.pool) == 0
     schedule = stream._schedule
-    pieces = [schedule.lanes.pieces(window) for window in schedule.lanes.locate(schedule.parts(0)[0]).windows]
-    wanted = {int(shard) for each in pieces for shard in each.shards}
+    windows = schedule.lanes.locate(schedule.parts(0)[0]).windows
+    wanted = set(schedule.lanes.many_pieces(windows)[0].shards.tolist())
     opened: list[int] = []
     get = type(reader.source.pool).get
 

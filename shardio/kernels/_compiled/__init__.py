@@ -50,15 +50,7 @@ from shardio.kernels._compiled._parse import (  # noqa: E402 (the same)
     parse_examples,
     parse_sequence_examples,
 )
-from shardio.kernels._compiled._slices import (  # noqa: E402 (the same)
-    gather,
-    gather_fixed,
-    gather_from,
-    gather_into,
-    gather_rows,
-    slice_records,
-    slice_rows,
-)
+from shardio.kernels._compiled._slices import gather, gather_fixed, gather_from, slice_records  # noqa: E402 (the same)
 
 MISSING: tuple[str, ...] = ()
 # Its C needs more of a compiler than the rest, which does not depend on it.
@@ -68,17 +60,25 @@ else:
     from shardio.kernels._reference._images import resize_image
 
     MISSING += ("resize_image",)
-# A tree that was compiled before this one came has the others.
+# A tree that was compiled before these came has the others.
 if _is_built("_shuffles"):
     from shardio.kernels._compiled._shuffles import shuffle_ranges
 else:
     from shardio.kernels._reference._orders import shuffle_ranges
+
+    MISSING += ("shuffle_ranges",)
 if _is_built("_interleave"):
     from shardio.kernels._compiled._interleave import interleave, permute
 else:
     from shardio.kernels._reference._orders import interleave, permute
 
-    MISSING += ("shuffle_ranges",)
+    MISSING += ("interleave", "permute")
+if _is_built("_gather"):
+    from shardio.kernels._compiled._gather import gather_into, gather_rows, slice_rows
+else:
+    from shardio.kernels._reference._slices import gather_into, gather_rows, slice_rows
+
+    MISSING += ("gather_into", "gather_rows", "slice_rows")
 
 __all__ = [
     "argsort_words",

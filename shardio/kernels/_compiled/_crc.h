@@ -12,6 +12,8 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "_prefetch.h"
+
 #if defined(__x86_64__) || defined(_M_X64)
 #define SHARDIO_X86 1
 #include <nmmintrin.h>
@@ -43,14 +45,6 @@ SHARDIO_TARGET static inline uint32_t shardio_step1(uint32_t crc, uint8_t byte) 
     __asm__("crc32cb %w0, %w0, %w1" : "+r"(crc) : "r"((uint32_t)byte));
     return crc;
 }
-#endif
-
-#if defined(__GNUC__) || defined(__clang__)
-#define SHARDIO_PREFETCH(p) __builtin_prefetch(p)
-#elif defined(SHARDIO_X86)
-#define SHARDIO_PREFETCH(p) _mm_prefetch((const char *)(p), _MM_HINT_T0)
-#else
-#define SHARDIO_PREFETCH(p) ((void)(p))
 #endif
 
 enum { SHARDIO_CRC32C = 0, SHARDIO_CRC32 = 1, SHARDIO_LANE = 512 };

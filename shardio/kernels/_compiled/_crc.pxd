@@ -5,4 +5,3 @@ cdef extern from "_crc.h" nogil:
     int shardio_crc_begin()
     void shardio_crc_use(int instruction)
     unsigned int shardio_join(unsigned int a, unsigned int b, unsigned long long size)
-    void SHARDIO_PREFETCH(const void *place)

@@ -8,9 +8,11 @@ import numpy as np
 from cython.cimports.libc.stdint import int64_t, uint32_t, uint64_t
 from cython.cimports.shardio.kernels._compiled._philox import (
     shardio_permuted,
+    shardio_permuted_four,
     shardio_place,
     shardio_shuffle,
 )
+from cython.cimports.shardio.kernels._compiled._prefetch import SHARDIO_PREFETCH
 
 from shardio.kernels._interleaving import Interleaved, as_parts
 from shardio.kernels._reference._orders import interleave as interleave_again
@@ -42,26 +44,58 @@ Shape = cython.struct(
 )
 
 
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def _permute(
+    values: int64_t[::1], words: cython.const[uint64_t][::1], bits: cython.int, high: uint64_t, n: uint64_t
+) -> cython.void:
+    count: cython.Py_ssize_t = values.shape[0]
+    k: cython.Py_ssize_t
+    for k in range(0, count - 3, 4):
+        shardio_permuted_four(
+            cython.cast(cython.p_longlong, cython.address(values[k])), cython.address(words[0]), bits, high, n
+        )
+    for k in range(count - count % 4, count):
+        values[k] = shardio_permuted(values[k], cython.address(words[0]), bits, high, n)
+
+
 def permute(values, network, *, forward=True):
-    flat = np.ascontiguousarray(values, np.int64).reshape(-1)
-    out = np.empty_like(flat)
-    given: cython.const[int64_t][::1] = flat
+    out = np.array(values, np.int64, order="C").reshape(-1)
     found: int64_t[::1] = out
     words: cython.const[uint64_t][::1] = np.ascontiguousarray(network.words, np.uint64)
     n: uint64_t = network.n
     bits: cython.int = network.low_bits
     high: uint64_t = network.high
-    ahead: cython.bint = forward
     k: cython.Py_ssize_t
-    if words.shape[0] != 8 or not 1 <= bits < 63 or (flat.size and not 0 <= flat.min() <= flat.max() < n):
+    if words.shape[0] != 8 or not 1 <= bits < 63 or (out.size and not 0 <= out.min() <= out.max() < n):
         raise IndexError(f"expected numbers in [0, {n}) and a network of eight words")
-    with cython.nogil:
-        for k in range(given.shape[0]):
-            if ahead:
-                found[k] = shardio_permuted(given[k], cython.address(words[0]), bits, high, n)
-            else:
-                found[k] = shardio_place(given[k], cython.address(words[0]), bits, high, n)
+    if forward:
+        with cython.nogil:
+            _permute(found, words, bits, high, n)
+    else:
+        with cython.nogil:
+            for k in range(found.shape[0]):
+                found[k] = shardio_place(found[k], cython.address(words[0]), bits, high, n)
     return out.reshape(np.shape(values))
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def _count(part: cython.const[int64_t][:, ::1], edges: cython.const[int64_t][::1]) -> int64_t:
+    """Return how many rows parts have; -1 where one is none of a lane."""
+    number: cython.Py_ssize_t
+    lane: int64_t
+    total: int64_t = 0
+    for number in range(part.shape[0]):
+        lane = part[number, 0]
+        if lane < 0 or lane >= edges.shape[0] - 1 or part[number, 1] < 0 or part[number, 1] > part[number, 2]:
+            return -1
+        if part[number, 2] > edges[lane + 1] - edges[lane]:
+            return -1
+        total += part[number, 2] - part[number, 1]
+    return total
 
 
 @cython.cfunc
@@ -111,7 +145,9 @@ def _open(  # noqa: PLR0917 - made in one place
 def interleave(shape, parts, held):
     if not held.complete:
         return interleave_again(shape, parts, held)
-    given = as_parts(parts, shape.edges)
+    given = np.ascontiguousarray(parts, np.int64)
+    if given.ndim != 2 or given.shape[1] != 3:
+        as_parts(parts, shape.edges)
     part: cython.const[int64_t][:, ::1] = given
     edges: cython.const[int64_t][::1] = shape.edges
     starts: cython.const[int64_t][::1] = shape.starts
@@ -123,7 +159,9 @@ def interleave(shape, parts, held):
     orders: uint32_t[:, ::1] = held.orders
     latest: int64_t[::1] = held.round
     turns: uint32_t[:, ::1] = held.turns
-    total = int((given[:, 2] - given[:, 1]).sum())
+    total: int64_t = _count(part, edges)
+    if total < 0:
+        as_parts(parts, shape.edges)
     # Of one shape, made by `HeldWindows.of`: else the loops below would leave their arrays.
     width: cython.Py_ssize_t = held.orders.shape[1]
     strands_ = shape.starts.size
@@ -187,38 +225,65 @@ def interleave(shape, parts, held):
                     at = edges[lane] + turn * form.strands
                     latest[lane] = turn
                     _turns(form.shuffled, r0, r1, at, min(form.strands, edges[lane + 1] - at), turns[lane])
-                strand = lane * form.strands + turns[lane, slot]
-                slot += 1
-                one = cython.address(state[strand, 0])
-                if width > 1:
-                    order = cython.address(orders[strand, 0])
-                if turn < one[FROM] or turn >= one[TO]:
-                    _open(
-                        cython.address(form),
-                        turn,
-                        starts[strand],
-                        lengths[strand],
-                        moved[strand],
-                        table,
-                        words,
-                        one,
-                        order,
-                    )
-                if one[QUESTION] != question:
-                    one[QUESTION] = question
-                    one[NUMBER] = found
-                    windows[0, found] = strand
-                    windows[1, found] = one[FIRST]
-                    windows[2, found] = one[COUNT]
-                    windows[3, found] = one[POSITION]
-                    found += 1
-                which[k] = one[NUMBER]
-                at = turn - one[FROM]
-                rows[k] = order[at] if one[COUNT] > 1 and form.shuffled else at
+                which[k] = lane * form.strands + turns[lane, slot]
+                rows[k] = turn
                 k += 1
+                slot += 1
                 if slot == form.strands:
                     slot = 0
                     turn += 1
+        for k in range(total):
+            if k + 8 < total:
+                # What is held of strands is larger than the cache: each is asked for before it is its turn.
+                SHARDIO_PREFETCH(cython.address(state[which[k + 8], 0]))
+                if width > 1:
+                    at = rows[k + 4] - state[which[k + 4], FROM]
+                    if 0 <= at < width:
+                        SHARDIO_PREFETCH(cython.address(orders[which[k + 4], at]))
+            strand = which[k]
+            turn = rows[k]
+            one = cython.address(state[strand, 0])
+            if width > 1:
+                order = cython.address(orders[strand, 0])
+            if form.m == 1:
+                # Each row is a window, and the numbers of their chunks are looked up below, all at once.
+                at = turn + moved[strand]
+                at += starts[strand] - (lengths[strand] if at >= lengths[strand] else 0)
+                if one[QUESTION] != question or one[FIRST] != at:
+                    one[QUESTION] = 0
+                    one[FIRST] = one[POSITION] = at
+                    one[FROM] = turn
+                    one[TO] = turn + 1
+                    one[COUNT] = 1
+            elif turn < one[FROM] or turn >= one[TO]:
+                _open(
+                    cython.address(form),
+                    turn,
+                    starts[strand],
+                    lengths[strand],
+                    moved[strand],
+                    table,
+                    words,
+                    one,
+                    order,
+                )
+            if one[QUESTION] != question:
+                one[QUESTION] = question
+                one[NUMBER] = found
+                windows[0, found] = strand
+                windows[1, found] = one[FIRST]
+                windows[2, found] = one[COUNT]
+                windows[3, found] = one[POSITION]
+                found += 1
+            which[k] = one[NUMBER]
+            at = turn - one[FROM]
+            rows[k] = order[at] if one[COUNT] > 1 and form.shuffled else at
+        if form.m == 1 and form.shuffled:
+            if table.shape[0]:
+                for number in range(found):
+                    windows[3, number] = table[windows[3, number]]
+            else:
+                _permute(windows[3, :found], words, form.bits, form.high, form.chunks)
     return Interleaved(columns[0], columns[1], *windows_[:, :found])
 
 

@@ -1,0 +1,153 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
+"""Rows out of many buffers, compiled: the same functions as in `_reference`, which documents them."""
+
+from __future__ import annotations
+
+import cython
+import numpy as np
+from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from cython.cimports.cpython.list import PyList_New, PyList_SET_ITEM
+from cython.cimports.cpython.ref import Py_INCREF
+from cython.cimports.libc.stdint import int64_t, uint32_t
+from cython.cimports.libc.string import memcpy
+from cython.cimports.shardio.kernels._compiled._memory import address_of
+from cython.cimports.shardio.kernels._compiled._prefetch import SHARDIO_PREFETCH
+
+from shardio.kernels._arguments import as_bytes, as_out, as_tables, row_outside
+from shardio.kernels._compiled._memory import checked_bounds
+
+COMPILED = cython.compiled
+
+Bytes = cython.typedef(cython.pointer(cython.const[cython.uchar]))
+Ends = cython.typedef(cython.pointer(cython.const[uint32_t]))
+
+# How many rows ahead of the one that is copied memory is asked for.
+AHEAD = cython.declare(cython.Py_ssize_t, 6)
+
+
+def gather_into(buffer, starts, stops, out):
+    data: cython.const[cython.uchar][::1] = as_bytes(buffer)
+    first: cython.const[int64_t][::1]
+    last: cython.const[int64_t][::1]
+    first, last = checked_bounds(starts, stops, data.shape[0])
+    row: cython.Py_ssize_t
+    total: int64_t = 0
+    for row in range(first.shape[0]):
+        total += last[row] - first[row]
+    filled: cython.uchar[::1] = as_out(out, total)
+    source: Bytes = cython.address(data[0]) if data.shape[0] else cython.NULL
+    if not total:
+        return
+    to: cython.p_uchar = cython.address(filled[0])
+    with cython.nogil:
+        for row in range(first.shape[0]):
+            memcpy(to, source + first[row], last[row] - first[row])
+            to += last[row] - first[row]
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def _find_rows(
+    memory: cython.const[int64_t][:, ::1],
+    which: cython.const[int64_t][::1],
+    rows: cython.const[int64_t][::1],
+    begins: int64_t[::1],
+    lengths: int64_t[::1],
+) -> cython.Py_ssize_t:
+    """Find where rows are in memory, and how long they are; return the first that is nowhere, or -1."""
+    count: cython.Py_ssize_t = which.shape[0]
+    k: cython.Py_ssize_t
+    ahead: cython.Py_ssize_t
+    source: int64_t
+    row: int64_t
+    ends: Ends
+    for k in range(count):
+        if k + AHEAD < count:
+            ahead = k + AHEAD
+            source = which[ahead]
+            if 0 <= source < memory.shape[0]:
+                SHARDIO_PREFETCH(cython.cast(Ends, memory[source, 2]) + rows[ahead])
+        source = which[k]
+        row = rows[k]
+        if source < 0 or source >= memory.shape[0] or row < 0 or row >= memory[source, 3]:
+            return k
+        ends = cython.cast(Ends, memory[source, 2])
+        if ends[row] > ends[row + 1] or cython.cast(int64_t, ends[row + 1]) > memory[source, 1]:
+            return k
+        begins[k] = memory[source, 0] + cython.cast(int64_t, ends[row])
+        lengths[k] = cython.cast(int64_t, ends[row + 1]) - cython.cast(int64_t, ends[row])
+    return -1
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def _copy_rows(
+    begins: cython.const[int64_t][::1],
+    lengths: cython.const[int64_t][::1],
+    targets: cython.const[int64_t][::1],
+) -> cython.void:
+    count: cython.Py_ssize_t = begins.shape[0]
+    k: cython.Py_ssize_t
+    for k in range(count):
+        if k + AHEAD < count:
+            # Rows come from all over memory: the first lines of each are asked for before it is its turn.
+            SHARDIO_PREFETCH(cython.cast(Bytes, begins[k + AHEAD]))
+            SHARDIO_PREFETCH(cython.cast(Bytes, begins[k + AHEAD]) + min(64, lengths[k + AHEAD]))
+        memcpy(cython.cast(cython.p_uchar, targets[k]), cython.cast(Bytes, begins[k]), lengths[k])
+
+
+def _located(buffers, tables, which, rows):
+    """Return the address and the length of each row, int64; and what keeps the memory in its place."""
+    views, ends, number, row = as_tables(buffers, tables, which, rows)
+    memory = np.empty((len(views), 4), np.int64)
+    places: int64_t[:, ::1] = memory
+    k: cython.Py_ssize_t
+    for k in range(len(views)):
+        view, table = views[k], ends[k]
+        places[k, 0] = address_of(view)
+        places[k, 1] = view.size
+        places[k, 2] = address_of(table)
+        places[k, 3] = table.size - 1
+    begins, lengths = np.empty_like(number), np.empty_like(number)
+    wrong: cython.Py_ssize_t = _find_rows(memory, number, row, begins, lengths)
+    if wrong >= 0:
+        raise row_outside(wrong, int(number[wrong]), int(row[wrong]))
+    return begins, lengths, (views, ends)
+
+
+def gather_rows(buffers, tables, which, rows):
+    begins, lengths, held = _located(buffers, tables, which, rows)
+    offsets = np.zeros(lengths.size + 1, np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    values = np.empty(int(lengths.sum()), np.uint8)
+    targets = offsets[: lengths.size] + (values.ctypes.data if values.size else 0)
+    first: cython.const[int64_t][::1] = begins
+    size: cython.const[int64_t][::1] = lengths
+    to: cython.const[int64_t][::1] = targets
+    with cython.nogil:
+        _copy_rows(first, size, to)
+    del held
+    return values, offsets
+
+
+def slice_rows(buffers, tables, which, rows):
+    begins, lengths, held = _located(buffers, tables, which, rows)
+    first: cython.const[int64_t][::1] = begins
+    size: cython.const[int64_t][::1] = lengths
+    targets = np.empty_like(begins)
+    to: int64_t[::1] = targets
+    k: cython.Py_ssize_t
+    records: list = PyList_New(size.shape[0])
+    for k in range(size.shape[0]):
+        record = PyBytes_FromStringAndSize(cython.NULL, size[k])
+        to[k] = cython.cast(int64_t, PyBytes_AS_STRING(record))
+        # The list takes a reference of its own, and every place of it is filled once.
+        Py_INCREF(record)
+        PyList_SET_ITEM(records, k, record)
+    # Nothing else knows the new objects yet, so they are filled without the interpreter's lock.
+    with cython.nogil:
+        _copy_rows(first, size, to)
+    del held
+    return records
