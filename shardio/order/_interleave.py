@@ -29,7 +29,7 @@ class InterleavedEpoch(BaseEpoch):
     """Hold the order of one dataset in one epoch under an interleaved plan.
 
     It answers the same questions as `Epoch`, and holds some numbers for each strand, and the permutation of
-    the window in use of each.  Arguments, attributes and errors are those of `BaseEpoch`; threads may share one.
+    the window in use of each.  Arguments and attributes are those of `BaseEpoch`; threads may share one.
     """
 
     def __init__(
