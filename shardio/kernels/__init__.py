@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from shardio.kernels._arguments import MAX_RECORD, BlockChecks, Check, Scan
 from shardio.kernels._checksums import crc32c, mask_crc
 from shardio.kernels._features import Column, FeatureRequest, Kind, Mismatch, Parsed, Records
-from shardio.kernels._interleaving import HeldWindows, Interleaved, Interleaving, Network
+from shardio.kernels._interleaving import Interleaved, Interleaving, InterleavingState, Network
 from shardio.kernels._reference import encode_sequence_example
 from shardio.kernels._values import make_column
 
@@ -66,9 +66,9 @@ __all__ = [
     "Check",
     "Column",
     "FeatureRequest",
-    "HeldWindows",
     "Interleaved",
     "Interleaving",
+    "InterleavingState",
     "Kind",
     "Mismatch",
     "Network",

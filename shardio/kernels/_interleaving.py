@@ -93,7 +93,7 @@ class Interleaved(NamedTuple):
     position: NDArray[np.int64]
 
 
-class HeldWindows(NamedTuple):
+class InterleavingState(NamedTuple):
     """What is kept of an interleaved order between two questions: it changes the time of an answer only.
 
     Attributes:
@@ -112,7 +112,7 @@ class HeldWindows(NamedTuple):
     questions: NDArray[np.int64]
 
     @classmethod
-    def of(cls, shape: Interleaving) -> HeldWindows:
+    def of(cls, shape: Interleaving) -> InterleavingState:
         """Return what is kept before the first question."""
         strands, lanes = shape.starts.size, shape.edges.size - 1
         width = min(shape.window, int(shape.rows.max(initial=0)))

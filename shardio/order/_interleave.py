@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from shardio.kernels import HeldWindows, Interleaved, Interleaving, interleave, shuffle_ranges
+from shardio.kernels import Interleaved, Interleaving, InterleavingState, interleave, shuffle_ranges
 from shardio.order._epoch import BaseEpoch
 from shardio.order._keys import Array, key
 from shardio.order._permutation import Permutation
@@ -74,7 +74,7 @@ class InterleavedEpoch(BaseEpoch):
             network=order.network,
         )
         self._shape = shape._replace(moved=self._turns(shape))
-        self._held = HeldWindows.of(self._shape)
+        self._held = InterleavingState.of(self._shape)
         self._holding = threading.Lock()
 
     def _turns(self, shape: Interleaving) -> Array:
@@ -99,7 +99,7 @@ class InterleavedEpoch(BaseEpoch):
     def _find(self, parts: Array) -> Interleaved:
         # A thread that does not get what is held begins with nothing; none waits, so a fork does no harm.
         if not self._holding.acquire(blocking=False):
-            return interleave(self._shape, parts, HeldWindows.of(self._shape))
+            return interleave(self._shape, parts, InterleavingState.of(self._shape))
         try:
             return interleave(self._shape, parts, self._held)
         finally:

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.random import Philox
 
-from shardio.kernels import HeldWindows, Interleaving, Network
+from shardio.kernels import Interleaving, InterleavingState, Network
 from tests.kernels.differential import IMPLEMENTATIONS
 
 WORDS = st.integers(0, (1 << 64) - 1) | st.sampled_from([0, 1, 1 << 63, (1 << 64) - 1])
@@ -140,11 +140,11 @@ def test_interleaved_rows_whatever_was_asked_before(rnd) -> None:
     """What is held between two questions changes no answer."""
     shape = shape_of(rnd)
     for kernels in IMPLEMENTATIONS:
-        held = HeldWindows.of(shape)
+        held = InterleavingState.of(shape)
         for _ in range(4):
             parts = parts_of(rnd, shape)
             found = kernels.interleave(shape, parts, held)
-            wanted = IMPLEMENTATIONS[0].interleave(shape, parts, HeldWindows.of(shape))
+            wanted = IMPLEMENTATIONS[0].interleave(shape, parts, InterleavingState.of(shape))
             for name, mine, right in zip(found._fields, found, wanted, strict=True):
                 assert mine.dtype == np.int64
                 assert mine.tolist() == right.tolist(), name
@@ -159,7 +159,7 @@ def test_parts_of_no_lane_are_refused(kernels, part) -> None:
         chunk_rows=5, window=5, strands=1, chunks=2, short=-1, gap=0, rounds=key, places=key, shuffled=True,
         network=network(2), **edges,
     )  # fmt: skip
-    held = HeldWindows.of(shape)
+    held = InterleavingState.of(shape)
     assert len(kernels.interleave(shape, [(0, 0, 5), (1, 2, 2)], held).row) == 5
     with pytest.raises(IndexError, match=f"part 1 is .* of lane {part[0]}"):
         kernels.interleave(shape, [(0, 0, 1), part], held)

@@ -19,7 +19,7 @@ from shardio.kernels._reference._orders import interleave as interleave_again
 
 COMPILED = cython.compiled
 
-# Columns of `HeldWindows.state`.
+# Columns of `InterleavingState.state`.
 FROM = cython.declare(cython.Py_ssize_t, 0)
 TO = cython.declare(cython.Py_ssize_t, 1)
 FIRST = cython.declare(cython.Py_ssize_t, 2)
@@ -162,7 +162,7 @@ def interleave(shape, parts, held):
     total: int64_t = _count(part, edges)
     if total < 0:
         as_parts(parts, shape.edges)
-    # Of one shape, made by `HeldWindows.of`: else the loops below would leave their arrays.
+    # Of one shape, made by `InterleavingState.of`: else the loops below would leave their arrays.
     width: cython.Py_ssize_t = held.orders.shape[1]
     strands_ = shape.starts.size
     if (

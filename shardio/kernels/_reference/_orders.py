@@ -12,7 +12,7 @@ from shardio.kernels._interleaving import Interleaved, as_parts
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-    from shardio.kernels._interleaving import HeldWindows, Interleaving, Network
+    from shardio.kernels._interleaving import Interleaving, InterleavingState, Network
 
 _BLOCK = 8192  # numbers that go through the network at once: their arrays stay in the second-level cache
 _MIX = np.uint64(0x9E3779B97F4A7C15)  # 2**64 / golden ratio, odd
@@ -141,7 +141,7 @@ def _mix(
     return out
 
 
-def interleave(shape: Interleaving, parts: ArrayLike, held: HeldWindows) -> Interleaved:  # noqa: ARG001
+def interleave(shape: Interleaving, parts: ArrayLike, held: InterleavingState) -> Interleaved:  # noqa: ARG001
     """Return where the rows of parts of lanes are, one part after another.
 
     Args:
