@@ -142,7 +142,7 @@ def as_tables(
 
     Raises:
         ValueError: there are not as many tables as buffers, or not as many rows as numbers of buffers.
-        TypeError: a table is no array of uint32 of one dimension, with at least one value.
+        TypeError: a table is not an array of uint32 of one dimension with at least one value.
     """
     views = [as_bytes(buffer) for buffer in buffers]
     if len(views) != len(tables):
