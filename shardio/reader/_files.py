@@ -224,7 +224,7 @@ class MappedRows:
         frame_stop: the mapped column of the index.
         seen: one byte a block, 1 once it was compared; shared with all that compare.
         checks: compares blocks with the head.
-        too_short: the error for a file that ends before a block does.
+        shorter: the error for a file that ends before a block does.
         verify: compare the bytes with their checksums.
         stats: counts the blocks that are compared.
     """
@@ -236,7 +236,7 @@ class MappedRows:
         frame_stop: NDArray[np.uint32],
         seen: bytearray,
         checks: BlockVerifier,
-        too_short: Callable[[ShortReadError], ShardioError],
+        shorter: Callable[[ShortReadError], ShardioError],
         *,
         verify: bool,
         stats: ReadStats,
@@ -246,7 +246,7 @@ class MappedRows:
         self._frame_stop = frame_stop
         self._seen = np.frombuffer(seen, np.uint8)
         self._checks = checks
-        self._too_short = too_short
+        self._shorter = shorter
         self._verify = verify
         self._stats = stats
         # Of all blocks, made once: a run costs few calls.
@@ -303,7 +303,7 @@ class MappedRows:
                 if not self._file.read_into(begins[a:b].tolist(), ends[a:b].tolist(), memoryview(scratch)):
                     return False
             except ShortReadError as error:
-                raise self._too_short(error) from error
+                raise self._shorter(error) from error
             # What is added to a place in the file to get one in what was read.
             shift = read[a:b] - ends[a:b] - (read[a - 1] if a else 0)
             fresh = rows.fresh[np.searchsorted(self._starts[rows.fresh], begins[a]) :]

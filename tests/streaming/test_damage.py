@@ -159,6 +159,29 @@ def test_quarantine_writes_what_where_and_why_once(url, tmp_path, shape):
         assert entry["expected"] != entry["found"]
 
 
+@pytest.mark.parametrize("mmap", [True, False])
+def test_damage_of_local_shards_under_an_interleaved_plan(url, mmap):
+    """Rows are copied out of shards without a look into their maps: every block is compared all the same."""
+    ds = shardio.open(write(url, [300, 100]))
+    bad = hurt(ds, 33) | hurt(ds, 350)
+    shape = Plan(ranks=2, workers=1, chunk_rows=8, interleave=3, window=5)
+    given = {"plan": shape, "global_batch": 10, "remainder": "keep", "num_threads": 0}
+    with pytest.raises(CorruptBlockError) as caught:
+        list(shardio.stream(shardio.open(url, mmap=mmap), **given))
+    assert caught.value.row in {ds.locate(position).row for position in bad}
+    skipping = shardio.open(url, mmap=mmap, on_error="skip")
+    stream = shardio.stream(skipping, **given)
+    for _ in range(2):  # blocks that were compared once are not compared again, damaged ones are
+        assert sorted(flat(batch["n"].tolist() for batch in stream)) == sorted(set(range(400)) - bad)
+    # A shard that is cut while it is mapped is damage, not the end of the process.
+    whole = shardio.open(url, mmap=mmap)
+    batches = iter(shardio.stream(whole[160:300], **given))
+    next(batches)
+    os.truncate(path_of(ds, 0), path_of(ds, 0).stat().st_size // 3)
+    with pytest.raises(CorruptBlockError, match="another size"):
+        list(batches)
+
+
 def test_it_is_said_once(url):
     ds = shardio.open(write(url, [100, 60]))
     hurt(ds, 33), hurt(ds, 90)
