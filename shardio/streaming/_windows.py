@@ -340,13 +340,15 @@ def _rows(
     component: Component, number: int, starts: NDArray[np.int64], stops: NDArray[np.int64]
 ) -> NDArray[np.int64]:
     """Return the rows in a shard of runs of live rows of what the stream takes of it, one after another."""
-    rows = component.many_live_rows(number, starts, stops)
-    deleted = component.source.pool.deleted(number)
-    return rows if deleted is None else live_to_physical(rows, deleted)
+    return _stored(component, number, component.many_live_rows(number, starts, stops))
 
 
 def _physical(component: Component, number: int, start: int, stop: int) -> NDArray[np.int64]:
     """Return the rows in a shard of live rows `start .. stop - 1` of what the stream takes of it."""
-    rows = component.live_rows(number, start, stop)
+    return _stored(component, number, component.live_rows(number, start, stop))
+
+
+def _stored(component: Component, number: int, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return live rows of a shard as they are numbered with those that are deleted."""
     deleted = component.source.pool.deleted(number)
     return rows if deleted is None else live_to_physical(rows, deleted)
