@@ -96,8 +96,8 @@ def resolve_schema(
         # Values of foreign data have no feature lists.
         encoding = None if dataset.encoding == "sequence_example" else dataset.encoding
     plain = source.payloads and not source.trusted and schema is None and encoding is None
-    if plain and dataset is not None and dataset.encoding not in ("example", "sequence_example"):
-        # Nothing can be inferred of such records; each is held against the dataset's schema.
+    if plain and dataset is not None and dataset.encoding in ("array", "bytes"):
+        # Such records name no feature, so nothing is inferred; each is held against the dataset's schema.
         return Resolved(dataset, [], None, {})
     found, notes, unread = _resolve(source, pieces, schema, encoding, lenient=lenient)
     if found is None:

@@ -461,7 +461,7 @@ def test_files_that_hold_the_names_of_before(tmp_path) -> None:
         ("tfrecord", "text", "text", "wren", "example"),  # whose inferred type may be bytes
         ("tfrecord", "int32", "int32", 3, "example"),
         ("tfrecord", "float32[?]", "float32[2]", [1.0, 2.0], "example"),
-        ("tfrecord", "int64[2]", "int64[2]", [1, 2], "tensors"),  # of which nothing is inferred
+        ("tfrecord", "int64[2]", "int64[2]", [1, 2], "array"),  # of which nothing is inferred
         ("jsonl", "json", "text", "wren", "tensors"),
         ("jsonl", "int64[2]", "int64[2]", [1, 2], "tensors"),
         ("jsonl", "float32", "float32", 0.5, "example"),
@@ -511,6 +511,18 @@ def test_a_source_without_a_required_feature(tmp_path, capsys) -> None:
     assert main(["schema", "set", url, *words]) == 0
     shardio.convert_dataset(tmp_path / "more.jsonl", url, mode="append")
     assert list(shardio.open(url)) == [{"k": 1, "label": 2}, {"k": 3, "label": None}]
+
+
+def test_files_of_tensors_are_not_taken_without_their_names(tmp_path) -> None:
+    """Names in records may be others than the dataset's: what would be read as missing is refused."""
+    for name in ("ds", "more"):
+        with shardio.DatasetWriter(tmp_path / name, {"a": "int64", "b": NEW}, encoding="tensors") as out:
+            out.write({"a": 1, "b": 2})
+    shardio.export_dataset(tmp_path / "more", tmp_path / "files", kind="tfrecord")
+    shardio.set_schema(tmp_path / "ds", rename={"b": "c"})
+    with pytest.raises(SchemaError):
+        shardio.convert_dataset(tmp_path / "files", tmp_path / "ds", mode="append")
+    assert len(shardio.open(tmp_path / "ds")) == 1
 
 
 def test_labels_of_steps(tmp_path) -> None:

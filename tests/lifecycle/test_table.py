@@ -283,7 +283,7 @@ def test_a_filter_by_a_condition_streams_and_resumes_on_other_ranks(url, silent)
 
 WRONG = {
     "": "is empty",
-    "label": "no condition but a value of the type BIGINT",
+    "label": "not a condition but a value of the type BIGINT",
     "lable = 3": "at character 1: there is no feature 'lable'; did you mean 'label'",
     "label = 3 and lenght(caption) > 1": "at character 15: there is no function lenght; did you mean length",
     "box_length = 1": "has no length",
