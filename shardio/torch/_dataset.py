@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from shardio.parallel import end_with_parent
 from shardio.streaming import StreamOptions, method_with_stream_options
-from shardio.torch._ranks import agreed_stream, resolve_rank
+from shardio.torch._ranks import agreed_stream, check_rank, resolve_rank
 from shardio.torch._seeded import Watched
 from shardio.torch._tensors import collate, tensors
 
@@ -54,6 +54,7 @@ class StreamingDataset(IterableDataset[Any]):
             raise TypeError("give num_threads= to StreamingDataLoader: a StreamingDataset starts no threads")
         given = StreamOptions(**options)
         rank, world_size = resolve_rank(given.rank, given.world_size)
+        self._found = (rank, world_size) if given.rank is None else None
         given = replace(given, rank=rank, world_size=world_size, num_threads=0)
         if given.transform is not None:
             given = replace(given, transform=Watched(given.transform))
@@ -62,6 +63,10 @@ class StreamingDataset(IterableDataset[Any]):
         self.stream = agreed_stream(ds, given)
         self.collate_fn: Callable[[list[Any]], Any] | None = collate if given.transforms_records else None
         self.columnar = True
+
+    def check_rank(self) -> None:
+        """Raise ValueError where this process was found to be another rank than it is by now."""
+        check_rank(self._found)
 
     def with_collate(self, collate_fn: Callable[[list[Any]], Any]) -> Self:
         """Return the same dataset, over the same stream, whose batches a function makes of the records.
@@ -90,6 +95,7 @@ class StreamingDataset(IterableDataset[Any]):
             ValueError: a loader would batch the batches again, or hand them to other ranks.
         """
         _check_loader(sys._getframe(1))  # noqa: SLF001 - a loader tells the dataset nothing about itself
+        self.check_rank()
         info = get_worker_info()
         if info is None:
             return self._batches(0, 1, self.stream.begin)

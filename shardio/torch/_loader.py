@@ -142,6 +142,7 @@ class StreamingDataLoader:
 
     def __iter__(self) -> Generator[Any, None, None]:
         """Yield the batches that remain; after an epoch that came to its end, those of the next one."""
+        self._data.check_rank()
         stream = self.stream
         number = stream.begin(workers=self.num_workers)
         # Of an epoch that had ended nothing is left to start processes for.
@@ -273,6 +274,7 @@ class StepDataset(Dataset[Any]):
 
     def __init__(self, data: StreamingDataset, threads: int) -> None:
         self.stream = data.stream
+        self._check_rank = data.check_rank
         self._collate, self._columnar = data.collate_fn, data.columnar
         self._threads = threads
         self._pass: tuple[int, int, int, Iterator[Any]] | None = None
@@ -297,6 +299,7 @@ class StepDataset(Dataset[Any]):
         # A pass that is over, or that the parent of this process began, cannot go on.
         if self._pass is None or self._pass[:3] != (os.getpid(), stream.passes, step):
             self._pass = None
+            self._check_rank()
             stream.go_to(step)
             number = stream.begin()
             threads = self._threads if info is None else 0

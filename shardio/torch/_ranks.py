@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from shardio.reader import DatasetReader
     from shardio.streaming import Mix, StreamOptions
 
-__all__ = ["agree", "agreed_stream", "resolve_rank"]
+__all__ = ["agree", "agreed_stream", "check_rank", "resolve_rank"]
 
 
 def resolve_rank(rank: int | None, world_size: int | None) -> tuple[int, int]:
@@ -49,6 +49,25 @@ def resolve_rank(rank: int | None, world_size: int | None) -> tuple[int, int]:
     except ValueError as error:
         message = f"RANK and WORLD_SIZE in the environment must be integers: {error}"
         raise ValueError(message) from error
+
+
+def check_rank(found: tuple[int, int] | None) -> None:
+    """Compare what a rank was found to be when its dataset was made with what it is now.
+
+    Args:
+        found: rank and world size that `resolve_rank` has found; None where they were given.
+
+    Raises:
+        ValueError: the processes have come to know each other since, so that each would read everything.
+    """
+    if found is None or not _running() or (now := (dist.get_rank(), dist.get_world_size())) == found:
+        return
+    message = (
+        f"the dataset was made as rank {found[0]} of {found[1]}, before torch.distributed was initialised, "
+        f"and this is rank {now[0]} of {now[1]}: ranks would read the same records. Make it afterwards (for "
+        "Lightning in train_dataloader, not before fit), or give rank= and world_size="
+    )
+    raise ValueError(message)
 
 
 def agree(data: DatasetReader | Mix, world_size: int) -> DatasetReader | Mix:

@@ -8,10 +8,11 @@ import pickle
 import warnings
 
 import pytest
+import torch
 import torch.distributed as dist
 
 import shardio
-from shardio.torch import FullShuffle, StreamingDataset
+from shardio.torch import FullShuffle, StreamingDataLoader, StreamingDataset
 from shardio.torch._ranks import resolve_rank
 from tests.streaming.datasets import write
 from tests.torch.jobs import finish, start
@@ -193,6 +194,29 @@ def test_mixtures_agree_too(tmp_path):
     url = str(write(tmp_path / "d", [40, 7]))
     assert finish(start(2, tmp_path, mixed, url)) == [0, 0]
     assert [(tmp_path / f"said-{rank}").read_text(encoding="utf-8") for rank in (0, 1)] == ["[2, 2]"] * 2
+
+
+def note_too_early(rank, folder, data):
+    said = []
+    for loader in (StreamingDataLoader(data), torch.utils.data.DataLoader(data, batch_size=None)):
+        with pytest.raises(ValueError, match=f"as rank 0 of 1, before .* this is rank {rank} of 2"):
+            next(iter(loader))
+        said.append("refused")
+    with pytest.raises(ValueError, match="ranks would read the same records"):
+        StreamingDataLoader(data).dataset[0]
+    made = StreamingDataset(data.stream._data, global_batch=4, seed=1)
+    alone = StreamingDataset(data.stream._data, global_batch=4, seed=1, rank=0, world_size=1)
+    said += [next(iter(each))["n"].tolist() for each in (made, alone)]
+    (folder / f"said-{rank}").write_text(json.dumps(said), encoding="utf-8")
+
+
+@pytest.mark.xdist_group("processes")
+def test_a_dataset_made_before_its_rank_was_known_is_refused(environment, tmp_path):
+    """Each rank would read everything, as where a loader is made before a trainer starts its processes."""
+    data = StreamingDataset(shardio.open(write(tmp_path / "d", [40])), global_batch=4, seed=1)
+    assert finish(start(2, tmp_path, note_too_early, data)) == [0, 0]
+    first, second = (json.loads((tmp_path / f"said-{rank}").read_text("utf-8")) for rank in (0, 1))
+    assert first[2] + second[2] == first[3] == second[3]
 
 
 def note_streams(rank, folder, url, cases):

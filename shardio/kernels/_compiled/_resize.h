@@ -1,10 +1,9 @@
 /* Images of bytes in another size, as Pillow makes them, bit by bit: first along rows, then along columns, each
  * number a sum of numbers with weights in fixed point, rounded and cut to a byte in between.
  *
- * Pillow's loops make one number at a time, and four channels where there are three.  Here sixteen products are
- * made at once where the processor has AVX2, which is found at run time: of words, so that a weight is two of them, its high bits
- * and its low ones, and a sum is two sums.  Elsewhere the loops are left to the compiler.  Sums are integers, so both ways give the
- * same bytes.
+ * Pillow's loops make one number at a time, and four channels where there are three.  Here eight sums are made at once
+ * where the processor has AVX2, which is found at run time; elsewhere the loops are left to the compiler.  Sums
+ * are integers, so both ways give the same bytes.
  */
 #ifndef SHARDIO_RESIZE_H
 #define SHARDIO_RESIZE_H
@@ -20,15 +19,13 @@
 #define SHARDIO_WIDE __attribute__((target("avx2")))
 #endif
 
-enum { SHARDIO_BILINEAR = 0, SHARDIO_BICUBIC = 1, SHARDIO_BITS = 22, SHARDIO_SPLIT = 11 };
+enum { SHARDIO_BILINEAR = 0, SHARDIO_BICUBIC = 1, SHARDIO_BITS = 22 };
 
 typedef struct {
     int taps;     /* room for weights of one output */
     int *first;   /* [outputs] number of the first input */
     int *count;   /* [outputs] inputs that count */
     int *weights; /* [outputs * taps] in fixed point */
-    int pitch;    /* room for pairs of one output */
-    int *pairs;   /* [outputs * pitch] of two weights each the high bits, then the low ones, as words; NULL where they do not fit */
 } shardio_axis;
 
 static double shardio_filter(int kind, double x) {
@@ -48,8 +45,7 @@ static int *shardio_plan(shardio_axis *axis, int inputs, float from, float to, i
     double support = (kind == SHARDIO_BILINEAR ? 1.0 : 2.0) * stretch, step = 1.0 / stretch;
     int taps = (int)ceil(support) * 2 + 1;
     double *exact = malloc((size_t)taps * sizeof(double));
-    int pitch = (taps + 1) / 2 * 2, fits = 1;
-    int *memory = malloc(((size_t)outputs * (taps + 2 + pitch)) * sizeof(int));
+    int *memory = malloc(((size_t)outputs * (taps + 2)) * sizeof(int));
     if (!exact || !memory) {
         free(exact);
         free(memory);
@@ -59,8 +55,6 @@ static int *shardio_plan(shardio_axis *axis, int inputs, float from, float to, i
     axis->first = memory;
     axis->count = memory + outputs;
     axis->weights = memory + 2 * (size_t)outputs;
-    axis->pitch = pitch;
-    axis->pairs = axis->weights + (size_t)outputs * taps;
     for (int place = 0; place < outputs; place++) {
         int output = flip ? outputs - 1 - place : place;
         double center = from + (place + 0.5) * scale, total = 0.0;
@@ -77,17 +71,9 @@ static int *shardio_plan(shardio_axis *axis, int inputs, float from, float to, i
             weights[k] = (int)((weight < 0 ? -0.5 : 0.5) + weight * (1 << SHARDIO_BITS));
         }
         for (int k = count; k < taps; k++) weights[k] = 0;
-        for (int k = 0; k < taps; k += 2) {
-            int one = weights[k], two = k + 1 < taps ? weights[k + 1] : 0, low = (1 << SHARDIO_SPLIT) - 1;
-            int *pair = axis->pairs + (size_t)output * pitch + k;
-            pair[0] = (int)((uint32_t)(one >> SHARDIO_SPLIT & 0xFFFF) | (uint32_t)(two >> SHARDIO_SPLIT) << 16);
-            pair[1] = (one & low) | (two & low) << 16;
-            fits &= abs(one) < 1 << 26 && abs(two) < 1 << 26;
-        }
         axis->first[output] = first;
         axis->count[output] = count;
     }
-    if (!fits) axis->pairs = NULL;
     free(exact);
     return memory;
 }
@@ -122,28 +108,24 @@ static void shardio_column(
 }
 
 #ifdef SHARDIO_AVX2
-/* Two rows of RGB at once, two pixels of each as eight bytes, of which six count; of an output four are written, and the fourth is
- * overwritten.  So rows of the input must be followed by five bytes that may be read, and those of the output by one that may be
- * written. */
+/* Two rows of RGB at once, four bytes of each pixel: the fourth is the next pixel's, and its sum is overwritten.  So rows of the
+ * input must be followed by a byte that may be read, and those of the output by one that may be written. */
 SHARDIO_WIDE static void shardio_rows_avx2(
     const uint8_t *in0, const uint8_t *in1, uint8_t *out0, uint8_t *out1, const shardio_axis *axis, int outputs
 ) {
     const __m256i half = _mm256_set1_epi32(1 << (SHARDIO_BITS - 1));
-    /* Of two pixels: reds, greens, blues, each a pair of words. */
-    const __m256i order = _mm256_broadcastsi128_si256(
-        _mm_setr_epi8(0, -1, 3, -1, 1, -1, 4, -1, 2, -1, 5, -1, -1, -1, -1, -1));
     for (int x = 0; x < outputs; x++) {
-        const int *pairs = axis->pairs + (size_t)x * axis->pitch;
+        const int *weights = axis->weights + (size_t)x * axis->taps;
         size_t from = (size_t)axis->first[x] * 3;
-        __m256i high = _mm256_setzero_si256(), low = half;
-        for (int k = 0; k < axis->count[x]; k += 2, from += 6, pairs += 2) {
-            __m128i upper = _mm_loadl_epi64((const __m128i *)(in0 + from));
-            __m128i lower = _mm_loadl_epi64((const __m128i *)(in1 + from));
-            __m256i both = _mm256_shuffle_epi8(_mm256_inserti128_si256(_mm256_castsi128_si256(upper), lower, 1), order);
-            high = _mm256_add_epi32(high, _mm256_madd_epi16(both, _mm256_set1_epi32(pairs[0])));
-            low = _mm256_add_epi32(low, _mm256_madd_epi16(both, _mm256_set1_epi32(pairs[1])));
+        int count = axis->count[x];
+        __m256i sum = half;
+        for (int k = 0; k < count; k++) {
+            int a, b;
+            memcpy(&a, in0 + from + 3 * k, 4);
+            memcpy(&b, in1 + from + 3 * k, 4);
+            __m128i both = _mm_insert_epi32(_mm_cvtsi32_si128(a), b, 1);
+            sum = _mm256_add_epi32(sum, _mm256_mullo_epi32(_mm256_cvtepu8_epi32(both), _mm256_set1_epi32(weights[k])));
         }
-        __m256i sum = _mm256_add_epi32(_mm256_slli_epi32(high, SHARDIO_SPLIT), low);
         sum = _mm256_srai_epi32(sum, SHARDIO_BITS);
         __m256i bytes = _mm256_packus_epi16(_mm256_packs_epi32(sum, sum), sum);
         int a = _mm256_extract_epi32(bytes, 0), b = _mm256_extract_epi32(bytes, 4);
@@ -153,36 +135,25 @@ SHARDIO_WIDE static void shardio_rows_avx2(
 }
 
 SHARDIO_WIDE static void shardio_column_avx2(
-    const uint8_t *in, size_t stride, uint8_t *out, size_t bytes, const shardio_axis *axis, int y
+    const uint8_t *in, size_t stride, uint8_t *out, size_t bytes, const int *weights, int count
 ) {
     const __m256i half = _mm256_set1_epi32(1 << (SHARDIO_BITS - 1));
-    int count = axis->count[y];
     size_t j = 0;
     for (; j + 16 <= bytes; j += 16) {
-        const int *pairs = axis->pairs + (size_t)y * axis->pitch;
-        const uint8_t *row = in + j;
-        __m256i high0 = _mm256_setzero_si256(), high1 = high0, low0 = half, low1 = half;
-        for (int k = 0; k < count; k += 2, row += 2 * stride, pairs += 2) {
-            __m128i one = _mm_loadu_si128((const __m128i *)row);
-            /* Behind the last row that counts the weight is 0. */
-            __m128i two = k + 1 < count ? _mm_loadu_si128((const __m128i *)(row + stride)) : one;
-            __m256i first = _mm256_cvtepu8_epi16(_mm_unpacklo_epi8(one, two));
-            __m256i second = _mm256_cvtepu8_epi16(_mm_unpackhi_epi8(one, two));
-            __m256i large = _mm256_set1_epi32(pairs[0]), small = _mm256_set1_epi32(pairs[1]);
-            high0 = _mm256_add_epi32(high0, _mm256_madd_epi16(first, large));
-            high1 = _mm256_add_epi32(high1, _mm256_madd_epi16(second, large));
-            low0 = _mm256_add_epi32(low0, _mm256_madd_epi16(first, small));
-            low1 = _mm256_add_epi32(low1, _mm256_madd_epi16(second, small));
+        __m256i low = half, high = half;
+        for (int k = 0; k < count; k++) {
+            __m128i row = _mm_loadu_si128((const __m128i *)(in + k * stride + j));
+            __m256i weight = _mm256_set1_epi32(weights[k]);
+            low = _mm256_add_epi32(low, _mm256_mullo_epi32(_mm256_cvtepu8_epi32(row), weight));
+            high = _mm256_add_epi32(high, _mm256_mullo_epi32(_mm256_cvtepu8_epi32(_mm_srli_si128(row, 8)), weight));
         }
-        low0 = _mm256_add_epi32(_mm256_slli_epi32(high0, SHARDIO_SPLIT), low0);
-        low1 = _mm256_add_epi32(_mm256_slli_epi32(high1, SHARDIO_SPLIT), low1);
-        low0 = _mm256_srai_epi32(low0, SHARDIO_BITS);
-        low1 = _mm256_srai_epi32(low1, SHARDIO_BITS);
-        __m256i words = _mm256_permute4x64_epi64(_mm256_packs_epi32(low0, low1), 0xD8);
+        low = _mm256_srai_epi32(low, SHARDIO_BITS);
+        high = _mm256_srai_epi32(high, SHARDIO_BITS);
+        __m256i words = _mm256_permute4x64_epi64(_mm256_packs_epi32(low, high), 0xD8);
         __m128i packed = _mm_packus_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
         _mm_storeu_si128((__m128i *)(out + j), packed);
     }
-    shardio_column(in, stride, out, bytes, axis->weights + (size_t)y * axis->taps, count, j);
+    shardio_column(in, stride, out, bytes, weights, count, j);
 }
 #endif
 
@@ -197,8 +168,8 @@ static int shardio_resize(
     int wide = 0, result = -1;
     int *memory_across = shardio_plan(&across, width, box[0], box[2], out_width, kind, flip);
     int *memory_down = shardio_plan(&down, height, box[1], box[3], out_height, kind, 0);
-    /* Rows that are made have room for the fourth byte of a last pixel, a copy of the last one that is read for five. */
-    uint8_t *between = malloc(pitch * height), *last = malloc((size_t)width * channels + 5);
+    /* Rows that are made, and a copy of the last one that is read, have room for the fourth byte of a last pixel. */
+    uint8_t *between = malloc(pitch * height), *last = malloc((size_t)width * channels + 4);
     if (!memory_across || !memory_down || !between || !last) goto end;
     result = 0;
 #ifdef SHARDIO_AVX2
@@ -209,8 +180,7 @@ static int shardio_resize(
     } else {
         int y = 0;
 #ifdef SHARDIO_AVX2
-        /* A row is followed by the next one, which has five bytes if it has two pixels. */
-        if (wide && channels == 3 && width > 1 && across.pairs) {
+        if (wide && channels == 3) {
             memcpy(last, in + (size_t)(height - 1) * stride, (size_t)width * 3);
             for (; y + 2 <= height; y += 2) {
                 const uint8_t *upper = in + y * stride, *lower = y + 2 == height ? last : upper + stride;
@@ -228,8 +198,8 @@ static int shardio_resize(
             const uint8_t *from = between + down.first[y] * pitch;
             const int *weights = down.weights + (size_t)y * down.taps;
 #ifdef SHARDIO_AVX2
-            if (wide && down.pairs) {
-                shardio_column_avx2(from, pitch, out + y * bytes, bytes, &down, y);
+            if (wide) {
+                shardio_column_avx2(from, pitch, out + y * bytes, bytes, weights, down.count[y]);
                 continue;
             }
 #endif
