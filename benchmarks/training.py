@@ -1,12 +1,12 @@
 """What a loader costs a training loop: a step of 20 ms, in torch and in pure Python, with loaders beside it.
 
-    python benchmarks/training.py [--rounds 5] [--steps 100]
+    python benchmarks/training.py [--rounds 3] [--steps 60] [--seconds 300]
 
 Needs `torch lmdb`.  Records are 2,048 int32 tokens, batches 64 of them.  The step is 20 ms of processor time
 when it runs alone: products of matrices with one thread of torch, which release the interpreter lock, or a
-loop in Python, which holds it. Every figure is of a process of its own; rounds are interleaved, with the loop
-without a loader among them.  Wait is the time in which the loop stands still for the next batch; slower is
-what the step itself takes longer beside the loader's threads.
+loop in Python, which holds it.  Every loader runs in a process of its own; rounds are interleaved, with the
+loop without a loader among them, and none begins after so many seconds.  Wait is the time in which the loop
+stands still for the next batch; slower is what the step itself takes longer beside the loader's threads.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 TOKENS, BATCH, STEP = 2048, 64, 0.020
+KINDS = ("torch", "python")
 LOADERS = ("no loader", "shardio, no thread", "shardio, 1 thread", "shardio, 2 threads", "shardio, 4 threads",
            "shardio, 2 workers", "torch over LMDB, no worker", "torch over LMDB, 2 workers")  # fmt: skip
 
@@ -147,29 +148,37 @@ def measure(folder: pathlib.Path, name: str, kind: str, steps: int) -> list[floa
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--steps", type=int, default=100)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=60)
+    parser.add_argument("--seconds", type=float, default=300)
     parser.add_argument("--folder")
-    parser.add_argument("--one", nargs=2, help=argparse.SUPPRESS)
+    parser.add_argument("--one", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.one:
-        print(json.dumps(measure(pathlib.Path(args.folder), *args.one, args.steps)))
+        folder = pathlib.Path(args.folder)
+        print(json.dumps([measure(folder, args.one, kind, args.steps) for kind in KINDS]))
         return
     load = ", ".join(f"{each:.1f}" for each in os.getloadavg())
     print(f"# {platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, load {load}")
     with tempfile.TemporaryDirectory(dir=args.folder) as name:
         prepare(pathlib.Path(name), args.steps * BATCH)
-        found: dict[tuple[str, str], list[list[float]]] = {}
-        for _ in range(args.rounds):
-            for kind in ("torch", "python"):
-                for loader in LOADERS:
-                    command = [sys.executable, __file__, "--folder", name, "--steps", str(args.steps)]
-                    out = subprocess.run(
-                        [*command, "--one", loader, kind], capture_output=True, text=True, check=False
-                    )
-                    if out.returncode:
-                        sys.exit(f"{loader}: {out.stderr}")
-                    found.setdefault((kind, loader), []).append(json.loads(out.stdout.splitlines()[-1]))
+        found: dict[tuple[str, str], list[list[float]]] = {
+            (kind, loader): [] for kind in KINDS for loader in LOADERS
+        }
+        began, rounds = time.perf_counter(), 0
+        while rounds < args.rounds and time.perf_counter() - began < args.seconds:
+            rounds += 1
+            for loader in LOADERS:
+                command = [sys.executable, __file__, "--folder", name, "--steps", str(args.steps)]
+                out = subprocess.run([*command, "--one", loader], capture_output=True, text=True, check=False)
+                if out.returncode:
+                    sys.exit(f"{loader}: {out.stderr}")
+                for kind, values in zip(
+                    ("torch", "python"), json.loads(out.stdout.splitlines()[-1]), strict=True
+                ):
+                    found[kind, loader].append(values)
+    load = ", ".join(f"{each:.1f}" for each in os.getloadavg())
+    print(f"# {rounds} rounds of {args.steps} steps; load in the end {load}")
     print(
         "| step of 20 ms in | loader | ms a step, median | mean | wait | processor, this process |\n"
         "|---|---|---|---|---|---|"

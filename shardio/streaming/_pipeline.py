@@ -8,10 +8,12 @@ before anything else is fetched, so the first batch waits for its own chunks alo
 
 from __future__ import annotations
 
+import atexit
 import os
 import queue
 import threading
 import time
+import weakref
 from collections import deque
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -327,6 +329,8 @@ class _PassThreads:
         self._error: BaseException | None = None
         self._planning = threading.Thread(target=self._plan_ahead, name="shardio-plan", daemon=True)
         self._planning.start()
+        self.home = os.getpid()
+        _passes.add(self)
 
     def __iter__(self) -> Iterator[Batch]:
         while True:
@@ -404,6 +408,8 @@ class _PassThreads:
         Args:
             seconds: to wait for them at most.
         """
+        if self._closed:
+            return
         self._builder.cancel()
         with self._changed:
             self._closed = True
@@ -414,6 +420,17 @@ class _PassThreads:
             threads.close()
         for threads in (self._builders, self._fetchers):
             threads.join(deadline)
+
+
+_passes: weakref.WeakSet[_PassThreads] = weakref.WeakSet()
+
+
+@atexit.register
+def _end_passes() -> None:
+    """End what was left in the middle while modules are still there: iterators end after some of them."""
+    for threads in list(_passes):
+        if threads.home == os.getpid():
+            threads.close(_ENDING_SECONDS)
 
 
 class DaemonThreads:
