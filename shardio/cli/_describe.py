@@ -54,6 +54,8 @@ _PACKAGES = (
     "distributed",
     "ray",
     "pyarrow",
+    "datasets",
+    "matplotlib",
     "lmdb",
 )
 

@@ -292,7 +292,7 @@ def test_an_index_of_mds_that_lies(convert, tmp_path, change, error) -> None:
 def test_codewithgpu_whose_parts_disagree(convert, tmp_path) -> None:
     for name, change, error in (
         ("a", lambda root: (root / "00001.index").unlink(), "is missing"),
-        ("b", lambda root: (root / "00001.index").write_text("0 99999\n"), "behind the end"),
+        ("b", lambda root: (root / "00001.index").write_text("0 99999\n"), "after the end"),
         ("c", lambda root: (root / "00001.index").write_text("x\n"), "start length"),
         ("d", lambda root: (root / "METADATA").write_text("{"), "METADATA is damaged"),
         ("e", lambda root: (root / "00001.index").write_text("0 9\n"), "records that METADATA says"),
