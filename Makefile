@@ -15,6 +15,11 @@ WORKERS ?= 2
 FUZZ_SECONDS ?= 30
 PYTEST_ARGS ?=
 
+# Tests start some thousand programs, and each compiles all that it imports where bytecode is not kept: that is most of
+# its time. It is kept beside what is built, so that no folder of sources fills with it, whatever the caller's shell says.
+export PYTHONPYCACHEPREFIX := $(CURDIR)/$(BUILD)/pycache
+unexport PYTHONDONTWRITEBYTECODE
+
 # The protobuf compiler is an old one on purpose: its code runs on all runtimes that pyproject.toml allows.
 PROTO_PACKAGES := grpcio-tools==1.66.2 "setuptools<81"
 PROTO_PYTHON := $(BUILD)/pbenv/bin/python
@@ -174,7 +179,7 @@ constraints: env  ## pin the newest versions of everything that tests and CI ins
 
 clean:  ## remove what was built, keep the environments
 	rm -rf build dist site *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
-	rm -rf $(BUILD)/logs $(BUILD)/wheel $(BUILD)/typing
+	rm -rf $(BUILD)/logs $(BUILD)/wheel $(BUILD)/typing $(BUILD)/pycache
 	find shardio \( -name '*.so' -o -name '*.pyd' -o -name '*.c' \) -delete
 	find shardio indexer tests -name __pycache__ -prune -exec rm -rf {} +
 	rm -f $(STAMPS)/*

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import shardio
 
 JOB = Path(__file__).with_name("job.py")
@@ -69,6 +71,7 @@ def test_two_processes_and_then_one(url, expected) -> None:
     assert [merged([rest], step) for step in range(7)] == expected[5:]
 
 
+@pytest.mark.slow
 def test_processes_that_share_a_batch_read_the_same_rows(tmp_path) -> None:
     """Two processes along the axis of the model, and a version that one of them opened later."""
     place = grown(tmp_path / "d")
@@ -87,6 +90,7 @@ def grown(place):
     return str(place)
 
 
+@pytest.mark.slow
 def test_what_processes_cannot_agree_on(url, tmp_path) -> None:
     """All are told: were one to raise alone, the others would wait for it, or read other records."""
     right = tmp_path / "right"

@@ -78,10 +78,10 @@ def test_frames_fill_their_block_although_the_checksum_agrees(kernels) -> None:
 def test_a_frame_outside_names_itself(kernels, base) -> None:
     buffer, _, rows, stops, _ = laid_out(kernels, [[b"one", b"two"]])
     buffer = buffer[len(BEFORE) :]
-    with pytest.raises(IndexError, match=r"frame [01] is .* no frame in a buffer of 38 bytes"):
+    with pytest.raises(IndexError, match=r"frame [01] is .* not a frame in a buffer of 38 bytes"):
         kernels.slice_frames(buffer, [base], rows, stops)
     for wrong in ([15, 38], [19, 34], [19, 18], [19, 39]):
-        with pytest.raises(IndexError, match=r"no frame in a buffer of 38 bytes"):
+        with pytest.raises(IndexError, match=r"not a frame in a buffer of 38 bytes"):
             kernels.slice_frames(buffer, [0], rows, wrong)
 
 

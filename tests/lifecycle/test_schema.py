@@ -320,6 +320,7 @@ STEPS = st.lists(
 )
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("encoding", ["example", "tensors", "sequence_example"])
 @settings(max_examples=15)
 @given(steps=STEPS)

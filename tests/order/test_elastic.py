@@ -21,6 +21,7 @@ def test_every_row_once_and_every_batch_as_of_one_process_through_all_kills(rnd)
     run_case(random_case(rnd))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("number", range(150))
 def test_fixed_cases(number):
     run_case(random_case(random.Random(10_000_000 + number)))

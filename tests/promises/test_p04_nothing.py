@@ -82,6 +82,7 @@ def test_a_writer_that_is_dropped(mode, place, tmp_path):
     check_nothing_new(url, before)
 
 
+@pytest.mark.sampled(2)
 @EVERY_PLACE
 def test_a_generator_that_is_dropped(place, tmp_path):
     url = fresh(place, tmp_path)

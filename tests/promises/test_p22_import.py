@@ -42,7 +42,8 @@ HEAVY = {
 
 def watch(imports: str) -> list[str]:
     script = WATCHED.replace("{imports}", imports).replace("{heavy}", repr(HEAVY))
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    # Without bytecode: Python itself would write it.
+    done = subprocess.run([sys.executable, "-B", "-c", script], capture_output=True, text=True, check=True)
     return done.stdout.splitlines()
 
 

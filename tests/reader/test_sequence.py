@@ -58,6 +58,7 @@ BOUND = st.none() | st.integers(-100, 100)
 STEP = st.none() | st.integers(-5, 5).filter(bool)
 
 
+@pytest.mark.sampled(3)
 @EVERY_CASE
 @settings(max_examples=max(15, settings().max_examples // 10))
 @given(slices=st.lists(st.builds(slice, BOUND, BOUND, STEP), min_size=1, max_size=3), data=st.data())

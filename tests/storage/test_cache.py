@@ -388,6 +388,7 @@ def sabotage(folder: pathlib.Path, seed: int, rounds: int) -> None:
     os._exit(0)
 
 
+@pytest.mark.slow
 def test_a_storm_of_processes_kills_and_sabotage(tmp_path: pathlib.Path) -> None:
     """P10: 8 processes, evictions, kills and a saboteur: never a wrong byte, nothing foreign removed."""
     (tmp_path / "precious").write_bytes(b"mine")

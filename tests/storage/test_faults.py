@@ -261,6 +261,7 @@ def test_an_outage_gets_fewer_requests_than_normal_work(
     assert requests <= QUICK.retry_burst + 60 * 2 * QUICK.retries_per_second + 2 * readers
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("client", ["s3 fsspec", "s3 obstore"])
 def test_rotating_credentials_are_picked_up(
     server: FaultServer,
@@ -321,6 +322,7 @@ def writer(server: FaultServer, clock: FakeClock) -> RemoteStore:
     return store
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("keeps_metadata", [True, False])
 @pytest.mark.parametrize("fault", ["reset after", "503 after", "reset before", "503", "409", "slowdown"])
 def test_a_write_whose_reply_is_lost_is_recognised(

@@ -97,6 +97,7 @@ class TestUnreachable:
         assert clock.time - 1000 <= Tuning().first_deadline
         assert len(clock.slept) < 20
 
+    @pytest.mark.sampled(3)
     def test_a_host_of_no_such_name(self, client: str, look: Any, clock: FakeClock) -> None:
         with pytest.raises(StorageError, match=r"connection failed .*no\.such\.host\.invalid"):
             look(**place(client, "http://no.such.host.invalid"))
@@ -161,6 +162,7 @@ class TestUnreachable:
         assert clock.slept == []
         assert len(server.log) <= 4
 
+    @pytest.mark.sampled(3)
     def test_what_may_not_be_listed_is_forbidden_when_absent(
         self, client: str, look: Any, clock: FakeClock, server: FaultServer
     ) -> None:
