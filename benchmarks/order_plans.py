@@ -2,6 +2,7 @@
 
     python benchmarks/order_plans.py              default plans, beside the orders of other systems
     python benchmarks/order_plans.py --train      a classifier trained on sorted data, in these orders
+    python benchmarks/order_plans.py --steps      steps a second of the arithmetic, batches of 4,096
     python benchmarks/order_plans.py --windowed   C, T, chunk_bytes and window of windowed plans
 
 The first two take labels that are sorted over the dataset, 1,000 of them: how many different ones a batch has
@@ -22,6 +23,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import time
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -346,13 +348,35 @@ def train(seeds: int = 8) -> None:
         print(f"| {kind} | {np.mean(found):.4f} | {np.std(found):.4f} |", flush=True)
 
 
+def steps() -> None:
+    """Print how many steps the arithmetic makes in a second of the processor, one after another."""
+    print("| records | local | bucket |\n| --- | --- | --- |")
+    for record in (100, 1000, 8192, 100_000):
+        sizes = dataset((16 << 30) // record, (16 << 20) // record, record)
+        cells = []
+        for local in (True, False):
+            order = make_order(
+                [Source(sizes, Identity("", 1, "", ""))], global_batch=4096, budget=Budget(local=local)
+            )
+            schedule = order.schedule(0, 4096)
+            count, rounds = min(300, schedule.tail_start // 8), []
+            for first in range(count, 7 * count, count):
+                begin = time.process_time()
+                for step in range(first, first + count):
+                    schedule.batch(step)
+                rounds.append(count / (time.process_time() - begin))
+            cells.append(f"{np.median(rounds):,.0f}")
+        print(f"| {record:,} B | {' | '.join(cells)} |", flush=True)
+
+
 def main() -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--windowed", action="store_true")
     parser.add_argument("--train", action="store_true")
+    parser.add_argument("--steps", action="store_true")
     chosen = parser.parse_args(sys.argv[1:])
-    (train if chosen.train else windowed if chosen.windowed else defaults)()
+    (steps if chosen.steps else train if chosen.train else windowed if chosen.windowed else defaults)()
 
 
 def windowed() -> None:
