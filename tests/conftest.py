@@ -51,8 +51,10 @@ def pytest_collection_modifyitems(items) -> None:
                 item.add_marker(pytest.mark.slow)
 
 
-def pytest_runtest_teardown(item) -> None:
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item):
     """Fail a test that leaves JAX in the process of the tests, as it warns at every fork of the next ones."""
+    yield
     if "jax" in sys.modules and item.path.name != "in_jax.py" and not item.config.stash.get(_JAX_SEEN, False):
         item.config.stash[_JAX_SEEN] = True
         pytest.fail("JAX was imported into the process of the tests; run what needs it in one of its own")
