@@ -41,8 +41,8 @@ def resolve_rank(rank: int | None, world_size: int | None) -> tuple[int, int]:
     given = {name: os.environ[name] for name in ("RANK", "WORLD_SIZE") if name in os.environ}
     if len(given) == 1 and given != {"WORLD_SIZE": "1"}:
         message = (
-            f"the environment has {given} but not both of RANK and WORLD_SIZE: give rank= and world_size=, or "
-            "make the dataset once torch.distributed is initialised (for Lightning in train_dataloader)"
+            f"the environment has {given} but not both of RANK and WORLD_SIZE: give rank= and world_size=, "
+            "or make the dataset once torch.distributed is initialised (for Lightning in train_dataloader)"
         )
         raise ValueError(message)
     try:
