@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from shardio.kernels._arguments import MAX_RECORD, BlockChecks, Check, Scan
+from shardio.kernels._arguments import MAX_RECORD, BlockChecks, Check, LookupColumns, RecordChecksums, Scan
 from shardio.kernels._checksums import crc32c, mask_crc
 from shardio.kernels._features import Column, FeatureRequest, Kind, Mismatch, Parsed, Records
 from shardio.kernels._interleaving import Interleaved, Interleaving, InterleavingState, Network
@@ -34,6 +34,7 @@ else:
 
         IMPLEMENTATION, MISSING = "reference", ()
 
+RecordLookup = _chosen.RecordLookup
 argsort_words = _chosen.argsort_words
 check_frames = _chosen.check_frames
 crc32c_appended = _chosen.crc32c_appended
@@ -70,9 +71,12 @@ __all__ = [
     "Interleaving",
     "InterleavingState",
     "Kind",
+    "LookupColumns",
     "Mismatch",
     "Network",
     "Parsed",
+    "RecordChecksums",
+    "RecordLookup",
     "Records",
     "Scan",
     "argsort_words",

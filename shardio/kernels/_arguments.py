@@ -58,6 +58,60 @@ class BlockChecks(NamedTuple):
     crcs: NDArray[np.uint32] | None
 
 
+class RecordChecksums(NamedTuple):
+    """What an index says of the payloads of records.
+
+    Attributes:
+        checksums: uint32[rows], masked CRC-32C of each payload.
+        block_crcs: uint32[blocks], CRC-32C of each block's part of them.
+    """
+
+    checksums: NDArray[np.uint32]
+    block_crcs: NDArray[np.uint32]
+
+
+class LookupColumns(NamedTuple):
+    """The columns of an index that find a record.
+
+    Attributes:
+        frame_stops: uint32[rows], end of each frame in its block.
+        block_stops, block_row_stops: uint64[blocks], bytes and rows in each block and all before it.
+        block_sizes: uint32[blocks], bytes of each block.
+        frame_crcs: uint32[blocks], CRC-32C of each block's part of `frame_stops`.
+        records: checksums of the records, or None where the index has none.
+    """
+
+    frame_stops: NDArray[np.uint32]
+    block_stops: NDArray[np.uint64]
+    block_row_stops: NDArray[np.uint64]
+    block_sizes: NDArray[np.uint32]
+    frame_crcs: NDArray[np.uint32]
+    records: RecordChecksums | None = None
+
+
+def as_lookup(columns: LookupColumns, seen: bytearray) -> LookupColumns:
+    """Check that the columns of an index have lengths that fit each other.
+
+    Raises:
+        ValueError: they have not.
+    """
+    rows, blocks = columns.frame_stops.size, len(seen)
+    lengths = [column.size for column in columns[1:5]]
+    if columns.records is not None:
+        lengths.append(columns.records.block_crcs.size)
+        if columns.records.checksums.size != rows:
+            lengths.append(-1)
+    if set(lengths) != {blocks} or (int(columns.block_row_stops[-1]) if blocks else 0) != rows:
+        message = f"columns: expected {rows} rows in {blocks} blocks, found lengths {lengths}"
+        raise ValueError(message)
+    return columns
+
+
+def no_row(row: int, rows: int) -> IndexError:
+    """Say that there is no such row."""
+    return IndexError(f"row {row} is out of range: there are {rows}")
+
+
 def as_bytes(buffer: Any) -> NDArray[np.uint8]:
     """View any C-contiguous buffer (bytes, memoryview, mmap, array) as a flat uint8 array, without a copy."""
     try:

@@ -42,6 +42,8 @@ from shardio.metadata import (
     parse_deletions,
     parse_head,
     random_id,
+    record_checksums,
+    records_fit,
     rows_key,
     usual_index_key,
 )
@@ -184,6 +186,11 @@ def _bench(frozen: bytes) -> _Bench:
         there = Catalog(store)
         copies = {(each.uuid, each.index_head_sha256): each for each in there.table(there.load())}
     return _Bench(catalog, version, source, store, copies)
+
+
+def _words(raw: bytes, start: int, stop: int) -> NDArray[np.uint32]:
+    """Return what an index that may be cut short holds of a column there."""
+    return np.frombuffer(raw[start : min(stop, len(raw) - len(raw) % 4)], "<u4").astype(np.uint32)
 
 
 class _Index(NamedTuple):
@@ -332,9 +339,10 @@ class _ShardRepair:
         if head.head_sha256 != entry.index_head_sha256:
             return None
         parts = [raw[: head.frame_stop_offset]]
+        records = []
         for block in range(head.blocks):
             start, stop = head.frame_stop_bounds(block)
-            part = np.frombuffer(raw[start : min(stop, len(raw) - len(raw) % 4)], "<u4").astype(np.uint32)
+            part = _words(raw, start, stop)
             try:
                 check_frames_part(head, block, part)
             except FormatError:
@@ -342,9 +350,27 @@ class _ShardRepair:
                 # What cannot be had is left as zeros, which no checksum takes for a part.
                 part = np.zeros((stop - start) // 4, np.uint32) if derived is None else derived
             parts.append(part.astype("<u4").tobytes())
+            if head.block_records_crc32c is not None:
+                records.append(self._record_part(head, block, part, raw, data).astype("<u4").tobytes())
         body = b"".join(parts)
+        if records:
+            body = b"".join([body, bytes(head.record_crc_offset - len(body)), *records])
         end = bytes(head.index_bytes - 8 - len(body)) + b"SHRDEND1"
         return _Index(body + end, head, "shard")
+
+    def _record_part(
+        self, head: IndexHead, block: int, frames: NDArray[np.uint32], raw: bytes, data: DataFile
+    ) -> NDArray[np.uint32]:
+        """Return a block's checksums of records: those of the index, or of the shard's frames; else zeros."""
+        own = np.array([block])
+        found = _words(raw, *head.record_crc_bounds(block))
+        if records_fit(head, own, found):
+            return found
+        try:
+            derived = record_checksums(data.read(*head.block_bounds(block)), frames)
+        except (*_WRONG, IndexError):
+            return np.zeros(len(frames), np.uint32)
+        return derived if records_fit(head, own, derived) else np.zeros(len(frames), np.uint32)
 
     def _derived_part(self, head: IndexHead, block: int, data: DataFile) -> NDArray[np.uint32] | None:
         """Return a block's part of `frame_stop` from the block itself, where the head vouches for both."""

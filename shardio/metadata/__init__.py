@@ -15,6 +15,8 @@ from shardio.metadata._index import (
     parse_head,
     read_head_bytes,
     read_head_size,
+    record_checksums,
+    records_fit,
 )
 from shardio.metadata._index_writer import FinishedIndex, IndexBuilder
 from shardio.metadata._list import parse_list, seal_list, seal_lists
@@ -192,6 +194,8 @@ __all__ = [
     "read_head_bytes",
     "read_head_size",
     "receipt_key",
+    "record_checksums",
+    "records_fit",
     "rows_key",
     "schema_to_json",
     "seal",

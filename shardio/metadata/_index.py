@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import struct
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -40,6 +40,8 @@ __all__ = [
     "parse_head",
     "read_head_bytes",
     "read_head_size",
+    "record_checksums",
+    "records_fit",
 ]
 
 MAGIC = b"SHRDIDX1"
@@ -48,10 +50,12 @@ ALIGN = 64
 PREFIX = struct.Struct("<8sII")
 BLOCK_COLUMNS = ("block_stop", "block_row_stop", "block_decoded_bytes", "block_crc32c", "block_frames_crc32c")
 COLUMNS = (*BLOCK_COLUMNS, "frame_stop")
+RECORD_CHECKSUMS = "record_checksums"  # critical feature: the two columns below are there, too
+RECORD_COLUMNS = (*BLOCK_COLUMNS, "block_records_crc32c", "frame_stop", "record_crc32c")
 DTYPES: dict[str, np.dtype[np.unsignedinteger]] = {"u32": np.dtype("<u4"), "u64": np.dtype("<u8")}
-COLUMN_DTYPES = dict(zip(COLUMNS, ("u64", "u64", "u32", "u32", "u32", "u32"), strict=True))
+COLUMN_DTYPES = dict.fromkeys(RECORD_COLUMNS, "u32") | {"block_stop": "u64", "block_row_stop": "u64"}
 # Critical features of an index that this version reads.
-INDEX_FEATURES = frozenset({"gaps", "record_crc32", "record_unchecked", "stream"})
+INDEX_FEATURES = frozenset({"gaps", "record_crc32", RECORD_CHECKSUMS, "record_unchecked", "stream"})
 # What to do about an index that is damaged, gone or another's.
 INDEX_ADVICE = (
     "`shardio repair` makes the index again; that of an adopted shard, `shardio index URL --update`"
@@ -71,6 +75,8 @@ class IndexHead:
         block_decoded_bytes, block_crc32c, block_frames_crc32c: uint32[blocks].
         frame_stop_offset: where the `frame_stop` column begins in the index file.
         head_bytes, head_sha256: length of the head in bytes, and its SHA-256 (32 bytes).
+        block_records_crc32c: uint32[blocks], or None where the index has no checksums of records.
+        records_crc32c: of the column `record_crc32c`; 0 where there is none.
         features: critical features.
         gaps: reason by block, for blocks without rows.
         writer: program that made it.
@@ -93,6 +99,8 @@ class IndexHead:
     head_bytes: int
     head_sha256: bytes
     frames_crc32c: int
+    block_records_crc32c: NDArray[np.uint32] | None = None
+    records_crc32c: int = 0
     features: frozenset[str] = frozenset()
     gaps: dict[int, str] = field(default_factory=dict)
     writer: str = ""
@@ -115,7 +123,15 @@ class IndexHead:
     @property
     def index_bytes(self) -> int:
         """Size of the whole index file."""
-        return _aligned(self.frame_stop_offset + 4 * self.rows) + len(END)
+        stop = self.frame_stop_offset + 4 * self.rows
+        if self.block_records_crc32c is not None:
+            stop = self.record_crc_offset + 4 * self.rows
+        return _aligned(stop) + len(END)
+
+    @property
+    def record_crc_offset(self) -> int:
+        """Where the `record_crc32c` column begins in the index file, if there is one."""
+        return _aligned(self.frame_stop_offset + 4 * self.rows)
 
     def block_bounds(self, block: int) -> tuple[int, int]:
         """Return the half-open byte range of a block in the object, of a stream in its decoded bytes."""
@@ -138,6 +154,11 @@ class IndexHead:
         """Return the half-open byte range of a block's part of `frame_stop`, in the index file."""
         first, stop = self.block_rows(block)
         return self.frame_stop_offset + 4 * first, self.frame_stop_offset + 4 * stop
+
+    def record_crc_bounds(self, block: int) -> tuple[int, int]:
+        """Return the half-open byte range of a block's part of `record_crc32c`, in the index file."""
+        first, stop = self.block_rows(block)
+        return self.record_crc_offset + 4 * first, self.record_crc_offset + 4 * stop
 
 
 def _aligned(offset: int) -> int:
@@ -176,6 +197,7 @@ def parse_head(data: Buffer, *, url: str | None = None, limits: Limits = DEFAULT
     """
     header, stop = _read_header(data, url, limits)
     columns, offset = _read_columns(data, header, stop, url)
+    records = columns.get("block_records_crc32c")
     index = IndexHead(
         uuid=header.shard_uuid,
         framing=Framing(header.framing),
@@ -193,7 +215,9 @@ def parse_head(data: Buffer, *, url: str | None = None, limits: Limits = DEFAULT
         frame_stop_offset=offset,
         head_bytes=offset,
         head_sha256=hashlib.sha256(memoryview(data)[:offset]).digest(),
-        frames_crc32c=header.columns[-1].crc32c,
+        frames_crc32c=header.columns[len(columns)].crc32c,
+        block_records_crc32c=None if records is None else records.view(np.uint32),
+        records_crc32c=0 if records is None else header.columns[-1].crc32c,
         features=frozenset(header.critical_features),
         gaps={gap.block: gap.reason for gap in header.gaps},
         writer=header.writer,
@@ -209,7 +233,7 @@ def read_head_size(data: Buffer, *, url: str | None = None, limits: Limits = DEF
         FormatError, UnsupportedVersionError: the header is damaged or newer.
     """
     header, _ = _read_header(data, url, limits)
-    return int(header.columns[-1].offset) if header.columns else len(data)
+    return next((int(column.offset) for column in header.columns if column.name == "frame_stop"), len(data))
 
 
 def _read_header(data: Buffer, url: str | None, limits: Limits) -> tuple[ShardIndex, int]:
@@ -248,25 +272,30 @@ def _read_columns(
         return FormatError(f"column {name} of an index {what}", url=url, expected=expected, found=found)
 
     names = [column.name for column in header.columns]
-    if names != list(COLUMNS):
+    wanted_names = RECORD_COLUMNS if RECORD_CHECKSUMS in header.critical_features else COLUMNS
+    if names != list(wanted_names):
         raise FormatError(
-            "an index has other columns than the format", url=url, expected=COLUMNS, found=names
+            "an index has other columns than the format", url=url, expected=wanted_names, found=names
         )
-    offset = start
+    offset = head_stop = start
     columns: dict[str, NDArray[np.unsignedinteger]] = {}
     for column in header.columns:
         name = column.name
-        rows = header.rows if name == "frame_stop" else header.blocks
+        rows = header.rows if name in ("frame_stop", "record_crc32c") else header.blocks
         facts = (column.dtype, column.length, column.offset)
         wanted = (COLUMN_DTYPES[name], rows, _aligned(offset))
         if facts != wanted:
             raise broken(name, "has another dtype, length or offset than the format", wanted, facts)
+        if name == "record_crc32c":
+            break
         if any(memoryview(data)[offset : min(column.offset, len(data))]):
             raise broken(name, "is preceded by bytes that are not zero", "zeros", "other bytes")
         if name == "frame_stop":
             if len(data) < column.offset:
                 raise broken(name, "begins after the end of the head", f"{column.offset} bytes", len(data))
-            break
+            head_stop = int(column.offset)
+            offset = head_stop + 4 * header.rows
+            continue
         dtype = DTYPES[column.dtype]
         offset = column.offset + rows * dtype.itemsize
         if offset > len(data):
@@ -277,7 +306,7 @@ def _read_columns(
         crc = kernels.crc32c(memoryview(data)[column.offset : offset])
         if crc != column.crc32c:
             raise broken(name, "does not match its checksum", f"{column.crc32c:#010x}", f"{crc:#010x}")
-    return columns, int(header.columns[-1].offset)
+    return columns, head_stop
 
 
 # The closed world of an index: every byte of the shard belongs to exactly one block, every row to one.
@@ -335,6 +364,11 @@ def _violations(index: IndexHead, header: ShardIndex, limits: Limits) -> Iterato
     for feature, needed in _needed_features(index):
         if needed != (feature in index.features):
             yield f"critical feature {feature!r} stands exactly where it is needed", needed, not needed
+    checkable = (Framing.TFRECORD, RecordCrc.CRC32C, Compression.NONE)
+    kinds = (index.framing, index.record_crc, index.compression)
+    if RECORD_CHECKSUMS in index.features and kinds != checkable:
+        names = tuple(kind.name for kind in kinds)
+        yield "checksums of records are those of frames that are not compressed", "TFRECORD, CRC32C", names
     if index.compression is Compression.ZLIB and not index.stream:
         yield "ZLIB occurs only as a stream", "stream", "no stream"
     if index.compression is Compression.NONE and index.stream:
@@ -399,24 +433,65 @@ def _block_violations(index: IndexHead, limits: Limits) -> Iterator[Violation]:
 _SINGLE_EXTRA = 1 << 20
 
 
-def check_index_end(index: IndexHead, end: Buffer, *, url: str | None = None) -> None:
+def check_index_end(index: IndexHead, end: Buffer, *, url: str | None = None, records: bool = True) -> None:
     """Check the bytes of an index from the end of `frame_stop` to the end of the file.
 
+    Args:
+        index: its head.
+        end: the bytes.
+        url: where it lies, for messages.
+        records: compare the column of the records' checksums, where there is one, with its own.
+
     Raises:
-        FormatError: they are not zeros up to a multiple of 64 and "SHRDEND1".
+        FormatError: they are not zeros up to a multiple of 64 (with that column, zeros to another one) and
+            "SHRDEND1".
     """
     start = index.frame_stop_offset + 4 * index.rows
-    wanted = bytes(index.index_bytes - len(END) - start) + END
-    if bytes(end) != wanted:
+    size = 0 if index.block_records_crc32c is None else 4 * index.rows
+    first = index.record_crc_offset - start if size else 0
+    found = memoryview(end)
+    column, tail = found[first : first + size], bytes(found[:first]) + bytes(found[first + size :])
+    wanted = bytes(index.index_bytes - len(END) - start - size) + END
+    if tail != wanted:
         raise FormatError(
             "an index does not end as the format says",
             url=url,
             start=start,
             stop=start + len(end),
             expected=f"{len(wanted) - len(END)} zeros and {END!r}",
-            found=bytes(end[:96]),
+            found=tail[:96],
             advice=INDEX_ADVICE,
         )
+    if size and records:
+        crc = kernels.crc32c(column)
+        if crc != index.records_crc32c:
+            raise FormatError(
+                "column record_crc32c of an index does not match its checksum",
+                url=url,
+                start=index.record_crc_offset,
+                stop=index.record_crc_offset + len(column),
+                expected=f"{index.records_crc32c:#010x}",
+                found=f"{crc:#010x}",
+                advice=INDEX_ADVICE,
+            )
+
+
+def record_checksums(block: Buffer, frame_stop: NDArray[np.integer[Any]]) -> NDArray[np.uint32]:
+    """Return the masked CRC-32C of each payload of a block of TFRECORD frames, as the frames carry them."""
+    places = np.asarray(frame_stop, np.int64)[:, None] + np.arange(-4, 0)
+    return np.ascontiguousarray(np.frombuffer(block, np.uint8)[places]).reshape(-1).view("<u4")
+
+
+def records_fit(index: IndexHead, blocks: NDArray[np.int64], part: NDArray[np.uint32]) -> bool:
+    """Tell whether the parts of `record_crc32c` of some blocks, one after another, match their checksums."""
+    if index.block_records_crc32c is None:
+        return False
+    rows = index.rows_of_blocks(blocks)
+    if len(part) != int(rows.sum()):
+        return False
+    stops = 4 * np.cumsum(rows)
+    crcs = kernels.crc32c_many(part, stops - 4 * rows, stops)
+    return np.array_equal(crcs, index.block_records_crc32c[blocks])
 
 
 def _least_frame(framing: Framing) -> int:

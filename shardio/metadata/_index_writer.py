@@ -22,6 +22,8 @@ from shardio.metadata._index import (
     END,
     MAGIC,
     PREFIX,
+    RECORD_CHECKSUMS,
+    RECORD_COLUMNS,
     IndexHead,
     parse_head,
 )
@@ -65,6 +67,7 @@ class IndexBuilder:
         writer: program and version, for people.
         frames: an open, empty file, such as a temporary one, that takes the ends of frames; `finish_to` then.
         limits: of an index and its header; one that no reader would take is refused.
+        record_checksums: the index holds the checksum of each record, which `add_block` is given.
     """
 
     def __init__(
@@ -77,6 +80,7 @@ class IndexBuilder:
         writer: str = "",
         frames: IO[bytes] | None = None,
         limits: Limits = DEFAULT_LIMITS,
+        record_checksums: bool = False,
     ) -> None:
         self.uuid = uuid
         self.framing = framing
@@ -101,6 +105,8 @@ class IndexBuilder:
         self._frames_crc = 0
         self._spool = frames
         self._limits = limits
+        self._records = bytearray() if record_checksums else None
+        self._record_crcs = array("I")
 
     @property
     def blocks(self) -> int:
@@ -108,9 +114,22 @@ class IndexBuilder:
         return len(self._stops)
 
     def add_block(
-        self, *, stored_bytes: int, decoded_bytes: int, crc32c: int, frame_stop: NDArray[np.uint32]
+        self,
+        *,
+        stored_bytes: int,
+        decoded_bytes: int,
+        crc32c: int,
+        frame_stop: NDArray[np.uint32],
+        record_crc32c: NDArray[np.uint32] | None = None,
     ) -> None:
-        """Take the next block; `frame_stop` is uint32, ends of its frames in its decoded bytes.
+        """Take the next block.
+
+        Args:
+            stored_bytes, decoded_bytes: its sizes.
+            crc32c: of its stored bytes.
+            frame_stop: uint32, ends of its frames in its decoded bytes.
+            record_crc32c: uint32, masked CRC-32C of its payloads, as its frames carry them; for an index that
+                holds them.
 
         Raises:
             FormatError: there are more rows than an index may hold.
@@ -120,6 +139,13 @@ class IndexBuilder:
         self.decoded_bytes += decoded_bytes
         self.rows += len(frames)
         self._check_size(self.index_bytes)
+        if self._records is not None:
+            records = np.ascontiguousarray([] if record_crc32c is None else record_crc32c, "<u4")
+            if len(records) != len(frames):
+                message = f"expected a checksum for each of {len(frames)} records, found {len(records)}"
+                raise ValueError(message)
+            self._record_crcs.append(kernels.crc32c(records))
+            self._records += records.tobytes()
         self._stops.append(self.stored_bytes)
         self._row_stops.append(self.rows)
         self._decoded.append(decoded_bytes)
@@ -158,7 +184,8 @@ class IndexBuilder:
     @property
     def index_bytes(self) -> int:
         """About how long the index will be."""
-        return 28 * self.blocks + 4 * self.rows
+        per_block, per_row = (28, 4) if self._records is None else (32, 8)
+        return per_block * self.blocks + per_row * self.rows
 
     def finish(self) -> FinishedIndex:
         """Return the index, as bytes."""
@@ -193,8 +220,15 @@ class IndexBuilder:
             "block_crc32c": np.asarray(self._crcs, "<u4"),
             "block_frames_crc32c": np.asarray(self._frame_crcs, "<u4"),
         }
-        head = _head(self._header(), columns, self.rows, self._frames_crc, self._limits)
-        end = bytes(-(len(head) + 4 * self.rows) % ALIGN) + END
+        crcs = {"frame_stop": self._frames_crc}
+        if self._records is not None:
+            columns["block_records_crc32c"] = np.asarray(self._record_crcs, "<u4")
+            crcs["record_crc32c"] = kernels.crc32c(self._records)
+        head = _head(self._header(), columns, self.rows, crcs, self._limits)
+        padding = bytes(-(len(head) + 4 * self.rows) % ALIGN)
+        end = padding + END
+        if self._records is not None:
+            end = b"".join([padding, self._records, bytes(-len(self._records) % ALIGN), END])
         self._check_size(len(head) + 4 * self.rows + len(end))
         return head, end
 
@@ -205,6 +239,7 @@ class IndexBuilder:
             name
             for name, needed in (
                 ("gaps", bool(self._gaps)),
+                (RECORD_CHECKSUMS, self._records is not None),
                 ("record_crc32", self.record_crc is RecordCrc.CRC32),
                 ("record_unchecked", self.record_crc is RecordCrc.UNCHECKED),
                 ("stream", self._stream),
@@ -234,17 +269,17 @@ def _head(
     header: ShardIndex,
     columns: dict[str, NDArray[np.unsignedinteger]],
     rows: int,
-    frames_crc: int,
+    row_crcs: dict[str, int],
     limits: Limits,
 ) -> bytes:
-    """Lay header and block columns out; the header's list of columns is written here."""
-    for name in COLUMNS:
+    """Lay header and block columns out; the header's list of all columns is written here."""
+    for name in COLUMNS if len(row_crcs) == 1 else RECORD_COLUMNS:
         column = columns.get(name)
         header.columns.add(
             name=name,
             dtype=COLUMN_DTYPES[name],
             length=rows if column is None else len(column),
-            crc32c=frames_crc if column is None else kernels.crc32c(column),
+            crc32c=row_crcs[name] if column is None else kernels.crc32c(column),
             # Offsets are varints whose length depends on the header's own length: reserve, then settle.
             offset=1,
         )
@@ -267,6 +302,8 @@ def _head(
         if entry.name in columns:
             parts.append(columns[entry.name].data)
             size += columns[entry.name].nbytes
+        if entry.name == "frame_stop":
+            break
     return b"".join(parts)
 
 

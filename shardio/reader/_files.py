@@ -48,6 +48,7 @@ __all__ = [
     "frame_parts",
     "map_data",
     "map_frames",
+    "map_records",
     "wrong_size",
 ]
 
@@ -86,8 +87,18 @@ def check_index_file(index: DataFile, head: IndexHead) -> None:
             found=f"{index.size} bytes",
             advice=INDEX_ADVICE,
         )
-    end = index.read(head.frame_stop_offset + 4 * head.rows, head.index_bytes)
-    check_index_end(head, end, url=index.url)
+    start, view = head.frame_stop_offset + 4 * head.rows, index.map()
+    end = index.read(start, head.index_bytes) if view is None else view[start : head.index_bytes]
+    # Parts of the records' checksums are compared when they are used.
+    check_index_end(head, end, url=index.url, records=False)
+
+
+def map_records(index: DataFile, head: IndexHead) -> NDArray[np.uint32] | None:
+    """Return the `record_crc32c` column as a view of the mapped index, or None where there is none."""
+    view = index.map()
+    if view is None or head.block_records_crc32c is None or head.rows == 0:
+        return None
+    return np.frombuffer(view, "<u4", head.rows, head.record_crc_offset).view(np.uint32)
 
 
 def frame_parts(

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from shardio import kernels
 from shardio.metadata import live_to_physical
 
 if TYPE_CHECKING:
@@ -40,9 +38,12 @@ def lookup(pool: ShardPool, stops: NDArray[np.int64], positions: NDArray[np.int6
         stops: int64[shards], live rows in this and all earlier shards.
         positions: int64, each within `[0, stops[-1])`; any order, repeats allowed.
     """
-    placed = place_together(pool, stops, positions)
-    if placed is not None:
-        return kernels.slice_records(*placed)
+    alone = _of_one_shard(stops, positions)
+    if alone is not None:
+        number, live = alone
+        found = pool.get(number).records(physical_rows(pool, number, live))
+        if found is not None:
+            return found
     order = np.argsort(positions, kind="stable")
     ordered = positions[order]
     shards = np.searchsorted(stops, ordered, side="right")
@@ -91,13 +92,24 @@ def place_together(pool: ShardPool, stops: NDArray[np.int64], positions: NDArray
     """Return where the payloads at some positions are, in the order given, if that is in one mapped shard as
     they are; else None.  Arguments are those of `lookup`.
     """  # noqa: D205 - one thought
+    alone = _of_one_shard(stops, positions)
+    if alone is None:
+        return None
+    number, live = alone
+    return pool.get(number).direct(physical_rows(pool, number, live))
+
+
+def _of_one_shard(
+    stops: NDArray[np.int64], positions: NDArray[np.int64]
+) -> tuple[int, NDArray[np.int64]] | None:
+    """Return the shard that all positions are in, and their live rows there; None if they are in several."""
     if not len(positions):
         return None
     number = int(np.searchsorted(stops, positions[0], side="right"))
     before = int(stops[number - 1]) if number else 0
     if int(positions.min()) < before or int(positions.max()) >= int(stops[number]):
         return None
-    return pool.get(number).direct(physical_rows(pool, number, positions - before))
+    return number, positions - before
 
 
 def physical_rows(pool: ShardPool, number: int, live: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -112,9 +124,13 @@ def _begin_rows(
     """Begin the lookup of ascending rows of one shard; yield numbers of blocks and of decoded bytes, and what
     waits for them.
     """  # noqa: D205 - one thought
-    direct = shard.direct(rows)
-    if direct is not None:
-        yield 0, 0, functools.partial(kernels.slice_records, *direct)
+    found = shard.records(rows)
+    if found is not None:
+        yield 0, 0, lambda: found
+        return
+    alone = shard.begin_alone(rows)
+    if alone is not None:
+        yield 0, 0, alone
         return
     blocks = shard.blocks_of(rows)
     needed = blocks[np.append(True, blocks[1:] != blocks[:-1])]

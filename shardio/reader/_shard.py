@@ -7,6 +7,7 @@ that were read are checked each time they are read.
 
 from __future__ import annotations
 
+import struct
 from bisect import bisect_right
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,7 @@ import numpy as np
 from shardio import kernels
 from shardio.errors import CorruptBlockError, FormatError
 from shardio.format import TFRECORD_HEAD, TFRECORD_TAIL, Compression, Framing
-from shardio.metadata import frames_fit
+from shardio.metadata import INDEX_ADVICE, frames_fit, records_fit
 from shardio.reader._blocks import BlockVerifier, Decoder, Span, layout
 from shardio.reader._files import (
     BlockFetcher,
@@ -29,6 +30,7 @@ from shardio.reader._files import (
     frame_parts,
     map_data,
     map_frames,
+    map_records,
     wrong_size,
 )
 
@@ -113,7 +115,17 @@ class OpenShard:
         self._mapped = map_data(data, head, key, adopted=adopted)
         self._plain = self._mapped is not None and head.compression is Compression.NONE
         self._tfrecord = head.framing is Framing.TFRECORD
-        self._frames_view = memoryview(self._frame_stop) if self._frame_stop is not None else None
+        self._lookup = self._make_lookup()
+        # Of a shard that is fetched: once the checksums of its records are here, frames are fetched alone.
+        self._held = np.frombuffer(frames, "<u4").view(np.uint32) if frames is not None else None
+        self._records: NDArray[np.uint32] | None = None
+        self._alone = (
+            self._held is not None
+            and self._mapped is None
+            and head.block_records_crc32c is not None
+            and verify
+            and cache is None
+        )
 
     @cached_property
     def _runs(self) -> MappedRuns | None:
@@ -161,18 +173,130 @@ class OpenShard:
         self.data.let_pages_go()
         self.index.let_pages_go()
 
+    def _make_lookup(self) -> kernels.RecordLookup | None:
+        """Return what finds records of a mapped shard without compression; None for any other."""
+        head = self.head
+        if self._mapped is None or self._frame_stop is None or not self._plain or not self._tfrecord:
+            return None
+        records = map_records(self.index, head) if self.verify else None
+        checks = None
+        if records is not None and head.block_records_crc32c is not None:
+            checks = kernels.RecordChecksums(records, head.block_records_crc32c)
+        columns = kernels.LookupColumns(
+            self._frame_stop,
+            head.block_stop,
+            head.block_row_stop,
+            head.block_decoded_bytes,
+            head.block_frames_crc32c,
+            checks,
+        )
+        return kernels.RecordLookup(self._mapped, columns, self._seen)
+
     def record(self, row: int) -> bytes:
-        """Return one payload; the short way for mapped shards without compression."""
-        frames = self._frames_view
-        if frames is None or not self._plain or not self._tfrecord:
-            block = bisect_right(self._row_stop, row)
-            return self.load(block, block + 1).take(np.array([row]))[0]
-        block = bisect_right(self._row_stop, row)
-        if not self._seen[block]:
-            self._check_mapped(np.array([block]))
-        base, first = (self._block_stop[block - 1], self._row_stop[block - 1]) if block else (0, 0)
-        start = frames[row - 1] if row > first else 0
-        return bytes(self._mapped[base + start + 12 : base + frames[row] - 4])  # type: ignore[index] # mapped
+        """Return one payload, compared with its own checksum or with that of its block."""
+        if self._lookup is not None:
+            found = self._lookup.record(row)
+            return found if found is not None else self._record_by_block(row)
+        rows = np.array([row])
+        alone = self.begin_alone(rows)
+        if alone is not None:
+            return alone()[0]
+        return self.begin_rows(self.blocks_of(rows), rows, np.array([1]))()[0]
+
+    def records(self, rows: NDArray[np.int64]) -> list[bytes] | None:
+        """Return some payloads of a mapped shard, in the order given; None where they are read or decoded.
+
+        Raises:
+            CorruptBlockError, FormatError: one of them, or its part of the index, is damaged.
+        """
+        if self._lookup is None:
+            return None
+        found = self._lookup.records(rows)
+        return [self.record(row) for row in rows.tolist()] if found is None else found
+
+    def _record_by_block(self, row: int) -> bytes:
+        """Return a payload after all of its block was compared, or say what is wrong."""
+        assert self._lookup is not None  # noqa: S101 - for the type checker
+        block = np.array([bisect_right(self._row_stop, row)])
+        self._check_mapped(block)
+        head = self.head
+        records = map_records(self.index, head) if self.verify else None
+        if records is not None and not records_fit(
+            head, block, records[slice(*head.block_rows(int(block[0])))]
+        ):
+            # It is the block's own bytes that were right.
+            self._seen[int(block[0])] = 0
+            raise self._wrong_records(int(block[0]))
+        found = self._lookup.record(row)
+        if found is None:
+            what = "a mapped shard or its index changed while it was read"
+            raise FormatError(what, url=self.data.url, shard=self.key, row=row)
+        return found
+
+    def _wrong_records(self, block: int) -> FormatError:
+        start, stop = self.head.record_crc_bounds(block)
+        return FormatError(
+            f"the index of block {block} holds checksums of records that do not match their own",
+            url=self.index.url,
+            shard=self.key,
+            row=self.head.block_rows(block)[0],
+            start=start,
+            stop=stop,
+            advice=INDEX_ADVICE,
+        )
+
+    def begin_alone(self, rows: NDArray[np.int64]) -> Callable[[], list[bytes]] | None:
+        """Send the requests for the frames of some rows alone; None where whole blocks are read.
+
+        Frames alone are fetched once all that compares them is here: the ends of frames and the checksums of
+        the records, which the first lookup in a shard brings. What is not right is read by the block, which
+        says what is wrong.
+
+        Args:
+            rows: int64, ascending.
+        """
+        records, held = self._records, self._held
+        if not self._alone or records is None or held is None:
+            return None
+        head = self.head
+        blocks = self.blocks_of(rows)
+        bases = head.starts_of_blocks(blocks)
+        firsts = head.block_row_stop[blocks].astype(np.int64) - head.rows_of_blocks(blocks)
+        starts = np.where(rows > firsts, held[rows - 1], 0) + bases
+        stops = held[rows] + bases
+        # An eighth in vain at most: requests cost less than what lies between records far apart.
+        gap = int((stops - starts).mean()) // 8
+        wait = self.data.begin_read(starts, stops, checksummed=True, gap=gap)
+
+        def finish() -> list[bytes]:
+            frames = wait()
+            self._stats.bytes_read += int((stops - starts).sum())
+            wanted = records[rows].tolist()
+            found = [_payload(frame, crc) for frame, crc in zip(frames, wanted, strict=True)]
+            if None not in found:
+                return found  # type: ignore[return-value] # as was asked just now
+            self._stats.refetched += 1
+            needed, counts = np.unique(blocks, return_counts=True)
+            return self.begin_rows(needed, rows, counts)()
+
+        return finish
+
+    def _begin_records(self) -> Callable[[], None]:
+        """Send the request for the checksums of all records, where frames may be fetched alone afterwards."""
+        if not self._alone or self._records is not None:
+            return lambda: None
+        head, held = self.head, self._held
+        start = head.record_crc_offset
+        wait = self.index.begin_read([start], [start + 4 * head.rows], checksummed=True)
+
+        def keep() -> None:
+            found = np.frombuffer(wait()[0], "<u4").view(np.uint32)
+            blocks = np.arange(head.blocks)
+            # What is not right may have been hurt on its way: blocks are read whole until it comes right.
+            if held is not None and frames_fit(head, blocks, held) and records_fit(head, blocks, found):
+                self._records = found
+
+        return keep
 
     def direct(self, rows: NDArray[np.int64]) -> tuple[Buffer, NDArray[np.int64], NDArray[np.int64]] | None:
         """Return where payloads are in the mapped shard, or None where they must be read or decoded.
@@ -231,10 +355,11 @@ class OpenShard:
     ) -> Callable[[], list[bytes]]:
         """Begin the lookup of ascending rows, `counts[i]` of them in block `blocks[i]`, also ascending."""
         runs = [(block, block + 1) for block in blocks.tolist()]
-        wait = self._begin(runs)
+        wait, keep_records = self._begin(runs), self._begin_records()
 
         def finish() -> list[bytes]:
             fetched = wait()
+            keep_records()
             payloads = _take_rows(self, blocks, fetched, rows, counts)
             if payloads is None:
                 spans = zip(runs, *fetched, np.split(rows, np.cumsum(counts)[:-1]), strict=True)
@@ -353,6 +478,22 @@ def _data_short(
 
 def _index_short(index: DataFile, head: IndexHead, key: str, error: ShortReadError) -> ShardioError:
     return cut_short(index, head.index_bytes, key, error)
+
+
+_FRAME_HEAD = struct.Struct("<QI")
+
+
+def _payload(frame: memoryview, crc: int) -> bytes | None:
+    """Return the payload of a frame; None where it is not right, or not the one that the index means."""
+    length, length_crc = _FRAME_HEAD.unpack_from(frame)
+    payload = bytes(frame[TFRECORD_HEAD:-TFRECORD_TAIL])
+    right = (
+        length == len(payload)
+        and kernels.mask_crc(kernels.crc32c(frame[:8])) == length_crc
+        and kernels.mask_crc(kernels.crc32c(payload)) == crc
+        and bytes(frame[-TFRECORD_TAIL:]) == crc.to_bytes(4, "little")
+    )
+    return payload if right else None
 
 
 def _take_rows(

@@ -93,6 +93,7 @@ class RangeReader:
         identity: what is known of the object; responses are held to it.
         engine: read with the data engine, where there is one; otherwise with fsspec's client.
         checksummed: the caller has checksums, so several requests may go to the engine in one call.
+        gap: bytes that may be fetched in vain to save a request; None for that of the tuning.
     """
 
     def __init__(
@@ -104,7 +105,9 @@ class RangeReader:
         *,
         engine: bool = False,
         checksummed: bool = False,
+        gap: int | None = None,
     ) -> None:
+        self._gap = tuning.gap if gap is None else gap
         self._requests = requests
         self._tuning = tuning
         self._path = path
@@ -149,7 +152,7 @@ class RangeReader:
             start, stop = int(starts[0]), int(stops[0])
             if 0 <= start < stop <= start + most and self._identity.reaches(stop):
                 return reader.fetch_many, [([start], [stop])], list
-        merged = coalesce(starts, stops, gap=self._tuning.gap, max_bytes=most)
+        merged = coalesce(starts, stops, gap=self._gap, max_bytes=most)
         if not merged.stops.size or not self._identity.reaches(int(merged.stops.max())):
             return None
         groups = _cut(merged, most)
@@ -161,7 +164,7 @@ class RangeReader:
         return reader.fetch_many, batches, lambda found: _hand_out(found, groups, merged, starts, stops)
 
     async def _read(self, starts: Offsets, stops: Offsets) -> list[memoryview]:
-        merged = coalesce(starts, stops, gap=self._tuning.gap, max_bytes=self._tuning.max_request_bytes)
+        merged = coalesce(starts, stops, gap=self._gap, max_bytes=self._tuning.max_request_bytes)
         if merged.stops.size:
             last = int(np.argmax(merged.stops))
             self._identity.refuse_past_end(int(merged.stops[last]), int(merged.starts[last]))

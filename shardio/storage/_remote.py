@@ -223,10 +223,10 @@ class RemoteFile(DataFile):
         return self._store.begin_ranges(self._key, self._identity, (starts, stops), engine=True)()
 
     def begin_read(
-        self, starts: Offsets, stops: Offsets, *, checksummed: bool = False
+        self, starts: Offsets, stops: Offsets, *, checksummed: bool = False, gap: int | None = None
     ) -> Callable[[], list[memoryview]]:
         return self._store.begin_ranges(
-            self._key, self._identity, (starts, stops), engine=True, checksummed=checksummed
+            self._key, self._identity, (starts, stops), engine=True, checksummed=checksummed, gap=gap
         )
 
     def close(self) -> None:
@@ -291,6 +291,7 @@ class RemoteStore(Store):
         *,
         engine: bool = False,
         checksummed: bool = False,
+        gap: int | None = None,
     ) -> Callable[[], list[memoryview]]:
         """Send requests for ranges of one object, and return what waits for the bytes.
 
@@ -301,6 +302,7 @@ class RemoteStore(Store):
             engine: read with the data engine, where there is one; otherwise with fsspec's client.
             checksummed: the caller has checksums, so several requests may go to the engine in one call, whose
                 responses tell nothing but their bytes.
+            gap: bytes that may be fetched in vain to save a request; None for `Tuning.gap`.
 
         Raises:
             NotFoundError, ShortReadError, StorageError: as `Store.get_ranges`; by what is returned.
@@ -312,6 +314,7 @@ class RemoteStore(Store):
             identity,
             engine=engine,
             checksummed=checksummed,
+            gap=gap,
         )
         return functools.partial(self._await_ranges, reader.begin(*ranges), key, identity, ranges)
 

@@ -122,7 +122,7 @@ class DataFile(abc.ABC):
         """
 
     def begin_read(
-        self, starts: Offsets, stops: Offsets, *, checksummed: bool = False
+        self, starts: Offsets, stops: Offsets, *, checksummed: bool = False, gap: int | None = None
     ) -> Callable[[], list[memoryview]]:
         """Begin what `read_many` does and return what waits for the bytes.
 
@@ -132,8 +132,9 @@ class DataFile(abc.ABC):
             starts, stops: of the ranges.
             checksummed: the caller compares the bytes with checksums of its own, so a response need not prove
                 of which version of the object it is; lengths are exact all the same.
+            gap: bytes that may be fetched in vain to save a request; None for what suits most.
         """
-        del checksummed
+        del checksummed, gap
         return functools.partial(self.read_many, starts, stops)
 
     def invalidate(self) -> None:  # noqa: B027 - most have learned nothing

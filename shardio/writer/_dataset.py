@@ -102,6 +102,8 @@ class DatasetWriter(AtomicWriter):
         spool_dir: folder for shards under construction; by default beside the data where that is local, else
             the system's temporary folder. Needs room for one shard a split, and three on their way.
         storage_options: as in fsspec.
+        record_checksums: the indexes of shards without compression hold the checksum of each record, 4 bytes
+            more, so that a lookup reads and checks its record alone and not 64 KiB around it.
         single_writer: state that no other writer is at work here, for places that cannot create exclusively.
 
     Raises:
@@ -145,6 +147,7 @@ class DatasetWriter(AtomicWriter):
         spool_dir: str | Path | None = None,
         storage_options: Mapping[str, Any] | None = None,
         single_writer: bool = False,
+        record_checksums: bool = True,
     ) -> None:
         check_options(mode, session, task, commit=commit, shard_bytes=shard_bytes)
         check_shards(shards, shard_bytes, session)
@@ -177,6 +180,7 @@ class DatasetWriter(AtomicWriter):
             shard_bytes=shard_bytes,
             spool=spool_folder(self._catalog.store, spool_dir),
             writer=writer_name(),
+            record_checksums=record_checksums,
         )
         self._shards = shards
         if shards is not None:

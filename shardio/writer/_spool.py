@@ -29,7 +29,7 @@ from shardio.format import (
     StreamCompressor,
     iterate_payloads,
 )
-from shardio.metadata import IndexBuilder
+from shardio.metadata import IndexBuilder, record_checksums
 from shardio.storage import TEMPORARY, Store, make_folders
 
 if TYPE_CHECKING:
@@ -96,6 +96,7 @@ class ShardOptions:
         spool: folder of the spool files.
         limits: size of a record.
         writer: program and version, for people.
+        record_checksums: the index of a shard without compression holds the checksum of each record.
     """
 
     compression: Compression = Compression.NONE
@@ -105,6 +106,7 @@ class ShardOptions:
     spool: Path
     limits: Limits = DEFAULT_LIMITS
     writer: str = ""
+    record_checksums: bool = True
 
 
 @dataclass(frozen=True)
@@ -158,11 +160,14 @@ class ShardSpool:
             block_bytes=options.block_bytes,
             limits=options.limits,
         )
+        # Compressed records are not read alone.
+        self._record_checksums = options.record_checksums and options.compression is Compression.NONE
         self._index = IndexBuilder(
             uuid=uuid.uuid4().bytes,
             compression=options.compression,
             writer=options.writer,
             limits=options.limits,
+            record_checksums=self._record_checksums,
         )
         self._path = options.spool / f"{TEMPORARY}{secrets.token_hex(12)}"
         try:
@@ -253,6 +258,9 @@ class ShardSpool:
             decoded_bytes=block.decoded_bytes,
             crc32c=block.crc32c,
             frame_stop=block.frame_stop,
+            record_crc32c=record_checksums(block.stored, block.frame_stop)
+            if self._record_checksums
+            else None,
         )
 
     def _write_stream(self, stored: bytes) -> None:

@@ -80,7 +80,16 @@ else:
 
     MISSING += ("gather_into", "gather_rows", "slice_rows")
 
+# Likewise.
+if _is_built("_lookups"):
+    from shardio.kernels._compiled._lookups import RecordLookup
+else:
+    from shardio.kernels._reference._lookups import RecordLookup
+
+    MISSING += ("RecordLookup",)
+
 __all__ = [
+    "RecordLookup",
     "argsort_words",
     "check_frames",
     "crc32c_appended",

@@ -12,6 +12,7 @@ from shardio.kernels._reference._frames import (
     scan_frames,
 )
 from shardio.kernels._reference._images import resize_image
+from shardio.kernels._reference._lookups import RecordLookup
 from shardio.kernels._reference._orders import argsort_words, interleave, permute, shuffle_ranges
 from shardio.kernels._reference._parse import parse_examples, parse_sequence_examples
 from shardio.kernels._reference._slices import (
@@ -25,6 +26,7 @@ from shardio.kernels._reference._slices import (
 )
 
 __all__ = [
+    "RecordLookup",
     "argsort_words",
     "check_frames",
     "crc32c_appended",
