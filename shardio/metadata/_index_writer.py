@@ -135,15 +135,15 @@ class IndexBuilder:
             FormatError: there are more rows than an index may hold.
         """
         frames = np.ascontiguousarray(frame_stop, dtype="<u4")
+        records = np.ascontiguousarray([] if record_crc32c is None else record_crc32c, dtype="<u4")
+        if self._records is not None and len(records) != len(frames):
+            message = f"expected a checksum for each of {len(frames)} records, found {len(records)}"
+            raise ValueError(message)
         self.stored_bytes += stored_bytes
         self.decoded_bytes += decoded_bytes
         self.rows += len(frames)
         self._check_size(self.index_bytes)
         if self._records is not None:
-            records = np.ascontiguousarray([] if record_crc32c is None else record_crc32c, "<u4")
-            if len(records) != len(frames):
-                message = f"expected a checksum for each of {len(frames)} records, found {len(records)}"
-                raise ValueError(message)
             self._record_crcs.append(kernels.crc32c(records))
             self._records += records.tobytes()
         self._stops.append(self.stored_bytes)

@@ -16,7 +16,7 @@ from tests.format.plain import frame
 from tests.promises.damage import WAYS, Victim, found_out
 from tests.promises.places import GOLDEN, PLACES, copied, payloads
 
-CASES = [(name, place) for name in ("none", "zstd", "gzip") for place in PLACES]
+CASES = [(name, place) for name in ("none", "records", "zstd", "gzip") for place in PLACES]
 EVERY_CASE = pytest.mark.parametrize(("name", "place"), CASES)
 
 
@@ -94,7 +94,7 @@ def test_blocks_within_a_shard(victim):
 
 
 @pytest.mark.parametrize("place", PLACES)
-@pytest.mark.parametrize("name", ["none"])
+@pytest.mark.parametrize("name", ["none", "records"])
 def test_records_within_a_block(victim):
     """P7: a record swapped, doubled or left out keeps TFRecord's own checksums, and is found all the same."""
     key = victim.of_kind(".tfrecord")[-1]

@@ -1,6 +1,7 @@
 """Make the golden datasets of format version 1; run by hand, once, and never by tests.
 
-    python tests/golden/v1/make.py
+    python tests/golden/v1/make.py            # all but what came later
+    python tests/golden/v1/make.py records    # indexes with checksums of records; added to what is there
 
 What is beside this file was written by the first shardio and stays as it is: it shows that what was written
 once can be read for ever.  Random ids and the clock are replaced, so that the files can be told apart from a
@@ -16,6 +17,7 @@ import itertools
 import json
 import secrets
 import shutil
+import sys
 import uuid
 from datetime import UTC, datetime
 from pathlib import Path
@@ -84,11 +86,17 @@ def three() -> None:
 
 def plain(name: str, compression: str | None) -> None:
     """Two splits, several blocks and shards, two versions."""
-    options = {"block_bytes": 256, "shard_bytes": 700, "metadata": {"made": "by hand", "seen": [1, 2]}}
+    kept = {"record_checksums": name == "records"}
+    options = {
+        "block_bytes": 256,
+        "shard_bytes": 700,
+        "metadata": {"made": "by hand", "seen": [1, 2]},
+        **kept,
+    }
     with DatasetWriter(HERE / name, None, compression, **options) as out:
         for k, record in enumerate(birds(60, 1)):
             out.write(record, "test" if k % 5 == 0 else "train")
-    with DatasetWriter(HERE / name, None, compression, "append", metadata={"more": True}) as out:
+    with DatasetWriter(HERE / name, None, compression, "append", metadata={"more": True}, **kept) as out:
         for record in birds(20, 2):
             out.write(record, "train")
 
@@ -292,6 +300,11 @@ def expected() -> dict[str, object]:
 
 
 def main() -> None:
+    if sys.argv[1:] == ["records"]:
+        freeze()
+        plain("records", None)
+        (HERE / "expected.json").write_text(json.dumps(expected(), indent=1, sort_keys=True) + "\n")
+        return
     for path in HERE.iterdir():
         if path.is_dir():
             shutil.rmtree(path)

@@ -1,0 +1,111 @@
+"""Records at random: what is returned is what was written, however shard and index are damaged."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from shardio.kernels import LookupColumns, RecordChecksums, crc32c
+from tests.format.plain import frame
+from tests.kernels.differential import IMPLEMENTATIONS
+
+# Two of one size in a block, an empty one, and one that is a block of its own.
+BLOCKS = [[b"wren", b"tits", b""], [b"robin" * 40], [b"a", b"goldcrest"]]
+RECORDS = [record for block in BLOCKS for record in block]
+
+
+def made(kernels: Any, *, checksums: bool = True) -> tuple[bytearray, dict[str, np.ndarray], Any]:
+    blocks = [[frame(record) for record in block] for block in BLOCKS]
+    shard = bytearray(b"".join(piece for block in blocks for piece in block))
+    ends = [np.cumsum([len(piece) for piece in block]).astype(np.uint32) for block in blocks]
+    tails = [
+        np.array([int.from_bytes(piece[-4:], "little") for piece in block], np.uint32) for block in blocks
+    ]
+    columns = {
+        "frame_stops": np.concatenate(ends),
+        "block_stops": np.cumsum([part[-1] for part in ends]).astype(np.uint64),
+        "block_row_stops": np.cumsum([len(part) for part in ends]).astype(np.uint64),
+        "block_sizes": np.array([part[-1] for part in ends], np.uint32),
+        "frame_crcs": np.array([crc32c(part) for part in ends], np.uint32),
+    }
+    records = {
+        "checksums": np.concatenate(tails),
+        "block_crcs": np.array([crc32c(part) for part in tails], np.uint32),
+    }
+
+    def lookup(seen: bytearray | None = None) -> Any:
+        wanted = RecordChecksums(**records) if checksums else None
+        return kernels.RecordLookup(
+            bytes(shard), LookupColumns(**columns, records=wanted), seen or bytearray(3)
+        )
+
+    return shard, {**columns, **records}, lookup
+
+
+def test_records_are_found_in_any_order(kernels) -> None:
+    _, _, lookup = made(kernels)
+    rows = [5, 0, 3, 3, 2, 1, 4]
+    one = lookup()
+    assert [one.record(row) for row in rows] == [RECORDS[row] for row in rows]
+    assert lookup().records(rows) == [RECORDS[row] for row in rows]
+    assert lookup().records([]) == []
+    for row in (-1, 6, 1 << 40):
+        with pytest.raises(IndexError, match="out of range"):
+            one.record(row)
+        with pytest.raises(IndexError, match="out of range"):
+            one.records([0, row])
+
+
+def test_without_checksums_only_blocks_that_were_compared_are_cut(kernels) -> None:
+    _, _, lookup = made(kernels, checksums=False)
+    one = lookup(bytearray([0, 1, 0]))
+    assert [one.record(row) for row in range(6)] == [None, None, None, RECORDS[3], None, None]
+    assert one.records([3, 0]) is None
+
+
+def test_a_damaged_frame_is_never_returned_and_its_neighbours_are(kernels) -> None:
+    """P8: every byte of a shard, changed: the one record that it belongs to is not returned."""
+    shard, columns, lookup = made(kernels)
+    sizes = [len(record) + 16 for record in RECORDS]
+    owners = np.repeat(np.arange(len(RECORDS)), sizes)
+    for place, owner in enumerate(owners.tolist()):
+        shard[place] ^= 0x10
+        one = lookup()
+        expected = [None if row == owner else RECORDS[row] for row in range(6)]
+        assert [one.record(row) for row in range(6)] == expected
+        shard[place] ^= 0x10
+    assert columns["frame_stops"].size == 6
+
+
+def test_a_swapped_record_is_found(kernels) -> None:
+    """P7: two frames of one size that change places keep both checksums of their own."""
+    shard, _, lookup = made(kernels)
+    shard[:20], shard[20:40] = shard[20:40], shard[:20]
+    one = lookup()
+    assert [one.record(row) for row in range(3)] == [None, None, b""]
+
+
+def test_a_damaged_index_is_never_believed(kernels) -> None:
+    for name in ("frame_stops", "checksums", "frame_crcs", "block_crcs"):
+        for bit in (0, 7, 31):
+            _, columns, lookup = made(kernels)
+            for item in range(columns[name].size):
+                columns[name][item] ^= np.uint32(1 << bit)
+                one = lookup()
+                assert all(one.record(row) in (None, RECORDS[row]) for row in range(6))
+                block = item if name.endswith("crcs") else (item > 2) + (item > 3)
+                first = [0, 3, 4][block]
+                assert one.record(first) is None
+                columns[name][item] ^= np.uint32(1 << bit)
+
+
+def test_columns_that_do_not_fit_each_other_are_refused() -> None:
+    for kernels in IMPLEMENTATIONS:
+        for name in ("frame_stops", "block_sizes", "checksums", "block_crcs"):
+            _, columns, _ = made(kernels)
+            columns[name] = columns[name][:-1]
+            records = RecordChecksums(columns.pop("checksums"), columns.pop("block_crcs"))
+            with pytest.raises(ValueError, match="expected"):
+                kernels.RecordLookup(bytes(400), LookupColumns(**columns, records=records), bytearray(3))

@@ -1,0 +1,98 @@
+"""Lookups read and check their own record; what is damaged is told as ever, and by whoever asks for it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import shardio
+from shardio.errors import CorruptBlockError, FormatError
+from shardio.metadata import parse_head
+from shardio.storage import _memory
+from tests.promises.places import PLACES, fresh
+
+RECORDS = [bytes([k]) * (100 + k % 7) for k in range(200)]
+
+
+def written(place: str, tmp_path: Path, **options) -> str:
+    url = fresh(place, tmp_path)
+    with shardio.DatasetWriter(url, block_bytes=4096, **options) as out:
+        for record in RECORDS:
+            out.write(record)
+    return url
+
+
+def key_of(url: str, end: str) -> str:
+    (key,) = [info.key for info in shardio.storage.connect(url).list("data/") if info.key.endswith(end)]
+    return key
+
+
+def changed(url: str, key: str, place: int) -> None:
+    store = shardio.storage.connect(url)
+    data = bytearray(store.get(key, max_bytes=1 << 20))
+    data[place] ^= 1
+    store.delete(key)
+    store.put_new(key, bytes(data))
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_lookup_finds_damage_of_its_own_record(place, tmp_path):
+    """P8: a damaged record is told by a lookup of it, one at a time and many at once."""
+    url = written(place, tmp_path)
+    ds = shardio.open(url)
+    at = ds.locate(61)
+    changed(url, key_of(url, ".tfrecord"), at.start + 20)
+    for ask in (lambda ds: ds[61], lambda ds: ds.read([3, 61]), lambda ds: ds.read([61, 60, 61])):
+        again = shardio.open(url)
+        again.read([0, 199])  # what is fetched remotely before frames are fetched alone
+        with pytest.raises(CorruptBlockError) as caught:
+            ask(again)
+        assert caught.value.start <= at.start < caught.value.stop
+    # Its neighbours are right, and may be read.
+    other = shardio.open(url)
+    other[199]
+    assert other[60] == RECORDS[60]
+    assert other.read([60, 62]) == [RECORDS[60], RECORDS[62]]
+
+
+def test_a_damaged_checksum_is_told(tmp_path):
+    url = written("local", tmp_path)
+    key = key_of(url, ".shardidx")
+    head = parse_head(shardio.storage.connect(url).get(key, max_bytes=1 << 20))
+    changed(url, key, head.record_crc_bounds(1)[0])
+    row = head.block_rows(1)[0]
+    ds = shardio.open(url)
+    for _ in range(2):
+        with pytest.raises(FormatError, match="checksums of records") as caught:
+            ds[row]
+        assert (caught.value.row, caught.value.start) == (row, head.record_crc_bounds(1)[0])
+    assert ds[0] == RECORDS[0]
+    assert [finding.kind for finding in shardio.verify(url).findings] == ["index"]
+    assert shardio.repair(url, dry_run=False).ok
+    assert shardio.verify(url).ok
+    assert shardio.open(url)[row] == RECORDS[row]
+
+
+@pytest.mark.parametrize("checksums", [True, False])
+def test_bytes_fetched_for_a_lookup(checksums, tmp_path, monkeypatch):
+    """Frames alone are fetched once their shard is known: at most 1.2 times the record, over many."""
+    url = written("memory", tmp_path, record_checksums=checksums)
+    fetched = []
+    read = _memory._MemoryFile.read
+
+    def counted(self, start, stop):
+        fetched.append(stop - start)
+        return read(self, start, stop)
+
+    ds = shardio.open(url)
+    ds[0]
+    monkeypatch.setattr(_memory._MemoryFile, "read", counted)
+    rows = np.random.default_rng(0).permutation(200).tolist()
+    assert [ds[row] for row in rows] == [RECORDS[row] for row in rows]
+    size = sum(map(len, RECORDS))
+    assert (sum(fetched) <= 1.2 * size) == checksums
+    fetched.clear()
+    assert ds.read(rows) == [RECORDS[row] for row in rows]
+    assert sum(fetched) <= 1.2 * size
