@@ -28,12 +28,13 @@ from shardio.errors import (
     StorageError,
     UnsafeNameError,
 )
-from shardio.format import DEFAULT_LIMITS, Framing, check_block, open_block
+from shardio.format import DEFAULT_LIMITS, Compression, Framing, RecordCrc, check_block, open_block
 from shardio.lifecycle._repair_report import Mended
 from shardio.maintenance import UNREADABLE, Finding, Survey, check_indexed, check_listed
 from shardio.metadata import (
     INDEX_SUFFIX,
     DataKey,
+    IndexBuilder,
     IndexHead,
     ShardEntry,
     check_frames_part,
@@ -186,6 +187,30 @@ def _bench(frozen: bytes) -> _Bench:
         there = Catalog(store)
         copies = {(each.uuid, each.index_head_sha256): each for each in there.table(there.load())}
     return _Bench(catalog, version, source, store, copies)
+
+
+def _with_record_checksums(found: _Index, data: DataFile) -> _Index:
+    """Return an index with the checksums of the records, where it may have them, as our writers make it."""
+    head = found.head
+    kinds = (head.framing, head.record_crc, head.compression)
+    if kinds != (Framing.TFRECORD, RecordCrc.CRC32C, Compression.NONE):
+        return found
+    builder = IndexBuilder(uuid=head.uuid, writer=head.writer, record_checksums=True)
+    builder.crc32c = head.crc32c
+    for block in range(head.blocks):
+        start, stop = head.block_bounds(block)
+        facts = {"stored_bytes": stop - start, "decoded_bytes": stop - start}
+        crc = int(head.block_crc32c[block])
+        if block in head.gaps:
+            builder.add_gap(**facts, crc32c=crc, reason=head.gaps[block])
+            continue
+        stored = data.read(start, stop)
+        check_block(stored, crc)
+        part = _words(found.data, *head.frame_stop_bounds(block))
+        records = record_checksums(stored, part)
+        builder.add_block(**facts, crc32c=crc, frame_stop=part, record_crc32c=records)
+    made = builder.finish()
+    return _Index(made.data, made.head, found.source)
 
 
 def _words(raw: bytes, start: int, stop: int) -> NDArray[np.uint32]:
@@ -420,9 +445,13 @@ class _ShardRepair:
             )
             index = scan_shard(store, key, self.entry.uuid, options).index
             try:
-                return _Index(index.read(), index.head, "shard")
+                plain = _Index(index.read(), index.head, "shard")
             finally:
                 index.discard()
+            if self.entry.adopted or plain.head.head_sha256 == self.entry.index_head_sha256:
+                return plain
+            with store.open(key) as data:
+                return _with_record_checksums(plain, data)
 
         found = scanned(writer_name())
         other = self.bench.version.manifest.writer
