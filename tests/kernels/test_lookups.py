@@ -66,7 +66,7 @@ def test_without_checksums_only_blocks_that_were_compared_are_cut(kernels) -> No
 
 
 def test_a_damaged_frame_is_never_returned_and_its_neighbours_are(kernels) -> None:
-    """P8: every byte of a shard, changed: the one record that it belongs to is not returned."""
+    """P5: every byte of a shard, changed: the one record that it belongs to is not returned."""
     shard, columns, lookup = made(kernels)
     sizes = [len(record) + 16 for record in RECORDS]
     owners = np.repeat(np.arange(len(RECORDS)), sizes)

@@ -39,7 +39,7 @@ def changed(url: str, key: str, place: int) -> None:
 
 @pytest.mark.parametrize("place", PLACES)
 def test_a_lookup_finds_damage_of_its_own_record(place, tmp_path):
-    """P8: a damaged record is told by a lookup of it, one at a time and many at once."""
+    """P5: a damaged record is told by a lookup of it, one at a time and many at once."""
     url = written(place, tmp_path)
     ds = shardio.open(url)
     at = ds.locate(61)
