@@ -1,4 +1,4 @@
-"""Lookups read and check their own record; what is damaged is told as ever, and by whoever asks for it."""
+"""Lookups read and check their own record; what is damaged is told as before, to those that ask for it."""
 
 from __future__ import annotations
 
