@@ -155,7 +155,9 @@ def test_an_index_begins_and_ends_as_it_must():
 
 
 def test_the_six_columns():
-    """The columns MUST be these six in this order, each with its dtype, length, offset and CRC-32C."""
+    """The columns MUST be these six, or with `record_checksums` eight, in this order, each with its dtype,
+    length, offset and CRC-32C.
+    """
     names = tuple(COLUMNS)
     broken("other columns", names=names[:5])
     broken("other columns", names=(*names[1:], names[0]))
@@ -383,8 +385,8 @@ def test_frames_of_a_block(stops, match):
 
 
 def test_a_part_of_frame_stop_is_checked_before_it_is_used():
-    """A reader MUST check the head whole before it uses any of it, and each block's part of `frame_stop`
-    before it uses that part.
+    """A reader MUST check the head whole before it uses any of it, and each block's part of `frame_stop`,
+    and of `record_crc32c`, before it uses that part.
     """
     head = parse_head(index_of(header_of(COLUMNS), COLUMNS))
     part = COLUMNS["frame_stop"][:3]

@@ -39,7 +39,13 @@ def changed(url: str, key: str, place: int) -> None:
 
 @pytest.mark.parametrize("place", PLACES)
 def test_a_lookup_finds_damage_of_its_own_record(place, tmp_path):
-    """P5: a damaged record is told by a lookup of it, one at a time and many at once."""
+    """P5: a damaged record is told by a lookup of it, one at a time and many at once.
+
+    Every byte returned lies in a block whose stored bytes matched `block_crc32c` before decoding, or, with
+    `record_checksums`, in a frame that was checked alone: a reader MAY do that instead, and then MUST compare
+    the frame's length with `frame_stop`, the checksum of the length, and the payload's with the one at the
+    end of the frame and with `record_crc32c`.
+    """
     url = written(place, tmp_path)
     ds = shardio.open(url)
     at = ds.locate(61)
