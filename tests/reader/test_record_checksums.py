@@ -41,7 +41,7 @@ def changed(url: str, key: str, place: int) -> None:
 def test_a_lookup_finds_damage_of_its_own_record(place, tmp_path):
     """P5: a damaged record is told by a lookup of it, one at a time and many at once.
 
-    Every byte returned lies in a block whose stored bytes matched `block_crc32c` before decoding, or, with
+    Every byte returned is in a block whose stored bytes matched `block_crc32c` before decoding, or, with
     `record_checksums`, in a frame that was checked alone: a reader MAY do that instead, and then MUST compare
     the frame's length with `frame_stop`, the checksum of the length, and the payload's with the one at the
     end of the frame and with `record_crc32c`.
