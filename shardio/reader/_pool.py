@@ -315,4 +315,5 @@ class ShardPool:
             limits=self._limits,
             stats=self._stats,
             cache=self._cache_of(entry.root),
+            alone=self._options.on_error == "raise",
         )

@@ -64,6 +64,8 @@ class OpenShard:
         limits: upper bounds for decoding.
         stats: counts what is read.
         cache: of blocks on local disk, for files that are not there; or None.
+        alone: lookups may compare records alone, where the index holds their checksums. Readers that skip
+            damage compare whole blocks, so that what is left out does not depend on how it is read.
     """
 
     def __init__(  # noqa: PLR0913 - made in one place
@@ -79,6 +81,7 @@ class OpenShard:
         limits: Limits,
         stats: ReadStats,
         cache: BlockCache | None = None,
+        alone: bool = True,
     ) -> None:
         self.key = key
         self.head = head
@@ -115,7 +118,7 @@ class OpenShard:
         self._mapped = map_data(data, head, key, adopted=adopted)
         self._plain = self._mapped is not None and head.compression is Compression.NONE
         self._tfrecord = head.framing is Framing.TFRECORD
-        self._lookup = self._make_lookup()
+        self._lookup = self._make_lookup(alone=alone)
         # Of a shard that is fetched: once the checksums of its records are here, frames are fetched alone.
         self._held = np.frombuffer(frames, "<u4").view(np.uint32) if frames is not None else None
         self._records: NDArray[np.uint32] | None = None
@@ -124,6 +127,7 @@ class OpenShard:
             and self._mapped is None
             and head.block_records_crc32c is not None
             and verify
+            and alone
             and cache is None
         )
 
@@ -173,12 +177,12 @@ class OpenShard:
         self.data.let_pages_go()
         self.index.let_pages_go()
 
-    def _make_lookup(self) -> kernels.RecordLookup | None:
+    def _make_lookup(self, *, alone: bool) -> kernels.RecordLookup | None:
         """Return what finds records of a mapped shard without compression; None for any other."""
         head = self.head
         if self._mapped is None or self._frame_stop is None or not self._plain or not self._tfrecord:
             return None
-        records = map_records(self.index, head) if self.verify else None
+        records = map_records(self.index, head) if self.verify and alone else None
         checks = None
         if records is not None and head.block_records_crc32c is not None:
             checks = kernels.RecordChecksums(records, head.block_records_crc32c)

@@ -102,7 +102,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "sequence of blocks": ("rows", {"v": ["FixedLenSequence", [1, 2], "int64", True, -1]}),
     "sequence that does not divide": ("places", {"i": ["FixedLenSequence", [2], "int64", True]}),
     "sequence of another kind": ("places", {"i": ["FixedLenSequence", [], "float32", True]}),
-    "sequence that no record has": ("places", {"x": ["FixedLenSequence", [2], "float32", True]}),
+    "sequence that nobody has": ("places", {"x": ["FixedLenSequence", [2], "float32", True]}),
     "ragged": ("rows", {"x": _ragged()}),
     "ragged by splits": ("rows", {"x": _ragged(["RowSplits", "splits"])}),
     "ragged by lengths": ("rows", {"x": _ragged(["RowLengths", "lengths"])}),

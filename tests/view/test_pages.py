@@ -140,7 +140,8 @@ def test_damage_stands_in_its_place_and_hides_no_other_record(tmp_path):
     assert not report["ok"]
     assert report["findings"][0]["shard"] == place.shard
     first = report["findings"][0]
-    assert (first["split"], first["position"]) == ("train", min(damaged))
+    assert first["split"] == "train"
+    assert first["position"] <= min(damaged), "a block begins before the record of it that is hurt"
     saved = shardio.verify(tmp_path / "ds").to_dict()
     assert Pages(tmp_path / "ds", report=saved).damage()["report"]["findings"] == report["findings"]
 
