@@ -33,6 +33,7 @@ from shardio.reader._files import (
     map_records,
     wrong_size,
 )
+from shardio.storage import ShortReadError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -294,7 +295,11 @@ class OpenShard:
         wait = self.index.begin_read([start], [start + 4 * head.rows], checksummed=True)
 
         def keep() -> None:
-            found = np.frombuffer(wait()[0], "<u4").view(np.uint32)
+            try:
+                (data,) = wait()
+            except ShortReadError as error:
+                raise _index_short(self.index, head, self.key, error) from error
+            found = np.frombuffer(data, "<u4").view(np.uint32)
             blocks = np.arange(head.blocks)
             # What is not right may have been hurt on its way: blocks are read whole until it comes right.
             if held is not None and frames_fit(head, blocks, held) and records_fit(head, blocks, found):

@@ -68,10 +68,10 @@ def train(url, way, ending, say):
     loader = StreamingDataLoader(data, **WAYS[way])
     it = iter(loader)
     next(it)
-    say("under way")
     # Not the error itself: its traceback would keep the loop that it ended, and with it the iterator.
     error = text = None
     try:
+        say("under way")  # the signal may come before this is left
         if ending == "exit":
             sys.exit(0)
         end(ending, way, loader, it)

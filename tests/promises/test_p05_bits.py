@@ -7,6 +7,7 @@ import itertools
 import pytest
 
 import shardio
+from shardio.metadata import parse_head
 from tests.promises.damage import WAYS, Victim, found_out, positions_in, returns_wrong
 from tests.promises.places import GOLDEN, PLACES, copied, fresh, payloads
 
@@ -23,6 +24,20 @@ def victim(compression: str, place: str, tmp_path) -> Victim:
         for record in records:
             out.write(record)
     return Victim(url, records)
+
+
+def may_pass(index: bytes, at: int, place: str, way: str) -> bool:
+    """Whether a read may return records, the right ones, where this byte of an index is damaged."""
+    head = parse_head(index)
+    columns = head.frame_stop_offset + 4 * head.rows
+    if head.block_records_crc32c is not None:
+        records = range(head.record_crc_offset, head.record_crc_offset + 4 * head.rows)
+        if at in records:
+            # Blocks are compared instead of records: by iteration, and where the column came damaged.
+            return way == "iteration" or place != "local"
+        if at >= records.stop:
+            columns = records.stop
+    return place != "local" and at >= columns
 
 
 @pytest.mark.sampled(10)
@@ -47,8 +62,9 @@ def test_every_flipped_bit_is_detected(end, compression, place, tmp_path, long):
             error = found_out(case.url, way)
             # The zeros and the mark at the end of an index hold nothing; where the file is mapped they are
             # checked all the same, elsewhere by `shardio verify`.
-            if error is None and end == ".shardidx" and place != "local" and bit // 8 >= len(good) - 72:
+            if error is None and end == ".shardidx" and may_pass(good, bit // 8, place, way):
                 assert returns_wrong(case.url, case.payloads) is None
+                assert not shardio.verify(case.url).ok
                 continue
             assert error is not None, f"bit {bit} of {key} by {way}"
     case.restore(key)
