@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from shardio.format import Buffer, Limits
     from shardio.metadata import IndexHead
     from shardio.reader._options import ReadStats
-    from shardio.storage import BlockCache, DataFile, ShortReadError
+    from shardio.storage import BlockCache, DataFile
 
 __all__ = ["OpenShard"]
 

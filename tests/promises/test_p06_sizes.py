@@ -8,7 +8,7 @@ import shardio
 from shardio.errors import FormatError, ShardioError
 from tests.promises.damage import WAYS, found_out
 from tests.promises.places import PLACES
-from tests.promises.test_p05_bits import ENDS, victim
+from tests.promises.test_p05_bits import ENDS, may_pass, victim
 
 EVERY_PLACE = pytest.mark.parametrize("place", PLACES)
 
@@ -35,8 +35,8 @@ def test_every_truncation_and_extension_is_detected(end, compression, place, tmp
         case.put(key, data)
         error = found_out(case.url, ways[number % 3])
         if error is None and end == ".shardidx" and place != "local":
-            # What follows the last column is read by `shardio verify` alone.
-            assert len(data) >= len(good) - 72
+            # What follows the last column that is asked for is read by `shardio verify` alone.
+            assert len(data) > len(good) or may_pass(good, len(data), place, ways[number % 3])
             continue
         assert isinstance(error, FormatError), f"{len(data)} bytes instead of {len(good)}: {error}"
         assert error.url is not None
