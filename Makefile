@@ -93,8 +93,9 @@ env: $(STAMPS)/dev $(BUILD)/typing/shardio_indexer
 
 tools: $(BUILD)/pbenv/.stamp $(BUILD)/servers/.stamp $(BUILD)/npm/.stamp
 
+# Where there is none, the tests of the viewer say so, and the others run.
 browser:
-	@.ci/browser
+	-@.ci/browser
 
 $(STAMPS)/dev: $(SOURCES)
 	@echo "installing shardio and what its tests need into $(VENV)"

@@ -186,6 +186,17 @@ def allow_roots(
     return {root: options or {} for root in arguments.allow_root}
 
 
+def reading_options(arguments: SimpleNamespace, url: str | None = None) -> dict[str, Any]:
+    """Return what `READING`, `STORAGE` and `ENGINE` say beside the split, as `shardio.open` takes it."""
+    return {
+        "version": arguments.version_number,
+        "digest": arguments.digest,
+        "storage_options": storage_options(arguments, url),
+        "engine": arguments.engine,
+        "allow_roots": allow_roots(arguments),
+    }
+
+
 def open_dataset(
     arguments: SimpleNamespace,
     url: str,
@@ -204,16 +215,10 @@ def open_dataset(
     """
     import shardio
 
-    reader = shardio.open(
-        url,
-        arguments.split or split,
-        version=version if arguments.version_number is None else arguments.version_number,
-        digest=arguments.digest,
-        storage_options=storage_options(arguments, url),
-        engine=arguments.engine,
-        allow_roots=allow_roots(arguments),
-        **reading,
-    )
+    options = reading_options(arguments, url)
+    if options["version"] is None:
+        options["version"] = version
+    reader = shardio.open(url, arguments.split or split, **options, **reading)
     records = getattr(arguments, "records", None)
     return reader if records is None else reader[records]
 

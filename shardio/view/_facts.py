@@ -95,9 +95,14 @@ def feature_facts(schema: Schema) -> list[dict[str, Any]]:
 
 
 def seen_facts(payloads: Iterable[bytes]) -> dict[str, Any] | None:
-    """Return what the first records show, or None where they are no Examples, damaged, or not to be had."""
+    """Return what the first records show, or None where they are not Examples.
+
+    Raises:
+        ShardioError: they cannot be read.
+    """
+    records = list(_first(iter(payloads)))
     try:
-        schema, report = infer_schema(_first(iter(payloads)))
+        schema, report = infer_schema(records)
     except (ShardioError, ValueError, TypeError):  # a TypeError: values of an adopted tar file or of lines
         return None
     lists = [(f"[] {name}", feature) for name, feature in report.feature_lists.items()]

@@ -277,7 +277,9 @@ class Pages:
                 message = f"record {start} is out of range: there are {total}"
                 raise IndexError(message)
             positions = range(start, min(start + count, total))
-        chosen = np.asarray(positions[:count], np.int64)
+        else:
+            positions = [_place(position, total) for position in positions[:count]]
+        chosen = np.asarray(positions, np.int64)
         payloads = _payloads(reader, chosen)
         self._remember(reading, chosen.tolist(), payloads)
         found = [
@@ -292,10 +294,7 @@ class Pages:
         """Return one record in full, with shard, row and bytes, and the beginning of its payload."""
         reading = self._reading(version, split)
         reader = reading.payloads
-        if not -len(reader) <= position < len(reader):
-            message = f"record {position} is out of range: there are {len(reader)}"
-            raise IndexError(message)
-        position %= len(reader)
+        position = _place(position, len(reader))
         (payload,) = _payloads(reader, np.array([position]))
         self._remember(reading, [position], [payload])
         found = self._record(reading, position, payload, full=True)
@@ -374,7 +373,7 @@ class Pages:
         """
         reading = self._reading(version, split)
         reader = reading.payloads
-        most = max(_RUNS, _SAMPLE_BYTES // _mean_bytes(reader.source.table))
+        most = _SAMPLE_BYTES // _mean_bytes(reader.source.table)
         wanted = _sample(len(reader), max(1, min(sample, most, _MOST_SAMPLED)))
         values, sizes, errors = [], [], []
         for position, payload in zip(wanted.tolist(), _payloads(reader, wanted), strict=True):
@@ -699,6 +698,18 @@ def _public_url(text: str) -> str:
     """Return an address, or text with addresses, without user names, passwords and signed queries."""
     text = re.sub(r"(://)[^/@\s]*@", r"\1", text)
     return re.sub(r"(://[^\s?#]*)\?[^\s,;)]*", r"\1?***", text)
+
+
+def _place(position: int, total: int) -> int:
+    """Return a position from the first record on, of one that may count from the last.
+
+    Raises:
+        IndexError: there is no such record.
+    """
+    if not -total <= position < total:
+        message = f"record {position} is out of range: there are {total}"
+        raise IndexError(message)
+    return position % total
 
 
 def _cell_of(flat: FlatValue, *, full: bool) -> dict[str, Any]:

@@ -21,6 +21,7 @@ _BINS = 32
 _TOP = 20
 _MOST_NUMBERS = 1 << 20  # of one feature, in its histogram
 _LABEL_CHARACTERS = 80
+_EXACT = 2**53  # whole numbers up to here are exact in JavaScript
 
 
 def histogram(values: Any, *, bins: int = _BINS) -> dict[str, Any] | None:
@@ -31,7 +32,8 @@ def histogram(values: Any, *, bins: int = _BINS) -> dict[str, Any] | None:
         bins: the most bins.
 
     Returns:
-        `edges`, one more than `counts`; None where there is nothing to count.
+        `edges`, one more than `counts`, as text where JavaScript has no such whole numbers; None where there
+        is nothing to count.
     """
     numbers = np.asarray(values)
     if numbers.dtype.kind == "b":
@@ -46,7 +48,10 @@ def histogram(values: Any, *, bins: int = _BINS) -> dict[str, Any] | None:
     whole = numbers.dtype.kind in "iu"
     if whole and int(high) - int(low) < bins:
         counts = np.bincount((numbers - low).astype(np.int64), minlength=int(high) - int(low) + 1)
-        whole_edges = [int(low) + k for k in range(len(counts) + 1)]
+        whole_edges: list[int | str] = [int(low) + k for k in range(len(counts) + 1)]
+        # JavaScript would show another number.
+        if max(abs(int(low)), abs(int(high)) + 1) > _EXACT:
+            whole_edges = [f"{edge:,}" for edge in whole_edges]
         return {"edges": whole_edges, "counts": counts.tolist(), "whole": True}
     if low == high:
         return {"edges": [float(low), float(high)], "counts": [int(numbers.size)], "whole": False}
@@ -236,7 +241,8 @@ def _images(values: Sequence[Any], feature: Feature | None) -> dict[str, Any]:
 def _lists(values: Sequence[Any], feature: Feature | None) -> dict[str, Any]:
     out: dict[str, Any] = {"facts": []}
     items = [item for value in values for item in value]
-    if items and _kind(items[0]) in ("number", "array"):
+    # Lists of JSON may hold anything beside numbers.
+    if items and {_kind(item) for item in items} <= {"number", "array"}:
         numbers = np.concatenate([as_numbers(np.asarray(item), feature).reshape(-1) for item in items])
         out = {"facts": _range(numbers), "histogram": histogram(numbers), "of": "items"}
     lengths = [len(value) for value in values]

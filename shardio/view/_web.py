@@ -370,6 +370,9 @@ def _post(pages: Pages, name: str, given: Mapping[str, Any]) -> Any:
     match name:
         case "audit":
             state = given.get("state")
+            # A page sends text: numbers of JavaScript are not exact above 2^53, and seeds are.
+            if isinstance(state, str):
+                state = _body(state.encode())
             if not isinstance(state, dict):
                 raise ValueError("state must be a JSON object, as state_dict() returned it")  # noqa: TRY004 - sent by a page
             rank, ranks = _whole(given, "rank", 0), _whole(given, "world_size", 1)

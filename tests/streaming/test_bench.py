@@ -33,6 +33,24 @@ def test_stages_read_what_they_say(dataset, decode) -> None:
     assert report.to_dict()["stages"][0]["records"] == 500
 
 
+@pytest.mark.parametrize("context", [{"id": "int64"}, {}])
+def test_sequence_examples_are_counted_as_records(tmp_path, context) -> None:
+    schema = {"context": context, "feature_lists": {"box": "float32[4]"}}
+    with shardio.DatasetWriter(tmp_path / "data", schema, encoding="sequence_example") as out:
+        for n in range(50):
+            value = dict.fromkeys(context, n)
+            out.write({"context": value, "feature_lists": {"box": [[0, 0, 1, n]] * (n % 3)}})
+    report = shardio.bench(shardio.open(tmp_path / "data"), global_batch=10, seconds=1000)
+    assert [stage.records for stage in report.stages] == [50] * 7
+
+
+def test_large_records_are_read_few_at_a_time(dataset, monkeypatch) -> None:
+    monkeypatch.setattr("shardio.streaming._bench._BYTES", 1000)
+    monkeypatch.setattr("shardio.streaming._bench.time.perf_counter", iter(range(1000)).__next__)
+    report = shardio.bench(shardio.open(dataset), global_batch=100, seconds=7)
+    assert 1 <= report.stage("first").records < 10
+
+
 def test_costs_are_differences_of_stages() -> None:
     seconds = {"read": 1.0, "verify": 3.0, "decode": 2.0, "batch": 5.0}
     stages = tuple(BenchStage(name, 1_000_000, 0, value) for name, value in seconds.items())

@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 import shardio
-from shardio.errors import StorageError
+from shardio.errors import CorruptBlockError, StorageError
 from shardio.view import Pages
 from shardio.view._statistics import histogram
+from shardio.view._values import cell as cell_of
 from tests.view import made
 
 
@@ -109,9 +110,77 @@ def test_a_histogram_counts_every_finite_number_once(numbers):
     else:
         assert sum(found["counts"]) == len(finite)
         assert len(found["edges"]) == len(found["counts"]) + 1
-        assert found["edges"] == sorted(found["edges"])
+        edges = [int(edge.replace(",", "")) if isinstance(edge, str) else edge for edge in found["edges"]]
+        assert edges == sorted(edges)
         if found["whole"]:
-            assert found["counts"] == [int((finite == edge).sum()) for edge in found["edges"][:-1]]
+            assert found["counts"] == [int((finite == edge).sum()) for edge in edges[:-1]]
+        # What JavaScript reads of it is the same number.
+        as_doubles = [edge if isinstance(edge, str) else float(edge) for edge in found["edges"]]
+        assert as_doubles == found["edges"]
+
+
+@pytest.mark.parametrize("first", [0, 2**53 - 40, 2**53 - 10, 2**60, -(2**60)])
+def test_whole_numbers_have_a_bin_of_their_own_under_their_own_name(first):
+    edges = histogram(np.arange(first, first + 25))["edges"]
+    assert all(isinstance(edge, str) or abs(edge) <= 2**53 for edge in edges)
+    assert [int(str(edge).replace(",", "")) for edge in edges] == list(range(first, first + 26))
+
+
+@pytest.mark.parametrize(
+    ("plane", "shades"),
+    [
+        ([[-1.7e308, 1.7e308], [0.0, 1.0]], [[0, 255], [128, 128]]),
+        ([[0.0, 5e-324], [0.0, 5e-324]], [[0, 0], [0, 0]]),
+        ([[np.nan, np.inf], [-np.inf, 1.0]], [[-1, -1], [-1, 0]]),
+        ([[np.nan, np.nan], [np.nan, np.nan]], [[-1, -1], [-1, -1]]),
+    ],
+)
+def test_any_numbers_make_a_heat_map(plane, shades):
+    assert cell_of(np.array(plane), ())["heat"]["rows"] == shades
+
+
+@pytest.mark.parametrize(
+    "lists", [[[1, "a"], [2]], [[1, [2, [3]]], [2]], [[1, {"a": 1}]], [["a", 1]], [[None, 1], [1, None]]]
+)
+def test_lists_of_json_hold_anything(tmp_path, lists):
+    with shardio.DatasetWriter(tmp_path / "ds", {"j": "json"}) as out:
+        for each in lists:
+            out.write({"j": each})
+    (found,) = Pages(tmp_path / "ds").statistics()["features"]
+    assert found["present"] == len(lists)
+    assert found["facts"][0][0] == "items"
+
+
+def test_a_place_from_the_end_is_shown_as_the_record_that_it_is(tmp_path):
+    with shardio.DatasetWriter(tmp_path / "ds", {"n": "int64"}) as out:
+        for n in range(10):
+            out.write({"n": n})
+    pages = Pages(tmp_path / "ds")
+    (last,) = pages.records(positions=[-1])["records"]
+    assert last == pages.records(positions=[9])["records"][0]
+    assert (last["position"], last["row"]) == (9, 9)
+
+
+def test_a_sample_of_large_records_is_small(tmp_path, monkeypatch):
+    """Records of a gigabyte: a page and a sample hold one, not sixteen."""
+    with shardio.DatasetWriter(tmp_path / "ds", {"b": "bytes"}) as out:
+        for _ in range(40):
+            out.write({"b": bytes(2000)})
+    monkeypatch.setattr("shardio.view._pages._SAMPLE_BYTES", 5000)
+    monkeypatch.setattr("shardio.view._pages._PAGE_BYTES", 5000)
+    pages = Pages(tmp_path / "ds")
+    assert pages.statistics()["records"] == 2
+    assert len(pages.records(count=10**9)["records"]) == 2
+
+
+def test_damage_in_the_first_records_is_not_called_another_kind_of_record(tmp_path):
+    made.examples(tmp_path / "ds")
+    (shard,) = (tmp_path / "ds" / "data").glob("*.tfrecord")
+    data = bytearray(shard.read_bytes())
+    data[-20] ^= 1
+    shard.write_bytes(data)
+    with pytest.raises(CorruptBlockError):
+        Pages(tmp_path / "ds").seen()
 
 
 def test_damage_stands_in_its_place_and_hides_no_other_record(tmp_path):

@@ -173,6 +173,14 @@ def test_pages_are_those_of_the_library(browser, tmp_path):
     stream = shardio.stream(shardio.open(pages.url, "train"), global_batch=4, seed=1)
     found = browser.post("audit", {"state": stream.state_dict(), "step": 1}).json
     assert len(found["records"]) == 4
+    # A seed that JavaScript has no number for goes through its page as text.
+    stream = shardio.stream(shardio.open(pages.url, "train"), global_batch=4, seed=2**63 + 1)
+    state = stream.state_dict()
+    found = browser.post("audit", {"state": json.dumps(state), "step": 1})
+    assert found.json["records"] == pages.audit(state, 1)["records"]
+    assert (
+        browser.post("audit", {"state": json.dumps({**state, "seed": float(2**63)}), "step": 1}).status == 400
+    )
 
 
 @pytest.mark.parametrize(
@@ -183,6 +191,7 @@ def test_pages_are_those_of_the_library(browser, tmp_path):
         ("record", {}, 400, "position"),
         ("record", {"position": -(10**9)}, 404, "out of range"),
         ("records", {"positions": "1,99999"}, 404, "out of range"),
+        ("records", {"positions": 10**30}, 404, "out of range"),
         ("records", {"split": "none"}, 400, "has no split"),
         ("records", {"version": 77}, 404, "version"),
         ("summary", {"version": "no-tag"}, 404, "tag"),
@@ -265,6 +274,16 @@ def test_where_it_cannot_listen_is_said_with_a_way_out(tmp_path, capsys, browser
     assert main(["view", str(tmp_path / "ds"), "--no-browser", "--host", host, "--port", str(port)]) == 3
     assert f"cannot listen on {host}, port {port}" in (said := capsys.readouterr().err)
     assert "--port 0" in said
+
+
+@pytest.mark.parametrize(("host", "warned"), [("127.0.0.1", False), ("0.0.0.0", True), ("", True)])
+def test_others_that_may_ask_are_warned_of(tmp_path, capsys, monkeypatch, host, warned):
+    made.lines(tmp_path / "ds")
+    monkeypatch.setattr("shardio.view.ViewServer.run", lambda server: None)
+    from shardio.cli import main
+
+    assert main(["view", str(tmp_path / "ds"), "--no-browser", "--host", host]) == 0
+    assert ("not encrypted" in capsys.readouterr().err) == warned
 
 
 def test_a_dataset_that_is_not_there_is_said_at_once(tmp_path):

@@ -61,8 +61,7 @@ def _run(arguments: SimpleNamespace, console: Console) -> int:
     costs = [(name, cost, f"{cost:,.2f} µs") for name, cost in report.microseconds.items()]
     for line in bars(costs, width=console.width):
         console.line(line)
-    if report.sample < report.records:
-        console.note("what was read before may come from memory: the first pass tells whether it did")
+    console.note("what was read before may come from memory: the first pass tells whether it did")
     return CLEAN
 
 

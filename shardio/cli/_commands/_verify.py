@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from shardio.cli._command import CLEAN, DAMAGE, FAILED, Command
-from shardio.cli._options import ENGINE, READING, STORAGE, allow_roots, storage_options, url_argument
+from shardio.cli._options import ENGINE, READING, STORAGE, reading_options, url_argument
 from shardio.display import count, plural, size
 
 if TYPE_CHECKING:
@@ -32,14 +32,7 @@ def _run(arguments: SimpleNamespace, console: Console) -> int:
 
     with console.progress("verify") as progress:
         report = shardio.verify(
-            arguments.url,
-            split=arguments.split,
-            version=arguments.version_number,
-            digest=arguments.digest,
-            storage_options=storage_options(arguments),
-            engine=arguments.engine,
-            allow_roots=allow_roots(arguments),
-            progress=show,
+            arguments.url, split=arguments.split, progress=show, **reading_options(arguments)
         )
     if console.json:
         console.document(report.to_dict())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import json
 import signal
 import webbrowser
@@ -9,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shardio.cli._command import CLEAN, Command, Option, PlaceParam, flag
-from shardio.cli._options import ENGINE, READING, STORAGE, allow_roots, storage_options, url_argument
+from shardio.cli._options import ENGINE, READING, STORAGE, reading_options, url_argument
 
 if TYPE_CHECKING:
     from types import SimpleNamespace
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
 
 __all__ = ["COMMAND"]
 
-_EVERYWHERE = ("0.0.0.0", "::")  # noqa: S104 - warned of, not bound to
-
 
 def _run(arguments: SimpleNamespace, console: Console) -> int:
     from shardio.view import Pages, make_server
@@ -27,12 +26,8 @@ def _run(arguments: SimpleNamespace, console: Console) -> int:
     pages = Pages(
         arguments.url,
         split=arguments.split,
-        version=arguments.version_number,
-        digest=arguments.digest,
-        storage_options=storage_options(arguments),
-        engine=arguments.engine,
-        allow_roots=allow_roots(arguments),
         report=None if arguments.report is None else _read_report(arguments.report),
+        **reading_options(arguments),
     )
     # What cannot be opened at all is said here, not in the browser.
     facts = pages.summary()
@@ -55,8 +50,11 @@ def _run(arguments: SimpleNamespace, console: Console) -> int:
             console.line(f"  {server.url}")
             console.line("Ctrl-C ends it")
         console.flush()
-        if arguments.host in _EVERYWHERE:
-            console.note("others on your network can reach this address; without its token they see nothing")
+        if not _is_loopback(arguments.host):
+            console.note(
+                "others on your network can reach this address; without its token they see nothing, but the "
+                "connection is not encrypted, and traffic that they can read holds the token"
+            )
         if not arguments.no_browser and not console.json:
             _open_browser(server.url)
         server.run()
@@ -66,6 +64,13 @@ def _run(arguments: SimpleNamespace, console: Console) -> int:
         signal.signal(signal.SIGTERM, before)
         server.close()
     return CLEAN
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def _read_report(name: str) -> dict[str, Any]:

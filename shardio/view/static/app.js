@@ -54,6 +54,8 @@ function size(n) {
 
 const moment = (ms) => (ms ? new Date(ms).toISOString().replace("T", " ").slice(0, 19) + " UTC" : "unknown");
 const short = (n) => (Math.abs(n) >= 1e6 || (n !== 0 && Math.abs(n) < 1e-3) ? n.toExponential(2) : count(Number(n.toPrecision(5))));
+// Whole numbers that have a bin each; those that are not exact in JavaScript come as text.
+const exact = (n) => (typeof n === "string" ? n : count(n));
 
 function card(title, ...children) {
   return el("section", { class: "card" }, title ? el("h2", {}, title) : null, ...children);
@@ -167,6 +169,7 @@ function replace(...children) {
 
 function histogramChart(data, unit, format = short) {
   if (!data) return el("p", { class: "quiet" }, "nothing to count");
+  if (data.whole && format === short) format = exact;
   const most = Math.max(...data.counts);
   const bars = data.counts.map((n, k) => {
     const high = most ? (100 * n) / most : 0;
@@ -514,7 +517,7 @@ const pages = {
     const found = at.where ? await get("filter", { ...which(), where: at.where }) : await get("find", { ...which(), key: at.key, feature: at.feature });
     const shown = found.positions.slice(0, 50);
     const records = shown.length ? (await get("records", { ...which(), positions: shown.join(","), count: 50 })).records : [];
-    out.replaceChildren(el("p", {}, `${plural(found.found, "record")} found${found.found > shown.length ? `, the first ${shown.length} are shown` : ""}`), records.length ? recordTable(records) : "");
+    out.replaceChildren(el("p", {}, `${plural(found.found, "record")} found${found.found > records.length ? `, the first ${records.length} are shown` : ""}`), records.length ? recordTable(records) : "");
   },
 
   async audit() {
@@ -526,9 +529,9 @@ const pages = {
     const look = async (event) => {
       event.preventDefault();
       try {
-        let parsed;
-        try { parsed = JSON.parse(state.value); } catch { throw new Refused({ kind: "ValueError", error: "the state is no JSON", advice: "save it with json.dump(stream.state_dict(), file)" }); }
-        const found = await post("audit", { state: parsed, step: step.value, rank: rank.value, world_size: ranks.value });
+        try { JSON.parse(state.value); } catch { throw new Refused({ kind: "ValueError", error: "the state is no JSON", advice: "save it with json.dump(stream.state_dict(), file)" }); }
+        // As text: numbers of JavaScript are not exact above 2^53, and a seed may be larger.
+        const found = await post("audit", { state: state.value, step: step.value, rank: rank.value, world_size: ranks.value });
         const there = { version: found.version, split: found.split };
         out.replaceChildren(el("p", {}, `Epoch ${found.epoch}, step ${count(found.step)}, of version ${found.version}, split ${found.split}: ${plural(found.records.length, "record")}`),
           card(null, table(["position", "shard", "row", ""], found.records.map((each) => [el("a", { href: address("record", { ...there, position: each.position }) }, count(each.position)), el("code", { class: "small" }, each.shard), count(each.row), each.valid ? "" : "filled up"]), [0, 2])));
