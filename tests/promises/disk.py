@@ -27,14 +27,21 @@ class FailingDisk:
 
     Args:
         root: of what is watched.
-        at: number of the call that fails, from 0; -1 for none.
+        at: number of the call that fails, from 0, or its name and its number among those of that name, where
+            threads make calls in another order each time; -1 for none.
         number: the error's `errno`.
         lasting: all calls from that one on fail.
         after: the call takes effect first.
     """
 
     def __init__(
-        self, root: Path, at: int = -1, number: int = errno.EIO, *, lasting: bool = False, after: bool = False
+        self,
+        root: Path,
+        at: int | tuple[str, int] = -1,
+        number: int = errno.EIO,
+        *,
+        lasting: bool = False,
+        after: bool = False,
     ) -> None:
         self.calls: list[str] = []
         self.failed: list[str] = []
@@ -50,8 +57,8 @@ class FailingDisk:
         with self._lock:
             call = f"{name} {os.path.relpath(path, self._root)}"
             self.calls.append(call)
-            count = len(self.calls) - 1
-            if self._at < 0 or count < self._at or (count > self._at and not self._lasting):
+            here = (call, self.calls.count(call) - 1) if isinstance(self._at, tuple) else len(self.calls) - 1
+            if here != self._at and not (self._lasting and self.failed):
                 return None
             self.failed.append(call)
             return OSError(self._number, f"{MARK} ({os.strerror(self._number)}): {call}", path)
