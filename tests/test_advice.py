@@ -460,11 +460,16 @@ def indexes(tmp: Path) -> None:
 @follows(
     "check the address; a folder of TFRecord files becomes a dataset with `shardio index`",
     "check the address; TFRecord files without a dataset around them are adopted with `shardio index`",
+    "open the folder of the dataset that holds it; where there is none, `shardio index {}` makes one, and "
+    "`shardio head` reads a file by itself",
 )
 def no_dataset(tmp: Path) -> None:
     lines_of(tmp / "x.tfrecord", tfrecord([b"a"]))
     assert "shardio index" in raised(shardio.errors.NotFoundError, lambda: shardio.open(tmp))
     assert main(["info", str(tmp)]) == 3
+    advice = raised(shardio.errors.NotFoundError, lambda: shardio.open(tmp / "x.tfrecord"))
+    assert f"`shardio index {tmp}`" in advice
+    assert main(["head", str(tmp / "x.tfrecord")]) == 0
     assert main(["index", str(tmp)]) == 0
     assert list(shardio.open(tmp)) == [b"a"]
     assert main(["info", str(tmp)]) == 0

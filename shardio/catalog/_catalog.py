@@ -422,6 +422,15 @@ class Catalog:
 
     def _missing(self, number: int | None, latest: Version | None) -> NotFoundError:
         if latest is None:
+            folder, _, name = self.store.url.rstrip("/").rpartition("/")
+            # The name alone tells, as in `is_shard`: an error asks for nothing more.
+            if ".tfrecord" in name:
+                return NotFoundError(
+                    "there is no shardio dataset here: this names one file",
+                    url=self.store.url,
+                    advice="open the folder of the dataset that holds it; where there is none, "
+                    f"`shardio index {folder}` makes one, and `shardio head` reads a file by itself",
+                )
             return NotFoundError(
                 "there is no shardio dataset here",
                 url=self.store.url,

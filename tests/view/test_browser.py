@@ -1,15 +1,22 @@
-"""Debian's chromium before datasets that want to run in it: nothing of them does, and all is shown."""
+"""A browser before datasets that want to run in it: nothing does, all is shown; keys and audio work."""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import html
+import itertools
 import json
 import re
 import shutil
 import subprocess
+import time
+from collections.abc import AsyncIterator
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
+import aiohttp
 import pytest
 
 import shardio
@@ -44,16 +51,99 @@ def chromium() -> str:
     return found
 
 
-def shown(url: str, folder: Path) -> str:
-    """The page as it stands once its script has drawn it: its elements as text."""
-    command = [
+def command(folder: Path, *more: str) -> list[str]:
+    return [
         chromium(), "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-sync",
         "--disable-background-networking", "--disable-component-update", "--disable-dev-shm-usage",
-        f"--user-data-dir={folder}", "--virtual-time-budget=20000",
-        "--window-size=1200,2500", "--dump-dom", url,
+        f"--user-data-dir={folder}", "--window-size=1200,2500", *more,
     ]  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+
+
+def shown(url: str, folder: Path) -> str:
+    """The page as it stands once its script has drawn it: its elements as text."""
+    words = command(folder, "--virtual-time-budget=20000", "--dump-dom", url)
+    done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=True)
     return done.stdout
+
+
+class Tab:
+    """A page of a browser that is used: keys and clicks arrive as those of a person do."""
+
+    def __init__(self, socket: aiohttp.ClientWebSocketResponse) -> None:
+        self._socket = socket
+        self._numbers = itertools.count(1)
+
+    async def call(self, method: str, **parameters: Any) -> Any:
+        number = next(self._numbers)
+        await self._socket.send_json({"id": number, "method": method, "params": parameters})
+        while True:
+            answer = await self._socket.receive_json(timeout=60)
+            if answer.get("id") == number:
+                if "error" in answer:
+                    raise LookupError(answer["error"]["message"])
+                return answer["result"]
+
+    async def value(self, expression: str) -> Any:
+        found = await self.call("Runtime.evaluate", expression=expression, returnByValue=True)
+        assert "exceptionDetails" not in found, found
+        return found["result"].get("value")
+
+    async def until(self, expression: str, wanted: Any = True) -> None:
+        """Wait until the page's own word for it is what is wanted."""
+        end = time.monotonic() + 90
+        found = None
+        while True:
+            # Before a page is there, and between two, nothing can be asked.
+            with contextlib.suppress(LookupError):
+                found = await self.value(expression)
+                if found == wanted:
+                    return
+            assert time.monotonic() < end, (expression, found, wanted)
+            await asyncio.sleep(0.05)
+
+    async def press(self, key: str) -> None:
+        text = {"Enter": "\r"}.get(key, key if len(key) == 1 else "")
+        code = {"Enter": 13, "Escape": 27, "ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40}
+        words = {"key": key, "windowsVirtualKeyCode": code.get(key, 0), **({"text": text} if text else {})}
+        await self.call("Input.dispatchKeyEvent", type="keyDown", **words)
+        await self.call("Input.dispatchKeyEvent", type="keyUp", key=key)
+
+    async def click(self, chosen: str) -> None:
+        box = f"(() => {{ const box = {chosen}.getBoundingClientRect(); return [box.x + 5, box.y + 5]; }})()"
+        x, y = await self.value(box)
+        for kind in ("mousePressed", "mouseReleased"):
+            await self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
+
+    async def shows(self, address: str) -> None:
+        await self.until("location.hash", address)
+        await self.until("document.body.dataset.ready", "yes")
+
+
+@contextlib.asynccontextmanager
+async def used(url: str, folder: Path) -> AsyncIterator[Tab]:
+    """Run a browser that shows a page, and drive it by the protocol of its own tools."""
+    told = folder / "DevToolsActivePort"
+    words = command(folder, "--remote-debugging-port=0", "--mute-audio", url)
+    quiet = asyncio.subprocess.DEVNULL
+    browser = await asyncio.create_subprocess_exec(*words, stdout=quiet, stderr=quiet)
+    try:
+        end = time.monotonic() + 90
+        while not told.exists() or "\n" not in told.read_text(encoding="utf-8"):
+            assert browser.returncode is None, browser.returncode
+            assert time.monotonic() < end, "the browser did not tell its port"
+            await asyncio.sleep(0.05)
+        port = told.read_text(encoding="utf-8").split()[0]
+        async with aiohttp.ClientSession() as session:
+            pages: list[Any] = []
+            while not pages:
+                async with session.get(f"http://127.0.0.1:{port}/json/list") as answer:
+                    pages = [each for each in await answer.json() if each["url"] == url]
+            async with session.ws_connect(pages[0]["webSocketDebuggerUrl"], max_msg_size=0) as socket:
+                yield Tab(socket)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            browser.kill()
+        await browser.wait()
 
 
 def hostile(url: Path) -> None:
@@ -161,3 +251,66 @@ def test_a_browser_draws_every_page(tmp_path):
                 )  # each with its image and its pixels, from the server
         refused = shown(f"http://127.0.0.1:{browser.port}/?token=wrong", tmp_path / "profile")
         assert "ends with a token" in refused
+
+
+def test_keys_move_from_page_to_page_and_from_record_to_record(tmp_path):
+    made.values(tmp_path / "ds")
+
+    async def type_them(port: int) -> None:
+        async with used(f"http://127.0.0.1:{port}/?token={TOKEN}#/overview", tmp_path / "profile") as tab:
+            await tab.shows("#/overview")
+            for number, name in enumerate(("overview", "records", "statistics", "shards", "versions"), 1):
+                await tab.press(str(number))
+                await tab.shows(f"#/{name}")
+            await tab.value("location.hash = '#/records?count=4'")
+            await tab.shows("#/records?count=4")
+            for key, start in (("ArrowRight", 4), ("j", 8), ("j", 8), ("k", 4), ("ArrowLeft", 0)):
+                await tab.press(key)
+                await tab.shows(f"#/records?count=4&start={start}")
+            # The selection goes from record to record, and stays at both ends.
+            for key, record in (("Down", 0), ("Down", 1), ("Down", 2), ("Down", 3), ("Down", 3), ("Up", 2)):
+                await tab.press(f"Arrow{key}")
+                assert await tab.value("document.activeElement.textContent") == str(record)
+            await tab.press("Enter")
+            await tab.shows("#/record?position=2")
+            for key, position in (("ArrowRight", 3), ("j", 4), ("k", 3), ("ArrowLeft", 2)):
+                await tab.press(key)
+                await tab.shows(f"#/record?position={position}")
+            # What is typed into a field is text, not a key.
+            await tab.press("g")
+            for key in ("7", "Enter"):
+                await tab.press(key)
+            await tab.shows("#/record?position=7")
+            await tab.press("Escape")
+            await tab.shows("#/records?start=0")
+            await tab.press("?")
+            await tab.until("document.getElementById('help').open")
+            await tab.press("Escape")
+            await tab.until("document.getElementById('help').open", wanted=False)
+            await tab.press("/")
+            await tab.shows("#/find")
+
+    with serving(Pages(tmp_path / "ds")) as browser:
+        asyncio.run(type_them(browser.port))
+
+
+def test_audio_is_played(tmp_path):
+    made.values(tmp_path / "ds")
+
+    async def listen(port: int) -> None:
+        url = f"http://127.0.0.1:{port}/?token={TOKEN}#/record?position=0"
+        async with used(url, tmp_path / "profile") as tab:
+            await tab.shows("#/record?position=0")
+            await tab.click(
+                "[...document.querySelectorAll('button')].find((b) => b.textContent.includes('play'))"
+            )
+            await tab.until("document.querySelector('audio')?.readyState >= 1")
+            audio = "document.querySelector('audio')"
+            assert (await tab.value(f"{audio}.src")).startswith(f"blob:http://127.0.0.1:{port}/")
+            # 800 samples at 8,000 a second.
+            assert await tab.value(f"{audio}.duration") == pytest.approx(0.1)
+            await tab.until(f"{audio}.ended")
+            assert await tab.value(f"{audio}.error") is None
+
+    with serving(Pages(tmp_path / "ds")) as browser:
+        asyncio.run(listen(browser.port))

@@ -697,6 +697,14 @@ addEventListener("keydown", (event) => {
   if (number >= 1 && number <= TABS.length) go(TABS[number - 1][0]);
   else if (["ArrowRight", "j"].includes(event.key) && pager) pager.next();
   else if (["ArrowLeft", "k"].includes(event.key) && pager) pager.previous();
+  else if (["ArrowDown", "ArrowUp"].includes(event.key)) {
+    // From record to record; Enter opens the one that has the focus. Pages without records scroll.
+    const links = [...main.querySelectorAll("tr.row td.key a, .gallery a")];
+    if (!links.length) return;
+    event.preventDefault();
+    const now = links.findIndex((link) => (link.closest("tr") || link).contains(document.activeElement));
+    links[now < 0 ? 0 : Math.min(links.length - 1, Math.max(0, now + (event.key === "ArrowDown" ? 1 : -1)))].focus();
+  }
   else if (event.key === "Escape" && pager && pager.back) pager.back();
   else if (event.key === "?") document.getElementById("help").showModal();
   else if (event.key === "/") { event.preventDefault(); go("find"); setTimeout(() => (document.getElementById("find-key") || document.getElementById("find-where") || main).focus(), 50); }
