@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import signal
 import sys
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 
 import pytest
@@ -95,8 +93,6 @@ def s3_endpoint(long, request) -> Iterator[str]:
 @pytest.fixture
 def s3(s3_endpoint, monkeypatch, tmp_path) -> str:
     """The endpoint, which all code in this process finds by the variables of AWS."""
-    from tests.servers import s3 as servers_s3
-
     for name, value in {
         "AWS_ENDPOINT_URL": s3_endpoint,
         "AWS_ACCESS_KEY_ID": "testing",
@@ -106,10 +102,4 @@ def s3(s3_endpoint, monkeypatch, tmp_path) -> str:
         "AWS_SHARED_CREDENTIALS_FILE": str(tmp_path / "none"),
     }.items():
         monkeypatch.setenv(name, value)
-    # Servers in one process share what they hold, and another test may have emptied it.
-    request = urllib.request.Request(f"{s3_endpoint}/{S3_BUCKET}", method="HEAD")
-    try:
-        urllib.request.urlopen(request).close()
-    except urllib.error.HTTPError:
-        servers_s3.make_bucket(s3_endpoint, S3_BUCKET)
     return s3_endpoint

@@ -14,7 +14,6 @@ import subprocess
 import sys
 import tarfile
 import types
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from unittest import mock
@@ -49,12 +48,6 @@ ELSEWHERE = {
     "docs/walkthroughs/language-model.md": "tests/test_walkthroughs.py",
 }
 BIRDS = 600
-
-
-@pytest.fixture(scope="module")
-def s3_endpoint() -> Iterator[str]:
-    with s3.moto() as endpoint:
-        yield endpoint
 
 
 @pytest.fixture(scope="module")
@@ -109,10 +102,10 @@ def folder(tmp_path, monkeypatch) -> Path:
 
 
 @pytest.fixture
-def s3_bucket(s3_endpoint, monkeypatch, folder) -> str:
+def s3_bucket(moto_endpoint, monkeypatch, folder) -> str:
     """An empty `s3://bucket`, found by the variables of AWS."""
     variables = {
-        "AWS_ENDPOINT_URL": s3_endpoint,
+        "AWS_ENDPOINT_URL": moto_endpoint,
         "AWS_ACCESS_KEY_ID": "testing",
         "AWS_SECRET_ACCESS_KEY": "testing",
         "AWS_DEFAULT_REGION": "us-east-1",
@@ -124,13 +117,14 @@ def s3_bucket(s3_endpoint, monkeypatch, folder) -> str:
     )
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    clean_s3(s3_endpoint)
-    return s3_endpoint
+    clean_s3(moto_endpoint)
+    return moto_endpoint
 
 
 def clean_s3(endpoint: str) -> None:
-    """Leave nothing on the server but an empty bucket."""
-    urllib.request.urlopen(urllib.request.Request(f"{endpoint}/moto-api/reset", method="POST")).close()
+    """Leave nothing in the buckets that the pages name; other tests keep theirs on this server."""
+    for name in ("bucket", "public"):
+        s3.remove_bucket(endpoint, name)
     s3.make_bucket(endpoint, "bucket")
 
 

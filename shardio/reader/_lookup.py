@@ -128,19 +128,32 @@ def _begin_rows(
     if found is not None:
         yield 0, 0, lambda: found
         return
-    alone = shard.begin_alone(rows)
+    alone = shard.frames_alone(rows)
     if alone is not None:
-        yield 0, 0, alone
+        starts, stops = alone
+        held = np.cumsum(stops - starts)
+        for k, end in _runs_of(held, _MOST_BYTES):
+            own = slice(k, end)
+            size = int(held[end - 1]) - (int(held[k - 1]) if k else 0)
+            yield 0, size, shard.begin_alone(rows[own], starts[own], stops[own])
         return
     blocks = shard.blocks_of(rows)
     needed = blocks[np.append(True, blocks[1:] != blocks[:-1])]
     sizes = np.cumsum(shard.head.block_decoded_bytes[needed], dtype=np.int64)
-    k = before = 0
-    while k < len(needed):
-        end = max(k + 1, int(np.searchsorted(sizes, before + _MOST_BYTES, side="right")))
-        part = needed[k : min(end, k + _MOST_BLOCKS)]
-        k += len(part)
-        decoded, before = int(sizes[k - 1]) - before, int(sizes[k - 1])
+    for k, end in _runs_of(sizes, _MOST_BYTES, _MOST_BLOCKS):
+        part = needed[k:end]
+        decoded = int(sizes[end - 1]) - (int(sizes[k - 1]) if k else 0)
         firsts = np.searchsorted(blocks, part, side="left")
         lasts = np.searchsorted(blocks, part, side="right")
         yield len(part), decoded, shard.begin_rows(part, rows[firsts[0] : lasts[-1]], lasts - firsts)
+
+
+def _runs_of(ends: NDArray[np.int64], most_bytes: int, most: int | None = None) -> Iterator[tuple[int, int]]:
+    """Cut items into runs of at most so many bytes and items, each of at least one; `ends` sums up bytes."""
+    k = 0
+    while k < len(ends):
+        before = int(ends[k - 1]) if k else 0
+        end = max(k + 1, int(np.searchsorted(ends, before + most_bytes, side="right")))
+        end = end if most is None else min(end, k + most)
+        yield k, end
+        k = end

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shardio import kernels
-from shardio.errors import CorruptBlockError, FormatError
+from shardio.errors import CorruptBlockError, FormatError, StorageError
 from shardio.format import TFRECORD_HEAD, TFRECORD_TAIL, Compression, Framing
 from shardio.metadata import INDEX_ADVICE, frames_fit, records_fit
 from shardio.reader._blocks import BlockVerifier, Decoder, Span, layout
@@ -47,6 +47,9 @@ if TYPE_CHECKING:
     from shardio.storage import BlockCache, DataFile
 
 __all__ = ["OpenShard"]
+
+_GAP = 16 << 10  # bytes between two records that cost less than another request for few bytes
+_TRIES = 2  # requests for the checksums of a shard's records: blocks are read whole where they are damaged
 
 
 class OpenShard:
@@ -119,10 +122,13 @@ class OpenShard:
         self._mapped = map_data(data, head, key, adopted=adopted)
         self._plain = self._mapped is not None and head.compression is Compression.NONE
         self._tfrecord = head.framing is Framing.TFRECORD
-        self._lookup = self._make_lookup(alone=alone)
+        # The checksums of records, where this shard is mapped and lookups compare records alone.
+        self._mapped_records = map_records(index, head) if self._plain and verify and alone else None
+        self._lookup = self._make_lookup()
         # Of a shard that is fetched: once the checksums of its records are here, frames are fetched alone.
         self._held = np.frombuffer(frames, "<u4").view(np.uint32) if frames is not None else None
         self._records: NDArray[np.uint32] | None = None
+        self._tries = _TRIES
         self._alone = (
             self._held is not None
             and self._mapped is None
@@ -178,13 +184,12 @@ class OpenShard:
         self.data.let_pages_go()
         self.index.let_pages_go()
 
-    def _make_lookup(self, *, alone: bool) -> kernels.RecordLookup | None:
+    def _make_lookup(self) -> kernels.RecordLookup | None:
         """Return what finds records of a mapped shard without compression; None for any other."""
         head = self.head
         if self._mapped is None or self._frame_stop is None or not self._plain or not self._tfrecord:
             return None
-        records = map_records(self.index, head) if self.verify and alone else None
-        checks = None
+        records, checks = self._mapped_records, None
         if records is not None and head.block_records_crc32c is not None:
             checks = kernels.RecordChecksums(records, head.block_records_crc32c)
         columns = kernels.LookupColumns(
@@ -203,9 +208,9 @@ class OpenShard:
             found = self._lookup.record(row)
             return found if found is not None else self._record_by_block(row)
         rows = np.array([row])
-        alone = self.begin_alone(rows)
+        alone = self.frames_alone(rows)
         if alone is not None:
-            return alone()[0]
+            return self.begin_alone(rows, *alone)()[0]
         return self.begin_rows(self.blocks_of(rows), rows, np.array([1]))()[0]
 
     def records(self, rows: NDArray[np.int64]) -> list[bytes] | None:
@@ -217,6 +222,10 @@ class OpenShard:
         if self._lookup is None:
             return None
         found = self._lookup.records(rows)
+        if found is None and self._mapped_records is None:
+            # Blocks are compared first, those of all rows in a few calls.
+            self._check_mapped(self.blocks_of(rows))
+            found = self._lookup.records(rows)
         return [self.record(row) for row in rows.tolist()] if found is None else found
 
     def _record_by_block(self, row: int) -> bytes:
@@ -225,7 +234,7 @@ class OpenShard:
         block = np.array([bisect_right(self._row_stop, row)])
         self._check_mapped(block)
         head = self.head
-        records = map_records(self.index, head) if self.verify else None
+        records = self._mapped_records
         if records is not None and not records_fit(
             head, block, records[slice(*head.block_rows(int(block[0])))]
         ):
@@ -250,46 +259,65 @@ class OpenShard:
             advice=INDEX_ADVICE,
         )
 
-    def begin_alone(self, rows: NDArray[np.int64]) -> Callable[[], list[bytes]] | None:
-        """Send the requests for the frames of some rows alone; None where whole blocks are read.
+    def frames_alone(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
+        """Return where the frames of rows are that may be fetched alone; None where whole blocks are read.
 
         Frames alone are fetched once all that compares them is here: the ends of frames and the checksums of
-        the records, which the first lookup in a shard brings. What is not right is read by the block, which
-        says what is wrong.
+        the records, which the first lookup in a shard brings.
 
         Args:
             rows: int64, ascending.
+
+        Returns:
+            Starts and stops of the frames in the stored object, int64.
         """
-        records, held = self._records, self._held
-        if not self._alone or records is None or held is None:
+        held = self._held
+        if self._records is None or held is None:
             return None
         head = self.head
         blocks = self.blocks_of(rows)
         bases = head.starts_of_blocks(blocks)
         firsts = head.block_row_stop[blocks].astype(np.int64) - head.rows_of_blocks(blocks)
-        starts = np.where(rows > firsts, held[rows - 1], 0) + bases
-        stops = held[rows] + bases
-        # An eighth in vain at most: requests cost less than what lies between records far apart.
-        gap = int((stops - starts).mean()) // 8
+        return np.where(rows > firsts, held[rows - 1], 0) + bases, held[rows] + bases
+
+    def begin_alone(
+        self, rows: NDArray[np.int64], starts: NDArray[np.int64], stops: NDArray[np.int64]
+    ) -> Callable[[], list[bytes]]:
+        """Send the requests for the frames of some rows alone; what is not right is read by the block, which
+        says what is wrong.
+
+        Args:
+            rows: int64, ascending.
+            starts, stops: of their frames, as `frames_alone` returns them.
+        """  # noqa: D205 - one thought
+        records = self._records
+        assert records is not None  # noqa: S101 - for the type checker
+        # Records far apart are fetched one by one; of those close together a request each would cost more
+        # than what is between them.
+        gap = max(int((stops - starts).mean()) // 8, _GAP)
         wait = self.data.begin_read(starts, stops, checksummed=True, gap=gap)
 
         def finish() -> list[bytes]:
-            frames = wait()
+            try:
+                frames = wait()
+            except ShortReadError as error:
+                raise self._too_short(error) from error
             self._stats.bytes_read += int((stops - starts).sum())
             wanted = records[rows].tolist()
             found = [_payload(frame, crc) for frame, crc in zip(frames, wanted, strict=True)]
             if None not in found:
                 return found  # type: ignore[return-value] # as was asked just now
             self._stats.refetched += 1
-            needed, counts = np.unique(blocks, return_counts=True)
+            needed, counts = np.unique(self.blocks_of(rows), return_counts=True)
             return self.begin_rows(needed, rows, counts)()
 
         return finish
 
     def _begin_records(self) -> Callable[[], None]:
         """Send the request for the checksums of all records, where frames may be fetched alone afterwards."""
-        if not self._alone or self._records is not None:
+        if not self._alone or self._records is not None or not self._tries:
             return lambda: None
+        self._tries -= 1
         head, held = self.head, self._held
         start = head.record_crc_offset
         wait = self.index.begin_read([start], [start + 4 * head.rows], checksummed=True)
@@ -299,9 +327,12 @@ class OpenShard:
                 (data,) = wait()
             except ShortReadError as error:
                 raise _index_short(self.index, head, self.key, error) from error
+            except StorageError:
+                self._tries += 1
+                raise
             found = np.frombuffer(data, "<u4").view(np.uint32)
             blocks = np.arange(head.blocks)
-            # What is not right may have been hurt on its way: blocks are read whole until it comes right.
+            # What is not right may have been hurt on its way: it is asked for once more, later.
             if held is not None and frames_fit(head, blocks, held) and records_fit(head, blocks, found):
                 self._records = found
 
@@ -367,8 +398,8 @@ class OpenShard:
         wait, keep_records = self._begin(runs), self._begin_records()
 
         def finish() -> list[bytes]:
-            fetched = wait()
             keep_records()
+            fetched = wait()
             payloads = _take_rows(self, blocks, fetched, rows, counts)
             if payloads is None:
                 spans = zip(runs, *fetched, np.split(rows, np.cumsum(counts)[:-1]), strict=True)

@@ -341,10 +341,12 @@ class _Call:
         attempt.add_done_callback(self._answered)
 
     def _answered(self, attempt: asyncio.Future[Any]) -> None:
+        # Asked for in any case: asyncio logs errors that are not.
+        error = None if attempt.cancelled() else attempt.exception()
         if attempt.cancelled() or self._over:
             return
         owner = self._owner
-        if attempt.exception() is None and self._fits(attempt.result()):
+        if error is None and self._fits(attempt.result()):
             self.found = attempt.result()
             owner.requests.hedge.record(self._size, owner.requests.clock.now() - self._begun)
             self.stop()

@@ -101,6 +101,16 @@ def test_a_damaged_index_is_never_believed(kernels) -> None:
                 columns[name][item] ^= np.uint32(1 << bit)
 
 
+@pytest.mark.parametrize("stop", [1 << 40, (1 << 63) - 1, (1 << 64) - 1])
+def test_an_index_that_changes_while_it_is_mapped_leads_nowhere(kernels, stop) -> None:
+    """Its columns were compared once; then another program writes to the file."""
+    _, columns, lookup = made(kernels)
+    one = lookup()
+    assert one.record(3) == RECORDS[3]
+    columns["block_stops"][0] = stop
+    assert one.record(3) is None
+
+
 def test_columns_that_do_not_fit_each_other_are_refused() -> None:
     for kernels in IMPLEMENTATIONS:
         for name in ("frame_stops", "block_sizes", "checksums", "block_crcs"):

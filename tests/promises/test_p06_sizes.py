@@ -36,7 +36,8 @@ def test_every_truncation_and_extension_is_detected(end, compression, place, tmp
         error = found_out(case.url, ways[number % 3])
         if error is None and end == ".shardidx" and place != "local":
             # What follows the last column that is asked for is read by `shardio verify` alone.
-            assert len(data) > len(good) or may_pass(good, len(data), place, ways[number % 3])
+            way = ways[number % 3]
+            assert len(data) > len(good) or may_pass(good, len(data), place, way, cut=True)
             continue
         assert isinstance(error, FormatError), f"{len(data)} bytes instead of {len(good)}: {error}"
         assert error.url is not None

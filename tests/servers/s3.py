@@ -25,7 +25,10 @@ def options_for(endpoint: str, **more: Any) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def moto() -> Iterator[str]:
-    """Run moto's S3 on a free port of the loopback; yield its endpoint."""
+    """Run moto's S3 on a free port of the loopback; yield its endpoint.
+
+    All such servers of a process share what they hold: never reset one.
+    """
     from moto.server import ThreadedMotoServer
 
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
@@ -40,19 +43,35 @@ def moto() -> Iterator[str]:
 
 def make_bucket(endpoint: str, name: str | None = None) -> str:
     """Create a bucket of a new name and return the name."""
+    name = name or f"bucket-{next(_numbers)}"
+    with _client(endpoint) as client:
+        client.create_bucket(Bucket=name)
+    return name
+
+
+def remove_bucket(endpoint: str, name: str) -> None:
+    """Remove a bucket with all that is in it, if there is one."""
+    with _client(endpoint) as client:
+        if name not in [each["Name"] for each in client.list_buckets()["Buckets"]]:
+            return
+        for page in client.get_paginator("list_objects_v2").paginate(Bucket=name):
+            for each in page.get("Contents", ()):
+                client.delete_object(Bucket=name, Key=each["Key"])
+        client.delete_bucket(Bucket=name)
+
+
+def _client(endpoint: str) -> Any:
     import boto3
 
-    name = name or f"bucket-{next(_numbers)}"
-    client = boto3.client(
-        "s3",
-        endpoint_url=endpoint,
-        aws_access_key_id="testing",
-        aws_secret_access_key="testing",
-        region_name="us-east-1",
+    return contextlib.closing(
+        boto3.client(
+            "s3",
+            endpoint_url=endpoint,
+            aws_access_key_id="testing",
+            aws_secret_access_key="testing",
+            region_name="us-east-1",
+        )
     )
-    client.create_bucket(Bucket=name)
-    client.close()
-    return name
 
 
 @contextlib.contextmanager

@@ -98,7 +98,7 @@ class RecordLookup:
         start: int64_t = base + (self._frames[row - 1] if row > first else 0)
         stop: int64_t = base + self._frames[row]
         # A map may change under our feet, and then hold anything.
-        if base < 0 or stop - start < FRAME or stop > self._size:
+        if base < 0 or base > self._size or stop - start < FRAME or stop > self._size:
             return None
         right: cython.bint = True
         data: Bytes = cython.address(self._data[0])
