@@ -25,12 +25,13 @@ import argparse
 import sys
 import time
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from shardio.order import (
     Budget,
+    Epoch,
     Identity,
     Order,
     Plan,
@@ -42,7 +43,7 @@ from shardio.order import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from shardio.order import Schedule, Window
 
@@ -106,6 +107,7 @@ def memory(order: Order, batch: int, ranks: int) -> tuple[float, float, float]:
     """Return the most decoded bytes held by rank 0, the most fetched for one step, and the mean of that."""
     sizes, schedule = order.sources[0].sizes, order.schedule(0, batch)
     lanes = order.source_epoch(0, 0, 0)
+    assert isinstance(lanes, Epoch)
     size = sizes.total_decoded_bytes / sizes.total_rows
     span = min(
         schedule.tail_start,
@@ -138,8 +140,7 @@ def memory(order: Order, batch: int, ranks: int) -> tuple[float, float, float]:
 
 
 def row(name: str, sizes: ShardSizes, batch: int, plan: Plan | None = None, *, simulate: bool = True) -> str:
-    """Return one line of a table."""
-    """Return one line of a table."""
+    """Return one line of a table, of a windowed plan."""
     order = order_of(sizes, batch, plan or windowed_plans([sizes], global_batch=batch)[0])
     used = order.plans[0]
     figures = order.schedule(0, batch)
@@ -210,7 +211,8 @@ class Others:
     def _stored(self, places: np.ndarray) -> np.ndarray:
         """Return the positions at places of the shards in their random order."""
         shard = np.searchsorted(self._edges, places, side="right") - 1
-        return np.asarray(self._sizes.edges)[self._shards[shard]] + places - self._edges[shard]
+        found: np.ndarray = self._sizes.edges[self._shards[shard]] + places - self._edges[shard]
+        return found
 
     def __call__(self, first: int, steps: int) -> np.ndarray:
         """Return int64 [steps, batch]."""
@@ -291,7 +293,7 @@ def defaults(batch: int = 256) -> None:
         for shards in (64, 4096):
             each = (16 << 20) // record
             sizes = dataset(each * shards, each, record)
-            makers = {
+            makers: dict[str, Callable[[ShardSizes, int], Shardio | Random | Others]] = {
                 "shardio, local": partial(Shardio, budget=Budget(local=True)),
                 "shardio, bucket": partial(Shardio, budget=Budget()),
                 "random": Random,
@@ -308,7 +310,7 @@ def defaults(batch: int = 256) -> None:
                     cost = [
                         f"{plan.ranks} x {plan.interleave}, {plan.chunk_rows}",
                         f"{told.first_batch_bytes / 1e6:.1f}",
-                        f"{told.open_windows * (told.window_bytes + 8 * told.window_rows) / 2**20:.0f}",
+                        f"{told.open_windows * told.window_bytes / 2**20:.0f}",
                         f"{told.requests / (told.epoch_bytes / 2**20):.1f}",
                         f"{1 + told.bytes_twice / told.epoch_bytes:.2f}",
                     ]
@@ -331,7 +333,7 @@ def train(seeds: int = 8) -> None:
         found = []
         for seed in range(seeds):
             weights, bias = np.zeros((width, classes), np.float32), np.zeros(classes, np.float32)
-            options: dict = {"shuffle": kind != "storage", "seed": seed}
+            options: dict[str, Any] = {"shuffle": kind != "storage", "seed": seed}
             options["budget"] = Budget(local=kind.endswith("local"), memory_bytes=128 << 20)
             order = make_order([Source(sizes, Identity("", 1, "", ""))], global_batch=256, **options)
             schedule = order.schedule(0, 256)

@@ -11,8 +11,6 @@ from shardio.kernels._arguments import as_offsets
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-MOST_KEPT_ROWS = 1 << 25  # of all windows in use; permutations of larger ones are made again each time
-
 
 class Network(NamedTuple):
     """A permutation of 0 .. n - 1 as eight words: a Feistel network that is walked until it falls below n.
@@ -99,7 +97,9 @@ class InterleavingState(NamedTuple):
     Attributes:
         state: int64[strands, 8], of each strand's latest window: the rounds in which it is read (from, to),
             its first place, rows and position, and the question and the number that it last had in an answer.
-        orders: uint32[strands, rows], the permutation of that window; empty where they would be too large.
+        orders: uint32[strands, rows], the permutation of that window. All of them are kept, however large:
+            windows in use are in memory with their records, and a permutation that is made again for each
+            question costs as much as its whole window. Memory is taken as windows come into use.
         round: int64[lanes], the latest round of each lane; -1 at first.
         turns: uint32[lanes, strands], the order of its strands in that round.
         questions: int64[1], how many there were.
@@ -116,19 +116,13 @@ class InterleavingState(NamedTuple):
         """Return what is kept before the first question."""
         strands, lanes = shape.starts.size, shape.edges.size - 1
         width = min(shape.window, int(shape.rows.max(initial=0)))
-        kept = strands if 1 < width <= MOST_KEPT_ROWS // max(1, strands) else 0
         return cls(
             np.zeros((strands, 8), np.int64),
-            np.empty((kept, width), np.uint32),
+            np.empty((strands if width > 1 else 0, width), np.uint32),
             np.full(lanes, -1, np.int64),
             np.empty((lanes, shape.strands), np.uint32),
             np.zeros(1, np.int64),
         )
-
-    @property
-    def complete(self) -> bool:
-        """Whether all permutations that are in use are kept."""
-        return self.orders.shape[1] <= 1 or bool(self.orders.size)
 
 
 def as_parts(parts: ArrayLike, edges: NDArray[np.int64]) -> NDArray[np.int64]:

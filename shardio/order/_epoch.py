@@ -7,6 +7,7 @@ costs O(log chunks), wherever in the epoch it is asked.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -42,7 +43,7 @@ def first_windows(lengths: Array, window: int) -> Array:
     return np.where(lengths <= window, window, window - cut)
 
 
-class BaseEpoch:
+class BaseEpoch(ABC):
     """Hold what the order of one dataset in one epoch is made of, whatever the kind of its plan.
 
     Args:
@@ -71,13 +72,13 @@ class BaseEpoch:
         """Return which rows of which shards records are, one piece each."""
         return runs_of_positions(self.sizes, positions, np.ones_like(positions))
 
+    @abstractmethod
     def positions(self, parts: Array) -> Array:
         """Return the positions of the records in `parts`, one part after another.
 
         Args:
             parts: int64 [n, 3] of (lane, start, stop): places [start, stop) of a lane.
         """
-        raise NotImplementedError
 
     def rows(self, parts: Array) -> Rows:
         """Return the records of `parts` (as in `positions`) with their source and cycle."""

@@ -74,7 +74,7 @@ class InterleavedEpoch(BaseEpoch):
             network=order.network,
         )
         self._shape = shape._replace(moved=self._turns(shape))
-        self._held = InterleavingState.of(self._shape)
+        self._held = self._nothing_held()
         self._holding = threading.Lock()
 
     def _turns(self, shape: Interleaving) -> Array:
@@ -96,10 +96,21 @@ class InterleavedEpoch(BaseEpoch):
         """Return places as they would be if the short chunk had m rows like all others."""
         return places + np.where((places >= shape.gap_from) & (shape.gap > 0), shape.gap, 0)
 
+    def _nothing_held(self) -> InterleavingState:
+        try:
+            return InterleavingState.of(self._shape)
+        except MemoryError as error:
+            msg = (
+                f"the plan reads {self._shape.starts.size} windows of up to {self.plan.window} rows side by "
+                "side, and this process has no memory for their permutations, 4 bytes a row; use a plan with "
+                "a smaller window, or fewer chunks side by side (interleave)"
+            )
+            raise ValueError(msg) from error
+
     def _find(self, parts: Array) -> Interleaved:
         # A thread that does not get what is held begins with nothing; none waits, so a fork does no harm.
         if not self._holding.acquire(blocking=False):
-            return interleave(self._shape, parts, InterleavingState.of(self._shape))
+            return interleave(self._shape, parts, self._nothing_held())
         try:
             return interleave(self._shape, parts, self._held)
         finally:

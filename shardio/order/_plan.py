@@ -43,7 +43,7 @@ _LIMITS = {
 _LOCAL_CHUNK = 32 << 10
 _LEAST_CHUNK = 256 << 10
 _ONE_CHUNK = 1 << 34
-_ROW_BYTES = 8  # beside the record itself: where it ends, and its place in the permutation
+ROW_BYTES = 8  # beside the record itself: where it ends, and its place in the permutation
 _SMALL = 64 << 20
 _CHUNKS_PER_LANE = 8
 _LANES = 512  # with SHUFFLE_BYTES, windows of 2 MiB
@@ -342,7 +342,7 @@ def _chunks(
     """Return the rows of a chunk, and how many chunks may be read side by side."""
     rows = max(1, sizes.total_rows)
     stored = max(1.0, sizes.total_stored_bytes / rows)
-    held = sizes.total_decoded_bytes / rows + _ROW_BYTES
+    held = sizes.total_decoded_bytes / rows + ROW_BYTES
     wanted = max(1, round(budget.chunk_bytes(stored) / stored))
     least = max(1, wanted // 4)  # requests cost, too
     # As many chunks as a batch has records, so that no two of a batch come from one chunk, where memory

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from shardio.order._plan import nearest_multiples
+from shardio.order._plan import ROW_BYTES, nearest_multiples
 from shardio.order._schedule import Schedule, rank_slice
 
 if TYPE_CHECKING:
@@ -83,7 +83,8 @@ class PlanReport:
         transfer_dollars: what the bytes of an epoch cost where they leave the cloud, at the same list.
         mixing: how batches compare with random ones, in the whole job.
         rank_mixing: the same for the batches of rank 0.
-        window_rows, window_bytes: rows and decoded bytes of a window, the mean over sources.
+        window_rows, window_bytes: rows and decoded bytes of a window, the mean over sources; of interleaved
+            plans with 8 bytes a row for where each record ends, and its place.
         shuffle_radius: rows among which a record may be placed by the second shuffle and the turns of the
             lanes.
         chunks_per_batch, shards_per_batch: different ones among the records of a global batch, the mean over
@@ -272,9 +273,10 @@ class ProcessMemory(NamedTuple):
     Attributes:
         open_windows: how many it holds at a time.
         window_rows: rows of one, the mean over sources.
-        window_bytes: decoded bytes of one, the mean over sources.
-        held_bytes: decoded bytes of all of them.
-        largest_bytes: decoded bytes of one of the source with the largest ones.
+        window_bytes: decoded bytes of one, the mean over sources; of interleaved plans with 8 bytes a row for
+            where each record ends, and its place.
+        held_bytes: those of all of them.
+        largest_bytes: those of one of the source with the largest ones.
     """
 
     open_windows: int
@@ -296,7 +298,8 @@ def process_memory(
         strands = plan.interleave or 1
         longest = -(-total // (plan.lanes * strands))
         rows.append(min(plan.window, longest))
-        bytes_.append(rows[-1] * source.sizes.total_decoded_bytes / max(1, total))
+        row = source.sizes.total_decoded_bytes / max(1, total) + (plan.interleave is not None) * ROW_BYTES
+        bytes_.append(rows[-1] * row)
         held += bytes_[-1] * lanes * strands
     count = len(rows)
     return ProcessMemory(

@@ -35,7 +35,9 @@ def in_all(make: Callable[[], T], gather: Callable[[str], list[str]], *, what: s
         made.append(make())
     except Exception as error:  # noqa: BLE001 - it is raised below, when the others know
         failure = error
-    outcomes = gather("" if failure is None else str(failure) or type(failure).__name__)
+    told = "" if failure is None else str(failure) or type(failure).__name__
+    # A path may hold half a surrogate pair, with which the collective call would fail in this process alone.
+    outcomes = gather(told.encode("utf-8", "backslashreplace").decode())
     if failure is not None:
         raise failure
     wrong = [f"{unit} {number}: {text}" for number, text in enumerate(outcomes) if text]

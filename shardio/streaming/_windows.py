@@ -75,7 +75,7 @@ class WindowData:
 
 
 class Memory:
-    """Memory for windows, used again: new pages have to be cleared, which costs as much as reading into them.
+    """Memory for windows, used again, because the system clears new pages before it hands them out.
 
     Threads may share it; what is not in use is little.
     """

@@ -64,9 +64,10 @@ def check_rank(found: tuple[int, int] | None) -> None:
     if found is None or not _running() or (now := (dist.get_rank(), dist.get_world_size())) == found:
         return
     message = (
-        f"the dataset was made as rank {found[0]} of {found[1]}, before torch.distributed was initialised, "
-        f"and this is rank {now[0]} of {now[1]}: ranks would read the same records. Make it afterwards (for "
-        "Lightning in train_dataloader, not before fit), or give rank= and world_size="
+        f"the dataset was made as rank {found[0]} of {found[1]}, before torch.distributed was initialised as "
+        f"it is now, and this is rank {now[0]} of {now[1]}: ranks would read the same records. Make it "
+        "afterwards (for Lightning in train_dataloader, not before fit), or give rank= and world_size= (0 "
+        "and 1 where this process is to read everything)"
     )
     raise ValueError(message)
 

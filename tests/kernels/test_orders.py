@@ -165,3 +165,23 @@ def test_parts_of_no_lane_are_refused(kernels, part) -> None:
         kernels.interleave(shape, [(0, 0, 1), part], held)
     with pytest.raises(ValueError, match="shape"):
         kernels.interleave(shape, [1, 2, 3], held)
+
+
+def test_large_windows_are_kept_too() -> None:
+    """Were the permutation made again for each question, one row would cost as much as its whole window."""
+    rows, strands = 1 << 20, 33
+    edges, zeros, keys = np.array([0, rows * strands]), np.zeros(strands, np.int64), np.ones(2, np.uint64)
+    shape = Interleaving(
+        rows, rows, strands, strands, -1, 0, edges, np.arange(strands) * rows, np.full(strands, rows), zeros,
+        keys, keys, True, np.arange(strands), network(strands),
+    )  # fmt: skip
+    kernels = IMPLEMENTATIONS[-1]
+    held = InterleavingState.of(shape)
+    first = kernels.interleave(shape, [(0, 0, 1)], held)
+    if kernels is not IMPLEMENTATIONS[0]:
+        order = held.orders[first.strand[0]]
+        assert np.array_equal(np.sort(order), np.arange(rows))
+        order[0] ^= 1  # what is kept is what answers
+        assert kernels.interleave(shape, [(0, 0, 1)], held).row[0] == first.row[0] ^ 1
+    # A row of it once more, by the exchanges of the law.
+    assert first.row[0] == exchanged([1, 1], int(first.first[0]), rows)[0]

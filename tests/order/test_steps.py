@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import subprocess
 import sys
 import threading
 from collections import Counter
@@ -146,24 +147,27 @@ def test_asking_for_what_is_not_there():
         schedule.changed(0, 8)
 
 
-@pytest.mark.parametrize("shape", [Plan(ranks=4, workers=1, chunk_rows=16, interleave=8), small_plan(4, 1)])
+@pytest.mark.parametrize(
+    "shape", [Plan(ranks=2, workers=1, chunk_rows=4096, interleave=16), small_plan(2, 1, window=4096)]
+)
 def test_threads_may_share_an_epoch(shape):
     """Several threads that iterate over one epoch get what one alone gets."""
-    sizes = sizes_of(*[700] * 6)
+    # Windows so large that threads meet inside the kernel, which makes them without the interpreter's lock.
+    sizes = sizes_of(*[1 << 17] * 2)
 
     def lanes():
-        return order_of(sizes, global_batch=32, plan=shape, seed=3).schedule(0, 32)
+        return order_of(sizes, global_batch=1 << 14, plan=shape, seed=3).schedule(0, 1 << 14)
 
     alone, shared = lanes(), lanes()
-    wanted = [alone.batch(step).positions.tolist() for step in range(alone.stop)]
+    wanted = [alone.batch(step).positions for step in range(alone.stop)]
     together = threading.Barrier(4)
     begin = sys.getswitchinterval()
 
     def iterate(number):
         together.wait()
         # Not in step: each comes to windows that another one has just left.
-        steps = [(step + 29 * number) % shared.stop for step in range(shared.stop)]
-        return {step: shared.batch(step).positions.tolist() for step in steps}
+        steps = [(step + 5 * number) % shared.stop for step in range(shared.stop)]
+        return {step: shared.batch(step).positions for step in steps}
 
     try:
         sys.setswitchinterval(1e-6)
@@ -172,4 +176,22 @@ def test_threads_may_share_an_epoch(shape):
     finally:
         sys.setswitchinterval(begin)
     for each in found:
-        assert [each[step] for step in range(shared.stop)] == wanted
+        assert all(np.array_equal(each[step], wanted[step]) for step in range(shared.stop))
+
+
+def test_windows_too_large_for_the_memory_are_refused_by_name():
+    """A state may ask for any plan: what holds its windows is named, not an allocation of NumPy's."""
+    program = """
+import resource
+from shardio.order import Plan
+from tests.order.shapes import order_of, sizes_of
+plan = Plan(ranks=1, workers=1, chunk_rows=1 << 24, interleave=1 << 16, window=1 << 24)
+order = order_of(sizes_of(1 << 40), global_batch=8, plan=plan)
+resource.setrlimit(resource.RLIMIT_AS, (1 << 35, 1 << 35))
+try:
+    order.schedule(0, 8)
+except ValueError as error:
+    print(error)
+"""
+    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    assert said.startswith("the plan reads 65536 windows of up to 16777216 rows side by side")

@@ -11,6 +11,7 @@ import pytest
 import shardio
 from shardio.errors import ResumeError
 from shardio.order import Plan
+from shardio.streaming import in_all
 from shardio.torch import StreamingDataset
 from tests.streaming.datasets import edited, memory_url, plan, write
 
@@ -195,3 +196,20 @@ def test_a_state_whose_plan_needs_too_much_memory(ds):
     with pytest.raises(ValueError, match="memory_bytes"):
         shardio.stream(ds, global_batch=8, plan=plan(window=100), memory_bytes=need - 1)
     shardio.stream(ds, global_batch=8, plan=plan(window=100), memory_bytes=need)
+
+
+def test_a_failure_that_cannot_be_encoded_reaches_the_other_processes():
+    """A path may hold bytes that are no text; the collective call must not fail in this process alone."""
+    told = []
+
+    def gather(text):
+        told.append(text.encode().decode())
+        return [told[0], ""]
+
+    def fail():
+        raise OSError("no file caf\udce9")
+
+    with pytest.raises(OSError, match="no file caf"):
+        in_all(fail, gather, what="a rank cannot make its stream", unit="rank")
+    with pytest.raises(ValueError, match=r"^a rank cannot make its stream: rank 0: no file caf\\udce9$"):
+        in_all(int, gather, what="a rank cannot make its stream", unit="rank")

@@ -8,13 +8,14 @@ import threading
 import weakref
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import shardio
 from shardio.errors import CorruptBlockError
-from shardio.order import report
+from shardio.order import Plan, report
 from shardio.streaming._windows import WindowData
-from tests.streaming.datasets import flat, memory_url, numbers, plan, write
+from tests.streaming.datasets import RICH, flat, memory_url, numbers, plan, rich_value, write
 
 ALL_THREADS = pytest.mark.parametrize("threads", [0, 1, 2, 5])
 
@@ -321,3 +322,25 @@ def test_a_pass_begun_before_a_fork_is_refused_in_the_child(ds):
 
 def test_window_data_is_weakly_referenceable():
     assert weakref.ref(WindowData([], None, None, None)) is not None
+
+
+@pytest.mark.parametrize("threads", [0, 2])
+def test_what_a_caller_keeps_of_windows_stays_as_it_was(tmp_path, threads):
+    """Memory of windows is used again: views that a caller has kept must not change under it."""
+    url = write(tmp_path / "d", [1500, 1500], schema=RICH, value=rich_value)
+    shape = Plan(ranks=4, chunk_rows=8, interleave=4)
+    kept = []
+
+    def keep(value):
+        kept.append(value)
+        return value
+
+    for transform in (None, keep):
+        options = {"plan": shape, "global_batch": 20, "transform": transform, "num_threads": threads}
+        for batch in list(shardio.stream(shardio.open(url), remainder="keep", **options)):
+            rows = [{name: column[row] for name, column in batch.items()} for row in range(20)]
+            kept += rows if transform is None else []
+    assert len(kept) == 6000
+    for value in kept:
+        wanted = rich_value(int(value["n"]))
+        assert all(np.array_equal(value[name], wanted[name]) for name in wanted)

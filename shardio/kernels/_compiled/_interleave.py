@@ -15,7 +15,6 @@ from cython.cimports.shardio.kernels._compiled._philox import (
 from cython.cimports.shardio.kernels._compiled._prefetch import SHARDIO_PREFETCH
 
 from shardio.kernels._interleaving import Interleaved, as_parts
-from shardio.kernels._reference._orders import interleave as interleave_again
 
 COMPILED = cython.compiled
 
@@ -143,8 +142,6 @@ def _open(  # noqa: PLR0917 - made in one place
 
 
 def interleave(shape, parts, held):
-    if not held.complete:
-        return interleave_again(shape, parts, held)
     given = np.ascontiguousarray(parts, np.int64)
     if given.ndim != 2 or given.shape[1] != 3:
         as_parts(parts, shape.edges)
