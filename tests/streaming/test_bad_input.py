@@ -199,7 +199,7 @@ def test_a_state_whose_plan_needs_too_much_memory(ds):
 
 
 def test_a_failure_that_cannot_be_encoded_reaches_the_other_processes():
-    """A path may hold bytes that are no text; the collective call must not fail in this process alone."""
+    """A path may hold bytes that are not text; the collective call must not fail in this process alone."""
     told = []
 
     def gather(text):
