@@ -78,8 +78,8 @@ unit: env tools browser  ## the tests alone
 long: env tools browser  ## the tests with their long variants: all combinations, long random searches; takes an hour or more
 	$(PY) -m pytest -n $(WORKERS) --dist worksteal --hypothesis-profile=long --timeout 3600 $(PYTEST_ARGS)
 
-torchvision: $(BUILD)/torchvision/.stamp  ## hold `seeded` against torchvision, in an environment of its own
-	$(BUILD)/torchvision/bin/python -m pytest tests/torch/test_torchvision.py -m torchvision $(PYTEST_ARGS)
+torchvision: env $(BUILD)/torchvision/.stamp  ## hold `seeded` against torchvision, which lies in a folder of its own
+	PYTHONPATH=$(BUILD)/torchvision $(PY) -m pytest tests/torch/test_torchvision.py -m torchvision $(PYTEST_ARGS)
 
 oracle: $(BUILD)/oracle/.stamp  ## compare with TensorFlow, in an environment of its own
 	$(BUILD)/oracle/bin/python -m pytest tests/oracle -m oracle -W ignore::DeprecationWarning -W ignore::FutureWarning $(PYTEST_ARGS)
@@ -114,11 +114,12 @@ $(BUILD)/oracle/.stamp: $(SOURCES)
 	@.ci/install $(BUILD)/oracle tensorflow-cpu==2.21.0 hypothesis pytest pytest-timeout -e .
 	@touch $@
 
-# torchvision must be the build of the same kind as torch: with the CPU build of one and PyPI's of the other it cannot be
-# imported, and neither can what imports it.
-$(BUILD)/torchvision/.stamp: $(SOURCES)
+# Beside the environment and not in it: that of PyPI is built for CUDA, and beside the CPU build of torch its compiled
+# operators cannot be loaded, on which transformers would fail. Its transforms are Python, and real here as there.
+$(BUILD)/torchvision/.stamp: $(STAMPS)/dev
 	@echo "installing torchvision into $(BUILD)/torchvision"
-	@.ci/install $(BUILD)/torchvision -c constraints.txt torchvision pytest pytest-timeout -e '.[torch,image]'
+	@rm -rf $(@D)
+	@.ci/install $(VENV) --target $(@D) --no-deps -c constraints.txt torchvision
 	@touch $@
 
 # `indexer/` is installed as `shardio_indexer`; mypy reads folders and has to find it by that name.

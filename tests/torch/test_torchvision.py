@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import sys
 
 import numpy as np
 import pytest
@@ -16,6 +17,26 @@ from shardio.torch import StreamingDataLoader, StreamingDataset, seeded
 pytestmark = pytest.mark.torchvision
 
 SIZE = 64
+
+
+@pytest.fixture(scope="module", autouse=True)
+def operators():
+    """Let torchvision be imported where its build is for another device than that of torch.
+
+    Its compiled operators are missing then, and it looks for two of them when it is imported; transforms use
+    none.
+    """
+    try:
+        import torchvision  # noqa: F401
+    except RuntimeError:
+        for name in [name for name in sys.modules if name.startswith("torchvision")]:
+            del sys.modules[name]
+        library = torch.library.Library("torchvision", "DEF")
+        for name in ("nms", "qnms"):
+            library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+        yield library  # they are gone when it is
+    else:
+        yield None
 
 
 def transforms():
