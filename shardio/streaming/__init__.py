@@ -8,7 +8,7 @@ memory, no lock file.
 from __future__ import annotations
 
 from shardio.order import Permutation, Plan
-from shardio.streaming._agreement import check_same, in_all
+from shardio.streaming._agreement import check_same, differences, in_all, terms_of
 from shardio.streaming._batches import common_names
 from shardio.streaming._bench import BenchReport, BenchStage, bench
 from shardio.streaming._components import Mix, mix, of_parts, parts_of
@@ -32,6 +32,7 @@ __all__ = [
     "bench",
     "check_same",
     "common_names",
+    "differences",
     "in_all",
     "method_with_stream_options",
     "mix",
@@ -39,4 +40,5 @@ __all__ = [
     "parts_of",
     "plan_report",
     "stream",
+    "terms_of",
 ]

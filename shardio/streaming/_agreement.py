@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
@@ -10,7 +11,7 @@ if TYPE_CHECKING:
 
     from shardio.streaming._stream import Stream
 
-__all__ = ["check_same", "in_all"]
+__all__ = ["check_same", "differences", "in_all", "terms_of"]
 
 T = TypeVar("T")
 
@@ -47,30 +48,68 @@ def in_all(make: Callable[[], T], gather: Callable[[str], list[str]], *, what: s
     return made[0]
 
 
-def check_same(stream: Stream, gather: Callable[[str], list[str]], *, unit: str) -> None:
-    """Compare what decides which records a process gets, but for its rank, with the other processes.
-
-    Raises:
-        ValueError: in all processes, where something differs; says what, and in which process.
-    """
+def terms_of(stream: Stream) -> dict[str, Any]:
+    """Return what decides which records the ranks of a stream get together, fit for JSON."""
     terms = {**stream.state_dict(), "world_size": stream.world_size}
     terms.pop("seal")
-    found = [json.loads(text) for text in gather(json.dumps(terms))]
-    first = found[0]
+    return terms
+
+
+def differences(found: Mapping[int, Mapping[str, Any]], *, unit: str) -> str:
+    """Return in which terms processes differ from the first of them, and how; "" where they do not.
+
+    Args:
+        found: the terms of each process, by its number.
+        unit: what a process is called, "rank" for example.
+    """
+    (number, first), *others = ((number, _leaves("", terms)) for number, terms in found.items())
     differing = [
-        f"{name} of {unit} 0 is {_short(first.get(name))}, of {unit} {number} {_short(other.get(name))}"
-        for number, other in enumerate(found)
-        for name in sorted({*first, *other})
-        if first.get(name) != other.get(name)
+        f"{name} of {unit} {number} is {_short(first.get(name))}, of {unit} {other} {_short(terms.get(name))}"
+        for other, terms in others
+        for name in dict.fromkeys([*first, *terms])
+        if first.get(name) != terms.get(name)
     ]
+    more = f"; and {len(differing) - 4} more" if len(differing) > 4 else ""
+    return "; ".join(differing[:4]) + more
+
+
+def check_same(stream: Stream, gather: Callable[[str], list[str]], *, unit: str) -> None:
+    """Compare what decides which records a process gets with the other processes.
+
+    Raises:
+        ValueError: in all processes, where something but the rank differs, or no process has one of the
+            ranks; says what, and in which process.
+    """
+    told = [json.loads(text) for text in gather(json.dumps([stream.rank, terms_of(stream)]))]
+    differing = differences({number: terms for number, (_, terms) in enumerate(told)}, unit=unit)
     if differing:
-        more = f"; and {len(differing) - 4} more" if len(differing) > 4 else ""
         message = (
-            f"these streams would not share the same batches: {'; '.join(differing[:4])}{more}; give the "
+            f"these streams would not share the same batches: {differing}; give the "
             "same data and options everywhere (the default plan depends on memory_bytes= and on where the "
             "data is), or one plan="
         )
         raise ValueError(message)
+    ranks = [rank for rank, _ in told]
+    missing = sorted({*range(stream.world_size)} - {*ranks})
+    # Fewer processes than ranks: those of other jobs may have the others.
+    if missing and len(ranks) >= stream.world_size:
+        message = (
+            f"of world_size={stream.world_size} no process has rank={missing[0]}, and its records would not "
+            f"be seen: the {len(ranks)} processes have rank={ranks}; give each its coordinate among those "
+            "that read different records"
+        )
+        raise ValueError(message)
+
+
+def _leaves(name: str, value: Any) -> dict[str, Any]:
+    """Return what is in nested dicts and lists, by names such as "plans[0].window"."""
+    if isinstance(value, Mapping):
+        items = [(f"{name}.{key}" if name else key, item) for key, item in value.items()]
+    elif isinstance(value, (list, tuple)):
+        items = [(f"{name}[{number}]", item) for number, item in enumerate(value)]
+    else:
+        return {name: value}
+    return {leaf: found for inner, item in items for leaf, found in _leaves(inner, item).items()}
 
 
 def _short(value: Any) -> str:

@@ -10,7 +10,7 @@ from torch.utils.data import Dataset, Sampler
 
 from shardio.errors import ResumeError
 from shardio.order import Permutation
-from shardio.torch._ranks import resolve_rank
+from shardio.torch._ranks import check_rank, compare_with_first, resolve_rank
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sized
@@ -81,6 +81,13 @@ class FullShuffle(Sampler[int]):
         rank, world_size: as for `StreamingDataset`.
         drop_last: leave out what does not divide by the ranks.
 
+    Raises:
+        ValueError: sizes or ranks that make no sense. From an iterator: `torch.distributed` was initialised
+            after the sampler was made, and this process is another rank by now.
+
+    Where `torch.distributed` runs, a rank whose samplers have another seed or number of records than those of
+    the other ranks warns.
+
     The state counts positions that were taken: in a loader that prefetches, take it from a loader that knows
     what it has delivered, such as torchdata's `StatefulDataLoader`. The number of ranks may change.
 
@@ -103,6 +110,7 @@ class FullShuffle(Sampler[int]):
         self._rows = data if isinstance(data, int) else len(data)
         self._seed = seed
         self._rank, self._world_size = resolve_rank(rank, world_size)
+        self._found = (self._rank, self._world_size) if rank is None else None
         if not 0 <= self._rank < self._world_size:
             message = f"rank={self._rank} must be in [0, world_size={self._world_size})"
             raise ValueError(message)
@@ -113,20 +121,30 @@ class FullShuffle(Sampler[int]):
         self._before = 0
         self._taken = 0
         self._resumed = False
+        terms = {"rows": self._rows, "seed": seed, "drop_last": drop_last}
+        compare_with_first(f"full shuffle of {self._world_size} ranks", terms)
 
     def __len__(self) -> int:
-        """Return the positions of this rank in the next pass, or in the one under way when it began."""
-        left = self._rows - self._before
-        return left // self._world_size if self._drop_last else -(-left // self._world_size)
+        """Return the positions of this rank in a whole epoch."""
+        return self._share(self._rows)
+
+    @property
+    def remaining(self) -> int:
+        """Positions of this rank that are left of this epoch."""
+        return self._share(self._rows - self._before) - self._taken
+
+    def _share(self, rows: int) -> int:
+        return rows // self._world_size if self._drop_last else -(-rows // self._world_size)
 
     def __iter__(self) -> Iterator[int]:
-        """Yield the positions of this rank."""
+        """Yield the positions of this rank: those that are left after `load_state_dict`, else all."""
+        check_rank(self._found)
         if not self._resumed:
             self._before = 0
         self._resumed = False
         self._taken = 0
         permutation = Permutation(self._rows, self._seed, epoch=self.epoch)
-        count, before = len(self), self._before
+        count, before = self.remaining, self._before
         for start in range(0, count, _BLOCK):
             turns = np.arange(start, min(start + _BLOCK, count))
             places = (before + turns * self._world_size + self._rank) % self._rows

@@ -6,15 +6,16 @@ They are what the caller gives (data-parallel coordinates of a mesh), else those
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import warnings
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch.distributed as dist
 
-from shardio.streaming import Stream, check_same, in_all, of_parts, parts_of
+from shardio.streaming import Stream, check_same, differences, in_all, of_parts, parts_of, terms_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from shardio.reader import DatasetReader
     from shardio.streaming import Mix, StreamOptions
 
-__all__ = ["agree", "agreed_stream", "check_rank", "resolve_rank"]
+__all__ = ["agree", "agreed_stream", "check_rank", "compare_with_first", "resolve_rank"]
 
 
 def resolve_rank(rank: int | None, world_size: int | None) -> tuple[int, int]:
@@ -97,35 +98,58 @@ def agree(data: DatasetReader | Mix, world_size: int) -> DatasetReader | Mix:
     return data
 
 
-_alone: Counter[str] = Counter()
+_made: Counter[str] = Counter()
+
+
+def place_of(reader: DatasetReader) -> str:
+    """Return what names a dataset and its split in every version."""
+    return f"{reader.source.version.manifest.dataset_uuid.hex()}/{reader.split}"
+
+
+def _told_by_first(kind: str, own: str) -> str:
+    """Return what the first process of the job to make its n-th thing of a kind says of it.
+
+    Not a collective call: nothing waits, and a process may make things that others do not make.
+    """
+    from torch.distributed import distributed_c10d
+
+    _made[kind] += 1
+    name = hashlib.sha256(kind.encode()).hexdigest()  # a mixture may name a thousand datasets
+    store = distributed_c10d._get_default_store()  # noqa: SLF001 - torch has no public way
+    return store.compare_set(f"shardio/{name}/{_made[kind]}", "", own).decode()
+
+
+def compare_with_first(kind: str, terms: dict[str, Any]) -> None:
+    """Warn where the first process of the job to make its n-th thing of a kind has made another one."""
+    if not _running() or dist.get_world_size() == 1:
+        return
+    rank = dist.get_rank()
+    first, others = json.loads(_told_by_first(kind, json.dumps([rank, terms])))
+    # A number is the same in both after its way through JSON.
+    differing = differences({first: others, rank: json.loads(json.dumps(terms))}, unit="rank")
+    if differing:
+        warnings.warn(
+            f"processes of this job would not get the batches that they share: {differing}; where ranks "
+            "share a batch, as with tensor parallelism, or each take a part of one order, give the same data "
+            "(such as the same version=) and options in all of them",
+            stacklevel=4,
+        )
 
 
 def _agree_with_first(data: DatasetReader | Mix, readers: Sequence[DatasetReader]) -> DatasetReader | Mix:
     """Take the version that the first process of the job has found for its n-th dataset of one place.
 
-    Not a collective call: datasets of one data-parallel rank may be made by some processes of a job alone.
-    So another version that was named is a warning, not an error: processes may do different things.
+    Another version that was named stays: processes may do different things. `agreed_stream` warns.
     """
-    from torch.distributed import distributed_c10d
-
     agreed = []
     for reader in readers:
         if dist.get_world_size() == 1:
             agreed.append(reader)
             continue
-        place = f"{reader.source.version.manifest.dataset_uuid.hex()}/{reader.split}"
-        _alone[place] += 1
         own = json.dumps([reader.version, reader.digest])
-        store = distributed_c10d._get_default_store()  # noqa: SLF001 - torch has no public way
-        told = store.compare_set(f"shardio/{place}/{_alone[place]}", "", own).decode()
+        told = _told_by_first(place_of(reader), own)
         if told != own and reader.source.pinned:
-            warnings.warn(
-                f"{reader.source.url}: rank {dist.get_rank()} reads version {reader.version}, as it was told "
-                f"to, and another process of the job version {json.loads(told)[0]}: where ranks share a "
-                "batch, as with tensor parallelism, open the same version= in all of them",
-                stacklevel=4,
-            )
-            told = own
+            told = own  # and `agreed_stream` warns
         agreed.append(reader if told == own else reader.at(*json.loads(told)))
     return of_parts(data, agreed)
 
@@ -149,7 +173,10 @@ def agreed_stream(data: DatasetReader | Mix, options: StreamOptions) -> Stream:
     """
     data = agree(data, options.place[1])
     if options.place[1] == 1 or not _running():
-        return Stream(data, options)
+        stream = Stream(data, options)
+        places = "+".join(place_of(reader) for reader in parts_of(data))
+        compare_with_first(f"stream of {places}", terms_of(stream))
+        return stream
     stream = in_all(
         lambda: Stream(data, options), _gathered, what="a rank cannot make its stream", unit="rank"
     )

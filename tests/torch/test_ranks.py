@@ -7,6 +7,7 @@ import os
 import pickle
 import warnings
 
+import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
@@ -142,10 +143,13 @@ def note_alone(rank, folder, url, kinds):
         if turn == rank:
             ds = shardio.open(url, version=1 if "old" in kind else None)
             ds.source.pinned = "pinned" in kind
+            ds = ds.filter(np.arange(len(ds)) != 3) if "filter" in kind else ds
+            options = {"global_batch": 8 if "batch" in kind else 4, "seed": int("seed" in kind)}
             with warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always")
-                data = StreamingDataset(ds, global_batch=4, rank=0, world_size=1)
-            told = [str(each.message) for each in caught if "version" in str(each.message)]
+                data = StreamingDataset(ds, rank=0, world_size=1, **options)
+                FullShuffle(40, seed=options["seed"])
+            told = [str(each.message) for each in caught]
             said = [data.stream.components[0].reader.version, next(iter(data))["n"].tolist(), told]
             (folder / f"said-{rank}").write_text(json.dumps(said), encoding="utf-8")
         dist.barrier()
@@ -166,14 +170,23 @@ def test_ranks_that_share_a_batch_agree(tmp_path):
 
 
 @pytest.mark.xdist_group("processes")
-def test_ranks_that_share_a_batch_are_told_when_they_cannot_agree(tmp_path):
+def test_ranks_that_share_a_batch_are_told_when_they_would_not(tmp_path):
+    """What differs in data, or in options, or in samplers, which take their ranks from the job."""
     url = str(write(tmp_path / "d", [40, 7]))
-    assert finish(start(2, tmp_path, note_alone, url, ("new", "pinned old"))) == [0, 0]
-    said = [json.loads((tmp_path / f"said-{rank}").read_text("utf-8")) for rank in (0, 1)]
-    assert [each[0] for each in said] == [2, 1]
-    assert said[0][2] == []
-    assert len(said[1][2]) == 1
-    assert "rank 1 reads version 1" in said[1][2][0]
+    ways = {
+        "pinned old": ["datasets[0].version of rank 0 is 2, of rank 1 1;"],
+        "seed": ["seed of rank 0 is 0, of rank 1 1;"] * 2,
+        "batch": ["batches[0].global_batch of rank 0 is 4, of rank 1 8;"],
+        "filter": ["datasets[0].selection of rank 0 is null, of rank 1 "],
+    }
+    for kind, words in ways.items():
+        (folder := tmp_path / kind).mkdir()
+        assert finish(start(2, folder, note_alone, url, ("new", kind))) == [0, 0]
+        first, second = (json.loads((folder / f"said-{rank}").read_text("utf-8")) for rank in (0, 1))
+        assert first[2] == []
+        assert len(second[2]) == len(words)
+        for word, told in zip(words, second[2], strict=True):
+            assert word in told
 
 
 def test_no_environment_is_left_behind():
@@ -196,7 +209,9 @@ def test_mixtures_agree_too(tmp_path):
     assert [(tmp_path / f"said-{rank}").read_text(encoding="utf-8") for rank in (0, 1)] == ["[2, 2]"] * 2
 
 
-def note_too_early(rank, folder, data):
+def note_too_early(rank, folder, data, sampler):
+    with pytest.raises(ValueError, match="ranks would read the same records"):
+        next(iter(sampler))
     said = []
     for loader in (StreamingDataLoader(data), torch.utils.data.DataLoader(data, batch_size=None)):
         with pytest.raises(ValueError, match=f"as rank 0 of 1, before .* this is rank {rank} of 2"):
@@ -214,7 +229,7 @@ def note_too_early(rank, folder, data):
 def test_a_dataset_made_before_its_rank_was_known_is_refused(environment, tmp_path):
     """Each rank would read everything, as where a loader is made before a trainer starts its processes."""
     data = StreamingDataset(shardio.open(write(tmp_path / "d", [40])), global_batch=4, seed=1)
-    assert finish(start(2, tmp_path, note_too_early, data)) == [0, 0]
+    assert finish(start(2, tmp_path, note_too_early, data, FullShuffle(40))) == [0, 0]
     first, second = (json.loads((tmp_path / f"said-{rank}").read_text("utf-8")) for rank in (0, 1))
     assert first[2] + second[2] == first[3] == second[3]
 
@@ -234,10 +249,11 @@ def note_streams(rank, folder, url, cases):
 
 # What rank 1 is given, and what all ranks are told.
 DIFFERING = [
-    ({"memory_bytes": 1 << 17}, "plans of rank 0 is "),
+    ({"memory_bytes": 1 << 17}, "plans[0]."),
     ({"seed": 1}, "seed of rank 0 is 0, of rank 1 1"),
-    ({"global_batch": 16}, "batches of rank 0 is "),
+    ({"global_batch": 16}, "batches[0].global_batch of rank 0 is 8, of rank 1 16"),
     ({"rank": 1, "world_size": 4}, "world_size of rank 0 is 2, of rank 1 4"),
+    ({"rank": 0, "world_size": 2}, "of world_size=2 no process has rank=1"),
     ({"plan": shardio.Plan(ranks=3)}, "multiple"),
 ]
 
