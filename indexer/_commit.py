@@ -18,6 +18,7 @@ from shardio.metadata import (
     Manifest,
     ShardTable,
     is_random_session,
+    usable_keys,
 )
 
 if TYPE_CHECKING:
@@ -143,7 +144,7 @@ class _Builder:
             expiry=replace(old.expiry, doomed_keys=()) if old is not None else Manifest.expiry,
             deletions=any(whole.deletion_key),
             table=old.table if old is not None else (),
-            keys=old.keys if old is not None else (),
+            keys=usable_keys(old.keys, old.schemas, schemas) if old is not None else (),
         )
 
     def _schemas(self, old: Manifest | None, table: ShardTable) -> tuple[tuple[Schema, ...], int]:

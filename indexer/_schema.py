@@ -77,7 +77,7 @@ def infer(table: ShardTable, stores: Mapping[int, Store]) -> Inferred:
         schema, report = infer_schema(payloads)
     except (CorruptRecordError, ValueError):
         return Inferred(None, None)
-    # Bytes that are not an Example may still parse as one without features.
+    # Records of which no feature can be read are bytes.
     empty = not len(schema) and not schema.sequence_features
     return Inferred(None, report) if empty else Inferred(schema, report)
 

@@ -11,12 +11,13 @@ import contextlib
 import importlib
 import sys
 import threading
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, Self, TextIO
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["Display", "ProgressState", "displayed"]
+__all__ = ["BytesProgress", "Display", "ProgressState", "displayed"]
 
 _LINE_SECONDS = 10.0
 _LINE = "{desc}: {percentage:.0f}%, {n_fmt} of {total_fmt}{unit}, {rate_fmt}{postfix}, {remaining} left"
@@ -39,6 +40,33 @@ class ProgressState(Protocol):
     def total(self) -> int:
         """Units in all; 0 while that is not known."""
         ...
+
+
+@dataclass(frozen=True)
+class BytesProgress:
+    """How far a task has come that looks at stored bytes.
+
+    Attributes:
+        done_bytes, total_bytes: stored bytes that were looked at, and all.
+    """
+
+    done_bytes: int
+    total_bytes: int
+
+    @property
+    def done(self) -> int:
+        """`done_bytes`; see `ProgressState`."""
+        return self.done_bytes
+
+    @property
+    def total(self) -> int:
+        """`total_bytes`."""
+        return self.total_bytes
+
+    @property
+    def unit(self) -> str:
+        """Bytes."""
+        return "B"
 
 
 class Display:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from shardio.catalog._catalog import Catalog, Version
-    from shardio.metadata import KeyIndex, Schema
+    from shardio.metadata import Schema
 
 __all__ = ["MODES", "commit_receipts"]
 
@@ -103,16 +103,10 @@ class _Merge:
             expiry=replace(old.expiry, doomed_keys=()) if old is not None else Manifest.expiry,
             deletions=old is not None and keep and old.deletions,
             table=old.table if old is not None and keep else (),
-            keys=self._keys(old, schemas) if old is not None and keep else (),
+            keys=usable_keys(old.keys, old.schemas, schemas) if old is not None and keep else (),
             tags=old.tags if old is not None else {},
             rolled_back=old.rolled_back if old is not None else (),
         )
-
-    @staticmethod
-    def _keys(old: Manifest, schemas: tuple[Schema, ...]) -> tuple[KeyIndex, ...]:
-        if not old.schemas:
-            return old.keys
-        return usable_keys(old.keys, old.schemas[-1], schemas[-1])
 
     def _check_base(self, base: Version | None) -> None:
         url = self.catalog.store.url

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from shardio import kernels
-from shardio.errors import SchemaError
+from shardio.errors import SchemaError, ShardioError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -73,9 +73,8 @@ class RecordCodec(ABC):
         """Return the value of one record; errors as of `decode_many`, without a row."""
         try:
             return self._decode_one(bytes(payload), features)
-        except ValueError as error:
-            if getattr(error, "row", None) is not None:
-                error.row = None  # type: ignore[attr-defined] # an error of the tree has it
+        except ShardioError as error:
+            error.row = None
             raise
 
     def _decode_one(self, payload: bytes, features: Sequence[str] | None) -> Any:

@@ -22,6 +22,7 @@ __all__ = ["FeatureReport", "InferenceReport", "infer_schema"]
 
 _TYPES = {"int64_list": "int64", "float_list": "float32", "bytes_list": "bytes"}
 _ITEMS_LOOKED_AT = 1000
+_EMPTY = b"\n\x12\x00"  # of which records without features consist: two fields of no bytes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,9 +146,18 @@ def _messages(payloads: Iterable[bytes]) -> Iterator[Any]:
 
     for row, payload in enumerate(payloads):
         try:
-            yield parsed_message(example_pb2.SequenceExample, payload, "tf.train.Example")
+            message = parsed_message(example_pb2.SequenceExample, payload, "tf.train.Example")
         except CorruptRecordError as error:
             raise error.located(row=row) from None
+        # Other messages, such as TensorProtos, parse as Examples, too: as fields that these do not have.
+        if not (message.context.feature or message.feature_lists.feature_list) and bytes(payload).strip(
+            _EMPTY
+        ):
+            raise CorruptRecordError(
+                "the record is no tf.train.Example: it names no feature, and is not empty",
+                row=row, advice="check that the records are of this kind",
+            )  # fmt: skip
+        yield message
 
 
 def _conclude(

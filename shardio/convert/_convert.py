@@ -19,7 +19,15 @@ from shardio.convert._kinds import open_source
 from shardio.convert._parquet import HuggingFaceDataset
 from shardio.convert._schema import SKIP, resolve_schema, type_for
 from shardio.convert._source import ForeignSource, Piece, Sample, SourceOptions, keep_as
-from shardio.errors import BadRecord, FormatError, NotFoundError, SchemaError, ShardioError, StorageError
+from shardio.errors import (
+    BadRecord,
+    FormatError,
+    NotFoundError,
+    SchemaError,
+    ShardioError,
+    StorageError,
+    UnsafeNameError,
+)
 from shardio.metadata import Schema, check_split, schema_to_json
 from shardio.parallel import Encoded, Note, check_shuffle, write_dataset
 from shardio.reader import open as open_dataset
@@ -408,6 +416,8 @@ def convert_dataset(  # noqa: PLR0913 - the options are the public contract
     if base is not None:
         _check_metadata(opened, base, metadata)
     pieces, odd = _contents(opened, on_error, _shown(source))
+    if splitter.wanted is None:
+        _check_splits(pieces, _shown(source))
     known = None if base is None else base.schema
     try:
         resolved, notes, names, numbers = resolve_schema(
@@ -475,6 +485,16 @@ def _contents(source: ForeignSource, on_error: str, shown: str) -> tuple[Sequenc
     if not pieces and not odd:
         raise NotFoundError(f"there is nothing of kind {source.kind!r} here", url=shown)
     return pieces, odd
+
+
+def _check_splits(pieces: Sequence[Piece], shown: str) -> None:
+    """Refuse names of splits that no dataset can have, such as `train[:10%]` of Hugging Face."""
+    for name in dict.fromkeys(piece.split for piece in pieces):
+        try:
+            check_split(name)
+        except UnsafeNameError as error:
+            error.advice = 'split="train" is a name for all records; or rename the split in the source'
+            raise error.located(url=shown) from error
 
 
 def _told(

@@ -141,6 +141,34 @@ def _is_file(kind: Any, node: Any) -> bool:
     return sorted(kind.field(number).name for number in range(kind.num_fields)) == ["bytes", "path"]
 
 
+def _in_units_of(said: Any, kind: Any) -> Any:
+    """Return the JSON of a feature with the units that its times have in a file.
+
+    Parquet has no seconds: `datasets` stores milliseconds there, and still says `timestamp[s]`.
+
+    Args:
+        said: as `hf_json` returns it.
+        kind: Arrow's type of the column.
+    """
+    import pyarrow as pa
+
+    kind = _unwrapped(kind)
+    if not isinstance(said, dict):
+        return said
+    if not isinstance(said.get("_type"), str):
+        if not _is_struct(kind):
+            return said
+        return {
+            part: inner if kind.get_field_index(part) < 0 else _in_units_of(inner, kind.field(part).type)
+            for part, inner in said.items()
+        }
+    if "feature" in said:
+        listed = hasattr(kind, "value_type")
+        return {**said, "feature": _in_units_of(said["feature"], kind.value_type)} if listed else said
+    units = pa.types.is_timestamp(kind) or pa.types.is_time(kind) or pa.types.is_duration(kind)
+    return {**said, "dtype": str(kind)} if units and said["_type"] == "Value" else said
+
+
 def _class_names(schema: Any) -> dict[str, tuple[str, ...]]:
     """Return the names of the classes that columns number, of shardio's exports and `datasets`'."""
     found: dict[str, tuple[str, ...]] = {}
@@ -493,6 +521,8 @@ class _ArrowRows(ForeignSource):
             for name, node in _features_json(head.schema).items():
                 feature = known.get(name)
                 said = hf_json(node)
+                if name in head.schema.names:
+                    said = _in_units_of(said, head.schema.field(name).type)
                 if not isinstance(feature, Feature) or hf_json(hf_feature(feature)) != said:
                     kept[name] = without_names(said, name, known)
         return {HF_METADATA: kept} if kept else {}
@@ -668,7 +698,8 @@ class HuggingFaceDataset(_ArrowRows):
                     start,
                     min(start + step, rows),
                 )
-                for start in range(0, rows, step)
+                # Without rows there is a schema all the same.
+                for start in range(0, max(1, rows), step)
             ]
         return found
 

@@ -101,6 +101,13 @@ def resolve_schema(
         return Resolved(dataset, [], None, {})
     found, notes, unread = _resolve(source, pieces, schema, encoding, lenient=lenient)
     if found is None:
+        if dataset is not None:
+            raise SchemaError(
+                "the source's records are no tf.train.Examples, and those of the dataset have the encoding "
+                f"{dataset.encoding!r}",
+                advice="where they hold the dataset's features under the names that its records have, say so "
+                "with schema=shardio.open(URL).schema; else write them into a dataset of their own",
+            )
         return Resolved(found, notes, None, {})
     names = None if found.sequence_features else frozenset(found)
     if dataset is not None:

@@ -409,6 +409,12 @@ class _ZlibFile:
             self._file.write(self._stream.finish())
 
 
+class _Archive(tarfile.TarFile):
+    """A tar file, with the list of its members that `tarfile` keeps and its types do not name."""
+
+    members: list[tarfile.TarInfo]
+
+
 class WebDatasetWriter(NumberedFiles):
     """Write tar files that webdataset reads."""
 
@@ -480,10 +486,10 @@ class WebDatasetWriter(NumberedFiles):
 
     def _opened(self) -> tarfile.TarFile:
         if self._file is None:
-            self._file = tarfile.open(self.next_path(), "w", format=tarfile.PAX_FORMAT)  # noqa: SIM115 - till `finish`
+            self._file = _Archive.open(self.next_path(), "w", format=tarfile.PAX_FORMAT)
             self._keys: set[str] = set()
-        archive: tarfile.TarFile = self._file
-        archive.members = []  # type: ignore[attr-defined] # or it would remember every member
+        archive: _Archive = self._file
+        archive.members = []  # or it would remember every member
         return archive
 
     def abort(self) -> None:

@@ -101,8 +101,8 @@ def _problem(name: bytes, column: Column) -> str | None:
     assert values is not None  # noqa: S101 (seen above)
     if column.values is not None and column.values.dtype != DTYPES[column.kind]:
         return f"holds {column.values.dtype}; expected {DTYPES[column.kind]}"
-    if column.kind == "bytes":
-        as_bounds(np.ravel(column.starts), np.ravel(column.stops), as_bytes(column.source).size)  # type: ignore[arg-type] # seen above
+    if column.starts is not None and column.stops is not None and column.source is not None:
+        as_bounds(np.ravel(column.starts), np.ravel(column.stops), as_bytes(column.source).size)
     rows = len(column.present)
     if column.offsets is None:
         return (

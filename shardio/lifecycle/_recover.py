@@ -32,6 +32,7 @@ from shardio.metadata import (
     parse_list,
     parse_receipt_key,
     session_digest,
+    usable_keys,
 )
 
 if TYPE_CHECKING:
@@ -279,6 +280,7 @@ def commit_remains(catalog: Catalog, remains: Remains, *, take: bool) -> Version
             expiry=replace(old.expiry, doomed_keys=()) if old is not None else Expiry(),
             restored_version=0,
             rewrites=(),
+            keys=usable_keys(old.keys, old.schemas, schemas) if old is not None else (),
         )
 
     keys = [entry.key for session in sessions for entry in session.entries]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
+
+from shardio.progress import BytesProgress
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -110,7 +112,8 @@ class RepairReport:
         }
 
 
-class RepairProgress(NamedTuple):
+@dataclass(frozen=True)
+class RepairProgress(BytesProgress):
     """How far repair has come.
 
     Attributes:
@@ -118,21 +121,4 @@ class RepairProgress(NamedTuple):
         mended: objects that are (or would be) mended so far.
     """
 
-    done_bytes: int
-    total_bytes: int
     mended: int
-
-    @property
-    def done(self) -> int:
-        """`done_bytes`; see `shardio.progress.ProgressState`."""
-        return self.done_bytes
-
-    @property
-    def total(self) -> int:
-        """`total_bytes`."""
-        return self.total_bytes
-
-    @property
-    def unit(self) -> str:
-        """Bytes."""
-        return "B"

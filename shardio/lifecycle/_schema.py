@@ -96,7 +96,7 @@ def set_schema(
             raise error.located(url=catalog.store.url) from error.__cause__
         if schemas == base.manifest.schemas:
             return None
-        keys = usable_keys(base.manifest.keys, base.manifest.schemas[-1], schemas[-1])
+        keys = usable_keys(base.manifest.keys, base.manifest.schemas, schemas)
         return replace(base.manifest, schemas=schemas, keys=keys)
 
     base, manifest = seen, changed(seen)
@@ -112,11 +112,9 @@ def set_schema(
     after = base.manifest if manifest is None else manifest
     now, before = after.schema, base.manifest.schema
     changes = [] if now is None or before is None else now.changes_since(before)
-    changes += [
-        f"the index of keys of {each.feature!r} is gone, which held its default: build_keys makes it again"
-        for each in base.manifest.keys
-        if each not in after.keys
-    ]
+    if now is not None and before is not None:
+        lost = [each.feature for each in base.manifest.keys if each not in after.keys]
+        changes += [_without_keys(stored, now, before) for stored in lost]
     return SchemaReport(
         url=catalog.store.url,
         operation="set schema",
@@ -127,6 +125,18 @@ def set_schema(
         after=records_of(after),
         schema=now,
         changes=changes,
+    )
+
+
+def _without_keys(stored: str, now: Schema, before: Schema) -> str:
+    """Return what becomes of lookups by a feature, known by its name in records, whose index is gone."""
+    names, old = (
+        {feature.stored_name or name: name for name, feature in schema.items()} for schema in (now, before)
+    )
+    if stored not in names:
+        return f"{old[stored]}: its index of keys is gone, too"
+    return (
+        f"{names[stored]}: its index of keys is gone, which held another default: build_keys makes it again"
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -12,7 +13,7 @@ from shardio.reader import choose_split, find_each
 from shardio.reader import open as open_dataset
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from numpy.typing import ArrayLike, NDArray
 
@@ -108,7 +109,10 @@ def _with_keys(ds: DatasetReader, keys: Sequence[Any] | None, feature: str | Non
 
 def _checked(positions: ArrayLike | Iterable[int], records: int, version: int) -> NDArray[np.int64]:
     """Return positions as ascending int64, each within the records and given once."""
-    given = np.asarray(positions if hasattr(positions, "__array__") else list(positions))  # type: ignore[arg-type] # iterable, if not an array
+    items: Any = positions
+    if not hasattr(positions, "__array__") and isinstance(positions, Iterable):
+        items = list(positions)
+    given = np.asarray(items)
     if given.ndim != 1 or (given.size and given.dtype.kind not in "iu"):
         hint = "; a mask goes to where=" if given.dtype == np.bool_ else ""
         message = f"positions must be a sequence of integers, not {given.dtype} of shape {given.shape}{hint}"

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from shardio.errors import ShardioError
+from shardio.progress import BytesProgress
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -127,7 +128,8 @@ class VerifyReport:
         return {**fields, "ok": self.ok, **found}
 
 
-class VerifyProgress(NamedTuple):
+@dataclass(frozen=True)
+class VerifyProgress(BytesProgress):
     """How far verification has come.
 
     Attributes:
@@ -135,24 +137,7 @@ class VerifyProgress(NamedTuple):
         findings: those so far; the list grows.
     """
 
-    done_bytes: int
-    total_bytes: int
     findings: Sequence[Finding]
-
-    @property
-    def done(self) -> int:
-        """`done_bytes`; see `shardio.progress.ProgressState`."""
-        return self.done_bytes
-
-    @property
-    def total(self) -> int:
-        """`total_bytes`."""
-        return self.total_bytes
-
-    @property
-    def unit(self) -> str:
-        """Bytes."""
-        return "B"
 
 
 class Survey:

@@ -230,10 +230,10 @@ class Feature:
             return numbers
         if not self.shape:
             return [self._item_bytes(value)]
-        is_list = isinstance(value, Sequence) and not isinstance(value, str | bytes | bytearray | memoryview)
-        if not is_list and not (isinstance(value, np.ndarray) and value.ndim == 1):
+        is_one = isinstance(value, str | bytes | bytearray | memoryview)
+        if is_one or not isinstance(value, Sequence | np.ndarray) or getattr(value, "ndim", 1) != 1:
             raise MisfitError(f"{self.short}, a list", describe(value))
-        items: list[Any] = list(value)  # type: ignore[call-overload] # a sequence, as was just found
+        items: list[Any] = list(value)
         if self.shape[0] not in (None, len(items)):
             raise MisfitError(self.short, f"{len(items)} items")
         return [self._item_bytes(item) for item in items]

@@ -233,7 +233,7 @@ class IndexBuilder:
         return head, end
 
     def _header(self) -> ShardIndex:
-        from shardio.v1.index_pb2 import ShardIndex
+        from shardio.v1 import index_pb2 as pb
 
         features = [
             name
@@ -246,12 +246,12 @@ class IndexBuilder:
             )
             if needed
         ]
-        header = ShardIndex(
+        header = pb.ShardIndex(
             format_version=FORMAT_VERSION,
             critical_features=features,
-            framing=int(self.framing),  # type: ignore[arg-type] # an int, as stored
-            record_crc=int(self.record_crc),  # type: ignore[arg-type] # an int, as stored
-            compression=int(self.compression),  # type: ignore[arg-type] # an int, as stored
+            framing=pb.Framing.Name(self.framing),
+            record_crc=pb.RecordCrc.Name(self.record_crc),
+            compression=pb.Compression.Name(self.compression),
             shard_uuid=self.uuid,
             stored_bytes=self.stored_bytes,
             decoded_bytes=self.decoded_bytes,

@@ -167,7 +167,11 @@ class Schema(Mapping[str, Feature]):
         reason = self.incompatibility(older)
         if reason is not None:
             what = f"the schema cannot read the dataset's older records: {reason}"
-            advice = "keep the feature as it was and add a new one under another name, or write a new dataset"
+            advice = (
+                "keep the feature as it was and add a new one under another name, or write a new dataset"
+                if self.encoding == older.encoding
+                else f"write the records with encoding={older.encoding!r}, or into a dataset of their own"
+            )
             raise SchemaError(what, advice=advice)
 
     def rebased(self, began: Schema | None, newest: Schema) -> Schema:
@@ -188,7 +192,11 @@ class Schema(Mapping[str, Feature]):
         was = (began, began.sequence_features) if began is not None else ({}, {})
         features = _rebased(self, was[0], newest)
         sequence = _rebased(self.sequence_features, was[1], newest.sequence_features)
-        return Schema(features, encoding=self.encoding, sequence_features=sequence)
+        try:
+            return Schema(features, encoding=self.encoding, sequence_features=sequence)
+        except ValueError as error:
+            # As where a shape is stored under the name of another new feature.
+            raise _changed_twice(str(error)) from error
 
     def completed(self, newest: Schema) -> Schema:
         """Return this schema as an append to a dataset means it.
@@ -500,12 +508,13 @@ def _merged_feature(stored: str, one: _Named, old: _Named, other: _Named) -> _Na
         before, there = None if was is None else was[what], now[what]
         if given == there or (was is not None and given == before):
             continue
-        if what == "classes" and given is not None and there is not None:
+        twice = was is None or there != before
+        if twice and what == "classes" and given is not None and there is not None:
             shorter, longer = sorted((given, there), key=len)
             if longer[: len(shorter)] == shorter:
                 merged[what] = longer
                 continue
-        if was is None or there != before:
+        if twice:
             raise _changed_twice(
                 f"feature {one[0]!r}, {one[1]!r}, and by the other {other[0]!r}, {other[1]!r}"
             )

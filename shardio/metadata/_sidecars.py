@@ -321,11 +321,19 @@ def parse_page(data: Any, head: PartHead, page: int, *, url: str | None = None) 
     return np.frombuffer(data, ENTRY)
 
 
-def usable_keys(indexes: Iterable[KeyIndex], old: Schema, new: Schema) -> tuple[KeyIndex, ...]:
-    """Return the key indexes that still say which records have a key under a new schema.
+def usable_keys(
+    indexes: Iterable[KeyIndex], old: Sequence[Schema], new: Sequence[Schema]
+) -> tuple[KeyIndex, ...]:
+    """Return the key indexes that still say which records have a key under the newest schema.
 
     Records that lack the feature stand in an index by its default, so another default ends its use.
+
+    Args:
+        indexes: of the version before.
+        old, new: the schemas of that version, and of the one that follows, oldest first.
     """
+    if not old or not new:
+        return ()
 
     def default(schema: Schema, stored: str) -> bytes | None:
         for name, feature in schema.items():
@@ -333,4 +341,4 @@ def usable_keys(indexes: Iterable[KeyIndex], old: Schema, new: Schema) -> tuple[
                 return table_column(name, stored, "", feature).default_sha256
         return None
 
-    return tuple(each for each in indexes if default(old, each.feature) == default(new, each.feature))
+    return tuple(each for each in indexes if default(old[-1], each.feature) == default(new[-1], each.feature))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from shardio.codecs import encode_example, encode_sequence_example, infer_schema, record_codec
+from shardio.codecs import encode_example, encode_sequence_example, encode_tensors, infer_schema, record_codec
 from shardio.errors import CorruptRecordError
 from shardio.metadata import Feature, Schema
 from tests.codecs._golden import payloads
@@ -99,3 +99,9 @@ def test_what_is_no_sample():
     with pytest.raises(CorruptRecordError) as caught:
         infer_schema([encode_example({"a": 1}), b"\x0a"])
     assert caught.value.row == 1
+    # As Examples these parse, too, of which nothing is read: a schema without features would hide all.
+    for other in ({"x": np.ones(2, np.float32), "y": 3}, [np.ones(2, np.float32)]):
+        with pytest.raises(CorruptRecordError, match="names no feature"):
+            infer_schema([encode_example({}), encode_tensors(other)])
+    empty = {"context": {}, "feature_lists": {}}
+    assert infer_schema([b"", encode_example({}), encode_sequence_example(empty)])[0] == Schema({})

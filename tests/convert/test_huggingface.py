@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import shardio
-from shardio.errors import FormatError, SchemaError
+from shardio.errors import FormatError, SchemaError, UnsafeNameError
 from tests.convert.conftest import picture
 
 
@@ -189,3 +189,50 @@ def test_streams_are_refused_by_name(tmp_path, convert) -> None:
     stream = object.__new__(datasets.IterableDataset)
     convert.refused(stream, TypeError, "IterableDataset.*is a stream.*hf://datasets/")
     convert.refused(datasets.Dataset.from_dict({"n": [1]}), ValueError, "leave kind= out", kind="jsonl")
+
+
+def test_names_of_splits_that_are_none(tmp_path, convert) -> None:
+    """`load_dataset(..., split="train[:10%]")` names its split so; the advice works."""
+    part = datasets.Dataset(
+        datasets.Dataset.from_dict({"n": [1]}).data, split=datasets.NamedSplit("train[:9%]")
+    )
+    convert.refused(part, UnsafeNameError, r'train\[:9%\].*; split="train" is a name for all records')
+    assert list(convert(part, split="train")) == [{"n": 1}]
+
+
+def test_a_dataset_without_rows_has_its_schema(tmp_path) -> None:
+    features = datasets.Features({"label": datasets.ClassLabel(names=["a"]), "t": datasets.Value("string")})
+    given = datasets.Dataset.from_dict({"label": [], "t": []}, features=features)
+    assert shardio.convert_dataset(given, tmp_path / "out").records == {}
+    found = shardio.open(tmp_path / "out", "all")
+    assert found.schema["label"].classes == ("a",)
+    assert found.to_hf().features == features
+
+
+def test_times_in_seconds(tmp_path) -> None:
+    """Parquet keeps them in milliseconds, beside the word of `datasets` that they are seconds."""
+    from datasets import Features, List, Value
+
+    zone = datetime.timezone(datetime.timedelta(hours=2))
+    noon = datetime.datetime(2026, 7, 1, 12, tzinfo=zone)
+    kind = Value("timestamp[s, tz=+02:00]")
+    columns = {
+        "one": (kind, [noon, None]),
+        "some": (List(kind), [[noon], []]),
+        "deep": ({"at": kind, "all": List({"at": kind})}, [{"at": noon, "all": [{"at": noon}]}] * 2),
+        "time": (Value("time32[s]"), [datetime.time(1, 2, 3)] * 2),
+    }
+    features = Features({name: feature for name, (feature, _) in columns.items()})
+    given = datasets.Dataset.from_dict({name: values for name, (_, values) in columns.items()}, features)
+    given.to_parquet(tmp_path / "given.parquet")
+    for number, source in enumerate((given, tmp_path / "given.parquet")):
+        shardio.convert_dataset(source, tmp_path / f"out{number}")
+        assert shardio.open(tmp_path / f"out{number}").to_hf()[:] == given[:]
+
+
+def test_missing_labels_of_lists_are_refused_by_name(convert) -> None:
+    """A list of numbers has no place for none of them; what is advised keeps it."""
+    features = datasets.Features({"labels": datasets.List(datasets.ClassLabel(names=["a", "b"]))})
+    given = datasets.Dataset.from_dict({"labels": [[0, None], None]}, features=features)
+    convert.refused(given, SchemaError, r"'labels'.*row 0.*schema=.*json")
+    assert [value["labels"] for value in convert(given, schema={"labels": "json"})] == [[0, None], None]

@@ -520,9 +520,30 @@ def test_files_of_tensors_are_not_taken_without_their_names(tmp_path) -> None:
             out.write({"a": 1, "b": 2})
     shardio.export_dataset(tmp_path / "more", tmp_path / "files", kind="tfrecord")
     shardio.set_schema(tmp_path / "ds", rename={"b": "c"})
-    with pytest.raises(SchemaError):
+    with pytest.raises(
+        SchemaError, match=r"no tf.train.Examples.*'tensors' .*; where.*schema=shardio.open\(URL\)"
+    ):
         shardio.convert_dataset(tmp_path / "files", tmp_path / "ds", mode="append")
     assert len(shardio.open(tmp_path / "ds")) == 1
+    # The advice.
+    whole = shardio.open(tmp_path / "ds").schema
+    shardio.convert_dataset(tmp_path / "files", tmp_path / "ds", mode="append", schema=whole)
+    assert list(shardio.open(tmp_path / "ds")) == [{"a": 1, "c": 2}] * 2
+    # Records of their own dataset are their bytes, and not samples of no features.
+    shardio.convert_dataset(tmp_path / "files", tmp_path / "new")
+    assert list(shardio.open(tmp_path / "new")) == [shardio.open(tmp_path / "more", decode=False)[0]]
+
+
+@pytest.mark.parametrize("encoding", ["tensors", "sequence_example"])
+def test_examples_do_not_go_into_datasets_of_another_encoding(tmp_path, encoding) -> None:
+    """What is advised works."""
+    schema = {"a": "int64"} if encoding == "tensors" else {"context": {"a": "int64"}, "feature_lists": {}}
+    for name, features, each in (("ds", schema, encoding), ("more", {"a": "int64"}, "example")):
+        with shardio.DatasetWriter(tmp_path / name, features, encoding=each) as out:
+            out.write({"a": 1} if "a" in features else {"context": {"a": 1}, "feature_lists": {}})
+    advice = f"write the records with encoding='{encoding}', or into a dataset of their own"
+    with pytest.raises(SchemaError, match=f"encoding changes.*; {advice}"):
+        shardio.convert_dataset(tmp_path / "more", tmp_path / "ds", mode="append")
 
 
 def test_labels_of_steps(tmp_path) -> None:

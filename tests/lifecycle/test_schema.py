@@ -269,6 +269,23 @@ def test_adopted_datasets(tmp_path) -> None:
     assert shardio.open(tmp_path).schema["kind"].classes == ("a", "b", "c")
 
 
+def test_what_becomes_of_indexes_of_keys(tmp_path) -> None:
+    """They are known by the names in records; the report has those that readers know."""
+    url = written(tmp_path / "ds", {"uid": "int64", "t": Feature("int64", default=3)}, {"uid": 1})
+    for name in ("uid", "t"):
+        shardio.build_keys(url, name)
+    shardio.set_schema(url, rename={"uid": "id", "t": "s"})
+    changed = {"s": Feature("int64", default=4)}
+    assert shardio.set_schema(url, changed, dry_run=True).changes[1:] == [
+        "s: its index of keys is gone, which held another default: build_keys makes it again"
+    ]
+    for name in ("s", "id"):
+        assert shardio.set_schema(url, {name: None}).changes == [
+            f"{name}: no longer read",
+            f"{name}: its index of keys is gone, too",
+        ]
+
+
 def test_records_without_a_schema(tmp_path) -> None:
     url = written(tmp_path / "ds", None, b"wren")
     with pytest.raises(SchemaError, match=r"no schema.*index URL --schema"):
