@@ -154,7 +154,7 @@ def _messages(payloads: Iterable[bytes]) -> Iterator[Any]:
             _EMPTY
         ):
             raise CorruptRecordError(
-                "the record is no tf.train.Example: it names no feature, and is not empty",
+                "the record is not a tf.train.Example: it names no feature, and is not empty",
                 row=row, advice="check that the records are of this kind",
             )  # fmt: skip
         yield message

@@ -103,7 +103,7 @@ def resolve_schema(
     if found is None:
         if dataset is not None:
             raise SchemaError(
-                "the source's records are no tf.train.Examples, and those of the dataset have the encoding "
+                "the source's records are not tf.train.Examples, and those of the dataset have the encoding "
                 f"{dataset.encoding!r}",
                 advice="where they hold the dataset's features under the names that its records have, say so "
                 "with schema=shardio.open(URL).schema; else write them into a dataset of their own",

@@ -521,7 +521,7 @@ def test_files_of_tensors_are_not_taken_without_their_names(tmp_path) -> None:
     shardio.export_dataset(tmp_path / "more", tmp_path / "files", kind="tfrecord")
     shardio.set_schema(tmp_path / "ds", rename={"b": "c"})
     with pytest.raises(
-        SchemaError, match=r"no tf.train.Examples.*'tensors' .*; where.*schema=shardio.open\(URL\)"
+        SchemaError, match=r"not tf.train.Examples.*'tensors' .*; where.*schema=shardio.open\(URL\)"
     ):
         shardio.convert_dataset(tmp_path / "files", tmp_path / "ds", mode="append")
     assert len(shardio.open(tmp_path / "ds")) == 1
