@@ -44,6 +44,8 @@ pytestmark = [
 FOLLOWED: dict[str, Callable[[Path], None]] = {}
 # Followed where the situation is at home: the test does what the advice says, and it helps.
 ELSEWHERE = {
+    "write the records with encoding={}, or into a dataset of their own":
+        "tests/convert/test_nothing_in_silence.py::test_examples_do_not_go_into_datasets_of_another_encoding",
     "`shardio compact URL --adopted` copies them into the dataset, where erasing works; the files of others "
     "stay, and are yours to remove. Deleting without erasing hides the records":
         "tests/lifecycle/test_erase.py::test_adopted_shards_are_refused_and_the_advice_works",

@@ -544,6 +544,12 @@ def test_examples_do_not_go_into_datasets_of_another_encoding(tmp_path, encoding
     advice = f"write the records with encoding='{encoding}', or into a dataset of their own"
     with pytest.raises(SchemaError, match=f"encoding changes.*; {advice}"):
         shardio.convert_dataset(tmp_path / "more", tmp_path / "ds", mode="append")
+    with shardio.DatasetWriter(tmp_path / "ds", schema, mode="append", encoding=encoding) as out:
+        for value in shardio.open(tmp_path / "more"):
+            out.write(value if encoding == "tensors" else {"context": value, "feature_lists": {}})
+    assert len(shardio.open(tmp_path / "ds")) == 2
+    shardio.convert_dataset(tmp_path / "more", tmp_path / "own")
+    assert list(shardio.open(tmp_path / "own")) == [{"a": 1}]
 
 
 def test_labels_of_steps(tmp_path) -> None:
