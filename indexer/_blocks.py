@@ -47,6 +47,8 @@ class FrameRun(NamedTuple):
         data: the bytes.
         stops: int64, ends of frames in `data`, the last at its end; the first frame may have begun in earlier
             runs. None where `data` is part of a frame that goes on, or a gap.
+        crcs: uint32, CRC-32C of `data` up to each of the stops, where the framer has it from comparing the
+            records: the checksums of blocks come out of these without another walk over the bytes.
         reason: why the bytes belong to no record; bytes of a frame that was begun and has no end belong to
             the gap, too.
     """
@@ -54,6 +56,7 @@ class FrameRun(NamedTuple):
     data: Bytes
     stops: NDArray[np.int64] | None = None
     reason: str | None = None
+    crcs: NDArray[np.uint32] | None = None
 
 
 class Framer(Protocol):
@@ -115,10 +118,12 @@ class BlockCutter:
 
     Attributes:
         gaps: the bytes that belong to no record, in order.
+        crc32c: of all bytes in the blocks and gaps so far.
     """
 
     def __init__(self, index: IndexBuilder, *, block_bytes: int, limits: Limits) -> None:
         self.gaps: list[GapFound] = []
+        self.crc32c = 0
         self._index = index
         self._target = min(block_bytes, limits.block)
         self._longest = limits.record + 16
@@ -140,7 +145,7 @@ class BlockCutter:
         elif run.stops is None:
             self._take_part(run.data)
         else:
-            self._take_frames(run.data, run.stops)
+            self._take_frames(run.data, run.stops, run.crcs)
 
     def finish(self) -> None:
         """Close what is open."""
@@ -168,20 +173,20 @@ class BlockCutter:
         self._stops.append(np.array([self._size], np.int64))
         self._tail = self._tail_crc = 0
 
-    def _take_frames(self, data: Bytes, stops: NDArray[np.int64]) -> None:
+    def _take_frames(self, data: Bytes, stops: NDArray[np.int64], crcs: NDArray[np.uint32] | None) -> None:
         self._close_gap()
         if self._tail:
             first = int(stops[0])
             self._take_part(data[:first])
             self._end_tail()
-            data, stops = data[first:], stops[1:] - first
+            data, stops, crcs = data[first:], stops[1:] - first, None
         if not len(stops):
             return
         longest = max(int(np.diff(stops).max(initial=0)), int(stops[0]))
         if longest > self._longest:
             raise self._too_long(longest)
         view = memoryview(data)
-        base = taken = 0
+        base = taken = before = 0
         while taken < len(stops):
             fits = int(np.searchsorted(stops, base + self._target - self._size, side="right"))
             if fits <= taken:
@@ -190,7 +195,12 @@ class BlockCutter:
                     continue
                 fits = taken + 1  # larger than a block: one of its own
             stop = int(stops[fits - 1])
-            self._crc = kernels.crc32c(view[base:stop], self._crc)
+            if crcs is None:
+                self._crc = kernels.crc32c(view[base:stop], self._crc)
+            else:
+                here, size = int(crcs[fits - 1]), stop - base
+                self._crc = kernels.crc32c_joined(self._crc, kernels.crc32c_joined(before, here, size), size)
+                before = here
             self._stops.append(stops[taken:fits] + (self._size - base))
             self._size += stop - base
             base, taken = stop, fits
@@ -222,6 +232,7 @@ class BlockCutter:
                 crc32c=self._crc,
                 frame_stop=np.concatenate(self._stops).astype(np.uint32),
             )
+            self.crc32c = kernels.crc32c_joined(self.crc32c, self._crc, self._size)
         self._size = self._crc = 0
         self._stops = []
 
@@ -236,6 +247,7 @@ class BlockCutter:
             self._index.add_gap(
                 stored_bytes=self._gap, decoded_bytes=self._gap, crc32c=self._gap_crc, reason=self._reason
             )
+            self.crc32c = kernels.crc32c_joined(self.crc32c, self._gap_crc, self._gap)
         self._gap = self._gap_crc = 0
         self._reason = ""
 

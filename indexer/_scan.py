@@ -172,6 +172,7 @@ def scan_shard(
                 kind = sniff(head, key, options.format, strict=strict)
             framer = _framer(store, key, kind, options)
             pieces = _StoredPieces(file, _LOCAL_PIECE if store.is_local else _REMOTE_PIECE, show)
+            pieces.summed = kind.compression is not Compression.NONE
             index = IndexBuilder(
                 uuid=uuid,
                 framing=framer.framing,
@@ -204,9 +205,12 @@ class _StoredPieces:
     """The stored bytes, once, with their checksum; the next piece is under way while one is worked on.
 
     Attributes:
+        summed: compute `crc32c`; of shards without compression it comes out of the checksums of their blocks.
         crc32c: of the bytes so far.
         size: of the object.
     """
+
+    summed = True
 
     def __init__(self, file: DataFile, step: int, show: Callable[[int], None] | None) -> None:
         self.crc32c = 0
@@ -224,7 +228,8 @@ class _StoredPieces:
             start += step
             wait = begin([start], [min(start + step, size)]) if start < size else None
             piece = here()[0]
-            self.crc32c = kernels.crc32c(piece, self.crc32c)
+            if self.summed:
+                self.crc32c = kernels.crc32c(piece, self.crc32c)
             yield piece
             if self._show is not None:
                 self._show(len(piece))
@@ -239,7 +244,7 @@ def _scan_plain(
     for run in framer.end():
         cutter.take(run)
     cutter.finish()
-    index.crc32c = pieces.crc32c
+    index.crc32c = cutter.crc32c
     return cutter.gaps
 
 

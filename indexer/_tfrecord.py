@@ -131,7 +131,7 @@ class TFRecordFramer:
         while len(data):
             scan = kernels.scan_frames(data, check=self._check, max_record=self._limit)
             if len(scan.frame_stops):
-                yield FrameRun(data[: scan.stopped], scan.frame_stops)
+                yield FrameRun(data[: scan.stopped], scan.frame_stops, crcs=scan.crcs)
                 self._offset += scan.stopped
                 self._row += len(scan.frame_stops)
                 data = data[scan.stopped :]

@@ -16,6 +16,8 @@ from shardio.format._framing import TFRECORD_HEAD, TFRECORD_TAIL
 from shardio.format._limits import DEFAULT_LIMITS
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import numpy as np
     from numpy.typing import NDArray
 
@@ -35,15 +37,17 @@ class Block(NamedTuple):
         stored: the bytes that go into the shard.
         decoded_bytes: size before compression.
         frame_stop: uint32, end of each frame in the decoded bytes.
+        record_crcs: uint32, masked CRC-32C of each payload, as its frame carries it.
         crc32c: of the stored bytes.
-        decoded: the bytes before compression (the same object as `stored` without compression).
+        decoded_crc32c: of the bytes before compression.
     """
 
     stored: bytes
     decoded_bytes: int
     frame_stop: NDArray[np.uint32]
+    record_crcs: NDArray[np.uint32]
     crc32c: int
-    decoded: bytes
+    decoded_crc32c: int
 
 
 class BlockBuilder:
@@ -53,9 +57,8 @@ class BlockBuilder:
     larger than that becomes a block of its own.
 
     Attributes:
-        payloads: those that are not in a block yet.
-        room: bytes of frames that may follow without anything to decide. A writer of many small records may
-            append a payload itself, and take its frame's size from here, instead of calling `add`.
+        fits: takes a payload and appends it, where there is nothing to decide; else returns False and takes
+            nothing. A writer of many small records may ask it itself before it calls `add`.
     """
 
     def __init__(
@@ -74,14 +77,13 @@ class BlockBuilder:
         self._compressor = Compressor(compression, level)
         self._target = block_bytes
         self._max_record = limits.record
-        self._harmless = min(block_bytes, limits.record + FRAME_EXTRA)
-        self.payloads: list[bytes] = []
-        self.room = self._harmless
+        self._frames = kernels.FrameBuffer(min(block_bytes, limits.record + FRAME_EXTRA))
+        self.fits: Callable[[bytes], bool] = self._frames.add
 
     @property
     def rows(self) -> int:
         """Number of records that are not in a block yet."""
-        return len(self.payloads)
+        return self._frames.rows
 
     def add(self, payload: bytes) -> Block | None:
         """Take one payload; return the block that it closed, if any.
@@ -89,28 +91,24 @@ class BlockBuilder:
         Raises:
             ValueError: the payload is over the limit; nothing was taken.
         """
-        room = self.room - len(payload) - FRAME_EXTRA
-        if room >= 0:
-            self.payloads.append(payload)
-            self.room = room
+        if self.fits(payload):
             return None
-        if len(payload) > self._max_record:
-            message = f"a record of {len(payload)} bytes is over the limit of {self._max_record} bytes"
+        size = len(payload)
+        if size > self._max_record:
+            message = f"a record of {size} bytes is over the limit of {self._max_record} bytes"
             raise ValueError(message)
-        block = self.flush() if self._harmless - room > self._target else None
-        self.payloads.append(payload)
-        self.room -= len(payload) + FRAME_EXTRA
+        block = self.flush() if self._frames.size + size + FRAME_EXTRA > self._target else None
+        self._frames.force(payload)
         return block
 
     def flush(self) -> Block | None:
         """Close the block that is being built; None when it is empty."""
-        if not self.payloads:
+        if not self._frames.rows:
             return None
-        decoded, frame_stop = kernels.encode_frames(self.payloads)
-        self.payloads = []
-        self.room = self._harmless
+        decoded, frame_stop, record_crcs, crc32c = self._frames.take()
         stored = self._compressor.compress(decoded)
-        return Block(stored, len(decoded), frame_stop, kernels.crc32c(stored), decoded)
+        stored_crc32c = crc32c if stored is decoded else kernels.crc32c(stored)
+        return Block(stored, len(decoded), frame_stop, record_crcs, stored_crc32c, crc32c)
 
 
 def check_block(stored: Buffer, crc32c: int) -> None:

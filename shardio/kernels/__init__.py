@@ -12,7 +12,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from shardio.kernels._arguments import MAX_RECORD, BlockChecks, Check, LookupColumns, RecordChecksums, Scan
+from shardio.kernels._arguments import (
+    MAX_RECORD,
+    BlockChecks,
+    Check,
+    Frames,
+    LookupColumns,
+    RecordChecksums,
+    Scan,
+)
 from shardio.kernels._checksums import crc32c, mask_crc
 from shardio.kernels._features import Column, FeatureRequest, Kind, Mismatch, Parsed, Records
 from shardio.kernels._interleaving import Interleaved, Interleaving, InterleavingState, Network
@@ -34,10 +42,11 @@ else:
 
         IMPLEMENTATION, MISSING = "reference", ()
 
+FrameBuffer = _chosen.FrameBuffer
 RecordLookup = _chosen.RecordLookup
 argsort_words = _chosen.argsort_words
 check_frames = _chosen.check_frames
-crc32c_appended = _chosen.crc32c_appended
+crc32c_joined = _chosen.crc32c_joined
 crc32c_many = _chosen.crc32c_many
 encode_example = _chosen.encode_example
 encode_examples = _chosen.encode_examples
@@ -67,6 +76,8 @@ __all__ = [
     "Check",
     "Column",
     "FeatureRequest",
+    "FrameBuffer",
+    "Frames",
     "Interleaved",
     "Interleaving",
     "InterleavingState",
@@ -82,7 +93,7 @@ __all__ = [
     "argsort_words",
     "check_frames",
     "crc32c",
-    "crc32c_appended",
+    "crc32c_joined",
     "crc32c_many",
     "encode_example",
     "encode_examples",

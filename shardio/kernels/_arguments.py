@@ -35,6 +35,8 @@ class Scan(NamedTuple):
             else `"length crc"`, `"length over limit"` or `"payload crc"`.
         expected: what the frame at `stopped` claims: its stored CRC (masked, as stored), or the limit.
         found: what its bytes give: their CRC (masked), or the length.
+        crcs: uint32[n], CRC-32C of all bytes up to the end of each frame; None where that would take another
+            walk over them.
     """
 
     frame_stops: NDArray[np.int64]
@@ -42,6 +44,23 @@ class Scan(NamedTuple):
     problem: str | None = None
     expected: int | None = None
     found: int | None = None
+    crcs: NDArray[np.uint32] | None = None
+
+
+class Frames(NamedTuple):
+    """Frames of one block, encoded, and what an index says of them.
+
+    Attributes:
+        frames: their bytes.
+        frame_stops: uint32[n], end of each frame.
+        record_crcs: uint32[n], masked CRC-32C of each payload, as its frame carries it.
+        crc32c: of `frames`.
+    """
+
+    frames: bytes
+    frame_stops: NDArray[np.uint32]
+    record_crcs: NDArray[np.uint32]
+    crc32c: int
 
 
 class BlockChecks(NamedTuple):
@@ -110,6 +129,11 @@ def as_lookup(columns: LookupColumns, seen: bytearray) -> LookupColumns:
 def no_row(row: int, rows: int) -> IndexError:
     """Say that there is no such row."""
     return IndexError(f"row {row} is out of range: there are {rows}")
+
+
+def one_thread() -> RuntimeError:
+    """Say that two threads met."""
+    return RuntimeError("two threads add records to one writer: give each a writer of its own")
 
 
 def as_bytes(buffer: Any) -> NDArray[np.uint8]:

@@ -20,7 +20,7 @@ from shardio.errors import (
     ShardioError,
     StorageError,
 )
-from shardio.format import DEFAULT_BLOCK_BYTES, FRAME_EXTRA, BlockBuilder, Compression
+from shardio.format import DEFAULT_BLOCK_BYTES, BlockBuilder, Compression
 from shardio.metadata import check_task, is_random_session, random_session
 from shardio.storage import on_io_thread, url_text
 from shardio.writer._settings import (
@@ -53,7 +53,7 @@ __all__ = ["DatasetWriter"]
 class OpenSplit:
     """One split under construction: the shard that takes the next record, and how many came before it."""
 
-    __slots__ = ("add", "before", "blocks", "spool")
+    __slots__ = ("add", "before", "fits", "spool")
 
     def __init__(self, before: int, spool: ShardSpool) -> None:
         self.renew(before, spool)
@@ -63,7 +63,7 @@ class OpenSplit:
         self.before = before
         self.spool = spool
         # Bound once: a record costs few calls.
-        self.blocks = spool.blocks
+        self.fits = spool.blocks.fits
         self.add = spool.blocks.add
 
     @property
@@ -237,18 +237,14 @@ class DatasetWriter(AtomicWriter):
             ValueError: the split is not declared, or looks mistyped; the writer is closed, or was opened by
                 the process that this one was forked from.
         """
-        # One record costs few calls: `write_encoded` once more, and what `add` does where nothing is decided.
+        # One record costs few calls: `write_encoded` once more, and what `add` asks first.
         # A writer that has ended has no splits, so that it need not be asked each time.
         part = self._splits.get(split)
         if part is None:
             part = self._open_split(split)
         try:
             payload = value if type(value) is self._as_it_is else self._encode(value)
-            blocks = part.blocks
-            room = blocks.room - len(payload) - FRAME_EXTRA
-            if room >= 0:
-                blocks.payloads.append(payload)
-                blocks.room = room
+            if part.fits(payload):
                 return
             block = part.add(payload)
         except ShardioError as error:

@@ -29,7 +29,7 @@ from shardio.format import (
     StreamCompressor,
     iterate_payloads,
 )
-from shardio.metadata import IndexBuilder, record_checksums
+from shardio.metadata import IndexBuilder
 from shardio.storage import TEMPORARY, Store, make_folders
 
 if TYPE_CHECKING:
@@ -42,6 +42,8 @@ __all__ = ["AtomicWriter", "FinishedShard", "ShardOptions", "ShardSpool", "open_
 
 
 _PIECE = 1 << 20
+_WRITTEN = 512 << 10  # bytes that are written by one call
+_MOST_PARTS = 256  # of one call; systems take 1,024
 
 
 class AtomicWriter(ABC):
@@ -140,6 +142,15 @@ def spool_folder(store: Store, wanted: str | Path | None) -> Path:
     return folder
 
 
+def _behind(parts: list[Buffer], written: int) -> list[Buffer]:
+    """Return what is left of some buffers of which so many bytes are written."""
+    for number, part in enumerate(parts):
+        if written < len(part):
+            return [memoryview(part)[written:], *parts[number + 1 :]]
+        written -= len(part)
+    return []
+
+
 class ShardSpool:
     """Take payloads, write blocks; `finish` or `discard` ends it.
 
@@ -150,8 +161,6 @@ class ShardSpool:
 
     def __init__(self, options: ShardOptions, *, frames_crc32c: int = 0) -> None:
         self.frames_crc32c = frames_crc32c
-        # A stream's blocks are described, and checked, as if they were not compressed.
-        self._compressed = options.compression in (Compression.ZSTD, Compression.GZIP)
         self._stream = StreamCompressor(options.level) if options.compression is Compression.ZLIB else None
         self._stream_bytes = self._stream_crc32c = 0
         self.blocks = BlockBuilder(
@@ -170,9 +179,11 @@ class ShardSpool:
             record_checksums=self._record_checksums,
         )
         self._path = options.spool / f"{TEMPORARY}{secrets.token_hex(12)}"
+        # Blocks that are not in the file yet, and their bytes.
+        self._waiting: list[Buffer] = []
+        self._waiting_bytes = 0
         try:
-            # Whole megabytes: the page cache keeps them in larger pieces, cheaper to write and to map.
-            self._file = self._path.open("xb", buffering=1 << 20)
+            self._file = self._path.open("xb", buffering=0)
         except OSError as error:
             raise self._failed(error) from error
         except BaseException:
@@ -228,6 +239,7 @@ class ShardSpool:
             self._write_stream(self._stream.finish())
             index.mark_stream(stored_bytes=self._stream_bytes, crc32c=self._stream_crc32c)
         try:
+            self._write_waiting()
             self._file.close()
         except OSError as error:
             raise self._failed(error) from error
@@ -248,19 +260,15 @@ class ShardSpool:
         else:
             self._write_stream(self._stream.compress(block.stored))
         index = self._index
-        index.crc32c = kernels.crc32c_appended(index.crc32c, block.stored, block.crc32c)
-        if self._compressed:
-            self.frames_crc32c = kernels.crc32c(block.decoded, self.frames_crc32c)
-        else:  # the frames are what is stored, and the block's checksum is known
-            self.frames_crc32c = kernels.crc32c_appended(self.frames_crc32c, block.stored, block.crc32c)
+        join = kernels.crc32c_joined
+        index.crc32c = join(index.crc32c, block.crc32c, len(block.stored))
+        self.frames_crc32c = join(self.frames_crc32c, block.decoded_crc32c, block.decoded_bytes)
         index.add_block(
             stored_bytes=len(block.stored),
             decoded_bytes=block.decoded_bytes,
             crc32c=block.crc32c,
             frame_stop=block.frame_stop,
-            record_crc32c=record_checksums(block.stored, block.frame_stop)
-            if self._record_checksums
-            else None,
+            record_crc32c=block.record_crcs if self._record_checksums else None,
         )
 
     def _write_stream(self, stored: bytes) -> None:
@@ -269,10 +277,26 @@ class ShardSpool:
         self._stream_crc32c = kernels.crc32c(stored, self._stream_crc32c)
 
     def _write(self, stored: Buffer) -> None:
-        try:
-            self._file.write(stored)
-        except OSError as error:
-            raise self._failed(error) from error
+        # Many blocks at a time: the page cache keeps them in larger pieces, cheaper to write and to map.
+        self._waiting.append(stored)
+        self._waiting_bytes += len(stored)
+        if self._waiting_bytes >= _WRITTEN or len(self._waiting) >= _MOST_PARTS:
+            try:
+                self._write_waiting()
+            except OSError as error:
+                raise self._failed(error) from error
+
+    def _write_waiting(self) -> None:
+        waiting, self._waiting, self._waiting_bytes = self._waiting, [], 0
+        if len(waiting) > 1 and hasattr(os, "writev"):
+            # From where they are, without a copy in between.
+            number, left = self._file.fileno(), waiting
+            while left:
+                left = _behind(left, os.writev(number, left))
+            return
+        rest = memoryview(b"".join(waiting) if len(waiting) > 1 else waiting[0] if waiting else b"")
+        while rest:
+            rest = rest[self._file.write(rest) :]
 
     def _failed(self, error: OSError) -> StorageError:
         return StorageError(

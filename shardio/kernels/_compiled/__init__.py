@@ -40,7 +40,6 @@ from shardio.kernels._compiled._blocks import slice_blocks, slice_frames  # noqa
 from shardio.kernels._compiled._encode import encode_example, encode_examples  # noqa: E402 (the same)
 from shardio.kernels._compiled._frames import (  # noqa: E402 (after the question whether they are there)
     check_frames,
-    crc32c_appended,
     crc32c_many,
     encode_frames,
     scan_frames,
@@ -87,12 +86,19 @@ else:
     from shardio.kernels._reference._lookups import RecordLookup
 
     MISSING += ("RecordLookup",)
+if _is_built("_framing"):
+    from shardio.kernels._compiled._framing import FrameBuffer, crc32c_joined
+else:
+    from shardio.kernels._reference._frames import FrameBuffer, crc32c_joined
+
+    MISSING += ("FrameBuffer", "crc32c_joined")
 
 __all__ = [
+    "FrameBuffer",
     "RecordLookup",
     "argsort_words",
     "check_frames",
-    "crc32c_appended",
+    "crc32c_joined",
     "crc32c_many",
     "encode_example",
     "encode_examples",

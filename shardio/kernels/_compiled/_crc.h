@@ -22,6 +22,8 @@
 #define SHARDIO_TARGET
 #else
 #define SHARDIO_TARGET __attribute__((target("sse4.2")))
+#define SHARDIO_CARRYLESS __attribute__((target("sse4.2,pclmul")))
+#include <wmmintrin.h>
 #endif
 #define SHARDIO_STEP8(crc, word) ((uint32_t)_mm_crc32_u64((crc), (word)))
 #define SHARDIO_STEP1(crc, byte) _mm_crc32_u8((crc), (byte))
@@ -99,12 +101,15 @@ SHARDIO_TARGET static uint32_t shardio_by_instruction(uint32_t crc, const uint8_
 /* Masked as TFRecord stores it. */
 static inline uint32_t shardio_mask(uint32_t crc) { return (crc >> 15 | crc << 17) + 0xA282EAD8u; }
 
-static inline uint32_t shardio_crc(int kind, const uint8_t *p, size_t n) {
+/* The CRC of what has `crc`, followed by n bytes. */
+static inline uint32_t shardio_crc_on(int kind, uint32_t crc, const uint8_t *p, size_t n) {
 #if defined(SHARDIO_TARGET)
-    if (kind == SHARDIO_CRC32C && shardio_instruction) return ~shardio_by_instruction(~0u, p, n);
+    if (kind == SHARDIO_CRC32C && shardio_instruction) return ~shardio_by_instruction(~crc, p, n);
 #endif
-    return ~shardio_by_table(kind, ~0u, p, n);
+    return ~shardio_by_table(kind, ~crc, p, n);
 }
+
+static inline uint32_t shardio_crc(int kind, const uint8_t *p, size_t n) { return shardio_crc_on(kind, 0, p, n); }
 
 /* The product of two polynomials modulo that of CRC-32C, in the reflected order of its CRCs. */
 static uint32_t shardio_product(uint32_t a, uint32_t b) {
@@ -118,11 +123,38 @@ static uint32_t shardio_product(uint32_t a, uint32_t b) {
 
 static uint32_t shardio_powers[64]; /* x to the power 8 * 2^k */
 
+#if defined(SHARDIO_CARRYLESS)
+static uint32_t shardio_lowered[64]; /* the same divided by x^32, which the instruction for CRCs multiplies by */
+static int shardio_carryless = 0;
+
+/* The processor multiplies polynomials, too, and its instruction for CRCs takes the remainder: some ten cycles. */
+SHARDIO_CARRYLESS static uint32_t shardio_join_fast(uint32_t a, uint32_t b, uint64_t size) {
+    for (int k = 0; size; k++, size >>= 1)
+        if (size & 1) {
+            __m128i product = _mm_clmulepi64_si128(_mm_cvtsi32_si128((int)a), _mm_cvtsi32_si128((int)shardio_lowered[k]), 0);
+            a = (uint32_t)_mm_crc32_u64(0, (uint64_t)_mm_cvtsi128_si64(product) << 1);
+        }
+    return a ^ b;
+}
+#endif
+
 /* CRC-32C of a followed by b, from the CRCs of both and the size of b: appending zeros is a multiplication. */
 static inline uint32_t shardio_join(uint32_t a, uint32_t b, uint64_t size) {
+#if defined(SHARDIO_CARRYLESS)
+    if (shardio_carryless) return shardio_join_fast(a, b, size);
+#endif
     for (int k = 0; size; k++, size >>= 1)
         if (size & 1) a = shardio_product(shardio_powers[k], a);
     return a ^ b;
+}
+
+/* CRC-32C of what has `before`, followed by a payload whose own CRC-32C is known: by arithmetic, or by a second walk
+ * over what is in the cache, whichever costs less. */
+static inline uint32_t shardio_payload_on(uint32_t before, const uint8_t *p, size_t n, uint32_t crc) {
+#if defined(SHARDIO_CARRYLESS)
+    if (n >= 64 && shardio_carryless) return shardio_join_fast(before, crc, n);
+#endif
+    return n < 16384 ? shardio_crc_on(SHARDIO_CRC32C, before, p, n) : shardio_join(before, crc, n);
 }
 
 /* Fill the tables; called once while the module is loaded.  Returns whether the instruction is there. */
@@ -142,6 +174,14 @@ static int shardio_crc_begin(void) {
             }
     shardio_powers[0] = 0x00800000u; /* x^8: the bit of x^0 is the highest */
     for (int k = 1; k < 64; k++) shardio_powers[k] = shardio_product(shardio_powers[k - 1], shardio_powers[k - 1]);
+#if defined(SHARDIO_CARRYLESS)
+    /* x^-32 is x to the power 2^31 - 1 - 32, for the order of x is 2^31 - 1. */
+    uint32_t inverse = 0x80000000u, square = 0x40000000u;
+    for (uint32_t power = 0x7FFFFFFFu - 32; power; power >>= 1, square = shardio_product(square, square))
+        if (power & 1) inverse = shardio_product(square, inverse);
+    for (int k = 0; k < 64; k++) shardio_lowered[k] = shardio_product(shardio_powers[k], inverse);
+    shardio_carryless = __builtin_cpu_supports("pclmul") && __builtin_cpu_supports("sse4.2");
+#endif
     static const uint8_t zeros[SHARDIO_LANE];
     for (int part = 0; part < 4; part++)
         for (uint32_t byte = 0; byte < 256; byte++)
@@ -161,6 +201,11 @@ static int shardio_crc_begin(void) {
 }
 
 /* For tests: use the tables although the instruction is there. */
-static inline void shardio_crc_use(int instruction) { shardio_instruction = instruction; }
+static inline void shardio_crc_use(int instruction) {
+    shardio_instruction = instruction;
+#if defined(SHARDIO_CARRYLESS)
+    shardio_carryless = instruction && __builtin_cpu_supports("pclmul");
+#endif
+}
 
 #endif

@@ -16,9 +16,10 @@ from cython.cimports.libc.string import memcpy
 from cython.cimports.shardio.kernels._compiled._crc import (
     shardio_crc,
     shardio_crc_begin,
+    shardio_crc_on,
     shardio_crc_use,
-    shardio_join,
     shardio_mask,
+    shardio_payload_on,
 )
 
 from shardio.kernels._arguments import (
@@ -50,6 +51,7 @@ State = cython.struct(
     more=cython.bint,  # the loop stopped because the array of stops is full
     expected=uint64_t,
     found=uint64_t,
+    crc=uint32_t,  # of all frames so far
 )
 
 
@@ -85,9 +87,12 @@ def _scan(
     kind: cython.int,
     limit: uint64_t,
     stops: int64_t[::1],
+    crcs: uint32_t[::1],
     state: cython.pointer[State],
 ) -> cython.void:
     length: uint64_t = 0
+    plain: uint32_t
+    stored: uint32_t = 0
     place: cython.Py_ssize_t = state.place
     while size - place >= HEAD and state.problem == 0:
         if state.count == stops.shape[0]:
@@ -102,7 +107,23 @@ def _scan(
             state.found = length
         elif size - place < FRAME or length > cython.cast(uint64_t, size - place - FRAME):
             break
-        elif kind >= 0 and not _crc_agrees(
+        elif kind == 0:
+            # The checksum of everything so far comes out of those of the payloads, which are walked once.
+            plain = shardio_crc(0, data + place + HEAD, length)
+            memcpy(cython.address(stored), data + place + HEAD + length, 4)
+            if shardio_mask(plain) != stored:
+                state.problem = 3
+                state.expected = stored
+                state.found = shardio_mask(plain)
+                break
+            state.crc = shardio_crc_on(0, state.crc, data + place, HEAD)
+            state.crc = shardio_payload_on(state.crc, data + place + HEAD, length, plain)
+            state.crc = shardio_crc_on(0, state.crc, data + place + HEAD + length, 4)
+            crcs[state.count] = state.crc
+            place += FRAME + cython.cast(cython.Py_ssize_t, length)
+            stops[state.count] = place
+            state.count += 1
+        elif kind > 0 and not _crc_agrees(
             data + place + HEAD, length, data + place + HEAD + length, kind, state
         ):
             state.problem = 3
@@ -119,22 +140,28 @@ def scan_frames(buffer, *, check="crc32c", max_record=MAX_RECORD):
     size: cython.Py_ssize_t = data.shape[0]
     first: Bytes = cython.address(data[0]) if size else cython.NULL
     limit: uint64_t = max_record
-    state: State = State(0, 0, 0, False, 0, 0)
+    state: State = State(0, 0, 0, False, 0, 0, 0)
     found = np.empty(min(1024, size // 16 + 1), np.int64)
     stops: int64_t[::1] = found
+    sums = np.empty(found.size if kind == 0 else 0, np.uint32)
+    crcs: uint32_t[::1] = sums
     while True:
         state.more = False
         with cython.nogil:
-            _scan(first, size, kind, limit, stops, cython.address(state))
+            _scan(first, size, kind, limit, stops, crcs, cython.address(state))
         if not state.more:
             break
         found = np.concatenate([found, np.empty_like(found)])
         stops = found
-    # A copy, so that a short answer does not keep a long array alive.
+        if kind == 0:
+            sums = np.concatenate([sums, np.empty_like(sums)])
+            crcs = sums
+    # Copies, so that a short answer does not keep a long array alive.
     found = found[: state.count].copy()
+    sums = sums[: state.count].copy() if kind == 0 else None
     if state.problem:
-        return Scan(found, state.place, _PROBLEMS[state.problem], state.expected, state.found)
-    return Scan(found, state.place)
+        return Scan(found, state.place, _PROBLEMS[state.problem], state.expected, state.found, sums)
+    return Scan(found, state.place, crcs=sums)
 
 
 @cython.cfunc
@@ -249,7 +276,3 @@ def crc32c_many(buffer, starts, stops):
         for row in range(first.shape[0]):
             out[row] = shardio_crc(0, cython.address(data[0]) + first[row], last[row] - first[row])
     return crcs
-
-
-def crc32c_appended(value, data, crc):
-    return shardio_join(value, crc, len(as_bytes(data)))

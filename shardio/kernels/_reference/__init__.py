@@ -5,8 +5,9 @@ from __future__ import annotations
 from shardio.kernels._reference._blocks import slice_blocks, slice_frames
 from shardio.kernels._reference._encode import encode_example, encode_examples, encode_sequence_example
 from shardio.kernels._reference._frames import (
+    FrameBuffer,
     check_frames,
-    crc32c_appended,
+    crc32c_joined,
     crc32c_many,
     encode_frames,
     scan_frames,
@@ -26,10 +27,11 @@ from shardio.kernels._reference._slices import (
 )
 
 __all__ = [
+    "FrameBuffer",
     "RecordLookup",
     "argsort_words",
     "check_frames",
-    "crc32c_appended",
+    "crc32c_joined",
     "crc32c_many",
     "encode_example",
     "encode_examples",

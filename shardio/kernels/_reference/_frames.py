@@ -18,6 +18,7 @@ from shardio.kernels._arguments import (
     MAX_BLOCK,
     MAX_RECORD,
     Check,
+    Frames,
     Scan,
     as_bounds,
     as_bytes,
@@ -121,6 +122,8 @@ def scan_frames(buffer: Any, *, check: Check = "crc32c", max_record: int = MAX_R
 
     A frame's head is judged before its length is believed, and its length before its payload is looked for:
     first the CRC of the length, then the limit, then whether the frame is whole, last the CRC of the payload.
+
+    Attribute `crcs` of the result is None here, where it would cost a second walk over the bytes.
 
     Args:
         buffer: any contiguous buffer.
@@ -234,7 +237,73 @@ def crc32c_many(buffer: Any, starts: ArrayLike, stops: ArrayLike) -> NDArray[np.
     return _payload_crcs(data, first, last, "crc32c")
 
 
-def crc32c_appended(value: int, data: Any, crc: int) -> int:
-    """Compute the CRC-32C of bytes whose own is `value`, followed by `data`, whose own is `crc` and known."""
-    del crc  # here a pass over the data costs less than the arithmetic that joins two CRCs
-    return crc32c(data, value)
+_ZEROS = bytes(1 << 16)
+
+
+def crc32c_joined(first: int, second: int, size: int) -> int:
+    """Compute the CRC-32C of two runs of bytes, one behind the other, from those of both.
+
+    Given that of the first and of the two together, it computes that of the second: it is its own inverse.
+
+    Args:
+        first, second: CRC-32C of each.
+        size: bytes of the second.
+    """
+    # What stands in front is multiplied by a power of x: as bytes that are zero would do it.
+    nothing = 0
+    for start in range(0, size, len(_ZEROS)):
+        zeros = _ZEROS[: size - start]
+        first, nothing = crc32c(zeros, first), crc32c(zeros, nothing)
+    return first ^ nothing ^ second
+
+
+class FrameBuffer:
+    """Frames of a block, encoded as payloads come; for one thread.
+
+    Args:
+        block_bytes: bytes of frames that `add` takes.
+
+    Attributes:
+        rows: payloads so far.
+        size: bytes of their frames.
+    """
+
+    def __init__(self, block_bytes: int) -> None:
+        self._target = block_bytes
+        self._payloads: list[bytes] = []
+        self.rows = 0
+        self.size = 0
+
+    def add(self, payload: Any) -> bool:
+        """Append a payload, if its frame fits; else nothing is taken.
+
+        Raises:
+            TypeError: it is neither bytes nor another contiguous buffer.
+        """
+        payload = payload if isinstance(payload, bytes) else as_bytes(payload).tobytes()
+        if self.size + len(payload) + HEAD + TAIL > self._target:
+            return False
+        self.force(payload)
+        return True
+
+    def force(self, payload: Any) -> None:
+        """Append a payload of any size.
+
+        Raises:
+            TypeError: it is neither bytes nor another contiguous buffer.
+            ValueError: the frames would be longer than a u32 can say.
+        """
+        payload = payload if isinstance(payload, bytes) else as_bytes(payload).tobytes()
+        size = self.size + len(payload) + HEAD + TAIL
+        if size > MAX_BLOCK:
+            raise too_long(size)
+        self._payloads.append(payload)
+        self.rows += 1
+        self.size = size
+
+    def take(self) -> Frames:
+        """Return the frames, and begin again with none."""
+        frames, stops = encode_frames(self._payloads)
+        tails = _stored(as_bytes(frames), stops.astype(np.int64) - TAIL).astype(np.uint32)
+        self._payloads, self.rows, self.size = [], 0, 0
+        return Frames(frames, stops, tails, crc32c(frames))

@@ -1,0 +1,245 @@
+"""What the main loops cost, in steps of the interpreter and in memory: a guard against slow growth.
+
+The law: a record, a batch, a call or an opening takes at most so many of the interpreter's instructions, at most
+so many bytes at its peak, and leaves nothing behind. No clock is asked, and one thread does all the work, so that
+two runs give the same counts on a busy machine and on a quiet one. Compiled kernels count as one step each; what
+they take is measured by `benchmarks/kernels.py`.
+
+`python -m tests.test_counts` prints what is found now. The limits are a seventh above what Python 3.11 counts, of
+memory a quarter; other versions cut the same code into other instructions, and may take half as many again. Where
+work is saved, the limits come down with it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import sys
+import tracemalloc
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import pytest
+
+import shardio
+from shardio import codecs, kernels
+from shardio.storage import connect
+from shardio_indexer import ScanOptions
+from shardio_indexer._scan import scan_shard
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+ROWS = 4096
+SCHEMA = {"x": "float32[16]", "label": "int64", "name": "bytes"}
+PAYLOADS = [bytes([row % 256]) * (80 + row % 41) for row in range(ROWS)]
+
+
+class Loop(NamedTuple):
+    """A loop, how often it does what is counted, and what that may cost.
+
+    Attributes:
+        make: given a folder, makes the loop that is counted.
+        units: records, batches or calls in it.
+        steps: of the interpreter, for each unit.
+        peak: bytes beyond those before it, for all of it.
+    """
+
+    make: Callable[[Path], Callable[[], object]]
+    units: int
+    steps: float
+    peak: int
+
+
+def exhaust(items: Any) -> None:
+    for _ in items:
+        pass
+
+
+def bytes_dataset(url: Any, **options: Any) -> Any:
+    with shardio.DatasetWriter(url, **options) as out:
+        exhaust(map(out.write, PAYLOADS))
+    return shardio.open(url)
+
+
+def examples_dataset(url: Any) -> Any:
+    with shardio.DatasetWriter(url, schema=SCHEMA) as out:
+        for row in range(ROWS):
+            out.write({"x": np.full(16, row, np.float32), "label": row, "name": b"wren"})
+    return shardio.open(url)
+
+
+def streamed(ds: Any) -> Callable[[], object]:
+    def run() -> None:
+        stream = shardio.stream(ds, global_batch=64, seed=0, num_threads=0)
+        exhaust(stream)
+
+    return run
+
+
+def local_stream(folder: Path) -> Callable[[], object]:
+    return streamed(bytes_dataset(folder / "ds"))
+
+
+def zstd_stream(folder: Path) -> Callable[[], object]:
+    return streamed(bytes_dataset(folder / "ds", compression="zstd"))
+
+
+def bucket_stream(folder: Path) -> Callable[[], object]:
+    """What is not mapped is fetched by ranges; the objects are in this process, so that no thread fetches."""
+    return streamed(bytes_dataset(f"memory://counts/{folder.name}"))
+
+
+def example_stream(folder: Path) -> Callable[[], object]:
+    return streamed(examples_dataset(folder / "ds"))
+
+
+def iteration(folder: Path) -> Callable[[], object]:
+    ds = bytes_dataset(folder / "ds")
+    return lambda: exhaust(ds)
+
+
+def lookups(folder: Path) -> Callable[[], object]:
+    ds = bytes_dataset(folder / "ds")
+    positions = np.random.default_rng(0).integers(0, ROWS, 512).tolist()
+    return lambda: [ds[position] for position in positions]
+
+
+def batched_lookups(folder: Path) -> Callable[[], object]:
+    ds = bytes_dataset(folder / "ds")
+    positions = np.random.default_rng(0).integers(0, ROWS, (16, 256)).tolist()
+    return lambda: [ds.read(some) for some in positions]
+
+
+def batches_of_examples(folder: Path) -> Callable[[], object]:
+    ds = examples_dataset(folder / "ds")
+    return lambda: exhaust(ds.iter_batches(256))
+
+
+def single_examples(folder: Path) -> Callable[[], object]:
+    del folder
+    payload = codecs.encode_example({"x": np.zeros(16, np.float32), "label": 3, "name": b"wren"})
+    return lambda: [codecs.decode_example(payload) for _ in range(512)]
+
+
+def written(folder: Path) -> Callable[[], object]:
+    def run() -> None:
+        with shardio.DatasetWriter(folder / "ds", mode="overwrite", shard_bytes=1 << 30) as out:
+            exhaust(map(out.write, PAYLOADS * 4))
+
+    return run
+
+
+def opened(folder: Path) -> Callable[[], object]:
+    bytes_dataset(folder / "ds")
+    return lambda: [shardio.open(folder / "ds")[7] for _ in range(8)]
+
+
+def adopted(folder: Path) -> Callable[[], object]:
+    (folder / "x.tfrecord").write_bytes(kernels.encode_frames(PAYLOADS * 16)[0])
+    store = connect(folder)
+
+    def run() -> None:
+        scan_shard(store, "x.tfrecord", bytes(16), ScanOptions()).index.discard()
+
+    return run
+
+
+LOOPS = {
+    "a batch of 64, streamed": Loop(local_stream, ROWS // 64, 1_400, 1_800_000),
+    "a batch of 64, streamed from zstd": Loop(zstd_stream, ROWS // 64, 1_500, 2_400_000),
+    "a batch of 64, streamed from a bucket": Loop(bucket_stream, ROWS // 64, 1_500, 1_800_000),
+    "a batch of 64 Examples, streamed": Loop(example_stream, ROWS // 64, 1_600, 1_900_000),
+    "a record, iterated": Loop(iteration, ROWS, 3.7, 730_000),
+    "a record, looked up": Loop(lookups, 512, 95, 92_000),
+    "256 records, looked up": Loop(batched_lookups, 16, 420, 740_000),
+    "a batch of 256 Examples": Loop(batches_of_examples, ROWS // 256, 1_400, 220_000),
+    "an Example, decoded": Loop(single_examples, 512, 300, 460_000),
+    "a record, written": Loop(written, 4 * ROWS, 43, 1_200_000),
+    "an opening with its first record": Loop(opened, 8, 34_000, 48_000),
+    "a shard of 65,536 records, adopted": Loop(adopted, 1, 93_000, 5_900_000),
+}
+
+
+@contextlib.contextmanager
+def without_collector() -> Iterator[None]:
+    """What the collector finds is finished at no moment of its own choice."""
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+def count_steps(run: Callable[[], object]) -> int:
+    """Return how many instructions of the interpreter this thread takes."""
+    steps = 0
+
+    def trace(frame: Any, event: str, arg: object) -> Any:
+        nonlocal steps
+        del arg
+        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        steps += event == "opcode"
+        return trace
+
+    before = sys.gettrace()
+    with without_collector():
+        sys.settrace(trace)
+        try:
+            run()
+        finally:
+            sys.settrace(before)
+    return steps
+
+
+def measure_memory(run: Callable[[], object]) -> tuple[int, int]:
+    """Return the most bytes beyond those before, and how many memory blocks are left behind."""
+    tracemalloc.start()
+    try:
+        with without_collector():
+            begin = tracemalloc.get_traced_memory()[0]
+            run()
+            peak = tracemalloc.get_traced_memory()[1] - begin
+    finally:
+        tracemalloc.stop()
+    return peak, min(_left_behind(run) for _ in range(3))
+
+
+def _left_behind(run: Callable[[], object]) -> int:
+    gc.collect()
+    blocks = sys.getallocatedblocks()
+    run()
+    gc.collect()
+    return sys.getallocatedblocks() - blocks
+
+
+def measure(loop: Loop, folder: Path) -> tuple[float, int, int]:
+    """Return steps for each unit, the peak, and the blocks left; after two runs that load what comes late."""
+    run = loop.make(folder)
+    run()
+    run()
+    return count_steps(run) / loop.units, *measure_memory(run)
+
+
+@pytest.mark.skipif(kernels.IMPLEMENTATION != "compiled", reason="the reference kernels are Python")
+@pytest.mark.parametrize("name", LOOPS)
+def test_a_loop_costs_no_more_than_it_did(name, tmp_path) -> None:
+    loop = LOOPS[name]
+    steps, peak, left = measure(loop, tmp_path)
+    advice = "make it cheap again, or raise the limit and say why in docs/design/performance-log.md"
+    limit = loop.steps * (1 if sys.version_info[:2] == (3, 11) else 1.5)
+    assert steps <= limit, f"{name}: {steps:,.1f} steps, at most {limit:,.1f} before; {advice}"
+    assert peak <= loop.peak, f"{name}: {peak:,} bytes at its peak, at most {loop.peak:,} before; {advice}"
+    assert left <= 32, f"{name}: {left} blocks of memory are left behind"
+
+
+if __name__ == "__main__":
+    import tempfile
+    from pathlib import Path
+
+    for _name, _loop in LOOPS.items():
+        with tempfile.TemporaryDirectory() as _folder:
+            _steps, _peak, _left = measure(_loop, Path(_folder))
+        print(f"{_name:40} {_steps:12,.2f} steps  {_peak:12,} bytes  {_left:4} blocks left")
