@@ -13,7 +13,7 @@ from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -89,7 +89,7 @@ def pack(
     *,
     features: Mapping[str, str] | Sequence[str] | None = None,
     cut: bool = False,
-    on_error: str = "raise",
+    on_error: Literal["raise", "skip"] = "raise",
     pad: Any = 0,
     buffer_tokens: int = 1 << 22,
 ) -> PackedRows:

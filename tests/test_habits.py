@@ -3,53 +3,109 @@
 from __future__ import annotations
 
 import inspect
+import re
 import subprocess
 import sys
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 import shardio
+import shardio.codecs
+import shardio.torch
+import shardio.view
 import shardio_indexer
 
-WRITERS: dict[str, Callable[..., Any]] = {
-    "write": shardio.write_dataset,
-    "convert": shardio.convert_dataset,
-    "export": shardio.export_dataset,
-    "adopt": shardio_indexer.adopt,
-}
-# Word by word: how the annotation reads, in every function that has the option.
+# Word by word: how an option of that name reads in every public function, method and constructor that has it,
+# its default included; where it may be left out in some and must be given in others, both forms.
 WORDS = {
-    "workers": "int | None",
-    "executor": "Executor | None",
-    "on_error": "Literal['raise', 'skip']",
-    "shuffle": "bool",
-    "seed": "int",
-    "session": "str | None",
-    "mode": "str",
+    "cache": {"CacheOptions | None = None"},
+    "digest": {"str", "str | None = None"},
+    "dry_run": {"bool = False", "bool = True"},  # what removes or repairs shows first what it would do
+    "engine": {"str | None = None"},
+    "executor": {"Executor | None = None"},
+    "limits": {"Limits | None = None"},
+    "mode": {"str = 'create'", "str | None = None"},
+    "num_threads": {"int = 2"},
+    "on_error": {"Literal['raise', 'skip'] = 'raise'", "Literal['raise', 'skip', 'quarantine'] = 'raise'"},
+    "progress": {"bool | Callable[[...], None] = False"},
+    "schema": {
+        "Mapping[str, Any] | Schema | None = None",
+        "Mapping[str, Any] | Schema | RecordCodec | None = None",
+        "Schema",
+    },
+    "seed": {"int = 0"},
+    "session": {"str", "str | None = None"},
+    "shards": {"int | None = None", "Sequence[str]"},  # how many are written; or their names
+    "shares": {"Mapping[str, float] | None = None"},
+    "shuffle": {"bool = False", "bool = True"},  # writing keeps the order, streams do not
+    "split": {"str", "str = 'train'", "str | None = None"},
+    "storage_options": {"Mapping[str, Any] | None = None"},
+    "url": {"str | Path"},
+    "version": {"int", "int | str", "int | str | None = None"},
+    "workers": {"int | None = None"},
+    "world_size": {"int = 1", "int | None = None"},
+}
+OTHERS = {
+    # Patterns by name: which of the files that are found make which split.
+    "shardio_indexer.adopt(split)": "str | Mapping[str, str] | None = None",
+    # What describes the bytes: a schema, a codec, descriptions as TensorFlow has them.
+    "shardio_indexer.adopt(schema)": "Any = None",
+    "shardio.codecs.record_codec(schema)": "Any = None",
+    # Of a DataLoader, whose word for its processes it is; how many a plan serves.
+    "shardio.Plan(workers)": "int",
+    "shardio.plan_report(workers)": "int = 0",
+    "shardio.Stream.begin(workers)": "int = 0",
+    "shardio.Stream.begin_in_worker(workers)": "int",
+    "shardio.Stream.batches(workers)": "int = 1",
+    # How large a manifest may be.
+    "shardio.Limits(shards)": "int = 1000000",
+    "shardio_indexer.ScanOptions(limits)": f"Limits = {shardio.Limits()!r}",
+    # What the pages say of a version.
+    "shardio.view.version_facts(url)": "str",
+    "shardio.view.version_facts(version)": "Version",
+    "shardio.view.feature_facts(schema)": "Schema",
 }
 
 
-@pytest.mark.parametrize("word", WORDS)
-def test_options_read_the_same(word) -> None:
-    having = {
-        name: inspect.signature(function).parameters[word]
-        for name, function in WRITERS.items()
-        if word in inspect.signature(function).parameters
+def _public() -> Iterator[tuple[str, Callable[..., Any]]]:
+    """All public functions, and the constructors and methods of public classes; reports and values aside."""
+    modules = [shardio, shardio_indexer, shardio.torch, shardio.codecs, shardio.view]
+    for module in modules:
+        for name in module.__all__:
+            found = getattr(module, name)
+            if inspect.isclass(found) and not issubclass(found, BaseException):
+                if not hasattr(found, "to_dict") and not hasattr(found, "_fields"):
+                    yield f"{module.__name__}.{name}", found
+                methods = [each for each in vars(found) if not each.startswith("_")]
+                yield from ((f"{module.__name__}.{name}.{each}", getattr(found, each)) for each in methods)
+            elif inspect.isfunction(found):
+                yield f"{module.__name__}.{name}", found
+
+
+def _reading(parameter: inspect.Parameter) -> str:
+    """Return annotation and default as they are written; what a progress function gets differs by its task."""
+    told = re.sub(r"Callable\[\[\w+\]", "Callable[[...]", str(parameter.annotation).replace('"', "'"))
+    return told if parameter.default is inspect.Parameter.empty else f"{told} = {parameter.default!r}"
+
+
+def test_options_read_the_same() -> None:
+    having: dict[str, str] = {}
+    for name, function in _public():
+        if callable(function):  # and no property
+            for parameter in inspect.signature(function).parameters.values():
+                if parameter.name in WORDS:
+                    having[f"{name}({parameter.name})"] = _reading(parameter)
+    words = {name.partition("(")[2].rstrip(")") for name in having}
+    assert words == set(WORDS)
+    other = {
+        name: told
+        for name, told in having.items()
+        if told not in WORDS[name.partition("(")[2].rstrip(")")] and OTHERS.get(name) != told
     }
-    assert having
-    told = {str(parameter.annotation).replace('"', "'") for parameter in having.values()}
-    assert told == {WORDS[word]}
-    assert len({parameter.default for parameter in having.values()}) == 1
-
-
-def test_progress_is_a_switch_or_a_function_everywhere() -> None:
-    for function in WRITERS.values():
-        parameter = inspect.signature(function).parameters["progress"]
-        assert str(parameter.annotation).startswith("bool | Callable[[")
-        assert parameter.default is False
+    assert other == {}
 
 
 @pytest.mark.parametrize("function", [shardio.write_dataset, shardio.convert_dataset])

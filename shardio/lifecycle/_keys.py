@@ -137,7 +137,7 @@ class KeysReport:
 
 
 def build_keys(  # noqa: PLR0913 - the options are the public contract
-    url: str | os.PathLike[str],
+    url: str | Path,
     feature: str,
     *,
     rebuild: bool = False,

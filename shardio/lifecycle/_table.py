@@ -41,6 +41,7 @@ from shardio.storage import connect, url_text
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from concurrent.futures import Executor
+    from pathlib import Path
 
     from shardio.catalog import StoredLists, Version
     from shardio.metadata import Manifest, Schema, ShardEntry, TableColumn
@@ -98,7 +99,7 @@ class SidecarProgress(NamedTuple):
 
 
 def build_table(  # noqa: PLR0913 - the options are the public contract
-    url: str | os.PathLike[str],
+    url: str | Path,
     features: Sequence[str] | None = None,
     *,
     rebuild: bool = False,

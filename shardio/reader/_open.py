@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from shardio.catalog import Catalog
 from shardio.errors import FormatError, NotFoundError, ShardioError, UnsafeNameError
@@ -52,7 +52,7 @@ def open(  # noqa: A001, PLR0913 - the name and the options are the public contr
     features: Sequence[str] | None = None,
     cache: CacheOptions | None = None,
     verify: bool = True,
-    on_error: str = "raise",
+    on_error: Literal["raise", "skip", "quarantine"] = "raise",
     allow_roots: Mapping[str, Mapping[str, Any]] | None = None,
     mmap: bool = True,
     limits: Limits | None = None,
