@@ -86,7 +86,7 @@ def _public() -> Iterator[tuple[str, Callable[..., Any]]]:
 
 
 def _reading(parameter: inspect.Parameter) -> str:
-    """Return annotation and default as they are written; what a progress function gets differs by its task."""
+    """Return annotation and default as they are written, without what a progress function is called with."""
     told = re.sub(r"Callable\[\[\w+\]", "Callable[[...]", str(parameter.annotation).replace('"', "'"))
     return told if parameter.default is inspect.Parameter.empty else f"{told} = {parameter.default!r}"
 

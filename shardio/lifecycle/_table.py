@@ -41,7 +41,6 @@ from shardio.storage import connect, url_text
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from concurrent.futures import Executor
-    from pathlib import Path
 
     from shardio.catalog import StoredLists, Version
     from shardio.metadata import Manifest, Schema, ShardEntry, TableColumn
