@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,13 +14,18 @@ ROOMS = (
 )
 
 
+@functools.cache
+def _nodes(path: Path) -> list[ast.AST]:
+    return list(ast.walk(ast.parse(path.read_text())))
+
+
+@functools.cache
 def inventory(*rooms: str) -> dict[str, str]:
     """Return each piece of advice, with `{}` for what is filled in, and the file that gives it."""
     out: dict[str, str] = {}
     for room in rooms or ROOMS:
         for path in sorted((ROOT / room).glob("**/*.py")):
-            tree = ast.parse(path.read_text())
-            for text in _advice(tree):
+            for text in _advice(_nodes(path)):
                 out.setdefault(text, str(path.relative_to(ROOT)))
     return out
 
@@ -27,12 +33,13 @@ def inventory(*rooms: str) -> dict[str, str]:
 _MISTAKES = ("ValueError", "TypeError", "IndexError")
 
 
+@functools.cache
 def mistakes(*rooms: str) -> dict[str, str]:
     """Return what plain errors of Python say of callers' mistakes, and the file that says so."""
     out: dict[str, str] = {}
     for room in rooms:
         for path in sorted((ROOT / room).glob("**/*.py")):
-            for function in ast.walk(ast.parse(path.read_text())):
+            for function in _nodes(path):
                 if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
                     for text in _mistakes(function):
                         out.setdefault(text, str(path.relative_to(ROOT)))
@@ -41,10 +48,11 @@ def mistakes(*rooms: str) -> dict[str, str]:
 
 def _mistakes(function: ast.AST) -> Iterator[str]:
     named: dict[str, list[ast.AST]] = {}
-    for node in ast.walk(function):
+    nodes = list(ast.walk(function))
+    for node in nodes:
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
             named.setdefault(node.targets[0].id, []).append(node.value)
-    for node in ast.walk(function):
+    for node in nodes:
         error = node.exc if isinstance(node, ast.Raise) else None
         if isinstance(error, ast.Call) and getattr(error.func, "id", "") in _MISTAKES and error.args:
             text = error.args[0]
@@ -52,12 +60,13 @@ def _mistakes(function: ast.AST) -> Iterator[str]:
                 yield from _texts(value)
 
 
+@functools.cache
 def parameters(*rooms: str) -> set[str]:
     """Return the names of all parameters of functions, and of the fields of classes."""
     out: set[str] = set()
     for room in rooms:
         for path in (ROOT / room).glob("**/*.py"):
-            for node in ast.walk(ast.parse(path.read_text())):
+            for node in _nodes(path):
                 if isinstance(node, ast.arg):
                     out.add(node.arg)
                 elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
@@ -65,8 +74,8 @@ def parameters(*rooms: str) -> set[str]:
     return out
 
 
-def _advice(tree: ast.AST) -> Iterator[str]:
-    for node in ast.walk(tree):
+def _advice(nodes: list[ast.AST]) -> Iterator[str]:
+    for node in nodes:
         values: list[ast.AST] = []
         if isinstance(node, ast.keyword) and node.arg == "advice":
             values = [node.value]
