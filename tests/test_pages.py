@@ -272,7 +272,7 @@ def site(folder) -> Iterator[str]:
         yield url
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("page", [page for page in PAGES if page not in ELSEWHERE])
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_a_page_runs_as_it_is_printed(request, page, folder, monkeypatch) -> None:

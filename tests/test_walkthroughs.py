@@ -98,6 +98,7 @@ def code_of(page: str) -> list[str]:
     return re.findall(r"```python\n(.*?)```", text, re.DOTALL)
 
 
+@pytest.mark.slow
 def test_tokens_for_a_language_model(tmp_path, monkeypatch, capsys) -> None:
     """The page as it is printed, in an empty folder; the model's own check of the mask is part of it."""
     monkeypatch.chdir(tmp_path)
@@ -157,6 +158,7 @@ def test_matrices_keep_their_shape(formats, tmp_path) -> None:
 # ---------------------------------------------------------------------------------------- records and files
 
 
+@pytest.mark.slow
 def test_records_and_files_give_the_same_images(tmp_path) -> None:
     comparison = example("records_vs_files")
     rng = np.random.default_rng(0)

@@ -56,9 +56,8 @@ class ExampleLayout:
         # The scalars that most records are made of are written without a detour through NumPy.
         self._plain: type | None = None
         if not feature.shape:
-            self._plain = (
-                int if feature.type == "int64" else bytes if feature.kind in ("bytes", "image") else None
-            )
+            kinds = {"int64": int, "bytes": bytes, "image": bytes, "text": str}
+            self._plain = kinds.get(feature.type if feature.kind == "number" else feature.kind)
 
         self._least, self._most = _INT64_MIN, _INT64_MAX
         if feature.classes is not None:
@@ -72,10 +71,15 @@ class ExampleLayout:
 
     def encode(self, value: Any, entries: dict[str, Any]) -> None:
         """Add the value to the entries of an Example as they are stored; SchemaError when it does not fit."""
-        plain = type(value) is self._plain
-        if plain and (self._plain is bytes or self._least <= value <= self._most):
-            entries[self.stored] = value
-            return
+        if type(value) is self._plain:
+            if self._plain is str:
+                # What UTF-8 cannot hold is left to `fit`, which says what is wrong.
+                if value.isascii():
+                    entries[self.stored] = value.encode()
+                    return
+            elif self._plain is bytes or self._least <= value <= self._most:
+                entries[self.stored] = value
+                return
         # In a set, because comparing dtypes costs more than hashing one.
         exact = type(value) is np.ndarray and value.dtype in self._exact and value.shape == self._sizes
         if exact and self._own:

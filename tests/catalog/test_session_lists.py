@@ -52,6 +52,7 @@ def test_the_session_that_a_version_merges_stands_in_it():
     assert [ref.shards for ref in versions[-1].manifest.session_lists] == [4, 2]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("place", ["local", "memory"])
 @pytest.mark.parametrize("number", range(7))
 def test_a_session_in_a_list_is_committed_again(place, number, tmp_path):

@@ -159,7 +159,11 @@ def trial_fixture() -> Iterator[Any]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-LAW = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+LAW = settings(
+    max_examples=max(15, settings().max_examples // 10),
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
 
 
 @LAW

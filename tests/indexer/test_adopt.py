@@ -43,6 +43,7 @@ def indexes(folder: Path) -> dict[str, int]:
     return {path.name: path.stat().st_ino for path in folder.rglob("*.shardidx")}
 
 
+@pytest.mark.slow
 def test_a_thousand_shards(tmp_path) -> None:
     """1,000 shards, in processes; adopted again, nothing is done."""
     wanted = write(tmp_path, range(1000))

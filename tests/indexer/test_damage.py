@@ -322,6 +322,7 @@ HURT = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("hurt", HURT.values(), ids=HURT)
 @pytest.mark.parametrize("kind", ["gzip", "zstd"])
 def test_salvage_goes_on_behind_a_damaged_member(kind, hurt, tmp_path) -> None:

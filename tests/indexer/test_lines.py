@@ -133,6 +133,7 @@ def test_pieces_do_not_matter(lines, mark, ended, cuts) -> None:
     assert found == wanted
 
 
+@pytest.mark.slow
 def test_the_number_of_gaps_is_bounded() -> None:
     data = b"1\n\n" * 70_000
     with pytest.raises(FormatError, match="shardio convert"):

@@ -47,6 +47,7 @@ def merged(results, step):
     return [value for at in sorted(rows) for value in rows[at]]
 
 
+@pytest.mark.sampled(3)
 def test_four_devices(url, expected) -> None:
     meshes = [(4, 1), (2, 2), (1, 4)]
     results = run_cases({"url": url, "devices": 4}, *[({"mesh": mesh},) for mesh in meshes])
@@ -58,6 +59,7 @@ def test_four_devices(url, expected) -> None:
             assert len(result["found"][step]["rows"]) == mesh[0]
 
 
+@pytest.mark.slow
 def test_two_processes_and_then_one(url, expected) -> None:
     """P12: a global array is the global batch; after five steps on two processes, the rest on one."""
     job = {"url": url, "devices": 2, "mesh": (4, 1)}

@@ -91,6 +91,7 @@ def test_blocks_and_sizes(workers, tmp_path):
     assert list(shardio.open(url)) == before
 
 
+@pytest.mark.sampled(2)
 def test_on_an_executor(url):
     before = content(url)
     with concurrent.futures.ThreadPoolExecutor(3) as executor:

@@ -8,7 +8,7 @@ from unittest import mock
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import shardio
@@ -314,6 +314,7 @@ def test_more_deleted_rows_than_a_sidecar_holds(url):
         deletion._Deletion(catalog, targets, 1, strict=True).count(latest)
 
 
+@settings(max_examples=max(20, settings().max_examples // 10))
 @given(data=st.data())
 def test_any_deletions_one_after_another(data):
     url = made(fresh("memory", None))

@@ -186,6 +186,7 @@ def test_tags_that_there_are(url):
             shardio.tag(url, "v2", number)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "name", ["3", "1_000", "latest", "", "-x", ".x", "a b", "a/b", "é", "x" * 129, 7, None]
 )

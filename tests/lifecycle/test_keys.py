@@ -368,7 +368,7 @@ def test_colliding_hashes_never_give_a_wrong_record(url, monkeypatch):
     assert ds.find("none", default=-1) == -1
 
 
-@settings(max_examples=30)
+@settings(max_examples=max(10, settings().max_examples // 10))
 @given(st.integers(0, 1 << 20), st.booleans())
 def test_any_flipped_bit_of_an_index_is_found_before_a_position_is_returned(tmp_path_factory, number, run):
     """A page MUST match its CRC-32C before an entry of it is used."""
@@ -618,7 +618,7 @@ def test_a_worker_that_dies_again_and_again_publishes_nothing(url, monkeypatch):
 
 
 @given(st.lists(st.text(max_size=3), max_size=60), st.lists(st.text(max_size=3), max_size=10), st.randoms())
-@settings(max_examples=25)
+@settings(max_examples=max(12, settings().max_examples // 10))
 def test_find_is_what_a_dict_says(tmp_path_factory, keys, asked, random):
     url = str(tmp_path_factory.mktemp("dict") / "birds")
     cut = random.randint(0, len(keys))

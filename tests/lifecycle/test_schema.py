@@ -339,7 +339,7 @@ STEPS = st.lists(
 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("encoding", ["example", "tensors", "sequence_example"])
-@settings(max_examples=15)
+@settings(max_examples=max(8, settings().max_examples // 10))
 @given(steps=STEPS)
 def test_whatever_a_schema_goes_through(tmp_path_factory, encoding, steps) -> None:
     """Every reader sees of a record what it was written with, by its newest name, else the newest default."""

@@ -312,6 +312,7 @@ WRONG = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("condition", WRONG)
 def test_conditions_that_are_none_are_refused_and_name_what_is_wrong(url, condition):
     build(url)
@@ -407,7 +408,7 @@ def test_a_dry_run_changes_nothing(url):
     assert shardio.open(url).version == 1
 
 
-@settings(max_examples=20)
+@settings(max_examples=max(8, settings().max_examples // 10))
 @given(st.integers(0, 8 * (1 << 20)))
 def test_any_flipped_bit_of_a_table_is_found(tmp_path_factory, number):
     """A reader MUST compare size and SHA-256 of a table with the list before it uses any of it."""

@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 from tests.order.cases import random_case, run_case
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(
+    max_examples=max(50, settings().max_examples // 5), deadline=None, suppress_health_check=list(HealthCheck)
+)
 @given(st.randoms(use_true_random=False))
 def test_every_row_once_and_every_batch_as_of_one_process_through_all_kills(rnd):
     """The global batch of step s holds the same records in the same order, whatever the ranks and workers.

@@ -113,7 +113,7 @@ def killed_at(do: Callable[[], None], oracle: Path, at: int) -> tuple[int, bool]
     return int(count.read_text()) if done else at, done
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(12)
 @EVERY_DEED
 def test_killed_at_every_point_on_a_disk(deed, begun, tmp_path, long):
     """P1: SIGKILL at every named point of create, append, overwrite, gc."""

@@ -51,6 +51,7 @@ def test_no_commit_is_lost_or_doubled_when_replies_are(s3, tmp_path, monkeypatch
     check_none_lost_or_doubled(url, *appended)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("engine", ["fsspec", "obstore"])
 def test_reads_through_a_proxy_that_cuts_are_the_truth(s3, tmp_path, monkeypatch, engine):
     """P9: replies cut after any number of bytes are asked for again, never returned."""

@@ -208,6 +208,7 @@ def deeds(root: Path) -> dict[str, Callable[[], object]]:
     return {"read": read, "decode": decode, "log": lambda: shardio.log(root)}
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("suffix", [".manifest", ".list", ".shardidx"])
 def test_mutants_of_datasets_are_listed_by_verify(suffix, tmp_path, long):

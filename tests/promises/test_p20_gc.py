@@ -591,6 +591,7 @@ def test_readers_of_live_versions_never_notice(tmp_path):
     assert len(shardio.open(url, "all")) == 60
 
 
+@pytest.mark.slow
 def test_collections_killed_at_random_moments(tmp_path, long):
     """P20: state machine with kills: whatever was killed, live versions stay whole."""
     begun = tmp_path / "begun"

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import shardio
@@ -957,6 +957,7 @@ def test_on_s3(mirrored, s3, tmp_path):
         assert len(read(case.url)) == 100 - report.lost_records
 
 
+@settings(max_examples=max(20, settings().max_examples // 10))
 @given(data=st.data())
 def test_random_damage(data, tmp_path_factory):
     """Whatever happens to some objects: what repair leaves is part of what was written, in order."""

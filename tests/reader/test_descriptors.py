@@ -141,7 +141,7 @@ def test_no_descriptor_at_all_says_so(few, folders):
     assert ds[0] == b"0"
 
 
-@pytest.mark.sampled(11)
+@pytest.mark.sampled(33)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("options", [{}, {"mmap": False}, {"on_error": "skip"}, {"verify": False}])
 def test_a_reader_that_is_dropped_frees_everything(kind, options, folders):

@@ -75,7 +75,7 @@ def run(url: Path, part: str, way: str, **options: object) -> tuple[int, str]:
     return done.returncode, done.stdout.strip()
 
 
-@pytest.mark.sampled(15)
+@pytest.mark.sampled(30)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("part", [".tfrecord", ".shardidx"])
 def test_an_adopted_shard_that_is_cut_while_it_is_open(part, way, tmp_path):
@@ -92,7 +92,7 @@ def test_an_adopted_index_is_not_mapped(tmp_path):
     assert str(tmp_path) not in Path("/proc/self/maps").read_text(encoding="utf-8")
 
 
-@pytest.mark.sampled(15)
+@pytest.mark.sampled(30)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("part", [".tfrecord", ".shardidx"])
 def test_an_own_shard_that_is_cut_while_it_is_read_without_maps(part, way, tmp_path):

@@ -182,6 +182,7 @@ def test_the_list_of_damage_is_that_of_a_stream(damaged):
     assert len(lists[0]) == len(bad)
 
 
+@pytest.mark.sampled(4)
 @CASES
 def test_by_default_the_first_damage_is_raised_in_its_turn(make, damaged):
     open_with, bad = damaged
@@ -209,6 +210,7 @@ def test_lookups_always_raise(damaged):
     assert ds.stats["records_skipped"] == 0
 
 
+@pytest.mark.sampled(4)
 @CASES
 def test_parts_of_a_reader_obey_too(damaged):
     open_with, bad = damaged

@@ -67,7 +67,11 @@ def by_adoption(path: Path) -> list[dict[str, Any]] | None:
     return list(shardio.open(path.parent))
 
 
-@settings(deadline=None, max_examples=60, suppress_health_check=list(HealthCheck))
+@settings(
+    deadline=None,
+    max_examples=max(30, settings().max_examples // 10),
+    suppress_health_check=list(HealthCheck),
+)
 @given(members=st.lists(st.tuples(KINDS, NAMES, st.binary(max_size=3)), min_size=1, max_size=6))
 @example(members=[(PLAIN, "a.txt", b"1"), (PLAIN, "b.txt", b"2"), (PLAIN, "a.txt", b"3")])
 @example(members=[(PLAIN, "a.txt", b"1"), (PLAIN, "a.TXT", b"2")])

@@ -261,7 +261,7 @@ def test_an_outage_gets_fewer_requests_than_normal_work(
     assert requests <= QUICK.retry_burst + 60 * 2 * QUICK.retries_per_second + 2 * readers
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("client", ["s3 fsspec", "s3 obstore"])
 def test_rotating_credentials_are_picked_up(
     server: FaultServer,

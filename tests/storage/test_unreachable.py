@@ -162,7 +162,7 @@ class TestUnreachable:
         assert clock.slept == []
         assert len(server.log) <= 4
 
-    @pytest.mark.sampled(3)
+    @pytest.mark.sampled(6)
     def test_what_may_not_be_listed_is_forbidden_when_absent(
         self, client: str, look: Any, clock: FakeClock, server: FaultServer
     ) -> None:

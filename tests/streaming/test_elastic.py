@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 from tests.streaming.cases import Case, quietly
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(
+    max_examples=max(20, settings().max_examples // 5), deadline=None, suppress_health_check=list(HealthCheck)
+)
 @given(st.randoms(use_true_random=False))
 def test_every_record_once_and_every_batch_as_of_one_process_through_all_kills(rnd):
     """Over shards (empty too), rows, ranks 1-8, workers 0-8, threads, batch, plan, compressions, deletions,

@@ -120,6 +120,7 @@ def test_damage_comes_at_the_first_step_that_needs_it(tmp_path, threads):
         assert any(touched) == (step == len(got))
 
 
+@pytest.mark.sampled(4)
 @ALL_THREADS
 def test_closing_early_leaves_no_thread(ds, threads):
     stream = make(ds, num_threads=threads)
@@ -183,6 +184,7 @@ def large():
     )
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("threads", [0, 1, 3])
 def test_what_is_held_is_bounded_for_any_dataset_size(monkeypatch, large, threads):
     """Memory stays within the stated bound: the plan's windows, and what is planned ahead."""

@@ -56,6 +56,7 @@ def expected(url):
     return [[batch["n"].tolist() for batch in stream] for _ in range(3)]
 
 
+@pytest.mark.sampled(4)
 @WAYS
 def test_epochs_in_a_row(url, expected, way):
     loader = StreamingDataLoader(dataset(url), **way)
@@ -84,6 +85,7 @@ def test_workers_that_are_kept_serve_epoch_after_epoch(url, expected):
         assert lists(loader) == expected[0], "a loader can be used after it was closed"
 
 
+@pytest.mark.sampled(4)
 @WAYS
 def test_an_early_break_and_the_same_epoch_again(url, expected, way):
     loader = StreamingDataLoader(dataset(url), **way)
@@ -95,6 +97,7 @@ def test_an_early_break_and_the_same_epoch_again(url, expected, way):
     assert lists(loader) == expected[0]
 
 
+@pytest.mark.sampled(2)
 @WAYS
 def test_set_epoch(url, expected, way):
     loader = StreamingDataLoader(dataset(url), **way)
@@ -106,6 +109,7 @@ def test_set_epoch(url, expected, way):
     assert lists(loader) == expected[0]
 
 
+@pytest.mark.sampled(4)
 @WAYS
 def test_two_loaders_at_once(url, expected, way):
     one, two = (StreamingDataLoader(dataset(url), **way) for _ in range(2))
@@ -150,6 +154,7 @@ def augment(value, rng):
     return {"n": value["n"], "r": rng.random(), "noise": rng.standard_normal(3, dtype=np.float32)}
 
 
+@pytest.mark.slow
 def test_augmented_batches_are_bit_identical_after_an_elastic_resume(url):
     """With threads and with processes, on other numbers of ranks and workers."""
     options = {"random_transform": augment, "plan": plan(ranks=6, workers=2)}
@@ -352,6 +357,7 @@ def test_an_error_keeps_its_address_on_the_way_from_a_worker(tmp_path, way):
     assert caught.value.start is not None
 
 
+@pytest.mark.sampled(4)
 @WAYS
 def test_skipped_records_are_counted_whoever_skips_them(tmp_path, way):
     url = write(tmp_path / "d", [200])

@@ -146,6 +146,7 @@ def test_workers_of_a_user_of_obstore_read_by_s3fs_and_say_so_once(url, endpoint
         assert "forked after obstore was used" in lines[0]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("how", [{"num_threads": 2}, {"num_workers": 1, "multiprocessing_context": "spawn"}])
 def test_requests_are_counted(endpoint: str, url: str, how: dict) -> None:
     """Also those that worker processes send."""

@@ -114,6 +114,7 @@ def test_two_processes_learn_what_one_does(url, tmp_path):
                 torch.testing.assert_close(learned, torch.tensor(weight), rtol=1e-3, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile:UserWarning")
 def test_documents_have_the_logits_that_they_have_alone(url):
     """Packed, padded and in the variable-length form, by masked attention and by flex attention alike."""

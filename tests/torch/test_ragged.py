@@ -88,6 +88,7 @@ def test_columns_move_as_tensors_do():
     assert shaped[0].tolist() == [[0, 1], [2, 3]]
 
 
+@pytest.mark.slow
 def test_trainers_move_columns():
     from accelerate.utils import send_to_device  # type: ignore[import-untyped]
     from lightning.pytorch.utilities import move_data_to_device

@@ -86,6 +86,7 @@ def test_states_that_do_not_belong():
         FullShuffle(100, seed=-1)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("batches", [1, 4])
 def test_in_torchs_loader_and_resumed_in_torchdatas(workers, batches, tmp_path):

@@ -218,6 +218,7 @@ def test_a_place_that_is_read_only(tmp_path):
         shardio.DatasetWriter("http://127.0.0.1:9/ds")
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("room", [0, 1, 50, 200])
 def test_a_full_disk(room, tmp_path, monkeypatch):
     """A full disk ends the write with a clear error; nothing is visible, and nothing stays behind."""
@@ -304,6 +305,7 @@ WITH_A_URL = {
 }
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("url", [None, 7, b"wren", ""])
 @pytest.mark.parametrize("call", WITH_A_URL)
 def test_a_url_that_is_none(call, url, tmp_path, monkeypatch):

@@ -163,7 +163,7 @@ def test_two_appends_that_add_different_features(tmp_path) -> None:
 NAMES = st.lists(st.sampled_from(["ant", "bee", "cat", "dog", "eel", "fox"]), unique=True, min_size=1)
 
 
-@settings(max_examples=25)
+@settings(max_examples=max(10, settings().max_examples // 10))
 @given(st.lists(st.tuples(NAMES, st.booleans()), min_size=1, max_size=5))
 def test_whatever_is_appended_names_stay(tmp_path_factory, appends) -> None:
     """A model of names: what an append wrote reads as the same name for ever, or nothing is appended."""

@@ -27,7 +27,7 @@ EVERY_PLACE = pytest.mark.parametrize("place", PLACES)
 COMPRESSIONS = [None, "zstd", "gzip", "zlib"]
 
 
-@settings(max_examples=40)
+@settings(max_examples=max(20, settings().max_examples // 10))
 @given(
     st.lists(st.tuples(st.sampled_from(["train", "test", "a-b"]), st.binary(max_size=60)), max_size=40),
     st.sampled_from(COMPRESSIONS),
@@ -310,7 +310,7 @@ def shards_of(ds) -> list[int]:
     return ds.source.table.live_rows.tolist()
 
 
-@settings(max_examples=40)
+@settings(max_examples=max(20, settings().max_examples // 10))
 @given(
     st.lists(st.tuples(st.sampled_from(["train", "test"]), st.binary(max_size=60)), max_size=40),
     st.integers(1, 7),
