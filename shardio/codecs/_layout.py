@@ -54,9 +54,9 @@ class ExampleLayout:
         self._fixed = not feature.unknown_dimensions
         self._elements = math.prod(size or 1 for size in feature.shape)
         # The scalars that most records are made of are written without a detour through NumPy.
-        self._plain: type | None = None
+        self._plain: Any = None
         if not feature.shape:
-            kinds = {"int64": int, "bytes": bytes, "image": bytes, "text": str}
+            kinds: dict[str, Any] = {"int64": int, "bytes": bytes, "image": bytes, "text": str}
             self._plain = kinds.get(feature.type if feature.kind == "number" else feature.kind)
 
         self._least, self._most = _INT64_MIN, _INT64_MAX
