@@ -307,26 +307,29 @@ class RemoteStore(Store):
         Raises:
             NotFoundError, ShortReadError, StorageError: as `Store.get_ranges`; by what is returned.
         """
-        reader = RangeReader(
-            self._requests.current(),
-            self._tuning,
-            self._backend.path_of(key),
-            identity,
-            engine=engine,
-            checksummed=checksummed,
-            gap=gap,
+        begin = functools.partial(
+            self._begin_ranges, key, identity, ranges, engine=engine, checksummed=checksummed, gap=gap
         )
-        return functools.partial(self._await_ranges, reader.begin(*ranges), key, identity, ranges)
+        return functools.partial(self._await_ranges, begin(), begin, os.getpid(), key, identity, ranges)
+
+    def _begin_ranges(
+        self, key: str, identity: ObjectIdentity, ranges: tuple[Offsets, Offsets], **options: Any
+    ) -> Callable[[], list[memoryview]]:
+        requests, path = self._requests.current(), self._backend.path_of(key)
+        return RangeReader(requests, self._tuning, path, identity, **options).begin(*ranges)
 
     def _await_ranges(
         self,
         pending: Callable[[], list[memoryview]],
+        begin: Callable[[], Callable[[], list[memoryview]]],
+        home: int,
         key: str,
         identity: ObjectIdentity,
         ranges: tuple[Offsets, Offsets],
     ) -> list[memoryview]:
         try:
-            return pending()
+            # In a forked child: the thread that the answer would come from stayed with the parent.
+            return pending() if os.getpid() == home else begin()()
         except PastEndError as error:
             raise_storage_error(error, self.url_of(key))
         except RetryError as error:

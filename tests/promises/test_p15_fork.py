@@ -7,6 +7,7 @@ import signal
 import threading
 
 import pytest
+from fsspec.asyn import get_loop
 from torch.utils.data import DataLoader
 
 import shardio
@@ -96,6 +97,23 @@ def test_a_pass_without_threads_goes_on_in_both(ds):
     next(it)
     assert in_child(lambda: len(list(it))) == str(ROWS // 10 - 1)
     assert len(list(it)) == ROWS // 10 - 1
+
+
+@pytest.mark.parametrize("checksummed", [True, False])
+def test_what_was_asked_for_before_a_fork_comes_in_both(tmp_path, checksummed):
+    """The thread that an answer comes from stays with the parent."""
+    (tmp_path / "object").write_bytes(b"wren robin")
+    released = threading.Event()
+    with folder_server(tmp_path) as address:
+        file = shardio.storage.connect(address).open("object")
+        file.read(0, 1)
+        get_loop().call_soon_threadsafe(released.wait)
+        try:
+            wait = file.begin_read([0, 5], [4, 10], checksummed=checksummed, gap=0)
+            assert in_child(lambda: [bytes(part) for part in wait()]) == "[b'wren', b'robin']"
+        finally:
+            released.set()
+        assert [bytes(part) for part in wait()] == [b"wren", b"robin"]
 
 
 def test_loader_workers_of_readers_that_are_in_use(ds):
