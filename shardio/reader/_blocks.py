@@ -1,28 +1,45 @@
 """Blocks of a shard: compared with their checksums, decompressed, and cut into payloads.
 
 A `Span` is some checked, decoded blocks and the places of their payloads; `BlockVerifier` compares many
-blocks in one call; `Decoder` makes a span of stored bytes.
+blocks in one call; `Decoder` makes a span of stored bytes; `BlockLookup` finds single records in mapped
+shards whose blocks are compressed; `DecodedBlocks` holds those that were decoded last.
 """
 
 from __future__ import annotations
 
+import threading
+from bisect import bisect_right
+from collections import OrderedDict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from shardio import kernels
 from shardio.errors import CorruptBlockError, FormatError
-from shardio.format import Compression, Framing, check_block, decompress, payload_bounds
+from shardio.format import (
+    TFRECORD_HEAD,
+    TFRECORD_TAIL,
+    Compression,
+    Framing,
+    check_block,
+    decompress,
+    payload_bounds,
+)
 from shardio.metadata import check_frames_part, frames_fit
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     from shardio.format import Buffer, Limits
     from shardio.metadata import IndexHead
+    from shardio.reader._options import ReadStats
 
-__all__ = ["BlockVerifier", "Decoder", "Span", "layout"]
+__all__ = ["BlockLookup", "BlockVerifier", "DecodedBlock", "DecodedBlocks", "Decoder", "Span", "layout"]
+
+_FRAME = TFRECORD_HEAD + TFRECORD_TAIL
 
 
 @dataclass(frozen=True)
@@ -215,3 +232,175 @@ def layout(head: IndexHead, first: int, stop: int) -> tuple[NDArray[np.int64], N
     rows[0] -= head.block_rows(first)[0]
     rows[1:] -= row_stops[:-1]
     return bases, rows
+
+
+class DecodedBlock(NamedTuple):
+    """One checked, decoded block, for lookups.
+
+    Attributes:
+        first_row: row of the first payload in its shard.
+        buffer: decoded bytes.
+        starts, stops: payload bounds in `buffer`.
+    """
+
+    first_row: int
+    buffer: Buffer
+    starts: Sequence[int]
+    stops: Sequence[int]
+
+    @classmethod
+    def of(cls, span: Span) -> DecodedBlock:
+        """Return the block that a span of one block is."""
+        return cls(span.first_row, span.buffer, memoryview(span.starts), memoryview(span.stops))
+
+    @property
+    def size(self) -> int:
+        """Bytes that it takes."""
+        return len(self.buffer) + 16 * len(self.starts)
+
+    def payload(self, row: int) -> bytes:
+        """Return the payload of a row of the shard."""
+        k = row - self.first_row
+        return bytes(self.buffer[self.starts[k] : self.stops[k]])
+
+
+class DecodedBlocks:
+    """The decoded blocks that lookups used last; safe to share among threads and with forked children.
+
+    Nothing waits for its lock: where another thread holds it, or held it when this process was forked, a
+    block is not kept.
+
+    Args:
+        max_bytes: that all of them together take, at most.
+    """
+
+    def __init__(self, max_bytes: int) -> None:
+        self._most = max_bytes
+        self._size = 0
+        self._blocks: OrderedDict[tuple[bytes, int], DecodedBlock] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, shard: bytes, number: int) -> DecodedBlock | None:
+        """Return a block of a shard, given by its UUID; None where it is not kept."""
+        key = (shard, number)
+        found = self._blocks.get(key)
+        if found is not None and self._lock.acquire(blocking=False):
+            try:
+                if key in self._blocks:
+                    self._blocks.move_to_end(key)
+            finally:
+                self._lock.release()
+        return found
+
+    def keep(self, shard: bytes, number: int, block: DecodedBlock) -> None:
+        """Keep a block, and forget those that were not used for longest."""
+        if block.size > self._most or not self._lock.acquire(blocking=False):
+            return
+        try:
+            if (shard, number) not in self._blocks:
+                self._blocks[shard, number] = block
+                self._size += block.size
+                while self._size > self._most:
+                    _, oldest = self._blocks.popitem(last=False)
+                    self._size -= oldest.size
+        finally:
+            self._lock.release()
+
+
+class BlockLookup:
+    """Finds single records of a mapped shard of TFRECORD frames whose blocks are compressed.
+
+    What `Decoder` does for runs of blocks costs dozens of NumPy calls, several times what decoding a small
+    block does.  The same rules hold, and whatever does not pass them is left to `OpenShard`, which says what
+    is wrong.
+
+    Args:
+        head: of the index.
+        data: the mapped shard.
+        frame_stop: the mapped column of the index.
+        limits: upper bounds for decoding.
+        stats: counts the blocks that are decoded.
+        verify: compare the stored bytes with their checksums first.
+        kept: blocks that were decoded before, or None.
+    """
+
+    def __init__(
+        self,
+        head: IndexHead,
+        data: memoryview,
+        frame_stop: NDArray[np.uint32],
+        limits: Limits,
+        stats: ReadStats,
+        *,
+        verify: bool,
+        kept: DecodedBlocks | None,
+    ) -> None:
+        self._head = head
+        self._data = data
+        self._frame_stop = frame_stop
+        self._limits = limits
+        self._stats = stats
+        self._verify = verify
+        self._kept = kept
+        # Items of a memoryview are Python's integers, at a third of the price of NumPy's.
+        self._row_stops = memoryview(head.block_row_stop)
+        self._stops = memoryview(head.block_stop)
+        self._sizes = memoryview(head.block_decoded_bytes)
+        self._frame_crcs = memoryview(head.block_frames_crc32c)
+        self._crcs = memoryview(head.block_crc32c)
+
+    def record(self, row: int) -> bytes | None:
+        """Return one payload; None where something is not right."""
+        number = bisect_right(self._row_stops, row)
+        block = self._block(number)
+        return None if block is None else block.payload(row)
+
+    def records(self, rows: NDArray[np.int64]) -> list[bytes] | None:
+        """Return some payloads, int64 in any order, in that order; None where something is not right."""
+        out = [b""] * len(rows)
+        order = np.argsort(rows, kind="stable")
+        last, block = -1, None
+        numbers = np.searchsorted(self._head.block_row_stop, rows.astype(np.uint64), side="right")[order]
+        for k, number, row in zip(order.tolist(), numbers.tolist(), rows[order].tolist(), strict=True):
+            if number != last:
+                last, block = number, self._block(number)
+            if block is None:
+                return None
+            out[k] = block.payload(row)
+        return out
+
+    def _block(self, number: int) -> DecodedBlock | None:
+        kept, uuid = self._kept, self._head.uuid
+        block = None if kept is None else kept.get(uuid, number)
+        if block is None:
+            block = self._decoded(number)
+            if block is not None and kept is not None:
+                kept.keep(uuid, number, block)
+        return block
+
+    def _decoded(self, number: int) -> DecodedBlock | None:
+        first = self._row_stops[number - 1] if number else 0
+        frames = self._frame_stop[first : self._row_stops[number]]
+        stored = self._data[self._stops[number - 1] if number else 0 : self._stops[number]]
+        if kernels.crc32c(frames) != self._frame_crcs[number]:
+            return None
+        if self._verify and kernels.crc32c(stored) != self._crcs[number]:
+            return None
+        size = self._sizes[number]
+        try:
+            buffer = decompress(stored, self._head.compression, size, limits=self._limits)
+        except CorruptBlockError:
+            return None  # and told by `OpenShard`
+        self._stats.blocks_opened += 1
+        if len(frames) == 1:
+            only = int(frames[0])
+            whole = only == size >= _FRAME
+            return DecodedBlock(first, buffer, (TFRECORD_HEAD,), (only - TFRECORD_TAIL,)) if whole else None
+        stops = frames.astype(np.int64)
+        starts = np.empty_like(stops)
+        starts[0], starts[1:] = 0, stops[:-1]
+        if stops[-1] != size or int((stops - starts).min()) < _FRAME:
+            return None
+        starts += TFRECORD_HEAD
+        stops -= TFRECORD_TAIL
+        return DecodedBlock(first, buffer, memoryview(starts), memoryview(stops))

@@ -55,6 +55,7 @@ def open(  # noqa: A001, PLR0913 - the name and the options are the public contr
     on_error: Literal["raise", "skip", "quarantine"] = "raise",
     allow_roots: Mapping[str, Mapping[str, Any]] | None = None,
     mmap: bool = True,
+    decoded_bytes: int = 16 << 20,
     limits: Limits | None = None,
 ) -> DatasetReader:
     """Open a split of a dataset; reads its manifest and its lists of shards, nothing else.
@@ -85,6 +86,8 @@ def open(  # noqa: A001, PLR0913 - the name and the options are the public contr
         mmap: look into local shards that shardio wrote as mapped memory, the fastest way. False reads them
             instead, for files that may be cut or overwritten in place while they are read: that ends a
             process which has them mapped (SIGBUS). Adopted shards are always read.
+        decoded_bytes: of the blocks of compressed shards that lookups keep decoded, in this process; those
+            that were not used for longest make room. 0 keeps none.
         limits: upper bounds for sizes that files claim, a `Limits`; None for those of the format.
 
     Raises:
@@ -119,6 +122,7 @@ def open(  # noqa: A001, PLR0913 - the name and the options are the public contr
         on_error=on_error,
         allow_roots={root: dict(given or {}) for root, given in (allow_roots or {}).items()},
         mmap=mmap,
+        decoded_bytes=decoded_bytes,
         limits=limits,
     )
     return DatasetReader(DatasetSource.resolve(url_text(url), split, options, version=version, digest=digest))

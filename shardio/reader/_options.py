@@ -33,6 +33,7 @@ class ReadOptions:
         limits: upper bounds; None for the format's.
         max_open_shards: how many shards are kept open.
         mmap: look into local shards of our own as mapped memory; without, they are read.
+        decoded_bytes: of compressed blocks that lookups keep decoded, at most.
     """
 
     storage_options: Mapping[str, Any] | None = None
@@ -46,6 +47,7 @@ class ReadOptions:
     limits: Limits | None = None
     max_open_shards: int = 256
     mmap: bool = True
+    decoded_bytes: int = 16 << 20
 
     def __post_init__(self) -> None:
         """Refuse what makes no sense, by name."""
@@ -54,6 +56,9 @@ class ReadOptions:
             raise ValueError(message)
         if self.on_error not in _ON_ERROR:
             message = f"on_error={self.on_error!r} must be one of {', '.join(_ON_ERROR)}"
+            raise ValueError(message)
+        if self.decoded_bytes < 0:
+            message = f"decoded_bytes={self.decoded_bytes} must not be negative; 0 keeps nothing"
             raise ValueError(message)
         if self.features is not None and self.decode is False:
             raise ValueError("features= names what is decoded, and decode=False decodes nothing")

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn
 from shardio.errors import FormatError, NotFoundError, StaleIndexError
 from shardio.format import DEFAULT_LIMITS
 from shardio.metadata import INDEX_ADVICE, parse_deletions, parse_head
+from shardio.reader._blocks import DecodedBlocks
 from shardio.reader._files import check_index_file, cut_short
 from shardio.reader._shard import OpenShard
 from shardio.storage import BlockCache, ShortReadError, descriptor_limit, descriptor_users
@@ -176,6 +177,9 @@ class ShardPool:
         self._options = options
         self._limits = options.limits or DEFAULT_LIMITS
         self._cache = BlockCache(options.cache) if options.cache is not None else None
+        # Readers that skip damage read it anew: what is left out must not depend on what was read before.
+        keeps = options.decoded_bytes > 0 and options.on_error == "raise"
+        self._kept = DecodedBlocks(options.decoded_bytes) if keeps else None
         self._open: dict[int, OpenShard] = {}
         self._deleted: dict[int, NDArray[np.int64]] = {}
         descriptor_users.add(self)
@@ -316,4 +320,5 @@ class ShardPool:
             stats=self._stats,
             cache=self._cache_of(entry.root),
             alone=self._options.on_error == "raise",
+            kept=self._kept,
         )

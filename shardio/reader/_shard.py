@@ -2,7 +2,7 @@
 
 Promise: no payload leaves this module unless the stored bytes of its block matched their CRC-32C and its part
 of `frame_stop` matched its own.  A block of a mapped file is checked once and remembered with one bit; bytes
-that were read are checked each time they are read.
+that were read are checked each time they are read; what is decoded for lookups is kept within a bound.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from shardio import kernels
 from shardio.errors import CorruptBlockError, FormatError, StorageError
 from shardio.format import TFRECORD_HEAD, TFRECORD_TAIL, Compression, Framing
 from shardio.metadata import INDEX_ADVICE, frames_fit, records_fit
-from shardio.reader._blocks import BlockVerifier, Decoder, Span, layout
+from shardio.reader._blocks import BlockLookup, BlockVerifier, DecodedBlock, Decoder, Span, layout
 from shardio.reader._files import (
     BlockFetcher,
     Fetched,
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from shardio.errors import ShardioError
     from shardio.format import Buffer, Limits
     from shardio.metadata import IndexHead
+    from shardio.reader._blocks import DecodedBlocks
     from shardio.reader._options import ReadStats
     from shardio.storage import BlockCache, DataFile
 
@@ -70,6 +71,7 @@ class OpenShard:
         cache: of blocks on local disk, for files that are not there; or None.
         alone: lookups may compare records alone, where the index holds their checksums. Readers that skip
             damage compare whole blocks, so that what is left out does not depend on how it is read.
+        kept: decoded blocks that lookups may use again, or None.
     """
 
     def __init__(  # noqa: PLR0913 - made in one place
@@ -86,6 +88,7 @@ class OpenShard:
         stats: ReadStats,
         cache: BlockCache | None = None,
         alone: bool = True,
+        kept: DecodedBlocks | None = None,
     ) -> None:
         self.key = key
         self.head = head
@@ -125,6 +128,10 @@ class OpenShard:
         # The checksums of records, where this shard is mapped and lookups compare records alone.
         self._mapped_records = map_records(index, head) if self._plain and verify and alone else None
         self._lookup = self._make_lookup()
+        compressed = head.compression is not Compression.NONE and self._tfrecord
+        # Blocks are worth keeping where one holds several records.
+        self._kept = kept if compressed and head.rows > head.blocks else None
+        self._block_lookup = self._make_block_lookup(limits) if compressed else None
         # Of a shard that is fetched: once the checksums of its records are here, frames are fetched alone.
         self._held = np.frombuffer(frames, "<u4").view(np.uint32) if frames is not None else None
         self._records: NDArray[np.uint32] | None = None
@@ -202,11 +209,31 @@ class OpenShard:
         )
         return kernels.RecordLookup(self._mapped, columns, self._seen)
 
+    def _make_block_lookup(self, limits: Limits) -> BlockLookup | None:
+        """Return what finds records of a mapped shard of compressed blocks; None for any other."""
+        if self._mapped is None or self._frame_stop is None:
+            return None
+        return BlockLookup(
+            self.head,
+            self._mapped,
+            self._frame_stop,
+            limits,
+            self._stats,
+            verify=self.verify,
+            kept=self._kept,
+        )
+
     def record(self, row: int) -> bytes:
         """Return one payload, compared with its own checksum or with that of its block."""
         if self._lookup is not None:
             found = self._lookup.record(row)
             return found if found is not None else self._record_by_block(row)
+        if self._block_lookup is not None:
+            found = self._block_lookup.record(row)
+            if found is not None:
+                return found
+        elif self._kept is not None:
+            return self._record_of_kept(row, self._kept)
         rows = np.array([row])
         alone = self.frames_alone(rows)
         if alone is not None:
@@ -219,6 +246,8 @@ class OpenShard:
         Raises:
             CorruptBlockError, FormatError: one of them, or its part of the index, is damaged.
         """
+        if self._block_lookup is not None:
+            return self._block_lookup.records(rows)
         if self._lookup is None:
             return None
         found = self._lookup.records(rows)
@@ -227,6 +256,15 @@ class OpenShard:
             self._check_mapped(self.blocks_of(rows))
             found = self._lookup.records(rows)
         return [self.record(row) for row in rows.tolist()] if found is None else found
+
+    def _record_of_kept(self, row: int, kept: DecodedBlocks) -> bytes:
+        """Return a payload of a compressed shard that is not mapped; no request where its block is kept."""
+        number = bisect_right(self._row_stop, row)
+        block = kept.get(self.head.uuid, number)
+        if block is None:
+            block = DecodedBlock.of(self.load(number, number + 1))
+            kept.keep(self.head.uuid, number, block)
+        return block.payload(row)
 
     def _record_by_block(self, row: int) -> bytes:
         """Return a payload after all of its block was compared, or say what is wrong."""

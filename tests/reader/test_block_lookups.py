@@ -1,0 +1,139 @@
+"""Lookups in compressed shards: a block is decoded in few calls, and kept for the next within a bound."""
+
+from __future__ import annotations
+
+import random
+import threading
+from pathlib import Path
+
+import pytest
+import zstandard
+
+import shardio
+from shardio.errors import CorruptBlockError, FormatError
+from shardio.metadata import parse_head
+from shardio.reader._blocks import DecodedBlock, DecodedBlocks
+from tests.promises.places import PLACES, fresh
+from tests.reader.test_record_checksums import changed, key_of
+
+# Such bytes are stored as they are, so that a flipped bit is one of a record and decodes.
+RECORDS = [random.Random(k).randbytes(k % 97) for k in range(400)]
+EVERY_PLACE = pytest.mark.parametrize("place", PLACES)
+
+
+def written(place: str, tmp_path: Path, **options) -> str:
+    url = fresh(place, tmp_path)
+    with shardio.DatasetWriter(url, **{"compression": "zstd", "block_bytes": 1000, **options}) as out:
+        for record in RECORDS:
+            out.write(record)
+    return url
+
+
+@EVERY_PLACE
+@pytest.mark.parametrize("compression", ["zstd", "gzip"])
+@pytest.mark.parametrize("block_bytes", [1, 1000])
+def test_lookups_of_compressed_records(place, compression, block_bytes, tmp_path):
+    """One by one and many at once, repeated and in any order; whatever is kept; deleted ones are left out."""
+    url = written(place, tmp_path, compression=compression, block_bytes=block_bytes)
+    rows = random.Random(0).choices(range(400), k=100)
+    for bound in (0, 3000, 1 << 20):
+        ds = shardio.open(url, decoded_bytes=bound)
+        assert ds.read(rows) == [RECORDS[row] for row in rows]
+        assert [ds[row] for row in rows] == [RECORDS[row] for row in rows]
+    shardio.delete(url, positions=[0, 7, 399])
+    left = [record for k, record in enumerate(RECORDS) if k not in (0, 7, 399)]
+    ds = shardio.open(url)
+    assert [ds[k] for k in range(len(ds))] == ds.read(range(len(ds))) == left
+
+
+@EVERY_PLACE
+def test_a_block_is_decoded_once_for_its_neighbours(place, tmp_path):
+    url = written(place, tmp_path)
+    opened = {}
+    for bound in (0, 1 << 20):
+        ds = shardio.open(url, decoded_bytes=bound)
+        assert [ds[k] for k in range(400)] == RECORDS
+        opened[bound] = ds.stats["blocks_opened"]
+    blocks = parse_head(shardio.storage.connect(url).get(key_of(url, ".shardidx"), max_bytes=1 << 20)).blocks
+    assert opened == {0: 400, 1 << 20: blocks}
+    with pytest.raises(ValueError, match="decoded_bytes=-1"):
+        shardio.open(url, decoded_bytes=-1)
+
+
+@EVERY_PLACE
+@pytest.mark.parametrize("part", ["block", "index"])
+def test_damage_is_told_by_every_lookup_and_harms_no_other_block(place, part, tmp_path):
+    url = written(place, tmp_path)
+    key = key_of(url, ".shardidx")
+    head = parse_head(shardio.storage.connect(url).get(key, max_bytes=1 << 20))
+    first, stop = head.block_rows(2)
+    if part == "block":
+        changed(url, key_of(url, ".zst"), sum(head.block_bounds(2)) // 2)
+    else:
+        changed(url, key, head.frame_stop_offset + 4 * first)
+    ds = shardio.open(url)
+    for ask in (lambda: ds[first], lambda: ds[first], lambda: ds.read([0, first]), lambda: ds[stop - 1]):
+        with pytest.raises(CorruptBlockError if part == "block" else FormatError) as caught:
+            ask()
+        assert caught.value.row == first
+    assert ds.read([first - 1, stop]) == [RECORDS[first - 1], RECORDS[stop]]
+    assert [ds[first - 1], ds[stop]] == [RECORDS[first - 1], RECORDS[stop]]
+
+
+def test_a_reader_that_skips_damage_keeps_nothing(tmp_path):
+    """What it leaves out must not depend on what it has read before."""
+    url = written("memory", tmp_path)
+    ds = shardio.open(url, on_error="skip")
+    assert ds[50] == ds.read([50])[0] == RECORDS[50]
+    opened = ds.stats["blocks_opened"]
+    assert ds[50] == RECORDS[50]
+    assert ds.stats["blocks_opened"] == opened + 1
+
+
+def test_blocks_that_are_kept_stay_within_the_bound():
+    def block(size):
+        return DecodedBlock(0, bytes(size - 16), (0,), (size - 16,))
+
+    kept = DecodedBlocks(1000)
+    kept.keep(b"a", 0, block(1001))
+    assert kept.get(b"a", 0) is None
+    for number in range(10):
+        kept.keep(b"a", number, block(200))
+    assert [kept.get(b"a", number) is not None for number in range(10)] == [False] * 5 + [True] * 5
+    kept.get(b"a", 5)  # used again: the next one makes room
+    kept.keep(b"b", 5, block(200))
+    assert kept.get(b"a", 5) is not None
+    assert kept.get(b"a", 6) is None
+
+    def race(seed):
+        order = random.Random(seed)
+        for _ in range(2000):
+            shard, number = b"ab"[order.randrange(2) :][:1], order.randrange(20)
+            if kept.get(shard, number) is None:
+                kept.keep(shard, number, block(order.randrange(16, 400)))
+
+    threads = [threading.Thread(target=race, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    sizes = [found.size for shard in (b"a", b"b") for n in range(20) if (found := kept.get(shard, n))]
+    assert 0 < sum(sizes) <= 1000
+
+
+def test_nothing_waits_for_a_thread_that_is_not_there():
+    """As in a child that was forked while another thread had the lock."""
+    kept = DecodedBlocks(1000)
+    kept.keep(b"a", 1, DecodedBlock(0, b"wren", (0,), (4,)))
+    kept._lock.acquire()
+    kept.keep(b"a", 2, DecodedBlock(0, b"robin", (0,), (5,)))
+    assert kept.get(b"a", 1).payload(0) == b"wren"
+    assert kept.get(b"a", 2) is None
+
+
+def test_blocks_of_one_record_are_one_file_for_zstd(tmp_path):
+    url = written("local", tmp_path, block_bytes=1)
+    plain = written("local", tmp_path / "plain", compression=None)
+    with Path(url, key_of(url, ".zst")).open("rb") as file:
+        found = zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True).read()
+    assert found == Path(plain, key_of(plain, ".tfrecord")).read_bytes()
