@@ -6,6 +6,7 @@ What stands for an account or machine of the reader's is listed here, and what t
 
 from __future__ import annotations
 
+import ast
 import importlib
 import io
 import re
@@ -13,6 +14,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import tokenize
 import types
 from collections.abc import Iterator
 from pathlib import Path
@@ -272,6 +274,31 @@ def site(folder) -> Iterator[str]:
         yield url
 
 
+def with_claims(code: str, page: str) -> ast.Module:
+    """Return the code of a block that also compares values with comments beside them: `len(ds)  # 1000`."""
+    tree = ast.parse(code, page)
+    said = {
+        token.start[0]: token.string.lstrip("# ")
+        for token in tokenize.generate_tokens(io.StringIO(code).readline)
+        if token.type == tokenize.COMMENT
+    }
+    for node in tree.body:
+        if not isinstance(node, ast.Expr) or "..." in said.get(node.end_lineno or 0, "..."):
+            continue
+        try:
+            wanted = ast.parse(said[node.end_lineno or 0], mode="eval").body
+            ast.literal_eval(wanted)
+        except (SyntaxError, ValueError):
+            continue  # words
+        where = ast.Constant(f"{page}:{node.lineno}")
+        node.value = ast.Call(ast.Name("claimed__", ast.Load()), [where, node.value, wanted], [])
+    return ast.fix_missing_locations(tree)
+
+
+def claimed(where: str, found: object, wanted: object) -> None:
+    assert found == wanted, where
+
+
 @pytest.mark.sampled(6)
 @pytest.mark.parametrize("page", [page for page in PAGES if page not in ELSEWHERE])
 @pytest.mark.filterwarnings("ignore::UserWarning")
@@ -281,13 +308,14 @@ def test_a_page_runs_as_it_is_printed(request, page, folder, monkeypatch) -> Non
     # Functions of the page travel to worker processes by the name of their module.
     module = types.ModuleType("__main__")
     monkeypatch.setitem(sys.modules, "__main__", module)
+    vars(module)["claimed__"] = claimed
     for block in BLOCK.finditer(text):
         code = block[1]
         for printed, own in taken.items():
             code = code.replace(printed, own)
         # Errors show the line of the page.
         lines = "\n" * (text.count("\n", 0, block.start()) + 1)
-        exec(compile(lines + code, page, "exec"), vars(module))
+        exec(compile(with_claims(lines + code, page), page, "exec"), vars(module))
     if page == "docs/training/images.md":
         module.fit(folder / "checkpoint.pt")
 
