@@ -25,11 +25,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from shardio.kernels._features import Kind
+
 BATCH = 1024
 LIST = 200
 SOME = 20_000  # records of the contestants that take long
 SCHEMA = {"blob": "bytes", "id": "int64", "label": "bytes", "tokens": "int64[8]", "vector": "float32[16]"}
-KINDS: dict[str, tuple[str, int]] = {
+KINDS: dict[str, tuple[Kind, int]] = {
     "blob": ("bytes", 1),
     "id": ("int64", 1),
     "label": ("bytes", 1),
@@ -106,7 +108,7 @@ def _parsing(root: Path, records: int) -> dict[str, Contestant]:
     }
     wanted: Any = [
         kernels.FeatureRequest(name.encode(), *rest, required=True) for name, rest in KINDS.items()
-    ]  # type: ignore[arg-type] # kinds are literals
+    ]
     codec = codecs.record_codec(SCHEMA)
 
     def in_place(module: Any, number: int) -> None:

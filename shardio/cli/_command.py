@@ -156,7 +156,15 @@ class ProgramCommand(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse, after numbers below zero are told from options, and values of one option from each other."""
-        return super().parse_args(ctx, list(self._rewritten(args)))
+        try:
+            return super().parse_args(ctx, list(self._rewritten(args)))
+        except click.BadOptionUsage as error:
+            # click tells neither of which command it is nor what could stand there.
+            error.ctx = error.ctx or ctx
+            for one in self.params:
+                if error.option_name in one.opts and isinstance(one.type, click.Choice):
+                    error.message = f"{error.message.rstrip('.')}: one of {', '.join(one.type.choices)}."
+            raise
 
     def _rewritten(self, args: list[str]) -> list[str]:
         by_name = {name: one for one in self.params if isinstance(one, Option) for name in one.opts}

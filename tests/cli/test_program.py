@@ -130,11 +130,12 @@ def test_usage_errors_name_the_nearest_and_are_json_for_programs(run: Run) -> No
         (["hed", "x"], "head"),
         (["head", "x", "--splt", "train"], "--split"),
         (["export", "x", "y", "--kind", "jsonlines"], "jsonl"),
+        (["export", "x", "y", "--kind"], "requires an argument: one of"),
     ):
         ended = run(*arguments)
         assert (ended.code, ended.out, ended.err.count("\n")) == (2, "", 1)
         assert hint in ended.err
-        failure = json.loads(run(*arguments, "--json").err)
+        failure = json.loads(run(arguments[0], "--json", *arguments[1:]).err)
         assert hint in failure["error"]
         assert (failure["exit_code"], failure["kind"]) == (2, "UsageError")
 
