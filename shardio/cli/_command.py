@@ -160,11 +160,11 @@ class ProgramCommand(click.Command):
             return super().parse_args(ctx, list(self._rewritten(args)))
         except click.BadOptionUsage as error:
             # click tells neither of which command it is nor what could stand there.
-            error.ctx = error.ctx or ctx
+            message = error.message
             for one in self.params:
                 if error.option_name in one.opts and isinstance(one.type, click.Choice):
-                    error.message = f"{error.message.rstrip('.')}: one of {', '.join(one.type.choices)}."
-            raise
+                    message = f"{message.rstrip('.')}: one of {', '.join(one.type.choices)}."
+            raise click.BadOptionUsage(error.option_name, message, ctx) from error
 
     def _rewritten(self, args: list[str]) -> list[str]:
         by_name = {name: one for one in self.params if isinstance(one, Option) for name in one.opts}
