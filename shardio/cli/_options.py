@@ -24,9 +24,11 @@ __all__ = [
     "allow_roots",
     "allowed_roots_option",
     "anonymous_option",
+    "name_and_value",
     "open_dataset",
     "pair",
     "parse_key",
+    "sidecar_options",
     "storage_options",
     "url_argument",
     "workers_option",
@@ -184,6 +186,25 @@ def allow_roots(
 ) -> dict[str, dict[str, Any]]:
     """Return the roots of adopted shards that may be read, each reached with these storage options."""
     return {root: options or {} for root in arguments.allow_root}
+
+
+def sidecar_options(arguments: SimpleNamespace) -> dict[str, Any]:
+    """Return how a dataset is reached whose tables or keys are built; its adopted shards are where it is."""
+    reached = storage_options(arguments)
+    return {
+        "storage_options": reached,
+        "engine": arguments.engine,
+        "allow_roots": allow_roots(arguments, reached),
+    }
+
+
+def name_and_value(text: str) -> tuple[str, str]:
+    """Take NAME=VALUE apart."""
+    name, equals, value = text.partition("=")
+    if not name or not equals or not value:
+        message = f"expected NAME=VALUE, found {text!r}"
+        raise ValueError(message)
+    return name, value
 
 
 def reading_options(arguments: SimpleNamespace, url: str | None = None) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import click
 
 from shardio.cli._command import CLEAN, DAMAGE, Argument, Command, Option, PlaceParam, Value, flag, options
 from shardio.cli._describe import feature_facts, feature_words
-from shardio.cli._options import STORAGE, storage_options, url_argument, workers_option
+from shardio.cli._options import STORAGE, name_and_value, storage_options, url_argument, workers_option
 from shardio.display import plural
 
 if TYPE_CHECKING:
@@ -88,14 +88,6 @@ def _once(flag: str, pairs: list[tuple[str, str]]) -> dict[str, str]:
     return found
 
 
-def _pair(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not name or not equals or not value:
-        message = f"expected NAME=VALUE, found {text!r}"
-        raise ValueError(message)
-    return name, value
-
-
 def _schema(text: str | None, types: list[tuple[str, str]]) -> dict[str, Any] | None:
     from shardio.metadata import parse_schema_json
 
@@ -153,7 +145,7 @@ _PARAMS = (
         ["--kind"], type=click.Choice(_KINDS), help="kind of the source; default: told by the names of files"
     ),
     options(
-        "--type", metavar="NAME=TYPE", type=Value(_pair),
+        "--type", metavar="NAME=TYPE", type=Value(name_and_value),
         help='type of a feature instead of the inferred one, "-" to leave it out; may be repeated',
     ),
     Option(
@@ -178,7 +170,7 @@ _PARAMS = (
         help="name of a class, in the order of the labels; may be repeated; default: those found, sorted",
     ),
     options(
-        "--metadata", metavar="NAME=VALUE", type=Value(_pair),
+        "--metadata", metavar="NAME=VALUE", type=Value(name_and_value),
         help="free metadata of the dataset; the value is JSON, or else text; may be repeated",
     ),
     flag("--skip", "leave out what cannot become a record, and list it"),
@@ -208,7 +200,7 @@ _PARAMS = (
         help="of the records",
     ),
     options(
-        "--source-option", metavar="KEY=VALUE", type=Value(_pair),
+        "--source-option", metavar="KEY=VALUE", type=Value(name_and_value),
         help="option of the source's fsspec filesystem; may be repeated",
     ),
     *STORAGE,

@@ -8,10 +8,9 @@ from shardio.cli._command import CLEAN, Argument, Command, Option, flag
 from shardio.cli._options import (
     ENGINE,
     STORAGE,
-    allow_roots,
     allowed_roots_option,
     parse_key,
-    storage_options,
+    sidecar_options,
     url_argument,
     workers_option,
 )
@@ -35,7 +34,6 @@ def _run(arguments: SimpleNamespace, console: Console) -> int:
         return _find(arguments, console)
     if arguments.feature is None:
         raise ValueError("--feature NAME says which feature holds the keys")
-    options = storage_options(arguments)
     with console.progress("keys") as progress:
         report = shardio.build_keys(
             arguments.url,
@@ -43,10 +41,8 @@ def _run(arguments: SimpleNamespace, console: Console) -> int:
             rebuild=arguments.rebuild,
             dry_run=arguments.dry_run,
             workers=arguments.workers,
-            storage_options=options,
-            engine=arguments.engine,
-            allow_roots=allow_roots(arguments, options),
             progress=progress,
+            **sidecar_options(arguments),
         )
     if console.json:
         console.document(report.to_dict())
@@ -58,14 +54,7 @@ def _run(arguments: SimpleNamespace, console: Console) -> int:
 def _find(arguments: SimpleNamespace, console: Console) -> int:
     import shardio
 
-    options = storage_options(arguments)
-    ds = shardio.open(
-        arguments.url,
-        split=arguments.split,
-        storage_options=options,
-        engine=arguments.engine,
-        allow_roots=allow_roots(arguments, options),
-    )
+    ds = shardio.open(arguments.url, split=arguments.split, **sidecar_options(arguments))
     found = []
     for text in arguments.keys:
         key = parse_key(text, ds, arguments.feature)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from shardio.cli._command import CLEAN, Argument, Command, Option, PlaceParam, Value, flag, options
 from shardio.cli._describe import feature_facts, feature_words
-from shardio.cli._options import STORAGE, VERSION, storage_options
+from shardio.cli._options import STORAGE, VERSION, name_and_value, storage_options
 
 if TYPE_CHECKING:
     from types import SimpleNamespace
@@ -84,14 +84,6 @@ def _show(console: Console, schema: Schema) -> None:
     console.table(rows, head=("feature", "type", f"({schema.encoding})"))
 
 
-def _pair(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not name or not equals or not value:
-        message = f"expected NAME=VALUE, found {text!r}"
-        raise ValueError(message)
-    return name, value
-
-
 _PARAMS = (
     Argument(
         ["words"], nargs=-1, metavar="[set] URL", type=PlaceParam(), required=True,
@@ -99,12 +91,12 @@ _PARAMS = (
     ),
     VERSION,
     options(
-        "--feature", metavar="NAME=TYPE", type=Value(_pair),
+        "--feature", metavar="NAME=TYPE", type=Value(name_and_value),
         help='feature that is new or changes: a type, a JSON object, "-" to take it away; may be repeated',
     ),
     Option(["--schema"], metavar="JSON", help="the same for several, as `shardio schema --json` shows it"),
     options(
-        "--rename", metavar="OLD=NEW", type=Value(_pair),
+        "--rename", metavar="OLD=NEW", type=Value(name_and_value),
         help="what readers call a feature from now on; records keep its name; may be repeated",
     ),
     flag("--dry-run", "change nothing, only say what would change"),

@@ -8,9 +8,8 @@ from shardio.cli._command import CLEAN, Command, Option, Value, flag
 from shardio.cli._options import (
     ENGINE,
     STORAGE,
-    allow_roots,
     allowed_roots_option,
-    storage_options,
+    sidecar_options,
     url_argument,
     workers_option,
 )
@@ -30,7 +29,6 @@ def _run(arguments: SimpleNamespace, console: Console) -> int:
 
     if arguments.files:
         return _files(arguments, console)
-    options = storage_options(arguments)
     with console.progress("table") as progress:
         report = shardio.build_table(
             arguments.url,
@@ -38,10 +36,8 @@ def _run(arguments: SimpleNamespace, console: Console) -> int:
             rebuild=arguments.rebuild,
             dry_run=arguments.dry_run,
             workers=arguments.workers,
-            storage_options=options,
-            engine=arguments.engine,
-            allow_roots=allow_roots(arguments, options),
             progress=progress,
+            **sidecar_options(arguments),
         )
     if console.json:
         console.document(report.to_dict())
@@ -53,14 +49,7 @@ def _run(arguments: SimpleNamespace, console: Console) -> int:
 def _files(arguments: SimpleNamespace, console: Console) -> int:
     import shardio
 
-    options = storage_options(arguments)
-    ds = shardio.open(
-        arguments.url,
-        split="all",
-        storage_options=options,
-        engine=arguments.engine,
-        allow_roots=allow_roots(arguments, options),
-    )
+    ds = shardio.open(arguments.url, split="all", **sidecar_options(arguments))
     files = ds.table_files()
     if console.json:
         console.document(
