@@ -74,7 +74,8 @@ imports: env  ## the import contract
 unit: env tools browser  ## the tests alone
 	$(PY) -m pytest -n $(WORKERS) --dist worksteal $(PYTEST_ARGS)
 
-# All engines and endings of writes and workers, all sabotages, and 2,000 random examples for each property where `make test` has 50.
+# All engines and endings of writes and workers, all sabotages, and 2,000 random examples for most properties where `make test`
+# has 50; for those that write datasets 200 to 400 where it has 8 to 50.
 long: env tools browser  ## the tests with their long variants: all combinations, long random searches; takes an hour or more
 	$(PY) -m pytest -n $(WORKERS) --dist worksteal --hypothesis-profile=long --timeout 3600 $(PYTEST_ARGS)
 

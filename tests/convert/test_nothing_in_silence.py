@@ -809,6 +809,7 @@ def test_bytes_by_the_command_line(tmp_path, capsys) -> None:
     capsys.readouterr()
 
 
+@pytest.mark.slow
 def test_a_damaged_lmdb_is_an_error_and_no_death(convert, tmp_path) -> None:
     """Noise in each page in turn: the records, or an error that names the file; this process lives."""
     source = lmdb_of(tmp_path / "good", [tensors(("x", bytes([n]) * 3000, [])) for n in range(12)])

@@ -122,6 +122,7 @@ def test_control_characters_in_names_do_not_reach_the_terminal(tmp_path, capsys)
     assert "\x1b" not in found.err + found.out
 
 
+@pytest.mark.slow
 def test_shardio_index_is_a_command_with_a_second_name(folder, capfd) -> None:
     """`shardio-index` is `shardio index`."""
     program = Path(sys.executable).parent / "shardio-index"

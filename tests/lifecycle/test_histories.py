@@ -24,6 +24,7 @@ FIRST = (
 )
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("encoding", ["example", "tensors"])
 def test_a_history(tmp_path, encoding) -> None:
     history = History(tmp_path, 7, encoding)

@@ -132,6 +132,7 @@ def test_a_worker_that_is_killed_costs_only_time(tmp_path, marks, name, method) 
     assert len(shardio.open(tmp_path / "ds")) == (64 if name == "adopt" else 8)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_one_worker_is_the_caller_itself(tmp_path, marks, name) -> None:
     with program(name, 1, marks, tmp_path / "ds") as process:

@@ -23,7 +23,7 @@ def test_every_record_once_and_every_batch_as_of_one_process_through_all_kills(r
     quietly(Case(rnd))
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize("number", range(80))
 def test_fixed_cases(number):
     quietly(Case(random.Random(10_000_000 + number)))

@@ -119,7 +119,7 @@ def test_two_loaders_at_once(url, expected, way):
     assert [b["n"].tolist() for _, b in pairs] == expected[1]
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(10)
 @WAYS
 @pytest.mark.parametrize("steps", [0, 1, 7, 34])
 def test_resume_counts_what_was_delivered_not_what_was_prefetched(url, expected, way, steps):
