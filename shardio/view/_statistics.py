@@ -165,9 +165,13 @@ def _range(numbers: np.ndarray[Any, Any]) -> list[list[str]]:
         numbers = finite.astype(np.float64)
     if not numbers.size:
         return facts
+    whole = numbers.dtype.kind in "iu"
     with np.errstate(over="ignore", invalid="ignore"):
         mean, deviation = float(numbers.mean()), float(numbers.std())
-    whole = numbers.dtype.kind in "iu"
+        if whole:
+            # From the least on: above 2^53 neighbours are one double. Unsigned differences do not wrap.
+            wide = numbers.astype(np.uint64)
+            deviation = float((wide - wide[numbers.argmin()]).std())
     low, high = (f"{each:,}" if whole else f"{each:.6g}" for each in (numbers.min(), numbers.max()))
     return [
         *facts,

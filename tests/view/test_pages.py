@@ -16,7 +16,7 @@ from hypothesis.extra import numpy as arrays
 import shardio
 from shardio.errors import CorruptBlockError, StorageError
 from shardio.view import Pages
-from shardio.view._statistics import histogram
+from shardio.view._statistics import histogram, summarize
 from shardio.view._values import cell as cell_of
 from tests.view import made
 
@@ -124,6 +124,14 @@ def test_whole_numbers_have_a_bin_of_their_own_under_their_own_name(first):
     edges = histogram(np.arange(first, first + 25))["edges"]
     assert all(isinstance(edge, str) or abs(edge) <= 2**53 for edge in edges)
     assert [int(str(edge).replace(",", "")) for edge in edges] == list(range(first, first + 26))
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.int64, np.uint64])
+def test_whole_numbers_deviate_by_what_they_do_at_both_ends_of_their_type(dtype):
+    ends = np.iinfo(dtype)
+    for values in ([ends.max - 2, ends.max], [ends.min, ends.min + 2]):
+        (found,) = summarize([{"n": dtype(value)} for value in values], None)
+        assert dict(found["facts"])["deviation"] == "1"
 
 
 @pytest.mark.parametrize(
