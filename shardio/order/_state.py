@@ -20,6 +20,10 @@ from shardio.order._schedule import Change, Schedule
 __all__ = ["Identity", "State", "check_identities", "parse_state", "seal_state"]
 
 _FORMAT = 2  # 1 for states whose plans are all windowed
+_FIELDS = (
+    *("order", "datasets", "plans", "mixture", "seed", "epoch", "shuffle", "remainder", "step", "batches"),
+    "seal",
+)
 _REMAINDERS = ("drop", "pad", "keep")
 
 
@@ -204,6 +208,10 @@ def parse_state(state: object) -> State:
         raise ResumeError(
             "a newer shardio wrote this state", expected=_FORMAT, found=version, advice="upgrade"
         )
+    # A seal whose very name is damaged must not pass for none.
+    if isinstance(state, Mapping) and (unknown := [name for name in state if name not in _FIELDS]):
+        what = f"the state has a field {str(unknown[0])[:80]!r}, which no state has"
+        raise ResumeError(what, advice="use the state as state_dict() returned it")
     datasets = tuple(_parse_identity(each) for each in _field(state, "datasets", list))
     plans, mixture = _shapes(state)
     fitting = 1 + any(plan.interleaved for plan in plans)

@@ -246,6 +246,9 @@ def test_every_edit_of_a_state_is_noticed(ds):
                 make(ds).load_state_dict(edited_state)
             edits += 1
     assert edits > 40
+    seal = state.pop("seal")
+    with pytest.raises(ResumeError, match="has a field 'sebl', which no state has"):
+        make(ds).load_state_dict({**state, "epoch": 5, "sebl": seal})
 
 
 def test_a_state_without_a_seal_is_read(ds):
