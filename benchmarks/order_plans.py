@@ -1,6 +1,7 @@
 """Measure what plans cost and give: the tables of docs/order.md.
 
     python benchmarks/order_plans.py              default plans, beside the orders of other systems
+    python benchmarks/order_plans.py --budgets    what more memory and smaller chunks mix, from a bucket
     python benchmarks/order_plans.py --train      a classifier trained on sorted data, in these orders
     python benchmarks/order_plans.py --steps      steps a second of the arithmetic, batches of 4,096
     python benchmarks/order_plans.py --windowed   C, T, chunk_bytes and window of windowed plans
@@ -41,6 +42,7 @@ from shardio.order import (
     report,
     windowed_plans,
 )
+from shardio.order._report import enough_memory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -318,6 +320,39 @@ def defaults(batch: int = 256) -> None:
                 print("| " + " | ".join([name, str(shards), kind, *cost, *cells]) + " |", flush=True)
 
 
+def budgets(batch: int = 256) -> None:
+    """Print what mixing in a bucket costs: the default plan, the best mixing, and more memory."""
+    print(
+        "| records | budget | C x J, rows of a chunk | held MiB | requests per MiB | labels, first 100 "
+        "| again after 1 4 16 64, % | labels, middle | again, middle, % | again of rank 0 of 8, middle, % |\n"
+        + "| --- " * 10
+        + "|"
+    )
+    for name in ("100 B", "1 KB", "8 KB", "100 KB"):
+        record = RECORDS[name]
+        each = (16 << 20) // record
+        for shards in (64, 4096):
+            sizes = dataset(each * shards, each, record)
+            usual = Shardio(sizes, batch, Budget()).order
+            enough, whole = enough_memory(usual.plans[0], sizes)
+            tried = {"default": Budget(), 'mixing="best"': Budget(mixing="best")}
+            more = f"memory_bytes={enough >> 20} MiB" + (', mixing="best"' if whole else "")
+            tried[more] = Budget(memory_bytes=enough, mixing="best" if whole else "default")
+            for kind, budget in tried.items():
+                order = Shardio(sizes, batch, budget)
+                told, plan = report(order.order, global_batch=batch), order.order.plans[0]
+                cells = compare(order, sizes, batch)
+                where = [f"{name}, {sizes.total_stored_bytes / 2**30:.0f} GiB", kind]
+                cost = [
+                    f"{plan.ranks} x {plan.interleave}, {plan.chunk_rows:,}"
+                    if plan.interleave
+                    else "windowed",
+                    f"{told.open_windows * told.window_bytes / 2**20:,.0f}",
+                    f"{told.requests / (told.epoch_bytes / 2**20):.1f}",
+                ]
+                print("| " + " | ".join([*where, *cost, *cells[:-1]]) + " |", flush=True)
+
+
 def train(seeds: int = 8) -> None:
     """Print the accuracy of a softmax regression on sorted data, by the order of its records."""
     rng = np.random.default_rng(0)
@@ -377,8 +412,10 @@ def main() -> None:
     parser.add_argument("--windowed", action="store_true")
     parser.add_argument("--train", action="store_true")
     parser.add_argument("--steps", action="store_true")
+    parser.add_argument("--budgets", action="store_true")
     chosen = parser.parse_args(sys.argv[1:])
-    (steps if chosen.steps else train if chosen.train else windowed if chosen.windowed else defaults)()
+    tables = {"steps": steps, "train": train, "windowed": windowed, "budgets": budgets}
+    next((table for name, table in tables.items() if getattr(chosen, name)), defaults)()
 
 
 def windowed() -> None:

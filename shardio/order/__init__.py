@@ -17,11 +17,21 @@ from shardio.order._mixture import MixedEpoch, Mixture
 from shardio.order._order import Order, Source, audit, make_order
 from shardio.order._permutation import Permutation
 from shardio.order._plan import SHUFFLE_BYTES, Budget, Plan, default_plan, default_plans, windowed_plans
-from shardio.order._report import PRICE_LIST, Mixing, PlanReport, advice, check_memory, process_memory, report
+from shardio.order._report import (
+    PRICE_LIST,
+    Mixing,
+    PlanReport,
+    advice,
+    check_memory,
+    process_memory,
+    reading_of,
+    reads_alone,
+    report,
+)
 from shardio.order._schedule import Change, Lanes, Schedule, StepGroup, StepShare, rank_slice
 from shardio.order._sizes import ShardSizes
 from shardio.order._state import Identity, seal_state
-from shardio.order._windows import Pieces, RowLocations, Rows, Window, Windows
+from shardio.order._windows import Pieces, RowLocations, Rows, Window, Windows, rows_to_come, some_rows
 
 __all__ = [
     "PRICE_LIST",
@@ -57,8 +67,12 @@ __all__ = [
     "make_order",
     "process_memory",
     "rank_slice",
+    "reading_of",
+    "reads_alone",
     "record_generator",
     "report",
+    "rows_to_come",
     "seal_state",
+    "some_rows",
     "windowed_plans",
 ]

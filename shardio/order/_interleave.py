@@ -163,6 +163,17 @@ class InterleavedEpoch(BaseEpoch):
         windows = Windows(source, cycle, lane, found.first, found.strand, found.lengths, found.position)
         return RowLocations(windows, found.window, found.row)
 
+    def turns_of(self, windows: Windows) -> Array:
+        """Return when each row of windows comes in its window, 0 first: int64, one window after another."""
+        counts = windows.rows
+        begins = np.repeat(np.cumsum(counts) - counts, counts)
+        turns = np.arange(begins.size) - begins
+        if not self._shape.shuffled:
+            return turns
+        found = np.empty_like(turns)
+        found[begins + shuffle_ranges(self._shape.places, windows.number, counts)] = turns
+        return found
+
     def many_pieces(self, windows: Windows) -> tuple[Pieces, Array]:
         """Return the pieces of several windows one after another, and how many rows each window holds."""
         return runs_of_positions(self.sizes, windows.position, windows.rows), windows.rows

@@ -5,11 +5,12 @@ The constants below were chosen by measurement; the table and the command that m
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from shardio.order._sizes import ShardSizes
 
@@ -21,6 +22,8 @@ __all__ = [
     "check_batch",
     "default_plan",
     "default_plans",
+    "first_batch_bytes",
+    "least_first_batch",
     "nearest_multiples",
     "windowed_plans",
 ]
@@ -46,6 +49,7 @@ _ONE_CHUNK = 1 << 34
 ROW_BYTES = 8  # beside the record itself: where it ends, and its place in the permutation
 _SMALL = 64 << 20
 _CHUNKS_PER_LANE = 8
+_HALVINGS = 25  # of chunks, and of memory, at most, to make the first batch read less
 _LANES = 512  # with SHUFFLE_BYTES, windows of 2 MiB
 _RANKS = 256
 _CLASSES = 4
@@ -150,23 +154,30 @@ class Budget:
     Attributes:
         memory_bytes: what a process that delivers whole global batches may hold beside them.
         mixing: "default", "best" for smaller chunks, "cheap" for larger ones.
+        first_batch_bytes: what a process that delivers whole global batches may read, in stored bytes, before
+            its first batch; None for no bound.
         local: shards are mapped files, of which small chunks cost little; else chunks are made for a bucket.
     """
 
     memory_bytes: int = 512 << 20
     mixing: str = "default"
     local: bool = False
+    first_batch_bytes: int | None = None
 
     def __post_init__(self) -> None:
         if self.mixing not in MIXINGS:
             msg = f"mixing must be one of {', '.join(map(repr, MIXINGS))}, found {self.mixing!r}"
             raise ValueError(msg)
-        if isinstance(self.memory_bytes, bool) or not isinstance(self.memory_bytes, int):
-            msg = f"memory_bytes must be an integer, found {self.memory_bytes!r}"
-            raise TypeError(msg)
-        if self.memory_bytes < 1:
-            msg = f"memory_bytes must be at least 1, found {self.memory_bytes}"
-            raise ValueError(msg)
+        for name in ("memory_bytes", "first_batch_bytes"):
+            value = getattr(self, name)
+            if name == "first_batch_bytes" and value is None:
+                continue
+            if isinstance(value, bool) or not isinstance(value, int):
+                msg = f"{name} must be an integer, found {value!r}"
+                raise TypeError(msg)
+            if value < 1:
+                msg = f"{name} must be at least 1, found {value}"
+                raise ValueError(msg)
 
     @property
     def window_bytes(self) -> int:
@@ -252,6 +263,8 @@ def default_plans(
     counts, budget = list(shares or [1] * len(sources)), budget or Budget()
     # What is small is read whole before the first batch, and shuffled as a whole.
     small = sum(sizes.total_decoded_bytes for sizes in sources) <= min(_SMALL, budget.window_bytes)
+    if budget.first_batch_bytes is not None:
+        small &= sum(sizes.total_stored_bytes for sizes in sources) <= budget.first_batch_bytes
     if True in kinds or (shuffle and not kinds and not small):
         return _interleaved_plans(sources, global_batch, counts, fixed, budget)
     return windowed_plans(sources, global_batch=global_batch, shuffle=shuffle, shares=counts, given=fixed)
@@ -306,10 +319,106 @@ def _interleaved_plans(
     fixed: Sequence[Plan],
     budget: Budget,
 ) -> list[Plan]:
+    """Return the first plans whose first batch is within its bound; where none is, those without one."""
+    best = _shaped(sources, global_batch, counts, fixed, budget)
+    if budget.first_batch_bytes is None:
+        return best
+    for bytes_, plans in _reading_less(best, sources, global_batch, counts, fixed, budget):
+        if bytes_ <= budget.first_batch_bytes:
+            return plans
+    return best
+
+
+def least_first_batch(
+    sources: Sequence[ShardSizes],
+    *,
+    global_batch: int,
+    shares: Sequence[int] | None = None,
+    given: Sequence[Plan] | None = None,
+    budget: Budget,
+) -> int:
+    """Return the smallest `first_batch_bytes` that interleaved plans can be made for."""
+    counts, fixed = list(shares or [1] * len(sources)), list(given or [Plan()] * len(sources))
+    best = _shaped(sources, global_batch, counts, fixed, budget)
+    found = _reading_less(best, sources, global_batch, counts, fixed, budget)
+    return math.ceil(min(bytes_ for bytes_, _ in found))
+
+
+def _reading_less(
+    best: list[Plan],
+    sources: Sequence[ShardSizes],
+    global_batch: int,
+    counts: Sequence[int],
+    fixed: Sequence[Plan],
+    budget: Budget,
+) -> Iterator[tuple[float, list[Plan]]]:
+    """Yield plans of smaller chunks, then of fewer, with what the first batch reads; first the best ones."""
+    # Were there fewer chunks than a batch has records, batches would have fewer labels, too.
+    enough = min(global_batch, _open(best))
+    for fewer in range(_HALVINGS):
+        plans: list[Plan] | None = None
+        for smaller in range(_HALVINGS):
+            before = plans
+            plans = _shaped(sources, global_batch, counts, fixed, budget, fewer=fewer, smaller=smaller)
+            if plans == before:
+                break
+            if _open(plans) >= enough:
+                yield (
+                    first_batch_bytes(
+                        plans, sources, global_batch=global_batch, shares=counts, local=budget.local
+                    ),
+                    plans,
+                )
+
+
+def _open(plans: Sequence[Plan]) -> int:
+    """Return how many chunks of all sources are read side by side."""
+    return sum(plan.lanes * plan.interleave for plan in plans)
+
+
+def first_batch_bytes(
+    plans: Sequence[Plan],
+    sources: Sequence[ShardSizes],
+    *,
+    global_batch: int,
+    shares: Sequence[int],
+    local: bool,
+) -> float:
+    """Return about how many stored bytes one process reads for the first batch of interleaved plans.
+
+    A lane opens its strands with pieces that grow from a row to a whole chunk; what is rounded, and which
+    strand comes first in a lane, is left out.
+    """
+    windows, alone = 0.0, 0.0
+    for plan, sizes, share in zip(plans, sources, shares, strict=True):
+        total, own = max(1, sizes.total_rows), -(-global_batch * share // sum(shares))
+        stored = sizes.total_stored_bytes / total
+        block = max(stored, sizes.total_stored_bytes / max(1, sizes.total_blocks))
+        c, m, j = plan.ranks, plan.chunk_rows, plan.interleave
+        each = -(-own // c)
+        n = min(each, j)
+        rows = min(total, c * (each + m * n * (n + 1) // (2 * j) if m > 1 else each))
+        windows += rows * stored + c * (n + (each - n) // m) * (block - stored)
+        alone += own * max(block, stored)
+    return windows if local or all(plan.chunk_rows == 1 for plan in plans) else min(windows, alone)
+
+
+def _shaped(
+    sources: Sequence[ShardSizes],
+    global_batch: int,
+    counts: Sequence[int],
+    fixed: Sequence[Plan],
+    budget: Budget,
+    *,
+    fewer: int = 0,
+    smaller: int = 0,
+) -> list[Plan]:
+    """Return plans, with memory for windows halved `fewer` times and chunks halved `smaller` times."""
     ranks, workers = _fixed_lanes(fixed, global_batch)
+    memory = [(budget.window_bytes * count // sum(counts)) >> fewer for count in counts]
     shapes = [
-        _chunks(sizes, global_batch, budget.window_bytes * count // sum(counts), budget, plan)
-        for sizes, count, plan in zip(sources, counts, fixed, strict=True)
+        _chunks(sizes, global_batch, bytes_, budget, plan, smaller)
+        for sizes, bytes_, plan in zip(sources, memory, fixed, strict=True)
     ]
     ranks, workers = _lanes(
         sources,
@@ -337,7 +446,7 @@ def _interleaved_plans(
 
 
 def _chunks(
-    sizes: ShardSizes, global_batch: int, window_bytes: int, budget: Budget, given: Plan
+    sizes: ShardSizes, global_batch: int, window_bytes: int, budget: Budget, given: Plan, smaller: int
 ) -> tuple[int, int]:
     """Return the rows of a chunk, and how many chunks may be read side by side."""
     rows = max(1, sizes.total_rows)
@@ -350,6 +459,11 @@ def _chunks(
     fitting = min(int(window_bytes / (global_batch * held)), rows // (2 * global_batch))
     most = min(rows, max(1, int(window_bytes / held)), _LIMITS["chunk_rows"])
     wanted = min(max(least, min(wanted, fitting)), most)
+    # Nothing less than a block is fetched from a bucket.
+    block = (
+        1 if budget.local else max(1, round(sizes.total_stored_bytes / max(1, sizes.total_blocks) / stored))
+    )
+    wanted = max(min(wanted, block), wanted >> smaller)
     many = given.chunk_rows or wanted
     if many == 1:
         return 1, max(1, min(rows // _CHUNKS_PER_LANE, int(window_bytes / held)))

@@ -8,22 +8,35 @@ is measured: some batches are worked out and compared with what chance would giv
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from shardio.order._plan import ROW_BYTES, nearest_multiples
+from shardio.order._plan import ROW_BYTES, default_plans, least_first_batch, nearest_multiples
 from shardio.order._schedule import Schedule, rank_slice
+from shardio.order._windows import rows_to_come, some_rows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from shardio.order._keys import Array
     from shardio.order._order import Order
-    from shardio.order._plan import Plan
+    from shardio.order._plan import Budget, Plan
+    from shardio.order._schedule import Lanes
+    from shardio.order._sizes import ShardSizes
 
-__all__ = ["PRICE_LIST", "Mixing", "PlanReport", "advice", "check_memory", "process_memory", "report"]
+__all__ = [
+    "PRICE_LIST",
+    "Mixing",
+    "PlanReport",
+    "advice",
+    "check_memory",
+    "process_memory",
+    "reading_of",
+    "reads_alone",
+    "report",
+]
 
 _SAMPLED_STEPS = 8
 
@@ -76,7 +89,8 @@ class PlanReport:
         first_batch_bytes, first_batch_requests: what the fullest rank reads before its first batch, at the
             beginning of an epoch.
         resume_batch_bytes, resume_batch_requests: the same after a resume in the middle of an epoch.
-        resume_bytes: what it reads again by then and afterwards: the windows that are open there.
+        resume_bytes: what it reads by then and afterwards of the windows that are open there, in the mean: of
+            mapped files what was not delivered yet, from elsewhere also what is between.
         step_bytes: stored bytes that all ranks read for a step, in the mean.
         request_dollars: what all requests of an epoch cost, those to indexes too, at the list price
             `PRICE_LIST`.
@@ -235,36 +249,99 @@ def _log_choose(of: float, many: int) -> float:
     return math.lgamma(of + 1) - math.lgamma(of - many + 1)
 
 
-def _before_a_batch(
-    plans: Sequence[Plan],
-    loads: Sequence[_Load],
-    schedule: Schedule,
-    step: int,
-    world_size: int,
+class Reading(NamedTuple):
+    """Say what one process reads for a batch if it holds nothing yet.
+
+    Attributes:
+        bytes, requests: stored bytes, and requests for them.
+        alone: whether the records are read alone, each with its block, because their windows have more bytes.
+    """
+
+    bytes: int
+    requests: int
+    alone: bool
+
+
+def reading_of(
+    lanes: Lanes,
+    parts: Array,
+    sources: Sequence[ShardSizes],
     *,
+    begun: bool,
     mapped: bool,
+    may_be_alone: bool,
+) -> Reading:
+    """Return what is read for the records of `parts` where nothing is held yet.
+
+    Args:
+        lanes, parts: as of `Lanes.locate`.
+        sources: their shards.
+        begun: the epoch has begun: of windows that are open, what was delivered is left out.
+        mapped: shards are mapped files.
+        may_be_alone: records may be read without their windows.
+    """
+    windows, window, row = lanes.locate(parts)
+    bytes_, requests, records, blocks = 0.0, 0, 0, 0.0
+    for source, sizes in enumerate(sources):
+        total = max(1, sizes.total_rows)
+        stored = sizes.total_stored_bytes / total
+        block = sizes.total_stored_bytes / max(1, sizes.total_blocks)
+        own = np.flatnonzero(windows.source == source)
+        rows = int(np.count_nonzero(windows.source[window] == source))
+        records += rows
+        blocks += rows * max(block, stored)
+        for cycle in np.unique(windows.cycle[own]).tolist():
+            some = own[windows.cycle[own] == cycle]
+            chosen = windows.take(some)
+            pieces, counts = lanes.many_pieces(chosen)
+            turns = lanes.turns_of(chosen) if begun else None
+            if turns is not None:
+                number = np.full(len(windows), -1)
+                number[some] = np.arange(some.size)
+                at = np.flatnonzero(number[window] >= 0)
+                keep = rows_to_come(turns, counts, number[window[at]], row[at])
+                pieces, _ = some_rows(pieces, keep, exact=mapped)
+            # Rows of one window that lie apart in a mapped file are of few blocks.
+            runs = len(chosen) if mapped else len(pieces.shards)
+            requests += runs
+            # Each end of a run is inside a block, which is read, and compared, whole.
+            bytes_ += float((pieces.stops - pieces.starts).sum()) * stored + runs * max(0.0, block - stored)
+    if may_be_alone and not mapped and blocks < bytes_:
+        return Reading(round(blocks), records, alone=True)
+    return Reading(round(bytes_), requests, alone=False)
+
+
+def reads_alone(plans: Sequence[Plan]) -> bool:
+    """Return whether the first batch of a pass may read its records alone: where windows have several."""
+    return all(plan.interleaved for plan in plans) and any(plan.chunk_rows > 1 for plan in plans)
+
+
+def _before_a_batch(
+    order: Order, schedule: Schedule, step: int, world_size: int, *, mapped: bool
 ) -> tuple[int, int]:
     """Return bytes and requests that rank 0 needs for a step, if it holds nothing yet."""
     if not schedule.stop:
         return 0, 0
     parts, _ = schedule.parts(min(step, schedule.stop - 1), rank=0, world_size=world_size)
-    windows = schedule.lanes.locate(parts).windows
-    bytes_, requests = 0.0, 0
-    # Of larger chunks of a bucket the first batch reads its own records alone.
-    alone = not mapped and any((plan.chunk_rows or 1) > 1 for plan in plans)
-    for source, load in enumerate(loads):
-        own = np.flatnonzero(windows.source == source)
-        if alone:
-            rows = int(np.count_nonzero(schedule.lanes.rows(parts).sources == source))
-            requests += rows
-            bytes_ += rows * max(load.block_stored, load.row_stored)
-            continue
-        for cycle in np.unique(windows.cycle[own]).tolist():
-            pieces, counts = schedule.lanes.many_pieces(windows.take(own[windows.cycle[own] == cycle]))
-            requests += len(pieces.shards)
-            seam = max(0.0, load.block_stored - load.row_stored)
-            bytes_ += float(counts.sum()) * load.row_stored + len(pieces.shards) * seam
-    return round(bytes_), requests
+    return reading_of(
+        schedule.lanes,
+        parts,
+        [source.sizes for source in order.sources],
+        begun=step > 0,
+        mapped=mapped,
+        may_be_alone=reads_alone(order.plans),
+    )[:2]
+
+
+def _left_of(plan: Plan, rows: int, *, mapped: bool) -> float:
+    """Return the rows of a window that are read again where it is open, in the mean over its turns."""
+    if not plan.interleaved:
+        return rows
+    if mapped:
+        return (rows + 1) / 2
+    # From the first to the last of n rows that are left of w: (n - 1) (w + 1) / (n + 1) + 1 in the mean.
+    left = np.arange(1, rows + 1)
+    return float(np.mean((left - 1) * (rows + 1) / (left + 1) + 1)) if rows else 0.0
 
 
 class ProcessMemory(NamedTuple):
@@ -347,14 +424,18 @@ def report(
     touched = sum(stop - start for start, stop in columns)
     copies = touched / order.ranks * worker_copies
     stored = sum(load.stored for load in loads)
-    begin = _before_a_batch(order.plans, loads, schedule, 0, world_size, mapped=mapped)
-    again = _before_a_batch(order.plans, loads, schedule, schedule.tail_start // 2, world_size, mapped=mapped)
+    begin = _before_a_batch(order, schedule, 0, world_size, mapped=mapped)
+    again = _before_a_batch(order, schedule, schedule.tail_start // 2, world_size, mapped=mapped)
     mixing, rank_mixing = _mixing(order, schedule, world_size)
     requests = sum(load.pieces for load in loads)
     fetched = stored + sum(load.seams for load in loads)
     widest = max(stop - start for start, stop in columns)
     resume = sum(
-        widest * _classes(order, workers) * (plan.interleave or 1) * load.window_rows * load.row_stored
+        widest
+        * _classes(order, workers)
+        * (plan.interleave or 1)
+        * _left_of(plan, load.window_rows, mapped=mapped)
+        * load.row_stored
         for plan, load in zip(order.plans, loads, strict=True)
     )
     step_bytes = sum(load.decoded for load in loads) / max(1, schedule.rows) * global_batch / world_size
@@ -443,38 +524,150 @@ _LITTLE = 64 << 20
 _TOO_OFTEN = 1.5
 
 
-def _weak_mixing(order: Order) -> list[str]:
+def _recurrence(plan: Plan, sizes: ShardSizes, parts: int = 1) -> float:
+    """Return how many times as often as by chance labels of sorted records come again, in the next batches.
+
+    Args:
+        plan, sizes: of the dataset.
+        parts: of so many equal parts of every batch, in one.
+    """
+    rows = max(1, sizes.total_rows)
+    chunk, open_rows = _chunk_rows(plan, sizes), plan.lanes * plan.window
+    if plan.interleave:
+        open_rows = round(plan.lanes * plan.interleave * chunk)
+    chunks, held = rows / chunk, max(1.0, min(rows, open_rows / parts) / chunk)
+    labels = min(_LABELS, rows)
+    return 1 + labels * max(0.0, 1 / held - 1 / chunks) * _same_label(chunk, rows)
+
+
+def _chunk_rows(plan: Plan, sizes: ShardSizes) -> float:
+    rows = max(1, sizes.total_rows)
+    return plan.chunk_rows or max(1.0, plan.chunk_bytes * rows / max(1, sizes.total_stored_bytes))
+
+
+def _same_label(chunk: float, rows: int) -> float:
+    """Return with what chance two records of a chunk have one label."""
+    # Two records of chunks that are read side by side are of one chunk with a chance of 1 / their number.
+    return (1 - 1 / chunk) * min(1.0, rows / min(_LABELS, rows) / chunk)
+
+
+def enough_memory(plan: Plan, sizes: ShardSizes, parts: int = 1) -> tuple[int, bool]:
+    """Return the `memory_bytes` with which labels of sorted records come again a tenth too often at most.
+
+    Args:
+        plan, sizes: of the dataset.
+        parts: of so many equal parts of every batch, in one.
+
+    Returns:
+        Bytes, and whether all chunks must be read side by side for it and so have to be smaller, too.
+    """
+    rows, chunk = max(1, sizes.total_rows), _chunk_rows(plan, sizes)
+    same = max(1e-9, _same_label(chunk, rows))
+    wanted = parts / (0.1 / (min(_LABELS, rows) * same) + chunk / rows) * chunk
+    # Side by side are at most half the chunks, if not all.
+    whole = wanted > rows / 2
+    bytes_ = (rows if whole else wanted) * (sizes.total_decoded_bytes / rows + ROW_BYTES) / 0.7
+    return (math.ceil(bytes_ / 2**20) + 1) << 20, whole
+
+
+def _weak_mixing(
+    order: Order, budget: Budget | None, global_batch: int, parts: int, *, of_ranks: bool
+) -> list[str]:
     """Return a line where windows are too small to mix records that are sorted; see `Mixing.recurrence`."""
     lines = []
+    unbound = _without_first_batch(order, budget, global_batch)
     for number, (source, plan) in enumerate(zip(order.sources, order.plans, strict=True)):
         sizes = source.sizes
-        rows = max(1, sizes.total_rows)
-        chunk = plan.chunk_rows or max(1.0, plan.chunk_bytes * rows / max(1, sizes.total_stored_bytes))
-        open_rows = plan.lanes * (plan.interleave * chunk if plan.interleave else plan.window)
-        chunks, held = rows / chunk, min(rows, open_rows) / chunk
-        labels = min(_LABELS, rows)
-        # Two records of chunks that are read side by side are of one chunk with a chance of 1 / held.
-        same = (1 - 1 / chunk) * min(1.0, rows / labels / chunk)
-        often = 1 + labels * max(0.0, 1 / held - 1 / chunks) * same
-        if not order.shuffle or sizes.total_stored_bytes < _LITTLE or often < _TOO_OFTEN:
+        often, ranks = _recurrence(plan, sizes), _recurrence(plan, sizes, parts)
+        weak = often >= _TOO_OFTEN
+        if not order.shuffle or sizes.total_stored_bytes < _LITTLE:
             continue
-        enough = 1 / (0.1 / (labels * same) + 1 / chunks) * chunk * sizes.total_decoded_bytes / rows
+        if not (weak or (of_ranks and ranks >= _TOO_OFTEN)):
+            continue
         which = f"source {number} of the mixture" if len(order.sources) > 1 else "the dataset"
-        memory = math.ceil(enough / 0.7 / 2**20) << 20
+        memory, whole = enough_memory(plan, sizes)
+        open_ = plan.lanes * (plan.interleave or 1)
+        said, more = [], []
+        if weak:
+            said.append(
+                f"batches are less mixed than random ones: {open_:,} chunks are read side by side, so labels "
+                f"come again {often:.1f} times as often as by chance in the batches that follow"
+            )
+            best = ' with mixing="best"' if whole else ""
+            more.append(f"memory_bytes={memory}{best} mixes as random order does")
+            if unbound is not None and (better := _recurrence(unbound[number], sizes)) < 0.9 * often:
+                more.append(f"without first_batch_bytes= it is {better:.1f} times")
+        if parts > 1 and ranks >= _TOO_OFTEN:
+            said.append(f"in those of one of {parts} ranks alone {ranks:.1f} times")
+            memory, whole = enough_memory(plan, sizes, parts)
+            if not whole:
+                more.append(f"memory_bytes={memory}, of which each rank holds its part, mixes theirs, too")
         lines.append(
-            f"if the records of {which} are sorted, batches are less mixed than random ones: {held:,.0f} "
-            f"chunks are read side by side, so labels come again {often:.1f} times as often as by chance "
-            f"in the batches that follow; memory_bytes={memory} mixes as random order does, "
+            f"if the records of {which} are sorted, {'; '.join(said)}; {', '.join(more)}, "
             'mixing="best" mixes more for more requests, and a dataset that was written in random order '
-            "needs neither"
+            "needs none of it"
         )
     return lines
 
 
-def advice(order: Order, *, global_batch: int, world_size: int = 1, workers: int = 0) -> list[str]:
-    """Return what is worth a warning about ranks, workers and mixing, one line each; empty if all is well.
+def _without_first_batch(order: Order, budget: Budget | None, global_batch: int) -> list[Plan] | None:
+    """Return the plans as they would be without a bound of the first batch; None where there is none."""
+    if budget is None or budget.first_batch_bytes is None:
+        return None
+    return default_plans(
+        [source.sizes for source in order.sources],
+        global_batch=global_batch,
+        shuffle=order.shuffle,
+        shares=None if order.mixture is None else order.mixture.counts,
+        given=order.asked,
+        budget=replace(budget, first_batch_bytes=None),
+    )
 
-    The batches are the same in any case.
+
+def _large_first_batch(order: Order, budget: Budget | None, global_batch: int) -> list[str]:
+    """Return a line where the first batch reads more than it may."""
+    if budget is None or budget.first_batch_bytes is None:
+        return []
+    try:
+        schedule = order.schedule(0, global_batch)
+    except ValueError:
+        return []  # a resumed epoch goes on with a batch with which none could begin
+    found = _before_a_batch(order, schedule, 0, 1, mapped=budget.local)[0]
+    if found <= 1.1 * budget.first_batch_bytes:
+        return []
+    least = least_first_batch(
+        [source.sizes for source in order.sources],
+        global_batch=global_batch,
+        shares=None if order.mixture is None else order.mixture.counts,
+        given=order.asked if all(plan.interleaved for plan in order.asked) else None,
+        budget=budget,
+    )
+    line = (
+        f"the first batch reads {found} bytes in a process that delivers whole global batches, more than "
+        f"first_batch_bytes={budget.first_batch_bytes}; about {least} is the least that a plan with as many "
+        "chunks side by side reads, since blocks are read whole; a smaller global_batch= reads less, and so "
+        "does each of several ranks"
+    )
+    return [line]
+
+
+def advice(
+    order: Order,
+    *,
+    global_batch: int,
+    world_size: int = 1,
+    workers: int = 0,
+    budget: Budget | None = None,
+    of_ranks: bool = False,
+) -> list[str]:
+    """Return what is worth a warning about ranks, workers, mixing and the first batch, one line each.
+
+    None if all is well. Ranks and workers do not change the batches.
+
+    Args:
+        order, global_batch, world_size, workers: as for `report`.
+        budget: what a default plan may cost.
+        of_ranks: say it, too, where only the batches of each rank are mixed less than random ones.
     """
     lines = []
     if global_batch % world_size:
@@ -500,4 +693,5 @@ def advice(order: Order, *, global_batch: int, world_size: int = 1, workers: int
             f"so {' and '.join(apart)} would fetch each once"
             + (f"; a run that begins with plan=Plan(workers={workers}) does, too" if more else "")
         )
-    return lines + _weak_mixing(order)
+    lines += _weak_mixing(order, budget, global_batch, world_size, of_ranks=of_ranks)
+    return lines + _large_first_batch(order, budget, global_batch)

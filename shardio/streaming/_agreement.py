@@ -84,9 +84,9 @@ def check_same(stream: Stream, gather: Callable[[str], list[str]], *, unit: str)
     differing = differences({number: terms for number, (_, terms) in enumerate(told)}, unit=unit)
     if differing:
         message = (
-            f"these streams would not share the same batches: {differing}; give the "
-            "same data and options everywhere (the default plan depends on memory_bytes= and on where the "
-            "data is), or one plan="
+            f"these streams would not share the same batches: {differing}; give the same data and options "
+            "everywhere (the default plan depends on memory_bytes=, first_batch_bytes=, mixing= and on where "
+            "the data is), or one plan="
         )
         raise ValueError(message)
     ranks = [rank for rank, _ in told]

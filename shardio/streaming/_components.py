@@ -84,6 +84,11 @@ class Component:
         )
         self.order = OrderSource(sizes, self._identity(of_shard, skipped, digest))
 
+    @property
+    def is_slice(self) -> bool:
+        """Whether this is a run of live records, not a selection of some."""
+        return self._start is not None
+
     def live_rows(self, number: int, start: int, stop: int) -> NDArray[np.int64]:
         """Return the live rows in a shard of rows `start .. stop - 1` of what the stream takes of it."""
         shift = int(self._shift[number])

@@ -42,6 +42,11 @@ class StreamOptions:
         memory_bytes: what a process may hold beside its batches, if it delivers whole global batches; each of
             several ranks holds its part of it. The default plan is made to fit; one that was given is refused
             if it does not. Default: 512 MiB.
+        first_batch_bytes: stored bytes that a process may read before its first batch, if it delivers whole
+            global batches. The default plan gets smaller chunks for it, which cost requests, and where that
+            is not enough fewer of them side by side, which costs mixing. Where no such plan is within it,
+            a warning says how many bytes it takes.
+            Default: no bound.
         mixing: "best" mixes more, and "cheap" sends fewer requests, than the "default".
         transform: `f(value)` for every record.
         random_transform: `f(value, rng)`, the generator keyed by seed, epoch and the record's position: the
@@ -71,6 +76,7 @@ class StreamOptions:
     valid: bool = False
     plan: Plan | Sequence[Plan] | None = None
     memory_bytes: int | None = None
+    first_batch_bytes: int | None = None
     mixing: str = "default"
     transform: Callable[[Any], Any] | None = None
     random_transform: Callable[[Any, np.random.Generator], Any] | None = None

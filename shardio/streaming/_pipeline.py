@@ -21,7 +21,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from shardio.order import Budget, StepGroup, check_memory, process_memory
+from shardio.order import (
+    Budget,
+    StepGroup,
+    check_memory,
+    process_memory,
+    reading_of,
+    reads_alone,
+    rows_to_come,
+    some_rows,
+)
 from shardio.reader import JoinedSource
 from shardio.streaming._batches import PlannedSteps, RowIdentities
 
@@ -30,7 +39,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from shardio.order import Lanes, Order, Pieces, Schedule, Windows
+    from shardio.order import Lanes, Order, Pieces, Schedule, ShardSizes, Windows
     from shardio.streaming._batches import Batch, BatchBuilder
     from shardio.streaming._components import Component
     from shardio.streaming._options import StreamOptions
@@ -72,8 +81,10 @@ class PipelineOptions:
         ahead_bytes: decoded bytes that are planned ahead of the consumer.
         fetch_bytes: decoded bytes of the windows that one call fetches, if they are small.
         identities: batches need to know which records their rows are.
-        records_first: the first batch waits for its own records only, not for whole windows, which would be
-            many megabytes from a bucket.
+        records_first: the first batch waits for its own records only, not for whole windows, where those
+            would be more megabytes from a bucket.
+        exact: of each source, whether rows that lie apart are fetched as cheaply as those between them, too.
+        sizes: of each source, its shards.
     """
 
     rank: int
@@ -89,6 +100,8 @@ class PipelineOptions:
     fetch_bytes: int
     identities: bool
     records_first: bool = False
+    exact: tuple[bool, ...] = ()
+    sizes: tuple[ShardSizes, ...] = ()
 
     @classmethod
     def of(
@@ -149,9 +162,9 @@ class PipelineOptions:
             or options.random_transform is not None
             or any(isinstance(component.source, JoinedSource) for component in components)
             or bool(images and images.random),
-            records_first=all(plan.interleaved for plan in order.plans)
-            and any(plan.chunk_rows > 1 for plan in order.plans)
-            and not mapped,
+            records_first=reads_alone(order.plans) and not mapped,
+            sizes=tuple(sizes),
+            exact=tuple(component.source.is_mapped and component.is_slice for component in components),
         )
 
 
@@ -160,7 +173,7 @@ def budget_of(options: StreamOptions, components: Sequence[Component]) -> Budget
     # Not by `mmap=`, which ranks may choose each for itself.
     local = all(component.source.is_plain_local for component in components)
     bound = {} if options.memory_bytes is None else {"memory_bytes": options.memory_bytes}
-    return Budget(mixing=options.mixing, local=local, **bound)
+    return Budget(mixing=options.mixing, local=local, first_batch_bytes=options.first_batch_bytes, **bound)
 
 
 def check_bound(order: Order, options: StreamOptions, *, global_batch: int) -> None:
@@ -250,7 +263,14 @@ class _Planner:
         self._group_steps = max(1, int(wanted))
         ahead = int(options.ahead_bytes / (self._group_steps * step_bytes))
         self._ahead = max(1, min(_MOST_GROUPS, ahead))
-        self._windows = _HeldWindows(schedule.lanes, load, options.row_bytes, options.fetch_bytes)
+        self._windows = _HeldWindows(
+            schedule.lanes,
+            load,
+            options.row_bytes,
+            options.fetch_bytes,
+            begun=schedule.step > 0,
+            exact=options.exact,
+        )
         self._load = load
         self._records_first = options.records_first
 
@@ -281,10 +301,18 @@ class _Planner:
             self._windows.let_go_before(int(group.parts[0, 0]))
         if self._records_first:
             self._records_first = False
-            return self._plan_records(group, submit)
+            if self._reads_alone(group):
+                return self._plan_records(group, submit)
         return _plan(
             self._schedule.lanes, group, self._windows, submit, with_identities=self._options.identities
         )
+
+    def _reads_alone(self, group: StepGroup) -> bool:
+        begun = self._schedule.step > 0
+        sizes = self._options.sizes
+        return reading_of(
+            self._schedule.lanes, group.parts, sizes, begun=begun, mapped=False, may_be_alone=True
+        ).alone
 
     def _plan_records(self, group: StepGroup, submit: Callable[..., Future[WindowData]]) -> PlannedSteps:
         """Submit what fetches the records of a group alone, without the windows that they are in."""
@@ -524,10 +552,20 @@ class _HeldWindows:
         load: as of `Pipeline`.
         row_bytes: mean decoded bytes of a row.
         fetch_bytes: decoded bytes of what one call fetches.
+        begun: the pass begins in the middle of an epoch, and so of windows: of those that it finds open it
+            fetches what is still to be delivered.
+        exact: as of `PipelineOptions`.
     """
 
     def __init__(
-        self, lanes: Lanes, load: Callable[[int, Pieces], WindowData], row_bytes: float, fetch_bytes: int
+        self,
+        lanes: Lanes,
+        load: Callable[[int, Pieces], WindowData],
+        row_bytes: float,
+        fetch_bytes: int,
+        *,
+        begun: bool = False,
+        exact: Sequence[bool] = (),
     ) -> None:
         self._lanes = lanes
         self._load = load
@@ -537,6 +575,9 @@ class _HeldWindows:
         self._fetches: list[Future[WindowData] | None] = []
         self._used = np.zeros(0, np.int64)
         self._free: list[int] = []
+        self._begun, self._exact = begun, exact
+        # By number of a fetch that is a part of its windows: of each of their rows, its number in it, or -1.
+        self._parts: dict[int, NDArray[np.int64]] = {}
 
     def plan(
         self, group: StepGroup, submit: Callable[..., Future[WindowData]]
@@ -553,21 +594,78 @@ class _HeldWindows:
             own = np.flatnonzero(windows.source == source)
             reader = windows.reader[own]
             fetch[own], base[own] = held.fetch[reader], held.base[reader]
-            fresh = own[held.window[reader] != key[own]]
+            other = held.window[reader] != key[own]
+            if self._parts:
+                other |= self._lacking(np.where(other, -1, fetch[own]), base[own], own, window, row)
+            fresh = own[other]
             if not fresh.size:
                 continue
+            entered = self._begun and bool((held.fetch[windows.reader[fresh]] < 0).any())
             for some in self._cut(windows, fresh):
                 pieces, counts = self._lanes.many_pieces(windows.take(some))
-                fetch[some] = self._number(submit(self._load, source, pieces))
+                part = self._to_come(windows.take(some), some, window, row) if entered else None
+                if part is None:
+                    fetch[some] = self._number(submit(self._load, source, pieces))
+                else:
+                    pieces, number = some_rows(pieces, part, exact=self._exact[source])
+                    fetch[some] = self._number(submit(self._load, source, pieces))
+                    self._parts[int(fetch[some[0]])] = number
                 base[some] = np.cumsum(counts) - counts
             self._hold(held, windows.reader[fresh], key[fresh], fetch[fresh], base[fresh])
         needed = np.zeros(len(self._fetches), bool)
         needed[fetch] = True
         found = [self._fetches[each] for each in np.flatnonzero(needed).tolist()]
+        place = base[window] + row
+        for some_fetch, numbers in self._parts.items():
+            if needed[some_fetch]:
+                own = np.flatnonzero(fetch[window] == some_fetch)
+                place[own] = numbers[place[own]]
         # Numbers are given up only here: what this group uses may have been let go of for what it uses later.
         self._give_up()
         number = np.cumsum(needed) - 1
-        return [each for each in found if each is not None], number[fetch][window], base[window] + row
+        return [each for each in found if each is not None], number[fetch][window], place
+
+    def _to_come(
+        self, windows: Windows, some: NDArray[np.int64], window: NDArray[np.int64], row: NDArray[np.int64]
+    ) -> NDArray[np.bool_] | None:
+        """Return which rows of some windows are to be delivered yet, None where that is all of them.
+
+        Args:
+            windows: these windows.
+            some: their numbers in the group.
+            window, row: of each row of the group, its window's number there and its own in the window.
+        """
+        turns = self._lanes.turns_of(windows)
+        if turns is None:
+            return None
+        number = np.full(int(window.max(initial=-1)) + 1, -1)
+        number[some] = np.arange(some.size)
+        own = np.flatnonzero(number[window] >= 0)
+        part = rows_to_come(turns, windows.rows, number[window[own]], row[own])
+        return None if part.all() else part
+
+    def _lacking(
+        self,
+        fetch: NDArray[np.int64],
+        base: NDArray[np.int64],
+        own: NDArray[np.int64],
+        window: NDArray[np.int64],
+        row: NDArray[np.int64],
+    ) -> NDArray[np.bool_]:
+        """Return for which windows of a source (`own`) rows were left out that this group wants after all.
+
+        They had been delivered: the padding of the last step begins the epoch again.
+        """
+        lacking = np.zeros(own.size, bool)
+        number = np.full(int(window.max(initial=-1)) + 1, -1)
+        number[own] = np.arange(own.size)
+        which = number[window]
+        for part, numbers in self._parts.items():
+            at = np.flatnonzero(which >= 0)
+            at = at[fetch[which[at]] == part]
+            missing = numbers[base[which[at]] + row[at]] < 0
+            lacking[which[at[missing]]] = True
+        return lacking
 
     def _cut(self, windows: Windows, fresh: NDArray[np.int64]) -> list[NDArray[np.int64]]:
         """Return lists of windows that one call fetches: of one source and cycle, in storage order."""
@@ -616,6 +714,7 @@ class _HeldWindows:
         for number in np.flatnonzero(self._used[: len(self._fetches)] == 0).tolist():
             if self._fetches[number] is not None:
                 self._fetches[number] = None
+                self._parts.pop(number, None)
                 self._free.append(number)
 
     def let_go_before(self, lane: int) -> None:

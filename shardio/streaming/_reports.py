@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from shardio.order import PlanReport, advice, report
 from shardio.order import audit as audit_order
 from shardio.streaming._components import components_of
+from shardio.streaming._pipeline import budget_of
 from shardio.streaming._stream import stream
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ def plan_report(
         world_size: number of ranks.
         workers: loader worker processes of each rank; 0 for threads.
         options: further options of `stream` that decide the order: `shuffle`, `seed`, `remainder`, `plan`,
-            `memory_bytes`, `mixing`.
+            `memory_bytes`, `first_batch_bytes`, `mixing`.
     """
     made = stream(ds, global_batch=global_batch, world_size=world_size, **options)
     figures = report(
@@ -80,4 +81,12 @@ def plan_report(
         workers=workers,
         mapped=all(component.source.is_mapped for component in made.components),
     )
-    return figures, advice(made.order, global_batch=global_batch, world_size=world_size, workers=workers)
+    budget = budget_of(made.options, made.components)
+    return figures, advice(
+        made.order,
+        global_batch=global_batch,
+        world_size=world_size,
+        workers=workers,
+        budget=budget,
+        of_ranks=True,
+    )

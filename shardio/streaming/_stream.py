@@ -373,7 +373,11 @@ class Stream:
         if self._checked != (self.world_size, workers):
             self._checked = (self.world_size, workers)
             for line in advice(
-                self.order, global_batch=self.global_batch, world_size=self.world_size, workers=workers
+                self.order,
+                global_batch=self.global_batch,
+                world_size=self.world_size,
+                workers=workers,
+                budget=budget_of(self.options, self.components),
             ):
                 warnings.warn(line, stacklevel=3)
 

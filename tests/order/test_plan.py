@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import random
 import tracemalloc
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,15 +17,19 @@ from shardio.order import (
     Mixture,
     Plan,
     ShardSizes,
+    Source,
     advice,
     check_memory,
     default_plan,
     default_plans,
+    make_order,
     report,
     windowed_plans,
 )
+from shardio.order._plan import least_first_batch
 from shardio.order._sizes import MAX_CHUNKS, chunk_counts, chunk_edges
-from tests.order.shapes import mixed_order, order_of, sizes_of, small_plan
+from tests.order.reference import default_shape
+from tests.order.shapes import IDENTITY, mixed_order, order_of, sizes_of, small_plan
 
 
 def images(rows=1_281_167, per_shard=2000, record=110_000):
@@ -386,3 +392,72 @@ def test_a_report_of_a_mixture_adds_its_sources():
     figures = report(order, global_batch=4, world_size=2)
     assert figures.epoch_bytes == 2000
     assert figures.open_windows == 2 * 1 * 2
+
+
+def drawn_sizes(rnd):
+    """Return shards of between 64 MB and some terabytes."""
+    record = 2 ** rnd.uniform(6, 22)
+    rows = [
+        int(rnd.choice([1, 1, 3]) * 2 ** rnd.uniform(26, 38) / record) + 1 for _ in range(rnd.randint(1, 4))
+    ]
+    stored = [int(n * record * rnd.choice([1, 1, 0.4])) + 1 for n in rows]
+    blocks = [
+        min(n, -(-b // rnd.choice([1 << 12, 1 << 16, 1 << 20]))) for n, b in zip(rows, stored, strict=True)
+    ]
+    return ShardSizes(rows, stored, [int(n * record) + n for n in rows], blocks)
+
+
+def test_default_plans_are_those_of_the_specification():
+    """A second derivation, from docs/order.md, agrees on hundreds of datasets, batches and budgets."""
+    rnd, bound, changed = random.Random(14), 0, 0
+    for _ in range(500):
+        sizes, batch = drawn_sizes(rnd), rnd.choice([1, 2, 7, 60, 64, 256, 1000, 2048, 4096])
+        options = {"mixing": rnd.choice(["cheap", "default", "default", "best"]), "local": rnd.random() < 0.5}
+        memory = int(2 ** rnd.uniform(20, 34))
+        usual = default_shape(sizes, batch, memory=memory, first=None, **options)[1]
+        first = None if rnd.random() < 0.2 else int(usual * rnd.uniform(0.3, 1.1)) + 1
+        budget = Budget(memory_bytes=memory, first_batch_bytes=first, **options)
+        plan = default_plan(sizes, global_batch=batch, budget=budget)
+        if not plan.interleaved:
+            continue
+        shape, bytes_ = default_shape(sizes, batch, memory=memory, first=first, **options)
+        assert (plan.ranks, plan.chunk_rows, plan.interleave) == shape
+        assert (plan.window, plan.workers) == (plan.chunk_rows, 1)
+        if first is not None and bytes_ <= first:
+            bound += 1
+            changed += plan != default_plan(
+                sizes, global_batch=batch, budget=replace(budget, first_batch_bytes=None)
+            )
+        else:
+            assert plan == default_plan(
+                sizes, global_batch=batch, budget=replace(budget, first_batch_bytes=None)
+            )
+    assert bound > 50
+    assert changed > 1
+
+
+@pytest.mark.parametrize(
+    ("record", "local", "batch"), [(1000, False, 4096), (100, False, 4096), (1000, True, 512)]
+)
+def test_the_first_batch_keeps_to_its_bound(record, local, batch):
+    """What a first batch reads is at most what it may, in smaller chunks; what cannot be is said."""
+    sizes = texts(4 * 10**8 // record // 1000 * 1000, record, 1000)
+    usual = Budget(local=local)
+
+    def made(budget):
+        order = make_order([Source(sizes, IDENTITY)], global_batch=batch, budget=budget)
+        return order, report(order, global_batch=batch, mapped=local).first_batch_bytes
+
+    least = least_first_batch([sizes], global_batch=batch, budget=usual)
+    order, reads = made(usual)
+    assert least <= reads * 1.1
+    bounded, less = made(replace(usual, first_batch_bytes=least))
+    assert less <= 1.02 * least
+    within = advice(bounded, global_batch=batch, budget=replace(usual, first_batch_bytes=least))
+    assert not any("the first batch reads" in line for line in within)
+    open_ = [each.plans[0].lanes * each.plans[0].interleave for each in (order, bounded)]
+    assert open_[1] >= min(batch, open_[0])
+    tight = replace(usual, first_batch_bytes=least // 2)
+    assert made(tight)[0].plans == order.plans
+    said = advice(made(tight)[0], global_batch=batch, budget=tight)[-1]
+    assert f"first_batch_bytes={least // 2}; about {least} is the least" in said

@@ -346,3 +346,32 @@ def test_what_a_caller_keeps_of_windows_stays_as_it_was(tmp_path, threads):
     for value in kept:
         wanted = rich_value(int(value["n"]))
         assert all(np.array_equal(value[name], wanted[name]) for name in wanted)
+
+
+SHAPES = {
+    "chunks": shardio.Plan(ranks=4, workers=1, chunk_rows=20, interleave=5, window=20),
+    "windows of chunks": shardio.Plan(ranks=4, workers=1, chunk_rows=20, interleave=5, window=7),
+    "strands of one chunk": shardio.Plan(ranks=1, workers=1, chunk_rows=1000, interleave=3, window=1000),
+}
+
+
+@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize("mapped", [True, False])
+def test_a_resume_reads_what_is_still_to_be_delivered(monkeypatch, tmp_path, name, mapped):
+    """Of windows that are open; the padding of the last step may want rows again that were left out."""
+    ds = shardio.open(write(tmp_path / "d", [700, 1300]), mmap=mapped)
+
+    def made():
+        return shardio.stream(ds, global_batch=64, plan=SHAPES[name], remainder="pad", num_threads=0)
+
+    expected = [batch["n"].tolist() for batch in made()]
+    for step in (3, 11, 27, 30, 31):
+        counted = Counted(monkeypatch)
+        stream = made()
+        stream.go_to(step)
+        assert [batch["n"].tolist() for batch in stream] == expected[step:]
+        read, left = sum(rows for _, rows, _ in counted.pieces), 2000 - 64 * step
+        if mapped and name != "strands of one chunk" and step < stream._schedule.tail_start:
+            assert left <= read <= left + 3 * 64
+        assert read <= left + 15 * 20 + 64 or name == "strands of one chunk" or step > 29
+        monkeypatch.undo()

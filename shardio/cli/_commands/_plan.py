@@ -35,6 +35,7 @@ def _run(arguments: SimpleNamespace, console: Console) -> int:
         "shuffle": not arguments.no_shuffle,
         "plan": _plan(arguments),
         "memory_bytes": arguments.memory,
+        "first_batch_bytes": arguments.first_batch,
         "mixing": arguments.mixing,
         "global_batch": arguments.global_batch,
         "world_size": arguments.ranks,
@@ -165,6 +166,7 @@ _PARAMS = (
     ),
     flag("--no-shuffle", "storage order", group=_RUN),
     _option("--memory", "BYTES", "what a process may hold beside its batches; default 512 MiB"),
+    _option("--first-batch", "BYTES", "what it may read before its first batch; default: no bound"),
     Option(
         ["--mixing"], type=click.Choice(("cheap", "default", "best")), default="default", group=_RUN,
         help="fewer requests, or more mixing; default: default",
