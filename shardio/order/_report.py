@@ -249,7 +249,7 @@ def _log_choose(of: float, many: int) -> float:
     return math.lgamma(of + 1) - math.lgamma(of - many + 1)
 
 
-class Reading(NamedTuple):
+class BatchReading(NamedTuple):
     """Say what one process reads for a batch if it holds nothing yet.
 
     Attributes:
@@ -270,7 +270,7 @@ def reading_of(
     begun: bool,
     mapped: bool,
     may_be_alone: bool,
-) -> Reading:
+) -> BatchReading:
     """Return what is read for the records of `parts` where nothing is held yet.
 
     Args:
@@ -307,8 +307,8 @@ def reading_of(
             # Each end of a run is inside a block, which is read, and compared, whole.
             bytes_ += float((pieces.stops - pieces.starts).sum()) * stored + runs * max(0.0, block - stored)
     if may_be_alone and not mapped and blocks < bytes_:
-        return Reading(round(blocks), records, alone=True)
-    return Reading(round(bytes_), requests, alone=False)
+        return BatchReading(round(blocks), records, alone=True)
+    return BatchReading(round(bytes_), requests, alone=False)
 
 
 def reads_alone(plans: Sequence[Plan]) -> bool:
@@ -598,7 +598,10 @@ def _weak_mixing(
             if unbound is not None and (better := _recurrence(unbound[number], sizes)) < 0.9 * often:
                 more.append(f"without first_batch_bytes= it is {better:.1f} times")
         if parts > 1 and ranks >= _TOO_OFTEN:
-            said.append(f"in those of one of {parts} ranks alone {ranks:.1f} times")
+            often_ = (
+                f"{ranks:.1f} times" if weak else f"labels come again {ranks:.1f} times as often as by chance"
+            )
+            said.append(f"{often_} in the batches of one of {parts} ranks alone")
             memory, whole = enough_memory(plan, sizes, parts)
             if not whole:
                 more.append(f"memory_bytes={memory}, of which each rank holds its part, mixes theirs, too")
