@@ -10,6 +10,7 @@ import click
 from shardio.cli._command import Argument, Option, PlaceParam, Value, flag, options
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from types import SimpleNamespace
 
     from shardio.reader import DatasetReader
@@ -70,9 +71,14 @@ def pair(text: str) -> tuple[str, Any]:
         return key, value
 
 
-def parse_key(text: str, ds: DatasetReader, feature: str | None) -> str | bytes | int:
-    """Return what was typed as a key of the feature's type: decimal for integers, hexadecimal for bytes."""
-    known = ds.key_features
+def parse_key(text: str, known: Mapping[str, str], feature: str | None) -> str | bytes | int:
+    """Return what was typed as a key of the feature's type: decimal for integers, hexadecimal for bytes.
+
+    Args:
+        text: what was typed.
+        known: features that have an index of keys, each with its type.
+        feature: whose keys are meant; None for the only one.
+    """
     if feature is None and len(known) == 1:
         feature = next(iter(known))
     kind = known.get(feature or "", "text")  # what has no index is refused where it is looked up

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from shardio.metadata import Feature, KeyIndex, KeyPart, KeyRun, PartHead, ShardTable
+    from shardio.metadata import Feature, KeyIndex, KeyPart, KeyRun, Manifest, PartHead, Schema, ShardTable
     from shardio.reader._columns import ChosenColumn
     from shardio.reader._source import ShardSource
     from shardio.storage import DataFile
@@ -50,6 +50,7 @@ __all__ = [
     "find_all",
     "find_each",
     "key_indexes",
+    "key_types",
     "positions_of",
     "read_key_run",
     "read_part",
@@ -351,10 +352,19 @@ class KeyLookup:
 
 def key_indexes(source: ShardSource) -> dict[str, KeyIndex]:
     """Return the indexes of keys that a version has, by the names that the features have now."""
-    if not isinstance(source, DatasetSource) or source.schema is None:
+    if not isinstance(source, DatasetSource):
         return {}
-    stored = {index.feature: index for index in source.version.manifest.keys}
-    names = {name: feature.stored_name or name for name, feature in source.schema.items()}
+    return _by_name(source.version.manifest, source.schema)
+
+
+def key_types(manifest: Manifest) -> dict[str, str]:
+    """Return the features that have an index of keys in a version, each with its type."""
+    return {name: index.type for name, index in _by_name(manifest, manifest.schema).items()}
+
+
+def _by_name(manifest: Manifest, schema: Schema | None) -> dict[str, KeyIndex]:
+    stored = {index.feature: index for index in manifest.keys}
+    names = {name: feature.stored_name or name for name, feature in (schema or {}).items()}
     return {name: stored[inside] for name, inside in names.items() if inside in stored}
 
 

@@ -27,6 +27,34 @@ def test_delete(run: Run, birds: Path) -> None:
     assert shardio.open(birds, "test").version == 2
 
 
+def test_delete_by_key(run: Run, tmp_path: Path, monkeypatch) -> None:
+    """Keys are typed as their feature has them; the manifest says how, and the dataset is opened once."""
+    url = tmp_path / "keys"
+    with shardio.DatasetWriter(url, {"id": "int64", "name": "text", "code": "bytes"}) as out:
+        for n in range(10):
+            out.write({"id": n, "name": f"bird {n}", "code": bytes([n])}, "test" if n > 7 else "train")
+    for name in ("id", "name"):
+        shardio.build_keys(url, name, workers=1)
+    shardio.set_schema(url, rename={"id": "number"})
+    with monkeypatch.context() as patch:
+        patch.delattr(shardio, "open")
+        words = ["delete", url, "--split", "all"]
+        dry = run(*words, "--key", 3, "--key", 9, "--feature", "number", "--dry-run", "--json")
+        assert (dry.code, dry.document["deleted"], dry.document["version"]) == (0, 2, None)
+        assert run(*words, "--key", 3, "--key", 9, "--feature", "number").code == 0
+        assert run(*words, "--key", "bird 5", "--feature", "name").code == 0
+        for wrong, why in (
+            (["x", "--feature", "number"], "'x' is not a whole number"),
+            (["3"], "indexes of several keys"),
+            (["00", "--feature", "code"], "no index of keys 'code'"),
+            (["3", "--feature", "number"], "no record has the key 3"),
+        ):
+            ended = run(*words, "--key", *wrong)
+            assert ended.code in (2, 3)
+            assert why in ended.err
+    assert [int(value["number"]) for value in shardio.open(url, "all")] == [8, 0, 1, 2, 4, 6, 7]
+
+
 def test_restore_tag_and_log(run: Run, birds: Path) -> None:
     shardio.delete(birds, [0], split="test")
     assert run("tag", birds, "v1", "--version", 1).out == "v1 is version 1\n"

@@ -24,6 +24,7 @@ from shardio import Feature
 from shardio.errors import SchemaError
 
 SMALL = {"block_bytes": 64, "shard_bytes": 200}
+ENCODINGS = ("example", "tensors", "sequence_example")
 WORDS = ["ant", "bee", "cat", "dog"]
 
 
@@ -73,6 +74,8 @@ class History:
 
     def __init__(self, folder: Path, seed: int, encoding: str) -> None:
         self.folder, self.encoding = folder, encoding
+        # Of sequence examples the columns are the context; beside them stands a list of steps.
+        self.nested = encoding == "sequence_example"
         self.url = str(folder / "ds")
         self.random = random.Random(seed)
         self.counter = 0
@@ -88,7 +91,7 @@ class History:
 
     def run(self, steps: int, *first: str) -> None:
         """Take some steps, then random ones; raises AssertionError where a reader and the model differ."""
-        for name in (*first, *self.random.choices(STEPS, k=steps)):
+        for name in (*first, *self.random.choices(STEPS_OF_SEQUENCES if self.nested else STEPS, k=steps)):
             before = copy.deepcopy(self.state)
             self.done.append(name)
             try:
@@ -145,7 +148,8 @@ class History:
                     continue
                 if not column.optional or self.random.random() < 0.6:
                     row[stored] = self.value(column)
-            out.write({self.state.columns[stored].name: value for stored, value in row.items()}, split)
+            value = {self.state.columns[stored].name: value for stored, value in row.items()}
+            out.write(self.with_steps(value) if self.nested else value, split)
             self.state.rows.setdefault(split, []).append(row)
 
     def value(self, column: Column) -> Any:
@@ -200,7 +204,7 @@ class History:
             return
         own = name in self.state.used or self.random.random() < 0.5
         feature = column.feature().replace(stored_name=stored if own else None)
-        shardio.set_schema(self.url, {name: feature})
+        self.change({name: feature})
         stored = stored if own else name
         self.state.columns[stored] = column
         self.state.used[stored] = feature_type
@@ -212,7 +216,7 @@ class History:
         default = self.random.choice(WORDS) if column.type == "text" else self.random.randrange(2)
         if column.classes:
             default = self.random.randrange(-1, column.classes)
-        shardio.set_schema(self.url, {column.name: column.feature().replace(default=default)})
+        self.change({column.name: column.feature().replace(default=default)})
         column.default, column.optional = default, True
 
     def rename(self) -> None:
@@ -231,7 +235,7 @@ class History:
         stored = self.random.choice(list(self.state.columns))
         if stored == "id":
             return
-        shardio.set_schema(self.url, {self.state.columns[stored].name: None})
+        self.change({self.state.columns[stored].name: None})
         del self.state.columns[stored]
 
     def bring_back(self) -> None:
@@ -241,7 +245,7 @@ class History:
         stored = self.random.choice(gone)
         name = f"b{self.fresh()}"
         column = Column(name, self.state.used[stored], optional=True)
-        shardio.set_schema(self.url, {name: column.feature().replace(stored_name=stored)})
+        self.change({name: column.feature().replace(stored_name=stored)})
         self.state.columns[stored] = column
 
     def name_classes(self) -> None:
@@ -250,14 +254,14 @@ class History:
             return
         column = self.random.choice(columns)
         column.classes = max(8, column.classes) + self.random.randrange(2)
-        shardio.set_schema(self.url, {column.name: column.feature()})
+        self.change({column.name: column.feature()})
 
     def delete(self) -> None:
         split = self.random.choice(sorted(self.state.rows) or ["train"])
         rows = self.state.rows.get(split, [])
         if not rows:
             return
-        how = self.random.choice(["positions", "where", "keys"])
+        how = "positions" if self.nested else self.random.choice(["positions", "where", "keys"])
         seen = self.state.seen(split)
         if how == "positions":
             gone = sorted(self.random.sample(range(len(rows)), self.random.randrange(1, len(rows) + 1)))[:3]
@@ -291,6 +295,31 @@ class History:
         column = self.random.choice(list(self.state.columns.values()))
         shardio.build_keys(self.url, column.name, workers=1, rebuild=self.random.random() < 0.3)
 
+    def join(self) -> None:
+        """Read the records beside those of another dataset: by key, and by position."""
+        wanted = [row for split in sorted(self.state.rows) for row in self.state.seen(split)]
+        if not wanted:
+            return
+        places = self.random.sample(range(len(wanted)), len(wanted))
+        other = self.folder / f"side{self.fresh()}"
+        with shardio.DatasetWriter(other, {"id": "int64", "side": "int64"}, **SMALL) as out:
+            for k in places:
+                out.write({"id": wanted[k]["id"], "side": k})
+        left, right = shardio.open(self.url, "all"), shardio.open(other)
+        in_order = right.select([places.index(k) for k in range(len(wanted))])
+        for both in (
+            shardio.join(left, right, on="id"),
+            shardio.join(left, in_order, rename={"id": f"id{self.fresh()}"}),
+        ):
+            seen = [
+                {n: v for n, v in plain(value).items() if n in wanted[0] or n == "side"} for value in both
+            ]
+            assert seen == [{**row, "side": k} for k, row in enumerate(wanted)]
+            steps = shardio.stream(both, global_batch=3, seed=self.counter, remainder="keep", num_threads=0)
+            sides = [(int(i), int(k)) for b in steps for i, k in zip(b["id"], b["side"], strict=True)]
+            assert sorted(k for _, k in sides) == list(range(len(wanted)))
+            assert all(wanted[k]["id"] == i for i, k in sides)
+
     def collect(self) -> None:
         latest = max(self.versions)
         expired = [n for n in self.versions if n < latest and self.random.random() < 0.3]
@@ -316,12 +345,14 @@ class History:
         assert {n: (f.type, f.optional, len(f.classes or ())) for n, f in reader.schema.items()} == {
             n: (c.type, c.optional or c.default is not None, c.classes) for n, c in features.items()
         }
-        assert [plain(value) for value in reader] == wanted
+        values = [self.with_steps(row) for row in wanted] if self.nested else wanted
+        assert [plain(value) for value in reader] == values
         if not wanted or not closely:
             return
         some = [self.random.randrange(len(wanted)) for _ in range(5)]
-        assert [plain(value) for value in reader.read(some)] == [wanted[k] for k in some]
-        self.compare_queries(reader, wanted, features)
+        assert [plain(value) for value in reader.read(some)] == [values[k] for k in some]
+        if not self.nested:
+            self.compare_queries(reader, wanted, features)
 
     def compare_queries(self, reader: Any, wanted: list[dict[str, Any]], features: dict[str, Column]) -> None:
         name = self.random.choice(list(features))
@@ -343,7 +374,16 @@ class History:
     def writer(self, given: Any = None, mode: str = "append") -> shardio.DatasetWriter:
         schema = {c.name: c.feature() for c in self.state.columns.values()} if mode == "create" else given
         encoding = self.encoding if schema is not None else None
+        if self.nested and schema is not None:
+            schema = {"context": schema, "feature_lists": {"s": "int64"}}
         return shardio.DatasetWriter(self.url, schema, mode=mode, encoding=encoding, **SMALL)
+
+    @staticmethod
+    def with_steps(row: dict[str, Any]) -> dict[str, Any]:
+        return {"context": row, "feature_lists": {"s": [row["id"]] * (row["id"] % 4)}}
+
+    def change(self, features: dict[str, Any]) -> None:
+        shardio.set_schema(self.url, {"context": features} if self.nested else features)
 
     def some_value(self, split: str) -> tuple[str, Any]:
         row = self.random.choice(self.state.seen(split))
@@ -362,8 +402,11 @@ class History:
 STEPS = [
     *["append"] * 4, *["convert"] * 2, *["rename"] * 2, *["delete"] * 2, *["table"] * 2, *["keys"] * 2,
     "append_while_the_schema_changes", "add", "default", "drop", "bring_back", "name_classes", "restore",
-    "compact", "collect",
+    "compact", "collect", "join",
 ]  # fmt: skip
+
+
+STEPS_OF_SEQUENCES = [step for step in STEPS if step not in ("convert", "table", "keys", "join")]
 
 
 def condition(name: str, value: Any) -> str:
@@ -373,8 +416,12 @@ def condition(name: str, value: Any) -> str:
     return f"\"{name}\" = '{value}'" if isinstance(value, str) else f'"{name}" = {value}'
 
 
-def plain(value: dict[str, Any]) -> dict[str, Any]:
-    return {n: int(v) if isinstance(v, np.generic) else v for n, v in value.items()}
+def plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: plain(item) for name, item in value.items()}
+    if isinstance(value, list | np.ndarray):
+        return [plain(item) for item in value]
+    return int(value) if isinstance(value, np.generic) else value
 
 
 def main(first: int, seeds: int, steps: int) -> None:
@@ -383,7 +430,7 @@ def main(first: int, seeds: int, steps: int) -> None:
     refused: Counter[str] = Counter()
     took: Counter[str] = Counter()
     for seed in range(first, first + seeds):
-        encoding = ["example", "tensors"][seed % 2]
+        encoding = ENCODINGS[seed % 3]
         with tempfile.TemporaryDirectory() as folder:
             history = History(Path(folder), seed, encoding)
             try:
@@ -395,6 +442,7 @@ def main(first: int, seeds: int, steps: int) -> None:
             took += history.took
     print(*sorted(f"{n} {line}" for line, n in refused.items()), sep="\n")
     print(took)
+    print(f"{seeds} histories, {sum(took[name] for name in set(STEPS))} steps")
 
 
 if __name__ == "__main__":

@@ -157,6 +157,13 @@ DEEDS = {
     "erase": Deed(lambda url: shardio.delete(url, [0, 4], split="a", erase=True), BASE, without("a", 0, 4)),
     "compact": Deed(lambda url: shardio.compact(url, workers=1), BASE, BASE),
     "tag": Deed(lambda url: shardio.tag(url, "v1"), BASE, BASE),
+    "remove": Deed(lambda url: shardio.remove_split(url, "b"), BASE, {"a": BASE["a"]}),
+    "schema": Deed(
+        lambda url: shardio.set_schema(url, {"m": shardio.Feature("int64", default=0)}),
+        ROWS,
+        ROWS,
+        columns=True,
+    ),
     "table": Deed(lambda url: shardio.build_table(url, features=["n"], workers=1), ROWS, ROWS, columns=True),
     "keys": Deed(lambda url: shardio.build_keys(url, "n", workers=1), ROWS, ROWS, columns=True),
     "rename": Deed(lambda url: shardio.rename_split(url, "b", "c"), BASE, {"a": BASE["a"], "c": BASE["b"]}),

@@ -310,3 +310,27 @@ def test_loaders(sides) -> None:
         assert sorted(seen) == list(range(96))
     loader = DataLoader(MapDataset(reader), batch_size=10, num_workers=1, collate_fn=list)
     assert [plain(value) for batch in loader for value in batch] == [wanted(k) for k in range(ROWS)]
+
+
+def test_keys_whose_digests_begin_alike(tmp_path, monkeypatch) -> None:
+    """Digests are compared whole, also where their first halves collide."""
+    from types import SimpleNamespace
+
+    from shardio.reader import _join
+
+    def blake2b(text: bytes, *, digest_size: int) -> Any:
+        assert digest_size == 16
+        return SimpleNamespace(digest=lambda: bytes([len(text) % 2] * 8) + text.rjust(8))
+
+    monkeypatch.setattr(_join, "hashlib", SimpleNamespace(blake2b=blake2b))
+    monkeypatch.setattr(_join, "_PART", 3)  # the keys are compared in several parts
+    left = written(tmp_path / "l", {"k": "text", "a": "int64"}, [{"k": str(k), "a": k} for k in range(30)])
+    theirs = [k for k in range(40) if k % 3]
+    right = written(
+        tmp_path / "r", {"k": "text", "b": "int64"}, [{"k": str(k), "b": k} for k in theirs[::-1]]
+    )
+    inner = shardio.join(shardio.open(left), shardio.open(right), on="k", how="inner")
+    assert [(int(v["a"]), int(v["b"])) for v in inner] == [(k, k) for k in range(30) if k % 3]
+    twice = written(right, {"k": "text", "b": "int64"}, [{"k": "31", "b": 0}], mode="append")
+    with pytest.raises(SchemaError, match=r"comes more than once.*'31' at 5 and 26, and 0 more"):
+        shardio.join(shardio.open(left), shardio.open(twice), on="k", how="inner")

@@ -57,7 +57,7 @@ def _find(arguments: SimpleNamespace, console: Console) -> int:
     ds = shardio.open(arguments.url, split=arguments.split, **sidecar_options(arguments))
     found = []
     for text in arguments.keys:
-        key = parse_key(text, ds, arguments.feature)
+        key = parse_key(text, ds.key_features, arguments.feature)
         for position in ds.find_all(key, feature=arguments.feature).tolist():
             place = ds.locate(position)
             found.append({"key": text, "position": position, "shard": place.shard, "row": place.row})
