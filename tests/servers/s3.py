@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import logging
 import os
+import threading
 from typing import TYPE_CHECKING, Any
 
 from tests.servers.processes import PYTHON, free_port, running
@@ -31,6 +33,7 @@ def moto() -> Iterator[str]:
     """
     from moto.server import ThreadedMotoServer
 
+    _create_one_at_a_time()
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
@@ -39,6 +42,20 @@ def moto() -> Iterator[str]:
         yield f"http://{host}:{port}"
     finally:
         server.stop()
+
+
+@functools.cache
+def _create_one_at_a_time() -> None:
+    """Let writers that race to create one object have one winner: moto looks first and stores then."""
+    from moto.s3.responses import S3Response
+
+    lock, put = threading.Lock(), S3Response.put_object
+
+    def put_object(response: Any) -> Any:
+        with lock:
+            return put(response)
+
+    S3Response.put_object = put_object
 
 
 def make_bucket(endpoint: str, name: str | None = None) -> str:
