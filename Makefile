@@ -14,6 +14,7 @@ STAMPS := $(VENV)/.stamps
 WORKERS ?= 2
 FUZZ_SECONDS ?= 30
 PYTEST_ARGS ?=
+BENCH_ARGS ?=
 
 # Tests start some thousand programs, and each compiles all that it imports where bytecode is not kept: that is most of
 # its time. It is kept beside what is built, so that no folder of sources fills with it, whatever the caller's shell says.
@@ -33,7 +34,7 @@ NPM_PACKAGES := azurite@3.37.0 protobufjs@8.8.1 protobufjs-cli@2.7.1
 # When one of these changes, the package is installed again, and with it the extension is compiled again.
 SOURCES := pyproject.toml setup.py constraints.txt $(wildcard shardio/kernels/_compiled/*.py shardio/kernels/_compiled/*.pxd shardio/kernels/_compiled/*.h)
 
-.PHONY: help demo messages test test-slow long lint types imports unit oracle torchvision fuzz env tools browser docs wheel test-wheel protos constraints clean distclean
+.PHONY: bench help demo messages test test-slow long lint types imports unit oracle torchvision fuzz env tools browser docs wheel test-wheel protos constraints clean distclean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -84,6 +85,9 @@ torchvision: env $(BUILD)/torchvision/.stamp  ## hold `seeded` against torchvisi
 
 oracle: $(BUILD)/oracle/.stamp  ## compare with TensorFlow, in an environment of its own
 	$(BUILD)/oracle/bin/python -m pytest tests/oracle -m oracle -W ignore::DeprecationWarning -W ignore::FutureWarning $(PYTEST_ARGS)
+
+bench: env  ## run all workloads against their peers, each in environments of its own, and write the tables and plots of docs/performance.md; 20 minutes
+	$(PY) benchmarks/all.py $(BENCH_ARGS)
 
 fuzz:  ## fuzz the compiled kernels for half a minute, with the address sanitizer
 	@.ci/fuzz $(FUZZ_SECONDS)
