@@ -86,7 +86,7 @@ torchvision: env $(BUILD)/torchvision/.stamp  ## hold `seeded` against torchvisi
 oracle: $(BUILD)/oracle/.stamp  ## compare with TensorFlow, in an environment of its own
 	$(BUILD)/oracle/bin/python -m pytest tests/oracle -m oracle -W ignore::DeprecationWarning -W ignore::FutureWarning $(PYTEST_ARGS)
 
-bench: env  ## run all workloads against their peers, each in environments of its own, and write the tables and plots of docs/performance.md; 20 minutes
+bench: env $(STAMPS)/demo  ## run all workloads against their peers, each in environments of its own, and write the tables and plots of docs/performance.md; 20 minutes
 	$(PY) benchmarks/all.py $(BENCH_ARGS)
 
 fuzz:  ## fuzz the compiled kernels for half a minute, with the address sanitizer
