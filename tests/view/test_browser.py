@@ -118,6 +118,9 @@ class Tab:
 
     async def shows(self, address: str) -> None:
         await self.until("location.hash", address)
+        # The page hears of a new address a moment later; until then it is still ready with the one before.
+        later = "new Promise((done) => setTimeout(done, 200))"
+        await self.call("Runtime.evaluate", expression=later, awaitPromise=True)
         await self.until("document.body.dataset.ready", "yes")
 
 
