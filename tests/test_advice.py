@@ -445,8 +445,8 @@ def indexes(tmp: Path) -> None:
         b"",
         whole[:-9],
         whole[:200],
-        whole[:100] + b"?" + whole[101:],
-        whole[:-5000] + b"\0" + whole[-4999:],
+        whole[:100] + bytes([whole[100] ^ 1]) + whole[101:],
+        whole[:-5000] + bytes([whole[-5000] ^ 1]) + whole[-4999:],
     ):
         damage(data)
         assert main(["verify", str(tmp)]) == 1

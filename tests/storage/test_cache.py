@@ -176,6 +176,17 @@ def test_a_damaged_piece_gives_the_truth_or_nothing(data, tmp_path_factory: pyte
         assert [piece[:2] for piece in cache.find(name_of, first, 8)] == [(first, 8)]
 
 
+def test_every_flipped_bit_of_a_head_is_found(cache: BlockCache, tmp_path: pathlib.Path) -> None:
+    """P10: also those of lengths and names of blocks that are not asked for."""
+    blocks = [block(name_of(n), 9) for n in range(4)]
+    cache.keep(name_of, 0, [memoryview(each) for each in blocks])
+    (path,) = files(tmp_path)
+    whole = path.read_bytes()
+    for bit in range(8 * (len(whole) - 4 * 9)):
+        path.write_bytes(whole[: bit // 8] + bytes([whole[bit // 8] ^ 1 << bit % 8]) + whole[bit // 8 + 1 :])
+        assert cache.find(name_of, 0, 1) == [], bit
+
+
 def test_an_entry_under_another_name_is_no_entry(cache: BlockCache, tmp_path: pathlib.Path) -> None:
     cache.put("one", b"1")
     (one,) = files(tmp_path)
@@ -183,6 +194,7 @@ def test_an_entry_under_another_name_is_no_entry(cache: BlockCache, tmp_path: pa
     (two,) = set(files(tmp_path)) - {one}
     two.write_bytes(one.read_bytes())
     assert cache.get("two") is None
+    assert not two.exists(), "it would keep its place from a good one"
 
 
 def test_it_stays_within_its_bound_and_keeps_what_is_used(tmp_path: pathlib.Path) -> None:
