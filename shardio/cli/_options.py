@@ -129,7 +129,8 @@ def allowed_roots_option(group: str = "dataset") -> Option:
         "--allow-root",
         metavar="URL",
         group=group,
-        help="place of adopted shards that may be read, without options of its own; may be repeated",
+        help="place of adopted shards that may be read, with the storage options of the dataset where it is "
+        "of the same kind; may be repeated",
     )
 
 
@@ -178,7 +179,7 @@ def storage_options(arguments: SimpleNamespace, url: str | None = None) -> dict[
     found: dict[str, Any] = {}
     if arguments.anon:
         place = arguments.url if url is None else url
-        protocol = place.partition("://")[0].lower()
+        protocol = _protocol(place)
         if protocol not in _ANONYMOUS:
             message = f"--anon is for buckets ({', '.join(_ANONYMOUS)}), not for {place}"
             raise ValueError(message)
@@ -187,20 +188,30 @@ def storage_options(arguments: SimpleNamespace, url: str | None = None) -> dict[
     return found or None
 
 
-def allow_roots(
-    arguments: SimpleNamespace, options: dict[str, Any] | None = None
-) -> dict[str, dict[str, Any]]:
-    """Return the roots of adopted shards that may be read, each reached with these storage options."""
-    return {root: options or {} for root in arguments.allow_root}
+def allow_roots(arguments: SimpleNamespace, url: str | None = None) -> dict[str, dict[str, Any]]:
+    """Return the roots of adopted shards that may be read, each with the options by which it is reached.
+
+    Those of the dataset serve for roots of the same kind of storage.
+
+    Args:
+        arguments: of the command.
+        url: of the dataset; None for `arguments.url`.
+    """
+    place = arguments.url if url is None else url
+    options = storage_options(arguments, place) or {}
+    return {root: options if _protocol(root) == _protocol(place) else {} for root in arguments.allow_root}
+
+
+def _protocol(url: str) -> str:
+    return url.partition("://")[0].lower() if "://" in url else "file"
 
 
 def sidecar_options(arguments: SimpleNamespace) -> dict[str, Any]:
     """Return how a dataset is reached whose tables or keys are built; its adopted shards are where it is."""
-    reached = storage_options(arguments)
     return {
-        "storage_options": reached,
+        "storage_options": storage_options(arguments),
         "engine": arguments.engine,
-        "allow_roots": allow_roots(arguments, reached),
+        "allow_roots": allow_roots(arguments),
     }
 
 
@@ -220,7 +231,7 @@ def reading_options(arguments: SimpleNamespace, url: str | None = None) -> dict[
         "digest": arguments.digest,
         "storage_options": storage_options(arguments, url),
         "engine": arguments.engine,
-        "allow_roots": allow_roots(arguments),
+        "allow_roots": allow_roots(arguments, url),
     }
 
 

@@ -372,3 +372,18 @@ def test_colours_are_for_terminals_alone(birds: Path) -> None:
         os.close(ours)
         assert ("\x1b[" in said) is coloured
         assert "shardio:" in said
+
+
+def test_roots_of_adopted_shards_are_reached_as_their_dataset_is():
+    """Credentials do not go to another kind of storage."""
+    from types import SimpleNamespace
+
+    from shardio.cli._options import allow_roots
+
+    roots = ["s3://theirs/x", "gs://theirs/x", "/data/x"]
+    given = SimpleNamespace(
+        url="s3://mine/ds", anon=False, storage_option=[("key", "secret")], allow_root=roots
+    )
+    options = {"key": "secret"}
+    assert allow_roots(given) == {roots[0]: options, roots[1]: {}, roots[2]: {}}
+    assert allow_roots(given, "/data/ds") == {roots[0]: {}, roots[1]: {}, roots[2]: options}

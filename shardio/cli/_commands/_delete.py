@@ -35,7 +35,6 @@ def _run(arguments: SimpleNamespace, console: Console) -> int:
     from shardio.storage import CacheOptions, connect
 
     storage = storage_options(arguments)
-    roots = allow_roots(arguments, storage)
     keys = None
     if arguments.key:
         # What the manifest says of the keys is enough: `delete` opens the dataset.
@@ -54,7 +53,7 @@ def _run(arguments: SimpleNamespace, console: Console) -> int:
         drop_tags=arguments.drop_tags,
         cache=None if arguments.cache is None else CacheOptions(arguments.cache, max_bytes=1),
         dry_run=arguments.dry_run,
-        allow_roots=roots,
+        allow_roots=allow_roots(arguments),
         storage_options=storage,
     )
     if console.json:

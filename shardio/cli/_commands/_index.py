@@ -79,14 +79,12 @@ def _export(arguments: SimpleNamespace, console: Console) -> int:
 
     if len(arguments.urls) != 1:
         raise ValueError("--export takes one dataset")
-    reading = storage_options(arguments, arguments.urls[0])
     written = export_indexes(
         arguments.urls[0],
         form=arguments.export,
         into=arguments.into,
-        storage_options=reading,
-        # The shards of a dataset that was adopted are reached as the dataset is.
-        allow_roots=allow_roots(arguments, reading),
+        storage_options=storage_options(arguments, arguments.urls[0]),
+        allow_roots=allow_roots(arguments, arguments.urls[0]),
     )
     if console.json:
         console.document({"written": written})
