@@ -7,6 +7,9 @@ its own step: the batches before it are delivered.
 
 from __future__ import annotations
 
+import os
+import sys
+import traceback
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -122,6 +125,37 @@ class _Decoded(NamedTuple):
         return np.arange(low, high) if self.kept is None else self.kept[low:high]
 
 
+def _end_if_forked(home: int, error: BaseException | None = None) -> None:
+    """End this process if it is a child that a function of the caller's forked and did not end.
+
+    It would go on as a second copy of a thread or a worker process and wait for those that stayed with its
+    parent, which waits for it.
+
+    Args:
+        home: the process that called the function.
+        error: what the function raised here; `sys.exit` does so, too.
+    """
+    if os.getpid() == home:
+        return
+    code: object = 1
+    if isinstance(error, SystemExit):
+        code = 0 if error.code is None else error.code
+        if not isinstance(code, int):
+            sys.stderr.write(f"{code}\n")
+            code = 1
+    elif error is not None:
+        traceback.print_exception(error)
+    else:
+        sys.stderr.write(
+            "shardio: a transform or collate_fn forked a process and returned in the child, which ends here; "
+            "end it with os._exit(0)\n"
+        )
+    for file in (sys.stdout, sys.stderr):
+        if file is not None:
+            file.flush()
+    os._exit(code if isinstance(code, int) else 1)
+
+
 class BatchBuilder:
     """Builds the batches of groups of steps; the threads of a pass share one.
 
@@ -198,15 +232,28 @@ class BatchBuilder:
             low, high = bounds[k], bounds[k + 1]
             if high - low < wanted[k]:
                 self._damage.count(wanted[k] - high + low)
-            batch, kept = self._columns(planned, decoded, low, high)
-            batch = self._extend(batch, planned, k, kept)
-            transform = self._options.batch_transform
-            if transform is not None:
-                with self._counters.timed("transform_seconds"):
-                    batch = transform(batch)
-                if batch is None:
-                    raise TypeError("batch_transform returned None; it must return the batch")
-            yield Batch(step, batch if self._finish is None else self._finish(batch), len(kept))
+            home = os.getpid()
+            try:
+                batch, rows = self._batch(planned, decoded, k, low, high)
+            except BaseException as error:
+                _end_if_forked(home, error)
+                raise
+            _end_if_forked(home)
+            yield Batch(step, batch, rows)
+
+    def _batch(
+        self, planned: PlannedSteps, decoded: _Decoded, k: int, low: int, high: int
+    ) -> tuple[Any, int]:
+        """Return the batch of step number k of a group, from rows `low .. high - 1`, and its rows."""
+        batch, kept = self._columns(planned, decoded, low, high)
+        batch = self._extend(batch, planned, k, kept)
+        transform = self._options.batch_transform
+        if transform is not None:
+            with self._counters.timed("transform_seconds"):
+                batch = transform(batch)
+            if batch is None:
+                raise TypeError("batch_transform returned None; it must return the batch")
+        return batch if self._finish is None else self._finish(batch), len(kept)
 
     def _columns(
         self, planned: PlannedSteps, decoded: _Decoded, low: int, high: int
@@ -261,8 +308,10 @@ class BatchBuilder:
             return list(given)
         values: list[Any] = []
         try:
+            home = os.getpid()
             for function, arguments in self._calls(planned, decoded, low, high, given):
                 values.append(self._call(function, arguments))
+                _end_if_forked(home)  # not after the whole step, of which each record would fork again
         except CancelledError:
             raise
         except Exception as error:

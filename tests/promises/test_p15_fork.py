@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 
+import numpy as np
 import pytest
 from fsspec.asyn import get_loop
 from torch.utils.data import DataLoader
@@ -129,3 +131,38 @@ def test_loader_workers_of_readers_that_are_in_use(ds):
 
 def int_of(value):
     return int(value["n"])
+
+
+@pytest.mark.xdist_group("processes")
+@pytest.mark.parametrize("how", ["threads", "collate_fn", "workers"])
+@pytest.mark.parametrize(("ending", "code"), [("exits", 3), ("raises", 1), ("returns", 1), ("ends", 0)])
+def test_a_child_that_a_transform_forks_ends(tmp_path, how, ending, code):
+    """However it leaves: as a copy of a thread it would wait for the others, and its parent for it."""
+
+    def fork(value):
+        child = os.fork()
+        if not child:
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            signal.alarm(30)  # one that hangs is told by its code
+            if ending == "exits":
+                sys.exit(3)
+            if ending == "raises":
+                raise ValueError("in the child")
+            if ending == "ends":
+                os._exit(0)
+            return value
+        return {"n": value["n"], "code": os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])}
+
+    def collate(values):
+        made = [fork(value) for value in values]
+        return {name: np.array([value[name] for value in made]) for name in made[0]}
+
+    transform, collate_fn = (None, collate) if how == "collate_fn" else (fork, None)
+    options = {"num_workers": 1} if how == "workers" else {"num_threads": 2}
+    ds = shardio.open(write(tmp_path / "d", [4]))
+    loader = StreamingDataLoader(
+        StreamingDataset(ds, batch_size=2, transform=transform), collate_fn=collate_fn, **options
+    )
+    seen = [(batch["n"].tolist(), batch["code"].tolist()) for batch in loader]
+    assert sorted(flat(n for n, _ in seen)) == list(range(4))
+    assert flat(codes for _, codes in seen) == [code] * 4
