@@ -160,7 +160,7 @@ LOOPS = {
     "a batch of 256 Examples": Loop(batches_of_examples, ROWS // 256, 1_400, 220_000),
     "an Example, decoded": Loop(single_examples, 512, 300, 460_000),
     "a record, written": Loop(written, 4 * ROWS, 43, 1_200_000),
-    "an opening with its first record": Loop(opened, 8, 34_000, 100_000),
+    "an opening with its first record": Loop(opened, 8, 17_800, 100_000),
     "a shard of 65,536 records, adopted": Loop(adopted, 1, 93_000, 5_900_000),
 }
 

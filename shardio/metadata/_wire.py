@@ -2,7 +2,8 @@
 
 A parser makes an object of some dozens of bytes of what takes two in a file, so an object of 60 MB can cost
 gigabytes.  `parse` walks the wire format once, builds nothing, and refuses what holds more messages or items
-than a file of shardio's may; only then the message is parsed.
+than a file of shardio's may; only then the message is parsed.  What is too small to hold
+more than is allowed is not walked.
 https://protobuf.dev/programming-guides/encoding/
 """
 
@@ -94,9 +95,14 @@ def check_counts(
         advice: what to do about one that holds more.
 
     Raises:
-        FormatError: there are more, or the bytes are not a message.
+        FormatError: there are more, or the bytes are walked and are not a message.
     """
     items = limits.items if items is None else items
+    # A message within another takes two bytes at least, its tag and its size; a number in a packed field
+    # takes one, any other item two. So n bytes hold at most n / 2 messages, n items and n / 2 fields, and the
+    # walk would find no more than is allowed: by the usual limits in any object of up to 512 KiB.
+    if len(data) <= min(2 * limits.messages, items):
+        return
     try:
         _Counter(data, limits.messages, items).walk(0, len(data), cast("Descriptor", kind.DESCRIPTOR))
     except _TooManyError as error:

@@ -140,6 +140,23 @@ def test_what_is_within_the_limits_is_read():
     assert caught.value.url == "here"
 
 
+@pytest.mark.parametrize("count", [1, 2, 1000])
+@pytest.mark.parametrize(
+    ("number", "unit", "name", "limits"),
+    [
+        (None, field(15), "messages", lambda most: Limits(messages=most)),
+        (17, b"\1", "items", lambda most: Limits(items=most)),
+    ],
+    ids=["empty-messages", "packed-numbers"],
+)
+def test_the_smallest_bytes_that_hold_too_much_are_counted(number, unit, name, limits, count):
+    """What is small enough is not walked; two bytes a message and one a number are the least there is."""
+    data = unit * count if number is None else field(number, field(1, unit * count))
+    check_counts(manifest_pb2.Manifest, data, what="thing", limits=limits(count))
+    with pytest.raises(FormatError, match=f"expected at most {count - 1} {name}"):
+        check_counts(manifest_pb2.Manifest, data, what="thing", limits=limits(count - 1))
+
+
 def test_a_header_of_an_index_has_a_limit_of_its_own():
     data = index(field(15, b"a" * 1000))
     with pytest.raises(FormatError, match="the header of an index is over the limit"):
