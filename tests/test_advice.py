@@ -76,6 +76,8 @@ ELSEWHERE = {
     "write its records under a new session, or restore a version that holds them (`shardio log`, "
     "`shardio restore`)":
         "tests/lifecycle/test_history.py::test_a_session_that_was_rolled_back_is_neither_lost_nor_doubled",
+    "leave out schema=, and write the feature; or let records lack it: shardio.set_schema(URL, {})":
+        "tests/lifecycle/test_schema.py::test_an_append_takes_no_feature_from_readers",
     "move=True moves it; or choose another name":
         "tests/lifecycle/test_history.py::test_tags_that_there_are",
     "look at `shardio.tags(url)`, then remove it again":

@@ -11,8 +11,10 @@ from shardio.errors import NotFoundError
 from shardio.storage import connect
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Callable, Collection, Mapping
     from pathlib import Path
+
+    from shardio.catalog._gc import GcProgress
 
 __all__ = ["commit", "gc", "log"]
 
@@ -67,6 +69,7 @@ def gc(
     keep: int | None = None,
     abandon: Collection[str] = (),
     dry_run: bool = True,
+    progress: bool | Callable[[GcProgress], None] = False,
     storage_options: Mapping[str, Any] | None = None,
 ) -> GcReport:
     """Remove what only expired versions and abandoned sessions hold; says what it would do unless told.
@@ -77,6 +80,8 @@ def gc(
         keep: expire all but the latest so many.
         abandon: sessions whose writers will not come back; see `GcReport.unclaimed`.
         dry_run: change nothing.
+        progress: True for a bar on a terminal and lines in a log, or a function of how far it has come:
+            `done` and `total`, objects that are deleted.
         storage_options: as in fsspec.
 
     Raises:
@@ -84,4 +89,6 @@ def gc(
         StorageError: the environment failed; call it again, and it deletes the rest.
     """
     catalog = Catalog(connect(url, storage_options=storage_options))
-    return collect_garbage(catalog, expire=expire, keep=keep, abandon=abandon, dry_run=dry_run)
+    return collect_garbage(
+        catalog, expire=expire, keep=keep, abandon=abandon, dry_run=dry_run, progress=progress
+    )

@@ -22,7 +22,7 @@ from __future__ import annotations
 import contextlib
 import errno
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shardio.catalog._commit import publish
 from shardio.errors import NotFoundError, ShardioError, StorageError
@@ -45,16 +45,17 @@ from shardio.metadata import (
     parse_data_key,
     parse_receipt_key,
 )
+from shardio.progress import displayed
 from shardio.storage import unlisted, upload_of
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Callable, Collection, Iterable
 
     from shardio.catalog._catalog import Catalog, Version
     from shardio.metadata import ListRef, ShardTable
     from shardio.storage import ObjectInfo
 
-__all__ = ["GcReport", "collect_garbage"]
+__all__ = ["GcProgress", "GcReport", "collect_garbage"]
 
 # So many keys are named at first where the disk has no room for a manifest that names them all.
 _FEW = 8
@@ -119,6 +120,22 @@ def _uploads(objects: Iterable[ObjectInfo]) -> list[dict[str, Any]]:
     return [upload._asdict() for info in objects if (upload := upload_of(info)) is not None]
 
 
+class GcProgress(NamedTuple):
+    """How far garbage collection has come.
+
+    Attributes:
+        done, total: objects that were deleted or found to be gone, and all that are doomed.
+    """
+
+    done: int
+    total: int
+
+    @property
+    def unit(self) -> str:
+        """Objects."""
+        return "objects"
+
+
 def collect_garbage(
     catalog: Catalog,
     *,
@@ -126,6 +143,7 @@ def collect_garbage(
     keep: int | None = None,
     abandon: Collection[str] = (),
     dry_run: bool = True,
+    progress: bool | Callable[[GcProgress], None] = False,
 ) -> GcReport:
     """Remove what only expired versions and abandoned sessions hold.
 
@@ -135,6 +153,7 @@ def collect_garbage(
         keep: expire all but the latest so many versions.
         abandon: sessions, not part of any version, whose writers will not come back.
         dry_run: only say what would be done.
+        progress: shows how many objects were deleted.
 
     Raises:
         ValueError: a version or session that cannot be given up.
@@ -158,7 +177,12 @@ def collect_garbage(
         if plan.doomed:
             fence = _fence(plan)
     report = plan.report()
-    deleted += sum(catalog.store.concurrently(lambda info: catalog.store.delete(info.key), report.doomed))
+    with displayed(progress, "gc") as show:
+        gone = catalog.store.concurrently(lambda info: catalog.store.delete(info.key), report.doomed)
+        for done, there in enumerate(gone, 1):
+            deleted += there
+            if show is not None:
+                show(GcProgress(done, len(report.doomed)))
     return replace(
         report,
         dry_run=False,

@@ -143,18 +143,16 @@ def _check_nothing_is_lost(found: Schema, dataset: Schema, given: Any) -> None:
     """
     if isinstance(given, Schema):
         return
-    for ours, theirs, said in zip(_groups(found), _groups(dataset), _groups_said(found, given), strict=True):
-        stored = {feature.stored_name or name for name, feature in ours.items()}
-        for name, feature in theirs.items():
-            lacking = name not in ours and (feature.stored_name or name) not in stored
-            if lacking and not feature.optional and name not in said:
-                raise SchemaError(
-                    f"the source has no feature {name!r}, which all records of the dataset have",
-                    expected=feature.short,
-                    found=", ".join(ours),
-                    advice="let records lack it: shardio schema set URL --feature "
-                    f'\'{name}={{"type": "{feature.short}", "optional": true}}\'',
-                )
+    plain, lists = _groups_said(found, given)
+    for group, name, feature in found.lacking(dataset):
+        if name not in (lists if group == "feature_lists" else plain):
+            raise SchemaError(
+                f"the source has no feature {name!r}, which all records of the dataset have",
+                expected=feature.short,
+                found=", ".join(found),
+                advice="let records lack it: shardio schema set URL --feature "
+                f'\'{name}={{"type": "{feature.short}", "optional": true}}\'',
+            )
 
 
 def _check_names_in_records(found: Schema, dataset: Schema, unread: Mapping[str, str], given: Any) -> None:

@@ -74,7 +74,8 @@ def delete(  # noqa: PLR0913 - the options are the public contract
         drop_tags: with `erase`, drop the tags of versions that hold the records; else these are refused.
         cache: with `erase`, a cache of blocks on local disk that is emptied.
         dry_run: change nothing, only say what would be deleted.
-        progress: of `where`, as `ds.filter` takes it.
+        progress: True for a display on stderr, or a function of how far it has come: `done` and `total`,
+            records that `where` has looked at, and with `erase` then those whose shards are written anew.
         allow_roots: as in `shardio.open`; needed where `where` or `keys` read adopted shards.
         storage_options: as in fsspec.
 
@@ -127,6 +128,7 @@ def delete(  # noqa: PLR0913 - the options are the public contract
             drop_tags=drop_tags,
             dry_run=dry_run,
             cache=cache,
+            progress=progress,
             allow_roots=allow_roots,
             storage_options=storage_options,
         )

@@ -14,10 +14,11 @@ from shardio.lifecycle._report import DeleteReport, records_of
 from shardio.lifecycle._rewrite import Group, Rewriting, block_bytes_of, write_groups
 from shardio.lifecycle._targets import Targets, deleted_rows, shards_of
 from shardio.metadata import DATA, INDEX_SUFFIX, TABLES, live_to_physical, parse_data_key
+from shardio.progress import displayed
 from shardio.storage import BlockCache, CacheOptions
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -58,7 +59,7 @@ class EraseReport(DeleteReport):
         }
 
 
-def erase(
+def erase(  # noqa: PLR0913 - those of `delete`
     catalog: Catalog,
     targets: Targets,
     read: Version,
@@ -66,6 +67,7 @@ def erase(
     drop_tags: bool,
     dry_run: bool,
     cache: CacheOptions | None,
+    progress: bool | Callable[[Any], None],
     allow_roots: Mapping[str, Mapping[str, Any]] | None,
     storage_options: Mapping[str, Any] | None,
 ) -> EraseReport:
@@ -78,6 +80,7 @@ def erase(
         drop_tags: tags of versions that hold them may go.
         dry_run: change nothing.
         cache: of blocks on local disk, to be emptied.
+        progress: shows how many records were looked at.
         storage_options: of the dataset's filesystem, for the processes that write.
     """
     latest = catalog.load()
@@ -90,14 +93,16 @@ def erase(
         by_split[split] += count
     after = {name: count - by_split[name] for name, count in before.items()}
     if targets and not dry_run:
-        written = write_groups(
-            catalog,
-            latest,
-            groups,
-            storage_options=storage_options,
-            allow_roots=allow_roots,
-            workers=1,
-        )
+        with displayed(progress, "erase") as show:
+            written = write_groups(
+                catalog,
+                latest,
+                groups,
+                storage_options=storage_options,
+                allow_roots=allow_roots,
+                workers=1,
+                show=show,
+            )
         rewriting = Rewriting(catalog, latest, groups, written)
 
         def build(base: Version, lists: StoredLists) -> Manifest:

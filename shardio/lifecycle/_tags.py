@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from shardio.catalog import Catalog, Version
+from shardio.catalog import Catalog, StoredLists, Version
 from shardio.errors import CommitConflictError, NotFoundError
 from shardio.lifecycle._change import commit_change
 from shardio.metadata import check_tag
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from shardio.catalog import StoredLists
     from shardio.metadata import Manifest
 
 __all__ = ["tag", "tags", "untag"]
@@ -27,6 +26,7 @@ def tag(
     version: int | str | None = None,
     *,
     move: bool = False,
+    dry_run: bool = False,
     storage_options: Mapping[str, Any] | None = None,
 ) -> Version:
     """Give a version a name, by which it is opened, and which keeps it from expiring.
@@ -36,10 +36,12 @@ def tag(
         name: of the tag: letters, digits and `._+-`, no number, and not "latest".
         version: a number, or another tag; None for the latest.
         move: where the tag names another version already, take it from there.
+        dry_run: change nothing, only find out whether it could be done.
         storage_options: as in fsspec.
 
     Returns:
-        The version that has the tag now. The commit that says so is a version of its own, after the latest.
+        The version that has the tag now, or would have it. The commit that says so is a version of its own,
+        after the latest.
 
     Raises:
         CommitConflictError: the tag names another version, and `move` is not given.
@@ -79,20 +81,30 @@ def tag(
             raise NotFoundError(f"version {tagged.number} expired", url=catalog.store.url)
         return replace(manifest, tags={**manifest.tags, name: tagged.number})
 
-    commit_change(catalog, build, operation="tag", seen=tagged)
+    if dry_run:
+        build(catalog.load(), StoredLists(catalog.store))
+    else:
+        commit_change(catalog, build, operation="tag", seen=tagged)
     return tagged
 
 
-def untag(url: str | Path, name: str, *, storage_options: Mapping[str, Any] | None = None) -> int:
+def untag(
+    url: str | Path,
+    name: str,
+    *,
+    dry_run: bool = False,
+    storage_options: Mapping[str, Any] | None = None,
+) -> int:
     """Remove a tag; the version stays, and may expire again.
 
     Args:
         url: of the dataset.
         name: of the tag.
+        dry_run: change nothing, only find out which version has it.
         storage_options: as in fsspec.
 
     Returns:
-        The version that had it.
+        The version that had it, or has it in a dry run.
 
     Raises:
         NotFoundError: there is no dataset, or no such tag.
@@ -116,7 +128,10 @@ def untag(url: str | Path, name: str, *, storage_options: Mapping[str, Any] | No
             return None
         return replace(base.manifest, tags={key: to for key, to in base.manifest.tags.items() if key != name})
 
-    commit_change(catalog, build, operation="untag", seen=tagged)
+    if dry_run:
+        build(catalog.load(), StoredLists(catalog.store))
+    else:
+        commit_change(catalog, build, operation="untag", seen=tagged)
     return tagged.number
 
 

@@ -174,6 +174,40 @@ class Schema(Mapping[str, Feature]):
             )
             raise SchemaError(what, advice=advice)
 
+    def lacking(self, newest: Schema) -> list[tuple[str, str, Feature]]:
+        """Return the required features of a dataset's newest schema that records of this one do not have.
+
+        Of each the group, "context" or "feature_lists" in sequence examples and else "", the name and itself.
+        """
+        nested = newest.encoding == "sequence_example"
+        groups = (
+            ("context" if nested else "", self._features, newest._features),
+            ("feature_lists", self._sequence, newest._sequence),
+        )
+        out = []
+        for group, ours, theirs in groups:
+            stored = _by_stored_name(ours)
+            for name, feature in theirs.items():
+                if not (feature.optional or name in ours or (feature.stored_name or name) in stored):
+                    out.append((group, name, feature))
+        return out
+
+    def check_lacks_nothing(self, newest: Schema) -> None:
+        """Raise SchemaError where an append by this schema would take a required feature from all readers.
+
+        The schema of the last append is that of the dataset, so readers would not see it in older records.
+        """
+        for group, name, feature in self.lacking(newest) if self.encoding == newest.encoding else ():
+            change = f'{{"{name}": shardio.Feature("{feature.short}", optional=True)}}'
+            change = f'{{"{group}": {change}}}' if group else change
+            raise SchemaError(
+                f"schema= has no feature {name!r}, which all records of the dataset have",
+                expected=feature.short,
+                found=", ".join([*self, *self.sequence_features]),
+                advice="leave out schema=, and write the feature; or let records lack it: "
+                f"shardio.set_schema(URL, {change})",
+            )
+
     def rebased(self, began: Schema | None, newest: Schema) -> Schema:
         """Return what becomes of a dataset's newest schema by the changes that this one made to an older one.
 

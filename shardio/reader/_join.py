@@ -54,8 +54,8 @@ def join(
         left: from `shardio.open`, or a part of it in storage order.
         right: the same, in any order. Without `on` its record i belongs to record i of `left`.
         on: a feature of both, integers, text or bytes, by whose values records belong together; it is read
-            from all records of both sides. About 50 bytes for each are held meanwhile, and afterwards 8 for
-            each of `left`.
+            from all records of both sides. What is held meanwhile grows with their number (the page on
+            streaming has what was measured), and afterwards 8 bytes for each of `left`.
         how: with `on`: "all" takes every record of `left`, and each needs its match; "inner" leaves out those
             without one.
         rename: new names for features of `right`, needed where both sides have one of the same name.

@@ -195,7 +195,8 @@ def resolve_schema(
     caller's own, such as `codecs.Message(cls)`, are opaque to the dataset.
 
     Raises:
-        SchemaError: it cannot read the dataset's records, or numbers classes in another way.
+        SchemaError: it cannot read the dataset's records, lacks a required feature of the dataset, or numbers
+            classes in another way.
     """
     if is_codec(given):
         return None
@@ -214,6 +215,8 @@ def resolve_schema(
         schema = schema.completed(known).keeping_optional(known)
     for older in base.manifest.schemas if base is not None else ():
         schema.check_reads(older)
+    if known is not None:
+        schema.check_lacks_nothing(known)
     return schema
 
 

@@ -70,13 +70,14 @@ class History:
         folder: of the dataset, and of those that are appended to it.
         seed: of the steps.
         encoding: of the records.
+        url: of the dataset, where that is elsewhere.
     """
 
-    def __init__(self, folder: Path, seed: int, encoding: str) -> None:
+    def __init__(self, folder: Path, seed: int, encoding: str, url: str | None = None) -> None:
         self.folder, self.encoding = folder, encoding
         # Of sequence examples the columns are the context; beside them stands a list of steps.
         self.nested = encoding == "sequence_example"
-        self.url = str(folder / "ds")
+        self.url = url or str(folder / "ds")
         self.random = random.Random(seed)
         self.counter = 0
         self.done: list[str] = []

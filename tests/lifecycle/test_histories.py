@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.lifecycle.histories import ENCODINGS, STEPS, STEPS_OF_SEQUENCES, History
+from tests.promises.places import fresh
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*(records are read|are in no index|shards)")
 
@@ -39,3 +40,13 @@ def test_histories(tmp_path, seed) -> None:
     history = History(tmp_path, 1000 + seed, ENCODINGS[seed % 3])
     history.run(60)
     assert len(history.took) > len(set(STEPS_OF_SEQUENCES if history.nested else STEPS)) // 2
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.usefixtures("s3")
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_histories_on_s3(tmp_path, encoding) -> None:
+    history = History(tmp_path, 2000, encoding, fresh("s3", tmp_path))
+    history.run(8, *(step for step in FIRST if not history.nested or step in STEPS_OF_SEQUENCES), "collect")
+    assert history.nested or history.took["find_all"]

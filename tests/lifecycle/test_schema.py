@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -413,3 +414,35 @@ def test_a_schema_that_changed_stays_readable(version: str) -> None:
     expected = json.loads((GOLDEN / "expected.json").read_text(encoding="utf-8"))
     assert read_golden(GOLDEN / "birds", int(version)) == expected[version]
     assert shardio.verify(GOLDEN / "birds", version=int(version)).ok
+
+
+@pytest.mark.parametrize("encoding", ["example", "tensors", "sequence_example"])
+@pytest.mark.parametrize("form", ["mapping", "schema"])
+def test_an_append_takes_no_feature_from_readers(tmp_path, encoding, form) -> None:
+    """A schema that lacks a required feature would hide it in older records; what the advice says helps."""
+    url = tmp_path / "ds"
+    nested = encoding == "sequence_example"
+
+    def features(**context: str):
+        return {"context": context, "feature_lists": {"s": "int64"}} if nested else context
+
+    def value(**context: object):
+        return {"context": context, "feature_lists": {"s": [1]}} if nested else context
+
+    with shardio.DatasetWriter(url, features(a="int64", b="text"), encoding=encoding) as out:
+        out.write(value(a=1, b="x"))
+    lacking: Any = features(a="int64")
+    if form == "schema":
+        lacking = shardio.Schema.parse(lacking, encoding=encoding)
+    more = {"encoding": encoding} if form == "mapping" else {}
+    with pytest.raises(SchemaError, match="has no feature 'b', which all records") as caught:
+        shardio.DatasetWriter(url, lacking, mode="append", **more)
+    assert len(shardio.log(url)) == 1
+    (call,) = re.findall(r"shardio\.set_schema\(URL, (.*)\)$", str(caught.value.advice))
+    shardio.set_schema(url, eval(call, {"shardio": shardio}))
+    with shardio.DatasetWriter(url, lacking, mode="append", **more) as out:
+        out.write(value(a=2))
+    with shardio.DatasetWriter(url, mode="append") as out:
+        out.write(value(a=3, b="y"))
+    seen = [each["context"] if nested else each for each in shardio.open(url)]
+    assert [(int(each["a"]), each["b"]) for each in seen] == [(1, "x"), (2, None), (3, "y")]

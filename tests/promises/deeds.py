@@ -119,17 +119,18 @@ ROWS: Seen = {"a": [encode_example({"n": n}) for n in (*range(8), *range(100, 10
 
 @dataclass(frozen=True)
 class Deed:
-    """Something done to a dataset: how, from what to what."""
+    """Something done to a dataset: how, from what to what, and the name of the one it begins with."""
 
     do: Callable[[str], None]
     before: Seen
     after: Seen
     empty: bool = False
     columns: bool = False
+    begins: str = "ds"
 
     def source(self, begun: Path) -> Path:
         """Return the dataset that it begins with, of those that `beginnings` has made."""
-        return begun.with_name("nothing" if self.empty else "columns" if self.columns else "ds")
+        return begun.with_name("nothing" if self.empty else "columns" if self.columns else self.begins)
 
     def go_on(self, url: str) -> bytes:
         """Look at what stands beside the records, and append one, which is returned."""

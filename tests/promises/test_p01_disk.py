@@ -16,20 +16,37 @@ from shardio.catalog import Catalog
 from shardio.errors import CommitOutcomeUnknownError, ShardioError, StorageError
 from shardio.metadata import manifest_key
 from shardio.storage import NotDurableError, connect
-from tests.promises.deeds import BASE, DEEDS, beginnings, records, seen, write
+from tests.promises.deeds import BASE, DEEDS, Deed, beginnings, check_columns, prepared, records, seen, write
 from tests.promises.disk import MARK, FailingDisk
 from tests.promises.places import copied
 from tests.promises.test_p01_atomic import setting
 from tests.promises.test_p11_full_disk import may_mount
 
 NUMBERS = (errno.EIO, errno.EACCES, errno.ENOSPC)
+# Beside the others a repair of what an earlier version needs, so that all records can be read all the time.
+ON_DISK = {
+    **{name: deed for name, deed in DEEDS.items() if name != "compressed"},
+    "repair": Deed(
+        lambda url: shardio.repair(url, workers=1, dry_run=False), BASE, BASE, begins="without-a-list"
+    ),
+}
 
 
 @pytest.fixture(scope="module")
 def begun(tmp_path_factory) -> Path:
     root = beginnings(tmp_path_factory.mktemp("begun"))
     assert seen(str(root)) == BASE
+    damaged = root.with_name(ON_DISK["repair"].begins)
+    prepared(str(damaged))
+    (lost,) = Catalog(connect(str(damaged))).load(1).manifest.lists
+    (damaged / lost.key).unlink()
     return root
+
+
+def version_of(url: str) -> int:
+    """Return the number of the latest version, 0 where there is no dataset."""
+    latest = Catalog(connect(url)).latest()
+    return 0 if latest is None else latest.number
 
 
 def chain(error: BaseException | None) -> list[str]:
@@ -41,7 +58,7 @@ def chain(error: BaseException | None) -> list[str]:
 
 
 @pytest.mark.sampled(12)
-@pytest.mark.parametrize("deed", ["create", "append", "session", "array", "overwrite", "gc"])
+@pytest.mark.parametrize("deed", ON_DISK)
 @pytest.mark.parametrize("way", ["once", "for good", "after its effect"])
 def test_every_system_call_failing_in_turn(deed, way, begun, tmp_path, long):
     """P1: only shardio's errors come out, they name what failed and not what was cleaned up after it, and one
@@ -50,23 +67,24 @@ def test_every_system_call_failing_in_turn(deed, way, begun, tmp_path, long):
     Once the manifest may stand under its name, a commit MUST end as a success or as
     `CommitOutcomeUnknownError`.
     """
-    todo = DEEDS[deed]
+    todo = ON_DISK[deed]
     url = setting(todo, begun, "local", tmp_path)
+    number = version_of(url)
     counting = FailingDisk(tmp_path)
     with counting():
         todo.do(url)
     total = len(counting.calls)
-    assert total > 60
+    assert total > 40
     shutil.rmtree(url)
     failures = 0
     # The commit itself is always tried, call by call.
     commit = [k for k, call in enumerate(counting.calls) if "manifests" in call and "scandir" not in call]
     points = range(total) if long else sorted({*range(0, total, 15), *commit[::2]})
     for at in points:
-        for number in NUMBERS if long else (NUMBERS[at % 3],):
+        for failure in NUMBERS if long else (NUMBERS[at % 3],):
             url = setting(todo, begun, "local", tmp_path)
             disk = FailingDisk(
-                tmp_path, at, number, lasting=way == "for good", after=way == "after its effect"
+                tmp_path, at, failure, lasting=way == "for good", after=way == "after its effect"
             )
             acknowledged, unknown = True, False
             with disk():
@@ -76,17 +94,23 @@ def test_every_system_call_failing_in_turn(deed, way, begun, tmp_path, long):
                     acknowledged = False
                     unknown = isinstance(error, CommitOutcomeUnknownError)
                     told = chain(error)
-            where = f"{at}: {os.strerror(number)} at {disk.failed[:1]}"
+            where = f"{at}: {os.strerror(failure)} at {disk.failed[:1]}"
             if not acknowledged:
                 failures += 1
-                assert os.strerror(number) in told[0], f"{where} is not told: {told}"
-                cleaning = any(f"{MARK} ({os.strerror(number)}): {verb}" in told[0] for verb in ("unlink",))
+                assert os.strerror(failure) in told[0], f"{where} is not told: {told}"
+                cleaning = any(f"{MARK} ({os.strerror(failure)}): {verb}" in told[0] for verb in ("unlink",))
                 assert not cleaning or "unlink" in disk.failed[0], f"{where} is hidden: {told}"
             found = seen(url)
             wanted = (todo.after,) if acknowledged else (todo.before, todo.after)
             assert found in wanted, where
             if not acknowledged and not unknown:
                 assert found == todo.before, f"{where}: said that nothing happened: {told}"
+                # Where gc cannot delete, it has committed what is garbage; the next one deletes it. What is
+                # built of records reads its report from the new version; building it again does nothing.
+                made = version_of(url) != number and deed not in ("gc", "table", "keys")
+                assert not made, f"{where}: a version was made: {told}"
+            if todo.columns:
+                check_columns(url)
             shutil.rmtree(url, ignore_errors=True)
     assert failures > 5
 

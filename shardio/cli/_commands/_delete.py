@@ -41,21 +41,23 @@ def _run(arguments: SimpleNamespace, console: Console) -> int:
         catalog = Catalog(connect(arguments.url, storage_options=storage))
         known = key_types(catalog.load(arguments.version_number).manifest)
         keys = [parse_key(text, known, arguments.feature) for text in arguments.key]
-    report = shardio.delete(
-        arguments.url,
-        arguments.positions or None,
-        where=arguments.where,
-        keys=keys,
-        feature=arguments.feature,
-        split=arguments.split,
-        version=arguments.version_number,
-        erase=arguments.erase,
-        drop_tags=arguments.drop_tags,
-        cache=None if arguments.cache is None else CacheOptions(arguments.cache, max_bytes=1),
-        dry_run=arguments.dry_run,
-        allow_roots=allow_roots(arguments),
-        storage_options=storage,
-    )
+    with console.progress("delete") as progress:
+        report = shardio.delete(
+            arguments.url,
+            arguments.positions or None,
+            where=arguments.where,
+            keys=keys,
+            feature=arguments.feature,
+            split=arguments.split,
+            version=arguments.version_number,
+            erase=arguments.erase,
+            drop_tags=arguments.drop_tags,
+            cache=None if arguments.cache is None else CacheOptions(arguments.cache, max_bytes=1),
+            dry_run=arguments.dry_run,
+            progress=progress,
+            allow_roots=allow_roots(arguments),
+            storage_options=storage,
+        )
     if console.json:
         console.document(report.to_dict())
         return CLEAN

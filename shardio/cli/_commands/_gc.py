@@ -23,14 +23,16 @@ def _run(arguments: SimpleNamespace, console: Console) -> int:
     import shardio
     from shardio.storage import upload_of
 
-    report = shardio.gc(
-        arguments.url,
-        expire=arguments.expire,
-        keep=arguments.keep,
-        abandon=arguments.abandon,
-        dry_run=not arguments.yes,
-        storage_options=storage_options(arguments),
-    )
+    with console.progress("gc") as progress:
+        report = shardio.gc(
+            arguments.url,
+            expire=arguments.expire,
+            keep=arguments.keep,
+            abandon=arguments.abandon,
+            dry_run=not arguments.yes,
+            progress=progress,
+            storage_options=storage_options(arguments),
+        )
     if console.json:
         console.document(report.to_dict())
         return CLEAN

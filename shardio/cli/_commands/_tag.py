@@ -20,7 +20,7 @@ def _run(arguments: SimpleNamespace, console: Console) -> int:
 
     options = storage_options(arguments)
     if arguments.name is None:
-        if arguments.delete or arguments.move or arguments.version_number is not None:
+        if arguments.delete or arguments.move or arguments.dry_run or arguments.version_number is not None:
             raise ValueError("name the tag that is meant: shardio tag URL NAME")
         found = shardio.tags(arguments.url, storage_options=options)
         if console.json:
@@ -31,7 +31,9 @@ def _run(arguments: SimpleNamespace, console: Console) -> int:
     if arguments.delete:
         if arguments.move or arguments.version_number is not None:
             raise ValueError("--delete takes a tag away, whatever version it names")
-        number = shardio.untag(arguments.url, arguments.name, storage_options=options)
+        number = shardio.untag(
+            arguments.url, arguments.name, dry_run=arguments.dry_run, storage_options=options
+        )
         done = "removed"
     else:
         tagged = shardio.tag(
@@ -39,15 +41,21 @@ def _run(arguments: SimpleNamespace, console: Console) -> int:
             arguments.name,
             arguments.version_number,
             move=arguments.move,
+            dry_run=arguments.dry_run,
             storage_options=options,
         )
         number, done = tagged.number, "set"
     if console.json:
-        console.document({"url": arguments.url, "tag": arguments.name, "version": number, "done": done})
-    elif done == "set":
-        console.line(f"{arguments.name} is version {number}")
+        facts = {"url": arguments.url, "tag": arguments.name, "version": number}
+        console.document({**facts, "done": done, "dry_run": arguments.dry_run})
+        return CLEAN
+    if done == "set":
+        console.line(f"{arguments.name} {'would be' if arguments.dry_run else 'is'} version {number}")
     else:
-        console.line(f"removed the tag {arguments.name} of version {number}")
+        removed = "would remove" if arguments.dry_run else "removed"
+        console.line(f"{removed} the tag {arguments.name} of version {number}")
+    if arguments.dry_run:
+        console.line("nothing was changed; without --dry-run it is done")
     return CLEAN
 
 
@@ -57,6 +65,7 @@ _PARAMS = (
     VERSION,
     flag("--move", "take the tag from the version that it names"),
     flag("--delete", "remove the tag; its version stays"),
+    flag("--dry-run", "change nothing, only say what would be"),
     *STORAGE,
 )
 

@@ -1,0 +1,109 @@
+"""One law for all commands that change a dataset that is there, and those that compare its versions."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+import shardio
+import shardio.progress
+from shardio.cli._commands import all_commands
+from tests.cli.conftest import Run
+
+# What is typed behind the command, by the command: it has something to do in `dataset`.
+CHANGES: dict[str, list[list[str]]] = {
+    "delete": [["URL", "0", "--split", "test"], ["URL", "--split", "all", "--where", "n > 3"],
+               ["URL", "0", "--split", "test", "--erase", "--drop-tags"]],
+    "restore": [["URL", "1"]],
+    "tag": [["URL", "new"], ["URL", "old", "--move", "--version", "2"], ["URL", "old", "--delete"]],
+    "split": [["URL", "test", "--remove"], ["URL", "test", "--rename", "holdout"]],
+    "schema": [["set", "URL", "--feature", "n=-"]],
+    "table": [["URL", "--features", "n", "--workers", "1"]],
+    "keys": [["URL", "--feature", "n", "--workers", "1"]],
+    "compact": [["URL", "--workers", "1"]],
+    "repair": [["URL", "--workers", "1"]],
+    "gc": [["URL", "--expire", "2"]],
+}  # fmt: skip
+LINES = [[name, *words] for name, several in CHANGES.items() for words in several]
+# What makes a dataset, or adds to it, has no dry run: nothing of what is there goes or is read otherwise.
+# A cache is no dataset.
+ADDS = {"convert", "pack", "export", "index", "commit", "cache"}
+# Nothing changes before this is said, and --dry-run need not be.
+TOLD = {"gc", "repair"}
+# These look at each record or object, which takes long.
+LONG = {"table", "keys", "compact", "repair", "gc"}
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Small shards in three versions, the latest tagged."""
+    url = tmp_path_factory.mktemp("changes") / "ds"
+    for day in range(3):
+        with shardio.DatasetWriter(url, {"n": "int64"}, mode="append") as out:
+            for n in range(4):
+                out.write({"n": 4 * day + n}, "test" if n == 2 else "train")
+    shardio.tag(url, "old", 3)
+    return url
+
+
+def state(url: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(url)): path.read_bytes() for path in url.rglob("*") if path.is_file()}
+
+
+def placed(line: list[str], url: Path) -> list[str]:
+    return [str(url) if word == "URL" else word for word in line]
+
+
+def test_every_command_that_changes_is_held_to_the_law() -> None:
+    found = {name for name, command in all_commands().items() if command.group == "change"}
+    assert found - ADDS == set(CHANGES) - {"repair"}, "repair stands among those that check"
+
+
+@pytest.mark.parametrize("line", LINES, ids=" ".join)
+def test_a_change_is_foretold_shown_and_made(
+    run: Run, dataset: Path, tmp_path: Path, line: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A dry run changes no byte; `--json` is one document; what takes long shows how far it is."""
+    url = tmp_path / "ds"
+    shutil.copytree(dataset, url)
+    if line[0] == "repair":
+        # An index that is gone is made again.
+        next((url / "data").glob("*.shardidx")).unlink()
+    words, before = placed(line, url), state(url)
+    told = line[0] in TOLD
+    for more in ([], ["--json"]):
+        dry = run(*words, *([] if told else ["--dry-run"]), *more)
+        assert dry.code == (1 if line[0] == "repair" else 0), dry.err  # there is damage to be mended
+        assert state(url) == before
+    assert (dry.document["dry_run"], dry.err) == (True, "")
+    shown = []
+    monkeypatch.setattr(shardio.progress.Display, "__call__", lambda self, state: shown.append(state))
+    done = run(*words, *(["--yes"] if told else []), "--json")
+    assert (done.code, done.err, len(done.out.splitlines())) == (0, "", 1), done
+    assert done.document["dry_run"] is False
+    assert state(url) != before
+    if line[0] in LONG or {"--where", "--erase"} & set(line):
+        assert shown, "no progress"
+        assert (shown[-1].done, shown[-1].total > 0) == (shown[-1].total, True)
+
+
+@pytest.mark.parametrize("line", [*LINES, ["diff", "URL", "1", "2"], ["log", "URL"]], ids=" ".join)
+def test_errors_are_json_with_their_exit_code(run: Run, tmp_path: Path, line: list[str]) -> None:
+    """Where there is no dataset it is 3, and usage is 2; stdout stays empty."""
+    for words, code in ((placed(line, tmp_path / "none"), 3), ([*placed(line, tmp_path), "--no-such"], 2)):
+        ended = run(*words, "--json")
+        failure = json.loads(ended.err)
+        assert (ended.code, failure["exit_code"], ended.out) == (code, code, ""), words
+        assert {"error", "kind"} <= failure.keys()
+        if code == 3:
+            assert str(tmp_path / "none") in failure["error"]
+
+
+@pytest.mark.parametrize("line", [["diff", "URL", "1", "2"], ["log", "URL"]], ids=" ".join)
+def test_what_compares_versions_is_one_document(run: Run, dataset: Path, line: list[str]) -> None:
+    ended = run(*placed(line, dataset), "--json")
+    assert (ended.code, ended.err, len(ended.out.splitlines())) == (0, "", 1)
+    assert isinstance(ended.document, dict)
