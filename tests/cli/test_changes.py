@@ -29,7 +29,7 @@ CHANGES: dict[str, list[list[str]]] = {
 }  # fmt: skip
 LINES = [[name, *words] for name, several in CHANGES.items() for words in several]
 # What makes a dataset, or adds to it, has no dry run: nothing of what is there goes or is read otherwise.
-# A cache is no dataset.
+# A cache does not count: it is not a dataset.
 ADDS = {"convert", "pack", "export", "index", "commit", "cache"}
 # Nothing changes before this is said, and --dry-run need not be.
 TOLD = {"gc", "repair"}
