@@ -18,13 +18,13 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from shardio import kernels
 from shardio.catalog import Catalog
-from shardio.errors import CommitConflictError
+from shardio.errors import CommitConflictError, NotFoundError
 from shardio.lifecycle._change import commit_change
 from shardio.lifecycle._table import SidecarProgress, TableJob, reading_options, run_shard_jobs
 from shardio.metadata import (
@@ -198,7 +198,8 @@ def build_keys(  # noqa: PLR0913 - the options are the public contract
             build.make(executor, workers, show)
             try:
                 return build.report(build.commit())
-            except CommitConflictError:
+            except (CommitConflictError, NotFoundError):
+                # Garbage collection has doomed some of it, or removed it already.
                 if not build.is_doomed():
                     raise
     raise CommitConflictError(
@@ -213,6 +214,14 @@ def _extract(job: TableJob) -> tuple[bytes, bytes]:
     column = choose_columns(job.schema, job.features, what="an index of keys")[0]
     hashes, rows = extract_keys(RecordSequence, job.open(), 0, column)
     return hashes.tobytes(), rows.tobytes()
+
+
+class _Told(NamedTuple):
+    """What a report says of an index."""
+
+    runs: tuple[KeyRunRef, ...]
+    stored_bytes: int
+    duplicates: tuple[DuplicateKey, ...]
 
 
 class _KeysBuild:
@@ -239,6 +248,7 @@ class _KeysBuild:
         self._lock = threading.Lock()
         self._duplicate_records = 0
         self._duplicates: list[tuple[int, list[tuple[int, int]], int]] = []
+        self._told: _Told | None = None
 
     def _choose(self, index: KeyIndex | None) -> None:
         """Tell which runs stay as they are, which are merged, and which shards are read."""
@@ -352,6 +362,8 @@ class _KeysBuild:
             return self.seen
         name, kind = self._column.name, self._column.feature.type
         runs = (*self._kept, *([self._made] if self._made is not None else []))
+        # Nothing is read once the version is made: an error would say that it is not.
+        self._told = self._tell(KeyIndex(self._column.stored, kind, runs))
 
         def follow(base: Version, lists: StoredLists) -> Manifest | None:
             del lists
@@ -378,15 +390,18 @@ class _KeysBuild:
         doomed = {key for version in between for key in version.manifest.expiry.doomed_keys}
         return bool(doomed.intersection(self._keys))
 
-    def report(self, version: Version, *, dry_run: bool = False) -> KeysReport:
-        """Say what was done, or would be."""
-        index = _index_of(version.manifest, self._column.stored)
+    def _tell(self, index: KeyIndex | None) -> _Told:
         runs = index.runs if index is not None else ()
         stored = sum(run.size for run in runs)
         for ref in runs:
             assert index is not None  # noqa: S101 - for the type checker
             run = read_key_run(self._store, ref, index, self._catalog.limits)
             stored += sum(part.size for part in run.parts)
+        return _Told(runs, stored, tuple(self._read_duplicates()))
+
+    def report(self, version: Version, *, dry_run: bool = False) -> KeysReport:
+        """Say what was done, or would be."""
+        told = self._told or self._tell(_index_of(version.manifest, self._column.stored))
         return KeysReport(
             url=self._store.url,
             version=version.number,
@@ -394,11 +409,11 @@ class _KeysBuild:
             feature=self._column.name,
             shards=len(self._table),
             read=len(self.read),
-            keys=sum(run.entries for run in runs),
-            runs=len(runs),
-            stored_bytes=stored,
+            keys=sum(run.entries for run in told.runs),
+            runs=len(told.runs),
+            stored_bytes=told.stored_bytes,
             duplicate_records=self._duplicate_records,
-            duplicates=tuple(self._read_duplicates()),
+            duplicates=told.duplicates,
             dry_run=dry_run,
         )
 

@@ -277,7 +277,7 @@ class _TableBuild:
             raise TypeError(message)
         self._features = tuple(features)
         self._check(manifest.schema)
-        self._table = catalog.table(seen)
+        self._table = self._published = catalog.table(seen)
         self._made: dict[bytes, _Made] = {}
         self._built = self._reused = self._records = 0
         self._version = seen
@@ -369,13 +369,14 @@ class _TableBuild:
                 )
             table = self._catalog.table(base)
             entries = [self._with_table(entry) for entry in table]
+            self._published = ShardTable.of(entries)
             unchanged = manifest.table == self.described and all(
                 one.table_key == two.table_key for one, two in zip(entries, table, strict=True)
             )
             if unchanged:
                 return None
             # Shards that were added meanwhile have no table yet; their old ones are of other columns.
-            refs = lists.extend(self._catalog, (), ShardTable.of(entries), merge=False)
+            refs = lists.extend(self._catalog, (), self._published, merge=False)
             return replace(manifest, table=self.described, lists=refs)
 
         self._version = commit_change(
@@ -410,7 +411,8 @@ class _TableBuild:
 
     def report(self, version: Version, *, dry_run: bool = False) -> TableReport:
         """Say what was done, or would be."""
-        table = self._table if dry_run else self._catalog.table(version)
+        # Nothing is read once the version is made: an error would say that it is not.
+        table = self._table if dry_run else self._published
         todo = self._todo(table, version.manifest.table) if dry_run else []
         return TableReport(
             url=self._catalog.store.url,
