@@ -52,10 +52,15 @@ def train(
             time.sleep(0.02)  # the model
 
 
-def start(url: str, world_size: int, folder: str, state: dict[str, Any] | None) -> tuple[list[Any], Any]:
-    """Start all ranks; return them and their barrier, which is gone with its last reference here."""
+def start(
+    url: str, world_size: int, folder: str, state: dict[str, Any] | None, *, watched: bool = False
+) -> tuple[list[Any], Any]:
+    """Start all ranks; return them and their barrier, which is gone with its last reference here.
+
+    If *watched*, no step begins before the caller has waited at the barrier too.
+    """
     context = multiprocessing.get_context("spawn")
-    steps = context.Barrier(world_size)
+    steps = context.Barrier(world_size + watched)
     ranks = [
         context.Process(target=train, args=(url, rank, world_size, folder, steps, state))
         for rank in range(world_size)
@@ -83,7 +88,10 @@ def run() -> dict[str, Any]:
         with shardio.DatasetWriter(url, schema={"n": "int64"}, shard_bytes=4096, block_bytes=256) as out:
             for n in range(RECORDS):
                 out.write({"n": n})
-        ranks, barrier = start(url, BEFORE, folder, None)
+        ranks, barrier = start(url, BEFORE, folder, None, watched=True)
+        for _ in range(KILLED_AT):
+            barrier.wait(60)
+        # The next step does not begin: however late the kill comes, it comes between these two steps.
         while min((log[-1][0] if log else 0) for log in seen_by(folder, BEFORE)) < KILLED_AT:
             if not all(each.is_alive() for each in ranks):
                 raise SystemExit("a rank has ended before it was killed")
