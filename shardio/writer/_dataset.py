@@ -321,8 +321,6 @@ class DatasetWriter(AtomicWriter):
     def leave_to_parent(self) -> None:
         """Let go of everything, in a forked child: files and shards are its parent's."""
         if not self._closed:
-            for part in self._splits.values():
-                part.spool.leave_to_parent()
             self._splits = {}
             self._closed = self._forked = True
 

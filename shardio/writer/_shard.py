@@ -125,7 +125,6 @@ class ShardWriter(AtomicWriter):
     def leave_to_parent(self) -> None:
         """Let go of everything, in a forked child."""
         if self._spool is not None:
-            self._spool.leave_to_parent()
             self._spool = None
             self._forked = True
 

@@ -183,6 +183,7 @@ class ShardSpool:
         self._waiting: list[Buffer] = []
         self._waiting_bytes = 0
         try:
+            # A forked child drops its copy: what a buffer held would be written a second time.
             self._file = self._path.open("xb", buffering=0)
         except OSError as error:
             raise self._failed(error) from error
@@ -221,13 +222,6 @@ class ShardSpool:
                     yield from payloads
         except OSError as error:
             raise self._failed(error) from error
-
-    def leave_to_parent(self) -> None:
-        """Let go of the file in a forked child: not even what is buffered for it may be written twice."""
-        nothing = os.open(os.devnull, os.O_WRONLY)
-        with contextlib.suppress(ValueError):  # closed: on its way to the store
-            os.dup2(nothing, self._file.fileno())
-        os.close(nothing)
 
     def finish(self) -> FinishedShard:
         """Close the last block and return the shard; its spool file is the caller's from now on."""
