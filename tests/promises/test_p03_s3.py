@@ -88,9 +88,11 @@ DatasetsOnS3.TestCase.settings = settings(
 test_datasets_are_what_a_model_says = pytest.mark.slow(pytest.mark.usefixtures("s3")(DatasetsOnS3.TestCase))
 
 
-def looking_first(looks_first: Callable[[str], float]) -> tuple[list[bytes], list[Exception], list[bytes]]:
+def looking_first(
+    looks_first: Callable[[str], float], apart: float = 0.0
+) -> tuple[list[bytes], list[Exception], list[bytes]]:
     """Let six writers append to a server that looks first and writes then; return what was acknowledged, the
-    errors, and what is there in the end.
+    errors, and what is there in the end. They begin so many seconds apart.
     """
     with fault_server() as server:
         options = options_for(server.url)
@@ -103,6 +105,7 @@ def looking_first(looks_first: Callable[[str], float]) -> tuple[list[bytes], lis
         def append(number: int) -> bytes | None:
             # The probe of the first writer was answered well; processes of their own ask again.
             _probed.forget()
+            time.sleep(number * apart)
             try:
                 with shardio.DatasetWriter(url, mode="append", storage_options=options) as out:
                     out.write(b"%d" % number)
@@ -125,8 +128,10 @@ def test_a_store_that_looks_first_and_writes_then_takes_no_commit():
 
 
 def test_a_store_that_races_only_sometimes_loses_nothing_that_was_acknowledged():
-    """P3: nor where the probe sees nothing: the manifest is read back before it is acknowledged."""
-    done, errors, found = looking_first(lambda path: 0.3 if "/manifests/" in path else 0.0)
+    """P3: nor where the probe sees nothing: the manifest is read back before it is acknowledged, and not before
+    all who found its name free have written.
+    """
+    done, errors, found = looking_first(lambda path: 0.3 if "/manifests/" in path else 0.0, apart=0.04)
     assert errors == []
     assert len(done) == 6
     assert sorted(found) == sorted([b"first", *done])
