@@ -128,9 +128,7 @@ def test_a_store_that_looks_first_and_writes_then_takes_no_commit():
 
 
 def test_a_store_that_races_only_sometimes_loses_nothing_that_was_acknowledged():
-    """P3: nor where the probe sees nothing: the manifest is read back before it is acknowledged, and not before
-    all who found its name free have written.
-    """
+    """P3: nor where the probe sees nothing: the manifest is read back, once all others have written."""
     done, errors, found = looking_first(lambda path: 0.3 if "/manifests/" in path else 0.0, apart=0.04)
     assert errors == []
     assert len(done) == 6
