@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from torch import library as torch_library
 
 from shardio.torch import seeded
 
@@ -32,7 +33,7 @@ def flip(image: torch.Tensor) -> torch.Tensor:
 def crop_and_flip() -> Callable[[torch.Tensor], Any] | None:
     """Return torchvision's transform, or None where it cannot be imported."""
     # Of a build for another device its compiled operators are missing, and it looks for two of them.
-    library = torch.library.Library("torchvision", "FRAGMENT")
+    operators = torch_library.Library("torchvision", "FRAGMENT")
     try:
         import torchvision
     except ImportError:
@@ -41,8 +42,8 @@ def crop_and_flip() -> Callable[[torch.Tensor], Any] | None:
         for name in [name for name in sys.modules if name.startswith("torchvision")]:
             del sys.modules[name]
         for name in ("nms", "qnms"):
-            library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-        KEPT.append(library)
+            operators.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+        KEPT.append(operators)
         import torchvision
     from torchvision.transforms import v2
 

@@ -222,7 +222,7 @@ def _mixing(order: Order, schedule: Schedule, world_size: int) -> tuple[Mixing, 
         made = schedule.batch(step)
         found.append((before[made.sources] + made.positions) * labels // total)
     own = rank_slice(batch, 0, world_size)[1]
-    return tuple(_compared(found, width, labels, total) for width in (batch, max(1, own)))  # type: ignore[return-value]
+    return _compared(found, batch, labels, total), _compared(found, max(1, own), labels, total)
 
 
 def _compared(found: Sequence[Array], rows: int, labels: int, total: int) -> Mixing:
@@ -296,10 +296,7 @@ def reading_of(
             pieces, counts = lanes.many_pieces(chosen)
             turns = lanes.turns_of(chosen) if begun else None
             if turns is not None:
-                number = np.full(len(windows), -1)
-                number[some] = np.arange(some.size)
-                at = np.flatnonzero(number[window] >= 0)
-                keep = rows_to_come(turns, counts, number[window[at]], row[at])
+                keep = rows_to_come(turns, counts, some, window, row)
                 pieces, _ = some_rows(pieces, keep, exact=mapped)
             # Rows of one window that lie apart in a mapped file are of few blocks.
             runs = len(chosen) if mapped else len(pieces.shards)

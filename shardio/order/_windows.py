@@ -129,18 +129,25 @@ class Pieces(NamedTuple):
     stops: Array
 
 
-def rows_to_come(turns: Array, counts: Array, window: Array, row: Array) -> npt.NDArray[np.bool_]:
-    """Return which rows of windows are delivered with, or after, the earliest of given ones.
+def rows_to_come(
+    turns: Array, counts: Array, some: Array, window: Array, row: Array
+) -> npt.NDArray[np.bool_]:
+    """Return which rows of some windows are delivered with, or after, the earliest of given ones.
 
     Args:
-        turns: int64 [rows], of each row of all windows, one window after another, when it comes there.
+        turns: int64 [rows], of each row of these windows, one window after another, when it comes there.
         counts: int64 [windows], rows of each.
-        window, row: int64 [n], number of the window and number in it of each row that is given; some of each
-            window.
+        some: int64 [windows], the numbers by which `window` names them.
+        window, row: int64 [n], number of the window and number in it of each row that is given, of all
+            windows; some of each of these.
     """
+    number = np.full(int(window.max(initial=-1)) + 1, -1)
+    number[some] = np.arange(some.size)
+    own = np.flatnonzero(number[window] >= 0)
+    which = number[window[own]]
     begins = np.cumsum(counts) - counts
     first = np.full(counts.size, np.iinfo(np.int64).max)
-    np.minimum.at(first, window, turns[begins[window] + row])
+    np.minimum.at(first, which, turns[begins[which] + row[own]])
     return turns >= np.repeat(first, counts)
 
 

@@ -60,10 +60,10 @@ def cut_items(items: Iterable[Any], tasks: int | None) -> Cut:
 
 
 def _known(items: Iterable[Any], edges: list[int]) -> Iterator[TaskItems]:
-    source = None if isinstance(items, Sequence) else iter(items)
+    source = items if isinstance(items, Sequence) else iter(items)
     for task, (start, stop) in enumerate(itertools.pairwise(edges)):
-        if source is None:
-            yield TaskItems(task, start, list(items[start:stop]))  # type: ignore[index] # a sequence, as was asked
+        if isinstance(source, Sequence):
+            yield TaskItems(task, start, list(source[start:stop]))
         else:
             yield TaskItems(task, start, list(itertools.islice(source, stop - start)))
 

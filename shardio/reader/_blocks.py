@@ -281,7 +281,7 @@ class DecodedBlocks:
         self._lock = threading.Lock()
 
     def get(self, shard: bytes, number: int) -> DecodedBlock | None:
-        """Return a block of a shard, given by its UUID; None where it is not kept."""
+        """Return a block of a shard, given by the digest of its index; None where it is not kept."""
         key = (shard, number)
         found = self._blocks.get(key)
         if found is not None and self._lock.acquire(blocking=False):
@@ -370,12 +370,12 @@ class BlockLookup:
         return out
 
     def _block(self, number: int) -> DecodedBlock | None:
-        kept, uuid = self._kept, self._head.uuid
-        block = None if kept is None else kept.get(uuid, number)
+        kept, shard = self._kept, self._head.head_sha256
+        block = None if kept is None else kept.get(shard, number)
         if block is None:
             block = self._decoded(number)
             if block is not None and kept is not None:
-                kept.keep(uuid, number, block)
+                kept.keep(shard, number, block)
         return block
 
     def _decoded(self, number: int) -> DecodedBlock | None:

@@ -8,6 +8,7 @@ line is a str, or by the schema JSON or bytes.
 from __future__ import annotations
 
 import io
+from abc import abstractmethod
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
@@ -87,8 +88,9 @@ class _ReadOnlyCodec(RecordCodec):
                 raise error.located(row=row) from error
         return values
 
+    @abstractmethod
     def _value(self, payload: bytes, features: tuple[str, ...] | None) -> Any:
-        raise NotImplementedError
+        """Return the value of one record."""
 
 
 class TarSampleCodec(_ReadOnlyCodec):

@@ -6,7 +6,7 @@ import itertools
 import operator
 from bisect import bisect_right
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, cast, overload
 
 import numpy as np
 
@@ -492,7 +492,7 @@ class RecordSequence(Sequence[Any]):
             raise IndexError(message) from None
 
     def _positions(self, items: ArrayLike | Iterable[int]) -> NDArray[np.int64]:
-        given = np.asarray(items if hasattr(items, "__array__") else list(items))  # type: ignore[arg-type] # anything
+        given = np.asarray(items if hasattr(items, "__array__") else list(cast("Iterable[int]", items)))
         if given.ndim != 1 or (given.size and given.dtype.kind not in "iu"):
             message = f"positions must be a sequence of integers, not {given.dtype} of shape {given.shape}"
             raise TypeError(message)

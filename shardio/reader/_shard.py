@@ -260,10 +260,10 @@ class OpenShard:
     def _record_of_kept(self, row: int, kept: DecodedBlocks) -> bytes:
         """Return a payload of a compressed shard that is not mapped; no request where its block is kept."""
         number = bisect_right(self._row_stop, row)
-        block = kept.get(self.head.uuid, number)
+        block = kept.get(self.head.head_sha256, number)
         if block is None:
             block = DecodedBlock.of(self.load(number, number + 1))
-            kept.keep(self.head.uuid, number, block)
+            kept.keep(self.head.head_sha256, number, block)
         return block.payload(row)
 
     def _record_by_block(self, row: int) -> bytes:
@@ -343,8 +343,9 @@ class OpenShard:
             self._stats.bytes_read += int((stops - starts).sum())
             wanted = records[rows].tolist()
             found = [_payload(frame, crc) for frame, crc in zip(frames, wanted, strict=True)]
-            if None not in found:
-                return found  # type: ignore[return-value] # as was asked just now
+            right = [payload for payload in found if payload is not None]
+            if len(right) == len(found):
+                return right
             self._stats.refetched += 1
             needed, counts = np.unique(self.blocks_of(rows), return_counts=True)
             return self.begin_rows(needed, rows, counts)()

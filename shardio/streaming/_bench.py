@@ -26,9 +26,8 @@ if TYPE_CHECKING:
 __all__ = ["BenchReport", "BenchStage", "bench"]
 
 _ROWS = 1024
-_BYTES = (
-    16 << 20
-)  # of records that are read at once, as far as their average tells: pixels are ten times as many
+# Of records that are read at once, as far as their average tells: pixels are ten times as many.
+_BYTES = 16 << 20
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 

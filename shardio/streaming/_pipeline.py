@@ -638,10 +638,7 @@ class _HeldWindows:
         turns = self._lanes.turns_of(windows)
         if turns is None:
             return None
-        number = np.full(int(window.max(initial=-1)) + 1, -1)
-        number[some] = np.arange(some.size)
-        own = np.flatnonzero(number[window] >= 0)
-        part = rows_to_come(turns, windows.rows, number[window[own]], row[own])
+        part = rows_to_come(turns, windows.rows, some, window, row)
         return None if part.all() else part
 
     def _lacking(
@@ -660,9 +657,9 @@ class _HeldWindows:
         number = np.full(int(window.max(initial=-1)) + 1, -1)
         number[own] = np.arange(own.size)
         which = number[window]
+        wanted = np.flatnonzero(which >= 0)
         for part, numbers in self._parts.items():
-            at = np.flatnonzero(which >= 0)
-            at = at[fetch[which[at]] == part]
+            at = wanted[fetch[which[wanted]] == part]
             missing = numbers[base[which[at]] + row[at]] < 0
             lacking[which[at[missing]]] = True
         return lacking

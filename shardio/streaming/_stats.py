@@ -135,14 +135,14 @@ class Counters:
     def figures(self) -> LoaderStats:
         """Return what was counted since the span began."""
         now = self._read()
-        sums: dict[str, float] = {}
+        sums: dict[str, Any] = {}  # counts stay integers
         for own in list(self._sums.values()):
             for name, value in list(own.items()):
                 sums[name] = sums.get(name, 0) + value
         for name, value in now.items():
             sums[name] = sums.get(name, 0) + value - self._here[name]
         seconds = (self._ended or time.monotonic()) - self._began if self._began else 0.0
-        return LoaderStats(**sums, seconds=seconds)  # type: ignore[arg-type]  # counts stay integers
+        return LoaderStats(**sums, seconds=seconds)
 
     def work(self) -> dict[str, float]:
         """Return and forget what a worker process has done, but for what its parent counts itself."""

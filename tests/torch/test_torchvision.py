@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from torch import library as torch_library
 
 import shardio
 from shardio.order import record_generator
@@ -31,7 +32,7 @@ def operators():
     except RuntimeError:
         for name in [name for name in sys.modules if name.startswith("torchvision")]:
             del sys.modules[name]
-        library = torch.library.Library("torchvision", "DEF")
+        library = torch_library.Library("torchvision", "DEF")
         for name in ("nms", "qnms"):
             library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
         yield library  # they are gone when it is
