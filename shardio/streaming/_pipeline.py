@@ -17,6 +17,7 @@ import weakref
 from collections import deque
 from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -36,6 +37,7 @@ from shardio.streaming._batches import PlannedSteps, RowIdentities
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Sequence
+    from typing import TypeAlias
 
     from numpy.typing import NDArray
 
@@ -45,6 +47,8 @@ if TYPE_CHECKING:
     from shardio.streaming._options import StreamOptions
     from shardio.streaming._windows import WindowData
 
+    Load: TypeAlias = Callable[..., Any]
+
 __all__ = ["Pipeline", "PipelineOptions", "budget_of", "check_bound", "plan_template"]
 
 _MOST_STEPS = 64
@@ -53,11 +57,19 @@ _TEMPLATE_ROWS = 16
 # Rows of a group: enough that NumPy's overhead is small, few enough that the first batches come soon.
 _GROUP_ROWS = 4096
 _GROUP_BYTES = 8 << 20
+# What is ahead evens out how long requests take; local files need little of that.
+_AHEAD_BYTES = 64 << 20
+_LOCAL_AHEAD_BYTES = 16 << 20
 # Where each row costs a call of the caller's function or an image, that overhead is small anyway.
 _GROUP_ROWS_BY_VALUE = 256
 # Windows are fetched from a bucket together up to so many bytes, by threads side by side; what is mapped is
 # fetched by the group, which is how it is needed.
 _FETCH_BYTES = 2 << 20
+# Windows whose rows are copied or decoded are held in so many parts; what finds the rows of a part costs more
+# than small records take.
+_PARTS = 8
+_PART_ROW_BYTES = 1024
+_FOREVER = 1 << 62
 # Records of the first batch that one call fetches from a bucket, all at once.
 _FIRST_ROWS = 64
 # The number of a window is below this, so that it and the cycle make one number.
@@ -84,6 +96,7 @@ class PipelineOptions:
         records_first: the first batch waits for its own records only, not for whole windows, where those
             would be more megabytes from a bucket.
         exact: of each source, whether rows that lie apart are fetched as cheaply as those between them, too.
+        in_parts: of each source, whether its windows are fetched in parts, which are let go of one by one.
         sizes: of each source, its shards.
     """
 
@@ -101,6 +114,7 @@ class PipelineOptions:
     identities: bool
     records_first: bool = False
     exact: tuple[bool, ...] = ()
+    in_parts: tuple[bool, ...] = ()
     sizes: tuple[ShardSizes, ...] = ()
 
     @classmethod
@@ -136,7 +150,9 @@ class PipelineOptions:
         # A row takes its payload and the image that is made of it; one image is what most records hold.
         row_bytes = sum(s.total_decoded_bytes for s in sizes) / sum(s.total_rows for s in sizes)
         row_bytes += 0 if images is None else images.bytes_each
-        group_bytes, ahead_bytes = _GROUP_BYTES, options.ahead_bytes
+        ahead_bytes = options.ahead_bytes or (_LOCAL_AHEAD_BYTES if local else _AHEAD_BYTES)
+        # Each thread has a group, and several are ahead: few bytes ahead are small groups, too.
+        group_bytes = min(_GROUP_BYTES, -(-ahead_bytes // 4))
         if options.memory_bytes is not None:
             left = (
                 options.memory_bytes
@@ -165,6 +181,10 @@ class PipelineOptions:
             records_first=reads_alone(order.plans) and not mapped,
             sizes=tuple(sizes),
             exact=tuple(component.source.is_mapped and component.is_slice for component in components),
+            in_parts=tuple(
+                plan.interleaved and not component.source.is_mapped and row_bytes >= _PART_ROW_BYTES
+                for plan, component in zip(order.plans, components, strict=True)
+            ),
         )
 
 
@@ -198,7 +218,8 @@ class Pipeline:
     Args:
         schedule: the epoch, at the step to begin with.
         builder: builds batches.
-        load: fetches a window, given the number of its source and its pieces.
+        load: fetches windows, given the number of their source and their pieces; and, where they are to come
+            in parts, int64 [rows], the part of each row: then it returns a list of what each part holds.
         options: see `PipelineOptions`.
     """
 
@@ -206,7 +227,7 @@ class Pipeline:
         self,
         schedule: Schedule,
         builder: BatchBuilder,
-        load: Callable[[int, Pieces], WindowData],
+        load: Load,
         options: PipelineOptions,
     ) -> None:
         self._planner = _Planner(schedule, load, options)
@@ -251,9 +272,7 @@ def _check_process(home: int) -> None:
 class _Planner:
     """Cuts the steps of a process into groups and has their windows fetched; one thread at a time uses it."""
 
-    def __init__(
-        self, schedule: Schedule, load: Callable[[int, Pieces], WindowData], options: PipelineOptions
-    ) -> None:
+    def __init__(self, schedule: Schedule, load: Load, options: PipelineOptions) -> None:
         self._schedule = schedule
         self._options = options
         self._steps = schedule.steps(worker=options.worker, workers=options.workers)
@@ -270,6 +289,7 @@ class _Planner:
             options.fetch_bytes,
             begun=schedule.step > 0,
             exact=options.exact,
+            in_parts=options.in_parts,
         )
         self._load = load
         self._records_first = options.records_first
@@ -545,7 +565,9 @@ class _Held:
 class _HeldWindows:
     """The windows of a pass that are held: the latest one of each reader, as what was fetched together.
 
-    A lane is read forward, so older windows live as long as their groups.
+    A lane is read forward, so older windows live as long as their groups. Of a source whose windows are cut
+    into parts, each part lives until all of its rows are planned: a window that is half delivered takes
+    little more than half of its memory.
 
     Args:
         lanes: of the epoch.
@@ -554,33 +576,38 @@ class _HeldWindows:
         fetch_bytes: decoded bytes of what one call fetches.
         begun: the pass begins in the middle of an epoch, and so of windows: of those that it finds open it
             fetches what is still to be delivered.
-        exact: as of `PipelineOptions`.
+        exact, in_parts: as of `PipelineOptions`.
     """
 
     def __init__(
         self,
         lanes: Lanes,
-        load: Callable[[int, Pieces], WindowData],
+        load: Load,
         row_bytes: float,
         fetch_bytes: int,
         *,
         begun: bool = False,
         exact: Sequence[bool] = (),
+        in_parts: Sequence[bool] = (),
     ) -> None:
         self._lanes = lanes
         self._load = load
         self._fetch_rows = max(1, int(fetch_bytes / row_bytes))
         self._held = [_Held(readers) for readers in lanes.readers]
-        # By number of a fetch: what it is, and how many readers hold a window of it. Numbers are used again.
-        self._fetches: list[Future[WindowData] | None] = []
+        # By number of a fetch: how many readers hold a window of it. Numbers are used again.
         self._used = np.zeros(0, np.int64)
+        self._numbers: set[int] = set()
         self._free: list[int] = []
-        self._begun, self._exact = begun, exact
-        # By number of a fetch that is a part of its windows: of each of their rows, its number in it, or -1.
-        self._parts: dict[int, NDArray[np.int64]] = {}
+        # By number of a fetch and of its part: what it is, and how many of its rows are to be planned.
+        self._parts: list[Future[WindowData] | None] = []
+        self._left = np.zeros(0, np.int64)
+        self._begun, self._exact, self._in_parts = begun, exact, in_parts
+        # By number of a fetch that is a part of its windows, or cut into parts: of each of their rows, its
+        # number in its part times the number of parts, plus that of the part; -1 where it was left out.
+        self._codes: dict[int, NDArray[np.int32]] = {}
 
     def plan(
-        self, group: StepGroup, submit: Callable[..., Future[WindowData]]
+        self, group: StepGroup, submit: Callable[..., Future[Any]]
     ) -> tuple[list[Future[WindowData]], NDArray[np.int64], NDArray[np.int64]]:
         """Return what holds the rows of a group: futures, and for each row its future and row in that.
 
@@ -595,7 +622,7 @@ class _HeldWindows:
             reader = windows.reader[own]
             fetch[own], base[own] = held.fetch[reader], held.base[reader]
             other = held.window[reader] != key[own]
-            if self._parts:
+            if self._codes:
                 other |= self._lacking(np.where(other, -1, fetch[own]), base[own], own, window, row)
             fresh = own[other]
             if not fresh.size:
@@ -604,26 +631,82 @@ class _HeldWindows:
             for some in self._cut(windows, fresh):
                 pieces, counts = self._lanes.many_pieces(windows.take(some))
                 part = self._to_come(windows.take(some), some, window, row) if entered else None
-                if part is None:
-                    fetch[some] = self._number(submit(self._load, source, pieces))
-                else:
-                    pieces, number = some_rows(pieces, part, exact=self._exact[source])
-                    fetch[some] = self._number(submit(self._load, source, pieces))
-                    self._parts[int(fetch[some[0]])] = number
                 base[some] = np.cumsum(counts) - counts
+                if part is not None:
+                    pieces, number = some_rows(pieces, part, exact=self._exact[source])
+                    fetch[some] = own_number = self._number([submit(self._load, source, pieces)])
+                    self._codes[own_number] = np.where(number < 0, -1, number * _PARTS).astype(np.int32)
+                elif self._in_parts and self._in_parts[source]:
+                    fetch[some] = self._begin_parts(source, windows.take(some), pieces, submit)
+                else:
+                    fetch[some] = self._number([submit(self._load, source, pieces)])
             self._hold(held, windows.reader[fresh], key[fresh], fetch[fresh], base[fresh])
-        needed = np.zeros(len(self._fetches), bool)
-        needed[fetch] = True
-        found = [self._fetches[each] for each in np.flatnonzero(needed).tolist()]
-        place = base[window] + row
-        for some_fetch, numbers in self._parts.items():
-            if needed[some_fetch]:
-                own = np.flatnonzero(fetch[window] == some_fetch)
-                place[own] = numbers[place[own]]
-        # Numbers are given up only here: what this group uses may have been let go of for what it uses later.
+        spot, place = self._spots(fetch[window], base[window] + row)
+        counts = np.bincount(spot, minlength=len(self._parts))
+        needed = np.flatnonzero(counts)
+        found = [self._parts[each] for each in needed.tolist()]
+        # Parts and numbers are given up only here: what this group uses may have been let go of for what it
+        # uses later.
+        self._left -= counts
+        for each in needed[self._left[needed] <= 0].tolist():
+            self._parts[each] = None
         self._give_up()
-        number = np.cumsum(needed) - 1
-        return [each for each in found if each is not None], number[fetch][window], place
+        number = np.cumsum(counts > 0) - 1
+        return [each for each in found if each is not None], number[spot], place
+
+    def _begin_parts(
+        self, source: int, windows: Windows, pieces: Pieces, submit: Callable[..., Future[Any]]
+    ) -> int:
+        """Submit what fetches windows in parts, those rows together that are delivered together.
+
+        Returns:
+            The number of the fetch.
+        """
+        turns, counts = self._lanes.turns_of(windows), windows.rows
+        assert turns is not None  # noqa: S101 - for the type checker; a source in parts is interleaved
+        part = turns * _PARTS // np.repeat(counts, counts)
+        sizes = np.bincount(part, minlength=_PARTS)
+        order = np.argsort(part, kind="stable")
+        code = np.empty(part.size, np.int32)
+        code[order] = (np.arange(part.size) - np.repeat(np.cumsum(sizes) - sizes, sizes)) * _PARTS
+        # Some parts of very small windows are empty.
+        numbers = np.cumsum(sizes > 0) - 1
+        part, sizes = numbers[part], sizes[sizes > 0]
+        futures: list[Future[WindowData]] = [Future() for _ in range(sizes.size)]
+        task = submit(self._load, source, pieces, part)
+        task.add_done_callback(partial(_hand_on, futures))
+        number = self._number(futures, sizes)
+        self._codes[number] = code + part.astype(np.int32)
+        return number
+
+    def _spots(
+        self, fetch: NDArray[np.int64], place: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the number of the part that each row is in, in `_parts`, and its own number in that part.
+
+        Args:
+            fetch: int64 [rows], the fetch that each row came with; -1 for none.
+            place: int64 [rows], its number there.
+
+        Returns:
+            The number of a part is -1 where the row was left out, or its fetch is -1.
+        """
+        spot, found = np.where(fetch < 0, -1, fetch * _PARTS), place
+        if not self._codes:
+            return spot, found
+        begins = np.full(self._used.size + 1, -1, np.int64)  # the last entry is that of no fetch
+        numbers = np.array([each for each in np.unique(fetch).tolist() if each in self._codes], np.int64)
+        if not numbers.size:
+            return spot, found
+        codes = [self._codes[each] for each in numbers.tolist()]
+        sizes = np.array([each.size for each in codes])
+        begins[numbers] = np.cumsum(sizes) - sizes
+        coded = np.flatnonzero(begins[fetch] >= 0)
+        code = np.concatenate(codes)[begins[fetch[coded]] + place[coded]]
+        found = place.copy()
+        spot[coded] = np.where(code < 0, -1, spot[coded] + code % _PARTS)
+        found[coded] = code // _PARTS
+        return spot, found
 
     def _to_come(
         self, windows: Windows, some: NDArray[np.int64], window: NDArray[np.int64], row: NDArray[np.int64]
@@ -649,19 +732,19 @@ class _HeldWindows:
         window: NDArray[np.int64],
         row: NDArray[np.int64],
     ) -> NDArray[np.bool_]:
-        """Return for which windows of a source (`own`) rows were left out that this group wants after all.
+        """Return for which windows of a source (`own`) rows are not held any more that this group wants.
 
         They had been delivered: the padding of the last step begins the epoch again.
         """
-        lacking = np.zeros(own.size, bool)
         number = np.full(int(window.max(initial=-1)) + 1, -1)
         number[own] = np.arange(own.size)
         which = number[window]
         wanted = np.flatnonzero(which >= 0)
-        for part, numbers in self._parts.items():
-            at = wanted[fetch[which[wanted]] == part]
-            missing = numbers[base[which[at]] + row[at]] < 0
-            lacking[which[at[missing]]] = True
+        wanted = wanted[fetch[which[wanted]] >= 0]
+        at = which[wanted]
+        spot, _ = self._spots(fetch[at], base[at] + row[wanted])
+        lacking = np.zeros(own.size, bool)
+        lacking[at[(spot < 0) | (self._left[spot] <= 0)]] = True
         return lacking
 
     def _cut(self, windows: Windows, fresh: NDArray[np.int64]) -> list[NDArray[np.int64]]:
@@ -673,16 +756,26 @@ class _HeldWindows:
         runs = [run[np.argsort(windows.position[run], kind="stable")] for run in runs]
         return [part for run in runs for part in np.array_split(run, -(-len(run) // many))]
 
-    def _number(self, future: Future[WindowData]) -> int:
-        """Return a number for a fetch."""
-        if self._free:
-            number = self._free.pop()
-            self._fetches[number] = future
-            return number
-        self._fetches.append(future)
-        if len(self._fetches) > len(self._used):
-            self._used = np.concatenate([self._used, np.zeros(max(64, len(self._used)), np.int64)])
-        return len(self._fetches) - 1
+    def _number(self, parts: list[Future[WindowData]], rows: NDArray[np.int64] | None = None) -> int:
+        """Return a number for a fetch.
+
+        Args:
+            parts: what it is.
+            rows: int64 [parts], how many each has; None for one that lives as long as it is held.
+        """
+        if not self._free:
+            first = self._used.size
+            more = max(64, first)
+            self._used = np.concatenate([self._used, np.zeros(more, np.int64)])
+            self._left = np.concatenate([self._left, np.zeros(more * _PARTS, np.int64)])
+            self._parts += [None] * (more * _PARTS)
+            self._free = list(range(first, first + more))[::-1]
+        number = self._free.pop()
+        self._numbers.add(number)
+        at = number * _PARTS
+        self._parts[at : at + len(parts)] = parts
+        self._left[at : at + len(parts)] = _FOREVER if rows is None else rows
+        return number
 
     def _hold(
         self,
@@ -708,11 +801,13 @@ class _HeldWindows:
 
     def _give_up(self) -> None:
         """Forget the fetches of which no reader holds a window."""
-        for number in np.flatnonzero(self._used[: len(self._fetches)] == 0).tolist():
-            if self._fetches[number] is not None:
-                self._fetches[number] = None
-                self._parts.pop(number, None)
-                self._free.append(number)
+        for number in [each for each in self._numbers if not self._used[each]]:
+            at = number * _PARTS
+            self._parts[at : at + _PARTS] = [None] * _PARTS
+            self._left[at : at + _PARTS] = 0
+            self._codes.pop(number, None)
+            self._numbers.remove(number)
+            self._free.append(number)
 
     def let_go_before(self, lane: int) -> None:
         """Let go of the windows of the lanes before one."""
@@ -720,6 +815,19 @@ class _HeldWindows:
             readers = len(held.window) // len(self._lanes.lane_lengths)
             self._let_go(held, np.flatnonzero(held.fetch[: lane * readers] >= 0))
         self._give_up()
+
+
+def _hand_on(parts: Sequence[Future[WindowData]], task: Future[list[WindowData]]) -> None:
+    """Give what a task came to to the futures of its parts."""
+    error = None if task.cancelled() else task.exception()
+    for number, part in enumerate(parts):
+        if task.cancelled():
+            part.cancel()
+            part.set_running_or_notify_cancel()
+        elif error is not None:
+            part.set_exception(error)
+        else:
+            part.set_result(task.result()[number])
 
 
 def _plan(
@@ -737,7 +845,7 @@ def _plan(
     return PlannedSteps(group, *found, identities)
 
 
-def plan_template(lanes: Lanes, load: Callable[[int, Pieces], WindowData]) -> PlannedSteps:
+def plan_template(lanes: Lanes, load: Load) -> PlannedSteps:
     """Return a step of the first few records of an epoch, loaded: the pattern of a batch that has none.
 
     Args:

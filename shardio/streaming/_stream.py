@@ -17,15 +17,17 @@ from shardio.streaming._components import Mix, components_of
 from shardio.streaming._options import StreamOptions, with_stream_options
 from shardio.streaming._pipeline import Pipeline, PipelineOptions, budget_of, check_bound, plan_template
 from shardio.streaming._stats import Counters, StreamProgress, StreamStats
-from shardio.streaming._windows import Memory, load_window
+from shardio.streaming._windows import Memory, load_parts, load_window
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Mapping
 
+    import numpy as np
+    from numpy.typing import NDArray
+
     from shardio.order import Pieces, Schedule
     from shardio.reader import DatasetReader
     from shardio.streaming._batches import Batch
-    from shardio.streaming._windows import WindowData
 
 __all__ = ["Stream", "stream"]
 
@@ -297,8 +299,10 @@ class Stream:
         # Windows of mapped shards stay in place, but not those of interleaved plans: they are from all over.
         memory = [self._memory if plan.interleaved else None for plan in self.order.plans]
 
-        def load(source: int, pieces: Pieces) -> WindowData:
+        def load(source: int, pieces: Pieces, part: NDArray[np.int64] | None = None) -> Any:
             with counters.timed("fetch_seconds"):
+                if part is not None:
+                    return load_parts(components[source], pieces, damage, part)
                 return load_window(components[source], pieces, damage, memory=memory[source])
 
         # Lanes of their own: the pass may be asking its own ones meanwhile.

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from shardio.reader import Damage, OpenShard, Span
     from shardio.streaming._components import Component
 
-__all__ = ["Memory", "WindowData", "load_window", "locate_rows"]
+__all__ = ["Memory", "WindowData", "load_parts", "load_window", "locate_rows"]
 
 # Memory for windows comes in multiples of this, so that it fits again; so many pieces of a size are kept.
 _LEAST_MEMORY = 64 << 10
@@ -45,6 +45,7 @@ class WindowData:
         component: the dataset.
         pieces: which rows of which shards these are.
         memory: what the buffer is a part of, where that is to be used again.
+        rows: int64[rows], where these are some rows of the pieces, the numbers of each there.
     """
 
     buffers: list[Buffer]
@@ -52,6 +53,7 @@ class WindowData:
     component: Component
     pieces: Pieces
     memory: LeasedMemory | None = None
+    rows: NDArray[np.int64] | None = None
 
     @property
     def whole(self) -> NDArray[np.uint32] | None:
@@ -67,6 +69,8 @@ class WindowData:
 
     def shard_row(self, local: int) -> tuple[int, int]:
         """Return the shard's number and the physical row of a row of the window; for messages."""
+        if self.rows is not None:
+            local = int(self.rows[local])
         ends = np.cumsum(self.pieces.stops - self.pieces.starts)
         piece = int(np.searchsorted(ends, local, side="right"))
         number = int(self.pieces.shards[piece])
@@ -134,16 +138,44 @@ def load_window(
             data = _copied(component, pieces, memory)
             if data is not None:
                 return data
+    loading = _loaded(component, pieces, damage)
+    if memory is None:
+        return WindowData(loading.buffers, loading.table, component, pieces)
+    data = _alone(loading, component, pieces)
+    loading.end()
+    return data
+
+
+def load_parts(
+    component: Component, pieces: Pieces, damage: Damage, part: NDArray[np.int64]
+) -> list[WindowData]:
+    """Fetch, check and decode the rows of windows, each part of them in memory of its own.
+
+    Args:
+        component, pieces, damage: as of `load_window`, which says what is raised.
+        part: int64 [rows], the number of the part that each row belongs to, from 0 on.
+
+    Returns:
+        What each part holds, its rows in the order of the pieces.
+    """
+    loading = _loaded(component, pieces, damage)
+    order = np.argsort(part, kind="stable")
+    rows = np.split(order, np.cumsum(np.bincount(part))[:-1])
+    found = [_alone(loading, component, pieces, own) for own in rows]
+    loading.end()
+    return found
+
+
+def _loaded(component: Component, pieces: Pieces, damage: Damage) -> _Loading:
+    """Return the rows of windows in buffers that may hold others, too."""
     loading = _Loading(component, pieces, damage)
     waiting: list[tuple[int, Callable[[], list[Span]] | None]] = []
     numbers = list(dict.fromkeys(pieces.shards.tolist()))
-    mapped = []
     with SkipCorrupt(skips=damage.skips):
         component.source.pool.prepare(numbers)
     for number in numbers:
         own = np.flatnonzero(pieces.shards == number).tolist()
         if loading.place_mapped(number, own):
-            mapped.append(number)
             continue
         if component.source.pool.is_local(number):
             # Nothing is under way meanwhile, and a shard that waits holds descriptors.
@@ -153,13 +185,7 @@ def load_window(
             waiting += [(piece, loading.begin(piece)) for piece in own]
     for piece, wait in waiting:
         loading.finish(piece, wait)
-    if memory is None:
-        return WindowData(loading.buffers, loading.table, component, pieces)
-    data = _alone(loading, component, pieces)
-    del loading
-    for number in mapped:
-        component.source.pool.get(number).let_pages_go()
-    return data
+    return loading
 
 
 def _copied(component: Component, pieces: Pieces, memory: Memory) -> WindowData | None:
@@ -194,17 +220,19 @@ def _copied(component: Component, pieces: Pieces, memory: Memory) -> WindowData 
     return WindowData([memoryview(values)], offsets.astype(np.uint32), component, pieces, leased)
 
 
-def _alone(loading: _Loading, component: Component, pieces: Pieces) -> WindowData:
-    """Return the payloads that were found in one buffer of their own, as small as they are."""
-    table = loading.table
+def _alone(
+    loading: _Loading, component: Component, pieces: Pieces, rows: NDArray[np.int64] | None = None
+) -> WindowData:
+    """Return the payloads that were found, or those of some rows, in one buffer, as small as they are."""
+    table = loading.table if rows is None else loading.table[:, rows]
     if (table[0] < 0).any():
-        return WindowData(loading.buffers, table, component, pieces)
+        return WindowData(loading.buffers, table, component, pieces, rows=rows)
     values, offsets = kernels.gather_from(loading.buffers, *table)
     buffer = memoryview(values)
     if len(values) < 1 << 32:
-        return WindowData([buffer], offsets.astype(np.uint32), component, pieces)
+        return WindowData([buffer], offsets.astype(np.uint32), component, pieces, rows=rows)
     table = np.stack([np.zeros_like(offsets[1:]), offsets[:-1], offsets[1:]])
-    return WindowData([buffer], table, component, pieces)
+    return WindowData([buffer], table, component, pieces, rows=rows)
 
 
 class _Loading:
@@ -223,6 +251,15 @@ class _Loading:
         self._ends = np.cumsum(pieces.stops - pieces.starts).tolist()
         self.buffers: list[Buffer] = []
         self.table = np.full((3, self._ends[-1] if self._ends else 0), -1, np.int64)
+
+    def end(self) -> None:
+        """Let go of what was found, and of the pages of mapped shards that were looked into."""
+        self.buffers = []
+        pool = self._component.source.pool
+        for number in dict.fromkeys(self._shards):
+            if pool.is_local(number):
+                with SkipCorrupt(skips=self._damage.skips):
+                    pool.get(number).let_pages_go()
 
     def place_mapped(self, number: int, own: list[int]) -> bool:
         """Find the rows of all pieces of a shard at once; False where they must be read, or are damaged."""

@@ -201,6 +201,98 @@ def test_what_is_held_is_bounded_for_any_dataset_size(monkeypatch, large, thread
     assert counted.alive == 0
 
 
+class CountedParts:
+    """Follows the parts of windows: rows that were fetched, and the bytes of those that are alive."""
+
+    def __init__(self, monkeypatch):
+        self.rows, self.alive, self.peak = 0, 0, 0
+        from shardio.streaming import _stream, _windows
+
+        def counting(member, pieces, damage, part):
+            found = _windows.load_parts(member, pieces, damage, part)
+            self.rows += sum(len(data.table) - 1 for data in found)
+            for data in found:
+                size = sum(len(buffer) for buffer in data.buffers)
+                self.alive += size
+                weakref.finalize(data, self._gone, size)
+            self.peak = max(self.peak, self.alive)
+            return found
+
+        monkeypatch.setattr(_stream, "load_parts", counting)
+
+    def _gone(self, size):
+        self.alive -= size
+
+
+_PARTED = shardio.Plan(ranks=4, workers=1, chunk_rows=100, interleave=5, window=100)
+
+
+@pytest.mark.parametrize("threads", [0, 2])
+def test_what_was_delivered_of_a_window_is_let_go(monkeypatch, large, threads):
+    """Records of a KB from a bucket: 20 windows of 100 are open, and half of them has been delivered."""
+    monkeypatch.setattr(type(large.source), "is_mapped", property(lambda _: False))
+    counted = CountedParts(monkeypatch)
+    options = {"global_batch": 20, "plan": _PARTED, "ahead_bytes": 1 << 17}
+    seen = [
+        payload
+        for batch in shardio.stream(large, num_threads=threads, **options)
+        for payload in batch["payload"]
+    ]
+    assert sorted(seen) == sorted(large)
+    assert 4000 - 20 <= counted.rows <= 4000  # none twice; the first batch came alone
+    # A sixteenth of each open window, and what is planned and made beside them.
+    assert counted.peak <= (0.5 + 1 / 16 + 0.04) * 2000 * 1024 + (1 << 17) * (1 + (threads + 1) / 4)
+    gc.collect()
+    assert counted.alive == 0
+
+
+@pytest.mark.parametrize("remainder", ["pad", "drop", "keep"])
+@pytest.mark.parametrize("world_size", [1, 3])
+def test_windows_in_parts_give_what_whole_ones_do(monkeypatch, large, remainder, world_size):
+    """Also where padding begins the epoch again, where ranks share windows, and after a resume."""
+    monkeypatch.setattr(type(large.source), "is_mapped", property(lambda _: False))
+
+    def batches(step):
+        found = []
+        for rank in range(world_size):
+            options = {"rank": rank, "world_size": world_size, "remainder": remainder, "num_threads": 0}
+            stream = shardio.stream(large[:3990], global_batch=60, plan=_PARTED, **options)
+            stream.go_to(step)
+            found += [batch["payload"] for batch in stream]
+        return found
+
+    for step in (0, 31):
+        counted = CountedParts(monkeypatch)
+        cut = batches(step)
+        assert counted.rows > 1500 or step  # few windows begin after the middle
+        with monkeypatch.context() as whole:
+            whole.setattr("shardio.streaming._pipeline._PART_ROW_BYTES", 1 << 30)
+            rows, whole_windows = counted.rows, batches(step)
+            assert counted.rows == rows
+        assert cut == whole_windows
+
+
+@pytest.mark.parametrize("threads", [0, 2])
+def test_a_part_that_cannot_be_fetched_is_an_error_at_its_step(monkeypatch, large, threads):
+    monkeypatch.setattr(type(large.source), "is_mapped", property(lambda _: False))
+    from shardio.streaming import _stream, _windows
+
+    calls = []
+
+    def failing(member, pieces, damage, part):
+        calls.append(part)
+        if len(calls) == 3:
+            raise OSError("torn cable")
+        return _windows.load_parts(member, pieces, damage, part)
+
+    monkeypatch.setattr(_stream, "load_parts", failing)
+    seen = 0
+    with pytest.raises(OSError, match="torn cable"):
+        for batch in shardio.stream(large, global_batch=20, plan=_PARTED, num_threads=threads):
+            seen += len(batch["payload"])
+    assert 20 <= seen < 4000
+
+
 def test_the_tail_holds_no_windows_of_lanes_that_are_behind_it(monkeypatch, large):
     """The last steps cut across all lanes; what they have passed is let go."""
     shape = plan(ranks=2, workers=64, chunk_bytes=1 << 16, window=1000)
