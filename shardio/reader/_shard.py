@@ -49,7 +49,9 @@ if TYPE_CHECKING:
 
 __all__ = ["OpenShard"]
 
-_GAP = 16 << 10  # bytes between two records that cost less than another request for few bytes
+# Bytes between two records that cost less than another request: the heads of one and of its answer take more.
+_GAP = 512
+_IN_VAIN = 5  # beyond that, a fifth of the bytes that are wanted may be fetched in vain
 _TRIES = 2  # requests for the checksums of a shard's records: blocks are read whole where they are damaged
 
 
@@ -330,10 +332,7 @@ class OpenShard:
         """  # noqa: D205 - one thought
         records = self._records
         assert records is not None  # noqa: S101 - for the type checker
-        # Records far apart are fetched one by one; of those close together a request each would cost more
-        # than what is between them.
-        gap = max(int((stops - starts).mean()) // 8, _GAP)
-        wait = self.data.begin_read(starts, stops, checksummed=True, gap=gap)
+        wait = self.data.begin_read(starts, stops, checksummed=True, gap=_gap_of(starts, stops))
 
         def finish() -> list[bytes]:
             try:
@@ -557,6 +556,15 @@ def _data_short(
 
 def _index_short(index: DataFile, head: IndexHead, key: str, error: ShortReadError) -> ShardioError:
     return cut_short(index, head.index_bytes, key, error)
+
+
+def _gap_of(starts: NDArray[np.int64], stops: NDArray[np.int64]) -> int:
+    """Return how far apart frames, int64 ascending, may be that one request fetches together."""
+    gaps = np.sort(starts[1:] - stops[:-1])
+    most = int(np.searchsorted(np.cumsum(np.maximum(gaps, 0)), (stops - starts).sum() // _IN_VAIN, "right"))
+    # A gap as wide as one that is too much stays a gap, too.
+    narrow = gaps[:most] if most == gaps.size else gaps[: np.searchsorted(gaps, gaps[most])]
+    return max(_GAP, int(narrow[-1])) if narrow.size else _GAP
 
 
 _FRAME_HEAD = struct.Struct("<QI")

@@ -458,3 +458,27 @@ def test_gc_lists_uploads_that_were_broken_off(capsys) -> None:
         assert begun["UploadId"] in said
         assert len(client.list_multipart_uploads(Bucket=bucket)["Uploads"]) == 1
         client.close()
+
+
+@pytest.mark.parametrize("size", [100, 4000])
+@pytest.mark.parametrize("many", [2, 40, 300])
+def test_a_batch_of_lookups_fetches_little_between_its_records(
+    server: FaultServer, tmp_path: pathlib.Path, size: int, many: int
+) -> None:
+    """At most 1.2 times the records, or so little between two that another request's head is longer."""
+    records = [bytes([k % 251]) * size for k in range(600)]
+    with shardio.DatasetWriter(tmp_path / "wrens") as out:
+        for record in records:
+            out.write(record)
+    server.load(tmp_path / "wrens", "/bucket/wrens")
+    ds = shardio.open("s3://bucket/wrens", storage_options=s3.options_for(server.url), engine="fsspec")
+    ds.read([0, 599])  # which brings what compares records alone
+    server.log.clear()
+    rows = np.random.default_rng(many).permutation(600)[:many].tolist()
+    assert ds.read(rows) == [records[row] for row in rows]
+    ranges = [request.range for request, _ in server.log]
+    fetched = sum(stop - start for start, stop in filter(None, ranges))
+    assert len(ranges) <= many
+    assert fetched <= 1.2 * (size + 16) * many + (512 * many if size == 100 else 0)
+    if (size, many) == (100, 300):
+        assert len(ranges) < 75  # most of these neighbours are nearer than a head is long
