@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
+from shardio.errors import SchemaError
 from shardio.progress import displayed
 from shardio.reader._columns import (
     arrow_batch,
@@ -114,7 +115,7 @@ def matching(
     mask = np.zeros(len(records), bool)
 
     def look(columns: dict[str, Any], rows: int) -> NDArray[np.bool_]:
-        return _checked(function(columns), rows)
+        return _checked(_called(function, columns, records, "the function of a filter"), rows)
 
     _look_at_all(records, mask, look, options, task="filter")
     return mask
@@ -148,7 +149,7 @@ def parts(
         there[:] = False
 
         def look(columns: dict[str, Any], rows: int) -> NDArray[np.uint64]:
-            values = columns[by] if isinstance(by, str) else by(columns)
+            values = columns[by] if isinstance(by, str) else _called(by, columns, records, "by=")
             return _hashes(values, rows, seed, f"feature {by!r}" if isinstance(by, str) else "by=")
 
         _look_at_all(records, keys, look, options, task="split", there=there)
@@ -399,6 +400,42 @@ def _evaluate(
     if kept:
         out[kept] = look(read(wanted, kept), len(kept))
     return np.array(kept, np.int64) - low
+
+
+class _NoColumnError(KeyError):
+    """A function asked for a column that it is not given; no key of another dict of its own."""
+
+
+class _Columns(dict[str, Any]):
+    def __missing__(self, name: str) -> Any:
+        raise _NoColumnError(name)
+
+
+def _called(function: Callable[[dict[str, Any]], Any], columns: Any, records: BatchReader, what: str) -> Any:
+    """Return what a function makes of columns.
+
+    Raises:
+        SchemaError: it asks for a column that is not among them.
+    """
+    try:
+        return function(_Columns(columns))
+    except _NoColumnError as error:
+        (name,) = error.args
+        source = records.source
+        schema = source.schema
+        there = [] if schema is None else sorted([*schema, *schema.sequence_features])
+        if name in there:
+            advice = f"add it: features={[*columns, name]!r}"
+        elif there:
+            advice = f"the dataset has {', '.join(map(repr, there))}"
+        else:
+            advice = "the dataset has no schema, so its records are bytes in the one column 'payload'"
+        raise SchemaError(
+            f"{what} asks for the column {name!r}, which it is not given",
+            url=source.url,
+            expected=f"one of {', '.join(map(repr, columns))}",
+            advice=advice,
+        ) from error
 
 
 def _checked(result: Any, rows: int) -> NDArray[np.bool_]:

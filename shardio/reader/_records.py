@@ -202,6 +202,7 @@ class RecordSequence(Sequence[Any]):
         Raises:
             ValueError, TypeError: a mask of another length or type, a feature that the schema does not have,
                 text that is not a condition; says where.
+            SchemaError: the function uses a column that it is not given; says what to add to `features`.
             ImportError: text, and DuckDB is not installed: `pip install "shardio[table]"`.
             CorruptBlockError, FormatError, StaleIndexError, StorageError: with the record's address; under
                 `on_error="skip"` and "quarantine", damaged records are left out, and counted.

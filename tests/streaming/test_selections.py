@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import shardio
-from shardio.errors import ResumeError
+from shardio.errors import ResumeError, SchemaError
 from shardio.reader._subset import Subset, chosen, count_below, selection_digest, take, take_at
 from tests.streaming.datasets import edited, flat, memory_url, numbers, plan, write
 
@@ -233,6 +233,37 @@ def test_blocks_without_a_chosen_record_are_not_read(tmp_path):
 def test_bad_input(ds, make, error, says):
     with pytest.raises(error, match=says):
         make(ds)
+
+
+@pytest.mark.parametrize(
+    "take",
+    [
+        lambda ds, function, **options: ds.filter(function, **options),
+        lambda ds, function, **options: ds.split_by({"a": 0.5, "b": 0.5}, by=function, **options),
+    ],
+    ids=["filter", "split_by"],
+)
+def test_a_function_that_uses_a_column_it_is_not_given(take):
+    """It is told which there are, and what to add; a key that its own dict lacks stays its own error."""
+    schema = {"n": "int64", "text": "text"}
+    url = write(memory_url(), [30], schema=schema, value=lambda n: {"n": n, "text": str(n)})
+    ds = shardio.open(url)
+    for reader, options in ((ds, {"features": ["n"]}), (shardio.open(url, features=["n"]), {})):
+        with pytest.raises(
+            SchemaError, match=r"'text'.*one of 'n'; add it: features=\['n', 'text'\]"
+        ) as caught:
+            take(reader, lambda columns: np.array([text > "1" for text in columns["text"]]), **options)
+        assert caught.value.url == url
+        take(
+            reader, lambda columns: np.array([text > "1" for text in columns["text"]]), features=["n", "text"]
+        )
+    with pytest.raises(SchemaError, match=r"'label'.*one of 'n'.*the dataset has 'n', 'text'"):
+        take(ds, lambda columns: columns["label"] == 3, features=["n"])
+    with pytest.raises(KeyError, match=r"^'mine'$"):
+        take(ds, lambda columns: {}["mine"], features=["n"])
+    raw = shardio.open(write(memory_url(), [30], value=lambda n: bytes([n])))
+    with pytest.raises(SchemaError, match="one column 'payload'"):
+        take(raw, lambda columns: columns["label"] == 3)
 
 
 def stream_of(reader):
