@@ -172,7 +172,7 @@ def places(request: pytest.FixtureRequest, page: str, folder: Path) -> dict[str,
                     for n in range(300):
                         all_of_it = {"id": n, "label": n % 3, "vector": [n, -n], "caption": "a wren"}
                         out.write({feature: all_of_it[feature] for feature in schema}, split="train")
-            monkeypatch.setitem(sys.modules, "wandb", stand_in("wandb", log=mock.Mock()))
+            monkeypatch.setitem(sys.modules, "wandb", stand_in("wandb", init=mock.Mock()))
             board = stand_in("torch.utils.tensorboard", SummaryWriter=mock.Mock())
             monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", board)
         case "docs/commands.md":
