@@ -16,6 +16,7 @@ from shardio.kernels._arguments import (
     MAX_RECORD,
     BlockChecks,
     Check,
+    FoundFrames,
     Frames,
     LookupColumns,
     RecordChecksums,
@@ -43,6 +44,7 @@ else:
         IMPLEMENTATION, MISSING = "reference", ()
 
 FrameBuffer = _chosen.FrameBuffer
+FrameRuns = _chosen.FrameRuns
 RecordLookup = _chosen.RecordLookup
 argsort_words = _chosen.argsort_words
 check_frames = _chosen.check_frames
@@ -67,6 +69,7 @@ slice_blocks = _chosen.slice_blocks
 slice_frames = _chosen.slice_frames
 slice_records = _chosen.slice_records
 slice_rows = _chosen.slice_rows
+take_frames = _chosen.take_frames
 
 __all__ = [
     "IMPLEMENTATION",
@@ -76,7 +79,9 @@ __all__ = [
     "Check",
     "Column",
     "FeatureRequest",
+    "FoundFrames",
     "FrameBuffer",
+    "FrameRuns",
     "Frames",
     "Interleaved",
     "Interleaving",
@@ -117,4 +122,5 @@ __all__ = [
     "slice_frames",
     "slice_records",
     "slice_rows",
+    "take_frames",
 ]

@@ -108,6 +108,23 @@ class LookupColumns(NamedTuple):
     records: RecordChecksums | None = None
 
 
+class FoundFrames(NamedTuple):
+    """Where the frames of some rows are in a file, and what to read of it.
+
+    Attributes:
+        places: int64[n], where each frame begins in what is read, one run after another.
+        lengths: int64[n], bytes of each payload.
+        first: int64[runs], number of the first of the rows that are in each run.
+        begins, ends: int64[runs], bytes of the file.
+    """
+
+    places: NDArray[np.int64]
+    lengths: NDArray[np.int64]
+    first: NDArray[np.int64]
+    begins: NDArray[np.int64]
+    ends: NDArray[np.int64]
+
+
 def as_lookup(columns: LookupColumns, seen: bytearray) -> LookupColumns:
     """Check that the columns of an index have lengths that fit each other.
 
@@ -211,6 +228,29 @@ def as_out(out: NDArray[np.uint8], size: int) -> NDArray[np.uint8]:
         message = f"out: expected {size} writable bytes, found {out.dtype} of shape {out.shape}"
         raise ValueError(message)
     return out
+
+
+def as_frame_bounds(
+    starts: ArrayLike, lengths: ArrayLike, crcs: NDArray[np.uint32] | None, size: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Check that frames of payloads of so many bytes are inside a buffer of `size` bytes.
+
+    Raises:
+        ValueError: there are not as many lengths, or checksums, as starts.
+        IndexError: a frame leaves the buffer; names the first one.
+    """
+    first, sizes = as_offsets(starts, "starts"), as_offsets(lengths, "lengths")
+    many = {first.size, sizes.size, first.size if crcs is None else crcs.size}
+    if len(many) > 1 or (crcs is not None and (crcs.dtype != np.uint32 or crcs.ndim != 1)):
+        message = f"expected as many starts, lengths and checksums (uint32), found {sorted(many)}"
+        raise ValueError(message)
+    wrong = (first < 0) | (sizes < 0) | (sizes > size - 16) | (first > size - 16 - sizes)
+    if wrong.any():
+        row = int(np.flatnonzero(wrong)[0])
+        where = f"of {sizes[row]} bytes at {first[row]}"
+        message = f"frame {row} with a payload {where} is not in a buffer of {size} bytes"
+        raise IndexError(message)
+    return first, sizes
 
 
 def as_tables(

@@ -14,6 +14,7 @@ from __future__ import annotations
 import itertools
 import threading
 import warnings
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -225,9 +226,10 @@ class MappedRuns:
 class MappedRows:
     """Copies payloads of rows out of a mapped, uncompressed shard, whose bytes are read past the map.
 
-    That costs less than looking into pages for the first time, and leaves none of them with the process. What
-    is compared, and when, is as for all other ways to look into the shard: a block whole, the first time that
-    a row of it is wanted.
+    That costs less than looking into pages for the first time, and leaves none of them with the process.
+    Where the checksums of records are there, or nothing is to be compared, frames are read alone, and each is
+    compared whenever it is read. Else, and where a frame is not right, it is as for all other ways to look
+    into the shard: a block is compared whole, the first time that a row of it is wanted.
 
     Args:
         head: of the index.
@@ -236,6 +238,8 @@ class MappedRows:
         seen: one byte a block, 1 once it was compared; shared with all that compare.
         checks: compares blocks with the head.
         shorter: the error for a file that ends before a block does.
+        runs: finds frames that may be read alone; or None.
+        records: the mapped checksums of records, which those frames are compared with; or None.
         verify: compare the bytes with their checksums.
         stats: counts the blocks that are compared.
     """
@@ -248,6 +252,8 @@ class MappedRows:
         seen: bytearray,
         checks: BlockVerifier,
         shorter: Callable[[ShortReadError], ShardioError],
+        runs: kernels.FrameRuns | None,
+        records: NDArray[np.uint32] | None,
         *,
         verify: bool,
         stats: ReadStats,
@@ -258,6 +264,8 @@ class MappedRows:
         self._seen = np.frombuffer(seen, np.uint8)
         self._checks = checks
         self._shorter = shorter
+        self._runs = runs
+        self._records = records
         self._verify = verify
         self._stats = stats
         # Of all blocks, made once: a run costs few calls.
@@ -271,6 +279,10 @@ class MappedRows:
         Raises:
             FormatError: the index is damaged where it says where they are.
         """
+        found = None if self._runs is None else self._runs.find(rows, _NEAR)
+        if found is not None:
+            crcs = None if self._records is None else self._records[rows]
+            return RowsToCopy(found.lengths, partial(self._copy_frames, found, crcs))
         if not rows.size or bool((rows[1:] <= rows[:-1]).any()):
             return None
         blocks = np.searchsorted(self._row_stops, rows, side="right")
@@ -291,30 +303,51 @@ class MappedRows:
         # Runs that share a block are read together, and those that are so near that a call costs more.
         apart = np.flatnonzero(np.append(True, begins[1:] > ends[:-1] + _NEAR))
         run = _Runs(first[apart], begins[apart], ends[np.append(apart[1:], first.size) - 1])
-        return RowsToCopy(self, starts + TFRECORD_HEAD, stops - TFRECORD_TAIL, run, fresh)
+        by_block = _RowsOfBlocks(starts + TFRECORD_HEAD, stops - TFRECORD_TAIL, run, fresh)
+        return RowsToCopy(by_block.stops - by_block.starts, partial(self._copy_rows, by_block))
 
-    def copy(self, rows: RowsToCopy, out: NDArray[np.uint8]) -> bool:
-        """Copy the payloads one after another to `out`, which they fill; False where the map must be used.
+    def _copy_frames(
+        self, found: kernels.FoundFrames, crcs: NDArray[np.uint32] | None, memory: NDArray[np.uint8]
+    ) -> bool:
+        """Read frames alone, to where their payloads go, and move those together."""
+        read = np.cumsum(found.ends - found.begins)
+        sizes = np.cumsum(found.lengths)
+        places, at = found.places, 0
+        for a, b in itertools.pairwise(_cut_runs(read)):
+            before = int(read[a - 1]) if a else 0
+            own = slice(int(found.first[a]), int(found.first[b]) if b < read.size else places.size)
+            size, many = int(sizes[own.stop - 1]) - at, int(read[b - 1]) - before
+            # What is read is longer than the payloads, and may reach over the end of what is there for them.
+            data = memory[at : at + many]
+            if data.size < many:
+                data = _scratch(many)[:many]
+            if not self._read(found.begins[a:b], found.ends[a:b], data):
+                return False
+            known = None if crcs is None else crcs[own]
+            out = memory[at : at + size]
+            if not kernels.take_frames(data, places[own] - before, found.lengths[own], known, out):
+                return False  # by the map, the block is compared, which says what is wrong
+            at += size
+        return True
 
-        Raises:
-            CorruptBlockError: a block that was not compared before is damaged; or the file is shorter.
-            StorageError: the environment failed.
-        """
+    def _read(self, begins: NDArray[np.int64], ends: NDArray[np.int64], out: NDArray[np.uint8]) -> bool:
+        try:
+            return self._file.read_into(begins.tolist(), ends.tolist(), memoryview(out))
+        except ShortReadError as error:
+            raise self._shorter(error) from error
+
+    def _copy_rows(self, rows: _RowsOfBlocks, out: NDArray[np.uint8]) -> bool:
+        """Read blocks whole that are to be compared, of others the rows alone."""
         first, begins, ends = rows.runs
         read = np.cumsum(ends - begins)
-        # Some runs at a time: what was read is compared and copied while the processor's cache holds it.
-        cuts = np.flatnonzero(np.append(True, np.diff((read - 1) // _AT_ONCE) > 0))
-        edges = np.append(cuts, first.size).tolist()
+        edges = _cut_runs(read)
         largest = max(int(read[b - 1] - (read[a - 1] if a else 0)) for a, b in itertools.pairwise(edges))
         scratch = _scratch(largest)
         at = 0
         for a, b in itertools.pairwise(edges):
             own = slice(int(first[a]), int(first[b]) if b < first.size else rows.starts.size)
-            try:
-                if not self._file.read_into(begins[a:b].tolist(), ends[a:b].tolist(), memoryview(scratch)):
-                    return False
-            except ShortReadError as error:
-                raise self._shorter(error) from error
+            if not self._read(begins[a:b], ends[a:b], scratch):
+                return False
             # What is added to a place in the file to get one in what was read.
             shift = read[a:b] - ends[a:b] - (read[a - 1] if a else 0)
             fresh = rows.fresh[np.searchsorted(self._starts[rows.fresh], begins[a]) :]
@@ -346,6 +379,15 @@ class MappedRows:
 _own = threading.local()
 
 
+def _cut_runs(read: NDArray[np.int64]) -> list[int]:
+    """Return where to cut runs, given the bytes of each and all before it.
+
+    What some of them have is compared and copied while the processor's cache holds it.
+    """
+    cuts = np.flatnonzero(np.append(True, np.diff((read - 1) // _AT_ONCE) > 0))
+    return [*cuts.tolist(), read.size]
+
+
 def _scratch(size: int) -> NDArray[np.uint8]:
     """Return memory of this thread for so many bytes, which the next call may return again."""
     held: NDArray[np.uint8] | None = getattr(_own, "scratch", None)
@@ -364,30 +406,34 @@ class _Runs(NamedTuple):
     ends: NDArray[np.int64]
 
 
-class RowsToCopy(NamedTuple):
+class _RowsOfBlocks(NamedTuple):
     """Rows of a shard that were found.
 
     Attributes:
-        shard: that they are in.
         starts, stops: int64, of their payloads in the file.
         runs: what to read.
         fresh: int64, ascending numbers of the blocks that are to be compared.
     """
 
-    shard: MappedRows
     starts: NDArray[np.int64]
     stops: NDArray[np.int64]
     runs: _Runs
     fresh: NDArray[np.int64]
 
-    @property
-    def lengths(self) -> NDArray[np.int64]:
-        """Bytes of each payload."""
-        return self.stops - self.starts
 
-    def copy(self, out: NDArray[np.uint8]) -> bool:
-        """Do what `MappedRows.copy` does."""
-        return self.shard.copy(self, out)
+class RowsToCopy(NamedTuple):
+    """Rows of a shard that were found.
+
+    Attributes:
+        lengths: int64, bytes of each payload.
+        copy: copies the payloads one after another to the beginning of memory, uint8 of at least their size,
+            and may use what is behind it, too. It returns False where the map must be used, and raises
+            CorruptBlockError where a block that was not compared before is damaged, or the file is shorter;
+            StorageError where the environment failed.
+    """
+
+    lengths: NDArray[np.int64]
+    copy: Callable[[NDArray[np.uint8]], bool]
 
 
 class Fetched(NamedTuple):

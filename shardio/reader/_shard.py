@@ -159,6 +159,11 @@ class OpenShard:
     def _copies(self) -> MappedRows | None:
         if self._mapped is None or self._frame_stop is None or not self._plain or not self._tfrecord:
             return None
+        # As for lookups: without the checksums of records whole blocks are compared, unless none is.
+        records = self._mapped_records
+        runs = None
+        if records is not None or not self.verify:
+            runs = kernels.FrameRuns(self._columns(records), self.head.stored_bytes)
         return MappedRows(
             self.head,
             self.data,
@@ -166,6 +171,8 @@ class OpenShard:
             self._seen,
             self._checks,
             self._too_short,
+            runs,
+            records,
             verify=self.verify,
             stats=self._stats,
         )
@@ -195,13 +202,17 @@ class OpenShard:
 
     def _make_lookup(self) -> kernels.RecordLookup | None:
         """Return what finds records of a mapped shard without compression; None for any other."""
-        head = self.head
         if self._mapped is None or self._frame_stop is None or not self._plain or not self._tfrecord:
             return None
-        records, checks = self._mapped_records, None
+        return kernels.RecordLookup(self._mapped, self._columns(self._mapped_records), self._seen)
+
+    def _columns(self, records: NDArray[np.uint32] | None) -> kernels.LookupColumns:
+        """Return the columns of a mapped index, given those of its checksums of records that are compared."""
+        assert self._frame_stop is not None  # noqa: S101 - for the type checker
+        head, checks = self.head, None
         if records is not None and head.block_records_crc32c is not None:
             checks = kernels.RecordChecksums(records, head.block_records_crc32c)
-        columns = kernels.LookupColumns(
+        return kernels.LookupColumns(
             self._frame_stop,
             head.block_stop,
             head.block_row_stop,
@@ -209,7 +220,6 @@ class OpenShard:
             head.block_frames_crc32c,
             checks,
         )
-        return kernels.RecordLookup(self._mapped, columns, self._seen)
 
     def _make_block_lookup(self, limits: Limits) -> BlockLookup | None:
         """Return what finds records of a mapped shard of compressed blocks; None for any other."""

@@ -214,7 +214,8 @@ def _copied(component: Component, pieces: Pieces, memory: Memory) -> WindowData 
     row = 0
     for number, copy, lengths in found:
         at, row = row, row + lengths.size
-        if not copy.copy(values[offsets[at] : offsets[row]]):
+        # Behind its own payloads nothing has been put yet.
+        if not copy.copy(leased.bytes[offsets[at] :]):
             return None
         pool.get(number).let_pages_go()  # of its index
     return WindowData([memoryview(values)], offsets.astype(np.uint32), component, pieces, leased)

@@ -92,9 +92,16 @@ else:
     from shardio.kernels._reference._frames import FrameBuffer, crc32c_joined
 
     MISSING += ("FrameBuffer", "crc32c_joined")
+if _is_built("_runs"):
+    from shardio.kernels._compiled._runs import FrameRuns, take_frames
+else:
+    from shardio.kernels._reference._runs import FrameRuns, take_frames
+
+    MISSING += ("FrameRuns", "take_frames")
 
 __all__ = [
     "FrameBuffer",
+    "FrameRuns",
     "RecordLookup",
     "argsort_words",
     "check_frames",
@@ -119,4 +126,5 @@ __all__ = [
     "slice_frames",
     "slice_records",
     "slice_rows",
+    "take_frames",
 ]

@@ -16,6 +16,7 @@ from shardio.kernels._reference._images import resize_image
 from shardio.kernels._reference._lookups import RecordLookup
 from shardio.kernels._reference._orders import argsort_words, interleave, permute, shuffle_ranges
 from shardio.kernels._reference._parse import parse_examples, parse_sequence_examples
+from shardio.kernels._reference._runs import FrameRuns, take_frames
 from shardio.kernels._reference._slices import (
     gather,
     gather_fixed,
@@ -28,6 +29,7 @@ from shardio.kernels._reference._slices import (
 
 __all__ = [
     "FrameBuffer",
+    "FrameRuns",
     "RecordLookup",
     "argsort_words",
     "check_frames",
@@ -53,4 +55,5 @@ __all__ = [
     "slice_frames",
     "slice_records",
     "slice_rows",
+    "take_frames",
 ]
