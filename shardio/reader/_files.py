@@ -244,7 +244,7 @@ class MappedRows:
         stats: counts the blocks that are compared.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - made in one place
         self,
         head: IndexHead,
         file: DataFile,
@@ -384,6 +384,8 @@ def _cut_runs(read: NDArray[np.int64]) -> list[int]:
 
     What some of them have is compared and copied while the processor's cache holds it.
     """
+    if read[-1] <= _AT_ONCE:
+        return [0, read.size]
     cuts = np.flatnonzero(np.append(True, np.diff((read - 1) // _AT_ONCE) > 0))
     return [*cuts.tolist(), read.size]
 

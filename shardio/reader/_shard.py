@@ -195,9 +195,10 @@ class OpenShard:
         """
         return self._copies.begin(rows) if self._copies is not None else None
 
-    def let_pages_go(self) -> None:
+    def let_pages_go(self, *, of_data: bool = True) -> None:
         """Give the pages of mapped files back; what is looked at again comes from the system's cache."""
-        self.data.let_pages_go()
+        if of_data:
+            self.data.let_pages_go()
         self.index.let_pages_go()
 
     def _make_lookup(self) -> kernels.RecordLookup | None:

@@ -183,6 +183,7 @@ class LocalFile(DataFile):
         self._size = info.st_size
         self._identity = (info.st_dev, info.st_ino)
         self._view = self._mapped() if stable else None
+        self._address = 0  # of the map, once it was asked for
         if self._view is not None:
             # A map needs no descriptor.  Here and not later: no other thread knows this number yet.
             self._close_number()
@@ -272,11 +273,13 @@ class LocalFile(DataFile):
     def let_pages_go(self) -> None:
         calls = _system_calls()
         if self._view and calls is not None and sys.platform.startswith("linux"):
-            address = np.frombuffer(self._view, np.uint8).ctypes.data
-            calls.madvise(address, len(self._view), _DONT_NEED)
+            if not self._address:
+                self._address = np.frombuffer(self._view, np.uint8).ctypes.data
+            calls.madvise(self._address, len(self._view), _DONT_NEED)
 
     def close(self) -> None:
         self._view = None
+        self._address = 0
         self._close_number()
 
     def _close_number(self) -> None:

@@ -98,16 +98,17 @@ class Component:
         return take(self._selection, before + start, before + stop) + shift
 
     def many_live_rows(
-        self, number: int, starts: NDArray[np.int64], stops: NDArray[np.int64]
+        self, shards: NDArray[np.int64], starts: NDArray[np.int64], stops: NDArray[np.int64]
     ) -> NDArray[np.int64]:
-        """Return what `live_rows` does of several runs, one after another."""
+        """Return what `live_rows` does of several runs, each in the shard given for it, one after another."""
         if self._start is None:
-            runs = zip(starts.tolist(), stops.tolist(), strict=True)
-            return np.concatenate([self.live_rows(number, *run) for run in runs])
+            runs = zip(shards.tolist(), starts.tolist(), stops.tolist(), strict=True)
+            return np.concatenate([self.live_rows(*run) for run in runs])
         counts = stops - starts
         ends = np.cumsum(counts)
-        first = np.repeat(starts - (ends - counts) + int(self._shift[number]), counts)
-        return first + np.arange(len(first), dtype=np.int64)
+        first = np.repeat(starts - (ends - counts) + self._shift[shards], counts)
+        first += np.arange(len(first), dtype=np.int64)
+        return first
 
     def positions(self, local: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the positions in the split of positions of the stream."""

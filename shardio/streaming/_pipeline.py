@@ -752,9 +752,10 @@ class _HeldWindows:
         cycles = windows.cycle[fresh]
         runs = np.split(fresh, np.flatnonzero(np.diff(cycles)) + 1)
         many = self._lanes.together(int(windows.source[fresh[0]]), self._fetch_rows)
-        # They are all needed by one group, so what comes first is nothing to it.
+        # They are all needed by one group, so what comes first is nothing to it. Groups of a step or two more
+        # or less than one call fetches are fetched by one: memory for windows of one size is used again.
         runs = [run[np.argsort(windows.position[run], kind="stable")] for run in runs]
-        return [part for run in runs for part in np.array_split(run, -(-len(run) // many))]
+        return [part for run in runs for part in np.array_split(run, max(1, round(len(run) / many)))]
 
     def _number(self, parts: list[Future[WindowData]], rows: NDArray[np.int64] | None = None) -> int:
         """Return a number for a fetch.

@@ -105,7 +105,6 @@ class Stream:
         )
         self.counters = Counters(self.components)
         self.stats = StreamStats(self.counters)
-        self._memory = Memory()
         self._batch = global_batch
         self._checked: tuple[int, int] | None = None
         self._passes = 0
@@ -297,7 +296,8 @@ class Stream:
         options, components, schedule, damage = self.options, self.components, self._schedule, self._damage
         counters = self.counters
         # Windows of mapped shards stay in place, but not those of interleaved plans: they are from all over.
-        memory = [self._memory if plan.interleaved else None for plan in self.order.plans]
+        shared = Memory()
+        memory = [shared if plan.interleaved else None for plan in self.order.plans]
 
         def load(source: int, pieces: Pieces, part: NDArray[np.int64] | None = None) -> Any:
             with counters.timed("fetch_seconds"):

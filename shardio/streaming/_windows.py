@@ -7,7 +7,6 @@ and left in place; other blocks are read and decoded.  Nothing is copied per rec
 from __future__ import annotations
 
 import itertools
-from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -29,9 +28,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Memory", "WindowData", "load_parts", "load_window", "locate_rows"]
 
-# Memory for windows comes in multiples of this, so that it fits again; so many pieces of a size are kept.
+# Memory for windows comes in multiples of this, at least, so that it fits again.
 _LEAST_MEMORY = 64 << 10
-_MOST_FREE = 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,22 +79,40 @@ class WindowData:
 class Memory:
     """Memory for windows, used again, because the system clears new pages before it hands them out.
 
-    Threads may share it; what is not in use is little.
+    Windows that were fetched together end in bursts, so memory that they leave is kept: what is in use and
+    what is kept is together no more than what was once in use. The threads of a pass share it.
     """
 
     def __init__(self) -> None:
-        self._free: dict[int, deque[NDArray[np.uint8]]] = {}
+        # By a number, in the order in which they were given back; and the sizes of those in use. No lock: the
+        # collector may give one back in the middle of anything.
+        self._free: dict[int, NDArray[np.uint8]] = {}
+        self._used: dict[int, int] = {}
+        self._most = 0
 
     def take(self, size: int) -> LeasedMemory:
-        """Return memory of at least so many bytes, and at most a quarter more."""
-        step = max(_LEAST_MEMORY, 1 << max(0, size.bit_length() - 3))
-        size = -(-size // step) * step
-        free = self._free.setdefault(size, deque(maxlen=_MOST_FREE))
-        try:
-            memory = free.pop()
-        except IndexError:
-            memory = np.empty(size, np.uint8)
-        return LeasedMemory(free, memory)
+        """Return memory of at least so many bytes, and at most an eighth more, or 64 KiB."""
+        most = size + max(size // 8, _LEAST_MEMORY)
+        fits = [(len(each), key) for key, each in list(self._free.items()) if size <= len(each) <= most]
+        memory = self._free.pop(min(fits)[1], None) if fits else None
+        if memory is None:  # or another thread was faster
+            # A little more than is wanted now, so that it does for what is wanted later.
+            step = max(_LEAST_MEMORY, 1 << max(0, size.bit_length() - 5))
+            memory = np.empty(-(-size // step) * step, np.uint8)
+        self._used[id(memory)] = len(memory)
+        used = sum(list(self._used.values()))
+        self._most = max(self._most, used)
+        room = self._most - used
+        for key, each in reversed(list(self._free.items())):
+            room -= len(each)
+            if room < 0:
+                self._free.pop(key, None)
+        return LeasedMemory(self, memory)
+
+    def give_back(self, memory: NDArray[np.uint8]) -> None:
+        """Keep memory that nothing refers to any more."""
+        self._free[id(memory)] = memory
+        self._used.pop(id(memory), None)
 
 
 class LeasedMemory:
@@ -106,12 +122,12 @@ class LeasedMemory:
         bytes: uint8 array.
     """
 
-    def __init__(self, free: deque[NDArray[np.uint8]], memory: NDArray[np.uint8]) -> None:
+    def __init__(self, owner: Memory, memory: NDArray[np.uint8]) -> None:
         self.bytes = memory
-        self._free = free
+        self._owner = owner
 
     def __del__(self) -> None:
-        self._free.append(self.bytes)
+        self._owner.give_back(self.bytes)
 
 
 def load_window(
@@ -193,31 +209,35 @@ def _copied(component: Component, pieces: Pieces, memory: Memory) -> WindowData 
 
     It is simple where all shards are mapped and not compressed, and pieces come in storage order.
     """
+    if not pieces.shards.size:
+        return None
     pool = component.source.pool
-    edges = [0, *(np.flatnonzero(np.diff(pieces.shards)) + 1).tolist(), len(pieces.shards)]
+    cuts = np.flatnonzero(np.diff(pieces.shards)) + 1
+    rows = component.many_live_rows(pieces.shards, pieces.starts, pieces.stops)
+    before = np.cumsum(pieces.stops - pieces.starts)
+    edges = [0, *before[cuts - 1].tolist(), rows.size]
     found = []
-    for low, high in itertools.pairwise(edges):
-        number = int(pieces.shards[low]) if high else -1
-        if number < 0 or not pool.is_local(number):
+    for number, (low, high) in zip(
+        pieces.shards[np.append(0, cuts)].tolist(), itertools.pairwise(edges), strict=True
+    ):
+        if not pool.is_local(number):
             return None
-        rows = _rows(component, number, pieces.starts[low:high], pieces.stops[low:high])
-        copy = pool.get(number).begin_copy(rows)
+        shard = pool.get(number)
+        copy = shard.begin_copy(_stored(component, number, rows[low:high]))
         if copy is None:
             return None
-        found.append((number, copy, copy.lengths))
-    offsets = np.zeros(1 + sum(lengths.size for *_, lengths in found), np.int64)
-    np.cumsum(np.concatenate([lengths for *_, lengths in found]), out=offsets[1:])
+        found.append((shard, copy))
+    offsets = np.zeros(1 + rows.size, np.int64)
+    np.cumsum(np.concatenate([copy.lengths for _, copy in found]), out=offsets[1:])
     if offsets[-1] >= 1 << 32:
         return None
     leased = memory.take(int(offsets[-1]))
-    values = leased.bytes[: offsets[-1]]
-    row = 0
-    for number, copy, lengths in found:
-        at, row = row, row + lengths.size
+    for (shard, copy), low in zip(found, edges[:-1], strict=True):
         # Behind its own payloads nothing has been put yet.
-        if not copy.copy(leased.bytes[offsets[at] :]):
+        if not copy.copy(leased.bytes[offsets[low] :]):
             return None
-        pool.get(number).let_pages_go()  # of its index
+        shard.let_pages_go(of_data=False)
+    values = leased.bytes[: offsets[-1]]
     return WindowData([memoryview(values)], offsets.astype(np.uint32), component, pieces, leased)
 
 
@@ -372,13 +392,6 @@ def _runs(shard: OpenShard, rows: NDArray[np.int64]) -> list[tuple[int, int]]:
     blocks = np.unique(shard.blocks_of(rows))
     cuts = np.flatnonzero(np.diff(blocks) > 1) + 1
     return [(int(run[0]), int(run[-1]) + 1) for run in np.split(blocks, cuts)]
-
-
-def _rows(
-    component: Component, number: int, starts: NDArray[np.int64], stops: NDArray[np.int64]
-) -> NDArray[np.int64]:
-    """Return the rows in a shard of runs of live rows of what the stream takes of it, one after another."""
-    return _stored(component, number, component.many_live_rows(number, starts, stops))
 
 
 def _physical(component: Component, number: int, start: int, stop: int) -> NDArray[np.int64]:

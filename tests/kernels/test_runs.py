@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -56,7 +57,7 @@ class Shard:
         if not self.kernels.take_frames(memory[: len(read)], found.places, found.lengths, crcs, out):
             return None
         edges = np.concatenate([[0], np.cumsum(found.lengths)]).tolist()
-        return [bytes(out[a:b]) for a, b in zip(edges[:-1], edges[1:], strict=True)]
+        return [bytes(out[a:b]) for a, b in itertools.pairwise(edges)]
 
 
 @pytest.mark.parametrize("near", [0, 20, 1 << 40])
@@ -144,7 +145,9 @@ def test_an_index_that_says_more_than_the_shard_has(kernels) -> None:
     assert shard.runs().find(np.array([4], np.int64), 0) is None
 
 
-@pytest.mark.parametrize(("starts", "lengths"), [([0], [5]), ([1], [4]), ([-1], [4]), ([0], [-1]), ([1 << 62], [0])])
+@pytest.mark.parametrize(
+    ("starts", "lengths"), [([0], [5]), ([1], [4]), ([-1], [4]), ([0], [-1]), ([1 << 62], [0])]
+)
 def test_a_frame_outside_names_itself(kernels, starts, lengths) -> None:
     with pytest.raises(IndexError, match="frame 0"):
         kernels.take_frames(bytes(20), starts, lengths, None, np.zeros(max(0, lengths[0]), np.uint8))

@@ -1,7 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""Frames that lie in runs of a file, compiled: the same class and function as in `_reference`, which documents
-them.
-"""  # noqa: D205 - one thought
+"""Frames that lie in runs of a file, compiled: the same as in `_reference`, which documents it."""
 
 from __future__ import annotations
 
@@ -223,8 +221,9 @@ def _take(
                 or shardio_mask(shardio_crc(0, frame + HEAD, lengths[k])) != crcs[k]
             ):
                 return False
-        memmove(to, frame + HEAD, lengths[k])
-        to += lengths[k]
+        if lengths[k]:
+            memmove(to, frame + HEAD, lengths[k])
+            to += lengths[k]
     return True
 
 

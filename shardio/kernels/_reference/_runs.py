@@ -84,7 +84,11 @@ class FrameRuns:
 
 
 def take_frames(
-    buffer: Any, starts: ArrayLike, lengths: ArrayLike, crcs: NDArray[np.uint32] | None, out: NDArray[np.uint8]
+    buffer: Any,
+    starts: ArrayLike,
+    lengths: ArrayLike,
+    crcs: NDArray[np.uint32] | None,
+    out: NDArray[np.uint8],
 ) -> bool:
     """Compare frames, and copy their payloads one after another to `out`, which they fill.
 

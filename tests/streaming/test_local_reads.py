@@ -1,0 +1,130 @@
+"""What streams read of local shards: the chunks alone, each record compared with its own checksum."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import shardio
+from shardio.errors import CorruptBlockError
+from shardio.order import Plan
+
+RECORD = 1000
+ROWS = 6000
+SHAPE = Plan(ranks=4, workers=1, chunk_rows=32, interleave=6, window=32)
+linux = pytest.mark.skipif(sys.platform != "linux", reason="counts by /proc")
+
+
+def value(n: int) -> bytes:
+    return n.to_bytes(4, "little") + np.random.default_rng(n).bytes(RECORD - 4)
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("local")
+    for name, options in {"d": {}, "without": {"record_checksums": False}}.items():
+        with shardio.DatasetWriter(folder / name, shard_bytes=2 << 20, **options) as out:
+            for n in range(ROWS):
+                out.write(value(n))
+    return folder
+
+
+@pytest.fixture
+def url(written, tmp_path):
+    """Return a copy that may be damaged."""
+    for path in (written / "d").rglob("*"):
+        to = tmp_path / "d" / path.relative_to(written / "d")
+        to.parent.mkdir(parents=True, exist_ok=True)
+        if path.is_file():
+            to.write_bytes(path.read_bytes())
+    return tmp_path / "d"
+
+
+def stream(url, **options):
+    ds = shardio.open(url, **options)
+    return ds, shardio.stream(ds, global_batch=16, plan=SHAPE, num_threads=0, remainder="keep")
+
+
+def numbers(batches):
+    return [int.from_bytes(record[:4], "little") for batch in batches for record in batch["payload"]]
+
+
+def read() -> int:
+    """Return the bytes that this process has asked the system for."""
+    lines = dict(line.split(": ") for line in Path("/proc/self/io").read_text().splitlines())
+    return int(lines["rchar"])
+
+
+@linux
+@pytest.mark.parametrize("verify", [True, False])
+def test_an_epoch_reads_each_chunk_once(written, verify):
+    """Chunks of 32 KB end inside blocks of 64 KiB; what is read is at most 1.1 times the shards."""
+    ds, batches = stream(written / "d", verify=verify)
+    list(batches)  # maps, indexes, modules
+    before = read()
+    assert sorted(numbers(batches)) == list(range(ROWS))
+    assert read() - before <= 1.1 * int(ds.source.table.stored_bytes.sum())
+
+
+@linux
+def test_a_resume_reads_what_is_left(written):
+    ds, batches = stream(written / "d")
+    list(batches)
+    batches.set_epoch(0)
+    batches.go_to(len(batches) // 2)
+    before = read()
+    assert len(numbers(batches)) == ROWS - len(batches) // 2 * 16
+    # Rows of one window that lie a few records apart are read with what is between them.
+    assert read() - before <= 0.62 * int(ds.source.table.stored_bytes.sum())
+
+
+def test_without_checksums_of_records_blocks_are_compared(written):
+    """The same batches, though blocks are read whole."""
+    _, alone = stream(written / "d")
+    _, by_block = stream(written / "without")
+    assert numbers(alone) == numbers(by_block)
+
+
+@pytest.mark.parametrize("place", [0, 9, 13, RECORD + 14])
+def test_a_damaged_record_is_an_error_with_its_address(url, place):
+    """A bit of the length, its checksum, the payload, or the payload's checksum."""
+    ds = shardio.open(url)
+    where = ds.locate(777)
+    path = Path(where.url.removeprefix("file://"))
+    data = bytearray(path.read_bytes())
+    data[where.start + place] ^= 1
+    path.write_bytes(data)
+    for verify in (True, False):
+        _, batches = stream(url, verify=verify)
+        if verify:
+            with pytest.raises(CorruptBlockError) as caught:
+                numbers(batches)
+            assert caught.value.start <= where.start < caught.value.stop
+        else:
+            assert len(numbers(batches)) == ROWS
+
+
+def test_records_that_changed_places_are_found(url):
+    """Both have right checksums of their own, and one size."""
+    ds = shardio.open(url)
+    one, other = ds.locate(40), ds.locate(41)
+    path = Path(one.url.removeprefix("file://"))
+    data = path.read_bytes()
+    swapped = data[: one.start] + data[other.start : other.stop] + data[one.start : one.stop]
+    path.write_bytes(swapped + data[other.stop :])
+    with pytest.raises(CorruptBlockError):
+        numbers(stream(url)[1])
+
+
+def test_a_damaged_column_of_checksums_is_not_believed(url):
+    """Blocks are compared instead, and what they hold is delivered."""
+    ds = shardio.open(url)
+    shard = ds.source.pool.get(0)
+    path = Path(shard.index.url.removeprefix("file://"))
+    data = bytearray(path.read_bytes())
+    data[shard.head.record_crc_offset + 4 * 7] ^= 1
+    path.write_bytes(data)
+    assert sorted(numbers(stream(url)[1])) == list(range(ROWS))
