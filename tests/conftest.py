@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import random
 import signal
+import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -27,7 +31,9 @@ settings.register_profile(
 )
 settings.load_profile("ci")
 
+ROOT = Path(__file__).resolve().parents[1]
 _JAX_SEEN = pytest.StashKey[bool]()
+_COMMIT = pytest.StashKey[str]()
 
 # A shell that starts the tests in the background, or under nohup, has them ignore these, and with them every
 # program that they start: such a program would never hear the Ctrl-C that a test sends.
@@ -39,16 +45,50 @@ for number in {signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)}:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items) -> None:
-    """Leave all cases of a `sampled(n)` test but one in n to `make test-slow`."""
+def pytest_collection_modifyitems(config, items) -> None:
+    """Leave all cases of a `sampled(n)` or `drawn(n)` test but one in n to `make test-slow`.
+
+    Of `sampled` ones the first of each n stays. Of `drawn` ones it is one that follows from the commit: the
+    cases are of one kind and cost about the same, so each commit tries others.
+    """
     cases: dict[str, int] = {}
     for item in items:
-        marker = item.get_closest_marker("sampled")
-        if marker is not None:
-            function = item.nodeid.partition("[")[0]
-            cases[function] = cases.get(function, -1) + 1
-            if cases[function] % marker.args[0]:
-                item.add_marker(pytest.mark.slow)
+        sampled, drawn = item.get_closest_marker("sampled"), item.get_closest_marker("drawn")
+        marker = drawn or sampled
+        if marker is None:
+            continue
+        function = item.nodeid.partition("[")[0]
+        number = cases[function] = cases.get(function, -1) + 1
+        group, place = divmod(number, marker.args[0])
+        seed = f"{_commit(config)} {function} {group}"
+        if place != (random.Random(seed).randrange(marker.args[0]) if drawn else 0):
+            item.add_marker(pytest.mark.slow)
+
+
+def _commit(config: pytest.Config) -> str:
+    """Return the commit that is tested; the process that starts workers looks, so that all draw the same."""
+    given = getattr(config, "workerinput", None)
+    if given is not None:
+        return str(given["commit"])
+    if _COMMIT not in config.stash:
+        command = ["git", "rev-parse", "HEAD"]
+        with contextlib.suppress(OSError):  # away from a checkout nothing is drawn anew
+            done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+            config.stash[_COMMIT] = done.stdout.strip()
+    return config.stash.setdefault(_COMMIT, "")
+
+
+class _Workers:
+    """What only runs with pytest-xdist know."""
+
+    @pytest.hookimpl
+    def pytest_configure_node(self, node) -> None:
+        node.workerinput["commit"] = _commit(node.config)
+
+
+def pytest_configure(config) -> None:
+    if config.pluginmanager.hasplugin("xdist"):
+        config.pluginmanager.register(_Workers())
 
 
 @pytest.hookimpl(wrapper=True)

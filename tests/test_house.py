@@ -67,10 +67,16 @@ def tree_of(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"), path)
 
 
+@functools.cache
+def nodes_of(path: Path) -> list[ast.AST]:
+    return [*ast.walk(tree_of(path))]
+
+
+@functools.cache
 def imports_of(path: Path) -> set[str]:
     """Every dotted name that the file imports: `from a import b` gives both `a` and `a.b`."""
     names = set()
-    for node in ast.walk(tree_of(path)):
+    for node in nodes_of(path):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module is not None:
@@ -81,7 +87,7 @@ def imports_of(path: Path) -> set[str]:
 def attributes_of(path: Path, name: str) -> set[str]:
     """What the file takes out of a module: `name.this` and `from name import this`."""
     found = set()
-    for node in ast.walk(tree_of(path)):
+    for node in nodes_of(path):
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == name:
             found.add(node.attr)
         elif isinstance(node, ast.ImportFrom) and node.module == name:
@@ -121,7 +127,7 @@ def test_a_name_is_the_name_of_one_class() -> None:
         # A kernel that is a class has one name in both implementations, as one that is a function has.
         if path.parent.name == "_compiled":
             continue
-        for node in ast.walk(tree_of(path)):
+        for node in nodes_of(path):
             if isinstance(node, ast.ClassDef):
                 places.setdefault(node.name.lstrip("_"), []).append(path.relative_to(ROOT).as_posix())
     assert {name: found for name, found in places.items() if len(found) > 1} == {}
@@ -224,7 +230,7 @@ def test_everything_is_done_in_its_room() -> None:
             names |= {f"threading.{name}" for name in attributes_of(path, "threading") - HARMLESS_THREADING}
         if room_of(path) not in ONLY_IN["numpy.random"]:
             # The name of the type is not random: a transform may say that it takes a Generator.
-            names |= {"numpy.random" for node in ast.walk(tree_of(path)) if _makes_a_generator(node)}
+            names |= {"numpy.random" for node in nodes_of(path) if _makes_a_generator(node)}
         return names
 
     assert broken(misplaced) == {}

@@ -49,6 +49,8 @@ ELSEWHERE = {
     "docs/walkthroughs/bert.md": "tests/test_walkthroughs.py",
     "docs/walkthroughs/language-model.md": "tests/test_walkthroughs.py",
 }
+# Quick ones; the others start clusters and servers, or train.
+EVERY_RUN = {"README.md", "docs/index.md", "docs/adoption.md", "docs/coming-from.md"}
 BIRDS = 600
 
 
@@ -299,8 +301,14 @@ def claimed(where: str, found: object, wanted: object) -> None:
     assert found == wanted, where
 
 
-@pytest.mark.sampled(6)
-@pytest.mark.parametrize("page", [page for page in PAGES if page not in ELSEWHERE])
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, marks=() if page in EVERY_RUN else pytest.mark.slow)
+        for page in PAGES
+        if page not in ELSEWHERE
+    ],
+)
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_a_page_runs_as_it_is_printed(request, page, folder, monkeypatch) -> None:
     text = (ROOT / page).read_text(encoding="utf-8")

@@ -35,7 +35,7 @@ def image_folder(root: Path) -> Path:
     return root
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("folder", ["mds/zstd", "codewithgpu", "webdataset", "tfrecord-with-index", "images"])
 def test_a_source_in_a_bucket(convert, bucket, tmp_path, folder: str) -> None:
     place = image_folder(tmp_path / "images") if folder == "images" else FOREIGN / folder

@@ -32,7 +32,7 @@ def test_on_a_local_disk(tmp_path, name) -> None:
     assert shardio.verify(tmp_path / "data").ok
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("name", NAMES)
 def test_in_a_bucket(moto_endpoint, name) -> None:
     url = f"s3://{s3.make_bucket(moto_endpoint)}/data"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 import functools
 import json
 from pathlib import Path
@@ -33,6 +34,13 @@ def test_one_device(url, expected) -> None:
     other.load_state_dict(json.loads(json.dumps(loader.state_dict())))
     assert [batch["n"].tolist() for batch in other] == expected[5:]
     assert loader.stats.epoch.records == 40
+
+
+def test_the_examples_of_docstrings(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = doctest.testmod(shardio.jax._loader, optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
+    assert result.attempted > 0
+    assert result.failed == 0
 
 
 def test_rows_of_packed_documents(tmp_path) -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.kernels.differential import IMPLEMENTATIONS, draw, outcome
 
 
-@settings(max_examples=150)
+@settings(max_examples=max(60, settings().max_examples // 4))
 @given(st.randoms(use_true_random=False))
 def test_implementations_agree_on_drawn_messages(random: Random) -> None:
     """Accept every form of fields, repeated keys and unknown fields; refuse what protobuf refuses."""

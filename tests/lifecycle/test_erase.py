@@ -61,7 +61,7 @@ def holding(url: str) -> set[str]:
     return {info.key for info in store.list("") if holds(store.get(info.key, max_bytes=1 << 30))}
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(
     ("place", "compression"), [*itertools.product(PLACES, COMPRESSIONS), ("s3", None), ("s3", "zstd")]
 )

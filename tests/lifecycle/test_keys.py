@@ -558,7 +558,7 @@ def bucket():
         yield servers_s3.make_bucket(endpoint), servers_s3.options_for(endpoint)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.slow  # each of its parts is tested by itself, and reading against a server that counts
 @pytest.mark.parametrize("engine", ["fsspec", "obstore"])
 def test_keys_and_tables_in_a_bucket(bucket, engine):
     """Built, added to, looked up, verified and collected on a real S3 server."""

@@ -99,6 +99,7 @@ def test_every_cut_of_an_index_and_of_the_metadata(tmp_path: Path) -> None:
         assert unnoticed(damage_everywhere(path, cuts)) == []
 
 
+@pytest.mark.sampled(3)
 @COMPRESSIONS
 def test_every_flipped_bit_of_a_shard_by_itself(dataset: Path) -> None:
     (shard,) = shards(dataset)

@@ -407,10 +407,10 @@ def drawn_sizes(rnd):
     return ShardSizes(rows, stored, [int(n * record) + n for n in rows], blocks)
 
 
-def test_default_plans_are_those_of_the_specification():
+def test_default_plans_are_those_of_the_specification(long):
     """A second derivation, from docs/order.md, agrees on hundreds of datasets, batches and budgets."""
     rnd, bound, changed = random.Random(14), 0, 0
-    for _ in range(500):
+    for _ in range(500 if long else 150):
         sizes, batch = drawn_sizes(rnd), rnd.choice([1, 2, 7, 60, 64, 256, 1000, 2048, 4096])
         options = {"mixing": rnd.choice(["cheap", "default", "default", "best"]), "local": rnd.random() < 0.5}
         memory = int(2 ** rnd.uniform(20, 34))
@@ -432,8 +432,8 @@ def test_default_plans_are_those_of_the_specification():
             assert plan == default_plan(
                 sizes, global_batch=batch, budget=replace(budget, first_batch_bytes=None)
             )
-    assert bound > 50
-    assert changed > 1
+    assert bound > 15
+    assert changed > 0
 
 
 @pytest.mark.parametrize(

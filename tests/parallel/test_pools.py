@@ -9,12 +9,14 @@ import multiprocessing
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import psutil
 import pytest
 
 import shardio
+from shardio.parallel._pool import make_pool, stop_pool
 from shardio.storage import TEMPORARY
 from tests.parallel.programs import ROOT, wait_until, wait_until_gone, workers_of
 
@@ -93,6 +95,19 @@ def program(
 def marks(tmp_path) -> Path:
     (tmp_path / "marks").mkdir()
     return tmp_path / "marks"
+
+
+def threads_of_this_process() -> list[str]:
+    return [thread.name for thread in threading.enumerate()]
+
+
+def test_each_worker_watches_its_parent() -> None:
+    """However its parent ends, it notices by itself; that it then ends is seen below, which takes longer."""
+    pool = make_pool(1)
+    try:
+        assert "shardio-parent" in pool.submit(threads_of_this_process).result(60)
+    finally:
+        stop_pool(pool)
 
 
 # A small source is converted without processes unless the caller asks for them.

@@ -7,11 +7,12 @@ import contextlib
 import pytest
 
 import shardio
-from shardio.errors import CommitOutcomeUnknownError
+from shardio.errors import CommitOutcomeUnknownError, StorageError
 from shardio.metadata import manifest_key
+from shardio.storage import connect
 from tests.promises.appends import append_at_once, check_none_lost_or_doubled
 from tests.promises.places import PLACES, fresh
-from tests.promises.stores import Dropping, faulty
+from tests.promises.stores import Counting, Dropping, FaultyStore, faulty
 
 EVERY_PLACE = pytest.mark.parametrize("place", PLACES)
 
@@ -130,3 +131,32 @@ def test_a_commit_that_happened_and_could_not_be_looked_up(place, tmp_path):
             out.close()
     assert list(shardio.open(url)) == [b"wren"]
     assert shardio.open(url).version == 2
+
+
+@EVERY_PLACE
+def test_a_moved_file_whose_reply_was_lost_is_stored(place, tmp_path):
+    """P2: the file is gone only where the object was made of it, so it is looked for and not sent again."""
+    url, spool = fresh(place, tmp_path), tmp_path / "spool"
+    spool.write_bytes(b"records")
+    policy = Counting(0, "lost after")
+    assert FaultyStore(connect(url), policy).put_unique("data/a", spool, move=True) is True
+    assert [verb for verb, _ in policy.calls] == ["put_new", "head"]
+    assert not spool.exists()
+    assert connect(url).get("data/a", max_bytes=100) == b"records"
+
+
+def test_a_moved_file_that_is_gone_without_an_object_is_a_failure(tmp_path):
+    """P2: what is not there is not acknowledged."""
+    spool = tmp_path / "spool"
+    spool.write_bytes(b"records")
+
+    def lose(verb: str, key: str) -> str:
+        del key
+        if verb == "put_new":
+            spool.unlink()
+            return "lost before"
+        return ""
+
+    store = FaultyStore(connect(str(tmp_path / "ds")), lose)
+    with pytest.raises(StorageError, match="no answer came back"):
+        store.put_unique("data/a", spool, move=True)

@@ -38,7 +38,7 @@ def test_a_writer_that_is_dropped(s3, tmp_path):
     check_nothing_new(url, before)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
 def test_a_signal(number, s3, tmp_path):
     """P4: SIGTERM, Ctrl-C, worker death: no new visible record."""

@@ -42,7 +42,7 @@ def reader_of(base, rows):
     return edited(base, shards=shards, empty=empty)
 
 
-@pytest.mark.sampled(11)
+@pytest.mark.sampled(17)
 @pytest.mark.parametrize("rows", SHARDS, ids=str)
 @pytest.mark.parametrize("remainder", ["drop", "pad", "keep"])
 def test_every_rank_gets_as_many_batches_as_len_says(base, rows, remainder):

@@ -76,7 +76,7 @@ def wait_for_text(path, text):
         time.sleep(0.02)
 
 
-@pytest.mark.sampled(7)
+@pytest.mark.sampled(10)
 @pytest.mark.xdist_group("processes")
 def test_it_stops(url, tmp_path, folder, starter, way, ending):
     """It stops: close, break, exception, Ctrl-C, SIGTERM, worker killed -- no hang, no process, thread,

@@ -133,6 +133,7 @@ def int_of(value):
     return int(value["n"])
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.xdist_group("processes")
 @pytest.mark.parametrize("how", ["threads", "collate_fn", "workers"])
 @pytest.mark.parametrize(("ending", "code"), [("exits", 3), ("raises", 1), ("returns", 1), ("ends", 0)])

@@ -339,7 +339,7 @@ def test_an_overwrite_while_a_shard_is_repaired(tmp_path, monkeypatch):
     assert (read(case.url), shardio.open(case.url).version) == ([b"new"], 3)
 
 
-@pytest.mark.sampled(7)
+@pytest.mark.sampled(14)
 @EVERY_PLACE
 @EVERY_KIND
 @pytest.mark.parametrize("damage", ["gone", "flipped", "cut", "longer", "empty"])

@@ -18,32 +18,41 @@ import pytest
 import shardio
 import shardio_indexer
 from shardio.errors import StorageError
+from shardio.storage import descriptor_users
 from tests.format import plain
 from tests.reader.descriptors import WAYS, Held
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="counted in /proc")
 
-SHARDS = 500
-RECORDS = 2 * SHARDS  # a block that is closed by the second record closes the shard
+FEW, MANY = 100, 500  # shards
 KINDS = ["own", "zstd", "adopted"]
 
 
-@pytest.fixture(scope="module")
-def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("shards")
+def written(folder: Path, shards: int) -> Path:
+    """Write a dataset of each kind; a block that is closed by the second record closes the shard."""
     for kind, compression in (("own", None), ("zstd", "zstd")):
         with shardio.DatasetWriter(folder / kind, None, compression, block_bytes=1, shard_bytes=1) as out:
-            for k in range(RECORDS):
+            for k in range(2 * shards):
                 out.write(b"%d" % k)
     (folder / "adopted").mkdir()
-    for k in range(SHARDS):
+    for k in range(shards):
         (folder / "adopted" / f"{k:04d}.tfrecord").write_bytes(
             plain.frame(b"%d" % (2 * k)) + plain.frame(b"%d" % (2 * k + 1))
         )
     assert shardio_indexer.adopt(str(folder / "adopted" / "*.tfrecord"), workers=1).ok
     for kind in KINDS:
-        assert shardio.open(folder / kind).num_shards >= SHARDS
+        assert shardio.open(folder / kind).num_shards >= shards
     return folder
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return written(tmp_path_factory.mktemp("few"), FEW)
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return written(tmp_path_factory.mktemp("many"), MANY)
 
 
 def run(url: Path, limit: int, most: int, ways: list[str]) -> list[dict[str, Any]]:
@@ -72,10 +81,10 @@ READING = [way for way in WAYS if way not in TORCH + WHOLE]
         ("adopted", 256, TORCH + WHOLE),
     ],
 )
-def test_many_shards_within_the_limit_of_the_process(kind, limit, ways, folders):
+def test_many_shards_within_the_limit_of_the_process(kind, limit, ways, large):
     """`ulimit -n 1024`, the usual one, is enough for any number of shards; so is a quarter of it."""
-    for found in run(folders / kind, limit, 0, ways):
-        assert found["records"] == RECORDS, found
+    for found in run(large / kind, limit, 0, ways):
+        assert found["records"] == 2 * MANY, found
         assert found["most"][0] <= 2 * limit // 4, found
         assert found["after"] == [0, 0], f"{found}: with its last reference everything goes, at once"
 
@@ -84,7 +93,7 @@ def test_many_shards_within_the_limit_of_the_process(kind, limit, ways, folders)
 @pytest.mark.parametrize(("kind", "ways"), [("own", READING), ("zstd", READING), ("adopted", READING)])
 def test_descriptors_stay_within_twice_the_open_shards(kind, ways, folders):
     for found in run(folders / kind, 1024, 8, ways):
-        assert found["records"] == RECORDS, found
+        assert found["records"] == 2 * FEW, found
         assert found["most"][0] <= 16, found
         # A stream's windows hold what they deliver from, which needs no descriptors.
         assert found["most"][1] <= 16 or found["way"] == "stream", found
@@ -98,6 +107,9 @@ def few() -> Iterator[None]:
     taken: list[int] = []
     # Other tests of this process may have some open; the limit is one of numbers, not of how many there are.
     gc.collect()
+    # What readers of other tests hold would be given back in the middle of this one.
+    while any([user.release_descriptors() for user in list(descriptor_users)]):
+        pass
     highest = max(int(path.name) for path in Path("/proc/self/fd").iterdir())
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(512, highest + 64), before[1]))
     try:
@@ -119,12 +131,12 @@ def few() -> Iterator[None]:
 @pytest.mark.parametrize("kind", KINDS)
 def test_shards_make_room_where_descriptors_run_out(kind, few, folders):
     """Others may have taken them: open shards are given back, those of other readers too."""
-    records = [b"%d" % k for k in range(RECORDS)]
+    records = [b"%d" % k for k in range(2 * FEW)]
     readers = [shardio.open(folders / kind) for _ in range(3)]
     iterators = [iter(reader) for reader in readers]
     assert [list(each) for each in zip(*iterators, strict=True)] == [[record] * 3 for record in records]
-    assert readers[0].read(range(RECORDS)) == records
-    assert len(shardio.open(folders / kind)) == RECORDS
+    assert readers[0].read(range(2 * FEW)) == records
+    assert len(shardio.open(folders / kind)) == 2 * FEW
 
 
 def test_no_descriptor_at_all_says_so(few, folders):
@@ -154,10 +166,10 @@ def test_a_reader_that_is_dropped_frees_everything(kind, options, folders):
         ds = shardio.open(folders / kind, **options)
         part = ds[10:20]
         assert part.read([0, 5]) == [b"10", b"15"]
-        assert len(list(ds)) == len(list(shardio.stream(ds, global_batch=1))) == RECORDS
+        assert len(list(ds)) == len(list(shardio.stream(ds, global_batch=1))) == 2 * FEW
         assert ds.locate(5).row == 1
         with pytest.raises(IndexError):
-            ds[RECORDS]
+            ds[2 * FEW]
         watched = [weakref.ref(ds.source), weakref.ref(ds.source.pool), weakref.ref(ds.source.pool.get(7))]
         assert held.now() != before
         del ds, part

@@ -10,6 +10,7 @@ from tests.suites.store import StoreLaws
 
 
 class S3Laws(StoreLaws):
+    processes = 2
     start_method = "fork"  # spawned ones cost seconds each; see test_workers_of_every_kind_read
     engine = "fsspec"
 
@@ -33,6 +34,7 @@ class TestMotoWithObstore(S3Laws):
     fork_error = "forked after obstore was used"
 
 
+@pytest.mark.slow  # its server takes as long to start as the laws
 class TestMinistack(S3Laws):
     # What it lacks is told apart from what we lack: real S3 takes all the names.
     engine = "obstore"

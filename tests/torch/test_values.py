@@ -297,7 +297,7 @@ def test_a_transform_that_hangs_is_interrupted_by_the_first_ctrl_c(url, threads)
     assert process.returncode in (1, 130, -signal.SIGINT)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.slow  # as test_start_methods.py has it, with an iterator that is still alive
 @pytest.mark.parametrize("options", ["num_threads=2", "num_workers=2"])
 def test_a_loader_that_is_alive_when_the_interpreter_ends_says_nothing(url, options):
     code = f"""
