@@ -108,8 +108,9 @@ def few() -> Iterator[None]:
     # Other tests of this process may have some open; the limit is one of numbers, not of how many there are.
     gc.collect()
     # What readers of other tests hold would be given back in the middle of this one.
-    while any([user.release_descriptors() for user in list(descriptor_users)]):
-        pass
+    for user in list(descriptor_users):
+        while user.release_descriptors():
+            pass
     highest = max(int(path.name) for path in Path("/proc/self/fd").iterdir())
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(512, highest + 64), before[1]))
     try:

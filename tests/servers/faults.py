@@ -15,10 +15,11 @@ import random
 import re
 import socket
 import struct
-import threading
 import urllib.parse
 from collections import Counter
 from collections.abc import Callable, Iterator
+
+from tests.servers.loops import listening, looping
 
 READ_FAULTS = [
     "503",
@@ -90,12 +91,8 @@ class FaultServer:
         self.seen: Counter[str] = Counter()
         self.log: list[tuple[Request, str | None]] = []
         self.url = ""
-        self._tasks: set[asyncio.Task[None]] = set()
 
     async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._tasks.add(task)
         with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
             while True:
                 request = await self._read(reader, writer)
@@ -104,7 +101,6 @@ class FaultServer:
                 self.log.append((request, fault))
                 if not await self._answer(request, fault, writer):
                     break
-        self._tasks.discard(task)
         with contextlib.suppress(ConnectionError):
             writer.close()
 
@@ -321,25 +317,5 @@ def _reset(writer: asyncio.StreamWriter) -> bool:
 def fault_server() -> Iterator[FaultServer]:
     """Run a fault server on a loop of its own."""
     server = FaultServer()
-    loop = asyncio.new_event_loop()
-
-    async def start() -> asyncio.Server:
-        return await asyncio.start_server(server.handle, "127.0.0.1", 0)
-
-    async def stop() -> None:
-        listening.close()
-        for task in list(server._tasks):
-            task.cancel()
-        await asyncio.gather(*server._tasks, return_exceptions=True)
-
-    listening = loop.run_until_complete(start())
-    server.url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
-    thread = threading.Thread(target=loop.run_forever)
-    thread.start()
-    try:
+    with looping(lambda: listening(server.handle)) as server.url:
         yield server
-    finally:
-        asyncio.run_coroutine_threadsafe(stop(), loop).result()
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join()
-        loop.close()

@@ -11,10 +11,11 @@ import asyncio
 import contextlib
 import socket
 import struct
-import threading
 import urllib.parse
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
+
+from tests.servers.loops import listening, looping
 
 
 class Exchange(NamedTuple):
@@ -128,37 +129,5 @@ class _Link:
 def proxy(upstream: str) -> Iterator[Proxy]:
     """Run a proxy on a loop of its own."""
     relay = Proxy(upstream)
-    loop = asyncio.new_event_loop()
-    tasks: set[asyncio.Task[None]] = set()
-
-    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        tasks.add(task)
-        with contextlib.suppress(asyncio.CancelledError):
-            await relay.handle(reader, writer)
-        tasks.discard(task)
-
-    async def start() -> asyncio.Server:
-        return await asyncio.start_server(handle, "127.0.0.1", 0)
-
-    async def stop() -> None:
-        listening.close()
-        for task in list(tasks):
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        # Connections that were closed are let go in the rounds after.
-        for _ in range(3):
-            await asyncio.sleep(0)
-
-    listening = loop.run_until_complete(start())
-    relay.url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
-    thread = threading.Thread(target=loop.run_forever)
-    thread.start()
-    try:
+    with looping(lambda: listening(relay.handle)) as relay.url:
         yield relay
-    finally:
-        asyncio.run_coroutine_threadsafe(stop(), loop).result()
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join()
-        loop.close()

@@ -2,42 +2,35 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import threading
 from typing import TYPE_CHECKING
+
+from tests.servers.loops import looping
 
 if TYPE_CHECKING:
     import pathlib
-    from collections.abc import Iterator
+    from collections.abc import AsyncIterator, Iterator
 
     from aiohttp import web
 
 
 @contextlib.contextmanager
 def serving(app: web.Application) -> Iterator[str]:
-    """Run an aiohttp application on a loop of its own; yield its URL."""
+    """Run an aiohttp application; yield its URL."""
     from aiohttp import web
 
-    loop = asyncio.new_event_loop()
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
-
-    async def start() -> int:
+    @contextlib.asynccontextmanager
+    async def server() -> AsyncIterator[str]:
+        runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
         await runner.setup()
-        site = web.TCPSite(runner, "127.0.0.1", 0)
-        await site.start()
-        return int(runner.addresses[0][1])
+        try:
+            await web.TCPSite(runner, "127.0.0.1", 0).start()
+            yield f"http://127.0.0.1:{runner.addresses[0][1]}"
+        finally:
+            await runner.cleanup()
 
-    port = loop.run_until_complete(start())
-    thread = threading.Thread(target=loop.run_forever)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        asyncio.run_coroutine_threadsafe(runner.cleanup(), loop).result()
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join()
-        loop.close()
+    with looping(server) as url:
+        yield url
 
 
 @contextlib.contextmanager
