@@ -195,7 +195,11 @@ class SchemaError(ShardioError, ValueError):
 
 
 class ResumeError(ShardioError, ValueError):
-    """The state belongs to another dataset, seed, plan or batch size, or is damaged."""
+    """A stream cannot go on from there.
+
+    The state belongs to another dataset, seed, plan or batch size, or is damaged; or the last pass of this rank,
+    one of several, ended with an error.
+    """
 
 
 @dataclass(frozen=True)

@@ -250,7 +250,12 @@ class BatchBuilder:
         transform = self._options.batch_transform
         if transform is not None:
             with self._counters.timed("transform_seconds"):
-                batch = transform(batch)
+                try:
+                    batch = transform(batch)
+                except Exception as error:
+                    step = planned.group.steps[k]
+                    error.add_note(f"in the batch_transform of step {step} of epoch {self._epoch}")
+                    raise
             if batch is None:
                 raise TypeError("batch_transform returned None; it must return the batch")
         return batch if self._finish is None else self._finish(batch), len(kept)

@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from shardio.errors import ResumeError
 from shardio.order import advice, make_order, seal_state
 from shardio.progress import displayed
 from shardio.reader import Damage
@@ -108,6 +109,8 @@ class Stream:
         self._batch = global_batch
         self._checked: tuple[int, int] | None = None
         self._passes = 0
+        # The step at which a pass ended with an error.
+        self._failed: int | None = None
         # The step from which passes of this epoch began one after another, and how many did.
         self._repeated: tuple[int, int, int] = (-1, 0, 0)
         self._worker: int | None = None
@@ -191,7 +194,18 @@ class Stream:
         Returns:
             The number of the pass, for `delivered` and `end`: of two passes over one stream the later one
             counts.
+
+        Raises:
+            ResumeError: the last pass of this rank, one of several, ended with an error.
         """
+        if self._failed is not None and self.world_size > 1:
+            raise ResumeError(
+                f"the last pass of rank {self.rank} of {self.world_size} ended with an error before step "
+                f"{self._failed}, where the other ranks still wait for it: another pass would not be in step "
+                "with theirs",
+                advice="let the error end this process; or go on with that very step, "
+                "`load_state_dict(state_dict())`, or on all ranks with a state that was saved",
+            )
         if not self._fresh:
             self._warn_if_stuck()
             self.set_epoch(self.epoch + self._ended, restart=True)
@@ -261,11 +275,18 @@ class Stream:
     def followed(self, batches: Iterator[Any]) -> Iterator[Any]:
         """Yield batches on their way to the consumer: the time it waits is counted, progress is shown."""
         with displayed(self.options.progress, f"epoch {self.epoch}") as show:
-            for batch in self.stats.waiting(batches):
+            for batch in self._noting_failure(self.stats.waiting(batches)):
                 yield batch
                 if show is not None:
                     records = self.stats.epoch.records
                     show(StreamProgress(self._step, self._schedule.stop, records))
+
+    def _noting_failure(self, batches: Iterator[Any]) -> Iterator[Any]:
+        try:
+            yield from batches
+        except Exception:
+            self._failed = self._step
+            raise
 
     def end(self, number: int) -> None:
         """Note that the pass came to its end."""
@@ -370,7 +391,7 @@ class Stream:
         except ValueError:
             self.order, self.epoch = before
             raise
-        self._checked = None
+        self._checked = self._failed = None
 
     def _warn_once(self, workers: int = 0) -> None:
         """Say once what other numbers of ranks and workers would save."""

@@ -6,6 +6,7 @@ import json
 import os
 import pickle
 import warnings
+from functools import partial
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ import torch
 import torch.distributed as dist
 
 import shardio
+from shardio.errors import ResumeError
 from shardio.torch import FullShuffle, StreamingDataLoader, StreamingDataset
 from shardio.torch._ranks import resolve_rank
 from tests.streaming.datasets import write
@@ -274,3 +276,74 @@ def test_ranks_whose_streams_differ_are_all_refused(tmp_path):
         assert words in other
     assert first[:-2] == second[:-2]
     assert first[-2].startswith("a rank cannot make its stream: rank 1: ")
+
+
+def fail_once(value, *, marker):
+    if int(value["n"]) == 50 and not marker.exists():
+        marker.touch()
+        raise OSError("the disk blinked")
+    return value
+
+
+def go_on_after_an_error(rank, folder, url, how):
+    """Sum what all ranks have at each step; the rank whose transform fails tries its step again."""
+    transform = partial(fail_once, marker=folder / "failed")
+    data = StreamingDataset(shardio.open(url, features=["n"]), global_batch=8, seed=0, transform=transform)
+    loader = StreamingDataLoader(data, **how)
+    said, sums = [], []
+    while loader.remaining:
+        try:
+            for batch in loader:
+                total = batch["n"].sum()
+                dist.all_reduce(total)
+                sums.append(total.item())
+        except (OSError, RuntimeError) as error:
+            said.append(str(error))
+            with pytest.raises(ResumeError, match=rf"rank {rank} of 2 ended .* step {len(sums)}") as refused:
+                next(iter(loader))
+            said.append(refused.value.advice)
+            loader.load_state_dict(loader.state_dict())
+    (folder / f"said-{rank}").write_text(json.dumps([said, sums]), "utf-8")
+
+
+@pytest.mark.xdist_group("processes")
+@pytest.mark.parametrize("how", [{"num_threads": 2}, {"num_workers": 2}], ids=["threads", "workers"])
+def test_a_rank_that_lives_on_after_an_error(tmp_path, how):
+    """It cannot begin another pass, beside which the others would run on; it can try its step again."""
+    url = write(str(tmp_path / "d"), [120])
+    assert finish(start(2, tmp_path, go_on_after_an_error, url, how)) == [0, 0]
+    found = [json.loads((tmp_path / f"said-{rank}").read_text("utf-8")) for rank in (0, 1)]
+    expected = [int(batch["n"].sum()) for batch in shardio.stream(shardio.open(url), global_batch=8, seed=0)]
+    assert [sums for _, sums in found] == [expected] * 2
+    (error, advice), nothing = sorted((said for said, _ in found), key=len, reverse=True)
+    assert "the disk blinked" in error
+    assert "load_state_dict(state_dict())" in advice
+    assert nothing == []
+
+
+def pack_too_short(rank, folder, url, how):
+    packing = partial(shardio.pack_columns, length=16)
+    data = StreamingDataset(shardio.open(url), global_batch=8, shuffle=False, batch_transform=packing)
+    try:
+        for _ in StreamingDataLoader(data, **how):
+            dist.all_reduce(torch.ones(1))
+    except Exception as error:
+        said = [type(error).__name__, str(error), *getattr(error, "__notes__", [])]
+        (folder / f"said-{rank}").write_text(json.dumps(said), "utf-8")
+        raise
+
+
+@pytest.mark.xdist_group("processes")
+@pytest.mark.parametrize("how", [{"num_threads": 2}, {"num_workers": 2}], ids=["threads", "workers"])
+def test_a_document_longer_than_its_row_ends_the_job(tmp_path, how):
+    """By name on the rank that has it, with its step; the other one does not wait for ever."""
+    url = str(tmp_path / "d")
+    with shardio.DatasetWriter(url, schema={"tokens": "int32[?]"}) as out:
+        for n in range(120):
+            out.write({"tokens": np.arange(40 if n == 50 else 5)})
+    codes = finish(start(2, tmp_path, pack_too_short, url, how))
+    name, text, *notes = json.loads((tmp_path / "said-0").read_text("utf-8"))
+    assert (codes[0], name) == (1, "SchemaError")
+    assert "expected at most 16 tokens, found 40" in text
+    assert notes == ["in the batch_transform of step 6 of epoch 0"]
+    assert codes[1] != 0
