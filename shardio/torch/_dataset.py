@@ -152,10 +152,11 @@ def _check_loader(frame: FrameType | None) -> None:
     """Look up the stack for a loader in which batches would come out wrong.
 
     Raises:
-        ValueError: it would batch the batches again, or is accelerate's, which reads rank 0 alone and cuts
-            its batches up for the other ranks.
+        ValueError: it would batch the batches again; or is accelerate's, which reads rank 0 alone and cuts
+            its batches up for the other ranks; or Lightning trains from it, whose `set_epoch` and checkpoints
+            would not reach the stream, so that epochs repeat.
     """
-    for _ in range(40):
+    for _ in range(60):  # a forked worker stands above the frames of its parent
         if frame is None:
             return
         loader = frame.f_locals.get("self")
@@ -167,6 +168,13 @@ def _check_loader(frame: FrameType | None) -> None:
             raise ValueError(
                 "the batches of a StreamingDataset are ready made, and this loader would batch them again: "
                 "write StreamingDataLoader(dataset), or DataLoader(dataset, batch_size=None)"
+            )
+        if module.endswith(".loops.evaluation_loop"):
+            return
+        if module in ("lightning.pytorch.loops.fit_loop", "pytorch_lightning.loops.fit_loop"):
+            raise ValueError(
+                "Lightning's epochs and checkpoints do not reach a StreamingDataset through this loader, so "
+                "that records would come again: return StreamingDataLoader(dataset) from train_dataloader"
             )
         if module == "accelerate.data_loader":
             state = getattr(loader, "state", None)

@@ -63,6 +63,9 @@ def jobs_of(url, place):
     jobs.append({**given, "name": "lightning, left early", "page": "lightning", "fit": left})
     jobs.append({**given, "name": "skip", "work": "skip_first", "skip": 4, "world_size": 2})
     jobs.append({**given, "name": "dispatch", "work": "dispatch", "world_size": 2})
+    for workers in (0, 2):
+        plain = {"work": "plain_lightning", "workers": workers, "fit": ALONE}
+        jobs.append({**given, **plain, "name": f"plain, {workers} workers"})
     return [{**job, "out": str(place / job["name"])} for job in jobs]
 
 
@@ -135,3 +138,13 @@ def test_a_loader_that_accelerate_would_dispatch_is_refused(seen):
     for share in seen["dispatch"]:
         assert len(share) == 1
         assert "write StreamingDataLoader(dataset) and give that to accelerator.prepare" in share[0]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(660)
+@pytest.mark.parametrize("workers", [0, 2])
+def test_another_loader_in_lightning_is_refused(seen, workers):
+    """Each epoch would be the first one again, and a resume would begin its epoch anew, without a word."""
+    (share,) = seen[f"plain, {workers} workers"]
+    assert len(share) == 1
+    assert "return StreamingDataLoader(dataset) from train_dataloader" in share[0]

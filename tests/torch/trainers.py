@@ -93,6 +93,20 @@ def dispatch(job, write):
         write(str(error))
 
 
+def plain_lightning(job, write):
+    """Let Lightning train from a loader that is not ours, and write down what it raises."""
+    code = code_of("lightning", job["url"])
+    ours = "return StreamingDataLoader(data)"
+    assert ours in code
+    names = {"__name__": "page"}
+    plain = "import torch.utils.data; return torch.utils.data.DataLoader(data, batch_size=None, num_workers="
+    exec(code.replace(ours, f"{plain}{job['workers']})"), names)
+    try:
+        names["fit"](job["folder"], **job["fit"])
+    except (ValueError, RuntimeError):  # Lightning's own end may fail after it, and is raised then
+        write(traceback.format_exc())
+
+
 def in_child(job, rank, world_size, port):
     """Run one rank of a job, in a forked process."""
     Path(job["folder"]).parent.mkdir(exist_ok=True)
@@ -108,7 +122,13 @@ def in_child(job, rank, world_size, port):
             "MASTER_PORT": str(port),
             "TORCHELASTIC_RUN_ID": "none",
         }
-    work = {"train": train, "skip_first": skip_first, "dispatch": dispatch}[job.get("work", "train")]
+    works = {
+        "train": train,
+        "skip_first": skip_first,
+        "dispatch": dispatch,
+        "plain_lightning": plain_lightning,
+    }
+    work = works[job.get("work", "train")]
     work(job, lambda what: out.write(json.dumps(what) + "\n"))
     out.flush()
 
