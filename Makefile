@@ -57,7 +57,7 @@ test:  ## install what the tests need, then run lint, types, import contract and
 	    imports "$(VENV)/bin/lint-imports" \
 	    tests "$(PY) -m pytest -n $(WORKERS) --dist worksteal -m 'not oracle and not torchvision and not slow' $(PYTEST_ARGS)"
 
-# The cases of tests marked `sampled` that `make test` leaves out, and tests marked `slow`: real trainers, arrays of
+# The cases of tests marked `sampled` or `drawn` that `make test` leaves out, and tests marked `slow`: trainers, arrays of
 # processes, drivers that are killed, bombs of gigabytes, examples as a whole.
 test-slow: env tools browser  ## the cases and the long tests that `make test` leaves out
 	$(PY) -m pytest -n $(WORKERS) --dist worksteal -m "not oracle and not torchvision and slow" $(PYTEST_ARGS)

@@ -24,8 +24,8 @@ ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "performance.md"
 PLOTS = ROOT / "docs" / "figures"
 BEGIN, END = "<!-- make bench: begin -->", "<!-- make bench: end -->"
-# Those that must not meet: TensorFlow chooses its own NumPy, Streaming and LitData their own packages for storage.
-# torch and torchvision are a pair, for the operators of one are compiled for the other.
+# Those that must not meet: TensorFlow chooses its own NumPy, Streaming and LitData their own packages for
+# storage. torch and torchvision are a pair, for the operators of one are compiled for the other.
 TORCH = ["torch==2.14.1", "torchvision==0.29.1"]
 ENVIRONMENTS = {
     "tensorflow": ["tensorflow-cpu", "tfrecord", "lmdb", "bagz", "pyarrow"],

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import pickle
-from unittest import mock
 
 import numpy as np
 import pytest
@@ -17,7 +16,7 @@ import shardio_indexer
 from shardio.errors import CommitConflictError, FormatError, NotFoundError, StorageError
 from shardio.metadata import manifest_key
 from tests.promises.places import PLACES, fresh
-from tests.promises.stores import Counting, FaultyStore, faulty
+from tests.promises.stores import Counting, faultless, faulty
 
 COUNT = 120
 
@@ -234,7 +233,7 @@ def test_a_race_never_deletes_another_record(racer, url):
     def race(verb: str, key: str) -> str:
         if verb == "put_new" and key == manifest_key(2) and not done:
             done.append(key)
-            with mock.patch.object(FaultyStore, "_do", lambda _self, _verb, _key, call, _half=None: call()):
+            with faultless():
                 if racer == "append":
                     with shardio.DatasetWriter(url, mode="append") as out:
                         out.write({"n": 1000}, "train")

@@ -11,7 +11,7 @@ import shardio.lifecycle
 from shardio.errors import CommitConflictError, NotFoundError, UnsafeNameError
 from shardio.metadata import check_tag, manifest_key
 from tests.promises.places import PLACES, fresh
-from tests.promises.stores import FaultyStore, faulty
+from tests.promises.stores import faultless, faulty
 
 
 @pytest.fixture(params=PLACES)
@@ -40,7 +40,7 @@ def at_the_line(number: int, deed):
     def policy(verb: str, key: str) -> str:
         if verb == "put_new" and key == manifest_key(number) and not done:
             done.append(key)
-            with mock.patch.object(FaultyStore, "_do", lambda _self, _verb, _key, call, _half=None: call()):
+            with faultless():
                 deed()
         return ""
 

@@ -124,6 +124,13 @@ def faulty(policy: Policy) -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def faultless() -> Iterator[None]:
+    """Within `faulty`: let calls through unseen, as those of another process that comes in between."""
+    with mock.patch.object(FaultyStore, "_do", lambda _self, _verb, _key, call, _half=None: call()):
+        yield
+
+
 class Counting:
     """A policy that counts calls and lets one of them go wrong; calls are numbered from 0.
 

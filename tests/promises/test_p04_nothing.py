@@ -216,6 +216,14 @@ def in_child(work: Callable[[], None], ready: Path) -> int:
     return child
 
 
+def write_and_wait(url: str, ready: Path, **options) -> None:
+    """Write until all is ready to be committed, say so, and wait for a signal."""
+    with shardio.DatasetWriter(url, **SMALL, **options) as out:
+        fill(out)
+        ready.touch()
+        time.sleep(60)
+
+
 @pytest.mark.sampled(3)
 @EVERY_MODE
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL, signal.SIGHUP])
@@ -224,13 +232,7 @@ def test_a_signal(mode, number, tmp_path):
     url, ready = str(tmp_path / "ds"), tmp_path / "ready"
     before = begin(url, mode)
 
-    def work() -> None:
-        with shardio.DatasetWriter(url, mode=mode, **SMALL) as out:
-            fill(out)
-            ready.touch()
-            time.sleep(60)
-
-    child = in_child(work, ready)
+    child = in_child(lambda: write_and_wait(url, ready, mode=mode), ready)
     os.kill(child, number)
     os.waitpid(child, 0)
     check_nothing_new(url, before, clean=number == signal.SIGINT)
@@ -242,10 +244,7 @@ def test_sigterm_turned_into_an_exception_cleans_up(tmp_path):
 
     def work() -> None:
         signal.signal(signal.SIGTERM, lambda *_: (_ for _ in ()).throw(SystemExit(143)))
-        with shardio.DatasetWriter(url, **SMALL) as out:
-            fill(out)
-            ready.touch()
-            time.sleep(60)
+        write_and_wait(url, ready)
 
     child = in_child(work, ready)
     os.kill(child, signal.SIGTERM)
@@ -259,13 +258,7 @@ def test_a_task_whose_worker_dies_publishes_nothing(tmp_path):
     with shardio.DatasetWriter(url, session="run", task=0, commit=False) as out:
         out.write(b"0")
 
-    def work() -> None:
-        with shardio.DatasetWriter(url, session="run", task=1, commit=False, **SMALL) as out:
-            fill(out)
-            ready.touch()
-            time.sleep(60)
-
-    child = in_child(work, ready)
+    child = in_child(lambda: write_and_wait(url, ready, session="run", task=1, commit=False), ready)
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
     with pytest.raises(NotFoundError, match="1 of 2 tasks have not ended") as caught:

@@ -10,7 +10,15 @@ import pytest
 
 import shardio
 from tests.promises.places import fresh
-from tests.promises.test_p04_nothing import SMALL, BoomError, begin, check_nothing_new, fill, in_child
+from tests.promises.test_p04_nothing import (
+    SMALL,
+    BoomError,
+    begin,
+    check_nothing_new,
+    fill,
+    in_child,
+    write_and_wait,
+)
 from tests.servers.proxy import proxy
 
 
@@ -45,13 +53,7 @@ def test_a_signal(number, s3, tmp_path):
     url, ready = fresh("s3", tmp_path), tmp_path / "ready"
     before = begin(url, "append")
 
-    def work() -> None:
-        with shardio.DatasetWriter(url, mode="append", **SMALL) as out:
-            fill(out)
-            ready.touch()
-            time.sleep(60)
-
-    child = in_child(work, ready)
+    child = in_child(lambda: write_and_wait(url, ready, mode="append"), ready)
     os.kill(child, number)
     os.waitpid(child, 0)
     check_nothing_new(url, before, clean=number == signal.SIGINT)

@@ -26,7 +26,7 @@ from shardio.v1 import manifest_pb2 as pb
 from tests.metadata.crafted import list_message, manifest_message, sealed
 from tests.promises.deeds import SMALL, records, seen, split_up, write
 from tests.promises.places import GOLDEN, PLACES, copied, fresh
-from tests.promises.stores import FaultyStore, faulty
+from tests.promises.stores import faultless, faulty
 
 EVERY_PLACE = pytest.mark.parametrize("place", PLACES)
 
@@ -207,7 +207,7 @@ def test_commits_in_between_are_followed(place, tmp_path):
     def commit_first(verb: str, key: str) -> str:
         if verb == "put_new" and key.endswith(".manifest") and len(rounds) < 5:
             rounds.append(len(rounds))
-            with mock.patch.object(FaultyStore, "_do", lambda _self, _verb, _key, call, _half=None: call()):
+            with faultless():
                 if len(rounds) == 3:
                     late.close()  # its shards were listed as unused before
                 else:
@@ -271,7 +271,7 @@ def test_what_another_collection_gave_up_meanwhile_stays_given_up(place, tmp_pat
     def collect_first(verb: str, key: str) -> str:
         if verb == "put_new" and key.endswith(".manifest") and not begun:
             begun.append(key)
-            with mock.patch.object(FaultyStore, "_do", lambda _self, _verb, _key, call, _half=None: call()):
+            with faultless():
                 shardio.gc(url, expire=[2], abandon=["gone"], dry_run=False)
         return ""
 
@@ -299,7 +299,7 @@ def test_a_session_that_is_merged_meanwhile_is_not_abandoned(place, tmp_path):
     def commit_first(verb: str, key: str) -> str:
         if verb == "put_new" and key.endswith("2.manifest") and not done:
             done.append(key)
-            with mock.patch.object(FaultyStore, "_do", lambda _self, _verb, _key, call, _half=None: call()):
+            with faultless():
                 late.close()
         return ""
 
@@ -396,7 +396,7 @@ def test_a_commit_whose_list_was_doomed_stores_it_again(place, tmp_path):
     def collect_first(verb: str, key: str) -> str:
         if verb == "put_new" and key.endswith("2.manifest") and not doomed:
             doomed.extend(info.key for info in shardio.gc(url).doomed)
-            with mock.patch.object(FaultyStore, "_do", lambda _self, _verb, _key, call, _half=None: call()):
+            with faultless():
                 assert shardio.gc(url, dry_run=False).deleted == 1
         return ""
 

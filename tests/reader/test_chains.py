@@ -12,15 +12,11 @@ from tests.servers.web import folder_server
 
 
 @pytest.fixture(scope="module")
-def places(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("chains")
-    with shardio.DatasetWriter(folder / "made", schema={"n": "int64"}) as out:
-        for n in range(20):
-            out.write({"n": n}, split="train")
-    shutil.make_archive(str(folder / "birds"), "zip", folder, "made")
-    shutil.make_archive(str(folder / "root"), "zip", folder / "made")
-    with folder_server(folder) as url:
-        yield folder, url
+def places(served):
+    shutil.make_archive(str(served / "birds"), "zip", served, "made")
+    shutil.make_archive(str(served / "root"), "zip", served / "made")
+    with folder_server(served) as url:
+        yield served, url
 
 
 @pytest.mark.parametrize(

@@ -17,16 +17,12 @@ ROOT = "hf://datasets/owner/name"
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("hub")
-    with shardio.DatasetWriter(folder / "made", schema={"n": "int64"}) as out:
-        for n in range(20):
-            out.write({"n": n}, split="train")
-    (folder / "files").mkdir()
-    for shard in (folder / "made" / "data").glob("*.tfrecord"):
-        shutil.copy(shard, folder / "files")
-    pq.write_table(pa.table({"n": range(20)}), folder / "n.parquet")
-    with hub(folder, "owner/name") as endpoint:
+def place(served):
+    (served / "files").mkdir()
+    for shard in (served / "made" / "data").glob("*.tfrecord"):
+        shutil.copy(shard, served / "files")
+    pq.write_table(pa.table({"n": range(20)}), served / "n.parquet")
+    with hub(served, "owner/name") as endpoint:
         yield {"endpoint": endpoint, "token": False}
 
 
