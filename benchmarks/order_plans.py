@@ -42,7 +42,7 @@ from shardio.order import (
     report,
     windowed_plans,
 )
-from shardio.order._report import enough_memory
+from shardio.order._report import enough_memory, smaller_chunks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -336,8 +336,14 @@ def budgets(batch: int = 256) -> None:
             usual = Shardio(sizes, batch, Budget()).order
             enough, whole = enough_memory(usual.plans[0], sizes)
             tried = {"default": Budget(), 'mixing="best"': Budget(mixing="best")}
-            more = f"memory_bytes={enough >> 20} MiB" + (', mixing="best"' if whole else "")
-            tried[more] = Budget(memory_bytes=enough, mixing="best" if whole else "default")
+            smaller = smaller_chunks(usual.plans[0], sizes, Budget())
+            less, all_ = (enough, whole) if smaller is None else enough_memory(smaller, sizes)
+            if not whole:
+                tried[f"memory_bytes={enough >> 20} MiB"] = Budget(memory_bytes=enough)
+            if whole or not all_:
+                memory = enough if all_ else less
+                named = f'memory_bytes={memory >> 20} MiB, mixing="best"'
+                tried[named] = Budget(memory_bytes=memory, mixing="best")
             for kind, budget in tried.items():
                 order = Shardio(sizes, batch, budget)
                 told, plan = report(order.order, global_batch=batch), order.order.plans[0]

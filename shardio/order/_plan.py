@@ -41,9 +41,11 @@ _LIMITS = {
     "chunk_rows": 1 << 24,
     "interleave": 1 << 16,
 }
-# Of interleaved plans: a chunk of mapped files, where a request is a look into memory; of buckets, records of
-# up to 16 KiB are read by the MiB, larger ones by less, so that there are more chunks to mix.
+# Of interleaved plans: a chunk of mapped files, where a request is a look into memory; of buckets, small
+# records are read by so much that there is less than a request for a MiB though strands and shards cut chunks
+# in two, larger ones by less, so that there are more chunks to mix.
 _LOCAL_CHUNK = 32 << 10
+_MOST_CHUNK = 5 << 18
 _LEAST_CHUNK = 256 << 10
 _ONE_CHUNK = 1 << 34
 ROW_BYTES = 8  # beside the record itself: where it ends, and its place in the permutation
@@ -186,8 +188,9 @@ class Budget:
 
     def chunk_bytes(self, row_bytes: float) -> float:
         """Return the stored bytes that a chunk should have, for records of so many."""
-        bytes_ = _LOCAL_CHUNK if self.local else min(max(_ONE_CHUNK / row_bytes, _LEAST_CHUNK), _CHUNK_BYTES)
-        return bytes_ * MIXINGS[self.mixing]
+        bytes_ = _LOCAL_CHUNK if self.local else min(max(_ONE_CHUNK / row_bytes, _LEAST_CHUNK), _MOST_CHUNK)
+        bytes_ *= MIXINGS[self.mixing]
+        return min(bytes_, _LEAST_CHUNK) if self.mixing == "best" else bytes_
 
 
 def nearest_multiples(value: int, unit: int) -> list[int]:

@@ -551,6 +551,9 @@ def _same_label(chunk: float, rows: int) -> float:
 def enough_memory(plan: Plan, sizes: ShardSizes, parts: int = 1) -> tuple[int, bool]:
     """Return the `memory_bytes` with which labels of sorted records come again a tenth too often at most.
 
+    Over a few batches that is as often as in the mean; over 64 a little more often, which is why the mean is
+    taken to be 7 %.
+
     Args:
         plan, sizes: of the dataset.
         parts: of so many equal parts of every batch, in one.
@@ -560,7 +563,7 @@ def enough_memory(plan: Plan, sizes: ShardSizes, parts: int = 1) -> tuple[int, b
     """
     rows, chunk = max(1, sizes.total_rows), _chunk_rows(plan, sizes)
     same = max(1e-9, _same_label(chunk, rows))
-    wanted = parts / (0.1 / (min(_LABELS, rows) * same) + chunk / rows) * chunk
+    wanted = parts / (0.07 / (min(_LABELS, rows) * same) + chunk / rows) * chunk
     # Side by side are at most half the chunks, if not all.
     whole = wanted > rows / 2
     bytes_ = (rows if whole else wanted) * (sizes.total_decoded_bytes / rows + ROW_BYTES) / 0.7
@@ -582,7 +585,6 @@ def _weak_mixing(
         if not (weak or (of_ranks and ranks >= _TOO_OFTEN)):
             continue
         which = f"source {number} of the mixture" if len(order.sources) > 1 else "the dataset"
-        memory, whole = enough_memory(plan, sizes)
         open_ = plan.lanes * (plan.interleave or 1)
         said, more = [], []
         if weak:
@@ -590,8 +592,7 @@ def _weak_mixing(
                 f"batches are less mixed than random ones: {open_:,} chunks are read side by side, so labels "
                 f"come again {often:.1f} times as often as by chance in the batches that follow"
             )
-            best = ' with mixing="best"' if whole else ""
-            more.append(f"memory_bytes={memory}{best} mixes as random order does")
+            more += _ways_out(plan, sizes, budget)
             if unbound is not None and (better := _recurrence(unbound[number], sizes)) < 0.9 * often:
                 more.append(f"without first_batch_bytes= it is {better:.1f} times")
         if parts > 1 and ranks >= _TOO_OFTEN:
@@ -608,6 +609,29 @@ def _weak_mixing(
             "needs none of it"
         )
     return lines
+
+
+def _ways_out(plan: Plan, sizes: ShardSizes, budget: Budget | None) -> list[str]:
+    """Return what memory mixes as random order does, with chunks as they are and with smaller ones."""
+    memory, whole = enough_memory(plan, sizes)
+    smaller = smaller_chunks(plan, sizes, budget)
+    less, all_ = (memory, whole) if smaller is None else enough_memory(smaller, sizes)
+    mixes = "mixes as random order does"
+    if smaller is None or all_:
+        best = ' with mixing="best"' if whole else ""
+        return [f"memory_bytes={memory}{best} {mixes}"]
+    lines = [] if whole else [f"memory_bytes={memory} {mixes}"]
+    times = plan.chunk_rows / smaller.chunk_rows
+    return [*lines, f'memory_bytes={less} with mixing="best" {mixes}, for {times:.0f} times the requests']
+
+
+def smaller_chunks(plan: Plan, sizes: ShardSizes, budget: Budget | None) -> Plan | None:
+    """Return a plan with the chunks of mixing="best"; None where those are not smaller."""
+    if budget is None or not plan.interleaved:
+        return None
+    stored = max(1.0, sizes.total_stored_bytes / max(1, sizes.total_rows))
+    rows = max(1, round(replace(budget, mixing="best").chunk_bytes(stored) / stored))
+    return None if rows >= plan.chunk_rows else replace(plan, chunk_rows=rows, window=rows)
 
 
 def _without_first_batch(order: Order, budget: Budget | None, global_batch: int) -> list[Plan] | None:

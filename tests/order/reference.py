@@ -234,8 +234,9 @@ def default_shape(sizes, G, *, memory, mixing, local, first):
     common = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024]
 
     def plan(smaller, windows):
-        chunk = 32768 if local else min(max(2**34 / stored, 2**18), 2**20)
-        wanted = max(1, round(chunk * {"cheap": 4, "default": 1, "best": 0.25}[mixing] / stored))
+        chunk = 32768 if local else min(max(2**34 / stored, 2**18), 5 * 2**18)
+        chunk *= {"cheap": 4, "default": 1, "best": 0.25}[mixing]
+        wanted = max(1, round((min(chunk, 2**18) if mixing == "best" else chunk) / stored))
         few = min(int(windows / (G * held)), N // (2 * G))
         m = min(max(wanted // 4, 1, min(wanted, few)), N, max(1, int(windows / held)))
         m = max(min(m, 1 if local else max(1, round(block / stored))), m >> smaller)
