@@ -13,7 +13,7 @@ import numpy as np
 
 from shardio import kernels
 from shardio.errors import CorruptRecordError, SchemaError
-from shardio.metadata import Feature
+from shardio.metadata import Feature, MisfitError, numbers_of
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -158,12 +158,10 @@ def _item(name: str, item: object) -> bytes:
 
 def _numbers(name: str, value: object) -> npt.NDArray[Any]:
     expected = "int, float, bool, str, bytes, or a list or array of one of them"
-    if value is None or isinstance(value, np.ma.MaskedArray):
-        raise _misfit(name, expected, type(value).__name__)
     try:
-        array = np.asarray(value)
-    except (ValueError, TypeError, OverflowError, RuntimeError):
-        raise _misfit(name, expected, type(value).__name__) from None
+        array = numbers_of(value, "float32", expected)
+    except MisfitError as error:
+        raise _misfit(name, expected, error.found) from None
     if array.dtype.kind not in "biuf":
         raise _misfit(name, expected, f"{type(value).__name__} of {array.dtype}")
     return array

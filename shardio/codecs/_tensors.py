@@ -15,12 +15,13 @@ import numpy as np
 from shardio.codecs._codec import RecordCodec, as_list, fitting_parts
 from shardio.codecs._columns import collate, each, item_decoder
 from shardio.errors import CorruptRecordError, FormatError, SchemaError
+from shardio.metadata import Feature, MisfitError, numbers_of
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     from shardio.codecs._codec import Payloads
-    from shardio.metadata import Feature, Schema
+    from shardio.metadata import Schema
 
 __all__ = ["Tensor", "TensorsCodec", "decode_tensors", "encode_tensors", "read_tensors"]
 
@@ -151,17 +152,13 @@ def fill_tensor(proto: Any, label: object, value: object) -> None:
     if isinstance(items, list | tuple) and items and all(isinstance(item, str | bytes) for item in items):
         proto.data_type = _STRING
         proto.dims.append(len(items))
-        proto.string_data.extend(item.encode() if isinstance(item, str) else item for item in items)
+        proto.string_data.extend(_string(label, item) for item in items)
         return
-    array = np.asarray(value)
-    if array.dtype == np.float64 and not isinstance(value, np.ndarray | np.generic):
-        array = array.astype(np.float32)
+    array = _numbers(label, value)
     little = array.astype(array.dtype.newbyteorder("<"), order="C", copy=False)
     number = _NUMBERS.get(little.dtype)
     if number is None:
-        what = f"TensorProto has no type for tensor {label!r}"
-        expected = ", ".join(dtype.name for dtype in _NUMBERS)
-        raise SchemaError(what, expected=expected, found=f"{type(value).__name__} of {array.dtype}")
+        raise _no_type(label, f"{type(value).__name__} of {array.dtype}")
     proto.data_type = number
     proto.dims.extend(array.shape)
     field = _TYPES[number][1]
@@ -172,6 +169,38 @@ def fill_tensor(proto: Any, label: object, value: object) -> None:
     else:
         integers = flat.view("<u2") if number == _FLOAT16 else flat.view("u1") if number == _BOOL else flat
         getattr(proto, field).extend(integers.tolist())
+
+
+def _string(label: object, item: str | bytes) -> bytes:
+    try:
+        return item.encode() if isinstance(item, str) else item
+    except UnicodeEncodeError as error:
+        what = f"tensor {label!r} is text that UTF-8 cannot hold"
+        raise SchemaError(what, found=f"a lone surrogate at {error.start}") from None
+
+
+def _numbers(label: object, value: object) -> npt.NDArray[Any]:
+    """Return the array of a tensor: an array as it is, Python's floats as float32 where they fit."""
+    try:
+        array = numbers_of(value, "float32", _expected())
+    except MisfitError as error:
+        raise _no_type(label, error.found) from None
+    if array.dtype == np.float64 and _is_plain(value):
+        fitted = Feature("float32[?]").fit(array.ravel(), str(label))
+        return np.reshape(np.asarray(fitted), array.shape)
+    return array
+
+
+def _is_plain(value: object) -> bool:
+    return not isinstance(value, np.ndarray | np.generic)
+
+
+def _expected() -> str:
+    return ", ".join(dtype.name for dtype in _NUMBERS)
+
+
+def _no_type(label: object, found: str) -> SchemaError:
+    return SchemaError(f"TensorProto has no type for tensor {label!r}", expected=_expected(), found=found)
 
 
 def _packed(field: str, data: bytes) -> bytes:

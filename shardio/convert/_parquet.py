@@ -215,7 +215,7 @@ def _feature(name: str, kind: Any) -> Feature | Unreadable:
     kind = _without_view(kind)
     try:
         plain = _plain_type(kind)
-        pa.array([], kind).cast(plain)
+        _without_runs(pa.array([], kind)).cast(plain)
     except (pa.ArrowException, TypeError, ValueError) as error:
         return Unreadable(f"column {name!r} is of the type {kind}, which cannot be read ({error!s:.200})")
     shape: list[int | None] = []
@@ -303,6 +303,14 @@ def _without_view(kind: Any) -> Any:
     import pyarrow as pa
 
     return pa.list_(kind.value_type) if any(check(kind) for check in _views("list")) else kind
+
+
+def _without_runs(column: Any) -> Any:
+    """Return a column of runs as what they stand for, which pyarrow's cast does not do."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    return pc.run_end_decode(column) if pa.types.is_run_end_encoded(column.type) else column
 
 
 def _is_struct(kind: Any) -> bool:
@@ -407,6 +415,7 @@ def _values(column: Any, feature: Feature) -> list[Any]:
     plain = _plain_type(kind)
     while isinstance(column.type, pa.BaseExtensionType):
         column = column.storage
+    column = _without_runs(column)
     if column.type != plain:
         column = column.cast(plain)
     if feature.kind == "json" and pa.types.is_string(plain):

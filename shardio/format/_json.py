@@ -1,8 +1,9 @@
 """JSON as records hold it: one decoder that convert, adoption, reading and verification all ask.
 
 A document is what RFC 8259 says, in UTF-8.  `NaN`, `Infinity` and a name that comes twice in an object are
-refused, because another program would read something else or nothing; so are documents nested deeper than
-`MAX_JSON_DEPTH`, which would be read or not depending on the caller.
+refused, because another program would read something else or nothing; so are numbers beyond float64, which
+would become infinite, and documents nested deeper than `MAX_JSON_DEPTH`, which would be read or not depending
+on the caller.
 
 A file of JSON lines may begin with a byte order mark and may hold blank lines: neither is a record.
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import functools
 import json
+import math
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -40,6 +42,8 @@ _WIDE = (
     (b"\xfe\xff", "UTF-16"),
 )
 _STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
+# An exponent of three digits, or as many digits without one: else a number is below 1e308.
+_MAYBE_TOO_LARGE = re.compile(rb"[0-9][eE]\+?[0-9]{3}|[0-9]{200}")
 _WHITESPACE = b" \t\r\n"
 
 
@@ -69,7 +73,7 @@ def parse_json(
         raise ValueError("a byte order mark stands where a JSON document should begin")
     check_json_depth(data)
     try:
-        return (_DECODER if make is None else _decoder(make)).decode(text)
+        return _decoder(make, _MAYBE_TOO_LARGE.search(data) is not None).decode(text)
     except json.JSONDecodeError as error:
         message = f"{error.msg} at character {error.pos}"
         raise ValueError(message) from error
@@ -95,18 +99,28 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return value
 
 
-@functools.lru_cache(maxsize=8)
-def _decoder(make: Callable[[dict[str, Any]], Any]) -> json.JSONDecoder:
-    return json.JSONDecoder(object_pairs_hook=lambda pairs: make(_object(pairs)), parse_constant=_no_constant)
+# Made once: `json.loads` with a hook makes a decoder at every call.
+@functools.lru_cache(maxsize=16)
+def _decoder(make: Callable[[dict[str, Any]], Any] | None, finite: bool) -> json.JSONDecoder:  # noqa: FBT001 - for the cache
+    return json.JSONDecoder(
+        object_pairs_hook=_object if make is None else lambda pairs: make(_object(pairs)),
+        parse_constant=_no_constant,
+        # A function of Python for each number costs, so it is called only where one may be too large.
+        parse_float=_finite if finite else None,
+    )
+
+
+def _finite(digits: str) -> float:
+    number = float(digits)
+    if math.isinf(number):
+        message = f"the number {digits[:60]} is larger than float64 can hold"
+        raise ValueError(message)
+    return number
 
 
 def _no_constant(name: str) -> object:
     message = f"{name} is not JSON; a missing number is written as null"
     raise ValueError(message)
-
-
-# Made once: `json.loads` with a hook makes a decoder at every call.
-_DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_no_constant)
 
 
 def check_json_depth(data: bytes) -> None:

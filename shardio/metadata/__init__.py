@@ -108,6 +108,7 @@ from shardio.metadata._table import (
     parse_deletions,
     physical_to_live,
 )
+from shardio.metadata._types import MisfitError, numbers_of
 
 __all__ = [
     "DATA",
@@ -137,6 +138,7 @@ __all__ = [
     "ListRef",
     "Manifest",
     "MergedSession",
+    "MisfitError",
     "PartHead",
     "Receipt",
     "ReceiptKey",
@@ -174,6 +176,7 @@ __all__ = [
     "look_alike",
     "manifest_key",
     "manifest_version",
+    "numbers_of",
     "pack_part_head",
     "parse_data_key",
     "parse_deletions",

@@ -8,10 +8,15 @@ strides and memory order of the input never matter.
 from __future__ import annotations
 
 import re
-from typing import Any, Literal, TypeGuard
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal, TypeGuard
 
 import numpy as np
 import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 __all__ = [
     "BFLOAT16",
@@ -23,6 +28,7 @@ __all__ = [
     "dtype_of",
     "fit_numbers",
     "kind_of",
+    "numbers_of",
     "parse_short",
     "print_short",
     "short_form",
@@ -58,9 +64,14 @@ _SHORT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?:\[([^\[\]]*)\])?", re.ASCII)
 _DIMENSION = re.compile(r" *(\?|[1-9][0-9]{0,9}) *", re.ASCII)
 _LONGEST_SHORT = 300
 _LONGEST_SHOWN = 60
+_LONGEST_PRINTED = 2000
 # bfloat16 is the upper half of a float32: where its quiet bit and its infinity stand.
 _QUIET = 0x40
 _INFINITY = 0x7F80
+# Binary digits of an integer that floats hold whatever they are; of other integers they hold some.
+_EXACT_DIGITS = {
+    BFLOAT16: 8, "float16": 11, "float32": 24, "float64": 53, "complex64": 24, "complex128": 53
+}  # fmt: skip
 _NEAR = {
     "float": "float32 or float64",
     "int": "int64 or int32",
@@ -141,7 +152,7 @@ def fit_numbers(value: object, type_name: str, shape: Shape) -> npt.NDArray[Any]
         MisfitError: the value has another kind or shape, or would lose its value.
     """
     expected = print_short(type_name, shape)
-    array = _as_array(value, expected)
+    array = numbers_of(value, type_name, expected)
     if type_name == "uint64" and array.dtype.kind == "f" and not isinstance(value, np.ndarray | np.generic):
         array = _exact_integers(value, array)
     fitted = (
@@ -159,8 +170,18 @@ def fit_numbers(value: object, type_name: str, shape: Shape) -> npt.NDArray[Any]
     return np.asarray(fitted, order="C")
 
 
-def _as_array(value: object, expected: str) -> npt.NDArray[Any]:
-    if isinstance(value, np.ma.MaskedArray):
+def numbers_of(value: object, type_name: str, expected: str) -> npt.NDArray[Any]:
+    """Return numbers given in any form as an array of the dtype that NumPy takes for them.
+
+    Args:
+        value: a number, an array, or lists of them.
+        type_name: the type that they are to become; integers beside floats must be exact in it.
+        expected: what errors say that was expected.
+
+    Raises:
+        MisfitError: these are no numbers, they hold a mask, or NumPy's common dtype would lose an integer.
+    """
+    if _holds_mask(value):
         raise MisfitError(expected, "a masked array", "fill it first; a record has no mask")
     if isinstance(value, str | bytes | bytearray | memoryview) or value is None:
         raise MisfitError(expected, describe(value))
@@ -170,7 +191,56 @@ def _as_array(value: object, expected: str) -> npt.NDArray[Any]:
         raise MisfitError(expected, f"{describe(value)} that NumPy takes for no array ({error})") from error
     if array.dtype.kind not in "biufc" and array.dtype.name != BFLOAT16:
         raise MisfitError(expected, describe(value))
+    if array.dtype.kind in "fc" and type_name in _EXACT_DIGITS and _is_nested(value):
+        _check_integers(value, array, expected, type_name)
     return array
+
+
+def _is_nested(value: object) -> TypeGuard[Sequence[Any]]:
+    return isinstance(value, Sequence) and not hasattr(value, "__array__")
+
+
+def _holds_mask(value: object) -> bool:
+    """Tell whether NumPy would drop a mask: of a masked array, or of one in lists.
+
+    Of a list that begins with a number, what is no number is not looked for one by one: `np.ma.masked` there
+    becomes NaN, and is looked for where there is one.
+    """
+    if (module := sys.modules.get("numpy.ma")) is None:
+        return False  # Nobody can have made one.
+    if isinstance(value, module.MaskedArray):
+        return True
+    if not _is_nested(value) or isinstance(value, str | bytes) or not len(value):
+        return False
+    return not isinstance(value[0], int | float | np.generic) and any(map(_holds_mask, value))
+
+
+def _check_integers(value: Sequence[Any], array: npt.NDArray[Any], expected: str, type_name: str) -> None:
+    """Refuse integers that NumPy rounded because floats stand beside them, and masked items, now NaN."""
+    digits = _EXACT_DIGITS[type_name]
+    with np.errstate(all="ignore"):
+        if not bool((np.isnan(array) | (np.abs(array) >= 1 << digits)).any()):
+            return
+    for item in _items(value):
+        if isinstance(item, np.ma.MaskedArray):
+            raise MisfitError(expected, "a masked item", "fill it first; a record has no mask")
+        if isinstance(item, int | np.integer) and _significant_digits(abs(int(item))) > digits:
+            raise MisfitError(expected, f"the value {int(item)}, which {type_name} cannot hold exactly")
+
+
+def _items(value: object) -> Iterator[object]:
+    if _is_nested(value):
+        for item in value:
+            yield from _items(item)
+    elif isinstance(value, np.ndarray) and not isinstance(value, np.ma.MaskedArray):
+        yield from value.ravel().tolist()
+    else:
+        yield value
+
+
+def _significant_digits(number: int) -> int:
+    """Return how many binary digits a float needs to hold an integer >= 0 exactly."""
+    return number.bit_length() - max(0, (number & -number).bit_length() - 1)
 
 
 def _exact_integers(value: object, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -267,6 +337,8 @@ def describe(value: object) -> str:
     name = type(value).__name__
     if isinstance(value, bool | int | float | complex | np.generic):
         plain = value.item() if isinstance(value, np.generic) else value
+        if isinstance(plain, int) and plain.bit_length() > _LONGEST_PRINTED:
+            return f"{name} of {plain.bit_length()} binary digits"  # Python refuses to print those of more
         return f"{name} {short_form(repr(plain))}"
     if is_sized(value):
         return f"{name} of length {len(value)}"

@@ -120,11 +120,29 @@ def test_plain_values():
 
 @pytest.mark.parametrize(
     "value",
-    [np.uint32(1), np.uint64(1), 1j, object(), None, {"a"}],
-    ids=["uint32", "uint64", "complex", "object", "None", "set"],
+    [
+        np.uint32(1),
+        np.uint64(1),
+        1j,
+        object(),
+        None,
+        {"a"},
+        np.ma.masked_array([1, 2], [True, False]),
+        [[1], [2, 3]],
+    ],
+    ids=["uint32", "uint64", "complex", "object", "None", "set", "masked", "irregular"],
 )
 def test_what_has_no_data_type(value):
     with pytest.raises(SchemaError, match="no type for tensor 'x'"):
+        encode_tensors({"x": value})
+
+
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [([1.0, 1e39], "infinity"), ([2**24 + 1, 0.5], "16777217"), ("\ud800", "lone surrogate")],
+)
+def test_what_would_be_changed_is_refused(value, why):
+    with pytest.raises(SchemaError, match=why):
         encode_tensors({"x": value})
 
 

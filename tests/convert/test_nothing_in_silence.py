@@ -62,7 +62,8 @@ def test_samples_are_those_of_the_library(tmp_path_factory, members) -> None:
     names = {name for sample in wanted or [] for name in sample if name != "__key__"}
     schema = {name: shardio.Feature("bytes", optional=True) for name in sorted(names)}
     if wanted is None:
-        with pytest.raises(FormatError, match=r"duplicate key|no ending"):
+        # Bytes are no text in a member that comes before the one that the library refuses.
+        with pytest.raises((FormatError, SchemaError), match=r"duplicate key|no ending|is not text"):
             shardio.convert_dataset(path, folder / "out")
         return
     if "" in names or not wanted:
@@ -699,6 +700,11 @@ def arrow_columns() -> dict[str, tuple[Any, str, list[Any]]]:
             ),
             "int32[2,2]",
             [[[1, 2], [3, 4]]] * 2,
+        ),
+        "runs": (
+            pa.RunEndEncodedArray.from_arrays(pa.array([1, 2], pa.int32()), pa.array([7, 8])),
+            "int64",
+            [7, 8],
         ),
         "dictionary": (pa.array(["a", "b"]).dictionary_encode(), "text", ["a", "b"]),
         "large uint64": (pa.array([[0, 2**63], [1]], pa.list_(pa.uint64())), "uint64[?]", [[0, 2**63], [1]]),

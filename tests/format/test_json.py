@@ -40,6 +40,9 @@ BAD = {
     "deep": (b"[" * 257 + b"]" * 257, "nested deeper than 256"),
     "very deep": (b'{"a":' * 200_000, "nested deeper than 256"),
     "digits": (b"1" * 5000, "digits"),
+    "too large": (b'{"a": [1.5, -1e400]}', "-1e400 is larger than float64"),
+    "too large, with many digits": (b"1" * 400 + b".5", "larger than float64"),
+    "too large, with both": (b"1" * 299 + b".0E+12", "larger than float64"),
 }
 
 
@@ -49,6 +52,15 @@ def test_it_refuses_what_is_not_json(data, why) -> None:
         parse_json(data)
     with pytest.raises(ValueError, match=why):
         Feature("json").restore([data])
+
+
+def test_numbers_as_large_as_float64_are_read() -> None:
+    data = b'{"a": [1.7976931348623157e308, -1.7976931348623157E+308, 1e-400], "b": "9e999", "c": 1e0000001}'
+    assert parse_json(data) == {
+        "a": [sys.float_info.max, -sys.float_info.max, 0.0],
+        "b": "9e999",
+        "c": 10.0,
+    }
 
 
 def test_depth_does_not_depend_on_the_stack_of_the_caller() -> None:

@@ -238,7 +238,17 @@ def test_a_default_is_kept_in_every_manifest_and_so_is_small():
         ("float32[3]", [[1, 2, 3]], r"int64\[1,3\]"),
         ("float32[?]", [[1], [2, 3]], "list of length 2"),
         ("float32[2]", np.ma.masked_array([1.0, 2.0], [True, False]), "masked"),
+        ("float32[2,2]", [[1.0, 2.0], np.ma.masked_array([1.0, 2.0], [True, False])], "masked"),
+        ("int64[1,2]", (np.ma.masked_array([1, 2], [True, False]),), "masked"),
         ("float32[2]", {1.0, 2.0}, "set"),
+        # NumPy makes floats of integers that stand beside floats, and of those on both sides of 2**63.
+        ("float64[2]", [2**53 + 1, 0.5], "9007199254740993, which float64 cannot hold exactly"),
+        ("float64[2,2]", [[1, 0.5], np.array([2**53 + 1, 3])], "9007199254740993"),
+        ("float64[2]", [np.uint64(2**63 + 1), -1], "9223372036854775809"),
+        ("float32[2]", [float("nan"), 2**24 + 1], "16777217, which float32 cannot hold exactly"),
+        ("complex64[2]", (2**24 + 1, 1j), "16777217"),
+        ("float16[2]", [2049, 0.5], "2049"),
+        ("bfloat16[2]", [257, 0.5], "257"),
         ("bfloat16", 3, "int64 3"),
         ("bfloat16", 3.4e38, "infinity"),
         ("text", b"x", "bytes of length 1"),
@@ -250,6 +260,8 @@ def test_a_default_is_kept_in_every_manifest_and_so_is_small():
         ("jpeg", np.zeros((2, 2, 3), np.uint8), "an array"),
         ("json", {"a": object()}, "object"),
         ("json", float("nan"), "nan"),
+        pytest.param("json", 10**5000, "int of 16610 binary digits", id="json of 5000 digits"),
+        pytest.param("int64", 10**5000, "int of 16610 binary digits", id="int64 of 5000 digits"),
     ],
 )
 def test_a_value_that_does_not_fit_names_the_feature(short, value, found):
@@ -536,3 +548,16 @@ def test_two_changes_that_take_one_name_in_records():
     other = Schema.parse({"a": "int64", "b/shape": Feature("int64", optional=True)})
     with pytest.raises(SchemaError, match=r"another commit changed.*'b/shape'"):
         one.rebased(base, other)
+
+
+def test_integers_beside_floats_fit_where_they_are_exact() -> None:
+    fitted = Feature("float64[4]").fit([2**53, 2**62, -(2**63), 0.5], "x")
+    assert fitted.tolist() == [2**53, 2**62, -(2**63), 0.5]
+    assert Feature("float32[3]").fit([float(2**24 + 1), 1e30, 3], "x").tolist()[0] == 2**24
+    assert Feature("bfloat16[2]").fit([256, 0.5], "x").tolist() == [0x4380, 0x3F00]
+
+
+@pytest.mark.filterwarnings("ignore:Warning. converting a masked element to nan")
+def test_a_masked_item_of_a_list_is_no_nan() -> None:
+    with pytest.raises(SchemaError, match="masked item"):
+        Feature("float32[2]").fit([1.0, np.ma.masked], "x")
