@@ -40,6 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv: the arguments without the program's name; None for those of the process.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
+    _replace_closed_streams()
     try:
         code = _run(arguments)
         sys.stdout.flush()
@@ -50,6 +51,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         with contextlib.suppress(OSError):
             sys.stderr.write("interrupted\n")
         return INTERRUPTED
+    except OSError as error:  # what was printed does not fit on the disk that it goes to
+        _forget_stdout()
+        failure = explain(error)
+        Console(sys.stdout, sys.stderr, json="--json" in arguments).failure(failure)
+        return failure.code
     return code
 
 
@@ -190,6 +196,16 @@ def _warnings_as_notes(console: Console) -> Iterator[None]:
         warnings.simplefilter("default")
         warnings.showwarning = show
         yield
+
+
+def _replace_closed_streams() -> None:
+    """Let what is printed go nowhere where a program was started without a stream, as some daemons do.
+
+    Python has None there; and the next file to be opened would get the number of the stream.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115 - until the end
 
 
 def _forget_stdout() -> None:

@@ -179,7 +179,8 @@ def numbers_of(value: object, type_name: str, expected: str) -> npt.NDArray[Any]
         expected: what errors say that was expected.
 
     Raises:
-        MisfitError: these are no numbers, they hold a mask, or NumPy's common dtype would lose an integer.
+        MisfitError: they are something else than numbers, hold a mask, or an integer that NumPy's common
+            dtype would round.
     """
     if _holds_mask(value):
         raise MisfitError(expected, "a masked array", "fill it first; a record has no mask")
@@ -203,11 +204,11 @@ def _is_nested(value: object) -> TypeGuard[Sequence[Any]]:
 def _holds_mask(value: object) -> bool:
     """Tell whether NumPy would drop a mask: of a masked array, or of one in lists.
 
-    Of a list that begins with a number, what is no number is not looked for one by one: `np.ma.masked` there
-    becomes NaN, and is looked for where there is one.
+    A list that begins with a number is not searched: `np.ma.masked` becomes NaN there, and is looked for
+    where a NaN was found.
     """
     if (module := sys.modules.get("numpy.ma")) is None:
-        return False  # Nobody can have made one.
+        return False  # then none can have been made
     if isinstance(value, module.MaskedArray):
         return True
     if not _is_nested(value) or isinstance(value, str | bytes) or not len(value):

@@ -62,7 +62,7 @@ def test_samples_are_those_of_the_library(tmp_path_factory, members) -> None:
     names = {name for sample in wanted or [] for name in sample if name != "__key__"}
     schema = {name: shardio.Feature("bytes", optional=True) for name in sorted(names)}
     if wanted is None:
-        # Bytes are no text in a member that comes before the one that the library refuses.
+        # A member before the one that the library refuses may hold bytes that cannot be text.
         with pytest.raises((FormatError, SchemaError), match=r"duplicate key|no ending|is not text"):
             shardio.convert_dataset(path, folder / "out")
         return
