@@ -9,6 +9,7 @@ before anything else is fetched, so the first batch waits for its own chunks alo
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import queue
 import threading
@@ -362,10 +363,6 @@ class _PassThreads:
         self._planner = planner
         self._builder = builder
         self._room = options.threads + 1
-        self._builders = DaemonThreads(options.threads, "shardio-stream")
-        self._fetchers = self._builders
-        if options.io_threads:
-            self._fetchers = DaemonThreads(options.io_threads, "shardio-fetch")
         self._changed = threading.Condition()
         # All below is changed with the condition held.
         self._planned: deque[PlannedSteps] = deque()
@@ -375,8 +372,16 @@ class _PassThreads:
         self._finished = False
         self._closed = False
         self._error: BaseException | None = None
-        self._planning = threading.Thread(target=self._plan_ahead, name="shardio-plan", daemon=True)
-        self._planning.start()
+        with contextlib.ExitStack() as started:  # where a later one cannot be started, the others end
+            self._builders = DaemonThreads(options.threads, "shardio-stream")
+            started.callback(self._builders.close)
+            self._fetchers = self._builders
+            if options.io_threads:
+                self._fetchers = DaemonThreads(options.io_threads, "shardio-fetch")
+                started.callback(self._fetchers.close)
+            self._planning = threading.Thread(target=self._plan_ahead, name="shardio-plan", daemon=True)
+            self._planning.start()
+            started.pop_all()
         self.home = os.getpid()
         _passes.add(self)
 
@@ -491,12 +496,19 @@ class DaemonThreads:
     def __init__(self, count: int, name: str) -> None:
         self._tasks: queue.SimpleQueue[tuple[Future[Any], Callable[..., Any], tuple[Any, ...]] | None]
         self._tasks = queue.SimpleQueue()
-        self._threads = [
-            threading.Thread(target=self._work, name=f"{name}_{number}", daemon=True)
-            for number in range(count)
-        ]
-        for thread in self._threads:
-            thread.start()
+        self._threads: list[threading.Thread] = []
+        for number in range(count):
+            thread = threading.Thread(target=self._work, name=f"{name}_{number}", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError as error:
+                self.close()
+                message = (
+                    f"{number} of {count} threads could be started ({error}); use a smaller num_threads=, or "
+                    "raise the limit of threads (ulimit -u, or that of the container)"
+                )
+                raise RuntimeError(message) from error
+            self._threads.append(thread)
 
     def submit(self, function: Callable[..., Any], *args: Any) -> Future[Any]:
         """Return the future of a call."""

@@ -135,6 +135,29 @@ def test_closing_early_leaves_no_thread(ds, threads):
     assert stream_threads() == []
 
 
+@pytest.mark.parametrize("most", range(3))
+def test_where_threads_cannot_be_started_none_is_left(monkeypatch, ds, most):
+    """As in a container with a limit."""
+    stream = make(ds, num_threads=2)
+    started = []
+    start = threading.Thread.start
+
+    def limited(thread):
+        if thread.name.startswith("shardio"):
+            if len(started) == most:
+                raise RuntimeError("can't start new thread")
+            started.append(thread)
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", limited)
+    with pytest.raises(RuntimeError, match="new thread"):
+        next(iter(stream))
+    for thread in started:
+        thread.join(60)
+    assert len(started) == most
+    assert stream_threads() == []
+
+
 def test_nothing_runs_before_the_first_batch_is_asked_for(ds):
     it = iter(make(ds))
     assert stream_threads() == []
