@@ -197,8 +197,8 @@ class SchemaError(ShardioError, ValueError):
 class ResumeError(ShardioError, ValueError):
     """A stream cannot go on from there.
 
-    The state belongs to another dataset, seed, plan or batch size, or is damaged; or the last pass of this rank,
-    one of several, ended with an error.
+    The state belongs to another dataset, seed, plan or batch size, or is damaged; or the last pass of this
+    rank, one of several, ended with an error.
     """
 
 
