@@ -324,10 +324,10 @@ class _Adoption:
             stale=tuple(self._stale),
             missing=() if self._drop_missing else missing,
             dropped=missing if self._drop_missing else (),
-            left_out=tuple(
+            skipped=tuple(
                 BadRecord(outcome.shard.url, gap.reason, start=gap.start, stop=gap.stop)
                 for outcome in good
-                for gap in outcome.left_out
+                for gap in outcome.skipped
             ),
             ignored=tuple(self._ignored),
             notes=tuple(notes),

@@ -77,7 +77,7 @@ class AdoptReport:
         stale: URLs of shards that changed since they were adopted.
         missing: URLs of shards that are part of the dataset and no longer there.
         dropped: URLs of such shards that this adoption took out of the dataset.
-        left_out: damage that salvage left out, each with its range of decoded bytes.
+        skipped: damage that salvage left out, each with its range of decoded bytes.
         ignored: URLs of files that were found and not adopted: no shards by their names or first bytes, or of
             no split.
         notes: what deserves a word.
@@ -99,7 +99,7 @@ class AdoptReport:
     stale: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
     dropped: tuple[str, ...] = ()
-    left_out: tuple[BadRecord, ...] = ()
+    skipped: tuple[BadRecord, ...] = ()
     ignored: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -129,7 +129,7 @@ class AdoptReport:
             "missing": list(self.missing),
             "dropped": list(self.dropped),
             "ignored": list(self.ignored),
-            "left_out": [part.to_dict() for part in self.left_out],
+            "skipped": [part.to_dict() for part in self.skipped],
             "notes": list(self.notes),
         }
 

@@ -130,12 +130,12 @@ class ScanResult:
 
     Attributes:
         index: the finished index, which the caller discards.
-        left_out: damage that was left out, in decoded offsets.
+        skipped: damage that was left out, in decoded offsets.
         notes: what deserves a word, with how often it was seen.
     """
 
     index: SpooledIndex
-    left_out: tuple[GapFound, ...] = ()
+    skipped: tuple[GapFound, ...] = ()
     notes: Counter[str] = field(default_factory=Counter)
 
 
@@ -281,7 +281,7 @@ def _scan_compressed(
 def _result(index: IndexBuilder, gaps: list[GapFound], framer: Framer) -> ScanResult:
     return ScanResult(
         index=spool_index(index),
-        left_out=tuple(gap for gap in gaps if gap.reason.startswith("damage")),
+        skipped=tuple(gap for gap in gaps if gap.reason.startswith("damage")),
         notes=framer.notes,
     )
 

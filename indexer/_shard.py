@@ -119,7 +119,7 @@ class ShardOutcome:
         entry: as a list of shards describes it, but for schema and root number. None after an error.
         error: why it was refused.
         before: its index existed already.
-        left_out: damage that was left out.
+        skipped: damage that was left out.
         notes: what deserves a word.
     """
 
@@ -127,7 +127,7 @@ class ShardOutcome:
     entry: ShardEntry | None = None
     error: Exception | None = None
     before: bool = False
-    left_out: tuple[GapFound, ...] = ()
+    skipped: tuple[GapFound, ...] = ()
     notes: Counter[str] = field(default_factory=Counter)
 
 
@@ -205,7 +205,7 @@ def _index_shard(
         scanned.index.discard()
     if isinstance(stored, str):
         entry = _entry(shard, stored, scanned.index.head)
-        return ShardOutcome(shard, entry, left_out=scanned.left_out, notes=scanned.notes)
+        return ShardOutcome(shard, entry, skipped=scanned.skipped, notes=scanned.notes)
     return _outcome_of_index(shard, *stored)
 
 
@@ -263,12 +263,12 @@ def _read_index(target: Store, key: str, options: ScanOptions) -> IndexHead | No
 
 def _outcome_of_index(shard: FoundShard, index_key: str, head: IndexHead) -> ShardOutcome:
     entry = _entry(shard, index_key, head)
-    left_out = tuple(
+    skipped = tuple(
         GapFound(*head.block_bounds(block), reason)
         for block, reason in sorted(head.gaps.items())
         if reason.startswith("damage")
     )
-    return ShardOutcome(shard, entry, before=True, left_out=left_out)
+    return ShardOutcome(shard, entry, before=True, skipped=skipped)
 
 
 def _entry(shard: FoundShard, index_key: str, head: IndexHead) -> ShardEntry:

@@ -7,7 +7,6 @@ For programs: arrays are lists, bytes are `{"$base64": "..."}`, numbers that JSO
 from __future__ import annotations
 
 import base64
-import html
 import io
 import json
 import math
@@ -17,10 +16,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
 __all__ = [
     "Notebook",
+    "closest",
     "count",
     "describe",
     "html_of_values",
@@ -203,7 +203,16 @@ def html_table(rows: Sequence[Sequence[str]], *, head: Sequence[str] = (), title
 
 
 def _escaped(text: str) -> str:
+    import html
+
     return html.escape(printable(text), quote=True)
+
+
+def closest(name: str, known: Iterable[str]) -> str | None:
+    """Return the known name that is most like one that is unknown, for "did you mean"; None where none is."""
+    import difflib
+
+    return next(iter(difflib.get_close_matches(name, list(known), 1)), None)
 
 
 def html_of_values(value: Any) -> str | None:

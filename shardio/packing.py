@@ -223,7 +223,7 @@ class Packer:
             message = f"features= takes a list of names, found a string: features=[{features!r}]"
             raise TypeError(message)
         if isinstance(features, Mapping):
-            self._settle({name: _feature(name, kind) for name, kind in features.items()})
+            self._set_types({name: _feature(name, kind) for name, kind in features.items()})
         elif features is not None:
             self._names = list(features)
             if not self._names:
@@ -268,9 +268,9 @@ class Packer:
                 f"the first record lacks the feature {missing[0]!r} of features=; it has {sorted(given)}"
             )
             raise ValueError(message)
-        self._settle({name: _inferred(name, given[name]) for name in names})
+        self._set_types({name: _inferred(name, given[name]) for name in names})
 
-    def _settle(self, types: dict[str, Feature]) -> None:
+    def _set_types(self, types: dict[str, Feature]) -> None:
         taken = [name for name in types if name in _OWN]
         if taken:
             message = f"packing adds the feature {taken[0]!r} itself: rename the records' own"

@@ -167,12 +167,12 @@ def shards_of(root: Path, manifest: dict[int, list]) -> list[dict]:
         }
         named |= {12: "blocks", 13: "crc", 15: "head_bytes", 17: "schema", 19: "live", 21: "deletion_bytes"}
         columns: dict[str, list] = {name: numbers(message, n, fixed=n == 13) for n, name in named.items()}
-        for number, name in ((4, "key"), (14, "index_key"), (18, "stamp"), (20, "deletion_key")):
+        for number, name in ((4, "key"), (14, "index_key"), (18, "etag"), (20, "deletion_key")):
             columns[name] = [value.decode() for value in message.get(number, [])]
         for number, name, size in ((6, "uuid", 16), (16, "head_sha256", 32), (22, "deletion_sha256", 32)):
             joined = one(message, number, b"")
             columns[name] = [joined[at : at + size] for at in range(0, len(joined), size)]
-        absent = {"root": 0, "index_key": "", "stamp": "", "deletion_key": "", "deletion_bytes": 0}
+        absent = {"root": 0, "index_key": "", "etag": "", "deletion_key": "", "deletion_bytes": 0}
         absent |= {"deletion_sha256": b""}
         for name, column in columns.items():
             if not column and name in absent:

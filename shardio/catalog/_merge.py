@@ -187,10 +187,10 @@ def _one_schema(receipts: Sequence[Receipt], url: str) -> Schema | None:
             continue
         # A task that began later may have found more classes in the dataset.
         if schema is not None and other is not None:
-            if other.succeeds_in_words(schema):
+            if other.differs_in_annotations(schema):
                 schema = other
                 continue
-            if schema.succeeds_in_words(other):
+            if schema.differs_in_annotations(other):
                 continue
         raise SchemaError(
             f"task {receipt.task} was written with another schema than task {receipts[0].task}",

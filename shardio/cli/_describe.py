@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = [
     "dataset_facts",
     "feature_facts",
-    "feature_words",
+    "feature_notes",
     "moment",
     "print_change",
     "seen_facts",
@@ -148,7 +148,7 @@ def moment(milliseconds: int) -> str:
         return f"{milliseconds} ms after 1970"
 
 
-def feature_words(facts: Mapping[str, Any], *, every_class: bool = False) -> str:
+def feature_notes(facts: Mapping[str, Any], *, every_class: bool = False) -> str:
     """Return what `feature_facts` says of one feature beside name and type, in one line."""
     words = ["optional"] if facts["optional"] else []
     if facts["classes"] is not None:

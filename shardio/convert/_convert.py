@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ConvertReport", "convert_dataset"]
 
-_WORDS = 1 << 64
+_DIGESTS = 1 << 64
 
 _SMALL = 16 << 20
 _TASK_BYTES = 256 << 20
@@ -99,7 +99,7 @@ class _Splitter:
         if isinstance(self.wanted, str):
             return self.wanted
         digest = hashlib.blake2b(f"{self.seed}/{where}".encode(errors="backslashreplace"), digest_size=8)
-        place = int.from_bytes(digest.digest(), "little") / _WORDS * sum(self.wanted.values())
+        place = int.from_bytes(digest.digest(), "little") / _DIGESTS * sum(self.wanted.values())
         edge = 0.0
         for name, share in self.wanted.items():
             edge += share
@@ -213,11 +213,11 @@ class _ConvertWorker:
                 raise
             if self.on_error != "raise":
                 return piece.split, BadRecord(found.where, str(error))
-            told = error if isinstance(error, ShardioError) else SchemaError(str(error))
+            refusal = error if isinstance(error, ShardioError) else SchemaError(str(error))
             if not self.source.payloads:
                 # What the encoder advises is meant for callers that write values.
-                told.advice = self._advice(value) if fitted else f"{told.advice}, or {SKIP}"
-            raise told.located(url=found.where) from error
+                refusal.advice = self._advice(value) if fitted else f"{refusal.advice}, or {SKIP}"
+            raise refusal.located(url=found.where) from error
 
     def _advice(self, value: Any) -> str:
         """Return what makes a conversion go on past a value that does not fit."""
@@ -415,7 +415,7 @@ def convert_dataset(  # noqa: PLR0913 - the options are the public contract
     base = _dataset(str(url), storage_options) if mode == "append" else None
     if base is not None:
         _check_metadata(opened, base, metadata)
-    pieces, odd = _contents(opened, on_error, _shown(source))
+    pieces, bad = _contents(opened, on_error, _shown(source))
     if splitter.wanted is None:
         _check_splits(pieces, _shown(source))
     known = None if base is None else base.schema
@@ -434,7 +434,7 @@ def convert_dataset(  # noqa: PLR0913 - the options are the public contract
         progress=progress, storage_options=storage_options, spool_dir=spool_dir,
         metadata={**opened.metadata(), **dict(metadata or {})}, **writer,
     )  # fmt: skip
-    return _told(_shown(source), str(url), opened, resolved, notes, odd, report)
+    return _report_of(_shown(source), str(url), opened, resolved, notes, bad, report)
 
 
 def _check_classes(source: ForeignSource) -> None:
@@ -477,14 +477,14 @@ def _listed(value: Any) -> str:
 
 
 def _contents(source: ForeignSource, on_error: str, shown: str) -> tuple[Sequence[Piece], list[BadRecord]]:
-    """Return what there is to read, and what was found odd before reading; or refuse it."""
+    """Return what there is to read, and what was found bad before reading; or refuse it."""
     pieces = source.pieces()
-    odd = list(source.bad_records())
-    if odd and on_error == "raise":
-        raise FormatError(odd[0].reason, url=odd[0].where, advice=SKIP)
-    if not pieces and not odd:
+    bad = list(source.bad_records())
+    if bad and on_error == "raise":
+        raise FormatError(bad[0].reason, url=bad[0].where, advice=SKIP)
+    if not pieces and not bad:
         raise NotFoundError(f"there is nothing of kind {source.kind!r} here", url=shown)
-    return pieces, odd
+    return pieces, bad
 
 
 def _check_splits(pieces: Sequence[Piece], shown: str) -> None:
@@ -497,13 +497,13 @@ def _check_splits(pieces: Sequence[Piece], shown: str) -> None:
             raise error.located(url=shown) from error
 
 
-def _told(
+def _report_of(
     place: str,
     url: str,
     source: ForeignSource,
     schema: Schema | None,
     notes: Sequence[str],
-    odd: Sequence[BadRecord],
+    bad: Sequence[BadRecord],
     report: WriteReport,
 ) -> ConvertReport:
     return ConvertReport(
@@ -514,7 +514,7 @@ def _told(
         digest=report.digest,
         records=dict(report.records),
         schema=schema,
-        skipped=[*odd, *report.skipped],
+        skipped=[*bad, *report.skipped],
         ignored=list(source.ignored()),
         notes=[*notes, *report.notes],
     )

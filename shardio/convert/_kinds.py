@@ -74,7 +74,7 @@ def open_source(place: Any, kind: str | None, options: SourceOptions) -> Foreign
     elif isinstance(place, Sequence) and not isinstance(place, str):
         place = [os.fspath(each) if isinstance(each, Path) else each for each in place]
     if kind is None:
-        kind = _told(place, options)
+        kind = _detect_kind(place, options)
     if kind not in _SOURCES:
         message = f"kind={kind!r} must be one of {', '.join(_SOURCES)}"
         raise ValueError(message)
@@ -82,7 +82,7 @@ def open_source(place: Any, kind: str | None, options: SourceOptions) -> Foreign
     return source
 
 
-def _told(place: Any, options: SourceOptions) -> str:
+def _detect_kind(place: Any, options: SourceOptions) -> str:
     if not isinstance(place, str):
         names = options.process is None and all(isinstance(each, str) for each in place)
         endings = {_by_ending(each) for each in place} if names else set()

@@ -212,7 +212,7 @@ def _same_default(known: Feature, feature: Feature) -> bool:
     return stored is not None and known.replace(default=known.restore(stored)) == known
 
 
-_WORDS: dict[str, Any] = {"classes": None, "description": "", "stored_name": None}
+_NO_ANNOTATIONS: dict[str, Any] = {"classes": None, "description": "", "stored_name": None}
 
 
 def _said_by_caller(source: ForeignSource, schema: Any) -> frozenset[str]:
@@ -288,8 +288,8 @@ def _as_known(source: ForeignSource, name: str, feature: Feature, known: Feature
 
 def _reads(new: Feature, old: Feature) -> bool:
     """Tell whether what is stored of one feature is read as it is by another."""
-    wanted = Schema({"x": new.replace(optional=True, **_WORDS)})
-    return wanted.incompatibility(Schema({"x": old.replace(**_WORDS)})) is None
+    wanted = Schema({"x": new.replace(optional=True, **_NO_ANNOTATIONS)})
+    return wanted.incompatibility(Schema({"x": old.replace(**_NO_ANNOTATIONS)})) is None
 
 
 def _numbers(source: ForeignSource, schema: Schema) -> dict[str, tuple[int, ...]]:
@@ -402,8 +402,8 @@ def _infer_of_payloads(
         # They are no Examples: bytes they stay.
         return None, [], {}
     both = [*report.features.values(), *report.feature_lists.values()]
-    left_out = {each.name: "which no schema can hold" for each in both if each.type is None}
-    return found, report.notes(), left_out
+    without_type = {each.name: "which no schema can hold" for each in both if each.type is None}
+    return found, report.notes(), without_type
 
 
 def _look(source: ForeignSource, pieces: Sequence[Piece]) -> _SampledRecords:

@@ -13,6 +13,7 @@ from jax.experimental import multihost_utils
 
 from shardio.streaming import (
     Stream,
+    StreamLoader,
     StreamOptions,
     check_same,
     in_all,
@@ -22,15 +23,15 @@ from shardio.streaming import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     from shardio.reader import DatasetReader
-    from shardio.streaming import Mix, StreamStats
+    from shardio.streaming import Mix
 
 __all__ = ["StreamingLoader"]
 
 
-class StreamingLoader:
+class StreamingLoader(StreamLoader):
     """Load a stream as global `jax.Array`s, ahead and in order, and resume exactly.
 
     The order is that of `shardio.stream`: the global batch of step s holds the same records on any number of
@@ -82,20 +83,6 @@ class StreamingLoader:
         self.sharding = sharding or jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
         self.stream = _agreed_stream(ds, self.sharding, given, given.global_batch)
 
-    def __len__(self) -> int:
-        """Return the steps of the whole epoch."""
-        return len(self.stream)
-
-    @property
-    def remaining(self) -> int:
-        """Steps of this epoch that are left."""
-        return self.stream.remaining
-
-    @property
-    def stats(self) -> StreamStats:
-        """Rates, time waited, and where the time went."""
-        return self.stream.stats
-
     def __iter__(self) -> Iterator[Any]:
         """Yield the batches that remain; after an epoch that came to its end, those of the next one."""
         stream = self.stream
@@ -105,22 +92,6 @@ class StreamingLoader:
                 stream.delivered(number, batch.step, batch.rows)
                 yield batch.columns
         stream.end(number)
-
-    def set_epoch(self, epoch: int) -> None:
-        """Go to the beginning of an epoch; a state of that very epoch that was loaded stays loaded."""
-        self.stream.set_epoch(epoch)
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return where the consumer stands: small, fit for JSON, the same in all processes."""
-        return self.stream.state_dict()
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a state, on any number of devices and processes.
-
-        Raises:
-            ResumeError: it is damaged or does not belong here; names what differs.
-        """
-        self.stream.load_state_dict(state)
 
     def _placed(self, batch: Any) -> Any:
         if isinstance(batch, dict):

@@ -101,14 +101,14 @@ class InterleavingState(NamedTuple):
             windows in use are in memory with their records, and a permutation that is made again for each
             question costs as much as its whole window. Memory is taken as windows come into use.
         round: int64[lanes], the latest round of each lane; -1 at first.
-        turns: uint32[lanes, strands], the order of its strands in that round.
+        strand_order: uint32[lanes, strands], the order of its strands in that round.
         questions: int64[1], how many there were.
     """
 
     state: NDArray[np.int64]
     orders: NDArray[np.uint32]
     round: NDArray[np.int64]
-    turns: NDArray[np.uint32]
+    strand_order: NDArray[np.uint32]
     questions: NDArray[np.int64]
 
     @classmethod

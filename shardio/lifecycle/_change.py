@@ -25,6 +25,7 @@ def commit_change(
     operation: str,
     seen: Version,
     keys: Iterable[str] = (),
+    dry_run: bool = False,
 ) -> Version:
     """Make one change of a dataset its next version; nothing of it is visible before.
 
@@ -40,9 +41,11 @@ def commit_change(
         seen: the version that the change was computed from.
         keys: of the shards that the change adds, which were stored before; those that garbage collection
             gives up meanwhile are not committed. They are stored under names never used before.
+        dry_run: only find out whether the change applies to the latest version; for changes whose `build`
+            stores nothing.
 
     Returns:
-        The new version; the latest one where there was nothing left to do.
+        The new version; the latest one where there was nothing left to do, and in a dry run.
 
     Raises:
         CommitConflictError: the change no longer applies to the latest version.
@@ -50,7 +53,7 @@ def commit_change(
         StorageError: the place cannot be written, or the environment failed.
     """
     store = catalog.store
-    if store.read_only:
+    if store.read_only and not dry_run:
         raise StorageError(
             f"this place cannot be written: {store.read_only_reason}",
             url=store.url,
@@ -77,4 +80,8 @@ def commit_change(
             sessions=tuple(each for each in manifest.sessions if not is_random_session(each.session)),
         )
 
+    if dry_run:
+        latest = catalog.load()
+        follow(latest)
+        return latest
     return publish(catalog, follow, seen=seen.number, keys=keys, lists=lists)

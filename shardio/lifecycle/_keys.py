@@ -216,7 +216,7 @@ def _extract(job: TableJob) -> tuple[bytes, bytes]:
     return hashes.tobytes(), rows.tobytes()
 
 
-class _Told(NamedTuple):
+class _IndexSummary(NamedTuple):
     """What a report says of an index."""
 
     runs: tuple[KeyRunRef, ...]
@@ -243,12 +243,12 @@ class _KeysBuild:
         self._known = _index_of(seen.manifest, self._column.stored)
         usable = self._known is not None and self._known.type == self._column.feature.type and not rebuild
         self._choose(self._known if usable else None)
-        self._made: KeyRunRef | None = None
+        self._new_run: KeyRunRef | None = None
         self._keys: list[str] = []
         self._lock = threading.Lock()
         self._duplicate_records = 0
         self._duplicates: list[tuple[int, list[tuple[int, int]], int]] = []
-        self._told: _Told | None = None
+        self._summary: _IndexSummary | None = None
 
     def _choose(self, index: KeyIndex | None) -> None:
         """Tell which runs stay as they are, which are merged, and which shards are read."""
@@ -314,7 +314,7 @@ class _KeysBuild:
                 yield made
 
         shards = sorted({*self.read.tolist(), *(int(i) for _, _, own in self._merged for i in own if i >= 0)})
-        self._made, self._keys = write_run(
+        self._new_run, self._keys = write_run(
             self._store,
             entries(),
             feature=self._column.stored,
@@ -361,9 +361,9 @@ class _KeysBuild:
         if not self._changes:
             return self.seen
         name, kind = self._column.name, self._column.feature.type
-        runs = (*self._kept, *([self._made] if self._made is not None else []))
+        runs = (*self._kept, *([self._new_run] if self._new_run is not None else []))
         # Nothing is read once the version is made: an error would say that it is not.
-        self._told = self._tell(KeyIndex(self._column.stored, kind, runs))
+        self._summary = self._summarize(KeyIndex(self._column.stored, kind, runs))
 
         def follow(base: Version, lists: StoredLists) -> Manifest | None:
             del lists
@@ -390,18 +390,18 @@ class _KeysBuild:
         doomed = {key for version in between for key in version.manifest.expiry.doomed_keys}
         return bool(doomed.intersection(self._keys))
 
-    def _tell(self, index: KeyIndex | None) -> _Told:
+    def _summarize(self, index: KeyIndex | None) -> _IndexSummary:
         runs = index.runs if index is not None else ()
         stored = sum(run.size for run in runs)
         for ref in runs:
             assert index is not None  # noqa: S101 - for the type checker
             run = read_key_run(self._store, ref, index, self._catalog.limits)
             stored += sum(part.size for part in run.parts)
-        return _Told(runs, stored, tuple(self._read_duplicates()))
+        return _IndexSummary(runs, stored, tuple(self._read_duplicates()))
 
     def report(self, version: Version, *, dry_run: bool = False) -> KeysReport:
         """Say what was done, or would be."""
-        told = self._told or self._tell(_index_of(version.manifest, self._column.stored))
+        summary = self._summary or self._summarize(_index_of(version.manifest, self._column.stored))
         return KeysReport(
             url=self._store.url,
             version=version.number,
@@ -409,11 +409,11 @@ class _KeysBuild:
             feature=self._column.name,
             shards=len(self._table),
             read=len(self.read),
-            keys=sum(run.entries for run in told.runs),
-            runs=len(told.runs),
-            stored_bytes=told.stored_bytes,
+            keys=sum(run.entries for run in summary.runs),
+            runs=len(summary.runs),
+            stored_bytes=summary.stored_bytes,
             duplicate_records=self._duplicate_records,
-            duplicates=told.duplicates,
+            duplicates=summary.duplicates,
             dry_run=dry_run,
         )
 

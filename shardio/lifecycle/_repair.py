@@ -16,7 +16,7 @@ from shardio.lifecycle._change import commit_change
 from shardio.lifecycle._recover import commit_remains, find_remains
 from shardio.lifecycle._repair_metadata import mend_metadata
 from shardio.lifecycle._repair_report import Mended, RepairProgress, RepairReport
-from shardio.lifecycle._repair_shard import Place, RepairJob, RepairOutcome
+from shardio.lifecycle._repair_shard import DatasetAddress, RepairJob, RepairOutcome
 from shardio.maintenance import Finding, Survey, check_keys
 from shardio.metadata import Rewrite, ShardTable, manifest_key, random_session
 from shardio.parallel import JobRunner, check_workers
@@ -114,12 +114,12 @@ def repair(  # noqa: PLR0913 - the options are the public contract
         message = f'uncertain={uncertain!r} must be "take", "leave" or None'
         raise ValueError(message)
     check_workers(workers, executor)
-    place = Place(url_text(url), storage_options, engine)
+    place = DatasetAddress(url_text(url), storage_options, engine)
     copy = None
     if mirror is not None:
         name = url_text(mirror)
         same = name.partition("://")[0] == place.url.partition("://")[0]
-        copy = Place(
+        copy = DatasetAddress(
             name, mirror_options if mirror_options is not None or not same else storage_options, engine
         )
     with displayed(progress, "repair") as show:
@@ -134,8 +134,8 @@ class _Repair:
 
     def __init__(
         self,
-        place: Place,
-        mirror: Place | None,
+        place: DatasetAddress,
+        mirror: DatasetAddress | None,
         *,
         dry_run: bool,
         uncertain: str | None,

@@ -284,7 +284,7 @@ class _Work:
         if self.mirror is not None:
             data = self._list_data(self.mirror.store, ref, sessions=sessions)
         if data is None:
-            source, data = "left over", self._made(ref, version, sessions=sessions)
+            source, data = "left over", self._rebuilt(ref, version, sessions=sessions)
         if data is None:
             advice = (
                 "the mirror has not these bytes; name another copy of the dataset"
@@ -306,7 +306,7 @@ class _Work:
             return None
         return data if sha256 == ref.sha256 else None
 
-    def _made(self, ref: ListRef, version: Version, *, sessions: bool) -> bytes | None:
+    def _rebuilt(self, ref: ListRef, version: Version, *, sessions: bool) -> bytes | None:
         """Return a list made again from what is left, where its digest proves it."""
         if sessions:
             return self._made_sessions(ref)

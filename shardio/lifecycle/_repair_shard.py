@@ -65,7 +65,7 @@ if TYPE_CHECKING:
     from shardio.format import Buffer
     from shardio.storage import DataFile
 
-__all__ = ["Place", "RepairJob", "RepairOutcome", "put_object"]
+__all__ = ["DatasetAddress", "RepairJob", "RepairOutcome", "put_object"]
 
 _PIECE = 8 << 20
 # What says that an object is not the one that is looked for. That a place cannot be read says nothing, and
@@ -79,7 +79,7 @@ _CHOOSE = (
 )
 
 
-class Place(NamedTuple):
+class DatasetAddress(NamedTuple):
     """A place that travels to other processes.
 
     Attributes:
@@ -133,8 +133,8 @@ class RepairJob:
         first, stop: half-open range of shards.
     """
 
-    place: Place
-    mirror: Place | None
+    place: DatasetAddress
+    mirror: DatasetAddress | None
     allow_roots: Mapping[str, Mapping[str, Any]]
     version: int
     digest: str
@@ -206,14 +206,14 @@ def _with_record_checksums(found: _Index, data: DataFile) -> _Index:
             continue
         stored = data.read(start, stop)
         check_block(stored, crc)
-        part = _words(found.data, *head.frame_stop_bounds(block))
+        part = _uint32(found.data, *head.frame_stop_bounds(block))
         records = record_checksums(stored, part)
         builder.add_block(**facts, crc32c=crc, frame_stop=part, record_crc32c=records)
     made = builder.finish()
     return _Index(made.data, made.head, found.source)
 
 
-def _words(raw: bytes, start: int, stop: int) -> NDArray[np.uint32]:
+def _uint32(raw: bytes, start: int, stop: int) -> NDArray[np.uint32]:
     """Return what an index that may be cut short holds of a column there."""
     return np.frombuffer(raw[start : min(stop, len(raw) - len(raw) % 4)], "<u4").astype(np.uint32)
 
@@ -367,7 +367,7 @@ class _ShardRepair:
         records = []
         for block in range(head.blocks):
             start, stop = head.frame_stop_bounds(block)
-            part = _words(raw, start, stop)
+            part = _uint32(raw, start, stop)
             try:
                 check_frames_part(head, block, part)
             except FormatError:
@@ -388,7 +388,7 @@ class _ShardRepair:
     ) -> NDArray[np.uint32]:
         """Return a block's checksums of records: those of the index, or of the shard's frames; else zeros."""
         own = np.array([block])
-        found = _words(raw, *head.record_crc_bounds(block))
+        found = _uint32(raw, *head.record_crc_bounds(block))
         if records_fit(head, own, found):
             return found
         try:

@@ -183,7 +183,7 @@ def reading_options(
     )
 
 
-class _Made(NamedTuple):
+class _StoredTable(NamedTuple):
     """A table that was stored."""
 
     key: str
@@ -278,7 +278,7 @@ class _TableBuild:
         self._features = tuple(features)
         self._check(manifest.schema)
         self._table = self._published = catalog.table(seen)
-        self._made: dict[bytes, _Made] = {}
+        self._made: dict[bytes, _StoredTable] = {}
         self._built = self._reused = self._records = 0
         self._version = seen
 
@@ -428,7 +428,7 @@ class _TableBuild:
         )
 
 
-def _make_table(job: TableJob) -> _Made:
+def _make_table(job: TableJob) -> _StoredTable:
     """Make and store the table of one shard, in a worker; or find it stored."""
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -480,12 +480,12 @@ def _make_table(job: TableJob) -> _Made:
         digest = hashlib.sha256(Path(path).read_bytes()).digest()
         key = table_key(table_address(job.entry.index_head_sha256, job.described))
         store.put_unique(key, Path(path), move=True)
-        return _Made(key, size, digest)
+        return _StoredTable(key, size, digest)
     finally:
         Path(path).unlink(missing_ok=True)
 
 
-def _stored_table(store: Any, key: str, job: TableJob, most: int) -> _Made | None:
+def _stored_table(store: Any, key: str, job: TableJob, most: int) -> _StoredTable | None:
     """Return a table that an earlier build has stored, or None where it is not whole or not this one."""
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -500,4 +500,4 @@ def _stored_table(store: Any, key: str, job: TableJob, most: int) -> _Made | Non
             return None
     except (ShardioError, pa.ArrowException, OSError):
         return None
-    return _Made(key, len(data), hashlib.sha256(data).digest())
+    return _StoredTable(key, len(data), hashlib.sha256(data).digest())

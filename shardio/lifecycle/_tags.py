@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from shardio.catalog import Catalog, StoredLists, Version
+from shardio.catalog import Catalog
 from shardio.errors import CommitConflictError, NotFoundError
 from shardio.lifecycle._change import commit_change
 from shardio.metadata import check_tag
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from shardio.catalog import StoredLists, Version
     from shardio.metadata import Manifest
 
 __all__ = ["tag", "tags", "untag"]
@@ -81,10 +82,7 @@ def tag(
             raise NotFoundError(f"version {tagged.number} expired", url=catalog.store.url)
         return replace(manifest, tags={**manifest.tags, name: tagged.number})
 
-    if dry_run:
-        build(catalog.load(), StoredLists(catalog.store))
-    else:
-        commit_change(catalog, build, operation="tag", seen=tagged)
+    commit_change(catalog, build, operation="tag", seen=tagged, dry_run=dry_run)
     return tagged
 
 
@@ -128,10 +126,7 @@ def untag(
             return None
         return replace(base.manifest, tags={key: to for key, to in base.manifest.tags.items() if key != name})
 
-    if dry_run:
-        build(catalog.load(), StoredLists(catalog.store))
-    else:
-        commit_change(catalog, build, operation="untag", seen=tagged)
+    commit_change(catalog, build, operation="untag", seen=tagged, dry_run=dry_run)
     return tagged.number
 
 

@@ -96,7 +96,7 @@ class VerifyReport:
         good_records: those that are there and match every checksum that covers them.
         stored_bytes: size of the shards.
         findings: all of them: metadata first, then shard by shard in order, by rising block and row.
-        left_out: damage that adoption left out knowingly (`--salvage`), of the kind "left out": no finding.
+        skipped: damage that adoption left out knowingly (`--salvage`), of the kind "skipped": no finding.
     """
 
     url: str
@@ -108,7 +108,7 @@ class VerifyReport:
     good_records: int = 0
     stored_bytes: int = 0
     findings: tuple[Finding, ...] = ()
-    left_out: tuple[Finding, ...] = ()
+    skipped: tuple[Finding, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -122,7 +122,7 @@ class VerifyReport:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report for JSON."""
-        lists = ("findings", "left_out")
+        lists = ("findings", "skipped")
         fields = {name: getattr(self, name) for name in self.__dataclass_fields__ if name not in lists}
         found = {name: [finding.to_dict() for finding in getattr(self, name)] for name in lists}
         return {**fields, "ok": self.ok, **found}
@@ -145,7 +145,7 @@ class Survey:
 
     def __init__(self, progress: Callable[[VerifyProgress], None] | None = None) -> None:
         self.findings: list[Finding] = []
-        self.left_out: list[Finding] = []
+        self.skipped: list[Finding] = []
         self.records = 0
         self.good_records = 0
         self.total_bytes = 0
@@ -156,22 +156,22 @@ class Survey:
         """Add what an error says to the findings."""
         self.findings.append(Finding.of(kind, error, **places))
 
-    def note_left_out(self, head: IndexHead, *, url: str, shard: str) -> None:
+    def note_skipped(self, head: IndexHead, *, url: str, shard: str) -> None:
         """Note the damage that an index says was left out."""
         for block, reason in sorted(head.gaps.items()):
             if reason.startswith("damage"):
                 start, stop = head.block_bounds(block)
                 what = reason.removeprefix("damage: ")
-                self.left_out.append(
-                    Finding(kind="left out", message=what, url=url, shard=shard, start=start, stop=stop)
+                self.skipped.append(
+                    Finding(kind="skipped", message=what, url=url, shard=shard, start=start, stop=stop)
                 )
 
     def advance(self, size: int) -> None:
         """Count stored bytes that were looked at."""
         # Bytes after the end of a shard, or a second look, must not carry the count past its end.
-        self.settle(min(self._done_bytes + size, self.total_bytes))
+        self.set_done(min(self._done_bytes + size, self.total_bytes))
 
-    def settle(self, done_bytes: int) -> None:
+    def set_done(self, done_bytes: int) -> None:
         """Set how many stored bytes were looked at, and report the progress."""
         self._done_bytes = done_bytes
         if self._progress is not None:

@@ -68,7 +68,7 @@ def check_indexed(
             decoded bytes, int64 ends of its frames in them, for each of its rows whether it is good, bool,
             and whether the block matches its checksum.
     """
-    survey.note_left_out(head, url=index.url if data is None else data.url, shard=shard)
+    survey.note_skipped(head, url=index.url if data is None else data.url, shard=shard)
     index_file = _IndexFile(survey, head, index, shard=shard)
     if data is None:
         for _ in index_file.parts():
@@ -202,7 +202,7 @@ class _BlockWalk:
             return
         self._crc32c = whole.crc32c
         if self._whole and self._crc32c == self._head.crc32c:
-            self._survey.left_out.append(Finding.of("left out", error, url=self._data.url, shard=self._shard))
+            self._survey.skipped.append(Finding.of("skipped", error, url=self._data.url, shard=self._shard))
         else:
             self._whole = False
             self._note("decode", error)

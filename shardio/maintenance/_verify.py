@@ -171,7 +171,7 @@ def _verify_dataset(
     for number, entry in enumerate(table):
         check_listed(survey, source, store, number, entry)
         done += entry.stored_bytes
-        survey.settle(done)
+        survey.set_done(done)
     return VerifyReport(
         url=store.url,
         version=version.number,
@@ -181,7 +181,7 @@ def _verify_dataset(
         good_records=survey.good_records,
         stored_bytes=survey.total_bytes,
         findings=tuple(survey.findings),
-        left_out=tuple(survey.left_out),
+        skipped=tuple(survey.skipped),
     )
 
 

@@ -6,7 +6,6 @@ stored to `Feature.restore`.
 
 from __future__ import annotations
 
-import difflib
 import json
 import math
 import re
@@ -17,6 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from shardio.display import closest
 from shardio.errors import SchemaError
 from shardio.format import check_json_depth, check_json_keys, parse_json
 from shardio.metadata._types import (
@@ -248,8 +248,8 @@ class Feature:
             return value
         number = self._numbers.get(value)
         if number is None:
-            near = difflib.get_close_matches(value, self._numbers, 1)
-            meant = f"did you mean {near[0]!r}? Else " if near else ""
+            near = closest(value, self._numbers)
+            meant = f"did you mean {near!r}? Else " if near else ""
             raise MisfitError(
                 f"one of {len(self._numbers)} classes ({short_form(', '.join(self._numbers))})",
                 f"the name {short_form(value)!r}",

@@ -101,7 +101,7 @@ def table_to_message(table: ShardTable) -> ShardList:
     if any(table.index_key):
         message.index_key.extend(table.index_key)
     if any(table.etag):
-        message.stamp.extend(table.etag)
+        message.etag.extend(table.etag)
     if any(table.deletion_key):
         message.live_rows.extend(table.live_rows.tolist())
         message.deletion_key.extend(table.deletion_key)
@@ -139,7 +139,7 @@ def table_from_message(message: ShardList, *, limits: Limits = DEFAULT_LIMITS) -
         split=[names[number] for number in split],
         key=list(message.key),
         index_key=list(_column(message, "index_key", count, absent="")),
-        etag=list(_column(message, "stamp", count, absent="")),
+        etag=list(_column(message, "etag", count, absent="")),
         deletion_key=list(_column(message, "deletion_key", count, absent="")),
         table_key=list(_column(message, "table_key", count, absent="")),
         root=_integers(message, "root", count, np.uint32, absent=0),

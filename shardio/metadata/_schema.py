@@ -340,9 +340,11 @@ class Schema(Mapping[str, Feature]):
                 if feature.classes != old.classes:
                     new = (feature.classes or ())[len(old.classes or ()) :]
                     lines.append(f"{name}: classes added: {', '.join(new)}")
-                words = {"classes": None, "description": "", "stored_name": None}
-                if feature.replace(**words) != old.replace(**words):
-                    lines.append(f"{name}: {old.replace(**words)!r} -> {feature.replace(**words)!r}")
+                annotations = {"classes": None, "description": "", "stored_name": None}
+                if feature.replace(**annotations) != old.replace(**annotations):
+                    lines.append(
+                        f"{name}: {old.replace(**annotations)!r} -> {feature.replace(**annotations)!r}"
+                    )
                 if feature.description != old.description:
                     lines.append(f"{name}: described as {feature.description!r}")
             lines += [f"{name}: no longer read" for name, _ in stored.values()]
@@ -358,12 +360,14 @@ class Schema(Mapping[str, Feature]):
             return schemas or (self,)
         for older in schemas:
             self.check_reads(older)
-        # Where words alone have changed the records are the same, and the list need not grow.
-        return (*(schemas[:-1] if self.succeeds_in_words(schemas[-1]) else schemas), self)
+        # Where annotations alone have changed the records are the same, and the list need not grow.
+        return (*(schemas[:-1] if self.differs_in_annotations(schemas[-1]) else schemas), self)
 
-    def succeeds_in_words(self, older: Schema) -> bool:
+    def differs_in_annotations(self, older: Schema) -> bool:
         """Tell whether it differs from an older schema in new classes and descriptions alone."""
-        return _without_words(self) == _without_words(older) and self.incompatibility(older) is None
+        return (
+            _without_annotations(self) == _without_annotations(older) and self.incompatibility(older) is None
+        )
 
     @property
     def stores_other_names(self) -> bool:
@@ -636,7 +640,7 @@ def _by_stored_name(features: Mapping[str, Feature]) -> dict[str, tuple[str, Fea
     return {feature.stored_name or name: (name, feature) for name, feature in features.items()}
 
 
-def _without_words(schema: Schema) -> Schema:
+def _without_annotations(schema: Schema) -> Schema:
     """Return a schema without what changes no record: names of classes and descriptions."""
     features, sequence = (
         {name: feature.replace(classes=None, description="") for name, feature in group.items()}
@@ -667,23 +671,23 @@ def _completed(name: str, feature: Feature, dataset: Mapping[str, Feature]) -> F
             found=f"stored_name={feature.stored_name!r}",
             advice="leave stored_name= out, or give the new feature another name",
         )
-    words: dict[str, Any] = {
+    annotations: dict[str, Any] = {
         "description": feature.description or known.description,
         "stored_name": None if stored == name else stored,
         "classes": feature.classes,
     }
     ours, theirs = feature.classes, known.classes
     if theirs is not None and feature.type == known.type and (ours is None or theirs[: len(ours)] == ours):
-        words["classes"] = theirs
-    reason = _reason_against_classes(words["classes"], theirs) if feature.type == known.type else None
+        annotations["classes"] = theirs
+    reason = _reason_against_classes(annotations["classes"], theirs) if feature.type == known.type else None
     if reason is not None:
         raise SchemaError(
             f"feature {name!r} numbers its classes in another way than the dataset: {reason}",
             advice="name the dataset's classes first, in its order, then new ones; "
             "`shardio info --json` lists them",
         )
-    changed = any(getattr(feature, word) != given for word, given in words.items())
-    return feature.replace(**words) if changed else feature
+    changed = any(getattr(feature, each) != given for each, given in annotations.items())
+    return feature.replace(**annotations) if changed else feature
 
 
 def _check_schema(schema: Schema) -> None:

@@ -72,8 +72,7 @@ class ShardEntry:
         index_key: of its index, under root 0; "" where it is the usual one.
         index_head_bytes, index_head_sha256: length and SHA-256 of the head of its index.
         schema: number in the manifest's schemas plus 1; 0 for none.
-        etag: ETag, generation or mtime of an adopted shard; "" for shardio's own. The stored
-            field is called `stamp`.
+        etag: ETag, generation or mtime of an adopted shard; "" for shardio's own.
         deletion_key, deletion_bytes, deletion_sha256: the sidecar of its deleted rows; "" for none.
         table_key, table_bytes, table_sha256: its part of the table of small features; "" for none.
     """

@@ -72,7 +72,7 @@ class BaseEpoch(ABC):
         """Return which rows of which shards records are, one piece each."""
         return runs_of_positions(self.sizes, positions, np.ones_like(positions))
 
-    def turns_of(self, windows: Windows) -> Array | None:  # noqa: ARG002 - see the subclass
+    def row_order(self, windows: Windows) -> Array | None:  # noqa: ARG002 - see the subclass
         """Return when each row of windows comes, 0 first; None where they are fetched whole in any case."""
         return None
 

@@ -73,11 +73,11 @@ class InterleavedEpoch(BaseEpoch):
             table=order.table,
             network=order.network,
         )
-        self._shape = shape._replace(moved=self._turns(shape))
+        self._shape = shape._replace(moved=self._shifts(shape))
         self._held = self._nothing_held()
         self._holding = threading.Lock()
 
-    def _turns(self, shape: Interleaving) -> Array:
+    def _shifts(self, shape: Interleaving) -> Array:
         """Return by how many rows each strand's first place is moved on, so that chunks end evenly."""
         m, strands, lanes = shape.chunk_rows, shape.strands, self.plan.lanes
         first = np.ones((lanes, strands), np.int64)
@@ -163,15 +163,15 @@ class InterleavedEpoch(BaseEpoch):
         windows = Windows(source, cycle, lane, found.first, found.strand, found.lengths, found.position)
         return RowLocations(windows, found.window, found.row)
 
-    def turns_of(self, windows: Windows) -> Array:
+    def row_order(self, windows: Windows) -> Array:
         """Return when each row of windows comes in its window, 0 first: int64, one window after another."""
         counts = windows.rows
         begins = np.repeat(np.cumsum(counts) - counts, counts)
-        turns = np.arange(begins.size) - begins
+        order = np.arange(begins.size) - begins
         if not self._shape.shuffled:
-            return turns
-        found = np.empty_like(turns)
-        found[begins + shuffle_ranges(self._shape.places, windows.number, counts)] = turns
+            return order
+        found = np.empty_like(order)
+        found[begins + shuffle_ranges(self._shape.places, windows.number, counts)] = order
         return found
 
     def many_pieces(self, windows: Windows) -> tuple[Pieces, Array]:

@@ -264,9 +264,9 @@ class MixedEpoch:
                 before += len(found.windows)
         return RowLocations(Windows.joined(windows), which, local)
 
-    def turns_of(self, windows: Windows) -> Array | None:
+    def row_order(self, windows: Windows) -> Array | None:
         """Return when each row of windows of one source and cycle comes; see `BaseEpoch`."""
-        return self._epoch(int(windows.source[0]), int(windows.cycle[0])).turns_of(windows)
+        return self._epoch(int(windows.source[0]), int(windows.cycle[0])).row_order(windows)
 
     def many_pieces(self, windows: Windows) -> tuple[Pieces, Array]:
         """Return the pieces of windows of one source and cycle, and how many rows each holds."""

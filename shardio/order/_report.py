@@ -294,9 +294,9 @@ def reading_of(
             some = own[windows.cycle[own] == cycle]
             chosen = windows.take(some)
             pieces, counts = lanes.many_pieces(chosen)
-            turns = lanes.turns_of(chosen) if begun else None
-            if turns is not None:
-                keep = rows_to_come(turns, counts, some, window, row)
+            order = lanes.row_order(chosen) if begun else None
+            if order is not None:
+                keep = rows_to_come(order, counts, some, window, row)
                 pieces, _ = some_rows(pieces, keep, exact=mapped)
             # Rows of one window that lie apart in a mapped file are of few blocks.
             runs = len(chosen) if mapped else len(pieces.shards)

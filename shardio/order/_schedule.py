@@ -44,7 +44,7 @@ class Lanes(Protocol):
     def locate(self, parts: Array) -> RowLocations:
         """Return where the records of the parts are in the windows that hold them."""
 
-    def turns_of(self, windows: Windows) -> Array | None:
+    def row_order(self, windows: Windows) -> Array | None:
         """Return when each row of windows of one source and cycle comes in its window, 0 first.
 
         One window after another, rows as their pieces give them; None where windows are fetched whole.

@@ -130,12 +130,12 @@ class Pieces(NamedTuple):
 
 
 def rows_to_come(
-    turns: Array, counts: Array, some: Array, window: Array, row: Array
+    order: Array, counts: Array, some: Array, window: Array, row: Array
 ) -> npt.NDArray[np.bool_]:
     """Return which rows of some windows are delivered with, or after, the earliest of given ones.
 
     Args:
-        turns: int64 [rows], of each row of these windows, one window after another, when it comes there.
+        order: int64 [rows], of each row of these windows, one window after another, when it comes there.
         counts: int64 [windows], rows of each.
         some: int64 [windows], the numbers by which `window` names them.
         window, row: int64 [n], number of the window and number in it of each row that is given, of all
@@ -147,8 +147,8 @@ def rows_to_come(
     which = number[window[own]]
     begins = np.cumsum(counts) - counts
     first = np.full(counts.size, np.iinfo(np.int64).max)
-    np.minimum.at(first, which, turns[begins[which] + row[own]])
-    return turns >= np.repeat(first, counts)
+    np.minimum.at(first, which, order[begins[which] + row[own]])
+    return order >= np.repeat(first, counts)
 
 
 def some_rows(pieces: Pieces, keep: npt.NDArray[np.bool_], *, exact: bool) -> tuple[Pieces, Array]:

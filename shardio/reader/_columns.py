@@ -8,7 +8,6 @@ them is parsed.  Where a shard has no such table its records are read, and a war
 from __future__ import annotations
 
 import copy
-import difflib
 import hashlib
 import os
 import warnings
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shardio.codecs import arrow_array, arrow_type_of, need_pyarrow, value_lengths
+from shardio.display import closest
 from shardio.errors import FormatError, NotFoundError, SchemaError, ShardioError
 from shardio.format import DEFAULT_LIMITS
 from shardio.metadata import Feature, ShardTable, TableColumn, table_address, table_address_of, table_column
@@ -145,8 +145,8 @@ def _column(schema: Schema, name: str) -> ChosenColumn:
             raise ValueError(message)
         return ChosenColumn(name, base, "length", feature)
     known = [*schema, *(f"{each}{LENGTH}" for each in schema if _has_length(schema[each]))]
-    near = difflib.get_close_matches(name, known, 1)
-    meant = f"; did you mean {near[0]!r}?" if near else ""
+    near = closest(name, known)
+    meant = f"; did you mean {near!r}?" if near else ""
     message = f"there is no feature {name!r}{meant}; the schema has {', '.join(schema)}"
     raise ValueError(message)
 

@@ -8,7 +8,6 @@ import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
@@ -30,6 +29,7 @@ from shardio.reader._subset import take, take_at
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from fractions import Fraction
 
     from numpy.typing import NDArray
 
@@ -159,6 +159,8 @@ def parts(
 
 def _edges(fractions: Mapping[str, float]) -> list[Fraction]:
     """Return where the parts end, as exact fractions of the whole; the last end is left out."""
+    from fractions import Fraction
+
     given = [Fraction(value) for value in fractions.values()]
     if not given or min(given) < 0 or not 0.999 < sum(given) < 1.001:
         message = f"fractions={dict(fractions)!r} must not be negative, and their sum must be 1"

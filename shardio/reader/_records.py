@@ -436,7 +436,7 @@ class RecordSequence(Sequence[Any]):
         """Return an iterator over lists of values of any length."""
         source, selection = self.source, self.selection
         if source.options.on_error != "raise":
-            return self._undamaged()
+            return self._skipping()
         if source.codec is None:
             return iterate_payloads(source, selection)
         return self._decoded()
@@ -447,7 +447,7 @@ class RecordSequence(Sequence[Any]):
             first, done = done, done + len(payloads)
             yield self._values(payloads, self.selection[first:done])
 
-    def _undamaged(self) -> Iterator[list[Any]]:
+    def _skipping(self) -> Iterator[list[Any]]:
         """Yield the records but for the damaged ones, which are counted, and written down where asked."""
         damage, codec = Damage(self.source, len(self)), self.source.codec
         for payloads, positions in iterate_skipping(self.source, self.selection, damage):

@@ -8,7 +8,6 @@ no subquery, aggregate, window, parameter or macro, and nothing that differs fro
 
 from __future__ import annotations
 
-import difflib
 import functools
 import json
 import threading
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from shardio.display import closest
 from shardio.reader._columns import choose_columns
 
 if TYPE_CHECKING:
@@ -214,9 +214,9 @@ class Condition:
         if name in others:
             what = "only functions that compute from their arguments alone are"
             raise self._refuse(f"the function {name} is not allowed; {what}", place)
-        near = difflib.get_close_matches(name, sorted(allowed), 1)
+        near = closest(name, sorted(allowed))
         raise self._refuse(
-            f"there is no function {name}" + (f"; did you mean {near[0]}?" if near else ""), place
+            f"there is no function {name}" + (f"; did you mean {near}?" if near else ""), place
         )
 
     def _resolve(self, name: str, place: int | None, schema: Schema | None) -> str:

@@ -200,7 +200,7 @@ def classify(error: BaseException) -> RequestFailure:
             return _classify_status(facts)
     for link in _chain(error):
         found = _by_class(link)
-        if found is not None and found.kind is ErrorKind.CONNECTION and _INSECURE.search(_words(error)):
+        if found is not None and found.kind is ErrorKind.CONNECTION and _INSECURE.search(_text_of(error)):
             return RequestFailure(ErrorKind.TLS, found.text)
         if found is not None and found.kind is ErrorKind.CONNECTION:
             return found._replace(applied=not _nothing_sent(error))
@@ -344,7 +344,7 @@ def _nothing_sent(error: BaseException) -> bool:
     )
 
 
-def _words(error: BaseException) -> str:
+def _text_of(error: BaseException) -> str:
     return " ".join(str(link) for link in _chain(error))
 
 

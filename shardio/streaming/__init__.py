@@ -15,7 +15,7 @@ from shardio.streaming._components import Mix, mix, of_parts, parts_of
 from shardio.streaming._options import StreamOptions, method_with_stream_options
 from shardio.streaming._reports import AuditedRecord, audit, plan_report
 from shardio.streaming._stats import LoaderStats, StreamStats
-from shardio.streaming._stream import Stream, stream
+from shardio.streaming._stream import Stream, StreamLoader, stream
 
 __all__ = [
     "AuditedRecord",
@@ -26,6 +26,7 @@ __all__ = [
     "Permutation",
     "Plan",
     "Stream",
+    "StreamLoader",
     "StreamOptions",
     "StreamStats",
     "audit",

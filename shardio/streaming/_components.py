@@ -249,7 +249,7 @@ def _alike(one: Schema | None, other: Schema | None) -> bool:
     """Tell whether records of two schemas mean the same: names of classes may be fewer, words may differ."""
     if one is None or other is None:
         return one is other
-    return one.succeeds_in_words(other) or other.succeeds_in_words(one)
+    return one.differs_in_annotations(other) or other.differs_in_annotations(one)
 
 
 def _readers_of(data: DatasetReader | Mix) -> Sequence[DatasetReader]:

@@ -730,10 +730,10 @@ class _HeldWindows:
             some: their numbers in the group.
             window, row: of each row of the group, its window's number there and its own in the window.
         """
-        turns = self._lanes.turns_of(windows)
-        if turns is None:
+        order = self._lanes.row_order(windows)
+        if order is None:
             return None
-        part = rows_to_come(turns, windows.rows, some, window, row)
+        part = rows_to_come(order, windows.rows, some, window, row)
         return None if part.all() else part
 
     def _lacking(

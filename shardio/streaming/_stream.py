@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from shardio.reader import DatasetReader
     from shardio.streaming._batches import Batch
 
-__all__ = ["Stream", "stream"]
+__all__ = ["Stream", "StreamLoader", "stream"]
 
 
 @with_stream_options(StreamOptions)
@@ -405,6 +405,46 @@ class Stream:
                 budget=budget_of(self.options, self.components),
             ):
                 warnings.warn(line, stacklevel=3)
+
+
+class StreamLoader:
+    """What the loaders of every framework have of their stream: its length, its state, its counters.
+
+    Attributes:
+        stream: the stream.
+    """
+
+    stream: Stream
+
+    def __len__(self) -> int:
+        """Return the steps of the whole epoch; the same for every rank."""
+        return len(self.stream)
+
+    @property
+    def remaining(self) -> int:
+        """Steps of this epoch that are left."""
+        return self.stream.remaining
+
+    @property
+    def stats(self) -> StreamStats:
+        """Rates, time waited, and where the time went, summed over threads and worker processes."""
+        return self.stream.stats
+
+    def set_epoch(self, epoch: int) -> None:
+        """Go to the beginning of an epoch; a state of that very epoch that was loaded stays loaded."""
+        self.stream.set_epoch(epoch)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return where the consumer stands: small, in clear, fit for JSON, the same in all processes."""
+        return self.stream.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from a state, on any number of ranks, devices, workers and threads.
+
+        Raises:
+            ResumeError: it is damaged or does not belong here; names what differs.
+        """
+        self.stream.load_state_dict(state)
 
 
 def _rebuild(

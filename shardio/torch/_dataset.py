@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from shardio.parallel import end_with_parent
-from shardio.streaming import StreamOptions, method_with_stream_options
+from shardio.streaming import StreamLoader, StreamOptions, method_with_stream_options
 from shardio.torch._ranks import agreed_stream, check_rank, resolve_rank
 from shardio.torch._seeded import Watched
 from shardio.torch._tensors import collate, tensors
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator
     from types import FrameType
     from typing import Self
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["StreamingDataset"]
 
 
-class StreamingDataset(IterableDataset[Any]):
+class StreamingDataset(StreamLoader, IterableDataset[Any]):
     """Batches of one rank, as tensors; see `shardio.stream` for the order and the options.
 
     Meant for `StreamingDataLoader`. It is right as well in torch's own `DataLoader(dataset, batch_size=None)`
@@ -79,15 +79,6 @@ class StreamingDataset(IterableDataset[Any]):
         other.collate_fn, other.columnar = collate_fn, False
         return other
 
-    def __len__(self) -> int:
-        """Return the steps of the whole epoch; the same for every rank."""
-        return len(self.stream)
-
-    @property
-    def remaining(self) -> int:
-        """Steps of this epoch that are left."""
-        return self.stream.remaining
-
     def __iter__(self) -> Iterator[Any]:
         """Yield the batches of this rank, or within a loader worker those that are its turn.
 
@@ -127,25 +118,13 @@ class StreamingDataset(IterableDataset[Any]):
             yield batch.columns
         stream.end(number)
 
-    def set_epoch(self, epoch: int) -> None:
-        """Go to the beginning of an epoch; a state of that very epoch that was loaded stays loaded."""
-        self.stream.set_epoch(epoch)
-
     def state_dict(self) -> dict[str, Any]:
         """Return where the stream stands, by the batches that were taken from this object.
 
         A loader that prefetches has taken more than it has delivered: ask the loader, not the dataset. Within
         a loader worker the state is that worker's own, as torchdata's loader keeps it.
         """
-        return self.stream.state_dict()
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a state.
-
-        Raises:
-            ResumeError: it is damaged or does not belong here; names what differs.
-        """
-        self.stream.load_state_dict(state)
+        return super().state_dict()
 
 
 def _check_loader(frame: FrameType | None) -> None:

@@ -16,22 +16,23 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler, get_
 
 from shardio.errors import ShardioError
 from shardio.parallel import end_with_parent, worker_folder
+from shardio.streaming import StreamLoader
 from shardio.torch._dataset import StreamingDataset
 from shardio.torch._devices import Mover
 from shardio.torch._tensors import pin, tensors
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator, Mapping
+    from collections.abc import Callable, Generator, Iterator
     from types import TracebackType
     from typing import Self
 
     from shardio.order import Order
-    from shardio.streaming import Stream, StreamStats
+    from shardio.streaming import Stream
 
 __all__ = ["StreamingDataLoader"]
 
 
-class StreamingDataLoader:
+class StreamingDataLoader(StreamLoader):
     """Load a `StreamingDataset`, ahead and in order, and resume exactly.
 
     `state_dict` counts the batches that were delivered, not those that were prefetched. A pass ends, with its
@@ -131,15 +132,6 @@ class StreamingDataLoader:
         """Records of a step of this rank; the most of any rank where ranks do not divide the global batch."""
         return -(-self.stream.global_batch // self.stream.world_size)
 
-    def __len__(self) -> int:
-        """Return the steps of the whole epoch; the same for every rank."""
-        return len(self.stream)
-
-    @property
-    def remaining(self) -> int:
-        """Steps of this epoch that are left."""
-        return self.stream.remaining
-
     def __iter__(self) -> Generator[Any, None, None]:
         """Yield the batches that remain; after an epoch that came to its end, those of the next one."""
         self._data.check_rank()
@@ -168,22 +160,6 @@ class StreamingDataLoader:
             _stop_workers(self._kept[2])
             self._kept = None
 
-    def set_epoch(self, epoch: int) -> None:
-        """Go to the beginning of an epoch; a state of that very epoch that was loaded stays loaded."""
-        self.stream.set_epoch(epoch)
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return where the consumer stands: small, in clear, fit for JSON."""
-        return self.stream.state_dict()
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a state, on any number of ranks, workers and threads.
-
-        Raises:
-            ResumeError: it is damaged or does not belong here; names what differs.
-        """
-        self.stream.load_state_dict(state)
-
     def _finish(self, batch: Any) -> Any:
         return self._placed(tensors(batch))
 
@@ -192,11 +168,6 @@ class StreamingDataLoader:
         if self._mover is not None:
             return self._mover.begin(made)
         return pin(made) if self.pin_memory else made
-
-    @property
-    def stats(self) -> StreamStats:
-        """Rates, time waited, and where the time went, summed over threads and worker processes."""
-        return self.stream.stats
 
     def _from_threads(self, stream: Stream) -> Generator[tuple[int, Any, int], None, None]:
         batches = stream.batches(

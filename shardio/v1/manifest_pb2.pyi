@@ -244,7 +244,7 @@ class Manifest(_message.Message):
     def __init__(self, format_version: _Optional[int] = ..., critical_features: _Optional[_Iterable[str]] = ..., dataset_uuid: _Optional[bytes] = ..., version: _Optional[int] = ..., parent_version: _Optional[int] = ..., parent_sha256: _Optional[bytes] = ..., write_id: _Optional[bytes] = ..., operation: _Optional[str] = ..., created_ms: _Optional[int] = ..., writer: _Optional[str] = ..., sessions: _Optional[_Iterable[_Union[MergedSession, _Mapping]]] = ..., schemas: _Optional[_Iterable[_Union[Schema, _Mapping]]] = ..., metadata_json: _Optional[bytes] = ..., roots: _Optional[_Iterable[_Union[DataRoot, _Mapping]]] = ..., lists: _Optional[_Iterable[_Union[ListRef, _Mapping]]] = ..., splits: _Optional[_Iterable[_Union[SplitTotals, _Mapping]]] = ..., expiry: _Optional[_Union[Expiry, _Mapping]] = ..., session_lists: _Optional[_Iterable[_Union[ListRef, _Mapping]]] = ..., table: _Optional[_Iterable[_Union[TableColumn, _Mapping]]] = ..., keys: _Optional[_Iterable[_Union[KeyIndex, _Mapping]]] = ..., tags: _Optional[_Iterable[_Union[Tag, _Mapping]]] = ..., rolled_back_sessions: _Optional[_Iterable[str]] = ..., restored_version: _Optional[int] = ..., rewrites: _Optional[_Iterable[_Union[Rewrite, _Mapping]]] = ...) -> None: ...
 
 class ShardList(_message.Message):
-    __slots__ = ("format_version", "split_names", "split", "key", "root", "shard_uuid", "framing", "compression", "stored_bytes", "decoded_bytes", "rows", "blocks", "crc32c", "index_key", "index_head_bytes", "index_head_sha256", "schema", "stamp", "live_rows", "deletion_key", "deletion_bytes", "deletion_sha256", "table_key", "table_bytes", "table_sha256")
+    __slots__ = ("format_version", "split_names", "split", "key", "root", "shard_uuid", "framing", "compression", "stored_bytes", "decoded_bytes", "rows", "blocks", "crc32c", "index_key", "index_head_bytes", "index_head_sha256", "schema", "etag", "live_rows", "deletion_key", "deletion_bytes", "deletion_sha256", "table_key", "table_bytes", "table_sha256")
     FORMAT_VERSION_FIELD_NUMBER: _ClassVar[int]
     SPLIT_NAMES_FIELD_NUMBER: _ClassVar[int]
     SPLIT_FIELD_NUMBER: _ClassVar[int]
@@ -262,7 +262,7 @@ class ShardList(_message.Message):
     INDEX_HEAD_BYTES_FIELD_NUMBER: _ClassVar[int]
     INDEX_HEAD_SHA256_FIELD_NUMBER: _ClassVar[int]
     SCHEMA_FIELD_NUMBER: _ClassVar[int]
-    STAMP_FIELD_NUMBER: _ClassVar[int]
+    ETAG_FIELD_NUMBER: _ClassVar[int]
     LIVE_ROWS_FIELD_NUMBER: _ClassVar[int]
     DELETION_KEY_FIELD_NUMBER: _ClassVar[int]
     DELETION_BYTES_FIELD_NUMBER: _ClassVar[int]
@@ -287,7 +287,7 @@ class ShardList(_message.Message):
     index_head_bytes: _containers.RepeatedScalarFieldContainer[int]
     index_head_sha256: bytes
     schema: _containers.RepeatedScalarFieldContainer[int]
-    stamp: _containers.RepeatedScalarFieldContainer[str]
+    etag: _containers.RepeatedScalarFieldContainer[str]
     live_rows: _containers.RepeatedScalarFieldContainer[int]
     deletion_key: _containers.RepeatedScalarFieldContainer[str]
     deletion_bytes: _containers.RepeatedScalarFieldContainer[int]
@@ -295,7 +295,7 @@ class ShardList(_message.Message):
     table_key: _containers.RepeatedScalarFieldContainer[str]
     table_bytes: _containers.RepeatedScalarFieldContainer[int]
     table_sha256: bytes
-    def __init__(self, format_version: _Optional[int] = ..., split_names: _Optional[_Iterable[str]] = ..., split: _Optional[_Iterable[int]] = ..., key: _Optional[_Iterable[str]] = ..., root: _Optional[_Iterable[int]] = ..., shard_uuid: _Optional[bytes] = ..., framing: _Optional[_Iterable[_Union[_index_pb2.Framing, str]]] = ..., compression: _Optional[_Iterable[_Union[_index_pb2.Compression, str]]] = ..., stored_bytes: _Optional[_Iterable[int]] = ..., decoded_bytes: _Optional[_Iterable[int]] = ..., rows: _Optional[_Iterable[int]] = ..., blocks: _Optional[_Iterable[int]] = ..., crc32c: _Optional[_Iterable[int]] = ..., index_key: _Optional[_Iterable[str]] = ..., index_head_bytes: _Optional[_Iterable[int]] = ..., index_head_sha256: _Optional[bytes] = ..., schema: _Optional[_Iterable[int]] = ..., stamp: _Optional[_Iterable[str]] = ..., live_rows: _Optional[_Iterable[int]] = ..., deletion_key: _Optional[_Iterable[str]] = ..., deletion_bytes: _Optional[_Iterable[int]] = ..., deletion_sha256: _Optional[bytes] = ..., table_key: _Optional[_Iterable[str]] = ..., table_bytes: _Optional[_Iterable[int]] = ..., table_sha256: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, format_version: _Optional[int] = ..., split_names: _Optional[_Iterable[str]] = ..., split: _Optional[_Iterable[int]] = ..., key: _Optional[_Iterable[str]] = ..., root: _Optional[_Iterable[int]] = ..., shard_uuid: _Optional[bytes] = ..., framing: _Optional[_Iterable[_Union[_index_pb2.Framing, str]]] = ..., compression: _Optional[_Iterable[_Union[_index_pb2.Compression, str]]] = ..., stored_bytes: _Optional[_Iterable[int]] = ..., decoded_bytes: _Optional[_Iterable[int]] = ..., rows: _Optional[_Iterable[int]] = ..., blocks: _Optional[_Iterable[int]] = ..., crc32c: _Optional[_Iterable[int]] = ..., index_key: _Optional[_Iterable[str]] = ..., index_head_bytes: _Optional[_Iterable[int]] = ..., index_head_sha256: _Optional[bytes] = ..., schema: _Optional[_Iterable[int]] = ..., etag: _Optional[_Iterable[str]] = ..., live_rows: _Optional[_Iterable[int]] = ..., deletion_key: _Optional[_Iterable[str]] = ..., deletion_bytes: _Optional[_Iterable[int]] = ..., deletion_sha256: _Optional[bytes] = ..., table_key: _Optional[_Iterable[str]] = ..., table_bytes: _Optional[_Iterable[int]] = ..., table_sha256: _Optional[bytes] = ...) -> None: ...
 
 class SplitReceipt(_message.Message):
     __slots__ = ("name", "rows", "frames_crc32c")

@@ -521,7 +521,7 @@ class Pages:
             }
         if report is not None:
             shown = {**report, "url": _public_url(str(report.get("url", "")))}
-            for name in ("findings", "left_out"):
+            for name in ("findings", "skipped"):
                 listed = report.get(name) or []
                 shown[name] = [self._redacted(each) for each in listed[:_LISTED]]
                 shown[f"{name}_count"] = len(listed)

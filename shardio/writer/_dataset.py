@@ -21,7 +21,7 @@ from shardio.errors import (
     StorageError,
 )
 from shardio.format import DEFAULT_BLOCK_BYTES, BlockBuilder, Compression
-from shardio.metadata import check_task, is_random_session, random_session
+from shardio.metadata import check_split, check_task, is_random_session, random_session
 from shardio.storage import on_io_thread, url_text
 from shardio.writer._settings import (
     DEFAULT_SHARD_BYTES,
@@ -239,7 +239,10 @@ class DatasetWriter(AtomicWriter):
         """
         # One record costs few calls: `write_encoded` once more, and what `add` asks first.
         # A writer that has ended has no splits, so that it need not be asked each time.
-        part = self._splits.get(split)
+        try:
+            part = self._splits.get(split)
+        except TypeError:  # what cannot be a key, such as a dict of shares, is refused as a name
+            part = None
         if part is None:
             part = self._open_split(split)
         try:
@@ -264,7 +267,10 @@ class DatasetWriter(AtomicWriter):
 
     def write_encoded(self, payload: bytes, split: str = "train") -> None:
         """Append one record that `encode`, or another dataset of the same schema, has made, as it is."""
-        part = self._splits.get(split)
+        try:
+            part = self._splits.get(split)
+        except TypeError:  # as in `write`
+            part = None
         if part is None:
             part = self._open_split(split)
         try:
@@ -362,6 +368,7 @@ class DatasetWriter(AtomicWriter):
     def _open_split(self, split: str) -> OpenSplit:
         if self._closed:
             self._refuse()
+        check_split(split)
         if split not in self._base_splits or self._declared is not None:
             check_new_split(split, self._declared, self._base_splits.union(self._splits))
         part = OpenSplit(self._task.rows(split), self._new_spool(split))

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from shardio.catalog import MODES, Catalog
+from shardio.display import closest
 from shardio.errors import CommitConflictError, StorageError
 from shardio.metadata import Schema, check_session, check_split, check_task, is_random_session, look_alike
 from shardio.storage import connect
@@ -67,8 +67,8 @@ def check_writer_options(given: Mapping[str, Any], function: str) -> None:
             message = f"{name}= is what {function} gives each task itself; leave it out"
             raise TypeError(message)
         if name not in known:
-            near = difflib.get_close_matches(name, known, 1)
-            meant = f"; did you mean {near[0]}=?" if near else ""
+            near = closest(name, known)
+            meant = f"; did you mean {near}=?" if near else ""
             message = f"{function} has no option {name}={meant}"
             raise TypeError(message)
 
@@ -102,15 +102,15 @@ def check_new_split(split: str, declared: frozenset[str] | None, others: Iterabl
     check_split(split)
     if declared is not None:
         if split not in declared:
-            near = difflib.get_close_matches(split, sorted(declared), 1)
-            meant = f"; did you mean {near[0]!r}?" if near else ""
+            near = closest(split, sorted(declared))
+            meant = f"; did you mean {near!r}?" if near else ""
             message = f"split {split!r} is none of splits={sorted(declared)}{meant}"
             raise ValueError(message)
         return
-    near = sorted(other for other in others if look_alike(split, other))
-    if near:
+    alike = sorted(other for other in others if look_alike(split, other))
+    if alike:
         message = (
-            f"split {split!r} would be a new one and may be {near[0]!r}, mistyped; "
+            f"split {split!r} would be a new one and may be {alike[0]!r}, mistyped; "
             f"if both are meant, declare them: splits={sorted({split, *others})}"
         )
         raise ValueError(message)

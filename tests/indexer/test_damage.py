@@ -33,7 +33,7 @@ def salvaged(folder, data: bytes, name: str = "x.tfrecord"):
     assert report.ok, report
     ds = shardio.open(folder, decode=False)
     assert shardio.verify(folder).ok
-    return list(ds), report.left_out
+    return list(ds), report.skipped
 
 
 def test_a_truncated_last_record(tmp_path) -> None:
@@ -148,7 +148,7 @@ def test_compressed_files_that_are_cut_short(kind, tmp_path) -> None:
     with pytest.raises(FormatError, match="cut short"):
         scan(stored[:-7])
     scanned = scan(stored[:-7], salvage=True)
-    assert scanned.left_out
+    assert scanned.skipped
     assert all(scanned.index.head.rows >= wanted for wanted in ([80] if kind != "zlib" else [1]))
 
 
@@ -201,7 +201,7 @@ def test_a_tar_that_is_cut_short(tmp_path) -> None:
 
 def test_the_zeros_at_the_end_are_no_damage() -> None:
     scanned = scan(tar(MEMBERS) + bytes(20480), "x.tar")
-    assert scanned.left_out == ()
+    assert scanned.skipped == ()
     assert list(parse_head(scanned.index.data).gaps.values()) == ["end of the tar archive"]
 
 
@@ -369,7 +369,7 @@ def test_where_frames_go_on_in_the_next_member_nothing_is_stepped_over(tmp_path)
         folder = tmp_path / kind
         folder.mkdir()
         (folder / "x.tfrecord").write_bytes(b"".join(parts))
-        left = shardio_indexer.adopt(folder / "x.tfrecord", salvage=True).left_out
+        left = shardio_indexer.adopt(folder / "x.tfrecord", salvage=True).skipped
         records = list(shardio.open(folder, decode=False))
         assert records == payloads[: len(records)]
         assert len(records) > 30, "of the damaged member what decodes before the damage"
@@ -394,7 +394,7 @@ def test_no_half_of_a_record_is_salvaged_before_a_damaged_member(tmp_path) -> No
         ds = shardio.open(tmp_path / f"of-{name}", decode="tar" in name, allow_roots={str(tmp_path): {}})
         found = [value["__key__"] if "tar" in name else value for value in ds]
         assert found == wanted
-        assert report.left_out
+        assert report.skipped
     head, _ = frames_of(scan(b"".join(lines), "x.txt.gz", salvage=True).index.read())
     for block, crc in enumerate(head.block_crc32c.tolist()):
         start, stop = head.block_bounds(block)
@@ -407,6 +407,6 @@ def test_members_that_break_the_rule_behind_a_damaged_one(tmp_path) -> None:
     good, bad = gzip.compress(b"".join(FRAMES[:4])), HURT["flipped"](gzip.compress(b"".join(FRAMES[4:6])))
     stored = good + bad + gzip.compress(data[:50]) + gzip.compress(data[50:])
     (tmp_path / "x.tfrecord").write_bytes(stored)
-    left = shardio_indexer.adopt(tmp_path / "x.tfrecord", salvage=True).left_out
+    left = shardio_indexer.adopt(tmp_path / "x.tfrecord", salvage=True).skipped
     assert list(shardio.open(tmp_path, decode=False)) == PAYLOADS[:4]
     assert [(gap.start, gap.stop) for gap in left] == [(len(good), len(stored))]

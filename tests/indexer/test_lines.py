@@ -46,7 +46,7 @@ def test_what_cannot_be_read_is_refused_or_left_out(tmp_path, data, packed) -> N
     assert "--salvage" in refusal.error.advice
     report = shardio_indexer.adopt(path, into=tmp_path / "b", salvage=True)
     assert report.ok
-    assert [part.start for part in report.left_out] == [9]
+    assert [part.start for part in report.skipped] == [9]
     ds = shardio.open(tmp_path / "b", allow_roots={str(tmp_path): {}})
     assert list(ds) == [{"a": 1}]
     assert shardio.verify(tmp_path / "b", allow_roots={str(tmp_path): {}}).ok

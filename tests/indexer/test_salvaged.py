@@ -41,10 +41,10 @@ def test_a_salvaged_stream_is_not_damaged_for_ever(tmp_path, capsys, kind, lines
     assert report.records > 500
     found = shardio.verify(tmp_path)
     assert (found.findings, found.good_records) == ((), report.records)
-    assert {part.url for part in found.left_out} == {str(tmp_path / name)} or not report.left_out
-    assert bool(found.left_out) == bool(report.left_out)
+    assert {part.url for part in found.skipped} == {str(tmp_path / name)} or not report.skipped
+    assert bool(found.skipped) == bool(report.skipped)
     assert main(["verify", str(tmp_path)]) == 0
-    if report.left_out:
+    if report.skipped:
         assert "left out when the shards were adopted" in capsys.readouterr().err
     # A byte behind what was indexed: nothing of it is read, and it is not what was left out.
     packed[-1] ^= 1
@@ -59,6 +59,6 @@ def test_salvaged_shards_without_compression_say_what_was_left_out(tmp_path) -> 
     report = shardio_indexer.adopt(tmp_path, salvage=True)
     found = shardio.verify(tmp_path)
     assert found.ok
-    places = [(part.start, part.stop) for part in report.left_out]
-    assert [(part.start, part.stop) for part in found.left_out] == places
-    assert found.to_dict()["left_out"][0]["kind"] == "left out"
+    places = [(part.start, part.stop) for part in report.skipped]
+    assert [(part.start, part.stop) for part in found.skipped] == places
+    assert found.to_dict()["skipped"][0]["kind"] == "skipped"

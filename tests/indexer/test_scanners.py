@@ -149,7 +149,7 @@ def test_a_record_longer_than_a_piece_is_not_held() -> None:
     broken[20 << 20] ^= 1
     scanned = scan(bytes(broken), salvage=True)
     assert scanned.index.head.rows == 2
-    assert [gap.reason for gap in scanned.left_out] == ["damage: payload crc"]
+    assert [gap.reason for gap in scanned.skipped] == ["damage: payload crc"]
 
 
 @pytest.mark.parametrize("kind", ["gzip", "zstd"])
@@ -193,7 +193,7 @@ def test_skippable_frames_and_empty_members_are_gaps() -> None:
     scanned = scan(skippable + members([tfrecord([b"a"]), tfrecord([b"b"])], "zstd") + skippable)
     head, _ = frames_of(scanned.index.data)
     assert head.gaps == {0: "skippable frame", 3: "skippable frame"}
-    assert scanned.left_out == ()
+    assert scanned.skipped == ()
     scanned = scan(members([tfrecord([b"a"]), b""], "gzip"))
     assert parse_head(scanned.index.data).gaps == {1: "empty member"}
 
@@ -216,7 +216,7 @@ def test_a_compressed_tar_has_its_end_in_a_gap() -> None:
 @pytest.mark.parametrize("kind", ["none", "gzip", "zstd", "zlib"])
 def test_an_empty_file_is_an_empty_shard(kind) -> None:
     scanned = scan(members([b""], kind))
-    assert (scanned.index.head.rows, scanned.left_out) == (0, ())
+    assert (scanned.index.head.rows, scanned.skipped) == (0, ())
     parse_head(scanned.index.data)
 
 

@@ -40,7 +40,7 @@ def everything(folder: Path) -> dict[str, str]:
 
     def salvage() -> str:
         report = shardio_indexer.adopt(shard, into=folder / "salvaged", salvage=True)
-        return f"{report.ok}, {sum(report.splits.values())}, {len(report.left_out)} left out"
+        return f"{report.ok}, {sum(report.splits.values())}, {len(report.skipped)} left out"
 
     def convert() -> str:
         kind = "webdataset" if ".tar" in shard.name else "jsonl"

@@ -163,14 +163,14 @@ def test_columns_have_one_item_a_shard(name):
         size = 16 if name == "shard_uuid" else 32
         wrong = [bytes(size), bytes(3 * size), bytes(2 * size - 1)]
     else:
-        item = "" if name in ("index_key", "stamp", "deletion_key", "table_key") else 1
+        item = "" if name in ("index_key", "etag", "deletion_key", "table_key") else 1
         wrong = [[item], [item] * 3]
     for values in wrong:
         broken(f"column {name} .*another length", **{name: values})
     optional = {
         "root",
         "index_key",
-        "stamp",
+        "etag",
         "live_rows",
         "deletion_key",
         "deletion_bytes",
@@ -238,7 +238,7 @@ def test_hostile_keys(key):
     """A reader MUST refuse a key that breaks these rules before it touches any storage."""
     broken("key", error=UnsafeNameError, key=[key, "data/b"])
     broken("key", error=UnsafeNameError, key=[key, "data/b"], root=[1, 0])
-    broken("key", error=UnsafeNameError, key=[key, "data/b"], stamp=["etag", ""])
+    broken("key", error=UnsafeNameError, key=[key, "data/b"], etag=["etag", ""])
     if key:
         broken("key", error=UnsafeNameError, index_key=[key, ""])
         gone = {"deletion_bytes": [4, 0], "deletion_sha256": bytes(64), "live_rows": [9, 10]}
@@ -249,7 +249,7 @@ def test_hostile_keys(key):
 def test_adopted_shards_keep_their_names():
     names = ["some where/ü*.tfrecord", "data/b"]
     broken("key", error=UnsafeNameError, key=names)
-    parse_list(sealed(list_message(key=names, stamp=["etag", ""])))
+    parse_list(sealed(list_message(key=names, etag=["etag", ""])))
     parse_list(sealed(list_message(key=names, root=[3, 0])))
 
 

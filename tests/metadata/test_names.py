@@ -99,7 +99,7 @@ def test_foreign_keys(key):
     shards = {"key": [key, "data/b"]}
     for message, parse in (
         (list_message(**shards, root=[1, 0]), parse_list),
-        (list_message(**shards, stamp=["etag", ""]), parse_list),
+        (list_message(**shards, etag=["etag", ""]), parse_list),
         (list_message(index_key=[key or "/", ""]), parse_list),
         (pb.Receipt(format_version=1, shards=list_message(**shards, root=[1, 0])), parse_receipt),
         (manifest_message(expiry=pb.Expiry(doomed_keys=[key])), functools.partial(parse_manifest, version=1)),

@@ -104,10 +104,10 @@ def main(promises: list[str]) -> int:
             if promises and sabotage.promise not in promises:
                 continue
             stale = problem(sabotage)
-            verdict = f"STALE: {stale}" if stale else "caught" if caught(sabotage, root) else "ESCAPED"
-            escaped += verdict != "caught"
+            outcome = f"STALE: {stale}" if stale else "caught" if caught(sabotage, root) else "ESCAPED"
+            escaped += outcome != "caught"
             print(
-                f"{number:3} {sabotage.promise:4} {verdict:8} {sabotage.test}  ({sabotage.file})", flush=True
+                f"{number:3} {sabotage.promise:4} {outcome:8} {sabotage.test}  ({sabotage.file})", flush=True
             )
     print(f"{escaped} not caught")
     return escaped

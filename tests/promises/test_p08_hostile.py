@@ -39,7 +39,7 @@ TRAVERSALS = [
 ]
 
 
-def dataset(root: Path, *, shard: bytes, index: bytes, rows: int, stamp: str = "", **columns: Any) -> None:
+def dataset(root: Path, *, shard: bytes, index: bytes, rows: int, etag: str = "", **columns: Any) -> None:
     """Write a dataset of one shard, every seal right, whatever its index says."""
     key = columns.pop("key", ["data/x.tfrecord"])[0]
     (root / "data").mkdir(parents=True, exist_ok=True)
@@ -61,7 +61,7 @@ def dataset(root: Path, *, shard: bytes, index: bytes, rows: int, stamp: str = "
     except ValueError:
         facts = {"shard_uuid": bytes(range(16)), "index_head_bytes": [len(index)]}
     message = list_message(
-        1, **{**facts, "key": [key], "rows": [rows], "stamp": [stamp] if stamp else [], **columns}
+        1, **{**facts, "key": [key], "rows": [rows], "etag": [etag] if etag else [], **columns}
     )
     commit(root, message)
 
@@ -162,7 +162,7 @@ def names(corpus: Path) -> None:
             if kind == "own":
                 dataset(root, shard=shard, index=index, rows=1, key=[key])
             elif kind == "adopted":
-                dataset(root, shard=shard, index=index, rows=1, key=[key], stamp="etag")
+                dataset(root, shard=shard, index=index, rows=1, key=[key], etag="etag")
             elif kind == "index":
                 dataset(root, shard=shard, index=index, rows=1, index_key=[key])
             elif kind == "deletions":

@@ -213,7 +213,7 @@ def test_nothing_of_a_dataset_runs(make, tmp_path):
     report = {
         "findings": [{"kind": ATTACKS[0], "message": ATTACKS[1], "url": ATTACKS[4], "advice": ATTACKS[2]}]
     }
-    report |= {"ok": False, "left_out": [], "records": 1, "good_records": 0, "shards": 1, "stored_bytes": 1}
+    report |= {"ok": False, "skipped": [], "records": 1, "good_records": 0, "shards": 1, "stored_bytes": 1}
     with serving(Pages(tmp_path / "ds", report=report)) as browser:
         pages = ["overview", "records", "record?position=1"]
         if make is hostile:

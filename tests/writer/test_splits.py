@@ -137,3 +137,15 @@ def test_splits_that_different_tasks_wrote(tmp_path) -> None:
                 shuffle=shuffle,
             )
         assert report.notes == []
+
+
+@pytest.mark.parametrize("split", [{"train": 0.9}, ["train"], None, 3, "", "all", "a/b"])
+def test_what_is_not_a_name_is_refused(tmp_path, split) -> None:
+    """Shares too, which are an option elsewhere; the writer goes on."""
+    with shardio.DatasetWriter(tmp_path / "ds") as out:
+        out.write(b"a")
+        with pytest.raises(UnsafeNameError, match="not a name for a split"):
+            out.write(b"b", split=split)
+        with pytest.raises(UnsafeNameError, match="not a name for a split"):
+            out.write_encoded(b"b", split=split)
+    assert list(shardio.open(tmp_path / "ds")) == [b"a"]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from shardio.cli._command import CLEAN, DAMAGE, Argument, Command, Option, PlaceParam, Value, flag, options
-from shardio.cli._describe import feature_facts, feature_words
+from shardio.cli._describe import feature_facts, feature_notes
 from shardio.cli._options import STORAGE, name_and_value, storage_options, url_argument, workers_option
 from shardio.display import plural
 
@@ -70,7 +70,7 @@ def _run(arguments: SimpleNamespace, console: Console) -> int:
     parts = ", ".join(f"{name} {rows:,}" for name, rows in sorted(report.records.items()))
     console.line(f"{arguments.url} is at version {report.version}: {total} from {report.kind} ({parts})")
     for facts in [] if report.schema is None else feature_facts(report.schema):
-        words = feature_words(facts)
+        words = feature_notes(facts)
         console.line(f"  {facts['name']}: {facts['type']}{f' ({words})' if words else ''}")
     if report.skipped:
         console.line(f"{plural(len(report.skipped), 'record')} left out")

@@ -109,7 +109,7 @@ def _print(report: AdoptReport, console: Console) -> None:
         ),
         (report.dropped, lambda url: f"dropped: {url} was no longer there"),
         (
-            report.left_out,
+            report.skipped,
             lambda part: f"left out: {part.where} bytes [{part.start}, {part.stop}): {part.reason}",
         ),
     )

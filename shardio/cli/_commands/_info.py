@@ -9,7 +9,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from shardio.cli._command import CLEAN, Command, Option, PlaceParam, flag
-from shardio.cli._describe import dataset_facts, feature_words, seen_facts, shard_facts
+from shardio.cli._describe import dataset_facts, feature_notes, seen_facts, shard_facts
 from shardio.cli._options import ENGINE, STORAGE, VERSION, storage_options, url_argument
 from shardio.display import count, plain, plural, size
 
@@ -62,11 +62,11 @@ def _show(console: Console, facts: dict[str, Any]) -> int:
     if console.json:
         console.document(plain(facts))
         return CLEAN
-    console.table([(name.replace("_", " "), _words(name, value)) for name, value in facts.items()])
+    console.table([(name.replace("_", " "), _humanized(name, value)) for name, value in facts.items()])
     return CLEAN
 
 
-def _words(name: str, value: Any) -> str:
+def _humanized(name: str, value: Any) -> str:
     if value is None:
         return "-"
     if isinstance(value, bool):
@@ -132,7 +132,7 @@ def _print_dataset(console: Console, facts: dict[str, Any]) -> None:
             _print_seen(console, facts["seen"])
         return
     console.table(
-        [(row["name"], row["type"], feature_words(row)) for row in facts["schema"]],
+        [(row["name"], row["type"], feature_notes(row)) for row in facts["schema"]],
         head=("feature", "type", f"({facts['encoding']})"),
     )
 

@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from shardio.cli._command import CLEAN, Argument, Command, Option, PlaceParam, Value, flag, options
-from shardio.cli._describe import feature_facts, feature_words
+from shardio.cli._describe import feature_facts, feature_notes
 from shardio.cli._options import STORAGE, VERSION, name_and_value, storage_options
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def _features(arguments: SimpleNamespace) -> dict[str, Any]:
 
 def _show(console: Console, schema: Schema) -> None:
     facts = feature_facts(schema)
-    rows = [(each["name"], each["type"], feature_words(each, every_class=True)) for each in facts]
+    rows = [(each["name"], each["type"], feature_notes(each, every_class=True)) for each in facts]
     console.table(rows, head=("feature", "type", f"({schema.encoding})"))
 
 

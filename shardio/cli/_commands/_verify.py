@@ -53,10 +53,10 @@ def _summarise(console: Console, report: VerifyReport) -> None:
     looked = (
         f"{plural(report.shards, 'shard')}, {plural(report.records, 'record')}, {size(report.stored_bytes)}"
     )
-    if report.left_out:
-        parts = plural(len(report.left_out), "place")
+    if report.skipped:
+        parts = plural(len(report.skipped), "place")
         console.note(f"{parts} of damage were left out when the shards were adopted, for example:")
-        for part in report.left_out[:3]:
+        for part in report.skipped[:3]:
             console.note(str(part))
     if report.ok:
         how = "everything matches its checksums" if report.indexed else "every record matches its checksums"
@@ -67,8 +67,8 @@ def _summarise(console: Console, report: VerifyReport) -> None:
     good = f"{count(report.good_records)} of {plural(report.records, 'record')} are good"
     for advice in dict.fromkeys(finding.advice for finding in report.findings if finding.advice):
         console.line(f"what to do: {advice}")
-    verdict = "DAMAGED" if report.damaged else "UNREADABLE"
-    console.line(f"{verdict}: {what}: {looked}: {plural(len(report.findings), 'finding')}; {good}")
+    outcome = "DAMAGED" if report.damaged else "UNREADABLE"
+    console.line(f"{outcome}: {what}: {looked}: {plural(len(report.findings), 'finding')}; {good}")
 
 
 _PARAMS = (

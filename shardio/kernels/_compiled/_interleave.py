@@ -102,7 +102,7 @@ def _count(part: cython.const[int64_t][:, ::1], edges: cython.const[int64_t][::1
 @cython.exceptval(check=False)
 def _open(  # noqa: PLR0917 - made in one place
     shape: cython.pointer[Shape],
-    turn: int64_t,
+    round_number: int64_t,
     start: int64_t,
     length: int64_t,
     moved: int64_t,
@@ -112,7 +112,7 @@ def _open(  # noqa: PLR0917 - made in one place
     order: cython.pointer[uint32_t],
 ) -> cython.void:
     """Note the window from which a strand reads in a round, and its permutation."""
-    at: int64_t = turn + moved
+    at: int64_t = round_number + moved
     before: cython.bint = at >= length  # the rows before the place that the strand began with
     at += start - (length if before else 0)
     virtual: int64_t = at + (shape.gap if shape.gap > 0 and at >= shape.gap_from else 0)
@@ -126,7 +126,7 @@ def _open(  # noqa: PLR0917 - made in one place
     if chunk == shape.short:
         stop = min(stop, shape.m - shape.gap)
     high: int64_t = min(base + stop, start + moved if before else start + length)
-    state[FROM] = turn - (at - low)
+    state[FROM] = round_number - (at - low)
     state[TO] = state[FROM] + high - low
     state[FIRST] = low
     state[COUNT] = high - low
@@ -155,7 +155,7 @@ def interleave(shape, parts, held):
     state: int64_t[:, ::1] = held.state
     orders: uint32_t[:, ::1] = held.orders
     latest: int64_t[::1] = held.round
-    turns: uint32_t[:, ::1] = held.turns
+    strand_order: uint32_t[:, ::1] = held.strand_order
     total: int64_t = _count(part, edges)
     if total < 0:
         as_parts(parts, shape.edges)
@@ -171,7 +171,7 @@ def interleave(shape, parts, held):
         or held.orders.shape[0] != (strands_ if width > 1 else 0)
         or width < min(shape.window, int(shape.rows.max(initial=0)))
         or held.round.size != shape.edges.size - 1
-        or held.turns.shape != (shape.edges.size - 1, shape.strands)
+        or held.strand_order.shape != (shape.edges.size - 1, shape.strands)
         or not (
             shape.table.size == shape.chunks or (not shape.table.size and 1 <= shape.network.low_bits < 63)
         )
@@ -203,7 +203,7 @@ def interleave(shape, parts, held):
     windows: int64_t[:, ::1] = windows_
     lane: int64_t
     _place: int64_t
-    turn: int64_t
+    round_number: int64_t
     slot: int64_t
     strand: int64_t
     at: int64_t
@@ -215,20 +215,22 @@ def interleave(shape, parts, held):
     with cython.nogil:
         for number in range(part.shape[0]):
             lane = part[number, 0]
-            turn = part[number, 1] // form.strands
-            slot = part[number, 1] - turn * form.strands
+            round_number = part[number, 1] // form.strands
+            slot = part[number, 1] - round_number * form.strands
             for _place in range(part[number, 1], part[number, 2]):
-                if latest[lane] != turn:
-                    at = edges[lane] + turn * form.strands
-                    latest[lane] = turn
-                    _turns(form.shuffled, r0, r1, at, min(form.strands, edges[lane + 1] - at), turns[lane])
-                which[k] = lane * form.strands + turns[lane, slot]
-                rows[k] = turn
+                if latest[lane] != round_number:
+                    at = edges[lane] + round_number * form.strands
+                    latest[lane] = round_number
+                    _order_strands(
+                        form.shuffled, r0, r1, at, min(form.strands, edges[lane + 1] - at), strand_order[lane]
+                    )
+                which[k] = lane * form.strands + strand_order[lane, slot]
+                rows[k] = round_number
                 k += 1
                 slot += 1
                 if slot == form.strands:
                     slot = 0
-                    turn += 1
+                    round_number += 1
         for k in range(total):
             if k + 8 < total:
                 # What is held of strands is larger than the cache: each is asked for before it is its turn.
@@ -238,24 +240,24 @@ def interleave(shape, parts, held):
                     if 0 <= at < width:
                         SHARDIO_PREFETCH(cython.address(orders[which[k + 4], at]))
             strand = which[k]
-            turn = rows[k]
+            round_number = rows[k]
             one = cython.address(state[strand, 0])
             if width > 1:
                 order = cython.address(orders[strand, 0])
             if form.m == 1:
                 # Each row is a window, and the numbers of their chunks are looked up below, all at once.
-                at = turn + moved[strand]
+                at = round_number + moved[strand]
                 at += starts[strand] - (lengths[strand] if at >= lengths[strand] else 0)
                 if one[QUESTION] != question or one[FIRST] != at:
                     one[QUESTION] = 0
                     one[FIRST] = one[POSITION] = at
-                    one[FROM] = turn
-                    one[TO] = turn + 1
+                    one[FROM] = round_number
+                    one[TO] = round_number + 1
                     one[COUNT] = 1
-            elif turn < one[FROM] or turn >= one[TO]:
+            elif round_number < one[FROM] or round_number >= one[TO]:
                 _open(
                     cython.address(form),
-                    turn,
+                    round_number,
                     starts[strand],
                     lengths[strand],
                     moved[strand],
@@ -273,7 +275,7 @@ def interleave(shape, parts, held):
                 windows[3, found] = one[POSITION]
                 found += 1
             which[k] = one[NUMBER]
-            at = turn - one[FROM]
+            at = round_number - one[FROM]
             rows[k] = order[at] if one[COUNT] > 1 and form.shuffled else at
         if form.m == 1 and form.shuffled:
             if table.shape[0]:
@@ -287,7 +289,7 @@ def interleave(shape, parts, held):
 @cython.cfunc
 @cython.nogil
 @cython.exceptval(check=False)
-def _turns(
+def _order_strands(
     shuffled: cython.bint, r0: uint64_t, r1: uint64_t, first: int64_t, count: int64_t, out: uint32_t[::1]
 ) -> cython.void:
     """Put the order of the strands in a round."""

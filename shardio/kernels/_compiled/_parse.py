@@ -16,7 +16,7 @@ from cython.cimports.libc.string import memset
 from cython.cimports.shardio.kernels._compiled._lists import Slot
 from cython.cimports.shardio.kernels._compiled._memory import address_of
 from cython.cimports.shardio.kernels._compiled._messages import Side, name_hash
-from cython.cimports.shardio.kernels._compiled._rows import Verdict, read_rows
+from cython.cimports.shardio.kernels._compiled._rows import RowStatus, read_rows
 from cython.cimports.shardio.kernels._compiled._wire import Bytes, Trouble
 
 from shardio.errors import FormatError
@@ -237,11 +237,11 @@ def _parse(records, features, lists, sequence: cython.bint):
     context: _Columns = _Columns(features, rows, cython.cast(cython.size_t, first), False)
     series: _Columns = _Columns(lists, rows, cython.cast(cython.size_t, first), True)
     second: cython.pointer[Side] = cython.address(series.side) if sequence else cython.NULL
-    verdict: Verdict = Verdict(0, False, 0, 0, -1)
+    status: RowStatus = RowStatus(0, False, 0, 0, -1)
     trouble: Trouble = Trouble(0, cython.NULL)
     row: cython.Py_ssize_t = 0
     while True:
-        verdict.reason = 0
+        status.reason = 0
         with cython.nogil:
             row = read_rows(
                 first,
@@ -250,32 +250,32 @@ def _parse(records, features, lists, sequence: cython.bint):
                 row,
                 cython.address(context.side),
                 second,
-                cython.address(verdict),
+                cython.address(status),
                 cython.address(trouble),
             )
-        if verdict.reason != FULL:
+        if status.reason != FULL:
             break
         context.grow(row)
         series.grow(row)
-    if verdict.reason == REFUSED:
+    if status.reason == REFUSED:
         what = "tf.train.SequenceExample" if sequence else "tf.train.Example"
         at = trouble.place - first - starts[row]
         advice = "check that the records are what the schema says, and verify the shard"
         raise FormatError(
             f"the record is not a {what}: {REASONS[trouble.reason]} (byte {at})", row=row, advice=advice
         )
-    if verdict.reason:
-        wanted = (lists if verdict.lists else features)[verdict.number]
-        return Parsed({}, {}, _mismatch(row, wanted, verdict))
+    if status.reason:
+        wanted = (lists if status.lists else features)[status.number]
+        return Parsed({}, {}, _mismatch(row, wanted, status))
     return Parsed(context.columns(buffer), series.columns(buffer))
 
 
 @cython.cfunc
-def _mismatch(row: cython.Py_ssize_t, wanted, verdict: Verdict):
-    problem = _PROBLEMS[verdict.reason]
-    if verdict.reason == MISSING:
+def _mismatch(row: cython.Py_ssize_t, wanted, status: RowStatus):
+    problem = _PROBLEMS[status.reason]
+    if status.reason == MISSING:
         return Mismatch(row, wanted.name, problem)
-    step = verdict.step if verdict.lists else None
-    if verdict.reason == KIND:
-        return Mismatch(row, wanted.name, problem, wanted.kind, KINDS[verdict.found - 1], step)
-    return Mismatch(row, wanted.name, problem, wanted.count, verdict.found, step)
+    step = status.step if status.lists else None
+    if status.reason == KIND:
+        return Mismatch(row, wanted.name, problem, wanted.kind, KINDS[status.found - 1], step)
+    return Mismatch(row, wanted.name, problem, wanted.count, status.found, step)

@@ -11,7 +11,7 @@ import cython
 from cython.cimports.libc.stdint import int64_t
 from cython.cimports.shardio.kernels._compiled._lists import Slot
 from cython.cimports.shardio.kernels._compiled._messages import Side, read_record
-from cython.cimports.shardio.kernels._compiled._rows import Verdict
+from cython.cimports.shardio.kernels._compiled._rows import RowStatus
 from cython.cimports.shardio.kernels._compiled._wire import Bytes, Trouble
 
 MISSING = cython.declare(cython.int, 1)
@@ -42,7 +42,7 @@ def _begin_row(side: cython.pointer[Side], row: cython.Py_ssize_t) -> cython.voi
 @cython.cfunc
 @cython.nogil
 @cython.exceptval(check=False)
-def _judge_row(side: cython.pointer[Side], verdict: cython.pointer[Verdict]) -> cython.void:
+def _check_row(side: cython.pointer[Side], status: cython.pointer[RowStatus]) -> cython.void:
     """Find the first feature that does not fit its description, else one that did not fit into its arrays."""
     number: cython.Py_ssize_t
     slot: cython.pointer[Slot]
@@ -55,25 +55,25 @@ def _judge_row(side: cython.pointer[Side], verdict: cython.pointer[Verdict]) -> 
                 reason = MISSING if slot.required else 0
             elif slot.problem:
                 reason = slot.problem
-                verdict.found = slot.problem_found
-                verdict.step = slot.problem_step
+                status.found = slot.problem_found
+                status.step = slot.problem_step
             elif slot.step >= slot.step_limit or slot.used > slot.limit:
-                verdict.reason = FULL
+                status.reason = FULL
         elif slot.found == 0:
             reason = MISSING if slot.required else 0
         elif slot.found != slot.kind:
             reason = KIND
-            verdict.found = slot.found
+            status.found = slot.found
         elif slot.count >= 0:
             if slot.used - slot.base != slot.count:
                 reason = LENGTH
-                verdict.found = slot.used - slot.base
+                status.found = slot.used - slot.base
         elif slot.used > slot.limit:
-            verdict.reason = FULL
+            status.reason = FULL
         if reason:
-            verdict.reason = reason
-            verdict.lists = side.lists
-            verdict.number = number
+            status.reason = reason
+            status.lists = side.lists
+            status.number = number
             return
 
 
@@ -108,21 +108,21 @@ def read_rows(
     row: cython.Py_ssize_t,
     features: cython.pointer[Side],
     lists: cython.pointer[Side],
-    verdict: cython.pointer[Verdict],
+    status: cython.pointer[RowStatus],
     trouble: cython.pointer[Trouble],
 ) -> cython.Py_ssize_t:
-    """Read rows from `row` on; return the row that the verdict is about, or the number of rows."""
+    """Read rows from `row` on; return the row that the status is about, or the number of rows."""
     while row < starts.shape[0]:
         _begin_row(features, row)
         if lists != cython.NULL:
             _begin_row(lists, row)
         if not read_record(data + starts[row], data + stops[row], features, lists, trouble):
-            verdict.reason = REFUSED
+            status.reason = REFUSED
             return row
-        _judge_row(features, verdict)
-        if lists != cython.NULL and (verdict.reason == 0 or verdict.reason == FULL):
-            _judge_row(lists, verdict)
-        if verdict.reason:
+        _check_row(features, status)
+        if lists != cython.NULL and (status.reason == 0 or status.reason == FULL):
+            _check_row(lists, status)
+        if status.reason:
             return row
         _end_row(features, row)
         if lists != cython.NULL:

@@ -74,14 +74,14 @@ def _payload_crcs(
     return np.fromiter((crc(view[start:stop]) for start, stop in ranges), np.uint32, starts.size)
 
 
-def _words(data: NDArray[np.uint8], places: NDArray[np.int64], width: int) -> NDArray[np.uint8]:
+def _gathered(data: NDArray[np.uint8], places: NDArray[np.int64], width: int) -> NDArray[np.uint8]:
     """Copy the `width` bytes at each place to uint8[n, width]."""
     words: NDArray[np.uint8] = data[places[:, None] + np.arange(width)]
     return words
 
 
 def _stored(data: NDArray[np.uint8], places: NDArray[np.int64]) -> NDArray[np.uint32]:
-    return _words(data, places, 4).view("<u4")[:, 0]
+    return _gathered(data, places, 4).view("<u4")[:, 0]
 
 
 def encode_frames(payloads: Sequence[Any]) -> tuple[bytes, NDArray[np.uint32]]:
@@ -138,7 +138,7 @@ def scan_frames(buffer: Any, *, check: Check = "crc32c", max_record: int = MAX_R
     more = True
     while more and problem is None:
         starts, stops, length, more = _hop(data, place, max_record)
-        good, problem, expected, found = _judge(data, starts, stops, check)
+        good, problem, expected, found = _compare_frames(data, starts, stops, check)
         if problem is None and length is not None and length > max_record:
             problem, expected, found = "length over limit", max_record, length
         pieces.append(stops[:good])
@@ -173,7 +173,7 @@ def _hop(
     return np.array(starts, np.int64), np.array(stops, np.int64), None, False
 
 
-def _judge(
+def _compare_frames(
     data: NDArray[np.uint8], starts: NDArray[np.int64], stops: NDArray[np.int64], check: Check
 ) -> tuple[int, str | None, int | None, int | None]:
     """Check all heads and the payloads of whole frames.
@@ -183,7 +183,7 @@ def _judge(
     """
     if check == "none" or not starts.size:
         return stops.size, None, None, None
-    heads = _words(data, starts, HEAD)
+    heads = _gathered(data, starts, HEAD)
     claimed = np.ascontiguousarray(heads[:, 8:]).view("<u4")[:, 0]
     computed = _head_crcs(heads, check)
     bad = np.flatnonzero(claimed != computed)
@@ -219,10 +219,10 @@ def check_frames(
     bad = np.flatnonzero(outside)
     count = int(bad[0]) if bad.size else starts.size
     if count:
-        lengths = _words(data, starts[:count], 8).view("<u8")[:, 0]
+        lengths = _gathered(data, starts[:count], 8).view("<u8")[:, 0]
         bad = np.flatnonzero(lengths != (stops - starts - (HEAD + TAIL))[:count].astype(np.uint64))
         count = int(bad[0]) if bad.size else count
-    right = _judge(data, starts[:count], stops[:count], check)[0]
+    right = _compare_frames(data, starts[:count], stops[:count], check)[0]
     return right if right < starts.size else -1
 
 

@@ -156,10 +156,10 @@ def interleave(shape: Interleaving, parts: ArrayLike, held: InterleavingState) -
     counts = parts[:, 2] - parts[:, 1]
     lane = np.repeat(parts[:, 0], counts)
     place = np.arange(lane.size) + np.repeat(parts[:, 1] - (np.cumsum(counts) - counts), counts)
-    turn, strand = _strands(shape, lane, place)
+    round_number, strand = _strands(shape, lane, place)
     m, w = shape.chunk_rows, shape.window
     start, length, moved = shape.starts[strand], shape.rows[strand], shape.moved[strand]
-    at = turn + moved
+    at = round_number + moved
     before = at >= length  # the rows before the place that the strand began with
     at -= np.where(before, length, 0)
     at += start
@@ -193,16 +193,16 @@ def _strands(
     shape: Interleaving, lane: NDArray[np.int64], place: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the round of each place of a lane, and the strand, counted over all lanes, that it takes."""
-    turn, slot = np.divmod(place, shape.strands)
+    round_number, slot = np.divmod(place, shape.strands)
     # Rows come in runs of places of a lane, so that most rounds are those of the row before.
-    new = np.ones(turn.size, bool)
-    new[1:] = (turn[1:] != turn[:-1]) | (lane[1:] != lane[:-1])
+    new = np.ones(round_number.size, bool)
+    new[1:] = (round_number[1:] != round_number[:-1]) | (lane[1:] != lane[:-1])
     heads = np.flatnonzero(new)
-    own, begin = lane[heads], turn[heads] * shape.strands
+    own, begin = lane[heads], round_number[heads] * shape.strands
     counts = np.minimum(shape.strands, shape.edges[own + 1] - shape.edges[own] - begin)
     order = _shuffles(shape, shape.rounds, shape.edges[own] + begin, counts)
     slot += (np.cumsum(counts) - counts)[np.cumsum(new) - 1]
-    return turn, lane * shape.strands + order[slot]
+    return round_number, lane * shape.strands + order[slot]
 
 
 def _shuffles(

@@ -554,7 +554,7 @@ const pages = {
       card("Verification", el("p", { class: "quiet" }, "Compares every byte of this version with its checksums, which reads all of it. ", el("code", {}, "shardio verify URL --json > report.json"), " and ", el("code", {}, "shardio view URL --report report.json"), " show what was found elsewhere."),
         el("div", { class: "tools" }, el("button", { type: "button", class: "main", click: start, id: "verify" }, "verify this version"), el("button", { type: "button", click: () => post("stop", {}), id: "stop", disabled: true }, "stop")), el("div", { id: "progress" })),
       report ? card("Found", el("p", {}, report.ok ? el("b", { class: "good" }, "Nothing is wrong.") : el("b", {}, plural(report.findings_count, "finding")), ` ${report.version ? `Version ${report.version}: ` : ""}${count(report.good_records)} of ${count(report.records)} records are good, in ${plural(report.shards, "shard")}, ${size(report.stored_bytes)}.`),
-        [...report.findings, ...report.left_out].map((each) => errorBox(new Refused({ ...each, error: each.message }), false, each.position))) : el("p", { class: "quiet" }, "No verification is known here yet."));
+        [...report.findings, ...report.skipped].map((each) => errorBox(new Refused({ ...each, error: each.message }), false, each.position))) : el("p", { class: "quiet" }, "No verification is known here yet."));
     if (found.progress) watch(false);
   },
 };
