@@ -674,9 +674,9 @@ class _HeldWindows:
         Returns:
             The number of the fetch.
         """
-        turns, counts = self._lanes.turns_of(windows), windows.rows
-        assert turns is not None  # noqa: S101 - for the type checker; a source in parts is interleaved
-        part = turns * _PARTS // np.repeat(counts, counts)
+        when, counts = self._lanes.row_order(windows), windows.rows
+        assert when is not None  # noqa: S101 - for the type checker; a source in parts is interleaved
+        part = when * _PARTS // np.repeat(counts, counts)
         sizes = np.bincount(part, minlength=_PARTS)
         order = np.argsort(part, kind="stable")
         code = np.empty(part.size, np.int32)
