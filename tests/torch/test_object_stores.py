@@ -121,6 +121,7 @@ for ds in opened:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow  # the same without torch: test_children_forked_under_load_neither_hang_nor_disturb
 def test_workers_are_forked_while_threads_of_the_parent_read(url, endpoint) -> None:
     """P15: forks with open readers and requests in flight, on both sides of the fork."""
     ds = shardio.open(url, storage_options=s3.options_for(endpoint), engine="fsspec")

@@ -152,6 +152,7 @@ def test_a_split_that_is_no_name(split, tmp_path):
     assert list(shardio.open(url)) == [b"two"]
 
 
+@pytest.mark.slow  # the same with a small limit: the next test
 def test_a_record_over_the_limit(tmp_path):
     """One byte over a gibibyte is refused where it is written; nothing was taken, and writing may go on."""
     url = str(tmp_path / "ds")
