@@ -340,8 +340,8 @@ def budgets(batch: int = 256) -> None:
             less, all_ = (enough, whole) if smaller is None else enough_memory(smaller, sizes)
             if not whole:
                 tried[f"memory_bytes={enough >> 20} MiB"] = Budget(memory_bytes=enough)
-            if whole or not all_:
-                memory = enough if all_ else less
+            memory = enough if all_ else less
+            if (whole or not all_) and memory > Budget().memory_bytes:
                 named = f'memory_bytes={memory >> 20} MiB, mixing="best"'
                 tried[named] = Budget(memory_bytes=memory, mixing="best")
             for kind, budget in tried.items():

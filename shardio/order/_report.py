@@ -621,8 +621,10 @@ def _ways_out(plan: Plan, sizes: ShardSizes, budget: Budget | None) -> list[str]
         best = ' with mixing="best"' if whole else ""
         return [f"memory_bytes={memory}{best} {mixes}"]
     lines = [] if whole else [f"memory_bytes={memory} {mixes}"]
-    times = plan.chunk_rows / smaller.chunk_rows
-    return [*lines, f'memory_bytes={less} with mixing="best" {mixes}, for {times:.0f} times the requests']
+    requests = f"for {plan.chunk_rows / smaller.chunk_rows:.0f} times the requests"
+    if budget is not None and less <= budget.memory_bytes:
+        return [*lines, f'mixing="best" alone {mixes}, {requests}']
+    return [*lines, f'memory_bytes={less} with mixing="best" {mixes}, {requests}']
 
 
 def smaller_chunks(plan: Plan, sizes: ShardSizes, budget: Budget | None) -> Plan | None:
