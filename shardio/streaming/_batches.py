@@ -22,7 +22,7 @@ from shardio.streaming._windows import locate_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-    from concurrent.futures import Future
+    from typing import Protocol
 
     from numpy.typing import NDArray
 
@@ -32,6 +32,13 @@ if TYPE_CHECKING:
     from shardio.streaming._options import StreamOptions
     from shardio.streaming._stats import Counters
     from shardio.streaming._windows import WindowData
+
+    class Fetched(Protocol):
+        """What is being fetched."""
+
+        def result(self) -> WindowData:
+            """Wait for it, raise what it raised, or return it."""
+
 
 __all__ = ["Batch", "BatchBuilder", "CancelledError", "PlannedSteps", "RowIdentities", "stack"]
 
@@ -82,7 +89,7 @@ class PlannedSteps(NamedTuple):
     """
 
     group: StepGroup
-    windows: list[Future[WindowData]]
+    windows: list[Fetched]
     window: NDArray[np.int64]
     row: NDArray[np.int64]
     identities: RowIdentities | None

@@ -18,7 +18,6 @@ import weakref
 from collections import deque
 from concurrent.futures import Future
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -43,7 +42,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from shardio.order import Lanes, Order, Pieces, Schedule, ShardSizes, Windows
-    from shardio.streaming._batches import Batch, BatchBuilder
+    from shardio.streaming._batches import Batch, BatchBuilder, Fetched
     from shardio.streaming._components import Component
     from shardio.streaming._options import StreamOptions
     from shardio.streaming._windows import WindowData
@@ -340,7 +339,7 @@ class _Planner:
         lanes = self._schedule.lanes
         rows = lanes.rows(group.parts)
         window, row = np.empty_like(rows.positions), np.empty_like(rows.positions)
-        futures: list[Future[WindowData]] = []
+        futures: list[Fetched] = []
         for source in range(len(lanes.readers)):
             own = np.flatnonzero(rows.sources == source)
             for low in range(0, own.size, _FIRST_ROWS):
@@ -574,6 +573,30 @@ class _Held:
         self.latest = np.zeros(readers, np.int64)  # of windows that come together, the place of its last one
 
 
+class _Part:
+    """What a part of a fetch will be; lighter than a future, of which the whole fetch has one.
+
+    Args:
+        task: puts the parts of the fetch where they belong.
+        slot: what this part is put into.
+    """
+
+    __slots__ = ("_slot", "_task")
+
+    def __init__(self, task: Future[None], slot: list[WindowData]) -> None:
+        self._task, self._slot = task, slot
+
+    def result(self) -> WindowData:
+        """Wait for the fetch, raise what it raised, or return the part."""
+        self._task.result()
+        return self._slot[0]
+
+
+def _fill(slots: Sequence[list[WindowData]], load: Load, *args: Any) -> None:
+    for slot, data in zip(slots, load(*args), strict=True):
+        slot.append(data)
+
+
 class _HeldWindows:
     """The windows of a pass that are held: the latest one of each reader, as what was fetched together.
 
@@ -611,7 +634,7 @@ class _HeldWindows:
         self._numbers: set[int] = set()
         self._free: list[int] = []
         # By number of a fetch and of its part: what it is, and how many of its rows are to be planned.
-        self._parts: list[Future[WindowData] | None] = []
+        self._parts: list[Fetched | None] = []
         self._left = np.zeros(0, np.int64)
         self._begun, self._exact, self._in_parts = begun, exact, in_parts
         # By number of a fetch that is a part of its windows, or cut into parts: of each of their rows, its
@@ -620,7 +643,7 @@ class _HeldWindows:
 
     def plan(
         self, group: StepGroup, submit: Callable[..., Future[Any]]
-    ) -> tuple[list[Future[WindowData]], NDArray[np.int64], NDArray[np.int64]]:
+    ) -> tuple[list[Fetched], NDArray[np.int64], NDArray[np.int64]]:
         """Return what holds the rows of a group: futures, and for each row its future and row in that.
 
         What is not held yet is fetched by what `submit` makes of a call.
@@ -684,10 +707,9 @@ class _HeldWindows:
         # Some parts of very small windows are empty.
         numbers = np.cumsum(sizes > 0) - 1
         part, sizes = numbers[part], sizes[sizes > 0]
-        futures: list[Future[WindowData]] = [Future() for _ in range(sizes.size)]
-        task = submit(self._load, source, pieces, part)
-        task.add_done_callback(partial(_hand_on, futures))
-        number = self._number(futures, sizes)
+        slots: list[list[WindowData]] = [[] for _ in range(sizes.size)]
+        task = submit(_fill, slots, self._load, source, pieces, part)
+        number = self._number([_Part(task, slot) for slot in slots], sizes)
         self._codes[number] = code + part.astype(np.int32)
         return number
 
@@ -769,7 +791,7 @@ class _HeldWindows:
         runs = [run[np.argsort(windows.position[run], kind="stable")] for run in runs]
         return [part for run in runs for part in np.array_split(run, max(1, round(len(run) / many)))]
 
-    def _number(self, parts: list[Future[WindowData]], rows: NDArray[np.int64] | None = None) -> int:
+    def _number(self, parts: Sequence[Fetched], rows: NDArray[np.int64] | None = None) -> int:
         """Return a number for a fetch.
 
         Args:
@@ -828,19 +850,6 @@ class _HeldWindows:
             readers = len(held.window) // len(self._lanes.lane_lengths)
             self._let_go(held, np.flatnonzero(held.fetch[: lane * readers] >= 0))
         self._give_up()
-
-
-def _hand_on(parts: Sequence[Future[WindowData]], task: Future[list[WindowData]]) -> None:
-    """Give what a task came to to the futures of its parts."""
-    error = None if task.cancelled() else task.exception()
-    for number, part in enumerate(parts):
-        if task.cancelled():
-            part.cancel()
-            part.set_running_or_notify_cancel()
-        elif error is not None:
-            part.set_exception(error)
-        else:
-            part.set_result(task.result()[number])
 
 
 def _plan(
