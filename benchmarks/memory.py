@@ -37,8 +37,8 @@ def resident() -> tuple[float, float]:
     fields = dict(
         line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines() if ":" in line
     )
-    own, files = (int(fields[name].split()[0]) / 1024 for name in ("RssAnon", "RssFile"))
-    return own, files
+    own, files, shared = (int(fields[name].split()[0]) / 1024 for name in ("RssAnon", "RssFile", "RssShmem"))
+    return own + shared, files
 
 
 def follow(url: str, epochs: int, threads: int) -> None:

@@ -94,6 +94,16 @@ def bucket_stream(folder: Path) -> Callable[[], object]:
     return streamed(bytes_dataset(f"memory://counts/{folder.name}"))
 
 
+def parted_stream(folder: Path) -> Callable[[], object]:
+    """Records of 8 KB from a bucket, whose windows are let go of in parts as they are delivered."""
+    url = f"memory://counts/{folder.name}"
+    with shardio.DatasetWriter(url) as out:
+        exhaust(out.write(bytes([row % 256]) * 8192) for row in range(1024))
+    ds = shardio.open(url)
+    plan = shardio.Plan(ranks=4, chunk_rows=64, interleave=2, window=64)
+    return lambda: exhaust(shardio.stream(ds, global_batch=64, num_threads=0, plan=plan))
+
+
 def example_stream(folder: Path) -> Callable[[], object]:
     return streamed(examples_dataset(folder / "ds"))
 
@@ -153,6 +163,7 @@ LOOPS = {
     "a batch of 64, streamed": Loop(local_stream, ROWS // 64, 1_400, 1_800_000),
     "a batch of 64, streamed from zstd": Loop(zstd_stream, ROWS // 64, 1_500, 2_400_000),
     "a batch of 64, streamed from a bucket": Loop(bucket_stream, ROWS // 64, 1_500, 1_800_000),
+    "a batch of 64 of 8 KB, streamed from a bucket": Loop(parted_stream, 16, 10_800, 10_800_000),
     "a batch of 64 Examples, streamed": Loop(example_stream, ROWS // 64, 1_600, 1_900_000),
     "a record, iterated": Loop(iteration, ROWS, 3.7, 730_000),
     "a record, looked up": Loop(lookups, 512, 95, 200_000),

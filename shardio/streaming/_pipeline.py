@@ -67,7 +67,7 @@ _GROUP_ROWS_BY_VALUE = 256
 _FETCH_BYTES = 2 << 20
 # Windows whose rows are copied or decoded are held in so many parts; what finds the rows of a part costs more
 # than small records take.
-_PARTS = 8
+_PARTS = 4
 _PART_ROW_BYTES = 1024
 _FOREVER = 1 << 62
 # Records of the first batch that one call fetches from a bucket, all at once.

@@ -7,6 +7,7 @@ and left in place; other blocks are read and decoded.  Nothing is copied per rec
 from __future__ import annotations
 
 import itertools
+import mmap
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +31,8 @@ __all__ = ["Memory", "WindowData", "load_parts", "load_window", "locate_rows"]
 
 # Memory for windows comes in multiples of this, at least, so that it fits again.
 _LEAST_MEMORY = 64 << 10
+# Memory that a fork copies, as any other; what Python maps by default a child would share.
+_OWN = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_PRIVATE") else {}
 
 
 @dataclass(frozen=True, eq=False)
@@ -242,18 +245,29 @@ def _copied(component: Component, pieces: Pieces, memory: Memory) -> WindowData 
 
 
 def _alone(
-    loading: _Loading, component: Component, pieces: Pieces, rows: NDArray[np.int64] | None = None
+    loading: _Loading,
+    component: Component,
+    pieces: Pieces,
+    rows: NDArray[np.int64] | None = None,
 ) -> WindowData:
-    """Return the payloads that were found, or those of some rows, in one buffer, as small as they are."""
+    """Return the payloads that were found, or those of some rows, in memory of their own.
+
+    It goes back to the system at once: windows and parts of them end in another order than they began in, and
+    `malloc` would keep what lies between.
+    """
     table = loading.table if rows is None else loading.table[:, rows]
-    if (table[0] < 0).any():
+    which, starts, stops = table
+    offsets = np.zeros(which.size + 1, np.int64)
+    np.cumsum(stops - starts, out=offsets[1:])
+    if (which < 0).any() or offsets[-1] >= 1 << 32:
         return WindowData(loading.buffers, table, component, pieces, rows=rows)
-    values, offsets = kernels.gather_from(loading.buffers, *table)
-    buffer = memoryview(values)
-    if len(values) < 1 << 32:
-        return WindowData([buffer], offsets.astype(np.uint32), component, pieces, rows=rows)
-    table = np.stack([np.zeros_like(offsets[1:]), offsets[:-1], offsets[1:]])
-    return WindowData([buffer], table, component, pieces, rows=rows)
+    size = int(offsets[-1])
+    values = np.frombuffer(mmap.mmap(-1, max(1, size), **_OWN), np.uint8, size)
+    edges = [0, *(np.flatnonzero(np.diff(which)) + 1).tolist(), which.size]
+    for low, high in itertools.pairwise(edges):
+        out = values[offsets[low] : offsets[high]]
+        kernels.gather_into(loading.buffers[which[low]], starts[low:high], stops[low:high], out)
+    return WindowData([memoryview(values)], offsets.astype(np.uint32), component, pieces, rows=rows)
 
 
 class _Loading:
