@@ -98,7 +98,7 @@ def parted_stream(folder: Path) -> Callable[[], object]:
     """Records of 8 KB from a bucket, whose windows are let go of in parts as they are delivered."""
     url = f"memory://counts/{folder.name}"
     with shardio.DatasetWriter(url) as out:
-        exhaust(out.write(bytes([row % 256]) * 8192) for row in range(1024))
+        exhaust(map(out.write, [bytes([row % 256]) * 8192 for row in range(1024)]))
     ds = shardio.open(url)
     plan = shardio.Plan(ranks=4, chunk_rows=64, interleave=2, window=64)
     return lambda: exhaust(shardio.stream(ds, global_batch=64, num_threads=0, plan=plan))
