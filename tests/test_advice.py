@@ -45,6 +45,12 @@ pytestmark = [
 FOLLOWED: dict[str, Callable[[Path], None]] = {}
 # Followed where the situation is at home: the test does what the advice says, and it helps.
 ELSEWHERE = {
+    "add it: features={}":
+        "tests/streaming/test_selections.py::test_a_function_that_uses_a_column_it_is_not_given",
+    "the dataset has {}":
+        "tests/streaming/test_selections.py::test_a_function_that_uses_a_column_it_is_not_given",
+    "the dataset has no schema, so its records are bytes in the one column 'payload'":
+        "tests/streaming/test_selections.py::test_a_function_that_uses_a_column_it_is_not_given",
     "write the records with encoding={}, or into a dataset of their own":
         "tests/convert/test_nothing_in_silence.py::test_examples_do_not_go_into_datasets_of_another_encoding",
     "`shardio compact URL --adopted` copies them into the dataset, where erasing works; the files of others "

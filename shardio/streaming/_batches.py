@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from shardio.streaming._stats import Counters
     from shardio.streaming._windows import WindowData
 
-    class Fetched(Protocol):
+    class PendingWindow(Protocol):
         """What is being fetched."""
 
         def result(self) -> WindowData:
@@ -89,7 +89,7 @@ class PlannedSteps(NamedTuple):
     """
 
     group: StepGroup
-    windows: list[Fetched]
+    windows: list[PendingWindow]
     window: NDArray[np.int64]
     row: NDArray[np.int64]
     identities: RowIdentities | None

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from shardio.order import Lanes, Order, Pieces, Schedule, ShardSizes, Windows
-    from shardio.streaming._batches import Batch, BatchBuilder, Fetched
+    from shardio.streaming._batches import Batch, BatchBuilder, PendingWindow
     from shardio.streaming._components import Component
     from shardio.streaming._options import StreamOptions
     from shardio.streaming._windows import WindowData
@@ -339,7 +339,7 @@ class _Planner:
         lanes = self._schedule.lanes
         rows = lanes.rows(group.parts)
         window, row = np.empty_like(rows.positions), np.empty_like(rows.positions)
-        futures: list[Fetched] = []
+        futures: list[PendingWindow] = []
         for source in range(len(lanes.readers)):
             own = np.flatnonzero(rows.sources == source)
             for low in range(0, own.size, _FIRST_ROWS):
@@ -573,7 +573,7 @@ class _Held:
         self.latest = np.zeros(readers, np.int64)  # of windows that come together, the place of its last one
 
 
-class _Part:
+class _WindowPart:
     """What a part of a fetch will be; lighter than a future, of which the whole fetch has one.
 
     Args:
@@ -634,7 +634,7 @@ class _HeldWindows:
         self._numbers: set[int] = set()
         self._free: list[int] = []
         # By number of a fetch and of its part: what it is, and how many of its rows are to be planned.
-        self._parts: list[Fetched | None] = []
+        self._parts: list[PendingWindow | None] = []
         self._left = np.zeros(0, np.int64)
         self._begun, self._exact, self._in_parts = begun, exact, in_parts
         # By number of a fetch that is a part of its windows, or cut into parts: of each of their rows, its
@@ -643,7 +643,7 @@ class _HeldWindows:
 
     def plan(
         self, group: StepGroup, submit: Callable[..., Future[Any]]
-    ) -> tuple[list[Fetched], NDArray[np.int64], NDArray[np.int64]]:
+    ) -> tuple[list[PendingWindow], NDArray[np.int64], NDArray[np.int64]]:
         """Return what holds the rows of a group: futures, and for each row its future and row in that.
 
         What is not held yet is fetched by what `submit` makes of a call.
@@ -709,7 +709,7 @@ class _HeldWindows:
         part, sizes = numbers[part], sizes[sizes > 0]
         slots: list[list[WindowData]] = [[] for _ in range(sizes.size)]
         task = submit(_fill, slots, self._load, source, pieces, part)
-        number = self._number([_Part(task, slot) for slot in slots], sizes)
+        number = self._number([_WindowPart(task, slot) for slot in slots], sizes)
         self._codes[number] = code + part.astype(np.int32)
         return number
 
@@ -791,7 +791,7 @@ class _HeldWindows:
         runs = [run[np.argsort(windows.position[run], kind="stable")] for run in runs]
         return [part for run in runs for part in np.array_split(run, max(1, round(len(run) / many)))]
 
-    def _number(self, parts: Sequence[Fetched], rows: NDArray[np.int64] | None = None) -> int:
+    def _number(self, parts: Sequence[PendingWindow], rows: NDArray[np.int64] | None = None) -> int:
         """Return a number for a fetch.
 
         Args:

@@ -259,11 +259,13 @@ def test_a_function_that_uses_a_column_it_is_not_given(take):
         )
     with pytest.raises(SchemaError, match=r"'label'.*one of 'n'.*the dataset has 'n', 'text'"):
         take(ds, lambda columns: columns["label"] == 3, features=["n"])
+    take(ds, lambda columns: columns["n"] == 3, features=["n"])
     with pytest.raises(KeyError, match=r"^'mine'$"):
         take(ds, lambda columns: {}["mine"], features=["n"])
     raw = shardio.open(write(memory_url(), [30], value=lambda n: bytes([n])))
     with pytest.raises(SchemaError, match="one column 'payload'"):
         take(raw, lambda columns: columns["label"] == 3)
+    take(raw, lambda columns: np.array([payload > bytes([3]) for payload in columns["payload"]]))
 
 
 def stream_of(reader):
