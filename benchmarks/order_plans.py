@@ -307,7 +307,7 @@ def defaults(batch: int = 256) -> None:
                 cost = [""] * 5
                 if isinstance(order, Shardio):
                     local = kind.endswith("local")
-                    told = report(order.order, global_batch=batch, mapped=local)
+                    told = report(order.order, global_batch=batch, mapped=local, by_block=not local)
                     plan = order.order.plans[0]
                     cost = [
                         f"{plan.ranks} x {plan.interleave}, {plan.chunk_rows}",

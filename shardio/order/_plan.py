@@ -159,12 +159,15 @@ class Budget:
         first_batch_bytes: what a process that delivers whole global batches may read, in stored bytes, before
             its first batch; None for no bound.
         local: shards are mapped files, of which small chunks cost little; else chunks are made for a bucket.
+        by_block: blocks are read whole, though chunks end inside of them: from a bucket always, of local
+            files where the index has no checksums of records. It counts for `first_batch_bytes` alone.
     """
 
     memory_bytes: int = 512 << 20
     mixing: str = "default"
     local: bool = False
     first_batch_bytes: int | None = None
+    by_block: bool = True
 
     def __post_init__(self) -> None:
         if self.mixing not in MIXINGS:
@@ -368,7 +371,7 @@ def _reading_less(
             if _open(plans) >= enough:
                 yield (
                     first_batch_bytes(
-                        plans, sources, global_batch=global_batch, shares=counts, local=budget.local
+                        plans, sources, global_batch=global_batch, shares=counts, budget=budget
                     ),
                     plans,
                 )
@@ -385,7 +388,7 @@ def first_batch_bytes(
     *,
     global_batch: int,
     shares: Sequence[int],
-    local: bool,
+    budget: Budget,
 ) -> float:
     """Return about how many stored bytes one process reads for the first batch of interleaved plans.
 
@@ -396,14 +399,14 @@ def first_batch_bytes(
     for plan, sizes, share in zip(plans, sources, shares, strict=True):
         total, own = max(1, sizes.total_rows), -(-global_batch * share // sum(shares))
         stored = sizes.total_stored_bytes / total
-        block = max(stored, sizes.total_stored_bytes / max(1, sizes.total_blocks))
+        block = max(stored, sizes.total_stored_bytes / max(1, sizes.total_blocks) * budget.by_block)
         c, m, j = plan.ranks, plan.chunk_rows, plan.interleave
         each = -(-own // c)
         n = min(each, j)
         rows = min(total, c * (each + m * n * (n + 1) // (2 * j) if m > 1 else each))
         windows += rows * stored + c * (n + (each - n) // m) * (block - stored)
         alone += own * max(block, stored)
-    return windows if local or all(plan.chunk_rows == 1 for plan in plans) else min(windows, alone)
+    return windows if budget.local or all(plan.chunk_rows == 1 for plan in plans) else min(windows, alone)
 
 
 def _shaped(

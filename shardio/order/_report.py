@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from shardio.order._plan import Budget, Plan
     from shardio.order._schedule import Lanes
     from shardio.order._sizes import ShardSizes
+    from shardio.order._windows import Pieces
 
 __all__ = [
     "PRICE_LIST",
@@ -39,6 +40,9 @@ __all__ = [
 ]
 
 _SAMPLED_STEPS = 8
+_SAMPLED_ROWS = 256
+# Bytes between two runs of a file that are read, because a call costs more; as the reader does.
+_NEAR = 4096
 
 
 PRICE_LIST = "Amazon S3 Standard, us-east-1, as listed in January 2025"
@@ -139,7 +143,11 @@ class PlanReport:
 
 @dataclass(frozen=True)
 class _Load:
-    """Sum up one source: bytes and pieces of what the epoch reads of it."""
+    """Sum up one source: bytes and pieces of what the epoch reads of it.
+
+    Attributes:
+        edge_stored: what the ends of a run add to its rows where blocks are read whole, in the mean.
+    """
 
     passes: float
     chunks: int
@@ -150,11 +158,11 @@ class _Load:
     decoded: float
     window_decoded: float
     window_rows: int
-    block_stored: float
     row_stored: float
+    edge_stored: float
 
 
-def _loads(order: Order, schedule: Schedule, *, mapped: bool) -> list[_Load]:
+def _loads(order: Order, schedule: Schedule, *, mapped: bool, by_block: bool) -> list[_Load]:
     period = 1 if order.mixture is None else order.mixture.period
     counts: Sequence[int] = (1,) if order.mixture is None else order.mixture.counts
     loads = []
@@ -167,23 +175,36 @@ def _loads(order: Order, schedule: Schedule, *, mapped: bool) -> list[_Load]:
         pieces = epoch.piece_count()
         blocks = max(1, sizes.total_blocks)
         # Of n rows in a block, n - 1 ends are not the block's: a seam there has the block fetched twice.
-        inside = (pieces - int(np.count_nonzero(sizes.rows))) * max(0.0, 1 - blocks / rows) * (not mapped)
+        inside = (pieces - int(np.count_nonzero(sizes.rows))) * max(0.0, 1 - blocks / rows) * by_block
+        twice = _read_again(inside / blocks) * blocks if mapped else inside
+        row = sizes.total_stored_bytes / rows
         loads.append(
             _Load(
                 passes=passes,
                 chunks=epoch.chunks,
                 windows=math.ceil(windows * passes),
                 pieces=math.ceil(pieces * passes),
-                seams=max(0.0, inside) * sizes.total_stored_bytes / blocks * passes,
+                seams=max(0.0, twice) * sizes.total_stored_bytes / blocks * passes,
                 stored=passes * sizes.total_stored_bytes,
                 decoded=passes * sizes.total_decoded_bytes,
                 window_decoded=window_rows * sizes.total_decoded_bytes / rows,
                 window_rows=window_rows,
-                block_stored=0.0 if mapped else sizes.total_stored_bytes / blocks,
-                row_stored=sizes.total_stored_bytes / rows,
+                row_stored=row,
+                edge_stored=max(0.0, sizes.total_stored_bytes / blocks - row) * by_block,
             )
         )
     return loads
+
+
+def _read_again(seams: float) -> float:
+    """Return what part of a block of a mapped file is read again, with so many seams inside, in the mean.
+
+    The first window that has rows of it reads it whole, so that it is compared once; the others read their
+    rows alone.
+    """
+    few = math.floor(max(0.0, seams))
+    part = seams - few
+    return (1 - part) * few / (few + 1) + part * (few + 1) / (few + 2) if seams > 0 else 0.0
 
 
 def _rank_columns(order: Order, global_batch: int, world_size: int) -> list[tuple[int, int]]:
@@ -269,6 +290,7 @@ def reading_of(
     *,
     begun: bool,
     mapped: bool,
+    by_block: bool,
     may_be_alone: bool,
 ) -> BatchReading:
     """Return what is read for the records of `parts` where nothing is held yet.
@@ -278,6 +300,7 @@ def reading_of(
         sources: their shards.
         begun: the epoch has begun: of windows that are open, what was delivered is left out.
         mapped: shards are mapped files.
+        by_block: blocks are read whole, though windows end inside of them.
         may_be_alone: records may be read without their windows.
     """
     windows, window, row = lanes.locate(parts)
@@ -297,15 +320,24 @@ def reading_of(
             order = lanes.row_order(chosen) if begun else None
             if order is not None:
                 keep = rows_to_come(order, counts, some, window, row)
-                pieces, _ = some_rows(pieces, keep, exact=mapped)
-            # Rows of one window that lie apart in a mapped file are of few blocks.
+                pieces, _ = some_rows(pieces, keep, exact=not by_block)
+            # Rows of one window that lie apart in a mapped file are read by one call with those of others.
             runs = len(chosen) if mapped else len(pieces.shards)
             requests += runs
-            # Each end of a run is inside a block, which is read, and compared, whole.
-            bytes_ += float((pieces.stops - pieces.starts).sum()) * stored + runs * max(0.0, block - stored)
+            # Each end of a run is inside a block, which may be read, and compared, whole.
+            edges = runs * max(0.0, block - stored) if by_block else 0.0
+            bytes_ += (
+                float((pieces.stops - pieces.starts).sum()) + _between(pieces, stored)
+            ) * stored + edges
     if may_be_alone and not mapped and blocks < bytes_:
         return BatchReading(round(blocks), records, alone=True)
     return BatchReading(round(bytes_), requests, alone=False)
+
+
+def _between(pieces: Pieces, stored: float) -> int:
+    """Return the rows between pieces that are so near to one another that they are read by one call."""
+    apart = (pieces.starts[1:] - pieces.stops[:-1])[pieces.shards[1:] == pieces.shards[:-1]]
+    return int(apart[(apart > 0) & (apart * stored <= _NEAR)].sum())
 
 
 def reads_alone(plans: Sequence[Plan]) -> bool:
@@ -314,7 +346,7 @@ def reads_alone(plans: Sequence[Plan]) -> bool:
 
 
 def _before_a_batch(
-    order: Order, schedule: Schedule, step: int, world_size: int, *, mapped: bool
+    order: Order, schedule: Schedule, step: int, world_size: int, *, mapped: bool, by_block: bool
 ) -> tuple[int, int]:
     """Return bytes and requests that rank 0 needs for a step, if it holds nothing yet."""
     if not schedule.stop:
@@ -326,19 +358,25 @@ def _before_a_batch(
         [source.sizes for source in order.sources],
         begun=step > 0,
         mapped=mapped,
+        by_block=by_block,
         may_be_alone=reads_alone(order.plans),
     )[:2]
 
 
-def _left_of(plan: Plan, rows: int, *, mapped: bool) -> float:
+def _left_of(plan: Plan, rows: int, stored: float, *, exact: bool) -> float:
     """Return the rows of a window that are read again where it is open, in the mean over its turns."""
     if not plan.interleaved:
         return rows
-    if mapped:
-        return (rows + 1) / 2
-    # From the first to the last of n rows that are left of w: (n - 1) (w + 1) / (n + 1) + 1 in the mean.
-    left = np.arange(1, rows + 1)
-    return float(np.mean((left - 1) * (rows + 1) / (left + 1) + 1)) if rows else 0.0
+    left = np.unique(np.linspace(1, rows, min(rows, _SAMPLED_ROWS)).round()) if rows else np.zeros(1)
+    if not exact:
+        # From the first to the last of n rows that are left of w: (n - 1) (w + 1) / (n + 1) + 1 in the mean.
+        return float(np.mean((left - 1) * (rows + 1) / (left + 1) + 1)) if rows else 0.0
+    # The chance that d rows on from one that is left the next one is: C(w - d, n - 1) / C(w, n).
+    chance, between = left / max(1, rows), np.zeros(left.size)
+    for distance in range(1, min(int(_NEAR // max(1.0, stored)) + 1, rows)):
+        chance = chance * np.maximum(rows - distance - left + 1, 0) / (rows - distance)
+        between += chance * distance
+    return float(np.mean(left + (left - 1) * between))
 
 
 class ProcessMemory(NamedTuple):
@@ -398,6 +436,7 @@ def report(
     workers: int = 0,
     ahead: int = 4,
     mapped: bool = False,
+    by_block: bool = True,
 ) -> PlanReport:
     """Work out the figures of the first epoch of an order.
 
@@ -406,14 +445,16 @@ def report(
         global_batch, world_size: rows of a global batch, and how many ranks share it.
         workers: loader workers of each rank; 0 is none.
         ahead: steps for which a process fetches before it needs them.
-        mapped: shards are mapped files: a block that two chunks share is not fetched twice, and nothing is
-            to be paid.
+        mapped: shards are mapped files: nothing is to be paid, and a block that was compared once is not
+            read whole again.
+        by_block: blocks are read whole, though windows end inside of them; not of mapped files whose records
+            are compared with checksums of their own.
     """
     schedule = order.schedule(0, global_batch)
     if world_size > global_batch:
         msg = f"world_size {world_size} is larger than global_batch {global_batch}: a rank would get no row"
         raise ValueError(msg)
-    loads = _loads(order, schedule, mapped=mapped)
+    loads = _loads(order, schedule, mapped=mapped, by_block=by_block)
     makers = max(1, workers)
     worker_copies = makers // math.gcd(order.workers, makers)
     memory = process_memory(order, global_batch=global_batch, world_size=world_size, workers=workers)
@@ -421,8 +462,9 @@ def report(
     touched = sum(stop - start for start, stop in columns)
     copies = touched / order.ranks * worker_copies
     stored = sum(load.stored for load in loads)
-    begin = _before_a_batch(order, schedule, 0, world_size, mapped=mapped)
-    again = _before_a_batch(order, schedule, schedule.tail_start // 2, world_size, mapped=mapped)
+    begin = _before_a_batch(order, schedule, 0, world_size, mapped=mapped, by_block=by_block)
+    middle = schedule.tail_start // 2
+    again = _before_a_batch(order, schedule, middle, world_size, mapped=mapped, by_block=by_block)
     mixing, rank_mixing = _mixing(order, schedule, world_size)
     requests = sum(load.pieces for load in loads)
     fetched = stored + sum(load.seams for load in loads)
@@ -431,8 +473,10 @@ def report(
         widest
         * _classes(order, workers)
         * (plan.interleave or 1)
-        * _left_of(plan, load.window_rows, mapped=mapped)
-        * load.row_stored
+        * (
+            _left_of(plan, load.window_rows, load.row_stored, exact=not by_block) * load.row_stored
+            + load.edge_stored
+        )
         for plan, load in zip(order.plans, loads, strict=True)
     )
     step_bytes = sum(load.decoded for load in loads) / max(1, schedule.rows) * global_batch / world_size
@@ -658,7 +702,7 @@ def _large_first_batch(order: Order, budget: Budget | None, global_batch: int) -
         schedule = order.schedule(0, global_batch)
     except ValueError:
         return []  # a resumed epoch goes on with a batch with which none could begin
-    found = _before_a_batch(order, schedule, 0, 1, mapped=budget.local)[0]
+    found = _before_a_batch(order, schedule, 0, 1, mapped=budget.local, by_block=budget.by_block)[0]
     if found <= 1.1 * budget.first_batch_bytes:
         return []
     least = least_first_batch(
@@ -668,11 +712,12 @@ def _large_first_batch(order: Order, budget: Budget | None, global_batch: int) -
         given=order.asked if all(plan.interleaved for plan in order.asked) else None,
         budget=budget,
     )
+    blocks = ", since blocks are read whole" if budget.by_block else ""
     line = (
         f"the first batch reads {found} bytes in a process that delivers whole global batches, more than "
         f"first_batch_bytes={budget.first_batch_bytes}; about {least} is the least that a plan with as many "
-        "chunks side by side reads, since blocks are read whole; a smaller global_batch= reads less, and so "
-        "does each of several ranks"
+        f"chunks side by side reads{blocks}; a smaller global_batch= reads less, and so does each of several "
+        "ranks"
     )
     return [line]
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 import numpy as np
 
 from shardio.catalog import Catalog, Version
-from shardio.errors import StorageError
+from shardio.errors import ShardioError, StorageError
 from shardio.format import DEFAULT_LIMITS, Compression, Framing
 from shardio.metadata import Schema, ShardTable, live_to_physical
 from shardio.reader._options import ReadStats
@@ -91,6 +91,22 @@ class ShardSource:
     def is_mapped(self) -> bool:
         """Whether reading any record is a look into mapped memory."""
         return self.options.mmap and self.is_plain_local
+
+    @cached_property
+    def has_record_checksums(self) -> bool:
+        """Whether an index holds the checksum of each record: that of the first shard with records.
+
+        True where it cannot be read, which is said when its records are wanted.
+        """
+        filled = np.flatnonzero(self.table.rows)
+        if not filled.size:
+            return True
+        try:
+            index, head = self.pool.open_index(int(filled[0]))
+        except (ShardioError, OSError):
+            return True
+        index.close()
+        return head.block_records_crc32c is not None
 
     def __len__(self) -> int:
         """Return the number of live records."""

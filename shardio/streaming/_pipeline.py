@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
     Load: TypeAlias = Callable[..., Any]
 
-__all__ = ["Pipeline", "PipelineOptions", "budget_of", "check_bound", "plan_template"]
+__all__ = ["Pipeline", "PipelineOptions", "budget_of", "check_bound", "plan_template", "reads_by_block"]
 
 _MOST_STEPS = 64
 _MOST_GROUPS = 64
@@ -193,7 +193,15 @@ def budget_of(options: StreamOptions, components: Sequence[Component]) -> Budget
     # Not by `mmap=`, which ranks may choose each for itself.
     local = all(component.source.is_plain_local for component in components)
     bound = {} if options.memory_bytes is None else {"memory_bytes": options.memory_bytes}
-    return Budget(mixing=options.mixing, local=local, first_batch_bytes=options.first_batch_bytes, **bound)
+    first = options.first_batch_bytes
+    # Looked up in an index only where it matters.
+    by_block = first is None or not local or reads_by_block(components)
+    return Budget(mixing=options.mixing, local=local, first_batch_bytes=first, by_block=by_block, **bound)
+
+
+def reads_by_block(components: Sequence[Component]) -> bool:
+    """Return whether blocks of local shards are read whole: some dataset has no checksums of records."""
+    return not all(component.source.has_record_checksums for component in components)
 
 
 def check_bound(order: Order, options: StreamOptions, *, global_batch: int) -> None:
@@ -331,7 +339,13 @@ class _Planner:
         begun = self._schedule.step > 0
         sizes = self._options.sizes
         return reading_of(
-            self._schedule.lanes, group.parts, sizes, begun=begun, mapped=False, may_be_alone=True
+            self._schedule.lanes,
+            group.parts,
+            sizes,
+            begun=begun,
+            mapped=False,
+            by_block=True,
+            may_be_alone=True,
         ).alone
 
     def _plan_records(self, group: StepGroup, submit: Callable[..., Future[WindowData]]) -> PlannedSteps:

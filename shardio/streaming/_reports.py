@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from shardio.order import PlanReport, advice, report
 from shardio.order import audit as audit_order
 from shardio.streaming._components import components_of
-from shardio.streaming._pipeline import budget_of
+from shardio.streaming._pipeline import budget_of, reads_by_block
 from shardio.streaming._stream import stream
 
 if TYPE_CHECKING:
@@ -74,12 +74,14 @@ def plan_report(
             `memory_bytes`, `first_batch_bytes`, `mixing`.
     """
     made = stream(ds, global_batch=global_batch, world_size=world_size, **options)
+    mapped = all(component.source.is_mapped for component in made.components)
     figures = report(
         made.order,
         global_batch=global_batch,
         world_size=world_size,
         workers=workers,
-        mapped=all(component.source.is_mapped for component in made.components),
+        mapped=mapped,
+        by_block=not mapped or reads_by_block(made.components),
     )
     budget = budget_of(made.options, made.components)
     return figures, advice(

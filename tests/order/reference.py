@@ -226,7 +226,7 @@ class Replay:
         return filled
 
 
-def default_shape(sizes, G, *, memory, mixing, local, first):
+def default_shape(sizes, G, *, memory, mixing, local, by_block, first):
     """Return (C, chunk rows, J) of the default interleaved plan, and what its first batch reads."""
     N, K = sum(sizes.rows.tolist()), sum(sizes.blocks.tolist())
     stored, held = sum(sizes.stored_bytes.tolist()) / N, sum(sizes.decoded_bytes.tolist()) / N + 8
@@ -258,7 +258,7 @@ def default_shape(sizes, G, *, memory, mixing, local, first):
         e = -(-G // C)
         n = min(e, J)
         rows = min(N, C * e if m == 1 else C * (e + m * n * (n + 1) // (2 * J)))
-        windows = rows * stored + C * (n + (e - n) // m) * (block - stored)
+        windows = rows * stored + C * (n + (e - n) // m) * (block - stored) * by_block
         return windows if local or m == 1 else min(windows, G * block)
 
     usual = plan(0, memory * 7 // 10)

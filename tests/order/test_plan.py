@@ -443,6 +443,7 @@ def test_default_plans_are_those_of_the_specification(long):
     for _ in range(500 if long else 150):
         sizes, batch = drawn_sizes(rnd), rnd.choice([1, 2, 7, 60, 64, 256, 1000, 2048, 4096])
         options = {"mixing": rnd.choice(["cheap", "default", "default", "best"]), "local": rnd.random() < 0.5}
+        options["by_block"] = not options["local"] or rnd.random() < 0.5
         memory = int(2 ** rnd.uniform(20, 34))
         usual = default_shape(sizes, batch, memory=memory, first=None, **options)[1]
         first = None if rnd.random() < 0.2 else int(usual * rnd.uniform(0.3, 1.1)) + 1
@@ -467,16 +468,22 @@ def test_default_plans_are_those_of_the_specification(long):
 
 
 @pytest.mark.parametrize(
-    ("record", "local", "batch"), [(1000, False, 4096), (100, False, 4096), (1000, True, 512)]
+    ("record", "local", "by_block", "batch"),
+    [
+        (1000, False, True, 4096),
+        (100, False, True, 4096),
+        (1000, True, True, 512),
+        (1000, True, False, 512),
+    ],
 )
-def test_the_first_batch_keeps_to_its_bound(record, local, batch):
+def test_the_first_batch_keeps_to_its_bound(record, local, by_block, batch):
     """What a first batch reads is at most what it may, in smaller chunks; what cannot be is said."""
     sizes = texts(4 * 10**8 // record // 1000 * 1000, record, 1000)
-    usual = Budget(local=local)
+    usual = Budget(local=local, by_block=by_block)
 
     def made(budget):
         order = make_order([Source(sizes, IDENTITY)], global_batch=batch, budget=budget)
-        return order, report(order, global_batch=batch, mapped=local).first_batch_bytes
+        return order, report(order, global_batch=batch, mapped=local, by_block=by_block).first_batch_bytes
 
     least = least_first_batch([sizes], global_batch=batch, budget=usual)
     order, reads = made(usual)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -79,6 +80,48 @@ def test_a_resume_reads_what_is_left(written):
     assert len(numbers(batches)) == ROWS - len(batches) // 2 * 16
     # Rows of one window that lie a few records apart are read with what is between them.
     assert read() - before <= 0.62 * int(ds.source.table.stored_bytes.sum())
+
+
+def fresh(url):
+    """Return a stream whose shards are open and of which no block was compared, and its figures."""
+    # Chunks that end inside blocks, which have 64 of these records.
+    options = {"global_batch": 64, "plan": replace(SHAPE, chunk_rows=23, window=23), "remainder": "keep"}
+    ds = shardio.open(url)
+    for number in range(len(ds.source.table.key)):
+        ds.source.pool.get(number)
+    batches = shardio.stream(ds, num_threads=0, ahead_bytes=1, **options)
+    return batches, shardio.plan_report(ds, **options)[0]
+
+
+@linux
+@pytest.mark.parametrize("name", ["d", "without"])
+def test_a_plan_says_what_is_read(written, name):
+    """Before the first batch, at a resume, and in an epoch: counted, against what `plan_report` says."""
+    list(fresh(written / name)[0])  # modules
+    batches, figures = fresh(written / name)
+    before, counted = read(), iter(batches)
+    next(counted)
+    assert read() - before == pytest.approx(figures.first_batch_bytes, rel=0.1)
+    assert len(list(counted)) == figures.steps - 1
+    whole = read() - before
+    assert whole == pytest.approx(figures.epoch_bytes + figures.bytes_twice, rel=0.05)
+    assert whole == pytest.approx(figures.step_bytes * figures.steps, rel=0.05)
+    batches, figures = fresh(written / name)
+    batches.go_to(figures.steps // 2)
+    before, counted = read(), iter(batches)
+    next(counted)
+    assert read() - before == pytest.approx(figures.resume_batch_bytes, rel=0.1)
+
+
+def test_a_bound_of_the_first_batch_counts_blocks_where_they_are_read_whole(written):
+    """The same bound leaves the plan as it is where records are compared alone."""
+    for name in ("d", "without"):
+        ds = shardio.open(written / name)
+        options = {"global_batch": 64, "memory_bytes": 3 << 20}
+        usual = shardio.stream(ds, **options).order.plans
+        options["first_batch_bytes"] = 4_600_000
+        assert (shardio.stream(ds, **options).order.plans == usual) is (name == "d")
+        assert shardio.plan_report(ds, **options)[0].first_batch_bytes <= 1.1 * 4_600_000
 
 
 def test_without_checksums_of_records_blocks_are_compared(written):
