@@ -128,6 +128,7 @@ class Stream:
         self._schedule = schedule
         self._step = schedule.step
         self._fresh = True
+        self._elsewhere = False
         self._over = False
         self._passes += 1
 
@@ -208,7 +209,7 @@ class Stream:
             )
         if not self._fresh:
             self._warn_if_stuck()
-            self.set_epoch(self.epoch + self._ended, restart=True)
+            self.set_epoch(self.epoch + (self._ended or self._elsewhere), restart=True)
         self._fresh = False
         self._passes += 1
         self.stats.begin()
@@ -217,7 +218,7 @@ class Stream:
 
     def _warn_if_stuck(self) -> None:
         """Warn once where a loop is left early again and again, and so sees the same first batches."""
-        if self._ended:
+        if self._ended or self._elsewhere:
             return
         epoch, passes, said = self._repeated
         passes = passes + 1 if epoch == self.epoch else 1
@@ -230,6 +231,16 @@ class Stream:
             )
         self._repeated = (self.epoch, passes, said)
 
+    def begin_elsewhere(self) -> None:
+        """Note that worker processes which torch runs are about to begin a pass, from a copy of this stream.
+
+        The pass after it is the next epoch, also where this one is left early: nothing tells this process how
+        far it came.
+        """
+        if not self._fresh:
+            self.set_epoch(self.epoch + (self._ended or self._elsewhere), restart=True)
+        self._fresh, self._elsewhere = False, True
+
     def begin_in_worker(self, worker: int, workers: int) -> int:
         """Make ready for a pass in a loader worker process that torch runs.
 
@@ -238,6 +249,7 @@ class Stream:
         """
         if self._worker != os.getpid():
             self._worker = os.getpid()
+            self._fresh |= self._elsewhere  # as the parent left it when it forked: this is the pass
         elif not self._fresh:
             self.set_epoch(self.epoch + 1, restart=True)
         if worker:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import sys
+import weakref
 from copy import copy
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
+from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from shardio.parallel import end_with_parent
 from shardio.streaming import StreamLoader, StreamOptions, method_with_stream_options
@@ -32,7 +36,8 @@ class StreamingDataset(StreamLoader, IterableDataset[Any]):
 
     Meant for `StreamingDataLoader`. It is right as well in torch's own `DataLoader(dataset, batch_size=None)`
     and in torchdata's `StatefulDataLoader(dataset, batch_size=None)`: loader worker w of W makes every W-th
-    batch, which is the order in which those loaders ask for them.
+    batch, which is the order in which those loaders ask for them. Each of their passes with worker processes
+    is the next epoch, also after one that was left early.
 
     What a transform returns is collated as torch's `default_collate` does it: tensors, arrays and numbers are
     stacked, dicts and tuples item by item.
@@ -63,6 +68,7 @@ class StreamingDataset(StreamLoader, IterableDataset[Any]):
         self.stream = agreed_stream(ds, given)
         self.collate_fn: Callable[[list[Any]], Any] | None = collate if given.transforms_records else None
         self.columnar = True
+        self._served: weakref.ref[Any] | None = None
 
     def check_rank(self) -> None:
         """Raise ValueError where this process was found to be another rank than it is by now."""
@@ -99,8 +105,28 @@ class StreamingDataset(StreamLoader, IterableDataset[Any]):
 
     def __getstate__(self) -> dict[str, Any]:
         # On its way to a worker process, where the loader cannot be seen any more.
-        _check_loader(sys._getframe(1))  # noqa: SLF001
-        return self.__dict__.copy()
+        frame = sys._getframe(1)  # noqa: SLF001
+        _check_loader(frame)
+        found = _pass_of_loader(frame)
+        if found is not None:
+            self.begin_elsewhere(*found)
+        return {**self.__dict__, "_served": None}
+
+    def begin_elsewhere(self, batches: object, state: Any) -> None:
+        """Note the pass of a torch loader whose worker processes are being started.
+
+        Args:
+            batches: the loader's iterator; the first of its workers counts.
+            state: what torchdata's loader goes on from, None for none.
+        """
+        if self._served is not None and self._served() is batches:
+            return
+        self._served = weakref.ref(batches)
+        if state is not None:  # the workers load it, and this process must know their epoch
+            with contextlib.suppress(KeyError, TypeError, ValueError):
+                workers = state["_snapshot"]["_worker_snapshots"]
+                self.stream.set_epoch(workers["worker_0"]["dataset_state"]["epoch"], restart=True)
+        self.stream.begin_elsewhere()
 
     def _batches(self, worker: int, workers: int, begin: Callable[[], int]) -> Iterator[Any]:
         stream = self.stream
@@ -125,6 +151,33 @@ class StreamingDataset(StreamLoader, IterableDataset[Any]):
         a loader worker the state is that worker's own, as torchdata's loader keeps it.
         """
         return super().state_dict()
+
+
+def _pass_of_loader(frame: FrameType | None) -> tuple[Any, Any] | None:
+    """Look up the stack for a torch loader's iterator; return it and the state that it goes on from."""
+    for _ in range(40):
+        if frame is None:
+            return None
+        batches = frame.f_locals.get("self")
+        if isinstance(batches, _BaseDataLoaderIter):
+            return batches, frame.f_locals.get("next_iter_state")
+        frame = frame.f_back
+    return None
+
+
+def _before_fork() -> None:
+    # A loader that forks its workers tells the dataset nothing: without this they would repeat their epoch.
+    found = _pass_of_loader(sys._getframe(1))  # noqa: SLF001
+    if found is None:
+        return
+    root = found[0]._dataset  # noqa: SLF001 - torch has no public way
+    for each in (root, *getattr(root, "__dict__", {}).values()):
+        if isinstance(each, StreamingDataset):
+            each.begin_elsewhere(*found)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before_fork)
 
 
 def _check_loader(frame: FrameType | None) -> None:

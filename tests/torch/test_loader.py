@@ -15,7 +15,7 @@ import numpy as np
 import psutil
 import pytest
 import torch
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, IterableDataset
 from torchdata.stateful_dataloader import StatefulDataLoader
 
 import shardio
@@ -415,6 +415,67 @@ def test_torchs_own_loader_and_set_epoch(url, expected):
     for epoch in range(3):
         data.set_epoch(epoch)
         assert lists(loader) == expected[epoch]
+
+
+class Wrapped(IterableDataset):
+    def __init__(self, data):
+        self.data = data
+
+    def __iter__(self):
+        return iter(self.data)
+
+
+@pytest.mark.parametrize("loader_of", [DataLoader, StatefulDataLoader])
+@pytest.mark.parametrize("wrap", [lambda data: data, Wrapped], ids=["bare", "wrapped"])
+def test_torchs_own_loader_without_set_epoch(url, expected, loader_of, wrap):
+    """Workers start anew for each pass, from a dataset that is not told."""
+    data = dataset(url)
+    loader = loader_of(wrap(data), batch_size=None, num_workers=2)
+    assert lists(loader) == expected[0]
+    assert next(iter(loader))["n"].tolist() == expected[1][0]  # left early
+    assert lists(loader) == expected[2]
+    data.set_epoch(1)
+    assert [lists(loader), lists(loader)] == expected[1:]
+    data.set_epoch(2)
+    data.set_epoch(2)
+    assert lists(loader) == expected[2]
+    data.set_epoch(2)  # again: what is asked for is done
+    assert lists(loader) == expected[2]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["forkserver", "spawn"])
+def test_torchs_own_loader_without_set_epoch_by_pickle(url, expected, method):
+    data = Wrapped(dataset(url))
+    loader = DataLoader(data, batch_size=None, num_workers=2, multiprocessing_context=method)
+    assert [lists(loader), lists(loader)] == expected[:2]
+
+
+def test_torchs_own_loader_goes_on_from_a_state(url, expected):
+    data = dataset(url)
+    it = iter(data)
+    head = [next(it)["n"].tolist() for _ in range(7)]
+    other = dataset(url)
+    other.load_state_dict(data.state_dict())
+    loader = DataLoader(other, batch_size=None, num_workers=2)
+    assert head + lists(loader) == expected[0]
+    assert lists(loader) == expected[1]
+    assert [batch["n"].tolist() for batch in other] == expected[2]  # and in this process
+
+
+@pytest.mark.parametrize("steps", [5, 33, 34])
+@pytest.mark.parametrize("workers", [0, 2])
+def test_torchdatas_loader_goes_on_in_a_later_epoch(url, expected, workers, steps):
+    """Its state is loaded by the workers alone; the pass after it is the next epoch all the same."""
+    loader = StatefulDataLoader(dataset(url), batch_size=None, num_workers=workers)
+    lists(loader)
+    it = iter(loader)
+    head = [next(it)["n"].tolist() for _ in range(steps)]
+    state = pickle.loads(pickle.dumps(loader.state_dict()))
+    other = StatefulDataLoader(dataset(url), batch_size=None, num_workers=workers)
+    other.load_state_dict(state)
+    assert head + lists(other) == expected[1]
+    assert lists(other) == expected[2]
 
 
 @pytest.mark.sampled(4)
