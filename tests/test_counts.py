@@ -27,6 +27,7 @@ import pytest
 
 import shardio
 from shardio import codecs, kernels
+from shardio.order import Budget, Identity, ShardSizes, Source, make_order, report
 from shardio.storage import connect
 from shardio_indexer import ScanOptions
 from shardio_indexer._scan import scan_shard
@@ -104,6 +105,24 @@ def parted_stream(folder: Path) -> Callable[[], object]:
     return lambda: exhaust(shardio.stream(ds, global_batch=64, num_threads=0, plan=plan))
 
 
+def many_shards(count: int) -> Any:
+    """Return an order of so many shards of 16 records of 8 KB, as one reads them from a local disk."""
+    rows = np.full(count, 16)
+    sizes = ShardSizes(rows, rows * 8208, rows * 8192, rows // 8)
+    return make_order([Source(sizes, Identity("", 1, "", ""))], global_batch=4096, budget=Budget(local=True))
+
+
+def ordered(folder: Path) -> Callable[[], object]:
+    del folder
+    schedule = many_shards(50_000).schedule(0, 4096)
+    return lambda: [schedule.batch(step) for step in range(64, 128)]
+
+
+def planned(folder: Path) -> Callable[[], object]:
+    del folder
+    return lambda: report(many_shards(100_000), global_batch=4096, world_size=64, mapped=True)
+
+
 def example_stream(folder: Path) -> Callable[[], object]:
     return streamed(examples_dataset(folder / "ds"))
 
@@ -165,6 +184,8 @@ LOOPS = {
     "a batch of 64, streamed from a bucket": Loop(bucket_stream, ROWS // 64, 1_500, 1_800_000),
     "a batch of 64 of 8 KB, streamed from a bucket": Loop(parted_stream, 16, 10_800, 10_800_000),
     "a batch of 64 Examples, streamed": Loop(example_stream, ROWS // 64, 1_600, 1_900_000),
+    "the order of a batch of 4,096": Loop(ordered, 64, 750, 8_500_000),
+    "a plan of 100,000 shards": Loop(planned, 1, 158_000, 13_300_000),
     "a record, iterated": Loop(iteration, ROWS, 3.7, 730_000),
     "a record, looked up": Loop(lookups, 512, 95, 200_000),
     "256 records, looked up": Loop(batched_lookups, 16, 420, 740_000),

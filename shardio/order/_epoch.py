@@ -87,7 +87,17 @@ class BaseEpoch(ABC):
     def rows(self, parts: Array) -> Rows:
         """Return the records of `parts` (as in `positions`) with their source and cycle."""
         positions = self.positions(parts)
-        return Rows(positions, np.full_like(positions, self._source), np.full_like(positions, self._cycle))
+        return Rows(
+            positions, same_number(self._source, positions.size), same_number(self._cycle, positions.size)
+        )
+
+
+def same_number(number: int, count: int) -> Array:
+    """Return int64 [count] of one number; nearly always of zeros, which cost least."""
+    found = np.zeros(count, np.int64)
+    if number:
+        found.fill(number)
+    return found
 
 
 class Epoch(BaseEpoch):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from shardio.kernels import Interleaved, Interleaving, InterleavingState, interleave, shuffle_ranges
-from shardio.order._epoch import BaseEpoch
+from shardio.order._epoch import BaseEpoch, same_number
 from shardio.order._keys import Array, key
 from shardio.order._permutation import Permutation
 from shardio.order._windows import GOLDEN, Pieces, RowLocations, Windows, runs_of_positions
@@ -153,13 +153,15 @@ class InterleavedEpoch(BaseEpoch):
             parts: int64 [n, 3] of (lane, start, stop): places [start, stop) of a lane.
         """
         found = self._find(parts)
-        return found.position[found.window] + found.row
+        positions = found.position.take(found.window)
+        positions += found.row
+        return positions
 
     def locate(self, parts: Array) -> RowLocations:
         """Return where the records of `parts` are in the windows that hold them, in the order of need."""
         found = self._find(parts)
         lane = found.strand // self.plan.interleave
-        source, cycle = np.full_like(lane, self._source), np.full_like(lane, self._cycle)
+        source, cycle = same_number(self._source, lane.size), same_number(self._cycle, lane.size)
         windows = Windows(source, cycle, lane, found.first, found.strand, found.lengths, found.position)
         return RowLocations(windows, found.window, found.row)
 

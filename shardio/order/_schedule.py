@@ -159,7 +159,11 @@ class Schedule:
         return max(0, self.stop - self.step)
 
     def _segment_of(self, step: int) -> Segment:
-        return next(segment for segment in reversed(self._segments) if segment.step <= step)
+        for segment in reversed(self._segments):
+            if segment.step <= step:
+                return segment
+        msg = f"no batch holds at step {step}"
+        raise IndexError(msg)
 
     def _check(self, step: int, rank: int, world_size: int) -> None:
         if not 0 <= step < self.stop:

@@ -40,6 +40,9 @@ Shape = cython.struct(
     high=uint64_t,
     p0=uint64_t,
     p1=uint64_t,
+    # Pointers, because a view is as large as what is worked out for a window. NULL is a network, not a table.
+    table=cython.pointer[cython.const[int64_t]],
+    words=cython.pointer[cython.const[uint64_t]],
 )
 
 
@@ -106,8 +109,6 @@ def _open(  # noqa: PLR0917 - made in one place
     start: int64_t,
     length: int64_t,
     moved: int64_t,
-    table: cython.const[int64_t][::1],
-    words: cython.const[uint64_t][::1],
     state: cython.pointer[int64_t],
     order: cython.pointer[uint32_t],
 ) -> cython.void:
@@ -132,10 +133,10 @@ def _open(  # noqa: PLR0917 - made in one place
     state[COUNT] = high - low
     state[QUESTION] = 0
     if shape.shuffled:
-        if table.shape[0]:
-            chunk = table[chunk]
+        if shape.table != cython.NULL:
+            chunk = shape.table[chunk]
         else:
-            chunk = shardio_permuted(chunk, cython.address(words[0]), shape.bits, shape.high, shape.chunks)
+            chunk = shardio_permuted(chunk, shape.words, shape.bits, shape.high, shape.chunks)
     state[POSITION] = low + chunk * shape.m - base
     if high - low > 1 and shape.shuffled:
         shardio_shuffle(shape.p0, shape.p1, low, high - low, order)
@@ -194,7 +195,11 @@ def interleave(shape, parts, held):
         shape.network.high,
         int(shape.places[0]),
         int(shape.places[1]),
+        cython.NULL,
+        cython.address(words[0]),
     )
+    if table.shape[0]:
+        form.table = cython.address(table[0])
     columns = np.empty((2, total), np.int64)
     which: int64_t[::1] = columns[0]
     rows: int64_t[::1] = columns[1]
@@ -222,7 +227,12 @@ def interleave(shape, parts, held):
                     at = edges[lane] + round_number * form.strands
                     latest[lane] = round_number
                     _order_strands(
-                        form.shuffled, r0, r1, at, min(form.strands, edges[lane + 1] - at), strand_order[lane]
+                        form.shuffled,
+                        r0,
+                        r1,
+                        at,
+                        min(form.strands, edges[lane + 1] - at),
+                        cython.address(strand_order[lane, 0]),
                     )
                 which[k] = lane * form.strands + strand_order[lane, slot]
                 rows[k] = round_number
@@ -232,13 +242,13 @@ def interleave(shape, parts, held):
                     slot = 0
                     round_number += 1
         for k in range(total):
-            if k + 8 < total:
+            if k + 24 < total:
                 # What is held of strands is larger than the cache: each is asked for before it is its turn.
-                SHARDIO_PREFETCH(cython.address(state[which[k + 8], 0]))
+                SHARDIO_PREFETCH(cython.address(state[which[k + 24], 0]))
                 if width > 1:
-                    at = rows[k + 4] - state[which[k + 4], FROM]
+                    at = rows[k + 12] - state[which[k + 12], FROM]
                     if 0 <= at < width:
-                        SHARDIO_PREFETCH(cython.address(orders[which[k + 4], at]))
+                        SHARDIO_PREFETCH(cython.address(orders[which[k + 12], at]))
             strand = which[k]
             round_number = rows[k]
             one = cython.address(state[strand, 0])
@@ -261,8 +271,6 @@ def interleave(shape, parts, held):
                     starts[strand],
                     lengths[strand],
                     moved[strand],
-                    table,
-                    words,
                     one,
                     order,
                 )
@@ -290,12 +298,17 @@ def interleave(shape, parts, held):
 @cython.nogil
 @cython.exceptval(check=False)
 def _order_strands(
-    shuffled: cython.bint, r0: uint64_t, r1: uint64_t, first: int64_t, count: int64_t, out: uint32_t[::1]
+    shuffled: cython.bint,
+    r0: uint64_t,
+    r1: uint64_t,
+    first: int64_t,
+    count: int64_t,
+    out: cython.pointer[uint32_t],
 ) -> cython.void:
     """Put the order of the strands in a round."""
     k: cython.Py_ssize_t
     if shuffled:
-        shardio_shuffle(r0, r1, first, count, cython.address(out[0]))
+        shardio_shuffle(r0, r1, first, count, out)
         return
     for k in range(count):
         out[k] = k
