@@ -103,7 +103,7 @@ def _count(part: cython.const[int64_t][:, ::1], edges: cython.const[int64_t][::1
 @cython.cfunc
 @cython.nogil
 @cython.exceptval(check=False)
-def _open(  # noqa: PLR0917 - made in one place
+def _open(
     shape: cython.pointer[Shape],
     round_number: int64_t,
     start: int64_t,
