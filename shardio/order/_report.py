@@ -479,7 +479,8 @@ def report(
         )
         for plan, load in zip(order.plans, loads, strict=True)
     )
-    step_bytes = sum(load.decoded for load in loads) / max(1, schedule.rows) * global_batch / world_size
+    step_rows = min(global_batch, schedule.rows)
+    step_bytes = sum(load.decoded for load in loads) / max(1, schedule.rows) * step_rows / world_size
     chunks_per_batch, shards_per_batch = _sample(order, schedule)
     tail_start = schedule.tail_start
     return PlanReport(
@@ -495,7 +496,7 @@ def report(
         epoch_bytes=round(stored),
         rank_bytes=round(fetched * widest / order.ranks * worker_copies),
         bytes_twice=round(fetched * copies - stored),
-        memory_bytes=_with_ahead(memory, step_bytes, ahead),
+        memory_bytes=_with_ahead(order, memory, step_bytes, ahead),
         first_batch_bytes=begin[0],
         first_batch_requests=begin[1],
         resume_batch_bytes=again[0],
@@ -521,10 +522,14 @@ def report(
     )
 
 
-def _with_ahead(memory: ProcessMemory, step_bytes: float, ahead: int) -> int:
+def _with_ahead(order: Order, memory: ProcessMemory, step_bytes: float, ahead: int) -> int:
     # Windows end at different steps in different lanes, so what is ahead is a few windows, not all the next
     # ones; checked by simulation in benchmarks/order_plans.py.
-    return math.ceil(memory.held_bytes + (ahead + 2) * max(memory.largest_bytes, step_bytes))
+    bytes_ = math.ceil(memory.held_bytes + (ahead + 2) * max(memory.largest_bytes, step_bytes))
+    if order.mixture is not None:
+        return bytes_
+    # Nothing is held twice, so windows that are the whole dataset leave nothing to fetch ahead.
+    return min(bytes_, max(memory.held_bytes, order.sources[0].sizes.total_decoded_bytes))
 
 
 def check_memory(
@@ -538,10 +543,13 @@ def check_memory(
         return
     memory = process_memory(order, global_batch=global_batch, world_size=world_size)
     needed, what = memory.held_bytes, ""
+    if not order.asked and memory.open_windows == memory.window_rows == 1:
+        return  # no plan is smaller: a warning says what it takes
     if not all(plan.interleaved for plan in order.plans):
         rows = max(1, sum(source.sizes.total_rows for source in order.sources))
         row = sum(source.sizes.total_decoded_bytes for source in order.sources) / rows
-        needed, what = _with_ahead(memory, row * global_batch / world_size, 4), ", and what is fetched ahead"
+        step_bytes = row * min(rows, global_batch) / world_size
+        needed, what = _with_ahead(order, memory, step_bytes, 4), ", and what is fetched ahead"
     if needed > memory_bytes:
         msg = (
             f"the plan needs {needed} bytes in one process ({memory.open_windows} windows of "
@@ -722,6 +730,35 @@ def _large_first_batch(order: Order, budget: Budget | None, global_batch: int) -
     return [line]
 
 
+def _little_memory(order: Order, budget: Budget | None, global_batch: int, world_size: int) -> list[str]:
+    """Return a line where memory is too little for a record, or for chunks that are worth a request."""
+    if budget is None or order.asked:
+        return []
+    given = f"memory_bytes={budget.memory_bytes}"
+    memory = process_memory(order, global_batch=global_batch, world_size=world_size)
+    if memory.open_windows == memory.window_rows == 1 and memory.held_bytes > budget.memory_bytes:
+        line = (
+            f"one record takes {memory.held_bytes} bytes, more than {given}: a process holds one at a time, "
+            f"and what a batch takes; memory_bytes={math.ceil(memory.held_bytes / 0.7)} is the least that "
+            "is kept to"
+        )
+        return [line]
+    lines = []
+    for source, plan in zip(order.sources, order.plans, strict=True):
+        sizes, rows = source.sizes, max(1, source.sizes.total_rows)
+        stored, block = sizes.total_stored_bytes / rows, sizes.total_stored_bytes / max(1, sizes.total_blocks)
+        if budget.local or not plan.interleaved or 2 * plan.chunk_rows * stored >= block:
+            continue
+        least = max(1, round(budget.chunk_bytes(stored) / stored) // 4)
+        enough = math.ceil(least * (sizes.total_decoded_bytes / rows + ROW_BYTES) * len(order.sources) / 0.7)
+        lines.append(
+            f"{given} leaves chunks of {plan.chunk_rows} records, each read with its block: an epoch reads "
+            f"{1 + (block - stored) / (plan.chunk_rows * stored):.0f} times its size in about "
+            f"{rows // plan.chunk_rows:,} requests; memory_bytes={enough} is enough for chunks of {least}"
+        )
+    return lines
+
+
 def advice(
     order: Order,
     *,
@@ -765,4 +802,5 @@ def advice(
             + (f"; a run that begins with plan=Plan(workers={workers}) does, too" if more else "")
         )
     lines += _weak_mixing(order, budget, global_batch, world_size, of_ranks=of_ranks)
+    lines += _little_memory(order, budget, global_batch, world_size)
     return lines + _large_first_batch(order, budget, global_batch)

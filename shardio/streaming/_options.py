@@ -40,8 +40,8 @@ class StreamOptions:
         plan: shape of the order, or some numbers of it; the others follow from the dataset, the global batch
             and what comes next.
         memory_bytes: what a process may hold beside its batches, if it delivers whole global batches; each of
-            several ranks holds its part of it. The default plan is made to fit; one that was given is refused
-            if it does not. Default: 512 MiB.
+            several ranks holds its part of it. The default plan is made to fit, and a warning says where not
+            even one record does; a plan that was given is refused if it does not. Default: 512 MiB.
         first_batch_bytes: stored bytes that a process may read before its first batch, if it delivers whole
             global batches. The default plan gets smaller chunks for it, which cost requests, and where that
             is not enough fewer of them side by side, which costs mixing. Where no such plan is within it,

@@ -498,3 +498,31 @@ def test_the_first_batch_keeps_to_its_bound(record, local, by_block, batch):
     assert made(tight)[0].plans == order.plans
     said = advice(made(tight)[0], global_batch=batch, budget=tight)[-1]
     assert f"first_batch_bytes={least // 2}; about {least} is the least" in said
+
+
+def test_memory_for_less_than_a_record_is_a_warning():
+    """There is no smaller plan; the memory that is named needs no warning, and chunks as well."""
+    sizes = texts(100_000, 1000, 1000)
+    for local in (True, False):
+        budget = Budget(local=local, by_block=not local, memory_bytes=1)
+        order = make_order([Source(sizes, IDENTITY)], global_batch=64, budget=budget)
+        check_memory(order, global_batch=64, memory_bytes=1)
+        (line,) = advice(order, global_batch=64, budget=budget)
+        assert "one record takes" in line
+        more = replace(budget, memory_bytes=int(line.split("memory_bytes=")[2].split()[0]))
+        order = make_order([Source(sizes, IDENTITY)], global_batch=64, budget=more)
+        check_memory(order, global_batch=64, memory_bytes=more.memory_bytes)
+        lines = advice(order, global_batch=64, budget=more)
+        assert len(lines) == (not local)
+        if lines:
+            enough = replace(more, memory_bytes=int(lines[0].split("memory_bytes=")[2].split()[0]))
+            order = make_order([Source(sizes, IDENTITY)], global_batch=64, budget=enough)
+            assert not any("with its block" in line for line in advice(order, global_batch=64, budget=enough))
+
+
+@pytest.mark.parametrize("rows", [1, 50, 69])
+def test_a_dataset_that_fits_is_not_too_large_with_what_is_ahead(rows):
+    sizes = texts(rows, 1000, 1)
+    budget = Budget(memory_bytes=100_000)
+    order = make_order([Source(sizes, IDENTITY)], global_batch=256, remainder="keep", budget=budget)
+    check_memory(order, global_batch=256, memory_bytes=100_000)
