@@ -66,6 +66,9 @@ def jobs_of(url, place):
     for workers in (0, 2):
         plain = {"work": "plain_lightning", "workers": workers, "fit": ALONE}
         jobs.append({**given, **plain, "name": f"plain, {workers} workers"})
+        fit = {**ALONE, "enable_checkpointing": False}
+        plain = {"work": "plain_evaluation", "workers": workers, "fit": fit}
+        jobs.append({**given, **plain, "name": f"evaluated, {workers} workers"})
     return [{**job, "out": str(place / job["name"])} for job in jobs]
 
 
@@ -148,3 +151,14 @@ def test_another_loader_in_lightning_is_refused(seen, workers):
     (share,) = seen[f"plain, {workers} workers"]
     assert len(share) == 1
     assert "return StreamingDataLoader(dataset) from train_dataloader" in share[0]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(660)
+@pytest.mark.parametrize("workers", [0, 2])
+def test_another_loader_in_lightning_may_evaluate(seen, workers):
+    """Two epochs of a fit, then validate, test and predict: each sees every record once."""
+    (share,) = seen[f"evaluated, {workers} workers"]
+    for n in range(5):
+        assert sorted(flat(share[n * STEPS : (n + 1) * STEPS])) == list(range(100))
+    assert len(share) == 5 * STEPS

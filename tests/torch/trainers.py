@@ -107,6 +107,32 @@ def plain_lightning(job, write):
         write(traceback.format_exc())
 
 
+def plain_evaluation(job, write):
+    """Evaluate in Lightning with a loader of torch's own, within a fit and alone."""
+    import lightning
+    from torch.utils.data import DataLoader
+
+    import shardio
+    from shardio.torch import StreamingDataset
+
+    names = {"__name__": "page"}
+    exec(code_of("lightning", job["url"]), names)
+
+    def note(self, batch, index):
+        write(batch["x"][:, 0].long().tolist())
+        return self(batch["x"]).sum()
+
+    model_type = names["Classifier"]
+    for hook in ("validation_step", "test_step", "predict_step"):
+        setattr(model_type, hook, note)
+    data = StreamingDataset(shardio.open(job["url"]), global_batch=10, shuffle=False, remainder="keep")
+    plain = DataLoader(data, batch_size=None, num_workers=job["workers"])
+    trainer, model = lightning.Trainer(max_epochs=2, num_sanity_val_steps=0, **job["fit"]), model_type()
+    trainer.fit(model, val_dataloaders=plain)
+    for evaluate in (trainer.validate, trainer.test, trainer.predict):
+        evaluate(model, plain)
+
+
 def in_child(job, rank, world_size, port):
     """Run one rank of a job, in a forked process."""
     Path(job["folder"]).parent.mkdir(exist_ok=True)
@@ -127,6 +153,7 @@ def in_child(job, rank, world_size, port):
         "skip_first": skip_first,
         "dispatch": dispatch,
         "plain_lightning": plain_lightning,
+        "plain_evaluation": plain_evaluation,
     }
     work = works[job.get("work", "train")]
     work(job, lambda what: out.write(json.dumps(what) + "\n"))
