@@ -693,7 +693,7 @@ class _HeldWindows:
         spot, place = self._spots(fetch[window], base[window] + row)
         counts = np.bincount(spot, minlength=len(self._parts))
         needed = np.flatnonzero(counts)
-        found = [self._parts[each] for each in needed.tolist()]
+        found = [self._part(each) for each in needed.tolist()]
         # Parts and numbers are given up only here: what this group uses may have been let go of for what it
         # uses later.
         self._left -= counts
@@ -701,7 +701,15 @@ class _HeldWindows:
             self._parts[each] = None
         self._give_up()
         number = np.cumsum(counts > 0) - 1
-        return [each for each in found if each is not None], number[spot], place
+        return found, number[spot], place
+
+    def _part(self, spot: int) -> Future[WindowData]:
+        part = self._parts[spot]
+        if part is None:
+            # Left out, it would give the rows of this group the numbers of other parts: wrong records.
+            message = f"part {spot % _PARTS} of fetch {spot // _PARTS} was let go of before its last row"
+            raise AssertionError(message)
+        return part
 
     def _begin_parts(
         self, source: int, windows: Windows, pieces: Pieces, submit: Callable[..., Future[Any]]

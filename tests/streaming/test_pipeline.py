@@ -295,6 +295,20 @@ def test_windows_in_parts_give_what_whole_ones_do(monkeypatch, large, remainder,
         assert cut == whole_windows
 
 
+def test_a_part_that_was_let_go_too_early_is_an_error(monkeypatch, large):
+    """Rows are numbered by the parts of their group: one that is not there must not shift the others."""
+    monkeypatch.setattr(type(large.source), "is_mapped", property(lambda _: False))
+    from shardio.streaming._pipeline import _HeldWindows, _Planner
+
+    monkeypatch.setattr(_Planner, "_reads_alone", lambda self, group: False)
+    # The padding of the last step is of parts that were let go of, and this says which are to come again.
+    monkeypatch.setattr(_HeldWindows, "_lacking", lambda self, fetch, base, own, window, row: own < 0)
+    shape = Plan(ranks=1, workers=1, chunk_rows=1000, interleave=4, window=1000)
+    stream = shardio.stream(large[:3990], global_batch=64, plan=shape, remainder="pad", num_threads=0)
+    with pytest.raises(AssertionError, match="was let go of before its last row"):
+        list(stream)
+
+
 @pytest.mark.parametrize("threads", [0, 2])
 def test_a_part_that_cannot_be_fetched_is_an_error_at_its_step(monkeypatch, large, threads):
     monkeypatch.setattr(type(large.source), "is_mapped", property(lambda _: False))
