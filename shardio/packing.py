@@ -8,7 +8,6 @@ rows out.
 from __future__ import annotations
 
 import itertools
-import operator
 from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Iterator, Mapping
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from shardio.arguments import integer
 from shardio.codecs import RaggedColumn
 from shardio.errors import BadRecord, SchemaError
 from shardio.metadata import Feature
@@ -603,7 +603,7 @@ def unpack(values: Any, segment_ids: Any) -> RaggedColumn:
 
 
 def _positive(name: str, value: Any) -> int:
-    if isinstance(value, bool) or (number := operator.index(value)) < 1:
+    if (number := integer(name, value)) < 1:
         message = f"{name}={value!r} must be an integer of at least 1"
         raise ValueError(message)
     return number

@@ -15,6 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from shardio.arguments import integer
 from shardio.display import count, html_table, size
 from shardio.errors import FormatError, NotFoundError, StorageError
 from shardio.format import DEFAULT_LIMITS, Limits
@@ -216,6 +217,8 @@ class Catalog:
         """
         if isinstance(number, str):
             number = self._number_of(number)
+        elif number is not None:
+            number = integer("version", number)
         latest = None if known_live and number is not None else self._latest_for(number)
         version = latest if number is None else self._read(number) if number >= 1 else None
         if version is None or (

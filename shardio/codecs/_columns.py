@@ -6,12 +6,12 @@ The values of a ragged column stand one after another, with the offsets at which
 from __future__ import annotations
 
 import importlib
-import operator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from shardio.arguments import integer
 from shardio.errors import CorruptRecordError, FormatError, SchemaError
 
 if TYPE_CHECKING:
@@ -191,7 +191,7 @@ class RaggedColumn:
         longest = self._longest()
         if to is None:
             width = longest
-        elif (width := operator.index(to)) < longest:
+        elif (width := integer("to", to)) < longest:
             row = int(self.lengths.argmax())
             message = (
                 f"row {row} has {longest} values, more than to={width}: nothing is cut; give a larger to=, "
@@ -200,7 +200,7 @@ class RaggedColumn:
             raise ValueError(message)
         if multiple is None:
             return width
-        if (step := operator.index(multiple)) < 1:
+        if (step := integer("multiple", multiple)) < 1:
             message = f"multiple={multiple} must be 1 or more"
             raise ValueError(message)
         return -(-width // step) * step

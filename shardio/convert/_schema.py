@@ -23,7 +23,7 @@ from shardio.convert._source import ForeignSource, Piece, Sample, Unreadable, ke
 from shardio.convert._tfrecord import ShardioDataset
 from shardio.convert._webdataset import WebDataset
 from shardio.errors import SchemaError, ShardioError, StorageError
-from shardio.metadata import Feature, Schema
+from shardio.metadata import Feature, Schema, check_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -440,8 +440,9 @@ def _size(value: Any) -> int:
 
 @dataclass
 class _FeatureValues:
-    """What the values of one feature have shown."""
+    """What the values of one feature have shown; `first` is where the first of them was."""
 
+    first: str
     types: Counter[str] = field(default_factory=Counter)
     shapes: set[tuple[int, ...]] = field(default_factory=set)
     empty: bool = False
@@ -504,7 +505,7 @@ def infer_from_values(
         if not isinstance(sample.value, Mapping):
             return None
         for name, value in sample.value.items():
-            seen.setdefault(name, _FeatureValues()).add(value, sample.where)
+            seen.setdefault(name, _FeatureValues(sample.where)).add(value, sample.where)
     names = dict.fromkeys([*declared, *seen])
     unknown = [name for name in overrides if name not in names]
     if unknown and names:
@@ -519,8 +520,17 @@ def infer_from_values(
         if chosen is None and name not in overrides:
             chosen = _conclude(source, name, seen[name], len(samples), lenient=lenient)
         if chosen is not None:
+            if name in seen:
+                _check_found_name(name, seen[name].first)
             features[name] = chosen
     return Schema.parse(features, encoding=encoding)
+
+
+def _check_found_name(name: str, where: str) -> None:
+    try:
+        check_name(name)
+    except ValueError as error:
+        raise SchemaError(f"{where}: {error}", advice=Unreadable("").advice(name)) from None
 
 
 def _conclude(

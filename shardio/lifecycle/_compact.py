@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from shardio.arguments import integer
 from shardio.catalog import Catalog
 from shardio.format import DEFAULT_BLOCK_BYTES, BlockBuilder, Compression, Framing
 from shardio.lifecycle._change import commit_change
@@ -137,7 +138,7 @@ def compact(  # noqa: PLR0913 - the options are the public contract
         >>> report.shards_before, report.shards_after, shardio.open(url)[7]
         (20, 1, b'day 7')
     """
-    if isinstance(shard_bytes, bool) or not isinstance(shard_bytes, int) or shard_bytes < 1:
+    if integer("shard_bytes", shard_bytes) < 1:
         message = f"shard_bytes={shard_bytes!r} must be a whole number of at least 1"
         raise ValueError(message)
     check_workers(workers, executor)

@@ -43,6 +43,7 @@ from shardio.metadata._names import (
     KEYS,
     LISTS,
     MANIFESTS,
+    METADATA,
     SESSIONS,
     TABLES,
     DataKey,
@@ -80,7 +81,7 @@ from shardio.metadata._names import (
     usual_index_key,
 )
 from shardio.metadata._receipt import Receipt, SplitReceipt, parse_receipt, seal_receipt, session_digest
-from shardio.metadata._schema import Feature, Schema, parse_schema_json, schema_to_json
+from shardio.metadata._schema import Feature, Schema, check_name, parse_schema_json, schema_to_json
 from shardio.metadata._sealed import SEAL_BYTES, seal, unseal
 from shardio.metadata._sidecars import (
     ENTRY,
@@ -122,6 +123,7 @@ __all__ = [
     "KEY_TYPES",
     "LISTS",
     "MANIFESTS",
+    "METADATA",
     "SEAL_BYTES",
     "SESSIONS",
     "TABLES",
@@ -153,6 +155,7 @@ __all__ = [
     "check_frames_part",
     "check_index_end",
     "check_key",
+    "check_name",
     "check_session",
     "check_split",
     "check_tag",

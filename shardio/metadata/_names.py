@@ -6,15 +6,16 @@ root, hide in a listing, or mean something to a filesystem.  See "keys are not U
 
 from __future__ import annotations
 
-import operator
 import re
 import secrets
-from typing import NamedTuple, SupportsIndex
+from typing import NamedTuple
 
+from shardio.arguments import integer
 from shardio.errors import UnsafeNameError
 
 __all__ = [
     "INDEX_SUFFIX",
+    "METADATA",
     "DataKey",
     "check_foreign_key",
     "check_key",
@@ -44,6 +45,7 @@ __all__ = [
 ]
 
 INDEX_SUFFIX = ".shardidx"
+METADATA = "_shardio"  # the folder of all that follows
 HINT_KEY = "_shardio/latest"
 MANIFESTS = "_shardio/manifests/"
 LISTS = "_shardio/lists/"
@@ -192,7 +194,7 @@ def check_tag(name: str) -> str:
 
 def check_task(task: object) -> int:
     """Return the number of a task, or raise `TypeError` or `ValueError`."""
-    number = _integer(task, "task")
+    number = integer("task", task)
     if not 0 <= number < _MAX_TASKS:
         message = f"task={number} must be between 0 and {_MAX_TASKS - 1}"
         raise ValueError(message)
@@ -201,18 +203,11 @@ def check_task(task: object) -> int:
 
 def check_tasks(tasks: object) -> int:
     """Return how many tasks a session has, or raise `TypeError` or `ValueError`."""
-    number = _integer(tasks, "tasks")
+    number = integer("tasks", tasks)
     if not 1 <= number <= _MAX_TASKS:
         message = f"tasks={number} must be between 1 and {_MAX_TASKS}"
         raise ValueError(message)
     return number
-
-
-def _integer(value: object, name: str) -> int:
-    if isinstance(value, bool) or not isinstance(value, SupportsIndex):
-        message = f"{name}={value!r} must be an integer"
-        raise TypeError(message)
-    return operator.index(value)
 
 
 def random_id() -> str:

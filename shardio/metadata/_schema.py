@@ -29,7 +29,7 @@ from shardio.v1 import manifest_pb2 as pb
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["ENCODINGS", "Feature", "Schema", "parse_schema_json", "schema_to_json"]
+__all__ = ["ENCODINGS", "Feature", "Schema", "check_name", "parse_schema_json", "schema_to_json"]
 
 ENCODINGS = ("example", "sequence_example", "tensors", "array", "bytes")
 _MAX_FEATURES = 10_000
@@ -710,9 +710,9 @@ def _check_schema(schema: Schema) -> None:
     for group in (schema, schema.sequence_features):
         stored: dict[str, str] = {}
         for name, feature in group.items():
-            _check_name(name)
+            check_name(name)
             if feature.stored_name is not None:
-                _check_name(feature.stored_name)
+                check_name(feature.stored_name)
             other = stored.setdefault(feature.stored_name or name, name)
             if other != name:
                 message = (
@@ -754,7 +754,8 @@ def _check_encoding(schema: Schema) -> None:
             raise ValueError(message)
 
 
-def _check_name(name: object) -> None:
+def check_name(name: object) -> None:
+    """Raise TypeError or ValueError, with the reason, for what cannot be the name of a feature."""
     if not isinstance(name, str):
         message = f"a feature's name is a str, not {describe(name)}"
         raise TypeError(message)

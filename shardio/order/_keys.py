@@ -17,6 +17,7 @@ import numpy.typing as npt
 from numpy.random import Generator, Philox
 from numpy.random.bit_generator import ISeedSequence
 
+from shardio.arguments import integer
 from shardio.kernels import argsort_words
 
 __all__ = [
@@ -55,13 +56,11 @@ def _philox(words: Words) -> Philox:
 
 def seed_field(value: object, name: str) -> int:
     """Return `value` as an int in [0, 2**64), or raise a TypeError or ValueError that names it."""
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
-        msg = f"{name} must be an integer, found {value!r}"
-        raise TypeError(msg)
-    if not 0 <= int(value) < _U64:
-        msg = f"{name} must be in [0, 2**64), found {value}"
+    number = integer(name, value)
+    if not 0 <= number < _U64:
+        msg = f"{name} must be in [0, 2**64), found {number}"
         raise ValueError(msg)
-    return int(value)
+    return number
 
 
 def key(purpose: str, *fields: int) -> Words:

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import itertools
 import math
-import operator
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from shardio.arguments import integer
 from shardio.kernels import argsort_words
 from shardio.order._keys import Array, key, raw_words
 from shardio.order._windows import Pieces, RowLocations, Rows, Windows
@@ -47,7 +47,7 @@ class Mixture:
     stop: str | int = "first"
 
     def __post_init__(self) -> None:
-        if not self.counts or min(operator.index(count) for count in self.counts) < 1:
+        if not self.counts or min(integer("counts", count) for count in self.counts) < 1:
             msg = f"a mixture needs a count of at least 1 for each source, found {list(self.counts)}"
             raise ValueError(msg)
         if sum(self.counts) > 1 << 20:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, overload
 import numpy as np
 import numpy.typing as npt
 
+from shardio.arguments import integer
 from shardio.kernels import Network, permute
 from shardio.order._keys import Array, key, permutation, raw_words, seed_field
 
@@ -43,9 +44,7 @@ class Permutation:
     """
 
     def __init__(self, n: int, seed: int = 0, *, epoch: int = 0) -> None:
-        if isinstance(n, bool) or not isinstance(n, int):
-            msg = f"n must be an integer, found {n!r}"
-            raise TypeError(msg)
+        n = integer("n", n)
         if not 0 <= n <= 1 << 62:
             msg = f"n must be in [0, 2**62], found {n}"
             raise ValueError(msg)

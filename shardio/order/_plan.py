@@ -9,6 +9,8 @@ import math
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, cast
 
+from shardio.arguments import integer
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
@@ -98,9 +100,8 @@ class Plan:
             value = getattr(self, name)
             if value is None:
                 continue
-            if isinstance(value, bool) or not isinstance(value, int):
-                msg = f"Plan.{name} must be an integer, found {value!r}"
-                raise TypeError(msg)
+            value = integer(f"Plan.{name}", value)
+            object.__setattr__(self, name, value)
             if not 1 <= value <= most:
                 msg = f"Plan.{name} must be in [1, {most}], found {value}"
                 raise ValueError(msg)
@@ -177,10 +178,7 @@ class Budget:
             value = getattr(self, name)
             if name == "first_batch_bytes" and value is None:
                 continue
-            if isinstance(value, bool) or not isinstance(value, int):
-                msg = f"{name} must be an integer, found {value!r}"
-                raise TypeError(msg)
-            if value < 1:
+            if integer(name, value) < 1:
                 msg = f"{name} must be at least 1, found {value}"
                 raise ValueError(msg)
 
@@ -208,10 +206,7 @@ def nearest_multiples(value: int, unit: int) -> list[int]:
 
 def check_batch(global_batch: int, ranks: int) -> None:
     """Raise ValueError unless the global batch is a positive multiple of the plan's `ranks`."""
-    if isinstance(global_batch, bool) or not isinstance(global_batch, int):
-        msg = f"global_batch must be an integer, found {global_batch!r}"
-        raise TypeError(msg)
-    if global_batch < 1:
+    if integer("global_batch", global_batch) < 1:
         msg = f"global_batch must be at least 1, found {global_batch}"
         raise ValueError(msg)
     if global_batch % ranks:

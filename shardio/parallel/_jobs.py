@@ -13,6 +13,7 @@ from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from shardio.arguments import integer
 from shardio.parallel._pool import make_pool, run_in_worker, stop_pool
 
 if TYPE_CHECKING:
@@ -265,10 +266,7 @@ def check_workers(workers: int | None, executor: Executor | None = None) -> None
     """
     if workers is None:
         return
-    if isinstance(workers, bool) or not isinstance(workers, int):
-        message = f"workers={workers!r} must be a whole number"
-        raise TypeError(message)
-    if workers < 1:
+    if integer("workers", workers) < 1:
         message = f"workers={workers} must be at least 1"
         raise ValueError(message)
     if executor is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
+from shardio.arguments import integer
 from shardio.metadata import check_tasks
 from shardio.parallel._jobs import check_workers
 from shardio.parallel._session import RunOptions, WriteReport, write_session
@@ -142,9 +143,7 @@ def check_shuffle(shuffle: bool, seed: int) -> None:  # noqa: FBT001 - the value
             f"shuffle={shuffle!r} must be True or False; a seed is given as shuffle=True, seed={shuffle!r}"
         )
         raise TypeError(message)
-    if isinstance(seed, bool) or not isinstance(seed, int):
-        message = f"seed={seed!r} must be a whole number"
-        raise TypeError(message)
+    integer("seed", seed)
 
 
 def _check(

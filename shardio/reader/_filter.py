@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
+from shardio.arguments import integer
 from shardio.errors import SchemaError
 from shardio.progress import displayed
 from shardio.reader._columns import (
@@ -132,9 +133,7 @@ def parts(
 ) -> dict[str, NDArray[np.bool_]]:
     """Return the mask of each part; arguments are those of `Records.split_by`."""
     edges = _edges(fractions)
-    if isinstance(seed, bool) or not isinstance(seed, int):
-        message = f"seed={seed!r} must be an integer"
-        raise TypeError(message)
+    seed = integer("seed", seed)
     if isinstance(by, str) or by is None:
         if options.features is not None:
             raise ValueError("features= are those that are read for a function: give one, by=f")

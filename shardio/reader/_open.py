@@ -10,6 +10,7 @@ import contextlib
 import warnings
 from typing import TYPE_CHECKING, Any, Literal
 
+from shardio.arguments import integer
 from shardio.catalog import Catalog
 from shardio.errors import FormatError, NotFoundError, ShardioError, UnsafeNameError
 from shardio.format import (
@@ -162,7 +163,8 @@ def is_shard(
         # No hint tells of a dataset, and no listing can. What is forbidden may as well be absent; then the
         # reason why no dataset was found is the one to be told.
         with contextlib.suppress(DeniedError):
-            if isinstance(version, int) and store.head(manifest_key(version)) is not None:
+            named = version is not None and not isinstance(version, str)
+            if named and store.head(manifest_key(integer("version", version))) is not None:
                 return False
         with contextlib.suppress(DeniedError):
             if _is_object(name, storage_options, engine):

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import itertools
-import operator
 from bisect import bisect_right
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast, overload
 
 import numpy as np
 
+from shardio.arguments import integer
 from shardio.display import html_table, plural, size
 from shardio.errors import ShardioError
 from shardio.reader._columns import (
@@ -122,7 +122,7 @@ class RecordSequence(Sequence[Any]):
         Raises:
             ValueError, TypeError: `batch_size` is not a positive integer.
         """
-        size = operator.index(batch_size)
+        size = integer("batch_size", batch_size)
         if size < 1:
             message = f"batch_size={size} must be 1 or more"
             raise ValueError(message)
@@ -223,7 +223,7 @@ class RecordSequence(Sequence[Any]):
         if isinstance(condition, str) or callable(condition):
             options = LookOptions(
                 features=features,
-                batch_size=operator.index(batch_size),
+                batch_size=integer("batch_size", batch_size),
                 num_threads=num_threads,
                 progress=progress,
             )
@@ -487,7 +487,7 @@ class RecordSequence(Sequence[Any]):
     def _position(self, item: int) -> int:
         """Return the position in the split of one item of this reader."""
         try:
-            return int(self.selection[item])
+            return int(self.selection[integer("a position", item)])
         except IndexError:
             message = f"record {item} is out of range: there are {len(self)}"
             raise IndexError(message) from None

@@ -6,11 +6,12 @@ No filesystem expands anything: a name from a listing is only ever compared with
 from __future__ import annotations
 
 import itertools
-import os
 import pathlib
 import re
 import urllib.parse
 from typing import TYPE_CHECKING, NamedTuple
+
+from shardio.storage import local_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -47,9 +48,7 @@ class SplitUrl(NamedTuple):
             path = text if match is None else match[2]
             if not path:
                 raise ValueError("a path must not be empty; '.' is the current folder")
-            # Not `Path.resolve`, which would follow links: `..` is text here.
-            absolute = os.path.abspath(os.path.expanduser(path))  # noqa: PTH100, PTH111
-            return cls("", pathlib.PurePath(absolute).parts[1:])
+            return cls("", pathlib.PurePath(local_path(text)).parts[1:])
         within = scheme in _WITHIN_A_FILE and "::" in match[2]
         if within or _ANOTHER_URL.search(match[2]) or scheme.endswith(("::file://", "::local://")):
             message = (

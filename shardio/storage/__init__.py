@@ -9,7 +9,7 @@ from __future__ import annotations
 from shardio.storage._cache import BlockCache, CachedBlocks, CacheOptions, CacheUsage
 from shardio.storage._connect import connect, connect_folder
 from shardio.storage._create import make_folders
-from shardio.storage._keys import TEMPORARY, url_text
+from shardio.storage._keys import TEMPORARY, local_path, url_text
 from shardio.storage._local import LocalStore, advise_need, descriptor_limit, descriptor_users
 from shardio.storage._memory import MemoryStore
 from shardio.storage._remote import RemoteStore, Upload, unlisted, upload_of
@@ -56,6 +56,7 @@ __all__ = [
     "connect_folder",
     "descriptor_limit",
     "descriptor_users",
+    "local_path",
     "make_folders",
     "on_io_thread",
     "unlisted",

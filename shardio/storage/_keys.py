@@ -12,7 +12,16 @@ from typing import NamedTuple
 from shardio.errors import UnsafeNameError
 from shardio.metadata import unsafe_part
 
-__all__ = ["TEMPORARY", "Root", "check_key", "check_prefix", "is_temporary", "split_url", "url_text"]
+__all__ = [
+    "TEMPORARY",
+    "Root",
+    "check_key",
+    "check_prefix",
+    "is_temporary",
+    "local_path",
+    "split_url",
+    "url_text",
+]
 
 # Names of our own half-written files on local disks. Keys may not use it.
 TEMPORARY = ".shardio-tmp-"
@@ -73,7 +82,7 @@ def url_text(url: object) -> str:
 
     Raises:
         TypeError: it is neither text nor a path.
-        ValueError: it is empty, or has lost a slash.
+        ValueError: it is empty, holds a NUL, or has lost a slash.
     """
     text = os.fspath(url) if isinstance(url, os.PathLike) else url
     if not isinstance(text, str):
@@ -81,6 +90,9 @@ def url_text(url: object) -> str:
         raise TypeError(msg)
     if not text:
         msg = "a URL must not be empty; '.' is the current folder"
+        raise ValueError(msg)
+    if "\0" in text:
+        msg = f"{text!r} holds a character NUL, which no name of a file or an object has"
         raise ValueError(msg)
     collapsed = _COLLAPSED.match(text)
     if collapsed is not None:
@@ -105,13 +117,13 @@ def split_url(url: str | os.PathLike[str]) -> Root:
     if chain is not None:
         return Root(chain[1].lower(), text.rstrip("/"))
     scheme = _SCHEME.match(text)
-    if scheme is None:
-        return Root("file", _absolute(text))
-    protocol, rest = scheme[1].lower(), text[scheme.end() :]
-    if protocol in {"file", "local"}:
-        return Root("file", _absolute(rest))
-    return Root(protocol, rest.rstrip("/"))
+    if scheme is None or scheme[1].lower() in {"file", "local"}:
+        return Root("file", local_path(text).rstrip(os.sep) or os.sep)
+    return Root(scheme[1].lower(), text[scheme.end() :].rstrip("/"))
 
 
-def _absolute(path: str) -> str:
-    return os.path.abspath(os.path.expanduser(path)).rstrip(os.sep) or os.sep
+def local_path(url: str) -> str:
+    """Return the absolute path of a local path or `file://` URL; `~` is expanded, links are not followed."""
+    # `localhost` may name the machine; any other word begins a relative path, as it does in fsspec.
+    path = re.sub(r"\A(?i:file|local)://(?:localhost(?=/))?", "", url)
+    return os.path.abspath(os.path.expanduser(path))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from shardio.arguments import integer
 from shardio.order import Identity, Mixture, ShardSizes
 from shardio.order import Source as OrderSource
 from shardio.reader import (
@@ -239,9 +240,8 @@ def mix(
         if any(each != given[0] for each in given):
             message = f"the datasets of a mixture must be opened with one {name}=, found {given}"
             raise ValueError(message)
-    mixture = Mixture.from_weights(
-        [weight for _, weight in sources], stop=steps if steps is not None else stop or "first"
-    )
+    end = (stop or "first") if steps is None else integer("steps", steps)
+    mixture = Mixture.from_weights([weight for _, weight in sources], stop=end)
     return Mix([reader for reader, _ in sources], mixture)
 
 

@@ -6,6 +6,8 @@ import inspect
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
+from shardio.arguments import integer
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Concatenate
@@ -15,6 +17,20 @@ if TYPE_CHECKING:
     from shardio.order import Plan
 
 __all__ = ["StreamOptions", "method_with_stream_options", "with_stream_options"]
+
+# By option, the least that it may be; None where that is said elsewhere, beside what it depends on.
+_INTEGERS = {
+    "global_batch": None,
+    "batch_size": 1,
+    "seed": None,
+    "epoch": None,
+    "rank": None,
+    "world_size": 1,
+    "memory_bytes": None,
+    "first_batch_bytes": None,
+    "num_threads": 0,
+    "ahead_bytes": 1,
+}
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -94,9 +110,7 @@ class StreamOptions:
             if given is not None and not callable(given):
                 message = f"{name}= must be a function, found {type(given).__name__}"
                 raise TypeError(message)
-        if not _is_int(self.num_threads) or self.num_threads < 0:
-            message = f"num_threads={self.num_threads!r} must be an integer of at least 0"
-            raise ValueError(message)
+        self._check_integers()
         if self.transform is not None and self.random_transform is not None:
             raise ValueError(
                 "give transform= or random_transform=, not both: the second one can do the work of both"
@@ -107,9 +121,18 @@ class StreamOptions:
             raise ValueError('valid=True needs remainder="pad": without it every row is valid')
         if (self.global_batch is None) == (self.batch_size is None):
             raise ValueError("give global_batch= or batch_size=, exactly one of them")
-        if self.batch_size is not None and (not _is_int(self.batch_size) or self.batch_size < 1):
-            message = f"batch_size={self.batch_size!r} must be an integer of at least 1"
-            raise ValueError(message)
+
+    def _check_integers(self) -> None:
+        """Make plain integers of what is one, and refuse by name what is none."""
+        for name, least in _INTEGERS.items():
+            value = getattr(self, name)
+            if value is None and StreamOptions.__dataclass_fields__[name].default is None:
+                continue
+            number = integer(name, value)
+            if least is not None and number < least:
+                message = f"{name}={number} must be an integer of at least {least}"
+                raise ValueError(message)
+            object.__setattr__(self, name, number)
 
     @property
     def place(self) -> tuple[int, int]:
@@ -136,7 +159,7 @@ class StreamOptions:
         if batch is None:
             assert self.batch_size is not None  # noqa: S101 - one of the two was given
             batch = self.batch_size * world_size
-        if _is_int(batch) and 0 < batch < world_size:
+        if 0 < batch < world_size:
             message = f"world_size={world_size} is larger than global_batch={batch}: a rank would get no row"
             raise ValueError(message)
         return batch
@@ -145,10 +168,6 @@ class StreamOptions:
     def transforms_records(self) -> bool:
         """Whether a function of the caller's sees every record."""
         return self.transform is not None or self.random_transform is not None
-
-
-def _is_int(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def with_stream_options(

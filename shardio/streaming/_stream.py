@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from shardio.arguments import integer
 from shardio.errors import ResumeError
 from shardio.order import advice, make_order, seal_state
 from shardio.progress import displayed
@@ -369,7 +370,7 @@ class Stream:
         Raises:
             IndexError: the epoch has no such step.
         """
-        self._go_to(self._schedule.at(step))
+        self._go_to(self._schedule.at(integer("step", step)))
 
     def set_epoch(self, epoch: int, *, restart: bool = False) -> None:
         """Go to the beginning of an epoch; a state of that very epoch that was loaded stays loaded.
@@ -378,6 +379,7 @@ class Stream:
             epoch: its number.
             restart: begin it again even so.
         """
+        epoch = integer("epoch", epoch)
         if epoch == self.epoch and self._fresh and not restart:
             return
         schedule = self.order.schedule(epoch, self._schedule.global_batch)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler, get_worker_info
 
+from shardio.arguments import integer
 from shardio.errors import ShardioError
 from shardio.parallel import end_with_parent, worker_folder
 from shardio.streaming import StreamLoader
@@ -94,7 +95,7 @@ class StreamingDataLoader(StreamLoader):
             ("num_workers", num_workers, 0),
             ("prefetch_factor", prefetch_factor, 1),
         ):
-            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            if integer(name, value) < least:
                 message = f"{name}={value!r} must be an integer of at least {least}"
                 raise ValueError(message)
         if persistent_workers and not num_workers:

@@ -5,10 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypedDict
 
+from shardio.arguments import integer
 from shardio.catalog import MODES, Catalog
 from shardio.display import closest
 from shardio.errors import CommitConflictError, StorageError
-from shardio.metadata import Schema, check_session, check_split, check_task, is_random_session, look_alike
+from shardio.metadata import (
+    METADATA,
+    Schema,
+    check_session,
+    check_split,
+    check_task,
+    is_random_session,
+    look_alike,
+)
 from shardio.storage import connect
 
 if TYPE_CHECKING:
@@ -138,7 +147,7 @@ def check_shards(shards: int | None, shard_bytes: int, session: str | None = Non
     """Refuse a number of shards that makes no sense, or that a writer cannot keep."""
     if shards is None:
         return
-    if not isinstance(shards, int) or isinstance(shards, bool) or not 1 <= shards <= MAX_SHARDS:
+    if not 1 <= integer("shards", shards) <= MAX_SHARDS:
         message = f"shards={shards!r} must be a whole number between 1 and {MAX_SHARDS}"
         raise ValueError(message)
     if shard_bytes != DEFAULT_SHARD_BYTES:
@@ -224,9 +233,13 @@ def catalog_to_write(url: str, storage_options: Mapping[str, Any] | None, *, sin
     """Return the catalog of a dataset to write.
 
     Raises:
+        ValueError: the place is in the metadata of another dataset.
         StorageError: the place is known to refuse it.
     """
     store = connect(url, storage_options=storage_options, single_writer=single_writer)
+    if METADATA in store.url.split("/"):
+        message = f"{store.url} is in a folder {METADATA}/, which holds the metadata of another dataset"
+        raise ValueError(message)
     if store.read_only:
         raise StorageError(f"this place cannot be written: {store.read_only_reason}", url=store.url)
     return Catalog(store)

@@ -157,6 +157,13 @@ def test_a_line_that_is_wrong(convert, tmp_path, line, reason) -> None:
     assert "lines.jsonl byte" in convert.report.skipped[0].where
 
 
+@pytest.mark.parametrize(("name", "reason"), [("", "must have 1 to 1024 bytes"), ("_position", "is taken")])
+def test_names_that_no_feature_can_have_are_told_with_their_place(convert, tmp_path, name, reason):
+    (tmp_path / "a.jsonl").write_text('{"x": 1}\n' + json.dumps({"x": 2, name: 3}) + "\n")
+    convert.refused(tmp_path / "a.jsonl", SchemaError, f"a.jsonl byte 9: feature name '{name}' {reason}")
+    assert [value["x"] for value in convert(tmp_path / "a.jsonl", schema={name: None})] == [1, 2]
+
+
 def test_mixed_columns(convert, tmp_path) -> None:
     """What contradicts itself is refused with both sides; the caller's word settles it."""
     (tmp_path / "a.jsonl").write_text('{"x": 1}\n{"x": 2}\n{"x": "three"}\n')

@@ -112,7 +112,7 @@ def test_what_does_not_count(urls):
     for far in ([len(wanted)], [-len(wanted) - 1], huge):
         with pytest.raises(IndexError, match="out of range"):
             ds.read(far)
-    for item in ([0, 1], np.array([0]), "0", None, 1.0):
+    for item in ([0, 1], np.array([0]), "0", None, 1.0, True):
         with pytest.raises(TypeError, match=r"ds\.read_batch\(positions\) columns, ds\.select\(positions\)"):
             ds[item]
 

@@ -170,7 +170,7 @@ def test_damaged_records_are_in_no_part(tmp_path):
         ({"a": 1}, {"features": ["n"]}, ValueError, "give one, by=f"),
         ({"a": 1}, {"by": lambda columns: columns["user"][:1]}, TypeError, "gives 1 values for 500 records"),
         ({"a": 1}, {"by": lambda columns: 3}, TypeError, "gives 0 values|gives int"),
-        ({"a": 1}, {"seed": "x"}, TypeError, "seed='x'"),
+        ({"a": 1}, {"seed": "x"}, TypeError, "seed must be an integer, found 'x'"),
         ({"a": 1}, {"by": "user", "num_threads": 0}, ValueError, "num_threads=0"),
     ],
 )

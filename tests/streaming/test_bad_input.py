@@ -6,6 +6,7 @@ import copy
 import json
 import math
 
+import numpy as np
 import pytest
 
 import shardio
@@ -34,7 +35,6 @@ def test_what_is_not_an_opened_dataset(take, given):
         ({"global_batch": 0}, "at least 1, found 0"),
         ({"global_batch": -8}, "at least 1, found -8"),
         ({"batch_size": 0}, "batch_size=0 must be"),
-        ({"batch_size": True}, "batch_size=True must be"),
         ({}, "exactly one of them"),
         ({"global_batch": 8, "batch_size": 8}, "exactly one of them"),
         ({"global_batch": 8, "rank": 8, "world_size": 8}, "rank=8 must be in"),
@@ -64,12 +64,37 @@ def test_options_that_make_no_sense(ds, options, says):
     [
         ({"global_batch": 8.0}, "must be an integer"),
         ({"global_batch": "8"}, "must be an integer"),
+        *(
+            ({"global_batch": 8, name: wrong}, f"{name} must be an integer, found {wrong}")
+            for name in ("seed", "epoch", "rank", "world_size", "num_threads")
+            for wrong in (0.0, True)
+        ),
+        ({"batch_size": True}, "batch_size must be an integer, found True"),
+        ({"global_batch": 8, "ahead_bytes": 1.5}, "ahead_bytes must be an integer, found 1.5"),
         ({"global_batch": 8, "transform": "abs"}, "transform= must be a function"),
     ],
 )
 def test_options_of_the_wrong_type(ds, options, says):
     with pytest.raises(TypeError, match=says):
         shardio.stream(ds, **options)
+
+
+def test_integers_of_numpy_are_integers(ds):
+    """Also in states, which are JSON."""
+    given = {"rank": 1, "world_size": 2, "seed": 3, "epoch": 1, "num_threads": 0, "ahead_bytes": 1 << 20}
+    numpy = {name: np.int64(value) for name, value in given.items()}
+    one = shardio.stream(ds, global_batch=8, plan=plan(ranks=2, workers=1), **given)
+    shape = plan(ranks=np.int32(2), workers=np.uint8(1))
+    other = shardio.stream(ds, global_batch=np.int64(8), plan=shape, **numpy)
+    for each in (one, other):
+        each.set_epoch(np.int64(2))
+        each.go_to(np.int64(3))
+    assert json.loads(json.dumps(other.state_dict())) == one.state_dict()
+    assert [batch["n"].tolist() for batch in other] == [batch["n"].tolist() for batch in one]
+    with pytest.raises(TypeError, match=r"step must be an integer, found 1\.0"):
+        one.go_to(1.0)
+    mixed = shardio.mix([(ds, 1), (ds, 1)], steps=np.int64(3))
+    assert len(shardio.stream(mixed, global_batch=4)) == 3
 
 
 def test_windows_of_no_rows():

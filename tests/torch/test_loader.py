@@ -514,7 +514,6 @@ def double(value):
     ("options", "says"),
     [
         ({"num_threads": -1}, "num_threads=-1"),
-        ({"num_workers": True}, "num_workers=True"),
         ({"prefetch_factor": 0}, "prefetch_factor=0"),
         ({"persistent_workers": True}, "needs num_workers"),
     ],
@@ -522,6 +521,9 @@ def double(value):
 def test_options_that_make_no_sense(url, options, says):
     with pytest.raises(ValueError, match=says):
         StreamingDataLoader(dataset(url), **options)
+    for name in ("num_threads", "num_workers", "prefetch_factor"):
+        with pytest.raises(TypeError, match=f"{name} must be an integer, found True"):
+            StreamingDataLoader(dataset(url), **{name: True})
 
 
 def test_threads_belong_to_the_loader(url):
