@@ -703,7 +703,7 @@ class _HeldWindows:
         number = np.cumsum(counts > 0) - 1
         return found, number[spot], place
 
-    def _part(self, spot: int) -> Future[WindowData]:
+    def _part(self, spot: int) -> PendingWindow:
         part = self._parts[spot]
         if part is None:
             # Left out, it would give the rows of this group the numbers of other parts: wrong records.
