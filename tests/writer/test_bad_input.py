@@ -33,7 +33,7 @@ EVERY_PLACE = pytest.mark.parametrize("place", PLACES)
 
 
 def test_addresses_that_lead_nowhere_or_home(tmp_path):
-    """A file URL may name the machine, no name holds a NUL, and metadata is no place for other data."""
+    """A file URL may name the machine, no name holds a NUL, and other data does not belong into metadata."""
     url = tmp_path / "d"
     with shardio.DatasetWriter(f"file://localhost{url}") as out:
         out.write(b"wren")
