@@ -34,9 +34,12 @@ def dask_cluster() -> Iterator[Any]:
     import dask
     from distributed import LocalCluster
 
+    # Without a dashboard it would still listen at one port, which another test may have.
     with (
         dask.config.set({"distributed.scheduler.allowed-failures": 1, "distributed.nanny.environ": {}}),
-        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None, silence_logs=50) as cluster,
+        LocalCluster(
+            n_workers=2, threads_per_worker=1, dashboard_address="127.0.0.1:0", silence_logs=50
+        ) as cluster,
     ):
         yield cluster
 
