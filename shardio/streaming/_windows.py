@@ -259,7 +259,7 @@ def _alone(
     which, starts, stops = table
     offsets = np.zeros(which.size + 1, np.int64)
     np.cumsum(stops - starts, out=offsets[1:])
-    if (which < 0).any() or offsets[-1] >= 1 << 32:
+    if not which.size or (which < 0).any() or offsets[-1] >= 1 << 32:
         return WindowData(loading.buffers, table, component, pieces, rows=rows)
     size = int(offsets[-1])
     values = np.frombuffer(mmap.mmap(-1, max(1, size), **_OWN), np.uint8, size)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
+import warnings
 import weakref
 from copy import copy
 from dataclasses import replace
@@ -123,9 +123,16 @@ class StreamingDataset(StreamLoader, IterableDataset[Any]):
             return
         self._served = weakref.ref(batches)
         if state is not None:  # the workers load it, and this process must know their epoch
-            with contextlib.suppress(KeyError, TypeError, ValueError):
-                workers = state["_snapshot"]["_worker_snapshots"]
-                self.stream.set_epoch(workers["worker_0"]["dataset_state"]["epoch"], restart=True)
+            try:
+                epoch = state["_snapshot"]["_worker_snapshots"]["worker_0"]["dataset_state"]["epoch"]
+            except (KeyError, TypeError):
+                warnings.warn(
+                    "the loader's state does not say which epoch its StreamingDataset was in, so the passes "
+                    f"after this one are counted from epoch {self.stream.epoch}: call set_epoch before each",
+                    stacklevel=2,
+                )
+            else:
+                self.stream.set_epoch(epoch, restart=True)
         self.stream.begin_elsewhere()
 
     def _batches(self, worker: int, workers: int, begin: Callable[[], int]) -> Iterator[Any]:

@@ -463,6 +463,26 @@ def test_torchs_own_loader_goes_on_from_a_state(url, expected):
     assert [batch["n"].tolist() for batch in other] == expected[2]  # and in this process
 
 
+class WithoutState(IterableDataset):
+    """A wrapper that saves nothing of the stream it holds."""
+
+    def __init__(self, inner):
+        self.inner = inner
+
+    def __iter__(self):
+        return iter(self.inner)
+
+
+def test_an_epoch_that_a_state_does_not_say_is_not_guessed_in_silence(url):
+    loader = StatefulDataLoader(WithoutState(dataset(url)), batch_size=None, num_workers=1)
+    next(iter(loader))
+    state = loader.state_dict()
+    again = StatefulDataLoader(WithoutState(dataset(url)), batch_size=None, num_workers=1)
+    again.load_state_dict(state)
+    with pytest.warns(UserWarning, match="does not say which epoch.*call set_epoch"):
+        next(iter(again))
+
+
 @pytest.mark.parametrize("steps", [5, 33, 34])
 @pytest.mark.parametrize("workers", [0, 2])
 def test_torchdatas_loader_goes_on_in_a_later_epoch(url, expected, workers, steps):
