@@ -58,6 +58,36 @@ def test_records_are_found_in_any_order(kernels) -> None:
             one.records([0, row])
 
 
+def test_a_batch_is_checked_as_its_records_are(kernels) -> None:
+    """Before any of it is looked at, all of its rows must be there; one that is wrong is none of it."""
+    shard, _, lookup = made(kernels)
+    shard[14] ^= 1
+    one = lookup()
+    assert one.records([3, 0]) is None
+    assert one.records([3, 1, 3]) == [RECORDS[3], RECORDS[1], RECORDS[3]]
+    with pytest.raises(IndexError, match="row 6 is out of range"):
+        one.records([0, 6])
+    # Blocks that were compared are cut, and others compared, in one batch.
+    assert lookup(bytearray([0, 1, 0])).records([3, 5, 3, 1]) == [RECORDS[k] for k in (3, 5, 3, 1)]
+
+
+def test_a_batch_of_many_bytes(kernels) -> None:
+    """Beyond 128 KiB the kernel prepares memory for it."""
+    payload = bytes(range(256)) * 300
+    whole = frame(payload)
+    ends, tail = np.array([len(whole)], np.uint32), np.frombuffer(whole[-4:], np.uint32)
+    columns = LookupColumns(
+        np.tile(ends, 40),
+        np.arange(1, 41, dtype=np.uint64) * len(whole),
+        np.arange(1, 41, dtype=np.uint64),
+        np.tile(ends, 40),
+        np.full(40, crc32c(ends), np.uint32),
+        RecordChecksums(np.tile(tail, 40), np.full(40, crc32c(tail), np.uint32)),
+    )
+    one = kernels.RecordLookup(whole * 40, columns, bytearray(40))
+    assert one.records(range(39, -1, -1)) == [payload] * 40
+
+
 def test_without_checksums_only_blocks_that_were_compared_are_cut(kernels) -> None:
     _, _, lookup = made(kernels, checksums=False)
     one = lookup(bytearray([0, 1, 0]))

@@ -80,24 +80,20 @@ else:
     MISSING += ("gather_into", "gather_rows", "slice_rows")
 
 # Likewise.
-if _is_built("_lookups"):
-    from shardio.kernels._compiled._lookups import RecordLookup
-else:
-    from shardio.kernels._reference._lookups import RecordLookup
-
-    MISSING += ("RecordLookup",)
 if _is_built("_framing"):
     from shardio.kernels._compiled._framing import FrameBuffer, crc32c_joined
 else:
     from shardio.kernels._reference._frames import FrameBuffer, crc32c_joined
 
     MISSING += ("FrameBuffer", "crc32c_joined")
-if _is_built("_runs"):
+if all(map(_is_built, ("_columns", "_lookups", "_runs"))):
+    from shardio.kernels._compiled._lookups import RecordLookup
     from shardio.kernels._compiled._runs import FrameRuns, take_frames
 else:
+    from shardio.kernels._reference._lookups import RecordLookup
     from shardio.kernels._reference._runs import FrameRuns, take_frames
 
-    MISSING += ("FrameRuns", "take_frames")
+    MISSING += ("RecordLookup", "FrameRuns", "take_frames")
 
 __all__ = [
     "FrameBuffer",

@@ -4,154 +4,176 @@
 from __future__ import annotations
 
 import cython
-from cython.cimports.cpython.bytes import PyBytes_FromStringAndSize
-from cython.cimports.libc.stdint import int64_t, uint32_t, uint64_t
+import numpy as np
+from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from cython.cimports.cpython.list import PyList_New, PyList_SET_ITEM
+from cython.cimports.cpython.mem import PyMem_RawFree, PyMem_RawMalloc
+from cython.cimports.cpython.ref import Py_INCREF
+from cython.cimports.libc.stdint import int64_t
 from cython.cimports.libc.string import memcpy
-from cython.cimports.shardio.kernels._compiled._crc import shardio_crc, shardio_crc_begin, shardio_mask
+from cython.cimports.shardio.kernels._compiled._columns import (
+    Columns,
+    IndexColumns,
+    block_of,
+    frame_fits,
+    index_fits,
+)
+from cython.cimports.shardio.kernels._compiled._crc import shardio_crc_begin
+from cython.cimports.shardio.kernels._compiled._prefetch import SHARDIO_PREFETCH
 
-from shardio.kernels._arguments import as_bytes, as_lookup, as_offsets, no_row
+from shardio.kernels._arguments import as_bytes, as_offsets, no_row
 
 COMPILED = cython.compiled
 _INSTRUCTION = bool(shardio_crc_begin())  # fills the tables of this module
 
+HEAD = cython.declare(int64_t, 12)
 FRAME = cython.declare(int64_t, 16)
 LARGE = cython.declare(int64_t, 1 << 16)  # bytes from which the interpreter's lock is released
+# Bytes of records for which malloc is told that as many will be wanted again.
+LEAST = cython.declare(int64_t, 1 << 17)
+MOST = cython.declare(int64_t, 4 << 20)
+AHEAD = cython.declare(cython.Py_ssize_t, 4)  # how many records ahead memory is asked for
 
 Bytes = cython.typedef(cython.pointer(cython.const[cython.uchar]))
+Table = cython.typedef(cython.pointer(cython.const[Columns]))
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def _find(
+    table: Table,
+    seen: cython.pointer[cython.const[cython.uchar]],
+    row: int64_t,
+    start: cython.pointer[int64_t],
+    length: cython.pointer[int64_t],
+) -> cython.int:
+    """Find the frame of a row and the length of its payload; return 1 where it was compared, 0, or -1."""
+    block: cython.Py_ssize_t = block_of(table, row, 0)
+    if block >= table.blocks:
+        return -1
+    base: int64_t = table.stops[block - 1] if block else 0
+    first: int64_t = table.row_stops[block - 1] if block else 0
+    whole: cython.bint = seen[block] != 0
+    if not whole and (table.crcs == cython.NULL or not index_fits(table, block)):
+        return -1
+    # A map may change under our feet, and then hold anything.
+    if base < 0 or base > table.size:
+        return -1
+    start[0] = base + (cython.cast(int64_t, table.frame_stops[row - 1]) if row > first else 0)
+    stop: int64_t = base + cython.cast(int64_t, table.frame_stops[row])
+    length[0] = stop - start[0] - FRAME
+    return whole if length[0] >= 0 and stop <= table.size else -1
 
 
 @cython.final
 @cython.cclass
 class RecordLookup:
     _data: cython.const[cython.uchar][::1]
-    _frames: cython.const[uint32_t][::1]
-    _stops: cython.const[uint64_t][::1]
-    _row_stops: cython.const[uint64_t][::1]
-    _sizes: cython.const[uint32_t][::1]
-    _frame_crcs: cython.const[uint32_t][::1]
-    _crcs: cython.const[uint32_t][::1]
-    _block_crcs: cython.const[uint32_t][::1]
-    _checked: cython.bint
+    _columns: IndexColumns
     _seen: cython.uchar[::1]
-    _compared: cython.uchar[::1]
-    _rows: cython.Py_ssize_t
-    _blocks: cython.Py_ssize_t
-    _size: int64_t
 
     def __init__(self, buffer, columns, seen):
         data = as_bytes(buffer)
-        columns = as_lookup(columns, seen)
         self._data = data
-        self._frames = columns.frame_stops
-        self._stops = columns.block_stops
-        self._row_stops = columns.block_row_stops
-        self._sizes = columns.block_sizes
-        self._frame_crcs = columns.frame_crcs
-        self._checked = columns.records is not None
-        self._crcs = columns.frame_stops if columns.records is None else columns.records.checksums
-        self._block_crcs = columns.frame_crcs if columns.records is None else columns.records.block_crcs
+        self._columns = IndexColumns(columns, len(seen), data.size)
         self._seen = seen
-        self._compared = bytearray(len(seen))
-        self._rows = self._frames.shape[0]
-        self._blocks = self._stops.shape[0]
-        self._size = data.size
 
     def record(self, row: cython.Py_ssize_t):
-        if row < 0 or row >= self._rows:
-            raise no_row(row, self._rows)
-        return self._record(row)
+        table: Table = cython.address(self._columns.table)
+        if row < 0 or row >= table.rows:
+            raise no_row(row, table.rows)
+        start: int64_t = 0
+        length: int64_t = 0
+        whole: cython.int = _find(
+            table, cython.address(self._seen[0]), row, cython.address(start), cython.address(length)
+        )
+        if whole < 0:
+            return None
+        right: cython.bint = True
+        frame: Bytes = cython.cast(Bytes, cython.address(self._data[0])) + start
+        if not whole:
+            if length > LARGE:
+                with cython.nogil:
+                    right = frame_fits(frame, frame + HEAD, length, table.crcs[row])
+            else:
+                right = frame_fits(frame, frame + HEAD, length, table.crcs[row])
+        if not right:
+            return None
+        return PyBytes_FromStringAndSize(cython.cast(cython.p_char, frame + HEAD), length)
 
     def records(self, rows):
         wanted: cython.const[int64_t][::1] = as_offsets(rows, "rows")
-        found: list = []
+        count: cython.Py_ssize_t = wanted.shape[0]
+        table: Table = cython.address(self._columns.table)
         k: cython.Py_ssize_t
-        for k in range(wanted.shape[0]):
-            if wanted[k] < 0 or wanted[k] >= self._rows:
-                raise no_row(wanted[k], self._rows)
-            payload = self._record(wanted[k])
-            if payload is None:
-                return None
-            found.append(payload)
-        return found
+        for k in range(count):
+            if wanted[k] < 0 or wanted[k] >= table.rows:
+                raise no_row(wanted[k], table.rows)
+        if not count:
+            return []
+        places = np.empty((4, count), np.int64)
+        found: int64_t[:, ::1] = places
+        total: int64_t
+        with cython.nogil:
+            total = self._find_all(wanted, found)
+        if total < 0:
+            return None
+        if LEAST <= total <= MOST:
+            # What malloc gave in one piece and got back it keeps at hand from then on. Otherwise the memory
+            # of a batch goes back to the system with it, and the next batch has pages cleared again. By
+            # Python's name for malloc: compilers leave out a pair of C's own that does nothing.
+            PyMem_RawFree(PyMem_RawMalloc(total))
+        records: list = PyList_New(count)
+        for k in range(count):
+            record = PyBytes_FromStringAndSize(cython.NULL, found[1, k])
+            found[3, k] = cython.cast(int64_t, PyBytes_AS_STRING(record))
+            # The list takes a reference of its own, and every place of it is filled once.
+            Py_INCREF(record)
+            PyList_SET_ITEM(records, k, record)
+        right: cython.bint
+        # Nothing else knows the new objects yet, so they are filled without the interpreter's lock.
+        with cython.nogil:
+            right = self._take_all(wanted, found)
+        return records if right else None
 
     @cython.cfunc
-    def _record(self, row: cython.Py_ssize_t):
-        low: cython.Py_ssize_t = 0
-        high: cython.Py_ssize_t = self._blocks
-        block: cython.Py_ssize_t
-        while low < high:
-            block = (low + high) // 2
-            if self._row_stops[block] > cython.cast(uint64_t, row):
-                high = block
-            else:
-                low = block + 1
-        block = low
-        if block >= self._blocks:
-            return None
-        base: int64_t = self._stops[block - 1] if block else 0
-        first: int64_t = self._row_stops[block - 1] if block else 0
-        whole: cython.bint = self._seen[block] != 0
-        if not whole and not self._compared[block]:
-            if not self._checked or not self._index_fits(block, base, first):
-                return None
-            self._compared[block] = 1
-        start: int64_t = base + (self._frames[row - 1] if row > first else 0)
-        stop: int64_t = base + self._frames[row]
-        # A map may change under our feet, and then hold anything.
-        if base < 0 or base > self._size or stop - start < FRAME or stop > self._size:
-            return None
-        right: cython.bint = True
-        data: Bytes = cython.address(self._data[0])
-        if not whole:
-            if stop - start > LARGE:
-                with cython.nogil:
-                    right = _fits(data, start, stop, self._crcs[row])
-            else:
-                right = _fits(data, start, stop, self._crcs[row])
-        if not right:
-            return None
-        return PyBytes_FromStringAndSize(cython.cast(cython.p_char, data + start + 12), stop - start - FRAME)
-
-    @cython.cfunc
+    @cython.nogil
     @cython.exceptval(check=False)
-    def _index_fits(self, block: cython.Py_ssize_t, base: int64_t, first: int64_t) -> cython.bint:
-        last: int64_t = self._row_stops[block]
-        size: int64_t = self._sizes[block]
-        row: int64_t
-        before: int64_t = 0
-        if first < 0 or last <= first or last > self._rows or base < 0 or base > self._size - size:
-            return False
-        if (
-            shardio_crc(0, cython.cast(Bytes, cython.address(self._frames[first])), 4 * (last - first))
-            != self._frame_crcs[block]
-        ):
-            return False
-        if (
-            shardio_crc(0, cython.cast(Bytes, cython.address(self._crcs[first])), 4 * (last - first))
-            != self._block_crcs[block]
-        ):
-            return False
-        for row in range(first, last):
-            if self._frames[row] < before + FRAME:
+    def _find_all(self, rows: cython.const[int64_t][::1], found: int64_t[:, ::1]) -> int64_t:
+        """Fill starts of frames, lengths of payloads, whether they were compared; return all bytes, or -1."""
+        table: Table = cython.address(self._columns.table)
+        k: cython.Py_ssize_t
+        total: int64_t = 0
+        for k in range(rows.shape[0]):
+            found[2, k] = _find(
+                table,
+                cython.address(self._seen[0]),
+                rows[k],
+                cython.address(found[0, k]),
+                cython.address(found[1, k]),
+            )
+            if found[2, k] < 0:
+                return -1
+            total += found[1, k]
+        return total
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(check=False)
+    def _take_all(self, rows: cython.const[int64_t][::1], found: int64_t[:, ::1]) -> cython.bint:
+        """Copy payloads to where they go; what was not compared is compared as it was copied."""
+        table: Table = cython.address(self._columns.table)
+        data: Bytes = cython.cast(Bytes, cython.address(self._data[0]))
+        count: cython.Py_ssize_t = rows.shape[0]
+        k: cython.Py_ssize_t
+        to: cython.p_uchar
+        for k in range(count):
+            if k + AHEAD < count:
+                SHARDIO_PREFETCH(data + found[0, k + AHEAD])
+                SHARDIO_PREFETCH(data + found[0, k + AHEAD] + 64)
+            to = cython.cast(cython.p_uchar, found[3, k])
+            memcpy(to, data + found[0, k] + HEAD, found[1, k])
+            if not found[2, k] and not frame_fits(data + found[0, k], to, found[1, k], table.crcs[rows[k]]):
                 return False
-            before = self._frames[row]
-        return before == size
-
-
-@cython.cfunc
-@cython.nogil
-@cython.exceptval(check=False)
-def _fits(data: Bytes, start: int64_t, stop: int64_t, crc: uint32_t) -> cython.bint:
-    """Tell whether a frame is right, and its payload the one that the index means."""
-    length: uint64_t
-    length_crc: uint32_t
-    tail: uint32_t
-    memcpy(cython.address(length), data + start, 8)
-    memcpy(cython.address(length_crc), data + start + 8, 4)
-    memcpy(cython.address(tail), data + stop - 4, 4)
-    return (
-        length == cython.cast(uint64_t, stop - start - FRAME)
-        and tail == crc
-        and shardio_mask(shardio_crc(0, data + start, 8)) == length_crc
-        and shardio_mask(shardio_crc(0, data + start + 12, stop - start - FRAME)) == crc
-    )
+        return True

@@ -5,11 +5,18 @@ from __future__ import annotations
 
 import cython
 import numpy as np
-from cython.cimports.libc.stdint import int64_t, uint32_t, uint64_t
-from cython.cimports.libc.string import memcpy, memmove
-from cython.cimports.shardio.kernels._compiled._crc import shardio_crc, shardio_crc_begin, shardio_mask
+from cython.cimports.libc.stdint import int64_t, uint32_t
+from cython.cimports.libc.string import memmove
+from cython.cimports.shardio.kernels._compiled._columns import (
+    Columns,
+    IndexColumns,
+    block_of,
+    frame_fits,
+    index_fits,
+)
+from cython.cimports.shardio.kernels._compiled._crc import shardio_crc_begin
 
-from shardio.kernels._arguments import FoundFrames, as_bytes, as_frame_bounds, as_lookup, as_offsets, as_out
+from shardio.kernels._arguments import FoundFrames, as_bytes, as_frame_bounds, as_offsets, as_out
 
 COMPILED = cython.compiled
 _INSTRUCTION = bool(shardio_crc_begin())  # fills the tables of this module
@@ -18,39 +25,16 @@ HEAD = cython.declare(int64_t, 12)
 FRAME = cython.declare(int64_t, 16)
 
 Bytes = cython.typedef(cython.pointer(cython.const[cython.uchar]))
+Table = cython.typedef(cython.pointer(cython.const[Columns]))
 
 
 @cython.final
 @cython.cclass
 class FrameRuns:
-    _frames: cython.const[uint32_t][::1]
-    _stops: cython.const[uint64_t][::1]
-    _row_stops: cython.const[uint64_t][::1]
-    _sizes: cython.const[uint32_t][::1]
-    _frame_crcs: cython.const[uint32_t][::1]
-    _checked: cython.bint
-    _crcs: cython.const[uint32_t][::1]
-    _block_crcs: cython.const[uint32_t][::1]
-    _compared: cython.uchar[::1]
-    _rows: cython.Py_ssize_t
-    _blocks: cython.Py_ssize_t
-    _size: int64_t
+    _columns: IndexColumns
 
     def __init__(self, columns, size):
-        compared = bytearray(len(columns.block_stops))
-        columns = as_lookup(columns, compared)
-        self._frames = columns.frame_stops
-        self._stops = columns.block_stops
-        self._row_stops = columns.block_row_stops
-        self._sizes = columns.block_sizes
-        self._frame_crcs = columns.frame_crcs
-        self._checked = columns.records is not None
-        self._crcs = columns.frame_stops if columns.records is None else columns.records.checksums
-        self._block_crcs = columns.frame_crcs if columns.records is None else columns.records.block_crcs
-        self._compared = compared
-        self._rows = self._frames.shape[0]
-        self._blocks = self._stops.shape[0]
-        self._size = size
+        self._columns = IndexColumns(columns, len(columns.block_stops), size)
 
     def find(self, rows, near: int64_t):
         wanted: cython.const[int64_t][::1] = as_offsets(rows, "rows")
@@ -79,6 +63,7 @@ class FrameRuns:
         bounds: int64_t[:, ::1],
     ) -> cython.Py_ssize_t:
         """Fill places and lengths, and first row, begin and end of runs; return how many runs, or -1."""
+        table: Table = cython.address(self._columns.table)
         count: cython.Py_ssize_t = rows.shape[0]
         k: cython.Py_ssize_t
         runs: cython.Py_ssize_t = 0
@@ -95,26 +80,22 @@ class FrameRuns:
         before: int64_t = -1
         for k in range(count):
             row = rows[k]
-            if row <= before or row >= self._rows:
+            if row <= before or row >= table.rows:
                 return -1
             before = row
             if row >= last:
-                block = self._block_of(row, block + 1)
-                if block >= self._blocks:
+                block = block_of(table, row, block + 1)
+                if block >= table.blocks or not index_fits(table, block):
                     return -1
-                base = self._stops[block - 1] if block else 0
-                first = self._row_stops[block - 1] if block else 0
-                last = self._row_stops[block]
-                if not self._compared[block]:
-                    if not self._index_fits(block, base, first, last):
-                        return -1
-                    self._compared[block] = 1
+                base = table.stops[block - 1] if block else 0
+                first = table.row_stops[block - 1] if block else 0
+                last = table.row_stops[block]
                 # A map may change under our feet, and then hold anything.
-                if base < 0 or base > self._size or last > self._rows:
+                if base < 0 or base > table.size or last > table.rows:
                     return -1
-            start = base + (cython.cast(int64_t, self._frames[row - 1]) if row > first else 0)
-            stop = base + cython.cast(int64_t, self._frames[row])
-            if stop - start < FRAME or stop > self._size or start < end:
+            start = base + (cython.cast(int64_t, table.frame_stops[row - 1]) if row > first else 0)
+            stop = base + cython.cast(int64_t, table.frame_stops[row])
+            if stop - start < FRAME or stop > table.size or start < end:
                 return -1
             if not runs or start > end + near:
                 if runs:
@@ -129,50 +110,6 @@ class FrameRuns:
             end = stop
         bounds[2, runs - 1] = end
         return runs
-
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(check=False)
-    def _block_of(self, row: int64_t, low: cython.Py_ssize_t) -> cython.Py_ssize_t:
-        """Return the block that a row is in, not before `low`."""
-        high: cython.Py_ssize_t = self._blocks
-        middle: cython.Py_ssize_t
-        if low < high and self._row_stops[low] > cython.cast(uint64_t, row):
-            return low
-        while low < high:
-            middle = (low + high) // 2
-            if self._row_stops[middle] > cython.cast(uint64_t, row):
-                high = middle
-            else:
-                low = middle + 1
-        return low
-
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(check=False)
-    def _index_fits(
-        self, block: cython.Py_ssize_t, base: int64_t, first: int64_t, last: int64_t
-    ) -> cython.bint:
-        size: int64_t = self._sizes[block]
-        row: int64_t
-        before: int64_t = 0
-        if first < 0 or last <= first or last > self._rows or base < 0 or base > self._size - size:
-            return False
-        if (
-            shardio_crc(0, cython.cast(Bytes, cython.address(self._frames[first])), 4 * (last - first))
-            != self._frame_crcs[block]
-        ):
-            return False
-        if self._checked and (
-            shardio_crc(0, cython.cast(Bytes, cython.address(self._crcs[first])), 4 * (last - first))
-            != self._block_crcs[block]
-        ):
-            return False
-        for row in range(first, last):
-            if self._frames[row] < before + FRAME:
-                return False
-            before = self._frames[row]
-        return before == size
 
 
 @cython.cfunc
@@ -205,22 +142,10 @@ def _take(
 ) -> cython.bint:
     k: cython.Py_ssize_t
     frame: Bytes
-    length: uint64_t = 0
-    length_crc: uint32_t = 0
-    tail: uint32_t = 0
     for k in range(starts.shape[0]):
         frame = data + starts[k]
-        if crcs != cython.NULL:
-            memcpy(cython.address(length), frame, 8)
-            memcpy(cython.address(length_crc), frame + 8, 4)
-            memcpy(cython.address(tail), frame + HEAD + lengths[k], 4)
-            if (
-                length != cython.cast(uint64_t, lengths[k])
-                or tail != crcs[k]
-                or shardio_mask(shardio_crc(0, frame, 8)) != length_crc
-                or shardio_mask(shardio_crc(0, frame + HEAD, lengths[k])) != crcs[k]
-            ):
-                return False
+        if crcs != cython.NULL and not frame_fits(frame, frame + HEAD, lengths[k], crcs[k]):
+            return False
         if lengths[k]:
             memmove(to, frame + HEAD, lengths[k])
             to += lengths[k]

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shardio.kernels._arguments import FoundFrames, as_bytes, as_frame_bounds, as_lookup, as_offsets, as_out
-from shardio.kernels._checksums import crc32c
-from shardio.kernels._reference._frames import check_frames
+from shardio.kernels._reference._columns import frames_fit, index_fits
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -47,7 +46,7 @@ class FrameRuns:
         blocks = np.searchsorted(columns.block_row_stops, wanted.astype(np.uint64), side="right")
         for block in np.unique(blocks).tolist():
             if not self._compared[block]:
-                if not self._index_fits(block):
+                if not index_fits(columns, block, self._size):
                     return None
                 self._compared[block] = 1
         firsts = np.where(blocks > 0, columns.block_row_stops[blocks - 1], 0).astype(np.int64)
@@ -64,23 +63,6 @@ class FrameRuns:
         run = np.repeat(np.arange(first.size), np.diff(np.append(first, wanted.size)))
         before = np.cumsum(ends - begins) - (ends - begins)
         return FoundFrames(starts - (begins - before)[run], stops - starts - 16, first, begins, ends)
-
-    def _index_fits(self, block: int) -> bool:
-        columns = self._columns
-        base = int(columns.block_stops[block - 1]) if block else 0
-        first = int(columns.block_row_stops[block - 1]) if block else 0
-        stop = int(columns.block_row_stops[block])
-        ends = columns.frame_stops[first:stop]
-        sizes = np.diff(ends.astype(np.int64), prepend=0)
-        size = int(columns.block_sizes[block])
-        records = columns.records
-        return bool(
-            crc32c(ends) == columns.frame_crcs[block]
-            and (records is None or crc32c(records.checksums[first:stop]) == records.block_crcs[block])
-            and sizes.min() >= 16
-            and ends[-1] == size
-            and base + size <= self._size
-        )
 
 
 def take_frames(
@@ -112,12 +94,8 @@ def take_frames(
     data = as_bytes(buffer)
     first, sizes = as_frame_bounds(starts, lengths, crcs, data.size)
     filled = as_out(out, int(sizes.sum()))
-    if crcs is not None:
-        if check_frames(data, first, first + sizes + 16) >= 0:
-            return False
-        tails = (first + sizes + 12)[:, None] + np.arange(4)
-        if (data[tails].view("<u4")[:, 0] != crcs).any():
-            return False
+    if crcs is not None and not frames_fit(data, first, sizes, crcs):
+        return False
     view = memoryview(data)
     payloads = zip((first + 12).tolist(), (first + sizes + 12).tolist(), strict=True)
     parts = [bytes(view[start:stop]) for start, stop in payloads]
