@@ -252,12 +252,12 @@ class _Adoption:
             nonlocal done
             done += size
             if progress is not None:
-                progress(AdoptProgress(len(self._outcomes), len(self._shards), min(done, total), total))
+                progress(AdoptProgress(min(done, total), total, len(self._outcomes), len(self._shards)))
 
         for outcome in run_jobs(job, executor=executor, workers=workers, show=show):
             self._outcomes.append(outcome)
         if progress is not None:
-            progress(AdoptProgress(len(self._outcomes), len(self._shards), total, total))
+            progress(AdoptProgress(total, total, len(self._outcomes), len(self._shards)))
         order = {shard: number for number, shard in enumerate(self._shards)}
         self._outcomes.sort(key=lambda outcome: order[outcome.shard])
 
@@ -315,7 +315,7 @@ class _Adoption:
             known=len(self._kept),
             updated=updated,
             records=sum(entry.rows for entry in entries),
-            num_bytes=sum(outcome.shard.size for outcome in good)
+            stored_bytes=sum(outcome.shard.size for outcome in good)
             + sum(entry.stored_bytes for entry in self._kept),
             splits={total.name: total.rows for total in manifest.splits} if manifest is not None else {},
             schema=manifest.schema if manifest is not None else None,

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from shardio.errors import ShardioError
-from shardio.metadata import schema_to_json
+from shardio.progress import BytesProgress
+from shardio.reports import Report
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,32 +22,21 @@ __all__ = ["AdoptProgress", "AdoptReport", "Refusal", "opening_line"]
 _SECRET = ("secret", "key", "token", "password", "credential", "connection", "sas")
 
 
-class AdoptProgress(NamedTuple):
-    """How far it has come: shards and their bytes, done and in all."""
+@dataclass(frozen=True)
+class AdoptProgress(BytesProgress):
+    """How far adoption has come.
+
+    Attributes:
+        done_bytes, total_bytes: stored bytes of shards that were scanned, and of all.
+        done_shards, total_shards: the shards, likewise.
+    """
 
     done_shards: int
-    shards: int
-    done_bytes: int
-    bytes: int
-
-    @property
-    def done(self) -> int:
-        """`done_bytes`; see `shardio.progress.ProgressState`."""
-        return self.done_bytes
-
-    @property
-    def total(self) -> int:
-        """`bytes`."""
-        return self.bytes
-
-    @property
-    def unit(self) -> str:
-        """Bytes."""
-        return "B"
+    total_shards: int
 
     @property
     def amounts(self) -> tuple[tuple[int, str], ...]:
-        """Shards."""
+        """Shards that this run has scanned, whose rate is shown."""
         return ((self.done_shards, "shards"),)
 
 
@@ -56,9 +46,15 @@ class Refusal(NamedTuple):
     url: str
     error: Exception
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return the address, the kind of error, its text and its fields, as JSON holds them."""
+        fields = self.error.fields() if isinstance(self.error, ShardioError) else {}
+        plain = {name: value if isinstance(value, int) else str(value) for name, value in fields.items()}
+        return {**plain, "url": self.url, "kind": type(self.error).__name__, "error": str(self.error)}
+
 
 @dataclass(frozen=True, kw_only=True)
-class AdoptReport:
+class AdoptReport(Report):
     """What became of the shards.
 
     Attributes:
@@ -69,7 +65,7 @@ class AdoptReport:
         adopted: shards that became part of the dataset now.
         known: shards that were part of it before, unchanged.
         updated: shards that had changed and were indexed again.
-        records, num_bytes: how many records and bytes of the shards adopted, known and updated.
+        records, stored_bytes: of the shards adopted, known and updated.
         splits: records of each split of the version, by name.
         schema: of the dataset, or None where records are bytes.
         inference: what the schema rests on, where it was inferred.
@@ -83,6 +79,8 @@ class AdoptReport:
         notes: what deserves a word.
     """
 
+    _computed: ClassVar[tuple[str, ...]] = ("ok", "encoding")
+
     url: str
     version: int | None
     digest: str = ""
@@ -91,7 +89,7 @@ class AdoptReport:
     known: int = 0
     updated: int = 0
     records: int = 0
-    num_bytes: int = 0
+    stored_bytes: int = 0
     splits: Mapping[str, int] = field(default_factory=dict)
     schema: Schema | None = None
     inference: InferenceReport | None = None
@@ -108,37 +106,10 @@ class AdoptReport:
         """Whether the dataset is what was found: nothing refused, changed or gone."""
         return self.version is not None and not (self.refused or self.stale or self.missing)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the report as plain values, fit for JSON."""
-        return {
-            "url": self.url,
-            "ok": self.ok,
-            "version": self.version,
-            "digest": self.digest,
-            "opens": self.opens,
-            "adopted": self.adopted,
-            "known": self.known,
-            "updated": self.updated,
-            "records": self.records,
-            "bytes": self.num_bytes,
-            "splits": dict(self.splits),
-            "schema": None if self.schema is None else schema_to_json(self.schema),
-            "encoding": None if self.schema is None else self.schema.encoding,
-            "refused": [_refusal(refusal) for refusal in self.refused],
-            "stale": list(self.stale),
-            "missing": list(self.missing),
-            "dropped": list(self.dropped),
-            "ignored": list(self.ignored),
-            "skipped": [part.to_dict() for part in self.skipped],
-            "notes": list(self.notes),
-        }
-
-
-def _refusal(refusal: Refusal) -> dict[str, Any]:
-    error = refusal.error
-    fields = error.fields() if isinstance(error, ShardioError) else {}
-    plain = {name: value if isinstance(value, int) else str(value) for name, value in fields.items()}
-    return {**plain, "url": refusal.url, "kind": type(error).__name__, "error": str(error)}
+    @property
+    def encoding(self) -> str | None:
+        """How the schema encodes records; None where they are bytes."""
+        return None if self.schema is None else self.schema.encoding
 
 
 def opening_line(

@@ -10,9 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any
+
+from shardio.reports import ReportItem
 
 __all__ = [
     "BadRecord",
@@ -203,7 +205,7 @@ class ResumeError(ShardioError, ValueError):
 
 
 @dataclass(frozen=True)
-class BadRecord:
+class BadRecord(ReportItem):
     """A record, or a file or part of one, that was left out because the caller asked for that.
 
     Every report lists what was left out as such values; nothing is left out without one.
@@ -225,7 +227,3 @@ class BadRecord:
     stop: int | None = None
     row: int | None = None
     row_stop: int | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON holds it, without what is not known."""
-        return {name: value for name, value in asdict(self).items() if value is not None}

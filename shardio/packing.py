@@ -12,7 +12,7 @@ from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from shardio.arguments import integer
 from shardio.codecs import RaggedColumn
 from shardio.errors import BadRecord, SchemaError
 from shardio.metadata import Feature
+from shardio.reports import Report
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -39,7 +40,7 @@ _FIRST_ROOM = 1 << 16
 
 
 @dataclass
-class PackReport:
+class PackReport(Report):
     """What packing has done so far.
 
     Attributes:
@@ -51,6 +52,8 @@ class PackReport:
         records_skipped: documents that were left out, with `on_error="skip"`.
         skipped: the first thousand of them, with the reasons.
     """
+
+    _computed: ClassVar[tuple[str, ...]] = ("fill",)
 
     length: int
     records: int = 0
@@ -73,14 +76,6 @@ class PackReport:
         if self.records_skipped:
             parts.append(f"{self.records_skipped:,} left out")
         return "; ".join(parts)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON holds it."""
-        names = ("length", "records", "rows", "tokens", "fill", "records_cut", "records_skipped")
-        return {
-            **{name: getattr(self, name) for name in names},
-            "skipped": [each.to_dict() for each in self.skipped],
-        }
 
 
 def pack(

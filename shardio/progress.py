@@ -12,12 +12,12 @@ import importlib
 import sys
 import threading
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, Self, TextIO
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, TextIO
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["BytesProgress", "Display", "ProgressState", "displayed"]
+__all__ = ["BytesProgress", "CountProgress", "Display", "ProgressState", "displayed"]
 
 _LINE_SECONDS = 10.0
 _LINE = "{desc}: {percentage:.0f}%, {n_fmt} of {total_fmt}{unit}, {rate_fmt}{postfix}, {remaining} left"
@@ -40,6 +40,19 @@ class ProgressState(Protocol):
     def total(self) -> int:
         """Units in all; 0 while that is not known."""
         ...
+
+
+class CountProgress(NamedTuple):
+    """How far a task has come that counts records, documents or objects.
+
+    Attributes:
+        done, total: units that are done, and all.
+        unit: what is counted, in the plural.
+    """
+
+    done: int
+    total: int
+    unit: str = "records"
 
 
 @dataclass(frozen=True)
@@ -65,7 +78,7 @@ class BytesProgress:
 
     @property
     def unit(self) -> str:
-        """Bytes."""
+        """The unit, "B" for bytes."""
         return "B"
 
 

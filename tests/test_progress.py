@@ -97,12 +97,12 @@ def test_a_terminal_gets_a_bar_with_rates_and_the_time_left(clock: Clock) -> Non
 def test_a_commands_bar_goes_when_it_is_done_and_makes_room(clock: Clock) -> None:
     stream = Terminal()
     with Display("index", stream=stream, leave=False) as show:
-        show(AdoptProgress(1, 4, 100, 400))
+        show(AdoptProgress(100, 400, 1, 4))
         assert "index:  25%" in drawn(stream)
         show.clear()
         assert drawn(stream) == ""
         clock.now += 1
-        show(AdoptProgress(2, 4, 200, 400))
+        show(AdoptProgress(200, 400, 2, 4))
         assert "index:  50%" in drawn(stream)
         assert "2 shards" in drawn(stream)
     assert drawn(stream) == ""

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
     from pathlib import Path
 
-    from shardio.catalog._gc import GcProgress
+    from shardio.progress import CountProgress
 
 __all__ = ["commit", "gc", "log"]
 
@@ -69,7 +69,7 @@ def gc(
     keep: int | None = None,
     abandon: Collection[str] = (),
     dry_run: bool = True,
-    progress: bool | Callable[[GcProgress], None] = False,
+    progress: bool | Callable[[CountProgress], None] = False,
     storage_options: Mapping[str, Any] | None = None,
 ) -> GcReport:
     """Remove what only expired versions and abandoned sessions hold; says what it would do unless told.

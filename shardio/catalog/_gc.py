@@ -22,7 +22,7 @@ from __future__ import annotations
 import contextlib
 import errno
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from shardio.catalog._commit import publish
 from shardio.errors import NotFoundError, ShardioError, StorageError
@@ -45,7 +45,8 @@ from shardio.metadata import (
     parse_data_key,
     parse_receipt_key,
 )
-from shardio.progress import displayed
+from shardio.progress import CountProgress, displayed
+from shardio.reports import Report
 from shardio.storage import unlisted, upload_of
 
 if TYPE_CHECKING:
@@ -55,14 +56,14 @@ if TYPE_CHECKING:
     from shardio.metadata import ListRef, ShardTable
     from shardio.storage import ObjectInfo
 
-__all__ = ["GcProgress", "GcReport", "collect_garbage"]
+__all__ = ["GcReport", "collect_garbage"]
 
 # So many keys are named at first where the disk has no room for a manifest that names them all.
 _FEW = 8
 
 
 @dataclass(frozen=True)
-class GcReport:
+class GcReport(Report):
     """What garbage collection found and did.
 
     Attributes:
@@ -98,17 +99,11 @@ class GcReport:
     def to_dict(self) -> dict[str, Any]:
         """Return the report for JSON; unfinished uploads stand apart from temporary files."""
         return {
-            "url": self.url,
-            "dry_run": self.dry_run,
-            "version": self.version,
-            "expired_versions": list(self.expired_versions),
+            **super().to_dict(),
             "doomed": _sizes(self.doomed),
-            "deleted": self.deleted,
-            "unclaimed": dict(self.unclaimed),
             "temporaries": _sizes(info for info in self.temporaries if upload_of(info) is None),
             "uploads": _uploads(self.temporaries),
             "doomed_uploads": _uploads(self.uploads),
-            "unlisted": list(self.unlisted),
         }
 
 
@@ -120,22 +115,6 @@ def _uploads(objects: Iterable[ObjectInfo]) -> list[dict[str, Any]]:
     return [upload._asdict() for info in objects if (upload := upload_of(info)) is not None]
 
 
-class GcProgress(NamedTuple):
-    """How far garbage collection has come.
-
-    Attributes:
-        done, total: objects that were deleted or found to be gone, and all that are doomed.
-    """
-
-    done: int
-    total: int
-
-    @property
-    def unit(self) -> str:
-        """Objects."""
-        return "objects"
-
-
 def collect_garbage(
     catalog: Catalog,
     *,
@@ -143,7 +122,7 @@ def collect_garbage(
     keep: int | None = None,
     abandon: Collection[str] = (),
     dry_run: bool = True,
-    progress: bool | Callable[[GcProgress], None] = False,
+    progress: bool | Callable[[CountProgress], None] = False,
 ) -> GcReport:
     """Remove what only expired versions and abandoned sessions hold.
 
@@ -182,7 +161,7 @@ def collect_garbage(
         for done, there in enumerate(gone, 1):
             deleted += there
             if show is not None:
-                show(GcProgress(done, len(report.doomed)))
+                show(CountProgress(done, len(report.doomed), "objects"))
     return replace(
         report,
         dry_run=False,

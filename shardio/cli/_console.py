@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     import click
 
     from shardio.convert import ConvertReport, ExportReport
+    from shardio.reports import Report
 
 __all__ = [
     "CLEAN",
@@ -224,6 +225,13 @@ class Console:
     def document(self, value: Any) -> None:
         """Print the result for programs."""
         self._out.write(dumps(value, ensure_ascii=False, allow_nan=False) + "\n")
+
+    def report(self, report: Report, show: Callable[[], None]) -> None:
+        """Print a report: as a document for programs, by a function for people."""
+        if self.json:
+            self.document(report.to_dict())
+        else:
+            show()
 
     def flush(self) -> None:
         """Hand what was printed to who reads it, before something long begins."""

@@ -23,16 +23,19 @@ if TYPE_CHECKING:
     from shardio.metadata import Schema
 
 __all__ = [
+    "DRY_RUN",
     "dataset_facts",
     "feature_facts",
     "feature_notes",
     "moment",
     "print_change",
+    "print_version",
     "seen_facts",
     "shard_facts",
     "system_facts",
 ]
 
+DRY_RUN = "nothing was changed; without --dry-run it is done"
 _SHOWN = 10  # names of classes in one line
 _PACKAGES = (
     "numpy",
@@ -81,24 +84,32 @@ def dataset_facts(
 
 def print_change(console: Console, report: ChangeReport) -> None:
     """Print what a change of a dataset did, or would do."""
-    if console.json:
-        console.document(report.to_dict())
-        return
-    if report.version is None and not report.dry_run:
-        console.line("there was nothing to do")
-        return
-    names = sorted({*report.before, *report.after})
-    rows = [
-        (f"  {name}", *(count(part[name]) if name in part else "-" for part in (report.before, report.after)))
-        for name in names
-    ]
-    console.table(rows, head=("  split", "records before", "after"), right=(1, 2))
-    if report.dry_run:
-        console.line("nothing was changed; without --dry-run it is done")
-    else:
+    if report.version is not None or report.dry_run:
+        both = (report.before, report.after)
+        rows = [
+            (f"  {name}", *(count(part[name]) if name in part else "-" for part in both))
+            for name in sorted({*report.before, *report.after})
+        ]
+        console.table(rows, head=("  split", "records before", "after"), right=(1, 2))
+    print_version(console, report)
+
+
+def print_version(console: Console, report: ChangeReport, *, anything: bool = True) -> None:
+    """Print which version a change made, or why it made none.
+
+    Args:
+        console: takes it.
+        report: of the change.
+        anything: in a dry run, whether there is something to change.
+    """
+    if report.version is not None:
         console.line(
             f"this is version {report.version}; `shardio restore` goes back to {report.base_version}"
         )
+    elif report.dry_run and anything:
+        console.line(DRY_RUN)
+    else:
+        console.line("there was nothing to do")
 
 
 def shard_facts(url: str, options: Mapping[str, Any] | None, engine: str | None) -> dict[str, Any]:

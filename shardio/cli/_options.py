@@ -16,15 +16,19 @@ if TYPE_CHECKING:
     from shardio.reader import DatasetReader
 
 __all__ = [
+    "BUILD",
+    "CHANGE",
     "DATASETS",
     "ENGINE",
     "READING",
     "STORAGE",
     "VERSION",
     "VERSION_VALUE",
+    "YES",
     "allow_roots",
     "allowed_roots_option",
     "anonymous_option",
+    "build_options",
     "name_and_value",
     "open_dataset",
     "pair",
@@ -109,6 +113,10 @@ STORAGE = (
     anonymous_option(),
 )
 
+# What changes a dataset at once, and what does so only when told.
+CHANGE = (flag("--dry-run", "change nothing, only say what would be done"), *STORAGE)
+YES = flag("--yes", "do it; without this nothing is changed")
+
 # What reads, for commands that let it be chosen.
 ENGINE = Option(
     ["--engine"],
@@ -132,6 +140,16 @@ def allowed_roots_option(group: str = "dataset") -> Option:
         help="place of adopted shards that may be read, with the storage options of the dataset where it is "
         "of the same kind; may be repeated",
     )
+
+
+# What builds tables and keys.
+BUILD = (
+    flag("--rebuild", "make all of it again, as after damage"),
+    workers_option(),
+    allowed_roots_option(),
+    *CHANGE,
+    ENGINE,
+)
 
 
 def _version(text: str) -> int | str:
@@ -204,6 +222,12 @@ def allow_roots(arguments: SimpleNamespace, url: str | None = None) -> dict[str,
 
 def _protocol(url: str) -> str:
     return url.partition("://")[0].lower() if "://" in url else "file"
+
+
+def build_options(arguments: SimpleNamespace) -> dict[str, Any]:
+    """Return what `BUILD` says, as `shardio.build_table` and `shardio.build_keys` take it."""
+    given = {name: getattr(arguments, name) for name in ("rebuild", "dry_run", "workers")}
+    return given | sidecar_options(arguments)
 
 
 def sidecar_options(arguments: SimpleNamespace) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from shardio.codecs._example import parsed_message
 from shardio.codecs._images import image_type
 from shardio.errors import CorruptRecordError
 from shardio.metadata import Feature, Schema
+from shardio.reports import Report
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -26,7 +27,7 @@ _EMPTY = b"\n\x12\x00"  # of which records without features consist: two fields 
 
 
 @dataclass(frozen=True, kw_only=True)
-class FeatureReport:
+class FeatureReport(Report):
     """What the records showed of one feature.
 
     Attributes:
@@ -50,7 +51,7 @@ class FeatureReport:
 
 
 @dataclass(frozen=True, kw_only=True)
-class InferenceReport:
+class InferenceReport(Report):
     """What the records showed, feature by feature.
 
     Attributes:

@@ -8,9 +8,9 @@ image folders.  One file per source and target; pyarrow and lmdb load when they 
 from __future__ import annotations
 
 from shardio.convert._convert import ConvertReport, convert_dataset
-from shardio.convert._export import TARGET_KINDS, ExportProgress, ExportReport, export_dataset
+from shardio.convert._export import TARGET_KINDS, ExportReport, export_dataset
 from shardio.convert._kinds import SOURCE_KINDS
-from shardio.convert._pack import PackDatasetReport, PackProgress, pack_dataset
+from shardio.convert._pack import PackDatasetReport, pack_dataset
 from shardio.errors import BadRecord
 
 __all__ = [
@@ -18,10 +18,8 @@ __all__ = [
     "TARGET_KINDS",
     "BadRecord",
     "ConvertReport",
-    "ExportProgress",
     "ExportReport",
     "PackDatasetReport",
-    "PackProgress",
     "convert_dataset",
     "export_dataset",
     "pack_dataset",

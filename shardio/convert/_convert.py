@@ -11,7 +11,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, Unpack
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Unpack
 
 import numpy as np
 
@@ -28,9 +28,10 @@ from shardio.errors import (
     StorageError,
     UnsafeNameError,
 )
-from shardio.metadata import Schema, check_split, schema_to_json
+from shardio.metadata import Schema, check_split
 from shardio.parallel import Encoded, Note, check_shuffle, write_dataset
 from shardio.reader import open as open_dataset
+from shardio.reports import Report
 from shardio.writer import LayoutOptions, check_writer_options, encoder
 
 if TYPE_CHECKING:
@@ -266,7 +267,7 @@ def _renumbered(name: str, value: Any, numbers: Sequence[int]) -> Any:
 
 
 @dataclass(frozen=True)
-class ConvertReport:
+class ConvertReport(Report):
     """What a conversion did.
 
     Attributes:
@@ -280,6 +281,8 @@ class ConvertReport:
             payloads are kept, and hidden members of tar files.
     """
 
+    _computed: ClassVar[tuple[str, ...]] = ("encoding",)
+
     source: str
     kind: str
     url: str
@@ -291,22 +294,10 @@ class ConvertReport:
     ignored: Sequence[str] = ()
     notes: Sequence[str] = ()
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON holds it."""
-        schema = None if self.schema is None else schema_to_json(self.schema)
-        return {
-            "source": self.source,
-            "kind": self.kind,
-            "url": self.url,
-            "version": self.version,
-            "digest": self.digest,
-            "records": dict(self.records),
-            "schema": schema,
-            "encoding": None if self.schema is None else self.schema.encoding,
-            "skipped": [each.to_dict() for each in self.skipped],
-            "ignored": list(self.ignored),
-            "notes": list(self.notes),
-        }
+    @property
+    def encoding(self) -> str | None:
+        """How the schema encodes records; None where they are bytes."""
+        return None if self.schema is None else self.schema.encoding
 
 
 def convert_dataset(  # noqa: PLR0913 - the options are the public contract

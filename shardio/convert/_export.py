@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
 from shardio.convert._targets import (
     AtomicOutput,
@@ -21,8 +21,9 @@ from shardio.errors import (
     StorageError,
     UnsafeNameError,
 )
-from shardio.progress import displayed
+from shardio.progress import CountProgress, displayed
 from shardio.reader import open as open_dataset
+from shardio.reports import Report
 from shardio.storage import url_text
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from shardio.convert._targets import TargetWriter
     from shardio.reader import DatasetReader
 
-__all__ = ["TARGET_KINDS", "ExportProgress", "ExportReport", "export_dataset"]
+__all__ = ["TARGET_KINDS", "ExportReport", "export_dataset"]
 
 _TARGETS: dict[str, type[TargetWriter]] = {
     "tfrecord": TfRecordWriter,
@@ -48,7 +49,7 @@ _TOGETHER = 256
 
 
 @dataclass(frozen=True)
-class ExportReport:
+class ExportReport(Report):
     """What an export did.
 
     Attributes:
@@ -72,22 +73,6 @@ class ExportReport:
     skipped: list[BadRecord]
     notes: list[str]
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON holds it."""
-        skipped = [each.to_dict() for each in self.skipped]
-        return {**vars(self), "records": dict(self.records), "skipped": skipped}
-
-
-class ExportProgress(NamedTuple):
-    """How far an export has come.
-
-    Attributes:
-        done, total: records that were written, and all; those that are left out are not written.
-    """
-
-    done: int
-    total: int
-
 
 def export_dataset(  # noqa: PLR0913 - the options are the public contract
     url: str | Path,
@@ -102,7 +87,7 @@ def export_dataset(  # noqa: PLR0913 - the options are the public contract
     storage_options: Mapping[str, Any] | None = None,
     target_options: Mapping[str, Any] | None = None,
     allow_roots: Mapping[str, Mapping[str, Any]] | None = None,
-    progress: bool | Callable[[ExportProgress], None] = False,
+    progress: bool | Callable[[CountProgress], None] = False,
 ) -> ExportReport:
     r"""Export a dataset to files of another kind, in the order of its records, in bounded memory.
 
@@ -119,7 +104,7 @@ def export_dataset(  # noqa: PLR0913 - the options are the public contract
             listed in the report.
         storage_options, target_options: of the dataset's and the target's filesystem, as in fsspec.
         allow_roots: as in `shardio.open`.
-        progress: True for a bar on a terminal and lines in a log, or a function of an `ExportProgress`.
+        progress: True for a bar on a terminal and lines in a log, or a function of a `CountProgress`.
 
     Raises:
         ValueError: the kind cannot hold these records; says which feature. Nothing was made.
@@ -180,10 +165,10 @@ def export_dataset(  # noqa: PLR0913 - the options are the public contract
                     records[name] += 1
                     done += 1
                     if show is not None and done % _EVERY == 0:
-                        show(ExportProgress(done, total))
+                        show(CountProgress(done, total))
         files = list(output.names)
         if show is not None:
-            show(ExportProgress(done, total))
+            show(CountProgress(done, total))
     notes = form.notes(whole.schema, whole.source.version.manifest.schemas)
     return ExportReport(
         str(url), whole.version, whole.digest, str(target), kind, records, files, skipped, notes

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Unpack
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Unpack
 
 from shardio.packing import pack
-from shardio.progress import displayed
+from shardio.progress import CountProgress, displayed
 from shardio.reader import open as open_dataset
+from shardio.reports import Report
 from shardio.storage import url_text
 from shardio.writer import DatasetWriter, check_writer_options
 
@@ -19,13 +20,13 @@ if TYPE_CHECKING:
     from shardio.reader import DatasetReader
     from shardio.writer import LayoutOptions
 
-__all__ = ["PackDatasetReport", "PackProgress", "pack_dataset"]
+__all__ = ["PackDatasetReport", "pack_dataset"]
 
 _EVERY = 1024
 
 
 @dataclass(frozen=True)
-class PackDatasetReport:
+class PackDatasetReport(Report):
     """What packing a dataset did.
 
     Attributes:
@@ -33,6 +34,8 @@ class PackDatasetReport:
         url, version, digest: the dataset of rows.
         splits: what was packed of each split.
     """
+
+    _computed: ClassVar[tuple[str, ...]] = ("records",)
 
     source: str
     url: str
@@ -44,22 +47,6 @@ class PackDatasetReport:
     def records(self) -> Mapping[str, int]:
         """Rows of each split."""
         return {name: report.rows for name, report in self.splits.items()}
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON holds it."""
-        splits = {name: report.to_dict() for name, report in self.splits.items()}
-        return {**vars(self), "records": dict(self.records), "splits": splits}
-
-
-class PackProgress(NamedTuple):
-    """How far packing has come.
-
-    Attributes:
-        done, total: documents that were read, and all.
-    """
-
-    done: int
-    total: int
 
 
 def pack_dataset(  # noqa: PLR0913 - the options are the public contract
@@ -73,7 +60,7 @@ def pack_dataset(  # noqa: PLR0913 - the options are the public contract
     pad: Any = 0,
     mode: str = "create",
     storage_options: Mapping[str, Any] | None = None,
-    progress: bool | Callable[[PackProgress], None] = False,
+    progress: bool | Callable[[CountProgress], None] = False,
     **writer: Unpack[LayoutOptions],
 ) -> PackDatasetReport:
     """Pack the documents of a dataset into rows of one length; splits stay apart, and keep their names.
@@ -87,7 +74,7 @@ def pack_dataset(  # noqa: PLR0913 - the options are the public contract
             in the report.
         mode: "create", "append" or "overwrite".
         storage_options: of both datasets, as in fsspec.
-        progress: True for a bar on a terminal and lines in a log, or a function of a `PackProgress`.
+        progress: True for a bar on a terminal and lines in a log, or a function of a `CountProgress`.
         writer: further options of `DatasetWriter`: `compression`, `level`, `shard_bytes`, `block_bytes`,
             `splits`, `single_writer`.
 
@@ -129,7 +116,7 @@ def pack_dataset(  # noqa: PLR0913 - the options are the public contract
                 yield record
                 done += 1
                 if show is not None and (done % _EVERY == 0 or done == total):
-                    show(PackProgress(done, total))
+                    show(CountProgress(done, total, "documents"))
 
         with DatasetWriter(url, schema=schema, mode=mode, storage_options=storage_options, **writer) as out:
             for name, reader in readers.items():

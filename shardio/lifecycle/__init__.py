@@ -18,7 +18,7 @@ from shardio.lifecycle._report import ChangeReport, DeleteReport
 from shardio.lifecycle._restore import restore
 from shardio.lifecycle._schema import SchemaReport, set_schema
 from shardio.lifecycle._splits import remove_split, rename_split
-from shardio.lifecycle._table import SidecarProgress, TableReport, build_table
+from shardio.lifecycle._table import TableReport, build_table
 from shardio.lifecycle._tags import tag, tags, untag
 
 __all__ = [
@@ -33,7 +33,6 @@ __all__ = [
     "RepairProgress",
     "RepairReport",
     "SchemaReport",
-    "SidecarProgress",
     "SplitDiff",
     "TableReport",
     "build_keys",

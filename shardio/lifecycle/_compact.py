@@ -14,7 +14,7 @@ from shardio.lifecycle._change import commit_change
 from shardio.lifecycle._report import ChangeReport, records_of
 from shardio.lifecycle._rewrite import Group, Rewriting, block_bytes_of, write_groups
 from shardio.parallel import check_workers
-from shardio.progress import displayed
+from shardio.progress import CountProgress, displayed
 from shardio.reader import choose_split
 from shardio.storage import connect
 from shardio.writer import DEFAULT_SHARD_BYTES
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from concurrent.futures import Executor
     from pathlib import Path
 
-    from shardio.lifecycle._rewrite import RewriteProgress
     from shardio.metadata import ShardEntry, ShardTable
 
 __all__ = ["CompactReport", "compact"]
@@ -59,21 +58,6 @@ class CompactReport(ChangeReport):
     requests_after: int = 0
     left_alone: int = 0
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the report for JSON."""
-        return {
-            **super().to_dict(),
-            "records": self.records,
-            "dropped": self.dropped,
-            "shards_before": self.shards_before,
-            "shards_after": self.shards_after,
-            "bytes_before": self.bytes_before,
-            "bytes_after": self.bytes_after,
-            "requests_before": self.requests_before,
-            "requests_after": self.requests_after,
-            "left_alone": self.left_alone,
-        }
-
 
 def compact(  # noqa: PLR0913 - the options are the public contract
     url: str | Path,
@@ -87,7 +71,7 @@ def compact(  # noqa: PLR0913 - the options are the public contract
     executor: Executor | None = None,
     workers: int | None = None,
     dry_run: bool = False,
-    progress: bool | Callable[[RewriteProgress], None] = False,
+    progress: bool | Callable[[CountProgress], None] = False,
     spool_dir: str | Path | None = None,
     allow_roots: Mapping[str, Mapping[str, Any]] | None = None,
     storage_options: Mapping[str, Any] | None = None,

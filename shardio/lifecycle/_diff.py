@@ -9,6 +9,7 @@ import numpy as np
 
 from shardio.catalog import Catalog
 from shardio.lifecycle._targets import TargetShard, deleted_rows, shards_of
+from shardio.reports import Report
 from shardio.storage import connect
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ __all__ = ["DiffReport", "SplitDiff", "diff"]
 
 
 @dataclass(frozen=True)
-class SplitDiff:
+class SplitDiff(Report):
     """What differs in one split.
 
     Attributes:
@@ -42,21 +43,9 @@ class SplitDiff:
     shards_removed: Mapping[str, int]
     shards_changed: Mapping[str, tuple[int, int]]
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return it for JSON."""
-        return {
-            "before": self.before,
-            "after": self.after,
-            "added": self.added,
-            "removed": self.removed,
-            "shards_added": dict(self.shards_added),
-            "shards_removed": dict(self.shards_removed),
-            "shards_changed": {key: list(both) for key, both in self.shards_changed.items()},
-        }
-
 
 @dataclass(frozen=True)
-class DiffReport:
+class DiffReport(Report):
     """What differs between two versions.
 
     Attributes:
@@ -80,20 +69,6 @@ class DiffReport:
     schema: Mapping[str, tuple[str | None, str | None]]
     metadata: Mapping[str, tuple[Any, Any]]
     tags: tuple[tuple[str, ...], tuple[str, ...]]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the report for JSON."""
-        return {
-            "url": self.url,
-            "first": self.first,
-            "second": self.second,
-            "operations": {str(number): name for number, name in self.operations.items()},
-            "splits": {name: part.to_dict() for name, part in self.splits.items()},
-            "rewritten": self.rewritten,
-            "schema": {name: list(both) for name, both in self.schema.items()},
-            "metadata": {key: list(both) for key, both in self.metadata.items()},
-            "tags": [list(names) for names in self.tags],
-        }
 
 
 def diff(

@@ -48,16 +48,6 @@ class EraseReport(DeleteReport):
     holding: Mapping[str, int] = field(default_factory=dict)
     elsewhere: tuple[str, ...] = ()
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the report for JSON."""
-        return {
-            **super().to_dict(),
-            "expired_versions": list(self.expired_versions),
-            "dropped_tags": dict(self.dropped_tags),
-            "holding": dict(self.holding),
-            "elsewhere": list(self.elsewhere),
-        }
-
 
 def erase(  # noqa: PLR0913 - those of `delete`
     catalog: Catalog,

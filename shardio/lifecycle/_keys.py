@@ -26,7 +26,7 @@ from shardio import kernels
 from shardio.catalog import Catalog
 from shardio.errors import CommitConflictError, NotFoundError
 from shardio.lifecycle._change import commit_change
-from shardio.lifecycle._table import SidecarProgress, TableJob, reading_options, run_shard_jobs
+from shardio.lifecycle._table import TableJob, reading_options, run_shard_jobs
 from shardio.metadata import (
     ENTRY,
     KEY_PAGE,
@@ -43,7 +43,7 @@ from shardio.metadata import (
     random_id,
     seal_key_run,
 )
-from shardio.progress import displayed
+from shardio.progress import CountProgress, displayed
 from shardio.reader import (
     RecordSequence,
     ShardSource,
@@ -55,6 +55,7 @@ from shardio.reader import (
     root_stores,
     shards_of_run,
 )
+from shardio.reports import Report
 from shardio.storage import connect, url_text
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ _SHOWN = 10
 
 
 @dataclass(frozen=True)
-class DuplicateKey:
+class DuplicateKey(Report):
     """A key that several records have.
 
     Attributes:
@@ -92,14 +93,9 @@ class DuplicateKey:
     records: int
     places: tuple[tuple[str, int], ...]
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return it for JSON; bytes as hexadecimal digits."""
-        key = self.key.hex() if isinstance(self.key, bytes) else self.key
-        return {"key": key, "records": self.records, "places": [list(place) for place in self.places]}
-
 
 @dataclass(frozen=True)
-class KeysReport:
+class KeysReport(Report):
     """What building an index of keys has done.
 
     Attributes:
@@ -131,10 +127,6 @@ class KeysReport:
     duplicates: tuple[DuplicateKey, ...] = ()
     dry_run: bool = False
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the report for JSON."""
-        return {**vars(self), "duplicates": [each.to_dict() for each in self.duplicates]}
-
 
 def build_keys(  # noqa: PLR0913 - the options are the public contract
     url: str | Path,
@@ -147,7 +139,7 @@ def build_keys(  # noqa: PLR0913 - the options are the public contract
     storage_options: Mapping[str, Any] | None = None,
     engine: str | None = None,
     allow_roots: Mapping[str, Mapping[str, Any]] | None = None,
-    progress: bool | Callable[[SidecarProgress], None] = False,
+    progress: bool | Callable[[CountProgress], None] = False,
 ) -> KeysReport:
     """Make an index by which `ds.find(key)` finds records, with two or three range reads each.
 
@@ -164,7 +156,7 @@ def build_keys(  # noqa: PLR0913 - the options are the public contract
         storage_options: as in fsspec.
         engine: None for the best at hand, "fsspec" or "obstore".
         allow_roots: roots of adopted shards that may be read, each with its storage options.
-        progress: True for a bar on a terminal and lines in a log, or a function of a `SidecarProgress`.
+        progress: True for a bar on a terminal and lines in a log, or a function of a `CountProgress`.
 
     Returns:
         A report, which names keys that several records have: `find` refuses these, `find_all` returns them.
@@ -275,7 +267,7 @@ class _KeysBuild:
         self._changes = bool(len(self.read) or len(self._kept) != len(runs)) or self._known is None
 
     def make(
-        self, executor: Executor | None, workers: int | None, show: Callable[[SidecarProgress], None] | None
+        self, executor: Executor | None, workers: int | None, show: Callable[[CountProgress], None] | None
     ) -> None:
         """Read, sort and store what is missing."""
         manifest = self.seen.manifest
@@ -310,7 +302,7 @@ class _KeysBuild:
                 made["shard"] = numbers[job.entry.index_head_sha256]
                 done += job.entry.rows
                 if show is not None:
-                    show(SidecarProgress(done, total))
+                    show(CountProgress(done, total))
                 yield made
 
         shards = sorted({*self.read.tolist(), *(int(i) for _, _, own in self._merged for i in own if i >= 0)})

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, ClassVar
 
 from shardio.progress import BytesProgress
+from shardio.reports import Report, ReportItem
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -17,7 +18,7 @@ __all__ = ["Mended", "RepairProgress", "RepairReport"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Mended:
+class Mended(ReportItem):
     """One object that is (or would be) mended.
 
     Attributes:
@@ -41,10 +42,6 @@ class Mended:
     records: int | None = None
     lost: int = 0
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the fields that are known, for JSON."""
-        return {name: value for name, value in vars(self).items() if value is not None}
-
     def __str__(self) -> str:
         """Return it as one line."""
         source = f" from {self.source}" if self.source else ""
@@ -54,7 +51,7 @@ class Mended:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RepairReport:
+class RepairReport(Report):
     """What `repair` found and did, or would do.
 
     Attributes:
@@ -70,6 +67,8 @@ class RepairReport:
         before, after: live records by split.
         notes: what deserves a word.
     """
+
+    _computed: ClassVar[tuple[str, ...]] = ("ok", "lost_records")
 
     url: str
     dry_run: bool
@@ -92,24 +91,6 @@ class RepairReport:
     def lost_records(self) -> int:
         """How many live records are (or would be) lost."""
         return sum(each.lost for each in self.mended)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the report for JSON."""
-        return {
-            "url": self.url,
-            "dry_run": self.dry_run,
-            "base_version": self.base_version,
-            "version": self.version,
-            "ok": self.ok,
-            "lost_records": self.lost_records,
-            "mended": [each.to_dict() for each in self.mended],
-            "lost": [each.to_dict() for each in self.lost],
-            "unmended": [each.to_dict() for each in self.unmended],
-            "uncertain": dict(self.uncertain),
-            "before": dict(self.before),
-            "after": dict(self.after),
-            "notes": list(self.notes),
-        }
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from shardio.reports import Report
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -14,7 +16,7 @@ __all__ = ["ChangeReport", "DeleteReport", "records_of"]
 
 
 @dataclass(frozen=True)
-class ChangeReport:
+class ChangeReport(Report):
     """What a change did, or would do.
 
     Attributes:
@@ -34,18 +36,6 @@ class ChangeReport:
     before: Mapping[str, int] = field(default_factory=dict)
     after: Mapping[str, int] = field(default_factory=dict)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the report for JSON."""
-        return {
-            "url": self.url,
-            "operation": self.operation,
-            "dry_run": self.dry_run,
-            "version": self.version,
-            "base_version": self.base_version,
-            "before": dict(self.before),
-            "after": dict(self.after),
-        }
-
 
 @dataclass(frozen=True)
 class DeleteReport(ChangeReport):
@@ -62,16 +52,6 @@ class DeleteReport(ChangeReport):
     deleted: int = 0
     already_deleted: int = 0
     shards: Mapping[str, int] = field(default_factory=dict)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the report for JSON."""
-        return {
-            **super().to_dict(),
-            "read_version": self.read_version,
-            "deleted": self.deleted,
-            "already_deleted": self.already_deleted,
-            "shards": dict(self.shards),
-        }
 
 
 def records_of(manifest: Manifest) -> dict[str, int]:

@@ -20,6 +20,7 @@ from shardio.format import DEFAULT_BLOCK_BYTES
 from shardio.lifecycle._targets import TargetShard, shards_of
 from shardio.metadata import Rewrite, ShardTable, random_session
 from shardio.parallel import JobRunner, LostJob
+from shardio.progress import CountProgress
 from shardio.reader import open as open_dataset
 from shardio.storage import connect
 from shardio.writer import ShardOptions, ShardSpool, Task, spool_folder
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from shardio.format import Compression
     from shardio.metadata import Manifest, ShardEntry
 
-__all__ = ["Group", "RewriteProgress", "Rewriting", "block_bytes_of", "write_groups"]
+__all__ = ["Group", "Rewriting", "block_bytes_of", "write_groups"]
 
 _AT_ONCE = 1024  # records
 
@@ -68,17 +69,6 @@ def block_bytes_of(entry: ShardEntry) -> int:
     return max(256, min(1 << 24, entry.decoded_bytes // blocks)) if blocks > 1 else DEFAULT_BLOCK_BYTES
 
 
-class RewriteProgress(NamedTuple):
-    """How far writing anew has come.
-
-    Attributes:
-        done, total: records that were looked at, and all.
-    """
-
-    done: int
-    total: int
-
-
 class _RewriteJob(NamedTuple):
     url: str
     version: int
@@ -101,7 +91,7 @@ def write_groups(  # noqa: PLR0913 - where and how it is done
     executor: Executor | None = None,
     workers: int | None = None,
     spool_dir: str | None = None,
-    show: Callable[[RewriteProgress], None] | None = None,
+    show: Callable[[CountProgress], None] | None = None,
 ) -> list[ShardTable]:
     """Write groups of shards anew, in processes, and return the new shards of each; nothing is visible yet.
 
@@ -137,7 +127,7 @@ def write_groups(  # noqa: PLR0913 - where and how it is done
                 written[job.number] = _written(catalog, result)
                 done += job.group.stop - job.group.first
                 if show is not None:
-                    show(RewriteProgress(done, total))
+                    show(CountProgress(done, total))
     except BaseException:
         # By its name: attempts of workers that were lost have stored shards that are not known here.
         with contextlib.suppress(StorageError):

@@ -9,7 +9,7 @@ from shardio.catalog import Catalog, StoredLists, Version
 from shardio.errors import SchemaError
 from shardio.lifecycle._change import commit_change
 from shardio.lifecycle._report import ChangeReport, records_of
-from shardio.metadata import Schema, schema_to_json, usable_keys
+from shardio.metadata import Schema, usable_keys
 from shardio.storage import connect
 
 if TYPE_CHECKING:
@@ -32,11 +32,6 @@ class SchemaReport(ChangeReport):
 
     schema: Schema | None = None
     changes: list[str] = field(default_factory=list)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the report for JSON."""
-        schema = None if self.schema is None else schema_to_json(self.schema)
-        return {**super().to_dict(), "schema": schema, "changes": list(self.changes)}
 
 
 def set_schema(

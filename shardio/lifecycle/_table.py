@@ -23,7 +23,7 @@ from shardio.format import DEFAULT_LIMITS
 from shardio.lifecycle._change import commit_change
 from shardio.metadata import TABLES, ShardTable, table_address, table_address_of, table_key
 from shardio.parallel import JobRunner, LostJob
-from shardio.progress import displayed
+from shardio.progress import CountProgress, displayed
 from shardio.reader import (
     ReadOptions,
     RecordSequence,
@@ -36,6 +36,7 @@ from shardio.reader import (
     sources_of,
     table_refusal,
 )
+from shardio.reports import Report
 from shardio.storage import connect, url_text
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
     from shardio.metadata import Manifest, Schema, ShardEntry, TableColumn
     from shardio.reader import ChosenColumn
 
-__all__ = ["SidecarProgress", "TableReport", "build_table"]
+__all__ = ["TableReport", "build_table"]
 
 _GROUP = 1 << 16  # rows of a row group
 _GROUP_BYTES = 64 << 20
@@ -54,7 +55,7 @@ _TRIES = 3
 
 
 @dataclass(frozen=True)
-class TableReport:
+class TableReport(Report):
     """What building a table has done.
 
     Attributes:
@@ -81,21 +82,6 @@ class TableReport:
     stored_bytes: int
     dry_run: bool = False
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the report for JSON."""
-        return {**vars(self), "features": list(self.features)}
-
-
-class SidecarProgress(NamedTuple):
-    """How far a build has come.
-
-    Attributes:
-        done, total: records that were read, and all that are to be.
-    """
-
-    done: int
-    total: int
-
 
 def build_table(  # noqa: PLR0913 - the options are the public contract
     url: str | Path,
@@ -108,7 +94,7 @@ def build_table(  # noqa: PLR0913 - the options are the public contract
     storage_options: Mapping[str, Any] | None = None,
     engine: str | None = None,
     allow_roots: Mapping[str, Mapping[str, Any]] | None = None,
-    progress: bool | Callable[[SidecarProgress], None] = False,
+    progress: bool | Callable[[CountProgress], None] = False,
 ) -> TableReport:
     """Keep small features of every record beside the shards, as Parquet that other programs read as it is.
 
@@ -126,7 +112,7 @@ def build_table(  # noqa: PLR0913 - the options are the public contract
         storage_options: as in fsspec.
         engine: None for the best at hand, "fsspec" or "obstore".
         allow_roots: roots of adopted shards that may be read, each with its storage options.
-        progress: True for a bar on a terminal and lines in a log, or a function of a `SidecarProgress`.
+        progress: True for a bar on a terminal and lines in a log, or a function of a `CountProgress`.
 
     Raises:
         ValueError, TypeError: there are no such features, or they are not small; the dataset has no schema.
@@ -306,7 +292,7 @@ class _TableBuild:
         ]
 
     def make(
-        self, executor: Executor | None, workers: int | None, show: Callable[[SidecarProgress], None] | None
+        self, executor: Executor | None, workers: int | None, show: Callable[[CountProgress], None] | None
     ) -> None:
         """Make and store what is missing."""
         manifest = self._seen.manifest
@@ -339,7 +325,7 @@ class _TableBuild:
                 self._records += job.entry.rows
             done += job.entry.rows
             if show is not None:
-                show(SidecarProgress(done, total))
+                show(CountProgress(done, total))
 
     def _stored(self) -> dict[str, list[str]]:
         """Return the keys of tables that stand there, by address, but for those ever given up."""

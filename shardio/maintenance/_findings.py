@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from shardio.errors import ShardioError
 from shardio.progress import BytesProgress
+from shardio.reports import Report, ReportItem
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -20,7 +21,7 @@ UNREADABLE = "unreadable"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Finding:
+class Finding(ReportItem):
     """One thing that is wrong.
 
     Attributes:
@@ -78,13 +79,9 @@ class Finding:
         )
         return f"{self.kind}: {error}"
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the fields that are known, for JSON."""
-        return {name: value for name, value in asdict(self).items() if value is not None}
-
 
 @dataclass(frozen=True, kw_only=True)
-class VerifyReport:
+class VerifyReport(Report):
     """What `verify` looked at, and every finding.
 
     Attributes:
@@ -98,6 +95,8 @@ class VerifyReport:
         findings: all of them: metadata first, then shard by shard in order, by rising block and row.
         skipped: damage that adoption left out knowingly (`--salvage`), of the kind "skipped": no finding.
     """
+
+    _computed: ClassVar[tuple[str, ...]] = ("ok",)
 
     url: str
     version: int | None = None
@@ -119,13 +118,6 @@ class VerifyReport:
     def damaged(self) -> bool:
         """Whether something in the data is wrong; False where it could only not be read."""
         return any(finding.kind != UNREADABLE for finding in self.findings)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the report for JSON."""
-        lists = ("findings", "skipped")
-        fields = {name: getattr(self, name) for name in self.__dataclass_fields__ if name not in lists}
-        found = {name: [finding.to_dict() for finding in getattr(self, name)] for name in lists}
-        return {**fields, "ok": self.ok, **found}
 
 
 @dataclass(frozen=True)

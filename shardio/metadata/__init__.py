@@ -81,7 +81,7 @@ from shardio.metadata._names import (
     usual_index_key,
 )
 from shardio.metadata._receipt import Receipt, SplitReceipt, parse_receipt, seal_receipt, session_digest
-from shardio.metadata._schema import Feature, Schema, check_name, parse_schema_json, schema_to_json
+from shardio.metadata._schema import Feature, Schema, check_name, parse_schema_json
 from shardio.metadata._sealed import SEAL_BYTES, seal, unseal
 from shardio.metadata._sidecars import (
     ENTRY,
@@ -203,7 +203,6 @@ __all__ = [
     "record_checksums",
     "records_fit",
     "rows_key",
-    "schema_to_json",
     "seal",
     "seal_key_run",
     "seal_list",

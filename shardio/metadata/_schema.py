@@ -29,7 +29,7 @@ from shardio.v1 import manifest_pb2 as pb
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["ENCODINGS", "Feature", "Schema", "check_name", "parse_schema_json", "schema_to_json"]
+__all__ = ["ENCODINGS", "Feature", "Schema", "check_name", "parse_schema_json"]
 
 ENCODINGS = ("example", "sequence_example", "tensors", "array", "bytes")
 _MAX_FEATURES = 10_000
@@ -143,6 +143,14 @@ class Schema(Mapping[str, Feature]):
         if self.encoding != "sequence_example":
             return context
         return {"context": context, "feature_lists": _mapping_of(self._sequence)}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values that JSON can hold and `parse_schema_json` reads: all but the encoding."""
+        context = {name: _to_json(feature) for name, feature in self._features.items()}
+        if self.encoding != "sequence_example":
+            return context
+        lists = {name: _to_json(feature) for name, feature in self._sequence.items()}
+        return {"context": context, "feature_lists": lists}
 
     def incompatibility(self, older: Schema) -> str | None:
         """Say why records written with `older` cannot be read through this schema; None when they can.
@@ -915,15 +923,6 @@ def parse_schema_json(text: str | bytes) -> dict[str, Any]:
     if given and given.keys() <= _GROUPS and all(_is_json_group(part) for part in given.values()):
         return {name: _json_features(part, f"{name}/") for name, part in given.items()}
     return _json_features(given, "")
-
-
-def schema_to_json(schema: Schema) -> dict[str, Any]:
-    """Return plain values that JSON can hold and `parse_schema_json` reads: all but the encoding."""
-    context = {name: _to_json(feature) for name, feature in schema.items()}
-    if schema.encoding != "sequence_example":
-        return context
-    lists = {name: _to_json(feature) for name, feature in schema.sequence_features.items()}
-    return {"context": context, "feature_lists": lists}
 
 
 def _is_json_group(part: object) -> bool:

@@ -16,6 +16,7 @@ import numpy as np
 from shardio.order._plan import ROW_BYTES, default_plans, least_first_batch, nearest_multiples
 from shardio.order._schedule import Schedule, rank_slice
 from shardio.order._windows import rows_to_come, some_rows
+from shardio.reports import Report
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -55,7 +56,7 @@ _MIXED_ROWS = 1 << 20  # of all steps that are looked at
 
 
 @dataclass(frozen=True)
-class Mixing:
+class Mixing(Report):
     """Say how batches compare with random ones, were records sorted by 1,000 labels, the worst case.
 
     Attributes:
@@ -71,7 +72,7 @@ class Mixing:
 
 
 @dataclass(frozen=True)
-class PlanReport:
+class PlanReport(Report):
     """Give the figures of one epoch for given ranks and workers; bytes are stored bytes if not said.
 
     Attributes:

@@ -87,23 +87,18 @@ class Progress(NamedTuple):
     """How far a write has come.
 
     Attributes:
-        done, tasks: tasks that ended, and all; `tasks` is 0 while it is not known.
+        done, total: tasks that ended, and all; `total` is 0 while it is not known.
         records, stored_bytes: of the tasks that ended in this run.
     """
 
     done: int
-    tasks: int
+    total: int
     records: int
     stored_bytes: int
 
     @property
-    def total(self) -> int:
-        """`tasks`; see `shardio.progress.ProgressState`."""
-        return self.tasks
-
-    @property
     def unit(self) -> str:
-        """Tasks."""
+        """What is counted: "tasks"."""
         return "tasks"
 
     @property
@@ -184,7 +179,7 @@ class Driver:
 
     def _tell(self) -> None:
         if self._show is not None:
-            self._show(self._progress._replace(tasks=self.tasks if self._all_seen else 0))
+            self._show(self._progress._replace(total=self.tasks if self._all_seen else 0))
 
     def _lost(self, part: TaskItems, lost: LostJob) -> StorageError:
         last = part.first + len(part.items) - 1

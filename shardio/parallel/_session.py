@@ -13,6 +13,7 @@ from shardio.metadata import look_alike, random_id
 from shardio.parallel._driver import Driver, Progress, cut_items
 from shardio.parallel._task import TaskSpec
 from shardio.progress import displayed
+from shardio.reports import Report
 from shardio.writer import catalog_to_write, check_mode
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ __all__ = ["RunOptions", "WriteReport", "catalog_of", "merged_before", "write_se
 
 
 @dataclass(frozen=True)
-class WriteReport:
+class WriteReport(Report):
     """What a parallel write did.
 
     Attributes:
@@ -47,14 +48,6 @@ class WriteReport:
     records: dict[str, int]
     skipped: list[BadRecord]
     notes: list[str] = field(default_factory=list)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the report for JSON."""
-        return {
-            **vars(self),
-            "records": dict(self.records),
-            "skipped": [each.to_dict() for each in self.skipped],
-        }
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+
+from shardio.reports import Report
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -76,7 +78,7 @@ class ReadOptions:
 
 
 @dataclass
-class ReadStats:
+class ReadStats(Report):
     """Counters of one process; threads may lose a count to each other, no decision depends on them.
 
     Attributes:
@@ -94,7 +96,3 @@ class ReadStats:
     refetched: int = 0
     streams_restarted: int = 0
     records_skipped: int = 0
-
-    def to_dict(self) -> dict[str, int]:
-        """Return the counters by name."""
-        return asdict(self)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from shardio.reports import Report
 from shardio.streaming._stream import stream
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
 @dataclass(frozen=True)
-class BenchStage:
+class BenchStage(Report):
     """One way of reading.
 
     Attributes:
@@ -42,6 +43,8 @@ class BenchStage:
         records, record_bytes: read; bytes before decoding, after "verify" by the mean of the sample.
         seconds: that it took.
     """
+
+    _computed: ClassVar[tuple[str, ...]] = ("records_per_second", "bytes_per_second")
 
     name: str
     records: int
@@ -58,20 +61,9 @@ class BenchStage:
         """Bytes of records in a second."""
         return self.record_bytes / self.seconds if self.seconds else 0.0
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON holds it, with both rates."""
-        return {
-            "name": self.name,
-            "records": self.records,
-            "record_bytes": self.record_bytes,
-            "seconds": self.seconds,
-            "records_per_second": self.records_per_second,
-            "bytes_per_second": self.bytes_per_second,
-        }
-
 
 @dataclass(frozen=True)
-class BenchReport:
+class BenchReport(Report):
     """How fast a dataset is read on this machine.
 
     Attributes:
@@ -81,6 +73,8 @@ class BenchReport:
         global_batch, num_threads: of the streams.
         stages: in the order in which they ran.
     """
+
+    _computed: ClassVar[tuple[str, ...]] = ("microseconds",)
 
     url: str
     version: int
@@ -121,21 +115,6 @@ class BenchReport:
         return {
             name: max(0.0, cost[stage] - (cost[before] if before else 0.0))
             for name, stage, before in self.STEPS
-        }
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON holds it."""
-        return {
-            "url": self.url,
-            "version": self.version,
-            "digest": self.digest,
-            "split": self.split,
-            "records": self.records,
-            "sample": self.sample,
-            "global_batch": self.global_batch,
-            "num_threads": self.num_threads,
-            "stages": [each.to_dict() for each in self.stages],
-            "microseconds": self.microseconds,
         }
 
 

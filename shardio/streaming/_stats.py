@@ -9,7 +9,9 @@ from __future__ import annotations
 import threading
 import time
 from dataclasses import asdict, dataclass, fields
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+from shardio.reports import Report
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -24,7 +26,7 @@ _BUSY = ("fetch_seconds", "decode_seconds", "transform_seconds")
 
 
 @dataclass(frozen=True, kw_only=True)
-class LoaderStats:
+class LoaderStats(Report):
     """Figures of a span of time.
 
     Attributes:
@@ -40,6 +42,8 @@ class LoaderStats:
         fetch_seconds, decode_seconds, transform_seconds: spent in reading and checking windows, in decoding
             records, and in functions of the caller's with what collates; summed over threads and processes.
     """
+
+    _computed: ClassVar[tuple[str, ...]] = ("records_per_second", "wait_share")
 
     seconds: float = 0.0
     steps: int = 0
@@ -80,14 +84,6 @@ class LoaderStats:
             "transform_seconds": "mostly transforms: more num_threads=, or num_workers= for pure Python",
         }[slowest]
         return f"{said}: the loader is the bottleneck, {knob}"
-
-    def to_dict(self) -> dict[str, float]:
-        """Return all figures by name, the two rates included."""
-        return {
-            **asdict(self),
-            "records_per_second": self.records_per_second,
-            "wait_share": self.wait_share,
-        }
 
     def __sub__(self, other: LoaderStats) -> LoaderStats:
         return LoaderStats(

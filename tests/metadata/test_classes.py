@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardio.errors import FormatError, SchemaError
-from shardio.metadata import Feature, Schema, parse_schema_json, schema_to_json
+from shardio.metadata import Feature, Schema, parse_schema_json
 from shardio.v1 import manifest_pb2 as pb
 
 NAMED = {
@@ -26,7 +26,7 @@ def test_words_survive_whatever_stores_them() -> None:
     for other in (
         pickle.loads(pickle.dumps(schema)),
         Schema.from_message(pb.Schema.FromString(schema.to_message().SerializeToString())),
-        Schema.parse(parse_schema_json(json.dumps(schema_to_json(schema)))),
+        Schema.parse(parse_schema_json(json.dumps(schema.to_dict()))),
         Schema.parse(schema.to_mapping()),
     ):
         assert other == schema

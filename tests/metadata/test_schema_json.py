@@ -8,7 +8,7 @@ import json
 import numpy as np
 import pytest
 
-from shardio.metadata import Feature, Schema, parse_schema_json, schema_to_json
+from shardio.metadata import Feature, Schema, parse_schema_json
 from tests.metadata.test_schema import FILES, NUMBERS
 
 FEATURES = [
@@ -33,7 +33,7 @@ FEATURES = [
 @pytest.mark.parametrize("feature", FEATURES, ids=repr)
 def test_whatever_a_feature_says_json_says(feature) -> None:
     schema = Schema.parse({"x": feature})
-    text = json.dumps(schema_to_json(schema), allow_nan=False)
+    text = json.dumps(schema.to_dict(), allow_nan=False)
     assert Schema.parse(parse_schema_json(text)) == schema
 
 
@@ -49,7 +49,7 @@ def test_sequence_examples() -> None:
     text = '{"context": {"id": "int64"}, "feature_lists": {"type": {"type": "float32[4]", "optional": true}}}'
     schema = Schema.parse(parse_schema_json(text), encoding="sequence_example")
     assert schema.sequence_features["type"] == Feature("float32[4]", optional=True)
-    assert parse_schema_json(json.dumps(schema_to_json(schema))) == parse_schema_json(text)
+    assert parse_schema_json(json.dumps(schema.to_dict())) == parse_schema_json(text)
     assert parse_schema_json('{"context": "int64"}') == {"context": Feature("int64")}
 
 

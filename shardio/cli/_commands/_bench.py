@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from types import SimpleNamespace
 
     from shardio.cli._console import Console
+    from shardio.streaming import BenchReport
 
 __all__ = ["COMMAND"]
 
@@ -43,9 +44,11 @@ def _run(arguments: SimpleNamespace, console: Console) -> int:
     )
     if arguments.plot not in (None, "-"):
         plot_bench(report, arguments.plot)
-    if console.json:
-        console.document(report.to_dict())
-        return CLEAN
+    console.report(report, lambda: _print(console, report))
+    return CLEAN
+
+
+def _print(console: Console, report: BenchReport) -> None:
     sample = f", measured on the first {count(report.sample)}" if report.sample < report.records else ""
     console.line(f"{count(report.records)} records{sample}; batches of {count(report.global_batch)}")
     rates = [
@@ -68,7 +71,6 @@ def _run(arguments: SimpleNamespace, console: Console) -> int:
             f"passes of less than {_SHORT} s tell little: one may seem faster than what it is a part of"
         )
     console.note("what was read before may come from memory: the first pass tells whether it did")
-    return CLEAN
 
 
 def _decoding(arguments: SimpleNamespace) -> dict[str, Any]:

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 import click
 
 from shardio.cli._command import CLEAN, Command, Option, flag
+from shardio.cli._describe import DRY_RUN
 from shardio.cli._options import (
-    STORAGE,
+    CHANGE,
     allow_roots,
     allowed_roots_option,
     storage_options,
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from types import SimpleNamespace
 
     from shardio.cli._console import Console
+    from shardio.lifecycle import CompactReport
 
 __all__ = ["COMMAND"]
 
@@ -44,9 +46,11 @@ def _run(arguments: SimpleNamespace, console: Console) -> int:
             storage_options=storage_options(arguments),
             **{name: value for name, value in given.items() if value is not None},
         )
-    if console.json:
-        console.document(report.to_dict())
-        return CLEAN
+    console.report(report, lambda: _print(console, report))
+    return CLEAN
+
+
+def _print(console: Console, report: CompactReport) -> None:
     console.table(
         [
             ("  shards", count(report.shards_before), count(report.shards_after)),
@@ -59,8 +63,7 @@ def _run(arguments: SimpleNamespace, console: Console) -> int:
     if report.left_alone:
         console.line(f"left alone: {plural(report.left_alone, 'shard')} that others wrote (see --adopted)")
     if report.dry_run:
-        done = "nothing was changed; without --dry-run it is done"
-        more = done if report.records else "there is nothing to gain"
+        more = DRY_RUN if report.records else "there is nothing to gain"
         console.line(f"to write anew: {plural(report.records, 'record')}; {more}")
     elif report.version is None:
         console.line("there was nothing to gain")
@@ -69,7 +72,6 @@ def _run(arguments: SimpleNamespace, console: Console) -> int:
             f"wrote {plural(report.records, 'record')} anew, left out {count(report.dropped)} deleted; "
             f"this is version {report.version}; `shardio gc` removes the old shards with their versions"
         )
-    return CLEAN
 
 
 _PARAMS = (
@@ -81,8 +83,7 @@ _PARAMS = (
     flag("--adopted", "copy shards that others wrote into the dataset, too"),
     workers_option(),
     allowed_roots_option(),
-    flag("--dry-run", "change nothing, only say what would be gained"),
-    *STORAGE,
+    *CHANGE,
 )
 
 COMMAND = Command(

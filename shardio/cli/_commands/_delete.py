@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 import click
 
 from shardio.cli._command import CLEAN, Argument, Command, Option, flag, options
+from shardio.cli._describe import DRY_RUN, print_version
 from shardio.cli._options import (
-    STORAGE,
+    CHANGE,
     VERSION,
     allow_roots,
     allowed_roots_option,
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from types import SimpleNamespace
 
     from shardio.cli._console import Console
-    from shardio.lifecycle import EraseReport
+    from shardio.lifecycle import DeleteReport, EraseReport
 
 __all__ = ["COMMAND"]
 
@@ -30,7 +31,6 @@ __all__ = ["COMMAND"]
 def _run(arguments: SimpleNamespace, console: Console) -> int:
     import shardio
     from shardio.catalog import Catalog
-    from shardio.lifecycle import EraseReport
     from shardio.reader import key_types
     from shardio.storage import CacheOptions, connect
 
@@ -58,12 +58,17 @@ def _run(arguments: SimpleNamespace, console: Console) -> int:
             allow_roots=allow_roots(arguments),
             storage_options=storage,
         )
-    if console.json:
-        console.document(report.to_dict())
-        return CLEAN
-    would = "would delete" if report.dry_run else "deleted"
-    if arguments.erase:
+    console.report(report, lambda: _print(console, report))
+    return CLEAN
+
+
+def _print(console: Console, report: DeleteReport) -> None:
+    from shardio.lifecycle import EraseReport
+
+    if isinstance(report, EraseReport):
         would = "would erase" if report.dry_run else "erased"
+    else:
+        would = "would delete" if report.dry_run else "deleted"
     console.line(
         f"{would} {plural(report.deleted, 'record')} of version {report.read_version}, in "
         f"{plural(len(report.shards), 'shard')}"
@@ -73,22 +78,13 @@ def _run(arguments: SimpleNamespace, console: Console) -> int:
     console.table([(f"  {name}", f"{count(records)} records left") for name, records in report.after.items()])
     if isinstance(report, EraseReport):
         _print_erased(console, report)
-    elif report.version is not None:
-        console.line(
-            f"this is version {report.version}; `shardio restore` goes back to {report.base_version}"
-        )
-    elif report.dry_run and report.deleted:
-        console.line("nothing was changed; without --dry-run it is done")
     else:
-        console.line("there was nothing to do")
-    return CLEAN
+        print_version(console, report, anything=bool(report.deleted))
 
 
 def _print_erased(console: Console, report: EraseReport) -> None:
     if report.dry_run or report.version is None:
-        console.line(
-            "nothing was changed; without --dry-run it is done" if report.dry_run else "nothing to do"
-        )
+        console.line(DRY_RUN if report.dry_run else "there was nothing to do")
     else:
         console.line(f"this is version {report.version}")
     if report.expired_versions:
@@ -115,8 +111,7 @@ _PARAMS = (
     flag("--erase", "for good: write their shards anew, and expire the versions that hold the records"),
     flag("--drop-tags", "with --erase: drop the tags of these versions"),
     Option(["--cache"], metavar="DIR", help="with --erase: a local cache of blocks that is emptied"),
-    flag("--dry-run", "change nothing, only say what would be deleted"),
-    *STORAGE,
+    *CHANGE,
 )
 
 COMMAND = Command(

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from types import SimpleNamespace
 
     from shardio.cli._console import Console
+    from shardio.lifecycle import DiffReport
 
 __all__ = ["COMMAND"]
 
@@ -23,9 +24,11 @@ def _run(arguments: SimpleNamespace, console: Console) -> int:
     report = shardio.diff(
         arguments.url, arguments.first, arguments.second, storage_options=storage_options(arguments)
     )
-    if console.json:
-        console.document(report.to_dict())
-        return CLEAN
+    console.report(report, lambda: _print(console, report))
+    return CLEAN
+
+
+def _print(console: Console, report: DiffReport) -> None:
     console.line(f"from version {report.first} to version {report.second}")
     for number, operation in report.operations.items():
         console.line(f"  {number}  {operation}")
@@ -51,7 +54,6 @@ def _run(arguments: SimpleNamespace, console: Console) -> int:
             console.line(f"version {number} has the tags {', '.join(names)}")
     if not (report.splits or report.schema or report.metadata):
         console.line("they hold the same")
-    return CLEAN
 
 
 def _number(value: int | None) -> str:

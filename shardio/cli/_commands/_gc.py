@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from shardio.cli._command import CLEAN, Command, Option, flag, options
-from shardio.cli._options import STORAGE, storage_options, url_argument
+from shardio.cli._command import CLEAN, Command, Option, options
+from shardio.cli._options import STORAGE, YES, storage_options, url_argument
 from shardio.display import plural, size
 
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ __all__ = ["COMMAND"]
 
 def _run(arguments: SimpleNamespace, console: Console) -> int:
     import shardio
-    from shardio.storage import upload_of
 
     with console.progress("gc") as progress:
         report = shardio.gc(
@@ -33,22 +32,25 @@ def _run(arguments: SimpleNamespace, console: Console) -> int:
             progress=progress,
             storage_options=storage_options(arguments),
         )
-    if console.json:
-        console.document(report.to_dict())
-        return CLEAN
+    console.report(report, lambda: _print(console, report))
+    return CLEAN
+
+
+def _print(console: Console, report: GcReport) -> None:
+    from shardio.storage import upload_of
+
     removed = [upload for info in report.uploads if (upload := upload_of(info)) is not None]
     uploads = [upload for info in report.temporaries if (upload := upload_of(info)) is not None]
     files = [info for info in report.temporaries if upload_of(info) is None]
-    _print(console, report)
+    _print_doomed(console, report)
     for upload in removed:
         done = "would remove" if report.dry_run else "removed"
         console.line(f"{done} an unfinished upload  {upload.key}  (begun {upload.begun or '?'})")
     _print_left(console, files, uploads, report.unlisted)
     _print_end(console, report)
-    return CLEAN
 
 
-def _print(console: Console, report: GcReport) -> None:
+def _print_doomed(console: Console, report: GcReport) -> None:
     for info in report.doomed:
         console.line(f"{'would delete' if report.dry_run else 'deleted'}  {info.key}  ({size(info.size)})")
     if report.expired_versions:
@@ -90,7 +92,7 @@ _PARAMS = (
     options(
         "--abandon", metavar="SESSION", help="a session whose writers will not come back; may be repeated"
     ),
-    flag("--yes", "do it; without this nothing is changed"),
+    YES,
     *STORAGE,
 )  # fmt: skip
 

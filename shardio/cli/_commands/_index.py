@@ -67,10 +67,7 @@ def _adopt(arguments: SimpleNamespace, console: Console) -> int:
     except KeyboardInterrupt:
         console.note("what is done is kept; run it again to go on")
         raise
-    if console.json:
-        console.document(report.to_dict())
-    else:
-        _print(report, console)
+    console.report(report, lambda: _print(report, console))
     return CLEAN if report.ok else DAMAGE
 
 
@@ -141,7 +138,9 @@ def _print(report: AdoptReport, console: Console) -> None:
         console.line(f"{report.url}: {', '.join(counts)}; there is no dataset")
         return
     splits = ", ".join(f"{name} {count(rows)}" for name, rows in report.splits.items())
-    console.line(f"shards: {', '.join(counts)}; {plural(report.records, 'record')}, {size(report.num_bytes)}")
+    console.line(
+        f"shards: {', '.join(counts)}; {plural(report.records, 'record')}, {size(report.stored_bytes)}"
+    )
     console.line(f"version {report.version} of {report.url} ({splits})")
     console.line(report.opens)
 

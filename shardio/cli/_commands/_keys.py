@@ -4,16 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from shardio.cli._command import CLEAN, Argument, Command, Option, flag
-from shardio.cli._options import (
-    ENGINE,
-    STORAGE,
-    allowed_roots_option,
-    parse_key,
-    sidecar_options,
-    url_argument,
-    workers_option,
-)
+from shardio.cli._command import CLEAN, Argument, Command, Option
+from shardio.cli._options import BUILD, build_options, parse_key, sidecar_options, url_argument
 from shardio.display import count, plural, size
 
 if TYPE_CHECKING:
@@ -36,18 +28,9 @@ def _run(arguments: SimpleNamespace, console: Console) -> int:
         raise ValueError("--feature NAME says which feature holds the keys")
     with console.progress("keys") as progress:
         report = shardio.build_keys(
-            arguments.url,
-            arguments.feature,
-            rebuild=arguments.rebuild,
-            dry_run=arguments.dry_run,
-            workers=arguments.workers,
-            progress=progress,
-            **sidecar_options(arguments),
+            arguments.url, arguments.feature, progress=progress, **build_options(arguments)
         )
-    if console.json:
-        console.document(report.to_dict())
-    else:
-        _print(console, report)
+    console.report(report, lambda: _print(console, report))
     return CLEAN
 
 
@@ -98,14 +81,9 @@ _PARAMS = (
     url_argument(),
     Argument(["keys"], nargs=-1, metavar="[KEY]...", help="keys to find; without, the index is made"),
     Option(["--feature"], metavar="NAME", help="whose values are the keys: text, bytes or integers"),
-    flag("--rebuild", "make all of it again, as after damage"),
-    flag("--dry-run", "only say what would be done"),
-    workers_option(),
     Option(["--split"], metavar="NAME", group="dataset", help="one split, to find keys in"),
-    allowed_roots_option(),
-    *STORAGE,
-    ENGINE,
-)  # fmt: skip
+    *BUILD,
+)
 
 COMMAND = Command(
     name="keys",

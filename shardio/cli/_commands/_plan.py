@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -49,7 +48,7 @@ def _run(arguments: SimpleNamespace, console: Console) -> int:
         shapes = [plan.to_dict() for plan in plans]
         if arguments.plot is not None:
             plot_order(_places(data, options), figures, arguments.plot, console)
-        console.document({"urls": arguments.urls, "plans": shapes, **asdict(figures), "advice": advice})
+        console.document({"urls": arguments.urls, "plans": shapes, **figures.to_dict(), "advice": advice})
         return CLEAN
     console.table(_lines(figures, arguments))
     for plan in plans:

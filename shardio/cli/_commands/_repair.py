@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from shardio.cli._command import CLEAN, DAMAGE, Command, Option, PlaceParam, Value, flag, options
+from shardio.cli._command import CLEAN, DAMAGE, Command, Option, PlaceParam, Value, options
 from shardio.cli._options import (
     ENGINE,
     STORAGE,
+    YES,
     allow_roots,
     allowed_roots_option,
     pair,
@@ -47,10 +48,7 @@ def _run(arguments: SimpleNamespace, console: Console) -> int:
             mirror_options=dict(arguments.mirror_option) or None,
             engine=arguments.engine,
         )
-    if console.json:
-        console.document(report.to_dict())
-    else:
-        _print(console, report)
+    console.report(report, lambda: _print(console, report))
     return CLEAN if report.ok and not (report.dry_run and report.mended) else DAMAGE
 
 
@@ -106,7 +104,7 @@ _PARAMS = (
     ),
     Option(["--digest"], metavar="sha256:...", help="of the latest version, where its manifest is gone"),
     workers_option(),
-    flag("--yes", "do it; without this nothing is changed"),
+    YES,
     allowed_roots_option(),
     *STORAGE,
     ENGINE,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from shardio.cli._command import CLEAN, Argument, Command, flag
+from shardio.cli._command import CLEAN, Argument, Command
 from shardio.cli._describe import print_change
-from shardio.cli._options import STORAGE, VERSION_VALUE, storage_options, url_argument
+from shardio.cli._options import CHANGE, VERSION_VALUE, storage_options, url_argument
 
 if TYPE_CHECKING:
     from types import SimpleNamespace
@@ -25,15 +25,14 @@ def _run(arguments: SimpleNamespace, console: Console) -> int:
         dry_run=arguments.dry_run,
         storage_options=storage_options(arguments),
     )
-    print_change(console, report)
+    console.report(report, lambda: print_change(console, report))
     return CLEAN
 
 
 _PARAMS = (
     url_argument(),
     Argument(["version_number"], metavar="N|TAG", type=VERSION_VALUE, help="the version, by number or tag"),
-    flag("--dry-run", "change nothing, only say what there would be"),
-    *STORAGE,
+    *CHANGE,
 )
 
 COMMAND = Command(

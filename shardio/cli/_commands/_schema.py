@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from shardio.cli._command import CLEAN, Argument, Command, Option, PlaceParam, Value, flag, options
-from shardio.cli._describe import feature_facts, feature_notes
-from shardio.cli._options import STORAGE, VERSION, name_and_value, storage_options
+from shardio.cli._command import CLEAN, Argument, Command, Option, PlaceParam, Value, options
+from shardio.cli._describe import feature_facts, feature_notes, print_version
+from shardio.cli._options import CHANGE, VERSION, name_and_value, storage_options
 
 if TYPE_CHECKING:
     from types import SimpleNamespace
 
     from shardio.cli._console import Console
+    from shardio.lifecycle import SchemaReport
     from shardio.metadata import Schema
 
 __all__ = ["COMMAND"]
@@ -20,7 +21,6 @@ __all__ = ["COMMAND"]
 
 def _run(arguments: SimpleNamespace, console: Console) -> int:
     import shardio
-    from shardio.metadata import schema_to_json
 
     words = list(arguments.words)
     change = len(words) == 2 and words[0] == "set"
@@ -39,7 +39,7 @@ def _run(arguments: SimpleNamespace, console: Console) -> int:
         schema = reader.schema
         if console.json:
             encoding = None if schema is None else schema.encoding
-            features = None if schema is None else schema_to_json(schema)
+            features = None if schema is None else schema.to_dict()
             console.document({"version": reader.version, "encoding": encoding, "schema": features})
         elif schema is None:
             console.line("no schema: records are bytes")
@@ -51,20 +51,14 @@ def _run(arguments: SimpleNamespace, console: Console) -> int:
     report = shardio.set_schema(
         words[1], given, rename=rename, dry_run=arguments.dry_run, storage_options=options
     )
-    if console.json:
-        console.document(report.to_dict())
-        return CLEAN
+    console.report(report, lambda: _print(console, report))
+    return CLEAN
+
+
+def _print(console: Console, report: SchemaReport) -> None:
     for line in report.changes:
         console.line(line)
-    if report.version is not None:
-        console.line(
-            f"this is version {report.version}; `shardio restore` goes back to {report.base_version}"
-        )
-    elif report.changes:
-        console.line("nothing was changed; without --dry-run it is done")
-    else:
-        console.line("there was nothing to do")
-    return CLEAN
+    print_version(console, report, anything=bool(report.changes))
 
 
 def _features(arguments: SimpleNamespace) -> dict[str, Any]:
@@ -99,8 +93,7 @@ _PARAMS = (
         "--rename", metavar="OLD=NEW", type=Value(name_and_value),
         help="what readers call a feature from now on; records keep its name; may be repeated",
     ),
-    flag("--dry-run", "change nothing, only say what would change"),
-    *STORAGE,
+    *CHANGE,
 )  # fmt: skip
 
 COMMAND = Command(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from shardio.cli._command import CLEAN, Argument, Command, Option, flag
 from shardio.cli._describe import print_change
-from shardio.cli._options import STORAGE, storage_options, url_argument
+from shardio.cli._options import CHANGE, storage_options, url_argument
 
 if TYPE_CHECKING:
     from types import SimpleNamespace
@@ -26,7 +26,7 @@ def _run(arguments: SimpleNamespace, console: Console) -> int:
         report = shardio.remove_split(arguments.url, arguments.split, **options)
     else:
         report = shardio.rename_split(arguments.url, arguments.split, arguments.rename, **options)
-    print_change(console, report)
+    console.report(report, lambda: print_change(console, report))
     return CLEAN
 
 
@@ -35,8 +35,7 @@ _PARAMS = (
     Argument(["split"], metavar="SPLIT", help="name of the split"),
     flag("--remove", "take it out, in a new version"),
     Option(["--rename"], metavar="NAME", help="give it another name, in a new version"),
-    flag("--dry-run", "change nothing, only say what there would be"),
-    *STORAGE,
+    *CHANGE,
 )
 
 COMMAND = Command(

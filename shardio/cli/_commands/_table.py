@@ -5,14 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from shardio.cli._command import CLEAN, Command, Option, Value, flag
-from shardio.cli._options import (
-    ENGINE,
-    STORAGE,
-    allowed_roots_option,
-    sidecar_options,
-    url_argument,
-    workers_option,
-)
+from shardio.cli._options import BUILD, build_options, sidecar_options, url_argument
 from shardio.display import count, plural, size
 
 if TYPE_CHECKING:
@@ -31,18 +24,9 @@ def _run(arguments: SimpleNamespace, console: Console) -> int:
         return _files(arguments, console)
     with console.progress("table") as progress:
         report = shardio.build_table(
-            arguments.url,
-            arguments.features,
-            rebuild=arguments.rebuild,
-            dry_run=arguments.dry_run,
-            workers=arguments.workers,
-            progress=progress,
-            **sidecar_options(arguments),
+            arguments.url, arguments.features, progress=progress, **build_options(arguments)
         )
-    if console.json:
-        console.document(report.to_dict())
-    else:
-        _print(console, report)
+    console.report(report, lambda: _print(console, report))
     return CLEAN
 
 
@@ -95,14 +79,9 @@ _PARAMS = (
         help="single values, and NAME_length of text, bytes, images and ragged features; "
         "default: those that the table has",
     ),
-    flag("--rebuild", "make all of it again, as after damage"),
-    flag("--dry-run", "only say what would be done"),
     flag("--files", "print the Parquet files of the latest version, for other programs, and do nothing else"),
-    workers_option(),
-    allowed_roots_option(),
-    *STORAGE,
-    ENGINE,
-)  # fmt: skip
+    *BUILD,
+)
 
 COMMAND = Command(
     name="table",

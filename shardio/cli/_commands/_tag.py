@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from shardio.cli._command import CLEAN, Argument, Command, flag
-from shardio.cli._options import STORAGE, VERSION, storage_options, url_argument
+from shardio.cli._describe import DRY_RUN
+from shardio.cli._options import CHANGE, VERSION, storage_options, url_argument
 
 if TYPE_CHECKING:
     from types import SimpleNamespace
@@ -55,7 +56,7 @@ def _run(arguments: SimpleNamespace, console: Console) -> int:
         removed = "would remove" if arguments.dry_run else "removed"
         console.line(f"{removed} the tag {arguments.name} of version {number}")
     if arguments.dry_run:
-        console.line("nothing was changed; without --dry-run it is done")
+        console.line(DRY_RUN)
     return CLEAN
 
 
@@ -65,8 +66,7 @@ _PARAMS = (
     VERSION,
     flag("--move", "take the tag from the version that it names"),
     flag("--delete", "remove the tag; its version stays"),
-    flag("--dry-run", "change nothing, only say what would be"),
-    *STORAGE,
+    *CHANGE,
 )
 
 COMMAND = Command(
