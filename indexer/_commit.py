@@ -129,10 +129,6 @@ class _Builder:
         whole = ShardTable.concatenate([table, added])
         return Manifest(
             dataset_uuid=old.dataset_uuid if old is not None else uuid.uuid4().bytes,
-            version=0,
-            parent_version=0,
-            parent_sha256=b"",
-            write_id=b"",
             operation="adopt",
             sessions=tuple(i for i in (old.sessions if old else ()) if not is_random_session(i.session)),
             session_lists=old.session_lists if old else (),

@@ -88,10 +88,6 @@ class _Merge:
         metadata = {**(old.metadata if old is not None and keep else {}), **self.metadata}
         return Manifest(
             dataset_uuid=old.dataset_uuid if old is not None else uuid.uuid4().bytes,
-            version=0,
-            parent_version=0,
-            parent_sha256=b"",
-            write_id=b"",
             operation=self.mode,
             sessions=(*named, session),
             session_lists=session_lists,

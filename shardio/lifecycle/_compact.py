@@ -11,7 +11,7 @@ from shardio.arguments import integer
 from shardio.catalog import Catalog
 from shardio.format import DEFAULT_BLOCK_BYTES, BlockBuilder, Compression, Framing
 from shardio.lifecycle._change import commit_change
-from shardio.lifecycle._report import ChangeReport, records_of
+from shardio.lifecycle._report import ChangeReport, change_facts, records_of
 from shardio.lifecycle._rewrite import Group, Rewriting, block_bytes_of, write_groups
 from shardio.parallel import check_workers
 from shardio.progress import CountProgress, displayed
@@ -137,7 +137,7 @@ def compact(  # noqa: PLR0913 - the options are the public contract
         choose_split(names, split, catalog.store.url)
     wanted = names if split in (None, "all") else [split]
     table = catalog.table(latest)
-    plan = _CompactPlan(table, wanted, shard_bytes, kind, level, block_bytes, adopted=adopted)
+    plan = _CompactPlan(table, wanted, shard_bytes, kind, level, block_bytes, adopted)
     number, after = None, plan.estimate()
     records = left = records_of(latest.manifest)
     if plan.groups and not dry_run:
@@ -163,13 +163,7 @@ def compact(  # noqa: PLR0913 - the options are the public contract
         after = plan.kept + [size for part in written for size in part.stored_bytes.tolist()]
     before = plan.sizes
     return CompactReport(
-        url=catalog.store.url,
-        operation="compact",
-        dry_run=dry_run,
-        version=number,
-        base_version=latest.number if number is None else number - 1,
-        before=records,
-        after=left,
+        **change_facts(catalog, "compact", latest, number, before=records, after=left, dry_run=dry_run),
         records=sum(group.stop - group.first for group in plan.groups),
         dropped=plan.dropped,
         shards_before=len(before),
@@ -186,10 +180,14 @@ def _requests(sizes: list[int]) -> int:
     return sum(1 + -(-size // _REQUEST_BYTES) for size in sizes)
 
 
+@dataclass
 class _CompactPlan:
     """Which neighbouring shards are written anew together.
 
     Attributes:
+        table: the shards.
+        splits: those that are looked at.
+        shard_bytes, kind, level, block_bytes, adopted: as in `compact`; `kind` is None for each shard's own.
         groups: of shards.
         sizes: stored bytes of all shards that were looked at.
         kept: of those that stay.
@@ -197,26 +195,19 @@ class _CompactPlan:
         left_alone: shards that may not be written anew.
     """
 
-    def __init__(
-        self,
-        table: ShardTable,
-        splits: list[str],
-        shard_bytes: int,
-        kind: Compression | None,
-        level: int | None,
-        block_bytes: int | None,
-        *,
-        adopted: bool,
-    ) -> None:
-        self._table = table
-        self._shard_bytes = shard_bytes
-        self._kind = kind
-        self._level = level
-        self._block_bytes = block_bytes
-        self._adopted = adopted
+    table: ShardTable
+    splits: list[str]
+    shard_bytes: int
+    kind: Compression | None
+    level: int | None
+    block_bytes: int | None
+    adopted: bool
+
+    def __post_init__(self) -> None:
         self.groups: list[Group] = []
         self.left_alone = 0
-        members = {name: [i for i, each in enumerate(table.split) if each == name] for name in splits}
+        table = self.table
+        members = {name: [i for i, each in enumerate(table.split) if each == name] for name in self.splits}
         for name, numbers in members.items():
             for run in self._runs(numbers):
                 self.groups += self._cut(name, numbers, run)
@@ -230,9 +221,9 @@ class _CompactPlan:
         """Return about which stored bytes shards would have."""
         out = list(self.kept)
         for group in self.groups:
-            size = sum(self._live_bytes(self._table[i]) for i in group.numbers)
+            size = sum(self._live_bytes(self.table[i]) for i in group.numbers)
             if group.stop > group.first:
-                shards = max(1, round(size / self._shard_bytes))
+                shards = max(1, round(size / self.shard_bytes))
                 out += [size // shards] * shards
         return out
 
@@ -240,15 +231,15 @@ class _CompactPlan:
         return entry.stored_bytes * entry.live_rows // max(1, entry.rows)
 
     def _compression(self, entry: ShardEntry) -> Compression:
-        return entry.compression if self._kind is None else self._kind
+        return entry.compression if self.kind is None else self.kind
 
     def _runs(self, numbers: list[int]) -> Iterator[list[int]]:
         """Yield neighbouring shards that gain by being written anew, and may stand in one shard."""
         run: list[int] = []
         last: tuple[object, ...] = ()
         for i in numbers:
-            entry = self._table[i]
-            may = entry.framing is Framing.TFRECORD and (self._adopted or not entry.adopted)
+            entry = self.table[i]
+            may = entry.framing is Framing.TFRECORD and (self.adopted or not entry.adopted)
             self.left_alone += not may
             like = (entry.schema, self._compression(entry))
             if not may or not self._gains(entry) or (run and like != last):
@@ -263,7 +254,7 @@ class _CompactPlan:
 
     def _gains(self, entry: ShardEntry) -> bool:
         return (
-            2 * self._live_bytes(entry) < self._shard_bytes
+            2 * self._live_bytes(entry) < self.shard_bytes
             or entry.live_rows < entry.rows
             or self._must(entry)
         )
@@ -273,8 +264,8 @@ class _CompactPlan:
         return (
             entry.live_rows < entry.rows
             or self._compression(entry) is not entry.compression
-            or self._block_bytes is not None
-            or (self._adopted and entry.adopted)
+            or self.block_bytes is not None
+            or (self.adopted and entry.adopted)
         )
 
     def _cut(self, split: str, numbers: list[int], run: list[int]) -> Iterator[Group]:
@@ -282,16 +273,16 @@ class _CompactPlan:
         parts: list[list[int]] = [[]]
         size = 0
         for i in run:
-            more = self._live_bytes(self._table[i])
-            if parts[-1] and size + more > self._shard_bytes * _ROOM:
+            more = self._live_bytes(self.table[i])
+            if parts[-1] and size + more > self.shard_bytes * _ROOM:
                 parts.append([])
                 size = 0
             parts[-1].append(i)
             size += more
-        live = self._table.live_rows[numbers]
+        live = self.table.live_rows[numbers]
         starts = dict(zip(numbers, (np.cumsum(live) - live).tolist(), strict=True))
         for part in parts:
-            entries = [self._table[i] for i in part]
+            entries = [self.table[i] for i in part]
             if len(part) == 1 and not self._must(entries[0]):
                 continue
             first = starts[part[0]]
@@ -302,8 +293,8 @@ class _CompactPlan:
                 stop=first + sum(entry.live_rows for entry in entries),
                 leave_out=np.zeros(0, np.int64),
                 compression=self._compression(entries[0]),
-                level=self._level,
-                block_bytes=self._block_bytes or max(block_bytes_of(entry) for entry in entries),
+                level=self.level,
+                block_bytes=self.block_bytes or max(block_bytes_of(entry) for entry in entries),
                 # A group of small shards is one shard, also where it is a little too large.
-                shard_bytes=int(self._shard_bytes * (2 * _ROOM if len(part) > 1 else 1)),
+                shard_bytes=int(self.shard_bytes * (2 * _ROOM if len(part) > 1 else 1)),
             )

@@ -10,7 +10,7 @@ import numpy as np
 
 from shardio.errors import CommitConflictError, NotFoundError, StorageError
 from shardio.lifecycle._change import commit_change
-from shardio.lifecycle._report import DeleteReport, records_of
+from shardio.lifecycle._report import DeleteReport, change_facts, records_of
 from shardio.lifecycle._rewrite import Group, Rewriting, block_bytes_of, write_groups
 from shardio.lifecycle._targets import Targets, deleted_rows, shards_of
 from shardio.metadata import DATA, INDEX_SUFFIX, TABLES, live_to_physical, parse_data_key
@@ -113,13 +113,7 @@ def erase(  # noqa: PLR0913 - those of `delete`
     if cache is not None and not dry_run:
         BlockCache(cache).clear()
     return EraseReport(
-        url=catalog.store.url,
-        operation="erase",
-        dry_run=dry_run,
-        version=number,
-        base_version=latest.number if number is None else number - 1,
-        before=before,
-        after=after,
+        **change_facts(catalog, "erase", latest, number, before=before, after=after, dry_run=dry_run),
         read_version=read.number,
         deleted=sum(count for _, count in counts.values()),
         already_deleted=sum(map(len, targets.values())) - sum(count for _, count in counts.values()),

@@ -23,10 +23,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from shardio import kernels
-from shardio.catalog import Catalog
 from shardio.errors import CommitConflictError, NotFoundError
 from shardio.lifecycle._change import commit_change
-from shardio.lifecycle._table import TableJob, reading_options, run_shard_jobs
+from shardio.lifecycle._table import BUILD_TRIES, TableJob, build_lost, open_for_build, run_shard_jobs
 from shardio.metadata import (
     ENTRY,
     KEY_PAGE,
@@ -56,7 +55,6 @@ from shardio.reader import (
     shards_of_run,
 )
 from shardio.reports import Report
-from shardio.storage import connect, url_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -64,7 +62,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from shardio.catalog import StoredLists, Version
+    from shardio.catalog import Catalog, StoredLists, Version
     from shardio.metadata import Manifest
     from shardio.reader import ChosenColumn, ReadOptions
     from shardio.storage import Store
@@ -75,7 +73,6 @@ PART_ENTRIES = 1 << 21  # about so many entries are sorted at a time, 32 MiB
 _MOST_SAME = 1 << 20  # records that may share a key
 _BUFFER_BYTES = 64 << 20  # of entries that wait to be spread over the files
 _RATIO = 8
-_TRIES = 3
 _SHOWN = 10
 
 
@@ -179,10 +176,8 @@ def build_keys(  # noqa: PLR0913 - the options are the public contract
         >>> shardio.open(url).find_all(7)
         array([0, 2])
     """
-    name = url_text(url)
-    options = reading_options(storage_options, engine, allow_roots)
-    catalog = Catalog(connect(name, storage_options=options.storage_options, engine=engine))
-    for _ in range(_TRIES):
+    catalog, options = open_for_build(url, storage_options, engine, allow_roots)
+    for _ in range(BUILD_TRIES):
         build = _KeysBuild(catalog, options, catalog.load(), feature, rebuild=rebuild)
         if dry_run:
             return build.report(build.seen, dry_run=True)
@@ -194,11 +189,7 @@ def build_keys(  # noqa: PLR0913 - the options are the public contract
                 # Garbage collection has doomed some of it, or removed it already.
                 if not build.is_doomed():
                     raise
-    raise CommitConflictError(
-        f"garbage collection gave up what this build has stored, {_TRIES} times",
-        url=name,
-        advice="do not run it at the same time",
-    )
+    raise build_lost(catalog)
 
 
 def _extract(job: TableJob) -> tuple[bytes, bytes]:

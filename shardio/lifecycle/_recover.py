@@ -258,7 +258,9 @@ def commit_remains(catalog: Catalog, remains: Remains, *, take: bool) -> Version
         if old is not None and now is not None:
             known = catalog.table(now)
             if take and remains.deletions:
-                changed = [_with_deletions(entry, remains.deletions.get(entry.key, entry)) for entry in known]
+                changed = [
+                    entry.with_deletions_of(remains.deletions.get(entry.key, entry)) for entry in known
+                ]
                 table = ShardTable.concatenate([ShardTable.of(changed), table])
                 refs = lists.extend(catalog, (), table, merge=False)
             else:
@@ -291,23 +293,9 @@ def _first(sessions: list[_Session]) -> Manifest:
     """Return the manifest of no version yet, with what the receipts say of the dataset."""
     return Manifest(
         dataset_uuid=uuid.uuid4().bytes,
-        version=0,
-        parent_version=0,
-        parent_sha256=b"",
-        write_id=b"",
         metadata={
             k: v for session in sessions for each in session.receipts for k, v in each.metadata.items()
         },
-    )
-
-
-def _with_deletions(entry: ShardEntry, other: ShardEntry) -> ShardEntry:
-    return replace(
-        entry,
-        live_rows=other.live_rows,
-        deletion_key=other.deletion_key,
-        deletion_bytes=other.deletion_bytes,
-        deletion_sha256=other.deletion_sha256,
     )
 
 

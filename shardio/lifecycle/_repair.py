@@ -16,7 +16,7 @@ from shardio.lifecycle._change import commit_change
 from shardio.lifecycle._recover import commit_remains, find_remains
 from shardio.lifecycle._repair_metadata import mend_metadata
 from shardio.lifecycle._repair_report import Mended, RepairProgress, RepairReport
-from shardio.lifecycle._repair_shard import DatasetAddress, RepairJob, RepairOutcome
+from shardio.lifecycle._repair_shard import DatasetAddress, RepairJob, RepairOptions, RepairOutcome
 from shardio.maintenance import Finding, Survey, check_keys
 from shardio.metadata import Rewrite, ShardTable, manifest_key, random_session
 from shardio.parallel import JobRunner, check_workers
@@ -122,44 +122,32 @@ def repair(  # noqa: PLR0913 - the options are the public contract
         copy = DatasetAddress(
             name, mirror_options if mirror_options is not None or not same else storage_options, engine
         )
+    options = RepairOptions(
+        place=place, mirror=copy, allow_roots=allow_roots or {}, dry_run=dry_run, uncertain=uncertain
+    )
     with displayed(progress, "repair") as show:
-        work = _Repair(
-            place, copy, dry_run=dry_run, uncertain=uncertain, digest=digest, allow_roots=allow_roots or {}
-        )
-        return work.run(executor, workers, show)
+        return _Repair(options, digest).run(executor, workers, show)
 
 
 class _Repair:
     """One repair on its way."""
 
-    def __init__(
-        self,
-        place: DatasetAddress,
-        mirror: DatasetAddress | None,
-        *,
-        dry_run: bool,
-        uncertain: str | None,
-        digest: str | None,
-        allow_roots: Mapping[str, Mapping[str, Any]],
-    ) -> None:
-        self.place = place
-        self.mirror = mirror
-        self.dry_run = dry_run
-        self.uncertain = uncertain
+    def __init__(self, options: RepairOptions, digest: str | None) -> None:
+        self.options = options
         self.digest = digest
-        self.allow_roots = allow_roots
-        self.catalog = Catalog(place.connect())
+        self.dry_run, self.uncertain, self.mirror = options.dry_run, options.uncertain, options.mirror
+        self.catalog = Catalog(options.place.connect())
         store = self.catalog.store
-        if mirror is not None and mirror.connect().url == store.url:
-            message = f"mirror={mirror.url!r} is the dataset itself; name a copy of it"
+        if self.mirror is not None and self.mirror.connect().url == store.url:
+            message = f"mirror={self.mirror.url!r} is the dataset itself; name a copy of it"
             raise ValueError(message)
-        if store.read_only and not dry_run:
+        if store.read_only and not self.dry_run:
             raise StorageError(
                 f"this place cannot be written: {store.read_only_reason}",
                 url=store.url,
                 advice="repair the dataset where it can be written, or a copy of it",
             )
-        self.report = RepairReport(url=store.url, dry_run=dry_run, base_version=None)
+        self.report = RepairReport(url=store.url, dry_run=self.dry_run, base_version=None)
 
     def run(
         self, executor: Executor | None, workers: int | None, show: Callable[[RepairProgress], None] | None
@@ -320,7 +308,9 @@ class _Repair:
             if show is not None:
                 show(RepairProgress(done, total, mended))
 
-        if executor is None and (workers == 1 or len(jobs) < 2 or self.place.url.startswith("memory:")):
+        if executor is None and (
+            workers == 1 or len(jobs) < 2 or self.options.place.url.startswith("memory:")
+        ):
             for job in jobs:
                 outcomes = job.run()
                 advance(outcomes)
@@ -348,18 +338,7 @@ class _Repair:
             size += stored
             if number + 1 - first < _JOB_SHARDS and size < _JOB_BYTES and number + 1 < len(table):
                 continue
-            yield RepairJob(
-                place=self.place,
-                mirror=self.mirror,
-                allow_roots=self.allow_roots,
-                version=version.number,
-                digest=version.digest,
-                session=session,
-                dry_run=self.dry_run,
-                uncertain=self.uncertain,
-                first=first,
-                stop=number + 1,
-            )
+            yield RepairJob(self.options, version.number, version.digest, session, first, number + 1)
             first, size = number + 1, 0
 
     def _commit(self, version: Version, changed: list[RepairOutcome]) -> None:

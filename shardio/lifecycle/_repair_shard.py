@@ -65,7 +65,7 @@ if TYPE_CHECKING:
     from shardio.format import Buffer
     from shardio.storage import DataFile
 
-__all__ = ["DatasetAddress", "RepairJob", "RepairOutcome", "put_object"]
+__all__ = ["DatasetAddress", "RepairJob", "RepairOptions", "RepairOutcome", "put_object"]
 
 _PIECE = 8 << 20
 # What says that an object is not the one that is looked for. That a place cannot be read says nothing, and
@@ -120,27 +120,38 @@ class RepairOutcome:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RepairJob:
-    """Shards of a version that one process looks at one after another.
+class RepairOptions:
+    """What the caller asked for.
 
     Attributes:
         place, mirror: of the dataset, and of a copy of it or None.
         allow_roots: storage options by URL of the roots of adopted shards that may be read.
-        version, digest: of the version.
-        session: of the shards that are written.
         dry_run: store nothing.
         uncertain: "take", "leave" or None.
-        first, stop: half-open range of shards.
     """
 
     place: DatasetAddress
     mirror: DatasetAddress | None
     allow_roots: Mapping[str, Mapping[str, Any]]
+    dry_run: bool
+    uncertain: str | None
+
+
+@dataclass(frozen=True)
+class RepairJob:
+    """Shards of a version that one process looks at one after another.
+
+    Attributes:
+        options: of the repair.
+        version, digest: of the version.
+        session: of the shards that are written.
+        first, stop: half-open range of shards.
+    """
+
+    options: RepairOptions
     version: int
     digest: str
     session: str
-    dry_run: bool
-    uncertain: str | None
     first: int
     stop: int
 
@@ -151,9 +162,8 @@ class RepairJob:
             StorageError: what was mended could not be stored.
         """
         # By the session, too: another repair looks at the places anew.
-        bench = _bench(
-            pickle.dumps((self.place, self.mirror, self.allow_roots, self.version, self.digest, self.session))
-        )
+        place, mirror, allow_roots = self.options.place, self.options.mirror, self.options.allow_roots
+        bench = _bench(pickle.dumps((place, mirror, allow_roots, self.version, self.digest, self.session)))
         return [_ShardRepair(self, bench, number).mend() for number in range(self.first, self.stop)]
 
 
@@ -287,11 +297,11 @@ class _ShardRepair:
             self._note(how, "deletions", self.rows_url, key, source)
             return True
         deleted = entry.rows - entry.live_rows
-        if self.job.uncertain is None:
+        if self.job.options.uncertain is None:
             what = f"{deleted} rows of {entry.rows} were deleted, and which ones is lost"
             self.out.uncertain[self.url] = entry.rows
             self.out.unmended += [each.with_advice(f"{what}: {_CHOOSE}") for each in findings]
-        elif self.job.uncertain == "take":
+        elif self.job.options.uncertain == "take":
             self.out.uncertain[self.url] = entry.rows
             self.entry = replace(
                 entry, live_rows=entry.rows, deletion_key="", deletion_bytes=0, deletion_sha256=bytes(32)
@@ -536,7 +546,7 @@ class _ShardRepair:
             survey = Survey()
             kept = _Kept(
                 self._deleted() if known else np.empty(0, np.int64),
-                doubtful=self.job.uncertain == "take",
+                doubtful=self.job.options.uncertain == "take",
                 proven=known,
             )
             spool = self._spool()
@@ -557,7 +567,7 @@ class _ShardRepair:
                     return
                 if kept.doubtful_rows:
                     self.out.uncertain[self.url] = kept.doubtful_rows
-                if kept.doubtful_rows and self.job.uncertain is None:
+                if kept.doubtful_rows and self.job.options.uncertain is None:
                     where = "match their own checksums, and the blocks that they stand in do not"
                     if not known:
                         where = (
@@ -667,7 +677,10 @@ class _ShardRepair:
         entry = self._new()
         if not entry.deletion_key:
             return np.empty(0, np.int64)
-        if self.job.dry_run and self.entry.deletion_key != self.bench.source.table[self.number].deletion_key:
+        if (
+            self.job.options.dry_run
+            and self.entry.deletion_key != self.bench.source.table[self.number].deletion_key
+        ):
             data = self._from_mirror(self.out.old.deletion_key, self._parses)
         else:
             try:
@@ -698,7 +711,7 @@ class _ShardRepair:
         return data_key(name, entry.compression.suffix)
 
     def _spool(self) -> ShardSpool | None:
-        if self.job.dry_run:
+        if self.job.options.dry_run:
             return None
         return ShardSpool(
             ShardOptions(
@@ -709,7 +722,7 @@ class _ShardRepair:
         )
 
     def _store(self, key: str, data: bytes | Path) -> None:
-        if self.job.dry_run:
+        if self.job.options.dry_run:
             return
         put_object(self.store, key, data)
         self.out.keys.append(key)
@@ -725,7 +738,7 @@ class _ShardRepair:
         records: int | None = None,
         lost: int = 0,
     ) -> None:
-        by = None if self.job.dry_run else key
+        by = None if self.job.options.dry_run else key
         self.out.mended.append(
             Mended(how=how, what=what, url=url, by=by, source=source, records=records, lost=lost)
         )
@@ -784,13 +797,9 @@ def _with_index(entry: ShardEntry, head: IndexHead, key: str) -> ShardEntry:
     made = ShardEntry.of_index(head, split=entry.split, key=entry.key, index_key=key, etag=entry.etag)
     same = head.head_sha256 == entry.index_head_sha256
     return replace(
-        made,
+        made.with_deletions_of(entry),
         root=entry.root,
         schema=entry.schema,
-        live_rows=entry.live_rows,
-        deletion_key=entry.deletion_key,
-        deletion_bytes=entry.deletion_bytes,
-        deletion_sha256=entry.deletion_sha256,
         table_key=entry.table_key if same else "",
         table_bytes=entry.table_bytes if same else 0,
         table_sha256=entry.table_sha256 if same else bytes(32),

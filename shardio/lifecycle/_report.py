@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from shardio.reports import Report
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from shardio.catalog import Catalog, Version
     from shardio.metadata import Manifest
 
-__all__ = ["ChangeReport", "DeleteReport", "records_of"]
+__all__ = ["ChangeReport", "DeleteReport", "change_facts", "records_of"]
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,38 @@ class DeleteReport(ChangeReport):
     deleted: int = 0
     already_deleted: int = 0
     shards: Mapping[str, int] = field(default_factory=dict)
+
+
+def change_facts(
+    catalog: Catalog,
+    operation: str,
+    base: Version,
+    number: int | None,
+    *,
+    before: Mapping[str, int],
+    after: Mapping[str, int],
+    dry_run: bool,
+) -> dict[str, Any]:
+    """Return the fields of a `ChangeReport`.
+
+    Args:
+        catalog: of the dataset.
+        operation: as `shardio log` says it.
+        base: the version that the change was, or would be, made of.
+        number: of the new version, or None where there is none.
+        before, after: live records by split.
+        dry_run: nothing was changed.
+    """
+    return {
+        "url": catalog.store.url,
+        "operation": operation,
+        "dry_run": dry_run,
+        "version": number,
+        # A lost race makes it follow a later one.
+        "base_version": base.number if number is None else number - 1,
+        "before": before,
+        "after": after,
+    }
 
 
 def records_of(manifest: Manifest) -> dict[str, int]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from shardio.catalog import Catalog, StoredLists, Version
 from shardio.errors import NotFoundError
 from shardio.lifecycle._change import commit_change
-from shardio.lifecycle._report import ChangeReport, records_of
+from shardio.lifecycle._report import ChangeReport, change_facts, records_of
 from shardio.metadata import is_random_session
 from shardio.storage import connect
 
@@ -91,13 +91,15 @@ def restore(
         base = commit_change(catalog, build, operation="restore", seen=latest)
         number = base.number if changed else None
     return ChangeReport(
-        url=catalog.store.url,
-        operation="restore",
-        dry_run=dry_run,
-        version=number,
-        base_version=base.number if number is None else number - 1,
-        before=records_of(latest.manifest),
-        after=records_of(wanted.manifest),
+        **change_facts(
+            catalog,
+            "restore",
+            base,
+            number,
+            before=records_of(latest.manifest),
+            after=records_of(wanted.manifest),
+            dry_run=dry_run,
+        )
     )
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from shardio.catalog import Catalog, Version
 from shardio.errors import CommitConflictError
 from shardio.lifecycle._change import commit_change
-from shardio.lifecycle._report import ChangeReport, records_of
+from shardio.lifecycle._report import ChangeReport, change_facts, records_of
 from shardio.metadata import ShardTable, check_split
 from shardio.reader import choose_split
 from shardio.storage import connect
@@ -131,11 +131,13 @@ def _change_splits(
     if new is None:
         del after[split]
     return ChangeReport(
-        url=catalog.store.url,
-        operation=operation,
-        dry_run=dry_run,
-        version=number,
-        base_version=latest.number if number is None else number - 1,
-        before=before,
-        after=dict(sorted(after.items())),
+        **change_facts(
+            catalog,
+            operation,
+            latest,
+            number,
+            before=before,
+            after=dict(sorted(after.items())),
+            dry_run=dry_run,
+        )
     )

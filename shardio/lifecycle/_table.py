@@ -47,11 +47,11 @@ if TYPE_CHECKING:
     from shardio.metadata import Manifest, Schema, ShardEntry, TableColumn
     from shardio.reader import ChosenColumn
 
-__all__ = ["TableReport", "build_table"]
+__all__ = ["TableReport", "build_lost", "build_table", "open_for_build"]
 
 _GROUP = 1 << 16  # rows of a row group
 _GROUP_BYTES = 64 << 20
-_TRIES = 3
+BUILD_TRIES = 3
 
 
 @dataclass(frozen=True)
@@ -133,15 +133,13 @@ def build_table(  # noqa: PLR0913 - the options are the public contract
         1
     """
     need_pyarrow("a table of small features")
-    name = url_text(url)
-    options = reading_options(storage_options, engine, allow_roots)
-    catalog = Catalog(connect(name, storage_options=options.storage_options, engine=engine))
+    catalog, options = open_for_build(url, storage_options, engine, allow_roots)
     seen = catalog.load()
     build = _TableBuild(catalog, options, seen, features, rebuild=rebuild)
     if dry_run:
         return build.report(seen, dry_run=True)
     with displayed(progress, "table") as show:
-        for _ in range(_TRIES):
+        for _ in range(BUILD_TRIES):
             build.make(executor, workers, show)
             try:
                 return build.report(build.commit())
@@ -149,23 +147,31 @@ def build_table(  # noqa: PLR0913 - the options are the public contract
                 # Garbage collection has doomed some of it: what no version names yet belongs to no version.
                 if not build.forget_doomed():
                     raise
-    raise CommitConflictError(
-        f"garbage collection gave up what this build has stored, {_TRIES} times",
-        url=name,
-        advice="do not run it at the same time",
-    )
+    raise build_lost(catalog)
 
 
-def reading_options(
+def open_for_build(
+    url: str | Path,
     storage_options: Mapping[str, Any] | None,
     engine: str | None,
     allow_roots: Mapping[str, Mapping[str, Any]] | None,
-) -> ReadOptions:
-    """Return how shards are read by a build, as `shardio.open` would."""
-    return ReadOptions(
+) -> tuple[Catalog, ReadOptions]:
+    """Return the versions of a dataset, and how a build reads its shards, as `shardio.open` would."""
+    options = ReadOptions(
         storage_options=dict(storage_options) if storage_options else None,
         engine=engine,
         allow_roots={root: dict(given or {}) for root, given in (allow_roots or {}).items()},
+    )
+    store = connect(url_text(url), storage_options=options.storage_options, engine=engine)
+    return Catalog(store), options
+
+
+def build_lost(catalog: Catalog) -> CommitConflictError:
+    """Return the error of a build whose sidecars garbage collection removed, `BUILD_TRIES` times."""
+    return CommitConflictError(
+        f"garbage collection gave up what this build has stored, {BUILD_TRIES} times",
+        url=catalog.store.url,
+        advice="do not run it at the same time",
     )
 
 

@@ -7,6 +7,7 @@ the whole object too.  A checksum of the whole that fails because a part of it d
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -75,43 +76,35 @@ def check_indexed(
             pass
     else:
         json_lines = schema is not None and [feature.kind for feature in schema.values()] == ["json"]
-        blocks = _BlockWalk(survey, head, data, shard=shard, limits=limits, json_lines=json_lines, take=take)
+        blocks = _BlockWalk(survey, head, data, shard, limits, json_lines, take)
         for (block, stored), part in zip(blocks.stored(), index_file.parts(), strict=True):
             blocks.check(block, stored, part)
         blocks.finish()
     index_file.finish()
 
 
+@dataclass
 class _BlockWalk:
-    """One pass over the blocks of a shard."""
+    """One pass over the blocks of a shard; the arguments are those of `check_indexed`."""
 
-    def __init__(
-        self,
-        survey: Survey,
-        head: IndexHead,
-        data: DataFile,
-        *,
-        shard: str,
-        limits: Limits,
-        json_lines: bool,
-        take: Take | None,
-    ) -> None:
-        self._take = take
-        self._survey = survey
-        self._head = head
-        self._data = data
-        self._shard = shard
-        self._limits = limits
-        self._json_lines = json_lines
+    survey: Survey
+    head: IndexHead
+    data: DataFile
+    shard: str
+    limits: Limits
+    json_lines: bool
+    take: Take | None
+
+    def __post_init__(self) -> None:
         self._rest: FormatError | None = None  # why a stream does not decode behind its last block
         # The blocks of a stream are cut from its decoded bytes.
-        self._compression = Compression.NONE if head.stream else head.compression
+        self._compression = Compression.NONE if self.head.stream else self.head.compression
         self._crc32c = 0
         self._whole = True
 
     def stored(self) -> Iterator[tuple[int, Buffer | None]]:
         """Yield each block's stored bytes, or None where they are not there or cannot be read."""
-        head = self._head
+        head = self.head
         done = 0
         for block, stored in self._of_stream() if head.stream else self._of_object():
             yield block, stored
@@ -128,19 +121,19 @@ class _BlockWalk:
         good = self._check_records(block, decoded, part)
         # Where the block is damaged, only checksums of their own can speak for its other records; but if they
         # all match, then these are records, and not those that were written.
-        own = self._head.record_crc in (RecordCrc.CRC32C, RecordCrc.CRC32)
+        own = self.head.record_crc in (RecordCrc.CRC32C, RecordCrc.CRC32)
         if sound or (own and not good.all()):
-            self._survey.good_records += int(good.sum())
-            if self._take is not None and good.any():
-                self._take(self._head.block_rows(block)[0], decoded, part.astype(np.int64), good, sound)
+            self.survey.good_records += int(good.sum())
+            if self.take is not None and good.any():
+                self.take(self.head.block_rows(block)[0], decoded, part.astype(np.int64), good, sound)
 
     def finish(self) -> None:
         """Compare the checksum of the whole, where every part of it seemed right."""
-        if self._whole and self._crc32c != self._head.crc32c:
-            self._note("checksum", checksum_error(self._head.crc32c, self._crc32c))
+        if self._whole and self._crc32c != self.head.crc32c:
+            self._note("checksum", checksum_error(self.head.crc32c, self._crc32c))
 
     def _of_object(self) -> Iterator[tuple[int, Buffer | None]]:
-        head, size = self._head, self._data.size
+        head, size = self.head, self.data.size
         there = int(np.searchsorted(head.block_stop, np.uint64(size), side="right"))
         if size != head.stored_bytes:
             self._whole = False
@@ -150,7 +143,7 @@ class _BlockWalk:
         spans = [(first, min(stop, there)) for first, stop in runs(head) if first < there]
         ranges = [(head.block_bounds(first)[0], head.block_bounds(stop - 1)[1]) for first, stop in spans]
         for (first, stop), (start_byte, stop_byte), wait in zip(
-            spans, ranges, read_ahead(self._data, ranges), strict=True
+            spans, ranges, read_ahead(self.data, ranges), strict=True
         ):
             try:
                 run = wait()
@@ -164,17 +157,17 @@ class _BlockWalk:
             for block in range(first, stop):
                 a, b = head.block_bounds(block)
                 yield block, run[a - start_byte : b - start_byte]
-            self._survey.advance(stop_byte - start_byte)
+            self.survey.advance(stop_byte - start_byte)
 
     def _of_stream(self) -> Iterator[tuple[int, Buffer | None]]:
-        head = self._head
-        whole = StoredBytes(self._survey, self._data)
+        head = self.head
+        whole = StoredBytes(self.survey, self.data)
         block = 0
-        if self._data.size != head.stored_bytes:
+        if self.data.size != head.stored_bytes:
             self._whole = False
-            self._note("size", size_error(head.stored_bytes, self._data.size))
+            self._note("size", size_error(head.stored_bytes, self.data.size))
         try:
-            for stored in self._cut(whole.decoded(head.compression, self._limits)):
+            for stored in self._cut(whole.decoded(head.compression, self.limits)):
                 yield block, stored
                 block += 1
         except (FormatError, *FAILED) as error:
@@ -192,7 +185,7 @@ class _BlockWalk:
 
         What does not decode is indexed with `--salvage` alone: it was known if no byte has changed since.
         """
-        whole = StoredBytes(self._survey, self._data)
+        whole = StoredBytes(self.survey, self.data)
         try:
             for _ in whole.stored():
                 pass
@@ -201,8 +194,8 @@ class _BlockWalk:
             self._note(UNREADABLE, failure)
             return
         self._crc32c = whole.crc32c
-        if self._whole and self._crc32c == self._head.crc32c:
-            self._survey.skipped.append(Finding.of("skipped", error, url=self._data.url, shard=self._shard))
+        if self._whole and self._crc32c == self.head.crc32c:
+            self.survey.skipped.append(Finding.of("skipped", error, url=self.data.url, shard=self.shard))
         else:
             self._whole = False
             self._note("decode", error)
@@ -213,7 +206,7 @@ class _BlockWalk:
         Raises:
             FormatError: the stream decodes to another size than the index says.
         """
-        head = self._head
+        head = self.head
         held = bytearray()
         block = more = 0
         pieces = iter(pieces)
@@ -249,7 +242,7 @@ class _BlockWalk:
     def _decodes_to(self, found: str) -> FormatError:
         return FormatError(
             "a compressed stream decodes to another size than its index says",
-            expected=f"{self._head.decoded_bytes} bytes",
+            expected=f"{self.head.decoded_bytes} bytes",
             found=found,
             advice="the shard or its index was replaced: restore it from a copy, or index the shard again "
             "with `shardio index`",
@@ -257,7 +250,7 @@ class _BlockWalk:
 
     def _open(self, block: int, stored: Buffer) -> tuple[Buffer | None, bool]:
         """Return the decoded bytes of a block, or None, and whether its stored bytes are those written."""
-        head = self._head
+        head = self.head
         start, stop = head.block_bounds(block)
         row, row_stop = head.block_rows(block)
         places = {"row": row, "row_stop": row_stop, "start": start, "stop": stop}
@@ -272,7 +265,7 @@ class _BlockWalk:
         size = int(head.block_decoded_bytes[block])
         try:
             return open_block(
-                stored, self._compression, crc32c=None, decoded_bytes=size, limits=self._limits
+                stored, self._compression, crc32c=None, decoded_bytes=size, limits=self.limits
             ), sound
         except CorruptBlockError as error:
             # Damaged bytes do not decode, and that is not another finding.
@@ -282,11 +275,11 @@ class _BlockWalk:
 
     def _check_records(self, block: int, decoded: Buffer, part: NDArray[np.uint32]) -> NDArray[np.bool_]:
         """Note every damaged record of a block; return for each of its rows whether it is good."""
-        head = self._head
+        head = self.head
         first, stop = head.block_rows(block)
         base = head.block_bounds(block)[0] if self._compression is Compression.NONE else 0
         good = np.ones(stop - first, bool)
-        for damage in _damaged_rows(head, decoded, part, last=stop == head.rows, json_lines=self._json_lines):
+        for damage in _damaged_rows(head, decoded, part, last=stop == head.rows, json_lines=self.json_lines):
             good[damage.first : damage.stop] = False
             self._note(
                 "record",
@@ -299,7 +292,7 @@ class _BlockWalk:
         return good
 
     def _note(self, kind: str, error: ShardioError, **places: int | None) -> None:
-        self._survey.note(kind, error, url=self._data.url, shard=self._shard, **places)
+        self.survey.note(kind, error, url=self.data.url, shard=self.shard, **places)
 
 
 class _IndexFile:

@@ -8,6 +8,7 @@ written.
 from __future__ import annotations
 
 import contextlib
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -39,7 +40,7 @@ from shardio.reader import (
 from shardio.storage import ShortReadError, connect, connect_folder, url_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
     from shardio.format import Limits
@@ -295,29 +296,30 @@ def _open_listed_index(
 
 
 def _check_deletions(survey: Survey, root: Store, entry: ShardEntry, limits: Limits) -> None:
-    if not entry.deletion_key:
-        return
-    url = root.url_of(entry.deletion_key)
-    try:
-        parse_deletions(root.get(entry.deletion_key, max_bytes=limits.manifest), entry, url=url)
-    except NotFoundError as error:
-        survey.note("missing", error, url=url, shard=entry.key)
-    except _WRONG as error:
-        survey.note("deletions", error, url=url, shard=entry.key)
-    except StorageError as error:
-        survey.note(UNREADABLE, error, url=url, shard=entry.key)
+    if entry.deletion_key:
+        url = root.url_of(entry.deletion_key)
+        with _noted(survey, "deletions", entry, url):
+            parse_deletions(root.get(entry.deletion_key, max_bytes=limits.manifest), entry, url=url)
 
 
 def _check_table(survey: Survey, root: Store, entry: ShardEntry, limits: Limits) -> None:
-    if not entry.table_key:
-        return
-    url = root.url_of(entry.table_key)
+    if entry.table_key:
+        url = root.url_of(entry.table_key)
+        with _noted(survey, "table", entry, url, advice=TABLE_ADVICE):
+            check_table_bytes(root.get(entry.table_key, max_bytes=limits.index), entry, url=url)
+
+
+@contextmanager
+def _noted(
+    survey: Survey, kind: str, entry: ShardEntry, url: str, *, advice: str | None = None
+) -> Iterator[None]:
+    """Note what is wrong with a sidecar of a shard; `advice` is for one that is missing."""
     try:
-        check_table_bytes(root.get(entry.table_key, max_bytes=limits.index), entry, url=url)
+        yield
     except NotFoundError as error:
-        survey.note("missing", error, url=url, shard=entry.key, advice=TABLE_ADVICE)
+        survey.note("missing", error, url=url, shard=entry.key, **({"advice": advice} if advice else {}))
     except _WRONG as error:
-        survey.note("table", error, url=url, shard=entry.key)
+        survey.note(kind, error, url=url, shard=entry.key)
     except StorageError as error:
         survey.note(UNREADABLE, error, url=url, shard=entry.key)
 

@@ -131,13 +131,16 @@ class Rewrite:
 
 @dataclass(frozen=True, kw_only=True)
 class Manifest:
-    """One version of a dataset; see protos/shardio/v1/manifest.proto for each field."""
+    """One version of a dataset; see protos/shardio/v1/manifest.proto for each field.
+
+    The commit sets `version`, `parent_version`, `parent_sha256` and `write_id`.
+    """
 
     dataset_uuid: bytes
-    version: int
-    parent_version: int
-    parent_sha256: bytes
-    write_id: bytes
+    version: int = 0
+    parent_version: int = 0
+    parent_sha256: bytes = b""
+    write_id: bytes = b""
     operation: str = ""
     created_ms: int = 0
     writer: str = ""

@@ -28,6 +28,7 @@ __all__ = [
     "ShardEntry",
     "ShardTable",
     "SplitTotals",
+    "check_listed",
     "live_to_physical",
     "parse_deletions",
     "physical_to_live",
@@ -126,6 +127,16 @@ class ShardEntry:
             index_head_bytes=head.head_bytes,
             index_head_sha256=head.head_sha256,
             etag=etag,
+        )
+
+    def with_deletions_of(self, other: ShardEntry) -> ShardEntry:
+        """Return the entry with the deleted rows of another one."""
+        return replace(
+            self,
+            live_rows=other.live_rows,
+            deletion_key=other.deletion_key,
+            deletion_bytes=other.deletion_bytes,
+            deletion_sha256=other.deletion_sha256,
         )
 
     @property
@@ -285,20 +296,42 @@ def _sums(number: NDArray[np.int64], column: NDArray[np.int64], groups: int) -> 
 _EMPTY = ShardTable.of([])
 
 
+def check_listed(
+    data: bytes,
+    size: int,
+    sha256: bytes,
+    *,
+    what: str,
+    shard: ShardEntry,
+    url: str | None = None,
+    advice: str | None = None,
+) -> None:
+    """Compare the bytes of a shard's sidecar with what the list of shards says of it.
+
+    Raises:
+        FormatError: they are not those that it names.
+    """
+    found = hashlib.sha256(data).digest()
+    if len(data) != size or found != sha256:
+        raise FormatError(
+            f"{what} is not the one that the list of shards names",
+            url=url,
+            shard=shard.key,
+            expected=f"{size} bytes, SHA-256 {sha256.hex()}",
+            found=f"{len(data)} bytes, SHA-256 {found.hex()}",
+            advice=advice,
+        )
+
+
 def parse_deletions(data: bytes, shard: ShardEntry, *, url: str | None = None) -> NDArray[np.int64]:
     """Return the deleted rows of a shard, int64, ascending.
 
     Raises:
         FormatError: the bytes are not those that the list of shards names, or no ascending rows of the shard.
     """
-    if len(data) != shard.deletion_bytes or hashlib.sha256(data).digest() != shard.deletion_sha256:
-        raise FormatError(
-            "a deletion sidecar is not the one that the list of shards names",
-            url=url,
-            shard=shard.key,
-            expected=f"{shard.deletion_bytes} bytes, SHA-256 {shard.deletion_sha256.hex()}",
-            found=f"{len(data)} bytes, SHA-256 {hashlib.sha256(data).hexdigest()}",
-        )
+    check_listed(
+        data, shard.deletion_bytes, shard.deletion_sha256, what="a deletion sidecar", shard=shard, url=url
+    )
     rows = np.frombuffer(data, "<u4").astype(np.int64)
     if len(rows) and ((np.diff(rows) <= 0).any() or int(rows[-1]) >= shard.rows):
         raise FormatError("a deletion sidecar holds no ascending rows of its shard", url=url, shard=shard.key)

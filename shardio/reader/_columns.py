@@ -8,7 +8,6 @@ them is parsed.  Where a shard has no such table its records are read, and a war
 from __future__ import annotations
 
 import copy
-import hashlib
 import os
 import warnings
 from concurrent.futures import ThreadPoolExecutor
@@ -21,7 +20,15 @@ from shardio.codecs import arrow_array, arrow_type_of, need_pyarrow, value_lengt
 from shardio.display import closest
 from shardio.errors import FormatError, NotFoundError, SchemaError, ShardioError
 from shardio.format import DEFAULT_LIMITS
-from shardio.metadata import Feature, ShardTable, TableColumn, table_address, table_address_of, table_column
+from shardio.metadata import (
+    Feature,
+    ShardTable,
+    TableColumn,
+    check_listed,
+    table_address,
+    table_address_of,
+    table_column,
+)
 from shardio.reader._source import DatasetSource, ShardSource
 from shardio.reader._subset import count_below, is_ascending, take
 
@@ -344,16 +351,9 @@ def check_table_bytes(data: bytes, entry: ShardEntry, *, url: str) -> None:
     Raises:
         FormatError: they are not those that it names.
     """
-    found = hashlib.sha256(data).digest()
-    if len(data) != entry.table_bytes or found != entry.table_sha256:
-        raise FormatError(
-            "a table is not the one that the list of shards names",
-            url=url,
-            shard=entry.key,
-            expected=f"{entry.table_bytes} bytes, SHA-256 {entry.table_sha256.hex()}",
-            found=f"{len(data)} bytes, SHA-256 {found.hex()}",
-            advice=TABLE_ADVICE,
-        )
+    check_listed(
+        data, entry.table_bytes, entry.table_sha256, what="a table", shard=entry, url=url, advice=TABLE_ADVICE
+    )
 
 
 def replace_advice(error: ShardioError, **places: Any) -> ShardioError:

@@ -75,14 +75,20 @@ class S3Client:
 
     async def list(self, prefix: str) -> AsyncIterator[ObjectInfo]:
         bucket, _, start = prefix.partition("/")
-        token: dict[str, str] = {}
-        while True:
-            page = await self._fs._call_s3("list_objects_v2", Bucket=bucket, Prefix=start, **token)  # noqa: SLF001 - as above
+        following = {"ContinuationToken": "NextContinuationToken"}
+        async for page in self._pages("list_objects_v2", following, Bucket=bucket, Prefix=start):
             for entry in page.get("Contents", ()):
                 yield ObjectInfo(f"{bucket}/{entry['Key']}", entry["Size"], entry.get("ETag", ""))
+
+    async def _pages(self, verb: str, following: Mapping[str, str], **arguments: str) -> AsyncIterator[Any]:
+        """Yield the pages of a listing; `following` maps arguments to fields of the page before."""
+        token: dict[str, str] = {}
+        while True:
+            page = await self._fs._call_s3(verb, **arguments, **token)  # noqa: SLF001 - as above
+            yield page
             if not page.get("IsTruncated"):
                 return
-            token = {"ContinuationToken": page["NextContinuationToken"]}
+            token = {argument: page[field] for argument, field in following.items()}
 
     async def put(self, path: str, data: bytes | pathlib.Path, *, exclusive: bool, token: str = "") -> None:
         mark = {"Metadata": {TOKEN: token}} if token else {}
@@ -104,15 +110,11 @@ class S3Client:
 
     async def uploads(self, prefix: str) -> AsyncIterator[ObjectInfo]:
         bucket, _, start = prefix.partition("/")
-        token: dict[str, str] = {}
-        while True:
-            page = await self._fs._call_s3("list_multipart_uploads", Bucket=bucket, Prefix=start, **token)  # noqa: SLF001 - as above
+        following = {"KeyMarker": "NextKeyMarker", "UploadIdMarker": "NextUploadIdMarker"}
+        async for page in self._pages("list_multipart_uploads", following, Bucket=bucket, Prefix=start):
             for entry in page.get("Uploads", ()):
                 begun = f"{entry['Initiated'].astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
                 yield ObjectInfo(f"{bucket}/{entry['Key']}", 0, f"{begun} {entry['UploadId']}")
-            if not page.get("IsTruncated"):
-                return
-            token = {"KeyMarker": page["NextKeyMarker"], "UploadIdMarker": page["NextUploadIdMarker"]}
 
     async def abort(self, path: str, upload: str) -> None:
         await self._call("abort_multipart_upload", path, UploadId=upload)
