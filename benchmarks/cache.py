@@ -2,7 +2,7 @@
 
     python benchmarks/cache.py [--folder /nvme/scratch] [--runs 1 4 16 64]
 
-Beside it stands what a plain copy of the same bytes costs, written to and read from one file a run, without
+Beside it is what a plain copy of the same bytes costs, written to and read from one file a run, without
 checksums and names.  Medians of interleaved rounds; the folder's page cache is warm.
 """
 

@@ -3,7 +3,7 @@
     python benchmarks/default_plan.py [--sizes 1000 8192 100000] [--folder DIR]
 
 512 MB of records in shards of 64 MB, batches of 256, no threads, from the page cache; interleaved rounds, the
-median of each.  Every measurement opens the dataset anew, so that each compares all checksums.
+median of each.  Every measurement opens the dataset again, so that each compares all checksums.
 """
 
 from __future__ import annotations

@@ -416,7 +416,7 @@ class Side:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:
-            sys.exit("a process of contestants has ended; what it said stands above")
+            sys.exit("a process of contestants has ended; what it said is above")
         return json.loads(line)
 
     def close(self) -> None:

@@ -653,7 +653,7 @@ def main() -> None:
     parser.add_argument("--prepare", nargs=2, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.record_bytes != RECORD:
-        # Processes of the contestants read it from there, and so does this one, anew.
+        # Processes of the contestants read it from there, and so does this one, again.
         os.environ["BENCH_RECORD"] = str(arguments.record_bytes)
         os.execv(sys.executable, [sys.executable, *sys.argv])
     if arguments.prepare:

@@ -3,7 +3,7 @@
     python benchmarks/permutation_quality.py
 
 Each figure is a z-score (or a chi-square per degree of freedom, expected 1) over many seeds; NumPy's own,
-computed the same way, stand beside it.  The network is measured alone too, for sizes at which the class would
+computed the same way, are beside it.  The network is measured alone too, for sizes at which the class would
 use its table.
 """
 
@@ -53,7 +53,7 @@ def cells_chi_square(make: Maker, n: int, trials: int) -> float:
 
 
 def z_score(values: list[float], mean: float) -> float:
-    """Return how many standard errors the mean of the values lies from what it should be."""
+    """Return how many standard errors the mean of the values is from what it should be."""
     return float((np.mean(values) - mean) / (np.std(values) / math.sqrt(len(values))))
 
 

@@ -3,7 +3,7 @@
     make torchvision && PYTHONPATH=.build/torchvision python benchmarks/seeded.py
 
 Rounds of all ways are interleaved. The usual crop and flip is that of torchvision's v2, of an image of
-256 x 256 to 224 x 224; it is left out, and that is said, where torchvision is not to be had.
+256 x 256 to 224 x 224; it is left out, and that is said, where torchvision is not available.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ def measure(url: str, what: str) -> dict[str, Any]:
 
     ds = shardio.open(url)
     stream = shardio.stream(ds, global_batch=BATCH, seed=1)
-    Path("/proc/self/clear_refs").write_text("5")  # the high-water mark begins anew
+    Path("/proc/self/clear_refs").write_text("5")  # the high-water mark starts again
     before, begin = resident("VmRSS"), read()
     plan = stream.order.plans[0]
     # Every strand comes to its next chunk within so many steps.

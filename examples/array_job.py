@@ -1,4 +1,4 @@
-"""One task of a job array: writes its share of the records, and goes on where it was when it is run again.
+"""One task of a job array: writes its share of the records, and continues where it was when it is run again.
 
 python examples/array_job.py s3://bucket/birds run7 TASK TASKS [RECORDS]
 shardio commit s3://bucket/birds --session run7 --tasks TASKS

@@ -1,4 +1,4 @@
-r"""Masked-language-model data for BERT, from text files to training steps; nothing lies in memory whole.
+r"""Masked-language-model data for BERT, from text files to training steps; nothing is in memory whole.
 
     python examples/bert_pretraining.py                    # Python's own manual as text, a small vocabulary
     python examples/bert_pretraining.py --metadata-train train.txt --metadata-val val.txt --root corpus/ \\

@@ -1,4 +1,4 @@
-"""A job on 8 processes is killed in the middle of an epoch and goes on with 3: which records it has seen.
+"""A job on 8 processes is killed in the middle of an epoch and continues with 3: which records it has seen.
 
     python examples/elastic.py run docs/figures/elastic.json     # real processes, a real SIGKILL
     python examples/elastic.py draw docs/figures/elastic.json    # elastic-light.svg, elastic-dark.svg

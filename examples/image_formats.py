@@ -57,7 +57,7 @@ def tiff(url: Path) -> tuple[np.ndarray, np.ndarray]:
 
 
 def matrices(url: Path) -> list[np.ndarray]:
-    """Matrices of any size: `?` is a size that differs; the shape lies beside the elements."""
+    """Matrices of any size: `?` is a size that differs; the shape is beside the elements."""
     schema = {"matrix": "float32[?,?]", "pixels": "uint8[224,224,3]"}
     with shardio.DatasetWriter(url, schema=schema, compression="zstd") as out:
         for rows in (2, 5):

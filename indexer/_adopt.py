@@ -1,7 +1,7 @@
 """Adoption from end to end: find the shards, index each as it comes, make all of them one new version.
 
 Nothing is visible before the commit, and nothing of what others wrote is touched.  Killed at any moment, it
-goes on where it was when it is run again: an index that was made for the shard as it is now is kept.
+continues where it was when it is run again: an index that was made for the shard as it is now is kept.
 """
 
 from __future__ import annotations

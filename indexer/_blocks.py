@@ -46,7 +46,7 @@ class FrameRun(NamedTuple):
     Attributes:
         data: the bytes.
         stops: int64, ends of frames in `data`, the last at its end; the first frame may have begun in earlier
-            runs. None where `data` is part of a frame that goes on, or a gap.
+            runs. None where `data` is part of a frame that continues, or a gap.
         crcs: uint32, CRC-32C of `data` up to each of the stops, where the framer has it from comparing the
             records: the checksums of blocks come out of these without another walk over the bytes.
         reason: why the bytes belong to no record; bytes of a frame that was begun and has no end belong to
@@ -129,7 +129,7 @@ class BlockCutter:
         self._longest = limits.record + 16
         self._size = self._crc = 0
         self._stops: list[NDArray[np.int64]] = []
-        # The frame that goes on: its bytes so far alone, and as the end of the open block.
+        # The frame that continues: its bytes so far alone, and as the end of the open block.
         self._tail = self._tail_crc = self._whole_crc = 0
         self._gap = self._gap_crc = 0
         self._reason = ""
@@ -166,7 +166,7 @@ class BlockCutter:
             self._whole_crc = kernels.crc32c(data, self._whole_crc)
 
     def _end_tail(self) -> None:
-        """The frame that went on ends here."""
+        """The frame that continued ends here."""
         alone = not self._stops
         self._crc = self._tail_crc if alone else self._whole_crc
         self._size += self._tail

@@ -149,7 +149,7 @@ class _Builder:
         if old is not None and self._change.replaces:
             if wanted is None or wanted == old.schema:
                 return (old.schemas, len(old.schemas)) if wanted is not None else ((), 0)
-            # What shardio wrote goes on naming the schema that it was written with.
+            # What shardio wrote keeps naming the schema that it was written with.
             own = any(not entry.adopted for entry in table)
             schemas = (*old.schemas, wanted) if own else (wanted,)
             return schemas, len(schemas)

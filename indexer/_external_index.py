@@ -251,7 +251,7 @@ class ExternalIndexFramer:
         del cut  # the index says where records end
         if self._next < len(self._stops):
             raise StaleIndexError(
-                "the existing index goes on after the end of the shard",
+                "the existing index continues after the end of the shard",
                 url=self._url,
                 expected=f"{int(self._stops[-1])} bytes",
                 found=f"{self._offset + len(self._held)} bytes",
@@ -351,7 +351,7 @@ def export_indexes(
     Raises:
         FormatError: a shard is compressed, or neither TFRecord nor tar, which DALI does not read; or the name
             of a member cannot stand in an index.
-        StorageError: another file stands under the name of an index, or the place cannot be written.
+        StorageError: another file is under the name of an index, or the place cannot be written.
     """
     if form != "dali":
         message = f"form={form!r} is not known; there is 'dali'"
@@ -422,7 +422,7 @@ def _put(store: Store, key: str, data: bytes) -> str:
     url = store.url_of(key)
     if not store.put_new(key, data) and store.get(key, max_bytes=len(data) + 1) != data:
         raise StorageError(
-            "another file stands under the name of the index",
+            "another file is under the name of the index",
             url=url,
             advice="remove it, or put the indexes elsewhere with --into",
         )

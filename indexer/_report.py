@@ -76,7 +76,7 @@ class AdoptReport(Report):
         skipped: damage that salvage left out, each with its range of decoded bytes.
         ignored: URLs of files that were found and not adopted: no shards by their names or first bytes, or of
             no split.
-        notes: what deserves a word.
+        notes: what deserves attention.
     """
 
     _computed: ClassVar[tuple[str, ...]] = ("ok", "encoding")

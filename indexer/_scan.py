@@ -131,7 +131,7 @@ class ScanResult:
     Attributes:
         index: the finished index, which the caller discards.
         skipped: damage that was left out, in decoded offsets.
-        notes: what deserves a word, with how often it was seen.
+        notes: what deserves attention, with how often it was seen.
     """
 
     index: SpooledIndex
@@ -263,8 +263,8 @@ def _scan_compressed(
     salvage = SalvageOptions(enabled=options.salvage, limits=options.limits)
     both = DualScan(framer, members, cutter)
     # Given offsets, and the samples of a tar file, do not start again where a member does.
-    anew = framer.framing in (Framing.TFRECORD, Framing.LINES) and not options.use_index
-    for part in decode_members(pieces, kind.compression, salvage, step_over=anew):
+    again = framer.framing in (Framing.TFRECORD, Framing.LINES) and not options.use_index
+    for part in decode_members(pieces, kind.compression, salvage, step_over=again):
         if isinstance(part, GzipMember):
             both.end_member(part, pieces.size)
         else:

@@ -169,7 +169,7 @@ class ResolvedSchema(NamedTuple):
     Attributes:
         schema: for all of its records; None where they have none.
         metadata: goes into the free metadata.
-        notes: what deserves a word.
+        notes: what deserves attention.
         replaces: it takes the place of the schema that the dataset has.
         report: what it rests on, where it was inferred.
     """
@@ -258,7 +258,7 @@ def resolve_schema(
     if wanted is not None:
         schema = _parse(wanted, [*known, *new])
         if schema is not None and old is not None:
-            # A number goes on meaning the class that it means.
+            # A number keeps meaning the class that it means.
             schema = schema.completed(old)
         replaces = base is not None and schema != old
         if replaces:

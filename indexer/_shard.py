@@ -120,7 +120,7 @@ class ShardOutcome:
         error: why it was refused.
         before: its index existed already.
         skipped: damage that was left out.
-        notes: what deserves a word.
+        notes: what deserves attention.
     """
 
     shard: FoundShard
@@ -185,7 +185,7 @@ def _index_shard(
         try:
             head = _read_index(target, key, options)
         except FormatError:
-            continue  # something else stands there, or what is left of an index
+            continue  # something else is there, or what is left of an index
         if head is None:
             free = key
             break
@@ -193,7 +193,7 @@ def _index_shard(
             return _outcome_of_index(shard, key, head)
     if free is None:
         raise StorageError(
-            "another index stands under the name of this one",
+            "another index is under the name of this one",
             url=target.url_of(keys[-1]),
             advice="run it again",
         )
@@ -212,7 +212,7 @@ def _index_shard(
 def _put_index(
     target: Store, free: str, other: str, index: SpooledIndex, uuid: bytes, options: ScanOptions
 ) -> str | tuple[str, IndexHead]:
-    """Store an index under a free name; return the name, or what stands there that is as good.
+    """Store an index under a free name; return the name, or what is there that is as good.
 
     The same shard may be adopted elsewhere at this moment.
     """
@@ -223,7 +223,7 @@ def _put_index(
         if head is not None and head.uuid == uuid:
             return key, head
     raise StorageError(
-        "another index stands under the name of this one", url=target.url_of(other), advice="run it again"
+        "another index is under the name of this one", url=target.url_of(other), advice="run it again"
     )
 
 
@@ -348,7 +348,7 @@ def run_jobs(
 
     Args:
         job: all of it.
-        executor: where to work; None for a process pool of our own, or here where that is not worth while.
+        executor: where to work; None for a process pool of our own, or here where that is not worthwhile.
         workers: processes of that pool; None for one per processor. 1 works here.
         show: called with the number of bytes done.
     """

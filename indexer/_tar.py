@@ -93,7 +93,7 @@ class TarFramer:
                 yield FrameRun(b"", np.zeros(1, np.int64))
 
     def _step(self, data: memoryview, place: int, sheet: _RunBuilder) -> int:
-        """Take one member, or what stands there; return where the next begins, `place` for too few bytes."""
+        """Take one member, or what is there; return where the next begins, `place` for too few bytes."""
         if self._ended:
             return self._after_end(data, place, sheet)
         try:
@@ -150,7 +150,7 @@ class TarFramer:
         absolute = self._offset + place + int(others[0])
         header = max(place, absolute // TAR_BLOCK * TAR_BLOCK - self._offset)
         if not self._salvage.enabled:
-            advice = "other programs stop at the end mark; go on behind it with --salvage"
+            advice = "other programs stop at the end mark; continue behind it with --salvage"
             what = "bytes follow the end of a tar archive"
             raise FormatError(what, start=absolute, found="bytes that are not zero", advice=advice)
         sheet.gap(header, _END)

@@ -45,7 +45,7 @@ class TFRecordFramer:
     Args:
         check: what the checksums of the frames are; "none" for writers that left them out.
         trust: believe lengths and do not compute the checksums; the index still says what they are.
-        salvage: leave damage out and go on at the next head whose checksum fits.
+        salvage: leave damage out and continue at the next head whose checksum fits.
     """
 
     framing = Framing.TFRECORD

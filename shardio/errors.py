@@ -34,7 +34,7 @@ __all__ = [
 ]
 
 _PLACES = ("url", "shard", "row", "start", "stop")
-# What stands in a file may be of any length; a message is read by people, and sent from process to process.
+# What is in a file may be of any length; a message is read by people, and sent from process to process.
 _LONGEST_TEXT = 4096
 _LONGEST_SIDE = 1024
 _MOST_ITEMS = 64
@@ -197,7 +197,7 @@ class SchemaError(ShardioError, ValueError):
 
 
 class ResumeError(ShardioError, ValueError):
-    """A stream cannot go on from there.
+    """A stream cannot continue from there.
 
     The state belongs to another dataset, seed, plan or batch size, or is damaged; or the last pass of this
     rank, one of several, ended with an error.

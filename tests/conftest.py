@@ -72,7 +72,7 @@ def _commit(config: pytest.Config) -> str:
         return str(given["commit"])
     if _COMMIT not in config.stash:
         command = ["git", "rev-parse", "HEAD"]
-        with contextlib.suppress(OSError):  # away from a checkout nothing is drawn anew
+        with contextlib.suppress(OSError):  # away from a checkout nothing is drawn again
             done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
             config.stash[_COMMIT] = done.stdout.strip()
     return config.stash.setdefault(_COMMIT, "")

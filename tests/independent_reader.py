@@ -130,8 +130,8 @@ def manifest_of(root: Path, version: int | None) -> dict[int, list]:
     check(one(message, 1) == 1, "format version 1")
     features = [item.decode() for item in message.get(2, [])]
     check(features == sorted(set(features)) and set(features) <= MANIFEST_FEATURES, "features")
-    check(("foreign_roots" in features) == (14 in message), "foreign_roots stands where there are others")
-    check(("session_lists" in features) == (18 in message), "session_lists stands where there is one")
+    check(("foreign_roots" in features) == (14 in message), "foreign_roots is where there are others")
+    check(("session_lists" in features) == (18 in message), "session_lists is where there is one")
     sessions = [text(fields(item), 1) for item in message.get(11, [])]
     for item in message.get(18, []):
         ref = fields(item)
@@ -182,7 +182,7 @@ def shards_of(root: Path, manifest: dict[int, list]) -> list[dict]:
         names = [value.decode() for value in message.get(2, [])]
         columns["split"] = [names[number] for number in columns["split"]]
         shards += [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
-    check(len({(s["root"], s["key"]) for s in shards}) == len(shards), "no shard stands in a version twice")
+    check(len({(s["root"], s["key"]) for s in shards}) == len(shards), "no shard is in a version twice")
     totals = {}
     for item in manifest.get(16, []):
         split = fields(item)
@@ -245,7 +245,7 @@ def index_of(data: bytes, shard: dict) -> tuple[dict[int, list], dict[str, tuple
         "record_crc32": one(header, 4) == CRC32,
         "record_unchecked": one(header, 4) == 3,
     }
-    check(all((name in features) == need for name, need in needed.items()), "features stand where needed")
+    check(all((name in features) == need for name, need in needed.items()), "features are where needed")
     check((one(header, 3) == TFRECORD) == (one(header, 4) != 0), "a CRC kind for TFRECORD and only there")
     check(one(header, 5) != ZLIB or stream, "ZLIB only as a stream")
     check(not stream or one(header, 5) != NONE, "a stream is compressed")

@@ -2,7 +2,7 @@
 
 `FOLLOWED` has a row for each piece: a situation that raises it, and what the advice says, done.  `ELSEWHERE`
 names the test of another file that does so, `OUTSIDE` has those that nothing here can do for the user, such
-as an upgrade, each with the reason.  Advice that stands in none of them fails the inventory.
+as an upgrade, each with the reason.  Advice that is in none of them fails the inventory.
 """
 
 from __future__ import annotations
@@ -351,7 +351,7 @@ def formats(tmp: Path) -> None:
 @follows(
     "fetch it again, or leave the last sample out with --salvage",
     "leave the sample out with --salvage",
-    "other programs stop at the end mark; go on behind it with --salvage",
+    "other programs stop at the end mark; continue behind it with --salvage",
     "if the file is not a tar file, name its format; else fetch it again, or use --salvage",
 )
 def tars(tmp: Path) -> None:
@@ -656,7 +656,7 @@ def another_numbering(tmp: Path) -> None:
     assert schema["label"].classes == ("cat", "dog", "eel")
 
 
-@follows("give adopted shards one with `shardio index URL --schema`, or write the records anew")
+@follows("give adopted shards one with `shardio index URL --schema`, or rewrite the records")
 def no_schema_to_change(tmp: Path) -> None:
     (tmp / "a.tfrecord").write_bytes(tfrecord([codecs.encode_example({"a": 3})]))
     assert index([str(tmp), "--no-schema"]) == 0

@@ -1,4 +1,4 @@
-"""Errors say much, and not everything: what stands in a file does not decide how long a message gets."""
+"""Errors say much, and not everything: what is in a file does not decide how long a message gets."""
 
 from __future__ import annotations
 

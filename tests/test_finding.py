@@ -1,4 +1,4 @@
-"""The page about finding records: its code runs as it stands."""
+"""The page about finding records: its code runs as it is."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ def runs(row):
     count = int(segments.max(initial=0))
     used = int((segments > 0).sum())
     assert segments[:used].tolist() == sorted(segments[:used].tolist())
-    assert not segments[used:].any(), "padding stands at the end"
+    assert not segments[used:].any(), "padding is at the end"
     assert not positions[used:].any()
     found = []
     for number in range(1, count + 1):

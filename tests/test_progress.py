@@ -39,7 +39,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 def drawn(stream: io.StringIO) -> str:
-    """What stands on the last line of the terminal."""
+    """What is on the last line of the terminal."""
     return stream.getvalue().split("\r")[-1].rstrip()
 
 

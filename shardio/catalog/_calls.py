@@ -40,7 +40,7 @@ def commit(
 
     Raises:
         NotFoundError: names the tasks that have not ended.
-        CommitConflictError: merged before with other content, or another commit stands in the way.
+        CommitConflictError: merged before with other content, or another commit is in the way.
         CommitOutcomeUnknownError: no answer came back; nothing was deleted, call it again.
     """
     return commit_session(Catalog(connect(url, storage_options=storage_options)), session, tasks, mode=mode)

@@ -6,7 +6,7 @@ commit, so one beyond every manifest means that manifests are gone, and is an er
 cannot be read: the version below it is not the latest.  Nor is an error of the environment taken for an
 absent hint: what cannot be reached for one object cannot for the next.
 
-S3 and what stands before it answer 403 for what is absent to clients that may not list.  So 403 counts as
+S3 and what is before it answer 403 for what is absent to clients that may not list.  So 403 counts as
 absent for the version after one that could be read, and for the hint as long as a listing may tell.
 """
 
@@ -421,7 +421,7 @@ class Catalog:
             raise FormatError("rows are deleted and the manifest does not say so", url=url)
         places = set(zip(table.root.tolist(), table.key, strict=True))
         if len(places) != len(table):
-            raise FormatError("a shard stands in the dataset twice", url=url)
+            raise FormatError("a shard is in the dataset twice", url=url)
 
     def _missing(self, number: int | None, latest: Version | None) -> NotFoundError:
         if latest is None:

@@ -4,7 +4,7 @@ A lost reply is not a failure.  After "exists" or any failure to create, the man
 write id -> it was committed; another one -> the race was lost; absent -> the same bytes are put again, or the
 failure is raised.  Appends then rebase on the newer version, overwrites raise.  Nothing is ever deleted here.
 
-Once the manifest may stand under its name, the outcome is success or `CommitOutcomeUnknownError`: a caller
+Once the manifest may be under its name, the outcome is success or `CommitOutcomeUnknownError`: a caller
 that is told that nothing happened writes the same records again.
 """
 
@@ -74,7 +74,7 @@ def publish(
             again.
 
     Raises:
-        CommitConflictError: another version stands in the way.
+        CommitConflictError: another version is in the way.
         CommitOutcomeUnknownError: no answer came back, and looking gave none either.
     """
     write_id = secrets.token_bytes(16)
@@ -135,7 +135,7 @@ def _check_fences(catalog: Catalog, fences: list[Version], keys: set[str]) -> No
 
 
 def _create(catalog: Catalog, manifest: Manifest, data: bytes) -> bool:
-    """Create the manifest's object; return False if another writer's stands there."""
+    """Create the manifest's object; return False if another writer's is there."""
     store = catalog.store
     key = manifest_key(manifest.version)
     unknown: StorageError | None = None

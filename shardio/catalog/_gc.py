@@ -10,7 +10,7 @@ Where others commit meanwhile, the plan follows their versions, as an append doe
 garbage.  What is not of shardio's making is never removed, whatever a list or a manifest says, and nothing
 behind a link.
 
-A list or a sidecar of deleted rows that no version names is doomed without a word: its name says no session,
+A list or a sidecar of deleted rows that no version names is doomed silently: its name says no session,
 and a commit that is still on its way stores it again.  So are tables and key indexes: a build makes again
 what was doomed meanwhile.
 
@@ -97,7 +97,7 @@ class GcReport(Report):
         return sum(info.size for info in self.doomed)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the report for JSON; unfinished uploads stand apart from temporary files."""
+        """Return the report for JSON; unfinished uploads are apart from temporary files."""
         return {
             **super().to_dict(),
             "doomed": _sizes(self.doomed),
@@ -363,7 +363,7 @@ class _Removals:
         return found
 
     def _take(self, versions: list[Version]) -> None:
-        """Add later versions, and find out anew what is garbage."""
+        """Add later versions, and find out again what is garbage."""
         for session in self._abandon:
             for version in versions:
                 if version.manifest.session(session) is not None:

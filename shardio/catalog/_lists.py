@@ -105,7 +105,7 @@ class StoredLists:
         Args:
             catalog: of the dataset.
             refs: the lists of the version that this one follows, in order; all are read.
-            change: takes the shards of one list and returns what stands in their place: the same table where
+            change: takes the shards of one list and returns what is in their place: the same table where
                 nothing changes, which keeps the list; an empty one drops it.
 
         Returns:

@@ -1,7 +1,7 @@
 """Sessions: writes that span tasks, processes and reruns.
 
 Receipts are created per task and attempt and never replaced.  A commit takes one complete attempt of every
-task; a rerun of a killed task finds what its earlier attempts have stored safely and goes on from there.
+task; a rerun of a killed task finds what its earlier attempts have stored safely and continues from there.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def commit_session(catalog: Catalog, session: str, tasks: int, *, mode: str | No
 
     Raises:
         NotFoundError: names the tasks that have not ended.
-        CommitConflictError: the session was merged with other content, or another commit stands in the way.
+        CommitConflictError: the session was merged with other content, or another commit is in the way.
     """
     check_session(session)
     tasks = check_tasks(tasks)
@@ -154,7 +154,7 @@ def _read(catalog: Catalog, key: ReceiptKey) -> Receipt:
     )
     facts = (receipt.session, receipt.task, receipt.attempt, receipt.complete)
     if facts != (key.session, key.task, key.attempt, key.sequence is None):
-        raise FormatError("a receipt stands under another's name", url=url, expected=key, found=facts)
+        raise FormatError("a receipt is under another's name", url=url, expected=key, found=facts)
     return receipt
 
 

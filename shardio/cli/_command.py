@@ -159,7 +159,7 @@ class ProgramCommand(click.Command):
         try:
             return super().parse_args(ctx, list(self._rewritten(args)))
         except click.BadOptionUsage as error:
-            # click tells neither of which command it is nor what could stand there.
+            # click tells neither of which command it is nor what could be there.
             message = error.message
             for one in self.params:
                 if error.option_name in one.opts and isinstance(one.type, click.Choice):

@@ -188,7 +188,7 @@ def seen_facts(
     shard: bool,
     version: int | str | None = None,
 ) -> dict[str, Any] | None:
-    """Return what the first records show, or None where they are no Examples, damaged, or not to be had."""
+    """Return what the first records show, or None where they are no Examples, damaged, or not available."""
     from shardio.reader import open as open_dataset
     from shardio.reader import open_shard
     from shardio.view import seen_facts as facts_of_records

@@ -99,7 +99,7 @@ def plot_bench(report: BenchReport, target: str) -> None:
 def plot_order(
     places: tuple[list[list[float]], int], figures: PlanReport, target: str, console: Console
 ) -> None:
-    """Draw where in storage the records of each step lie, and how well they are mixed."""
+    """Draw where in storage the records of each step are, and how well they are mixed."""
     steps, total = places
     share = min(1, figures.shuffle_radius / max(1, figures.records))
     mixing = (

@@ -65,7 +65,7 @@ class ImageCodec(RecordCodec):
         """Return this codec for one call, whose random crops are drawn from a generator for each row.
 
         Args:
-            generators: returns the generator of a row of the call, anew each time.
+            generators: returns the generator of a row of the call, again each time.
         """
         other = copy(self)
         other._generators = generators  # noqa: SLF001 - its own

@@ -1,6 +1,6 @@
 """Columns: what a batch of one feature's values becomes, and columns of values of differing size.
 
-The values of a ragged column stand one after another, with the offsets at which each row begins and ends.
+The values of a ragged column are one after another, with the offsets at which each row begins and ends.
 """
 
 from __future__ import annotations

@@ -299,7 +299,7 @@ def sized_image(
         data: the file's bytes.
         options: with a size.
         out: uint8 [height, width, channels], C-contiguous.
-        generator: returns the record's generator, anew at every call; needed for random crops.
+        generator: returns the record's generator, again at every call; needed for random crops.
 
     Raises:
         CorruptRecordError, FormatError, ImportError: as `decode_image`.
@@ -366,7 +366,7 @@ def _decoded(
         data: the file's bytes.
         shrink: says by what, 1, 2, 4 or 8, an image of height and width may be shrunk.
         channels: 1, 3, 4, or None for as many as there are.
-        lent: the pixels may lie where this thread's next image is put.
+        lent: the pixels may be where this thread's next image is put.
     """
     if bytes(data[:3]) == _JPEG:
         fast = _simplejpeg()

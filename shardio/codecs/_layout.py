@@ -2,7 +2,7 @@
 
 int64, float32, bytes and text use the lists that Examples have; every other dtype is one bytes value, its
 elements little-endian in C order; where more than one size of the shape is unknown the int64 feature
-`<name>/shape` stands beside it.
+`<name>/shape` is beside it.
 """
 
 from __future__ import annotations

@@ -249,5 +249,5 @@ def _value(feature: bytes, kind: Any, level: int) -> Any:
 
 def _bytes(value: int | bytes) -> bytes:
     if isinstance(value, int):
-        raise ValueError("a number stands where bytes should be")  # noqa: TRY004 - the data is wrong
+        raise ValueError("a number is where bytes should be")  # noqa: TRY004 - the data is wrong
     return value

@@ -145,7 +145,7 @@ class _ConvertWorker:
             try:
                 found = next(records, None)
             except (FormatError, SchemaError) as error:
-                # The source cannot go on: what is left of the piece is lost.
+                # The source cannot continue: what is left of the piece is lost.
                 if self.on_error == "raise":
                     raise error.located(url=piece.url) from error
                 yield piece.split, BadRecord(piece.url, f"from record {done} of this part on: {error}")
@@ -221,7 +221,7 @@ class _ConvertWorker:
             raise refusal.located(url=found.where) from error
 
     def _advice(self, value: Any) -> str:
-        """Return what makes a conversion go on past a value that does not fit."""
+        """Return what makes a conversion continue past a value that does not fit."""
         features: Mapping[str, Feature] = self.schema or {}
         for name, feature in features.items():
             item = value.get(name) if isinstance(value, dict) else None

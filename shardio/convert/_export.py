@@ -59,7 +59,7 @@ class ExportReport(Report):
         files: names below the target, in the order in which they were made.
         skipped: records that were left out, with `on_error="skip"`: damaged ones, and those that the kind
             cannot hold.
-        notes: what is not in the files although every record is, such as features beside an image, or stands
+        notes: what is not in the files although every record is, such as features beside an image, or is
             there under another name.
     """
 

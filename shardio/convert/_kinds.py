@@ -126,7 +126,7 @@ def _of_names(place: Any, options: SourceOptions) -> str:
     if single and found[0].key.lower().endswith(".txt") and options.process is not None:
         return "list"
     kinds = Counter(kind for file in found if (kind := _by_ending(file.key)) is not None)
-    # Text and lists often stand beside data of other kinds: as notes, labels and licences.
+    # Text and lists often are beside data of other kinds: as notes, labels and licences.
     main = [kind for kind, _ in kinds.most_common() if kind not in ("text", "list")] or list(kinds)
     if len(main) == 1:
         return main[0]

@@ -1,6 +1,6 @@
 """Lists: paths and labels in a text or CSV file, or a Python list, with the caller's function or without.
 
-A line of text is handed to the function as it stands, a row of CSV as a dict by its header, an item of a
+A line of text is handed to the function as it is, a row of CSV as a dict by its header, an item of a
 Python list as it is.  Without a function a line is a path and a label, and the file at the path becomes the
 record's image.
 """

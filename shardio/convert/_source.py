@@ -148,7 +148,7 @@ class ForeignSource(ABC):
 
     @abstractmethod
     def read(self, piece: Piece) -> Iterator[Sample | BadRecord | Note]:
-        """Yield the records of a piece, what cannot become one, and what else deserves a word.
+        """Yield the records of a piece, what cannot become one, and what else deserves attention.
 
         Raises:
             FormatError: the rest of the piece cannot be read.

@@ -38,7 +38,7 @@ class TfRecords(FileSource):
     payloads: ClassVar[bool] = True
 
     def fits(self, key: str) -> bool:
-        """Tell whether a file is not one of those that usually stand beside records, whose names vary."""
+        """Tell whether a file is not one of those that usually are beside records, whose names vary."""
         return not key.lower().endswith(_SIDECARS)
 
     def pieces(self) -> list[Piece]:
@@ -55,7 +55,7 @@ class TfRecords(FileSource):
 
 @dataclass(frozen=True)
 class ShardioDataset(ForeignSource):
-    """A dataset of shardio's, all its splits, to be written anew."""
+    """A dataset of shardio's, all its splits, to be rewritten."""
 
     kind: ClassVar[str] = "shardio"
     payloads: ClassVar[bool] = True

@@ -209,7 +209,7 @@ class _Samples:
                 self._held = data[used:] + self._held
                 self._place -= len(data) - used
                 return member
-            # Names that are too long for a header stand before it; twice as much is read each time.
+            # Names that are too long for a header are before it; twice as much is read each time.
             more = self._read(max(TAR_BLOCK, len(data)))
             if not more:
                 what = "it ends within a header" if data else "it does not end with an end mark"

@@ -70,7 +70,7 @@ def parse_json(
         message = f"not UTF-8 ({error.reason} at byte {error.start})"
         raise ValueError(message) from error
     if text.startswith("\ufeff"):
-        raise ValueError("a byte order mark stands where a JSON document should begin")
+        raise ValueError("a byte order mark is where a JSON document should begin")
     check_json_depth(data)
     try:
         return _decoder(make, _MAYBE_TOO_LARGE.search(data) is not None).decode(text)

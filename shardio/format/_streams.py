@@ -70,7 +70,7 @@ def decode_stream(
         limits: the Zstandard window.
 
     Raises:
-        FormatError: the bytes do not decode, end in the middle, or go on after a ZLIB stream.
+        FormatError: the bytes do not decode, end in the middle, or continue after a ZLIB stream.
     """
     if compression is Compression.NONE:
         yield from pieces
@@ -99,7 +99,7 @@ def decode_stream(
                     "bytes follow the end of a ZLIB stream",
                     start=offset,
                     found=f"{len(rest)} bytes or more",
-                    advice="TensorFlow would ignore them without a word; cut the file there if that is right",
+                    advice="TensorFlow would ignore them silently; cut the file there if that is right",
                 )
             piece = rest
             decoder = None

@@ -127,7 +127,7 @@ def sample_name(name: str) -> tuple[str, str] | None:
     dot = name.find(".", begin)
     if dot > begin:
         return name[:dot], name[dot + 1 :].lower()
-    # `dir/.x` has the key `dir/`: all that stands before the dot.
+    # `dir/.x` has the key `dir/`: all that is before the dot.
     match = _SAMPLE.fullmatch(name)
     return None if match is None else (match[1], match[2].lower())
 

@@ -278,8 +278,8 @@ def as_tables(
 
 
 def row_outside(place: int, buffer: int, row: int) -> IndexError:
-    """Say that a row that was asked for does not lie in a buffer."""
-    return IndexError(f"range {place} is row {row} of buffer {buffer}, which does not lie in it")
+    """Say that a row that was asked for is not in a buffer."""
+    return IndexError(f"range {place} is row {row} of buffer {buffer}, which is not in it")
 
 
 def as_sources(
@@ -365,7 +365,7 @@ def as_box(box: ArrayLike | None, source: NDArray[np.uint8]) -> NDArray[np.float
         raise ValueError(message)
     left, top, right, bottom = found.tolist()
     if not (0 <= left < right <= width and 0 <= top < bottom <= height):
-        message = f"box {tuple(found.tolist())} must lie within an image of {width} x {height} pixels"
+        message = f"box {tuple(found.tolist())} must be within an image of {width} x {height} pixels"
         raise ValueError(message)
     return found
 

@@ -1,4 +1,4 @@
-"""One change, one commit: read the latest version, compute what follows, create it; anew after lost races."""
+"""One change, one commit: read the latest version, compute what follows, create it; repeat after a lost race."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def commit_change(
         build: takes the latest version and returns the manifest that follows it: that of the version, with
             `dataclasses.replace` for what changes; or None where there is nothing left to do. What a manifest
             says of its own commit alone is left out of it already. It is called again with the newer version
-            after each lost race, and must look anew whether the change still applies; where it does not, it
+            after each lost race, and must look again whether the change still applies; where it does not, it
             raises `CommitConflictError`. Lists and sidecars that it stores go through the `StoredLists`,
             which stores each content once.
         operation: a word for `shardio log`.
@@ -76,7 +76,7 @@ def commit_change(
         return replace(
             manifest,
             operation=operation,
-            # Random ids are never committed again, so only a version's own stands in it, for people.
+            # Random ids are never committed again, so only a version's own is in it, for people.
             sessions=tuple(each for each in manifest.sessions if not is_random_session(each.session)),
         )
 

@@ -1,4 +1,4 @@
-"""Compaction: small shards are merged, deleted rows left out, blocks and compression made anew."""
+"""Compaction: small shards are merged, deleted rows left out, blocks and compression remade."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class CompactReport(ChangeReport):
     """What `compact` did, or would do.
 
     Attributes:
-        records: that were (or would be) written anew.
+        records: that were (or would be) rewritten.
         dropped: deleted rows that were (or would be) left out.
         shards_before, shards_after: of the splits that were looked at; what would be is an estimate.
         bytes_before, bytes_after: of their stored bytes, likewise.
@@ -76,7 +76,7 @@ def compact(  # noqa: PLR0913 - the options are the public contract
     allow_roots: Mapping[str, Mapping[str, Any]] | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> CompactReport:
-    """Write small shards and those with deleted rows anew, as fewer and larger ones, in a new version.
+    """Write small shards and those with deleted rows again, as fewer and larger ones, in a new version.
 
     The records are the same, in the same order. Shards are merged with their neighbours of the same split;
     those that are large enough, and have nothing to leave out, stay. Earlier versions keep the old shards
@@ -89,9 +89,9 @@ def compact(  # noqa: PLR0913 - the options are the public contract
         split: the only one to look at; None for all.
         shard_bytes: stored bytes of a shard; those of less than half of it are merged.
         compression: "same" for what the shards have, each its own; or None, "zstd", "gzip" or "zlib", by
-            which all shards that have another are written anew.
+            which all shards that have another are rewritten.
         level: of the compression, or None for its usual one.
-        block_bytes: target size of a block in decoded bytes, by which all shards are written anew; None for
+        block_bytes: target size of a block in decoded bytes, by which all shards are rewritten; None for
             about what the shards have.
         adopted: copy shards that others wrote into the dataset, too; their files stay where they are.
         executor, workers: where it is done, as for `write_dataset`.
@@ -182,7 +182,7 @@ def _requests(sizes: list[int]) -> int:
 
 @dataclass
 class _CompactPlan:
-    """Which neighbouring shards are written anew together.
+    """Which neighbouring shards are rewritten together.
 
     Attributes:
         table: the shards.
@@ -192,7 +192,7 @@ class _CompactPlan:
         sizes: stored bytes of all shards that were looked at.
         kept: of those that stay.
         dropped: deleted rows that are left out.
-        left_alone: shards that may not be written anew.
+        left_alone: shards that may not be rewritten.
     """
 
     table: ShardTable
@@ -234,7 +234,7 @@ class _CompactPlan:
         return entry.compression if self.kind is None else self.kind
 
     def _runs(self, numbers: list[int]) -> Iterator[list[int]]:
-        """Yield neighbouring shards that gain by being written anew, and may stand in one shard."""
+        """Yield neighbouring shards that gain by being rewritten, and may stand in one shard."""
         run: list[int] = []
         last: tuple[object, ...] = ()
         for i in numbers:
@@ -260,7 +260,7 @@ class _CompactPlan:
         )
 
     def _must(self, entry: ShardEntry) -> bool:
-        """Tell whether a shard is written anew also if nothing can be merged with it."""
+        """Tell whether a shard is rewritten also if nothing can be merged with it."""
         return (
             entry.live_rows < entry.rows
             or self._compression(entry) is not entry.compression

@@ -56,7 +56,7 @@ def delete(  # noqa: PLR0913 - the options are the public contract
     The records are gone from lengths, lookups, streams, exports and verification of the new version and all
     that follow it. Their bytes stay in the shards, for earlier versions.
 
-    With `erase` they go for good: their shards are written anew without them, and every version that holds
+    With `erase` they go for good: their shards are rewritten without them, and every version that holds
     them expires in the same commit. `shardio gc` then removes the bytes; the report names the objects. Other
     copies are not known here: exports, other datasets, and caches of blocks on other machines.
 
@@ -75,7 +75,7 @@ def delete(  # noqa: PLR0913 - the options are the public contract
         cache: with `erase`, a cache of blocks on local disk that is emptied.
         dry_run: change nothing, only say what would be deleted.
         progress: True for a display on stderr, or a function of how far it has come: `done` and `total`,
-            records that `where` has looked at, and with `erase` then those whose shards are written anew.
+            records that `where` has looked at, and with `erase` then those whose shards are rewritten.
         allow_roots: as in `shardio.open`; needed where `where` or `keys` read adopted shards.
         storage_options: as in fsspec.
 
@@ -84,7 +84,7 @@ def delete(  # noqa: PLR0913 - the options are the public contract
 
     Raises:
         IndexError: a position is out of range.
-        ValueError, TypeError: a position is negative or stands there twice, there is no such split, or not
+        ValueError, TypeError: a position is negative or is there twice, there is no such split, or not
             exactly one of `positions`, `where` and `keys` is given.
         NotFoundError: there is no dataset, no such version, no record has one of the keys, or there is no
             index of keys.

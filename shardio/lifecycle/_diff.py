@@ -28,7 +28,7 @@ class SplitDiff(Report):
 
     Attributes:
         before, after: live records; None where the split is not there.
-        added, removed: records that only the later, or only the earlier version has. What was written anew
+        added, removed: records that only the later, or only the earlier version has. What was rewritten
             (see `DiffReport.rewritten`) counts as both.
         shards_added, shards_removed: of each shard that only one of them has, its live records.
         shards_changed: of each shard that both have, records added and removed, where rows were deleted or

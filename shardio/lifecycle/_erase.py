@@ -1,4 +1,4 @@
-"""Erase records for good: shards are written anew without them, and versions that hold them expire."""
+"""Erase records for good: shards are rewritten without them, and versions that hold them expire."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def erase(  # noqa: PLR0913 - those of `delete`
 def _groups(
     catalog: Catalog, latest: Version, targets: Targets, read: Version
 ) -> tuple[list[Group], dict[str, tuple[str, int]]]:
-    """Return the shards to write anew, and of each key its split and how many live records it loses."""
+    """Return the shards to rewrite, and of each key its split and how many live records it loses."""
     table = catalog.table(latest)
     numbers = {shard: i for i, shard in enumerate(shards_of(latest, table)) if shard in targets}
     missing = [shard for shard in targets if shard not in numbers]
@@ -199,7 +199,7 @@ class _Holders:
         """Find out what holds them, as of a version; refuse versions that have tags."""
         catalog = self._catalog
         already = set(latest.manifest.expiry.expired_versions)
-        # Read anew, the latest one too: what follows a version no longer says what that version rewrote.
+        # Read again, the latest one too: what follows a version no longer says what that version rewrote.
         versions = list(catalog.between(1, latest.number))
         here = {uuid.tobytes() for uuid in catalog.table(latest).uuid}
         held = self._closure(versions, here)

@@ -246,7 +246,7 @@ class _KeysBuild:
         self.read = np.flatnonzero(~covered)
         entries = int(self._table.rows[self.read].sum())
         live = [(ref, run, shards) for ref, run, shards in runs if (shards >= 0).any()]
-        # Runs of which half is gone are written anew.
+        # Runs of which half is gone are rewritten.
         self._merged = [each for each in live if 2 * np.count_nonzero(each[2] >= 0) < len(each[2])]
         kept = [each for each in live if 2 * np.count_nonzero(each[2] >= 0) >= len(each[2])]
         entries += sum(each[0].entries for each in self._merged)
@@ -447,7 +447,7 @@ def write_run(  # noqa: PLR0913 - each is another side of a run
         most_entries: how many there are at most, about; tells the number of parts.
         shards: int64, ascending, the numbers that entries name shards by; the run's own numbers follow them.
         heads: uint8 [.., 32], SHA-256 of the head of the index by these numbers.
-        on_sorted: called with the sorted entries of each part, before they are numbered anew.
+        on_sorted: called with the sorted entries of each part, before they are numbered again.
         limits: upper bounds.
 
     Returns:

@@ -1,6 +1,6 @@
 """A lost latest manifest, made again of what is left: earlier versions, receipts, lists and indexes.
 
-Promises: what an earlier version holds is certain; what was stored and stands in no version that can be read
+Promises: what an earlier version holds is certain; what was stored and is in no version that can be read
 is not, because nothing but the manifest says whether it was committed.  It is named, session by session, and
 taken only where the caller says so.  What was given up, dropped or never finished is never taken, where
 that can be told: of a job of many tasks whose last ones left nothing, what is there looks whole.
@@ -46,7 +46,7 @@ __all__ = ["Remains", "commit_remains", "find_remains"]
 
 @dataclass
 class _Session:
-    """A session that stands in no version that can be read."""
+    """A session that is in no version that can be read."""
 
     name: str
     entries: list[ShardEntry]
@@ -105,7 +105,7 @@ def find_remains(catalog: Catalog, found: Metadata) -> Remains:
             continue  # what lost attempts of a merged session left, or what was given up
         if is_rewriting_session(name):
             out.notes.append(
-                f"session {name} holds records of other shards, written anew: its {len(by_session[name])} "
+                f"session {name} holds records of other shards, rewritten: its {len(by_session[name])} "
                 "shards are left alone; where records were erased, erase them again"
             )
             continue

@@ -205,7 +205,7 @@ class _Repair:
 
     def _wait(self) -> RepairReport:
         """Return the report of a dry run that ends where it would have to read what is not mended."""
-        self._add(notes=["shards are looked at when the manifests and lists stand again"])
+        self._add(notes=["shards are looked at once the manifests and lists are restored"])
         return self.report
 
     def _add(
@@ -239,7 +239,7 @@ class _Repair:
                 return None
             return self.catalog.load()
         if any(finding.kind == "manifest" for finding in found.unmended):
-            return None  # what is damaged stands where a new one would have to
+            return None  # what is damaged is where a new one would have to
         remains = find_remains(self.catalog, found)
         if found.top == 0 and not remains.sessions:
             raise NotFoundError(

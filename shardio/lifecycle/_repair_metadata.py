@@ -149,7 +149,7 @@ class _Work:
         for each in read:
             if each.manifest.dataset_uuid != uuids[0][0]:
                 found[each.number] = FormatError(
-                    "a manifest of another dataset stands here",
+                    "a manifest of another dataset is here",
                     url=self.store.url_of(manifest_key(each.number)),
                     expected=f"dataset UUID {uuids[0][0].hex()}",
                     found=each.manifest.dataset_uuid.hex(),
@@ -228,7 +228,7 @@ class _Work:
             data = self.store.get(manifest_key(version.number), max_bytes=self.catalog.limits.manifest)
             if data.endswith(_SEAL) and data[-40:-8] == version.sha256:
                 return True
-        # Names of lists are random: one that stands here, and in no version before, was stored for this one.
+        # Names of lists are random: one that is here, and in no version before, was stored for this one.
         earlier = {ref.key for ref in before.manifest.lists} if isinstance(before, Version) else set()
         own = [ref for ref in version.manifest.lists if ref.key not in earlier]
         return bool(own) and all(self._list_data(self.store, ref, sessions=False) is not None for ref in own)

@@ -22,7 +22,7 @@ class Mended(ReportItem):
     """One object that is (or would be) mended.
 
     Attributes:
-        how: "restored": the very bytes stand under their own name again; "replaced": the very bytes stand
+        how: "restored": the very bytes are under their own name again; "replaced": the very bytes are
             under a new name; "rebuilt": an index was made again from its shard; "salvaged": the good records
             of a shard stand in a new one; "dropped": nothing of a shard was left; "recovered": a manifest was
             made from what is left.
@@ -65,7 +65,7 @@ class RepairReport(Report):
         uncertain: records whose part in the dataset cannot be proven, by where they are; taken or left as
             `uncertain` says, and with None not touched.
         before, after: live records by split.
-        notes: what deserves a word.
+        notes: what deserves attention.
     """
 
     _computed: ClassVar[tuple[str, ...]] = ("ok", "lost_records")

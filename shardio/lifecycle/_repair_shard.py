@@ -161,7 +161,7 @@ class RepairJob:
         Raises:
             StorageError: what was mended could not be stored.
         """
-        # By the session, too: another repair looks at the places anew.
+        # By the session, too: another repair looks at the places again.
         place, mirror, allow_roots = self.options.place, self.options.mirror, self.options.allow_roots
         bench = _bench(pickle.dumps((place, mirror, allow_roots, self.version, self.digest, self.session)))
         return [_ShardRepair(self, bench, number).mend() for number in range(self.first, self.stop)]
@@ -563,7 +563,7 @@ class _ShardRepair:
                     )
                 _refuse_unreadable(survey)
                 if not known and (other := self._whose(found.head)) is not None:
-                    self._drop(f"the bytes of another shard stand here, {other}")
+                    self._drop(f"the bytes of another shard are here, {other}")
                     return
                 if kept.doubtful_rows:
                     self.out.uncertain[self.url] = kept.doubtful_rows

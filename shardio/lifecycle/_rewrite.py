@@ -1,4 +1,4 @@
-"""Write shards anew: live records of neighbouring shards, in their order, into new shards in their place.
+"""Rewrite shards: live records of neighbouring shards, in their order, into new shards in their place.
 
 Compaction and erasing share it.  New shards are stored under names of a random session before anything is
 committed; the commit puts them in the place of the old ones, and names both in the manifest.  It is refused
@@ -42,7 +42,7 @@ _AT_ONCE = 1024  # records
 
 @dataclass(frozen=True)
 class Group:
-    """Neighbouring shards of a split that are written anew together.
+    """Neighbouring shards of a split that are rewritten together.
 
     Attributes:
         split: name of their split.
@@ -93,7 +93,7 @@ def write_groups(  # noqa: PLR0913 - where and how it is done
     spool_dir: str | None = None,
     show: Callable[[CountProgress], None] | None = None,
 ) -> list[ShardTable]:
-    """Write groups of shards anew, in processes, and return the new shards of each; nothing is visible yet.
+    """Write groups of shards again, in processes, and return the new shards of each; nothing is visible yet.
 
     Args:
         catalog: of the dataset.
@@ -139,7 +139,7 @@ def write_groups(  # noqa: PLR0913 - where and how it is done
 def _written(catalog: Catalog, result: ShardTable | LostJob) -> ShardTable:
     if isinstance(result, LostJob):
         raise StorageError(
-            f"a worker that wrote shards anew was lost {result.tries} times",
+            f"a worker that rewrote shards was lost {result.tries} times",
             url=catalog.store.url,
             found=str(result.error),
             advice="nothing was changed; run it again, with fewer workers if memory was short",
@@ -213,7 +213,7 @@ class Rewriting:
 
     Args:
         catalog: of the dataset.
-        read: the version whose shards were written anew.
+        read: the version whose shards were rewritten.
         groups: the old shards.
         written: the new shards of each group.
 
@@ -290,7 +290,7 @@ class Rewriting:
                     found = f"version {base.number}, in which {old[0].key} has other neighbours"
             if found:
                 raise CommitConflictError(
-                    "shards that were written anew were changed by another writer meanwhile",
+                    "shards that were rewritten were changed by another writer meanwhile",
                     url=self._catalog.store.url,
                     expected=f"the shards of version {self._read.number}",
                     found=found,

@@ -118,7 +118,7 @@ def build_table(  # noqa: PLR0913 - the options are the public contract
         ValueError, TypeError: there are no such features, or they are not small; the dataset has no schema.
         NotFoundError: there is no dataset.
         CorruptBlockError, FormatError, StaleIndexError: a shard is damaged; nothing was published.
-        StorageError: the environment failed, or a data root is not allowed; call it again to go on.
+        StorageError: the environment failed, or a data root is not allowed; call it again to continue.
         ImportError: pyarrow is not installed: `pip install "shardio[table]"`.
 
     Examples:
@@ -334,7 +334,7 @@ class _TableBuild:
                 show(CountProgress(done, total))
 
     def _stored(self) -> dict[str, list[str]]:
-        """Return the keys of tables that stand there, by address, but for those ever given up."""
+        """Return the keys of tables that are there, by address, but for those ever given up."""
         found: dict[str, list[str]] = {}
         for info in self._catalog.store.list(TABLES) if self._catalog.store.can_list else ():
             address = table_address_of(info.key)

@@ -363,7 +363,7 @@ def _violations(index: IndexHead, header: ShardIndex, limits: Limits) -> Iterato
         )
     for feature, needed in _needed_features(index):
         if needed != (feature in index.features):
-            yield f"critical feature {feature!r} stands exactly where it is needed", needed, not needed
+            yield f"critical feature {feature!r} is exactly where it is needed", needed, not needed
     checkable = (Framing.TFRECORD, RecordCrc.CRC32C, Compression.NONE)
     kinds = (index.framing, index.record_crc, index.compression)
     if RECORD_CHECKSUMS in index.features and kinds != checkable:
@@ -439,7 +439,7 @@ def check_index_end(index: IndexHead, end: Buffer, *, url: str | None = None, re
     Args:
         index: its head.
         end: the bytes.
-        url: where it lies, for messages.
+        url: where it is, for messages.
         records: compare the column of the records' checksums, where there is one, with its own.
 
     Raises:

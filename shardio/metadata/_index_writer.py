@@ -212,7 +212,7 @@ class IndexBuilder:
         return FinishedIndex(b"", parse_head(head, limits=self._limits))
 
     def _ends(self) -> tuple[bytes, bytes]:
-        """Return what stands before and behind the ends of frames."""
+        """Return what is before and behind the ends of frames."""
         columns = {
             "block_stop": np.asarray(self._stops, "<u8"),
             "block_row_stop": np.asarray(self._row_stops, "<u8"),

@@ -123,7 +123,7 @@ class KeyIndex:
 
 @dataclass(frozen=True)
 class Rewrite:
-    """Shards that were written anew: UUIDs (16 bytes each) of the old ones and of those in their place."""
+    """Shards that were rewritten: UUIDs (16 bytes each) of the old ones and of those in their place."""
 
     old: tuple[bytes, ...]
     new: tuple[bytes, ...]
@@ -166,7 +166,7 @@ class Manifest:
         return self.schemas[-1] if self.schemas else None
 
     def session(self, name: str) -> MergedSession | None:
-        """Return the merged session of a name, if it stands here; earlier ones may stand in lists."""
+        """Return the merged session of a name, if it is here; earlier ones may stand in lists."""
         return next((session for session in self.sessions if session.session == name), None)
 
 
@@ -245,7 +245,7 @@ def parse_manifest(
     check_version(message.format_version, message.critical_features, MANIFEST_FEATURES, what=_WHAT, url=url)
     if message.version != version:
         raise FormatError(
-            "a manifest stands under another's name", url=url, expected=version, found=message.version
+            "a manifest is under another's name", url=url, expected=version, found=message.version
         )
     try:
         manifest = _from_message(message, limits)
@@ -382,7 +382,7 @@ def _check_sessions(sessions: Sequence[MergedSession], url: str | None) -> None:
 
 
 def _are_sessions(sessions: Sequence[MergedSession]) -> bool:
-    """Tell whether each session stands there once, with a SHA-256 of 32 bytes."""
+    """Tell whether each session is there once, with a SHA-256 of 32 bytes."""
     once = len({session.session for session in sessions}) == len(sessions)
     return once and all(len(session.sha256) == 32 for session in sessions)
 
@@ -439,7 +439,7 @@ def _content_rules(manifest: Manifest, message: pb.Manifest, limits: Limits) -> 
         ),
         ("rows are within the limit", sum(i.rows for i in manifest.splits) <= limits.rows, "more"),
         (
-            "splits stand by name, each once",
+            "splits are by name, each once",
             [i.name for i in manifest.splits] == sorted({i.name for i in manifest.splits}),
             [i.name for i in manifest.splits],
         ),
@@ -450,7 +450,7 @@ def _content_rules(manifest: Manifest, message: pb.Manifest, limits: Limits) -> 
         ),
         ("roots have one URL each", len(manifest.roots) == len(message.roots), "a number twice"),
         (
-            "a session stands there once, with a SHA-256 of 32 bytes",
+            "a session is there once, with a SHA-256 of 32 bytes",
             _are_sessions(manifest.sessions),
             "others",
         ),
@@ -472,13 +472,13 @@ def _content_rules(manifest: Manifest, message: pb.Manifest, limits: Limits) -> 
             [column.name for column in manifest.table],
         ),
         (
-            "key indexes stand by feature, each once, with digests of 32 bytes",
+            "key indexes are by feature, each once, with digests of 32 bytes",
             [index.feature for index in manifest.keys] == sorted({index.feature for index in manifest.keys})
             and all(len(run.sha256) == 32 for index in manifest.keys for run in index.runs),
             [index.feature for index in manifest.keys],
         ),
         (
-            "tags stand by name, each once, and name an earlier version that has not expired",
+            "tags are by name, each once, and name an earlier version that has not expired",
             [tag.name for tag in message.tags] == sorted(manifest.tags)
             and all(0 < number < manifest.version for number in manifest.tags.values())
             and not {*manifest.tags.values()} & {*manifest.expiry.expired_versions},

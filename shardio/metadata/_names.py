@@ -64,7 +64,7 @@ _SESSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z")
 _TAG = re.compile(r"(?![0-9_]+\Z)(?!latest\Z)[A-Za-z0-9][A-Za-z0-9._+-]{0,127}\Z")
 _MANIFEST = re.compile(r"_shardio/manifests/([0-9]{20})\.manifest\Z")
 _LIST = re.compile(r"_shardio/lists/(?:[0-9a-f]{32}|[0-9a-f]{64})\.list\Z")
-# A shard that shardio wrote, and what stands beside one: its index, an index made anew, deleted rows.
+# A shard that shardio wrote, and what is beside one: its index, an index remade, deleted rows.
 _DATA = re.compile(
     r"data/[A-Za-z0-9][A-Za-z0-9._=-]*-[A-Za-z0-9][A-Za-z0-9._=]*-[0-9]{5,}-[0-9a-f]{16}-[0-9]{5,}"
     r"\.tfrecord(?:\.zst|\.gz|\.zz)?(?:(?:\.[0-9a-f]{16})?\.shardidx)?\Z"
@@ -216,12 +216,12 @@ def random_id() -> str:
 
 
 def random_session(*, rewriting: bool = False) -> str:
-    """Return an id for a session without a name, or for one that writes records of other shards anew."""
+    """Return an id for a session without a name, or for one that writes records of other shards again."""
     return (_REWRITING if rewriting else _RANDOM_SESSION) + random_id()
 
 
 def is_rewriting_session(name: str) -> bool:
-    """Tell whether a session holds records of other shards, written anew."""
+    """Tell whether a session holds records of other shards, rewritten."""
     return name.startswith(_REWRITING)
 
 

@@ -359,7 +359,7 @@ class Schema(Mapping[str, Feature]):
         return lines
 
     def succeed(self, schemas: tuple[Schema, ...]) -> tuple[Schema, ...]:
-        """Return the schemas of a dataset, oldest first, that had `schemas` and goes on with this one.
+        """Return the schemas of a dataset, oldest first, that had `schemas` and continues with this one.
 
         Raises:
             SchemaError: records of an older one cannot be read through it; names the feature.
@@ -852,7 +852,7 @@ def _features_from(specs: Iterable[pb.FeatureSpec]) -> dict[str, Feature]:
     features: dict[str, Feature] = {}
     for spec in specs:
         if spec.name in features:
-            message = f"feature {spec.name!r} stands there twice"
+            message = f"feature {spec.name!r} is there twice"
             raise ValueError(message)
         try:
             kind_of(spec.type)

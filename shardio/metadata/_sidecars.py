@@ -249,8 +249,8 @@ class PartHead:
     crc32c: NDArray[np.uint32]
 
     def pages_of(self, hashes: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the half-open ranges of pages in which each hash may stand, int64."""
-        # A hash that begins a page may stand at the end of the page before, too.
+        """Return the half-open ranges of pages in which each hash may be, int64."""
+        # A hash that begins a page may be at the end of the page before, too.
         start = np.maximum(np.searchsorted(self.first, hashes, side="left") - 1, 0)
         return start.astype(np.int64), np.searchsorted(self.first, hashes, side="right").astype(np.int64)
 

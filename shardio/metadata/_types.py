@@ -65,7 +65,7 @@ _DIMENSION = re.compile(r" *(\?|[1-9][0-9]{0,9}) *", re.ASCII)
 _LONGEST_SHORT = 300
 _LONGEST_SHOWN = 60
 _LONGEST_PRINTED = 2000
-# bfloat16 is the upper half of a float32: where its quiet bit and its infinity stand.
+# bfloat16 is the upper half of a float32: where its quiet bit and its infinity are.
 _QUIET = 0x40
 _INFINITY = 0x7F80
 # Binary digits of an integer that floats hold whatever they are; of other integers they hold some.
@@ -217,7 +217,7 @@ def _holds_mask(value: object) -> bool:
 
 
 def _check_integers(value: Sequence[Any], array: npt.NDArray[Any], expected: str, type_name: str) -> None:
-    """Refuse integers that NumPy rounded because floats stand beside them, and masked items, now NaN."""
+    """Refuse integers that NumPy rounded because floats are beside them, and masked items, now NaN."""
     digits = _EXACT_DIGITS[type_name]
     with np.errstate(all="ignore"):
         if not bool((np.isnan(array) | (np.abs(array) >= 1 << digits)).any()):

@@ -1,11 +1,11 @@
-"""Which record comes next, and on which rank: pure arithmetic, the same for ever.
+"""Which record comes next, and on which rank: pure arithmetic, the same forever.
 
 Everything here follows from the sizes of the shards, a seed, an epoch and a plan; there is no file, no
 network, no clock and no global randomness.  `docs/order.md` is the specification, `tests/golden/order`
 freezes it.
 
 `make_order` lays an order down, `Order.schedule` gives the steps of an epoch, `Schedule.batch` the records of
-a step and `Schedule.group` those of several; `Order.state` and `Order.resume` leave off and go on.
+a step and `Schedule.group` those of several; `Order.state` and `Order.resume` leave off and continue.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The lanes of one dataset in one epoch: chunks in a random order, cut into lanes, shuffled again in windows.
 
-`Epoch` answers which record stands at which place of which lane, and which rows of which shards a window
+`Epoch` answers which record is at which place of which lane, and which rows of which shards a window
 needs.  It holds two int64 per chunk and the permutation of the window in use of each lane; every question
 costs O(log chunks), wherever in the epoch it is asked.
 """

@@ -96,11 +96,11 @@ class Mixture:
     def pattern(self) -> Array:
         """Return the source of each place of an unshuffled period, spread evenly, int64 [period].
 
-        Visit j of a source with k visits stands at (2 j + 1) / (2 k) of the period; of equal ones the first
+        Visit j of a source with k visits is at (2 j + 1) / (2 k) of the period; of equal ones the first
         source.
         """
-        stands = [(Fraction(2 * j + 1, 2 * k), i) for i, k in enumerate(self.counts) for j in range(k)]
-        return np.array([i for _, i in sorted(stands)], np.int64)
+        ordered = [(Fraction(2 * j + 1, 2 * k), i) for i, k in enumerate(self.counts) for j in range(k)]
+        return np.array([i for _, i in sorted(ordered)], np.int64)
 
 
 def _fits(shares: Sequence[Fraction], period: int) -> bool:

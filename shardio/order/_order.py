@@ -33,7 +33,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Order:
-    """Hold everything that decides which record comes next, but for where the run stands; see `make_order`.
+    """Hold everything that decides which record comes next, but for where the run is; see `make_order`.
 
     Attributes:
         sources: one dataset, or those of the mixture.
@@ -239,7 +239,7 @@ def audit(
 ) -> StepShare:
     """Return which records were, or will be, in the batch of a step, from a state of the same epoch alone.
 
-    Steps before the state's went through its changes of the batch; later ones go on with its last batch.
+    Steps before the state's went through its changes of the batch; later ones continue with its last batch.
     Raises ResumeError if the state is damaged or the datasets are others, IndexError if the epoch has no such
     step.
     """

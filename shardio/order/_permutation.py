@@ -1,4 +1,4 @@
-"""A full shuffle in constant memory, for random access: which record stands at place i, without a table.
+"""A full shuffle in constant memory, for random access: which record is at place i, without a table.
 
 Above 4,096 entries it is a Feistel network over a domain barely larger than n, walked until it falls below n
 (J. Black, P. Rogaway, Ciphers with Arbitrary Finite Domains, 2002); below, a table of at most 32 KiB.

@@ -83,7 +83,7 @@ class PlanReport(Report):
             one; each comes with one for its part of the index.
         requests_per_step: the same for one global batch.
         request_bytes: mean stored bytes of one request.
-        copies: how many processes fetch a chunk, in the mean over lanes: 1 where ranks and workers divide the
+        copies: how many processes fetch a chunk, on average over lanes: 1 where ranks and workers divide the
             plan's.
         epoch_bytes: stored bytes of the records of an epoch.
         rank_bytes: stored bytes that the busiest rank fetches, an upper bound.
@@ -94,9 +94,9 @@ class PlanReport(Report):
         first_batch_bytes, first_batch_requests: what the fullest rank reads before its first batch, at the
             beginning of an epoch.
         resume_batch_bytes, resume_batch_requests: the same after a resume in the middle of an epoch.
-        resume_bytes: what it reads by then and afterwards of the windows that are open there, in the mean: of
+        resume_bytes: what it reads by then and afterwards of the windows that are open there, on average: of
             mapped files what was not delivered yet, from elsewhere also what is between.
-        step_bytes: stored bytes that all ranks read for a step, in the mean.
+        step_bytes: stored bytes that all ranks read for a step, on average.
         request_dollars: what all requests of an epoch cost, those to indexes too, at the list price
             `PRICE_LIST`.
         transfer_dollars: what the bytes of an epoch cost where they leave the cloud, at the same list.
@@ -147,7 +147,7 @@ class _Load:
     """Sum up one source: bytes and pieces of what the epoch reads of it.
 
     Attributes:
-        edge_stored: what the ends of a run add to its rows where blocks are read whole, in the mean.
+        edge_stored: what the ends of a run add to its rows where blocks are read whole, on average.
     """
 
     passes: float
@@ -198,7 +198,7 @@ def _loads(order: Order, schedule: Schedule, *, mapped: bool, by_block: bool) ->
 
 
 def _read_again(seams: float) -> float:
-    """Return what part of a block of a mapped file is read again, with so many seams inside, in the mean.
+    """Return what part of a block of a mapped file is read again, with so many seams inside, on average.
 
     The first window that has rows of it reads it whole, so that it is compared once; the others read their
     rows alone.
@@ -322,7 +322,7 @@ def reading_of(
             if order is not None:
                 keep = rows_to_come(order, counts, some, window, row)
                 pieces, _ = some_rows(pieces, keep, exact=not by_block)
-            # Rows of one window that lie apart in a mapped file are read by one call with those of others.
+            # Rows of one window that are apart in a mapped file are read by one call with those of others.
             runs = len(chosen) if mapped else len(pieces.shards)
             requests += runs
             # Each end of a run is inside a block, which may be read, and compared, whole.
@@ -365,12 +365,12 @@ def _before_a_batch(
 
 
 def _left_of(plan: Plan, rows: int, stored: float, *, exact: bool) -> float:
-    """Return the rows of a window that are read again where it is open, in the mean over its turns."""
+    """Return the rows of a window that are read again where it is open, on average over its turns."""
     if not plan.interleaved:
         return rows
     left = np.unique(np.linspace(1, rows, min(rows, _SAMPLED_ROWS)).round()) if rows else np.zeros(1)
     if not exact:
-        # From the first to the last of n rows that are left of w: (n - 1) (w + 1) / (n + 1) + 1 in the mean.
+        # From the first to the last of n rows that are left of w: (n - 1) (w + 1) / (n + 1) + 1 on average.
         return float(np.mean((left - 1) * (rows + 1) / (left + 1) + 1)) if rows else 0.0
     # The chance that d rows on from one that is left the next one is: C(w - d, n - 1) / C(w, n).
     chance, between = left / max(1, rows), np.zeros(left.size)
@@ -604,7 +604,7 @@ def _same_label(chunk: float, rows: int) -> float:
 def enough_memory(plan: Plan, sizes: ShardSizes, parts: int = 1) -> tuple[int, bool]:
     """Return the `memory_bytes` with which labels of sorted records come again a tenth too often at most.
 
-    Over a few batches that is as often as in the mean; over 64 a little more often, which is why the mean is
+    Over a few batches that is as often as on average; over 64 a little more often, which is why the mean is
     taken to be 7 %.
 
     Args:
@@ -710,7 +710,7 @@ def _large_first_batch(order: Order, budget: Budget | None, global_batch: int) -
     try:
         schedule = order.schedule(0, global_batch)
     except ValueError:
-        return []  # a resumed epoch goes on with a batch with which none could begin
+        return []  # a resumed epoch continues with a batch with which none could begin
     found = _before_a_batch(order, schedule, 0, 1, mapped=budget.local, by_block=budget.by_block)[0]
     if found <= 1.1 * budget.first_batch_bytes:
         return []

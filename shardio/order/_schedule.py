@@ -55,7 +55,7 @@ class Lanes(Protocol):
 
 
 class Change(NamedTuple):
-    """Say with which batch an epoch began, or went on: one entry of a state."""
+    """Say with which batch an epoch began, or continued: one entry of a state."""
 
     step: int
     global_batch: int
@@ -194,17 +194,17 @@ class Schedule:
         return min(self.stop, self._segments[-1].step + self._segments[-1].visits)
 
     def change_at(self, step: int) -> Change:
-        """Return where an epoch stands before a step, as the entry from which it could go on."""
+        """Return where an epoch is before a step, as the entry from which it could continue."""
         segment = self._segment_of(step)
         places, tail = segment.cursor(step)
         return Change(step, segment.global_batch, tuple(places), tail)
 
     def changed(self, step: int, global_batch: int) -> Schedule:
-        """Return the schedule that goes on from `step` with another batch, a multiple of the plan's ranks."""
+        """Return the schedule that continues from `step` with another batch, a multiple of the ranks."""
         check_batch(global_batch, self.lanes.ranks)
         if not 0 < step <= self.stop:
             msg = (
-                f"step must be in [1, {self.stop}], found {step}; before its first step an epoch begins anew"
+                f"step must be in [1, {self.stop}], found {step}; before its first step an epoch starts again"
             )
             raise IndexError(msg)
         here = self.change_at(step)._replace(global_batch=global_batch)
@@ -262,7 +262,7 @@ class Schedule:
         found = [self.parts(step, rank=rank, world_size=world_size) for step in steps]
         parts = np.concatenate([np.zeros((0, 3), np.int64), *(each for each, _ in found)])
         counts = parts[:, 2] - parts[:, 1]
-        # A class of lanes goes on where it left off, so in lane order most parts continue the part before.
+        # A class of lanes continues where it left off, so in lane order most parts continue the part before.
         order = np.lexsort((parts[:, 1], parts[:, 0]))
         ordered = parts[order]
         fresh = np.ones(len(ordered), bool)
@@ -271,7 +271,7 @@ class Schedule:
         merged = ordered[heads]
         if heads.size:
             merged[:, 2] = ordered[np.append(heads[1:], len(ordered)) - 1, 2]
-        # Where each row of the merged parts stands among the rows of the steps.
+        # Where each row of the merged parts is among the rows of the steps.
         ends = np.cumsum(counts)
         shift = np.repeat((ends - counts)[order] - (np.cumsum(counts[order]) - counts[order]), counts[order])
         index = np.empty(int(counts.sum()), np.int64)
@@ -438,7 +438,7 @@ class Segment:
         """Return the places and the tail before a step: what the next segment begins with."""
         number = step - self.step
         if self.tail is None and number <= self.visits:
-            # At the seam the turns have ended but the tail has not begun: a smaller batch may go on taking
+            # At the seam the turns have ended but the tail has not begun: a smaller batch may keep taking
             # turns.
             return self.places_after(number), None
         taken = (self.tail or 0) + (number - self.visits) * self.global_batch

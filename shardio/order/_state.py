@@ -1,4 +1,4 @@
-"""Where a run stands, in clear and JSON: written, read back, and checked entry by entry.
+"""Where a run is, in clear and JSON: written, read back, and checked entry by entry.
 
 The places in a state follow from its steps and batches; they are written down so that a person can read them,
 and recomputed when the state is read, so that a state that was cut or edited is noticed.

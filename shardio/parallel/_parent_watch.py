@@ -40,7 +40,7 @@ def worker_folder() -> str | None:
 
     Raises:
         StorageError: its path leaves no room for the name of a socket. Workers would then lose their batches
-            one by one, and their parent would wait for them for ever.
+            one by one, and their parent would wait for them forever.
     """
     folder: str = util.get_temp_dir()
     if sys.platform != "win32" and len(os.fsencode(folder)) + len("/listener-12345678") > _SOCKET_PATH:

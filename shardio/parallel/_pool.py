@@ -1,7 +1,7 @@
 """A process pool of our own: its workers end with it, and with the process that made it, however that ends.
 
 Left alone, the workers of a `ProcessPoolExecutor` outlive a parent that was killed, hold each other's pipes
-open for ever, and print a traceback each at Ctrl-C.
+open forever, and print a traceback each at Ctrl-C.
 """
 
 from __future__ import annotations

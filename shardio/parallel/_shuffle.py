@@ -52,7 +52,7 @@ def write_twice(
 ) -> WriteReport:
     """Write `items`, shuffled by a seed or not, into so many shards a split, or as tasks leave them.
 
-    With a session the spool keeps its place, so that a rerun finds the first pass done, or goes on with it.
+    With a session the spool keeps its place, so that a rerun finds the first pass done, or continues with it.
     """
     before = merged_before(url, session, writer)
     if before is not None:

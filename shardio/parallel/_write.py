@@ -55,8 +55,8 @@ def write_dataset(  # noqa: PLR0913 - the options are the public contract
     """Write a dataset from many processes, in one commit.
 
     Each task writes its own shards under one session; the caller's process commits once, at the end. Tasks
-    whose worker died are run again; a driver that died is started again with the same `session` and goes on,
-    running only the tasks that had not ended. Until the commit nothing is visible.
+    whose worker died are run again; a driver that died is started again with the same `session` and runs
+    only the tasks that had not ended. Until the commit nothing is visible.
 
     Args:
         url: of the dataset.

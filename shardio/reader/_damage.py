@@ -1,9 +1,9 @@
 """What a pass does about damage: raise, skip and count, or skip and write down; iteration and streams alike.
 
 What can be read is yielded in its place in the order, what cannot is left out.  Reading goes the usual way,
-in large runs, until one of them fails.  That run is then taken block by block, and reading goes on the usual
-way after it: a dataset without damage pays nothing.  Skipping is bounded: past one record in a hundred the
-data is not worth training on.
+in large runs, until one of them fails.  That run is then taken block by block, and reading continues
+as before: a dataset without damage pays nothing.  Skipping is bounded: past one record in a hundred the data
+is not worth training on.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ class Damage:
             skipped = self._skipped
         if skipped > self._most:
             raise FormatError(
-                "too much of the dataset is damaged to go on",
+                "too much of the dataset is damaged to continue",
                 url=self._source.url,
                 expected=f"at most {self._most} records skipped",
                 found=skipped,

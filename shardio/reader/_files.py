@@ -5,7 +5,7 @@
 - Fetched: from the cache on local disk where there is one, else by few large requests; runs are begun and
   finished apart, so that the requests of many shards are under way together.
 - Decoded: reading on where an earlier read ended decodes every byte once; reading anywhere else decodes from
-  the start of the object, is counted, and is said once.  A few decoders are kept where they stand, so that
+  the start of the object, is counted, and is said once.  A few decoders are kept where they are, so that
   several threads may each read on in their own place.
 """
 
@@ -120,7 +120,7 @@ def map_data(data: DataFile, head: IndexHead, key: str, *, adopted: bool) -> mem
     Raises:
         CorruptBlockError, StaleIndexError: the shard has another size than its index says.
     """
-    # Where the size is to be had for nothing it is compared; a remote file answers with what it was told.
+    # Where the size is available for nothing it is compared; a remote file answers with what it was told.
     if data.size != head.stored_bytes:
         raise wrong_size(data, head, key, f"{data.size} bytes", adopted=adopted)
     # A stream's blocks are cut from its decoded bytes, which are nowhere to be mapped.
@@ -561,7 +561,7 @@ def decoded_file(data: DataFile, head: IndexHead, limits: Limits, stats: ReadSta
     """Return the file that the blocks of an index are cut from: of a stream its decoded bytes."""
     if not head.stream:
         return data
-    # Bytes of no record may stand first, such as a byte order mark.
+    # Bytes of no record may be first, such as a byte order mark.
     first = int(np.searchsorted(head.block_row_stop, 0, side="right"))
     begin = head.block_bounds(first)[0] if first < head.blocks else 0
     return StreamFile(data, head.compression, head.decoded_bytes, limits, stats, begin=begin)

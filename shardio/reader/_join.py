@@ -196,7 +196,7 @@ class JoinedSource(DatasetSource):
         names: Mapping[str, str],
         on: str | None,
     ) -> None:
-        # The same open shards, pool and counters; what is decoded is worked out anew.
+        # The same open shards, pool and counters; what is decoded is worked out again.
         self.__dict__.update(_without_caches(left))
         self.left, self.right, self.base, self.index = left, right, base, index
         self.names, self.on = dict(names), on
@@ -469,7 +469,7 @@ def _matches(left: DatasetReader, right: DatasetReader, on: str, kind: str) -> N
         high, low = ours.high[part], ours.low[part]
         places = np.searchsorted(theirs.high, high, sorter=order)
         looking = np.arange(len(high))
-        # Keys of one `high` stand side by side: rarely more than one.
+        # Keys of one `high` are side by side: rarely more than one.
         while True:
             looking = looking[places[looking] < len(order)]
             candidates = order[places[looking]]

@@ -100,7 +100,7 @@ def _begin_head(
             opened = _opened_index(index, data, entry, limits)
         except (FormatError, StaleIndexError):
             stats.refetched += 1
-            # Opened anew: the wrong reply may have told the size and ETag of something else.
+            # Opened again: the wrong reply may have told the size and ETag of something else.
             index = store.open(entry.usual_index_key, stable=stable)
             wait = index.begin_read([0], [length])
             data = received()
@@ -177,7 +177,7 @@ class ShardPool:
         self._options = options
         self._limits = options.limits or DEFAULT_LIMITS
         self._cache = BlockCache(options.cache) if options.cache is not None else None
-        # Readers that skip damage read it anew: what is left out must not depend on what was read before.
+        # Readers that skip damage read it again: what is left out must not depend on what was read before.
         keeps = options.decoded_bytes > 0 and options.on_error == "raise"
         self._kept = DecodedBlocks(options.decoded_bytes) if keeps else None
         self._open: dict[int, OpenShard] = {}
@@ -271,7 +271,7 @@ class ShardPool:
     def prepare(self, numbers: Iterable[int]) -> None:
         """Open several shards, at most `capacity`; the heads of their indexes are fetched together.
 
-        On a local disk nothing is to be had by it, and shards are opened one by one when they are read.
+        On a local disk nothing is available by it, and shards are opened one by one when they are read.
         """
         wanted = dict.fromkeys(number for number in numbers if not self.is_local(number))
         for number in wanted:

@@ -320,7 +320,7 @@ class RecordSequence(Sequence[Any]):
             ImportError: pandas or pyarrow is not installed.
         """
         try:
-            import pandas as pd  # noqa: F401 - Arrow would say so without a word about how
+            import pandas as pd  # noqa: F401 - Arrow would say so silently about how
         except ImportError as error:
             message = 'to_pandas needs pandas: pip install "shardio[table]" pandas'
             raise ImportError(message, name="pandas") from error
@@ -346,7 +346,7 @@ class RecordSequence(Sequence[Any]):
         return to_hf_dataset(self, features, split=getattr(self, "split", None), kept=kept)
 
     def find(self, keys: Any, *, feature: str | None = None, default: int | None = None) -> Any:
-        """Return where records with some keys stand, from the index that `shardio.build_keys` made.
+        """Return where records with some keys are, from the index that `shardio.build_keys` made.
 
         Every record is read and its own key compared, so that no hash leads to a wrong one. Shards added
         since the index was made are read too, with a warning, if a key is not found without them.

@@ -549,7 +549,7 @@ class OpenShard:
         return self._decoder.decode(run, part, stored)
 
 
-# What the cache calls a block: shard, block and checksum, so that a name means the same bytes for ever.
+# What the cache calls a block: shard, block and checksum, so that a name means the same bytes forever.
 def _data_name(head: IndexHead, block: int) -> str:
     return f"{head.uuid.hex()}-{block}-{head.block_crc32c[block]:08x}"
 

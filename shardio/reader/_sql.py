@@ -83,7 +83,7 @@ class Condition:
     Safe to share among threads: each has a connection of its own.
 
     Args:
-        text: what stands behind WHERE.
+        text: what is behind WHERE.
         schema: of the dataset.
 
     Attributes:

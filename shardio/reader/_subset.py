@@ -203,11 +203,11 @@ def selection_digest(selection: Selection) -> str:
 
 
 def numbers_of(selection: Selection, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return at which place of a selection each of some positions stands first, -1 where it does not; int64.
+    """Return at which place of a selection each of some positions is first, -1 where it does not; int64.
 
     Args:
         selection: of a source.
-        positions: int64, of the source; negative ones stand nowhere.
+        positions: int64, of the source; negative ones are nowhere.
     """
     if not len(selection):
         return np.full(len(positions), -1, np.int64)

@@ -181,7 +181,7 @@ def _expand(text: str, start: int) -> Iterator[str]:
         yield from _expand(text, match.end())
         return
     for choice in choices:
-        # What stood before may hold an outer brace, so the search begins anew.
+        # What stood before may hold an outer brace, so the search starts again.
         yield from _expand(text[: match.start()] + choice + text[match.end() :], 0 if start == 0 else start)
 
 

@@ -66,7 +66,7 @@ class SharedClients:
             client, _ = self._built.pop(key, (None, None))
             if client is None or client is instead_of:
                 client = build()
-            # The last one used stands last.
+            # The last one used is last.
             self._built[key] = client, (options, loop)
             while len(self._built) > _MOST:
                 del self._built[next(iter(self._built))]

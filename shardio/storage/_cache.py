@@ -262,7 +262,7 @@ class BlockCache:
                         view = view[os.write(number, view) :]
             finally:
                 os.close(number)
-            # What stands under our name and is not ours stays; then there is no room for the entry.
+            # What is under our name and is not ours stays; then there is no room for the entry.
             if _is_ours(path) or not os.path.lexists(path):
                 os.replace(half, path)
         finally:

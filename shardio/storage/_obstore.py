@@ -185,7 +185,7 @@ def _once(tuning: Tuning) -> dict[str, Any]:
 
 
 def _network(tuning: Tuning) -> dict[str, Any]:
-    # Time limits are ours too, but a socket that is never cancelled should not live for ever.
+    # Time limits are ours too, but a socket that is never cancelled should not live forever.
     limit = datetime.timedelta(seconds=tuning.timeout(tuning.max_request_bytes) * 2)
     return {"timeout": limit, "connect_timeout": datetime.timedelta(seconds=tuning.stall)}
 

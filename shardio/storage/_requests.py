@@ -250,7 +250,7 @@ class Requests:
         """Send a request within the limits, until it succeeds, cannot succeed, or time is up.
 
         Args:
-            request: sends it once, given a client; called anew for each attempt.
+            request: sends it once, given a client; called again for each attempt.
             kind: of "data", late requests are sent twice; a "probe" is not limited. See `Tuning` for how many
                 of each may be under way.
             size: bytes that it moves, for its time limit and its permits.
@@ -328,10 +328,10 @@ class Requests:
             return self._client
 
     def _renew(self) -> bool:
-        """Build the client anew because credentials expired, at most once per `Tuning.renewal` seconds.
+        """Build the client again because credentials expired, at most once per `Tuning.renewal` seconds.
 
         Returns:
-            True if it was built anew; otherwise the caller waits, as for any other failure.
+            True if it was built again; otherwise the caller waits, as for any other failure.
         """
         with self._lock:
             if self.clock.now() - self._renewed < self._tuning.renewal:
@@ -343,7 +343,7 @@ class Requests:
 
 
 class PerProcess:
-    """Gives the requests of the process that asks; made anew in a forked child."""
+    """Gives the requests of the process that asks; remade in a forked child."""
 
     def __init__(self, backend: Backend, tuning: Tuning, clock: Clock) -> None:
         self._make: Callable[[], Requests] = lambda: Requests(backend, tuning, clock)

@@ -70,7 +70,7 @@ class Retrier:
         """Send a request until it succeeds.
 
         Args:
-            request: sends it once; called anew for each attempt.
+            request: sends it once; called again for each attempt.
             size: bytes it moves, for its time limit.
             renew: called when credentials have expired; True if there is a fresh client to try at once.
 

@@ -231,7 +231,7 @@ class Store(abc.ABC):
     def put_unique(self, key: str, data: Buffer | pathlib.Path, *, move: bool = False) -> bool:
         """Create an object under a name that no other content has; where no answer comes back, ask again.
 
-        For names that are random, or follow from the content: what stands there is what was to be created,
+        For names that are random, or follow from the content: what is there is what was to be created,
         by this call or another.
 
         Args:
@@ -263,7 +263,7 @@ class Store(abc.ABC):
         raise StorageError("an object could not be stored: no answer came back", url=self.url_of(key))
 
     def put_and_confirm(self, key: str, data: Buffer) -> bool:
-        """Create an object as `put_new` does, and make sure that it is this one that stands.
+        """Create an object as `put_new` does, and make sure that it is this one that is.
 
         For what must not be lost once it is acknowledged. A store that looks first and writes then may let
         two writers create one object; `put_new` believes what it is told, this call reads the object back.
@@ -273,7 +273,7 @@ class Store(abc.ABC):
             data: its bytes.
 
         Returns:
-            True if this call created the object, False if another one of that name stands there.
+            True if this call created the object, False if another one of that name is there.
 
         Raises:
             UnknownOutcomeError: no answer came back, or the object could not be read back.

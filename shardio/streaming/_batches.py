@@ -135,7 +135,7 @@ class _Decoded(NamedTuple):
 def _end_if_forked(home: int, error: BaseException | None = None) -> None:
     """End this process if it is a child that a function of the caller's forked and did not end.
 
-    It would go on as a second copy of a thread or a worker process and wait for those that stayed with its
+    It would continue as a second copy of a thread or a worker process and wait for those that stayed with its
     parent, which waits for it.
 
     Args:

@@ -175,7 +175,7 @@ def with_stream_options(
 ) -> Callable[[Callable[Concatenate[A, ...], R]], Callable[Concatenate[A, P], R]]:
     """Give a function of one argument and `**options` the options of a stream as its signature.
 
-    Type checkers, editors and `help()` then show every option, which stands in `StreamOptions` alone.
+    Type checkers, editors and `help()` then show every option, which is in `StreamOptions` alone.
     """
 
     def decorate(function: Callable[Concatenate[A, ...], R]) -> Callable[Concatenate[A, P], R]:

@@ -95,7 +95,7 @@ class PipelineOptions:
         identities: batches need to know which records their rows are.
         records_first: the first batch waits for its own records only, not for whole windows, where those
             would be more megabytes from a bucket.
-        exact: of each source, whether rows that lie apart are fetched as cheaply as those between them, too.
+        exact: of each source, whether rows that are apart are fetched as cheaply as those between them, too.
         in_parts: of each source, whether its windows are fetched in parts, which are let go of one by one.
         sizes: of each source, its shards.
     """

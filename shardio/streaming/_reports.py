@@ -42,7 +42,7 @@ def audit(
 ) -> list[AuditedRecord]:
     """Return which records a rank got, or will get, in a step of the state's epoch, in order.
 
-    Reads no shard. Earlier steps went through the batches of the state; later ones go on with its last.
+    Reads no shard. Earlier steps went through the batches of the state; later ones continue with its last.
 
     Raises:
         ResumeError: the state is damaged or belongs to another dataset.

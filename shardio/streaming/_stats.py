@@ -33,7 +33,7 @@ class LoaderStats(Report):
         seconds: from the beginning of the span until now, or until the pass ended.
         steps, records: delivered.
         records_dropped: left out of batches because a transform returned None, with `drop_none=True`; of the
-            batches that were made, which are ahead of those delivered while a pass goes on.
+            batches that were made, which are ahead of those delivered while a pass continues.
         record_bytes: of the records that were built, before decoding, from wherever they came.
         bytes_read: asked of files and buckets; mapped local files need not be asked.
         requests, retries: sent to object stores, and those of them that were sent again.
@@ -199,7 +199,7 @@ class StreamProgress(NamedTuple):
 class StreamStats:
     """Figures of a stream or loader: of the epoch, since the last look, and every so many steps.
 
-    A pass begins them anew. They are those of this rank.
+    A pass begins them again. They are those of this rank.
     """
 
     def __init__(self, counters: Counters) -> None:

@@ -162,7 +162,7 @@ class Stream:
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle to addresses and a state; a copy stands where the next pass of this stream would begin."""
+        """Pickle to addresses and a state; a copy is where the next pass of this stream would begin."""
         if self._ended:
             schedule = self.order.schedule(self.epoch + 1, self._schedule.global_batch)
             state = self.order.state(schedule, self.epoch + 1, 0)
@@ -205,7 +205,7 @@ class Stream:
                 f"the last pass of rank {self.rank} of {self.world_size} ended with an error before step "
                 f"{self._failed}, where the other ranks still wait for it: another pass would not be in step "
                 "with theirs",
-                advice="let the error end this process; or go on with that very step, "
+                advice="let the error end this process; or continue with that very step, "
                 "`load_state_dict(state_dict())`, or on all ranks with a state that was saved",
             )
         if not self._fresh:
@@ -365,7 +365,7 @@ class Stream:
         return iter(Pipeline(schedule, builder, load, pipeline_options))
 
     def go_to(self, step: int) -> None:
-        """Go to a step of this epoch, from which the next pass goes on.
+        """Go to a step of this epoch, from which the next pass continues.
 
         Raises:
             IndexError: the epoch has no such step.
@@ -387,7 +387,7 @@ class Stream:
         self._go_to(schedule)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return where the stream stands after what was delivered: small, in clear, fit for JSON."""
+        """Return where the stream is after what was delivered: small, in clear, fit for JSON."""
         return seal_state(self.order.state(self._schedule, self.epoch, self._step))
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -449,7 +449,7 @@ class StreamLoader:
         self.stream.set_epoch(epoch)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return where the consumer stands: small, in clear, fit for JSON, the same in all processes."""
+        """Return where the consumer is: small, in clear, fit for JSON, the same in all processes."""
         return self.stream.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

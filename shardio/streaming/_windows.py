@@ -58,7 +58,7 @@ class WindowData:
 
     @property
     def whole(self) -> NDArray[np.uint32] | None:
-        """Where each payload begins, if they lie one after another in one buffer and none is missing."""
+        """Where each payload begins, if they are one after another in one buffer and none is missing."""
         return self.table if self.table.ndim == 1 else None  # type: ignore[return-value]
 
     def places(self, rows: NDArray[np.int64], out: NDArray[np.int64]) -> None:
@@ -253,7 +253,7 @@ def _alone(
     """Return the payloads that were found, or those of some rows, in memory of their own.
 
     It goes back to the system at once: windows and parts of them end in another order than they began in, and
-    `malloc` would keep what lies between.
+    `malloc` would keep what is between.
     """
     table = loading.table if rows is None else loading.table[:, rows]
     which, starts, stops = table
@@ -382,7 +382,7 @@ def locate_rows(
     for window, count in zip(windows, np.bincount(which, minlength=len(windows)).tolist(), strict=True):
         part = table[:, low : low + count]
         window.places(local[low : low + count], part)
-        # The same map stands behind many windows; each buffer is handed over once.
+        # The same map is behind many windows; each buffer is handed over once.
         own = []
         for buffer in window.buffers:
             number = numbers.setdefault(id(buffer), len(buffers))

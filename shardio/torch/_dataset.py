@@ -117,7 +117,7 @@ class StreamingDataset(StreamLoader, IterableDataset[Any]):
 
         Args:
             batches: the loader's iterator; the first of its workers counts.
-            state: what torchdata's loader goes on from, None for none.
+            state: what torchdata's loader continues from, None for none.
         """
         if self._served is not None and self._served() is batches:
             return
@@ -152,7 +152,7 @@ class StreamingDataset(StreamLoader, IterableDataset[Any]):
         stream.end(number)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return where the stream stands, by the batches that were taken from this object.
+        """Return where the stream is, by the batches that were taken from this object.
 
         A loader that prefetches has taken more than it has delivered: ask the loader, not the dataset. Within
         a loader worker the state is that worker's own, as torchdata's loader keeps it.
@@ -161,7 +161,7 @@ class StreamingDataset(StreamLoader, IterableDataset[Any]):
 
 
 def _pass_of_loader(frame: FrameType | None) -> tuple[Any, Any] | None:
-    """Look up the stack for a torch loader's iterator; return it and the state that it goes on from."""
+    """Look up the stack for a torch loader's iterator; return it and the state that it continues from."""
     for _ in range(40):
         if frame is None:
             return None
@@ -195,7 +195,7 @@ def _check_loader(frame: FrameType | None) -> None:
             its batches up for the other ranks; or Lightning trains from it, whose `set_epoch` and checkpoints
             would not reach the stream, so that epochs repeat.
     """
-    for _ in range(60):  # a forked worker stands above the frames of its parent
+    for _ in range(60):  # a forked worker is above the frames of its parent
         if frame is None:
             return
         loader = frame.f_locals.get("self")

@@ -182,7 +182,7 @@ class StreamingDataLoader(StreamLoader):
                 yield batch.step, batch.columns, batch.rows
 
     def _from_processes(self, stream: Stream) -> Generator[tuple[int, Any, int], None, None]:
-        # Workers that were kept stand where they left off: at the beginning of the epoch after theirs.
+        # Workers that were kept are where they left off: at the beginning of the epoch after theirs.
         kept, self._kept = self._kept, None
         if kept is not None and kept[0] == (stream.order, stream.epoch, stream.step):
             loader = kept[1]
@@ -268,7 +268,7 @@ class StepDataset(Dataset[Any]):
             raise IndexError(message)
         stream, info = self.stream, get_worker_info()
         workers = 1 if info is None else info.num_workers
-        # A pass that is over, or that the parent of this process began, cannot go on.
+        # A pass that is over, or that the parent of this process began, cannot continue.
         if self._pass is None or self._pass[:3] != (os.getpid(), stream.passes, step):
             self._pass = None
             self._check_rank()

@@ -161,7 +161,7 @@ class FullShuffle(Sampler[int]):
             self._resumed = False
 
     def state_dict(self) -> dict[str, Any]:
-        """Return where the sampler stands, fit for JSON; counted over all ranks."""
+        """Return where the sampler is, fit for JSON; counted over all ranks."""
         return {
             "full_shuffle": 1,
             "rows": self._rows,

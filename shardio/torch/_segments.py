@@ -35,7 +35,7 @@ def next_tokens(tokens: torch.Tensor, segment_ids: torch.Tensor, *, ignore_index
     Args:
         tokens: int [rows, length].
         segment_ids: int [rows, length], as `shardio.pack` makes them.
-        ignore_index: stands where there is none: at the end of a document, and in padding.
+        ignore_index: is where there is none: at the end of a document, and in padding.
 
     Returns:
         int64 [rows, length], for `torch.nn.functional.cross_entropy`.

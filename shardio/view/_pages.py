@@ -1,7 +1,7 @@
 """Pages of a dataset as values for JSON; each reads what it shows and nothing else.
 
 The summary is the manifest; lists of shards, records, a sample for statistics and older manifests are read
-by their own pages, when they are looked at.  Damage of one record stands in its place and hides no other.
+by their own pages, when they are looked at.  Damage of one record is in its place and hides no other.
 Nothing here changes a dataset.
 """
 
@@ -147,7 +147,7 @@ class Pages:
             version: a number or a tag; None for the one that was asked for at the start, or the latest.
         """
         wanted = self._version if version is None else version
-        # Asked for anew each time, so that a page that is loaded again shows what was committed meanwhile.
+        # Asked for again each time, so that a page that is loaded again shows what was committed meanwhile.
         latest = self._catalog.load()
         with self._lock:
             self._latest = latest
@@ -312,7 +312,7 @@ class Pages:
         path: Sequence[str | int],
         edge: int = 256,
     ) -> Media:
-        """Return an image of a record, made anew from its pixels, or its audio file.
+        """Return an image of a record, remade from its pixels, or its audio file.
 
         Args:
             version, split: which; None for those shown first.

@@ -3,7 +3,7 @@
 Requests are refused unless they name this machine (a page elsewhere whose name was made to lead here is
 another name), come from no other site, and bring the token of the address that was printed.  No cookie is
 set, so no other page can use what this browser knows.  Nothing of a dataset is ever sent as anything but
-JSON, images made anew, audio, and downloads.
+JSON, images remade, audio, and downloads.
 """
 
 from __future__ import annotations

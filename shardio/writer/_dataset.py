@@ -122,7 +122,7 @@ class DatasetWriter(AtomicWriter):
         'wren'
     """
 
-    _closed = True  # until everything stands, so that a failure before leaves nothing to abort
+    _closed = True  # until everything is set, so that a failure before leaves nothing to abort
     _version: Version | None = None
     _failure: BaseException | None = None
     _forked = False
@@ -232,7 +232,7 @@ class DatasetWriter(AtomicWriter):
 
         Raises:
             SchemaError: the value does not fit; names feature and record number. Nothing was taken, and
-                writing may go on.
+                writing may continue.
             StorageError: the spool or the store failed, now or earlier.
             ValueError: the split is not declared, or looks mistyped; the writer is closed, or was opened by
                 the process that this one was forked from.

@@ -1,4 +1,4 @@
-"""Lists of sessions: manifests stay small, and what was merged is known for ever."""
+"""Lists of sessions: manifests stay small, and what was merged is known forever."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ def swapped(store: Store, url: str) -> str:
 
 
 def test_a_list_that_is_not_the_one_named(url):
-    """A list of sessions MUST be the one that the manifest names, and `session_lists` MUST stand exactly
+    """A list of sessions MUST be the one that the manifest names, and `session_lists` MUST be exactly
     where there is one.
     """
     place = swapped(connect(url), url)

@@ -50,7 +50,7 @@ def test_totals(field, tmp_path):
 def test_a_shard_twice(tmp_path):
     """A shard MUST NOT stand in a version twice."""
     double = pb.SplitTotals(name="train", rows=40, shards=4, stored_bytes=640, decoded_bytes=640)
-    with pytest.raises(FormatError, match="stands in the dataset twice"):
+    with pytest.raises(FormatError, match="is in the dataset twice"):
         table_of(tmp_path, list_message(), list_message(), splits=[double])
 
 

@@ -59,7 +59,7 @@ def placed(line: list[str], url: Path) -> list[str]:
 
 def test_every_command_that_changes_is_held_to_the_law() -> None:
     found = {name for name, command in all_commands().items() if command.group == "change"}
-    assert found - ADDS == set(CHANGES) - {"repair"}, "repair stands among those that check"
+    assert found - ADDS == set(CHANGES) - {"repair"}, "repair is among those that check"
 
 
 @pytest.mark.parametrize("line", LINES, ids=" ".join)

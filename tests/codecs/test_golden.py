@@ -49,7 +49,7 @@ def test_every_case_is_frozen():
 
 @pytest.mark.parametrize("name", CASES)
 def test_frozen_payloads(name):
-    """P19: golden files of every format version are kept for ever."""
+    """P19: golden files of every format version are kept forever."""
     encoding, mapping, value = CASES[name]
     frozen = json.loads(FILE.read_text())[name]
     schema = Schema.from_message(manifest_pb2.Schema.FromString(bytes.fromhex(frozen["schema"])))

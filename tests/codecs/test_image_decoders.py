@@ -245,7 +245,7 @@ def test_a_limit_counts_what_is_between_rows_and_columns(mode, channels) -> None
     with pytest.raises(CorruptRecordError, match="image of 224 x 3000000 pixels is refused") as caught:
         sized(data, ImageOptions(size=224, channels=channels))
     assert caught.value.advice
-    # As many pixels that lie the other way are only made fewer.
+    # As many pixels that are the other way are only made fewer.
     out = io.BytesIO()
     Image.new(mode, (3_000_000, 1)).save(out, "PNG")
     assert not sized(out.getvalue(), ImageOptions(size=224, channels=channels))[..., :3].any()
@@ -344,7 +344,7 @@ def test_it_is_said_once_that_simplejpeg_is_missing(monkeypatch) -> None:
 
 @pytest.mark.sampled(2)
 def test_decoding_lets_other_threads_run(decoder) -> None:
-    """While a large JPEG is decoded and resized another thread goes on: the lock is not held."""
+    """While a large JPEG is decoded and resized another thread continues: the lock is not held."""
     data = jpeg(scene(2000, 2000), quality=95)
     naps, stop = [0], threading.Event()
 

@@ -155,7 +155,7 @@ def test_an_index_of_another_state_of_the_shard_is_not_taken(tmp_path) -> None:
 
 
 def test_one_bad_shard_among_many(tmp_path) -> None:
-    """The bad ones are named with address and reason, the rest goes on; the report is not ok."""
+    """The bad ones are named with address and reason, the rest continues; the report is not ok."""
     wanted = write(tmp_path, range(20))
     (tmp_path / "part-00007.tfrecord").write_bytes(b"x" * 100)
     data = bytearray((tmp_path / "part-00003.tfrecord").read_bytes())
@@ -235,7 +235,7 @@ def test_names_that_no_index_could_hold_are_refused(tmp_path) -> None:
 
 
 def test_two_adoptions_at_once(tmp_path) -> None:
-    """Safe like an append: each shard stands there once."""
+    """Safe like an append: each shard is there once."""
     wanted = write(tmp_path, range(12))
     with ThreadPoolExecutor(4) as pool:
         reports = list(pool.map(lambda _: shardio_indexer.adopt(tmp_path, workers=1), range(4)))
@@ -451,7 +451,7 @@ def test_arrays_in_tar_files_are_loaded_without_pickle(tmp_path) -> None:
 
 
 def test_a_name_that_could_leave_its_root_is_refused(tmp_path) -> None:
-    """Where drives have letters, a folder `C:` is not below the root; the shards beside it go on."""
+    """Where drives have letters, a folder `C:` is not below the root; the shards beside it continue."""
     (wanted,) = write(tmp_path, range(1), rows=1)
     write(tmp_path / "C:", range(1))
     report = shardio_indexer.adopt(tmp_path)

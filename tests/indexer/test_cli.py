@@ -152,4 +152,4 @@ def test_an_interrupted_adoption_says_that_it_goes_on(folder, capsys, monkeypatc
 
     monkeypatch.setattr("shardio_indexer.adopt", interrupted)
     assert main([str(folder)]) == 130
-    assert "run it again to go on" in capsys.readouterr().err
+    assert "run it again to continue" in capsys.readouterr().err

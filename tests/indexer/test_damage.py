@@ -184,7 +184,7 @@ def test_a_damaged_header_in_a_tar(tmp_path) -> None:
     folder = tmp_path / "d"
     records, left = salvaged(folder, bytes(data), "x.tar")
     keys = [record["__key__"] for record in shardio.open(folder)]
-    # s2 may have gone on where the damage is; s3 lost its first member.
+    # s2 may have continued where the damage is; s3 lost its first member.
     assert keys == ["s0", "s1", "s4", "s5"]
     assert len(records) == 4
     assert left[0].reason.startswith("damage: ")

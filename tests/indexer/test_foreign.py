@@ -165,7 +165,7 @@ def test_indexes_for_dali_are_those_of_the_tfrecord_package(copy) -> None:
     written = shardio_indexer.export_indexes(folder)
     assert written == [str(folder / "a.tfrecord.idx")]
     assert (folder / "a.tfrecord.idx").read_bytes() == (folder / "a.index").read_bytes()
-    assert shardio_indexer.export_indexes(folder) == written, "what stands there already is right"
+    assert shardio_indexer.export_indexes(folder) == written, "what is there already is right"
     (folder / "a.tfrecord.idx").write_bytes(b"0 1\n")
     with pytest.raises(shardio.errors.StorageError, match="another file"):
         shardio_indexer.export_indexes(folder)

@@ -1,4 +1,4 @@
-"""What runs JAX runs in a process of its own: whatever forks that process afterwards could hang for ever."""
+"""What runs JAX runs in a process of its own: whatever forks that process afterwards could hang forever."""
 
 from __future__ import annotations
 

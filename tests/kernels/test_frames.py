@@ -61,7 +61,7 @@ def test_a_crc_goes_on_over_data_whose_own_is_known(parts) -> None:
     st.sampled_from([1, 40, 200, 70_000, 3_000_000]),
 )
 def test_a_buffer_of_frames_holds_what_encoding_them_at_once_gives(payloads, block_bytes) -> None:
-    """A payload is taken if it fits, and by force if not; what comes out is whole; the buffer begins anew."""
+    """A payload is taken if it fits, and by force if not; what comes out is whole; the buffer starts over."""
     for module in IMPLEMENTATIONS:
         buffer = module.FrameBuffer(block_bytes)
         blocks: list[list[bytes]] = [[]]
@@ -165,7 +165,7 @@ def test_what_is_no_buffer_is_a_type_error(kernels, wrong) -> None:
 
 
 def test_a_scan_stops_at_the_first_incomplete_frame(kernels) -> None:
-    """Every cut gives the whole frames before it, where to go on, and no problem."""
+    """Every cut gives the whole frames before it, where to continue, and no problem."""
     for cut in range(len(FRAMES) + 1):
         scan = kernels.scan_frames(FRAMES[:cut])
         whole = int((cut >= STOPS).sum())

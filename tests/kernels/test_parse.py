@@ -118,15 +118,15 @@ def test_sequences_are_those_of_tensorflow(kernels) -> None:
 
 
 ODD_FORMS = {
-    "the last of equal keys stands": (example(entry(b"a", ints(1)), entry(b"a", ints(2, 3))), [2, 3]),
+    "the last of equal keys wins": (example(entry(b"a", ints(1)), entry(b"a", ints(2, 3))), [2, 3]),
     "also over two maps": (example(entry(b"a", ints(1))) + example(entry(b"a", ints(2))), [2]),
     "an empty feature replaces, too": (example(entry(b"a", ints(1)), entry(b"a", b"")), None),
     "a value that comes twice is merged": (
         example(field(1, field(1, b"a") + field(2, ints(1)) + field(2, ints(2)))), [1, 2],
     ),
-    "the same kind goes on": (example(entry(b"a", ints(1) + ints(2))), [1, 2]),
+    "the same kind continues": (example(entry(b"a", ints(1) + ints(2))), [1, 2]),
     "another kind replaces": (example(entry(b"a", ints(1) + floats(2) + ints(3))), [3]),
-    "the value may stand before the key": (example(field(1, field(2, ints(7)) + field(1, b"a"))), [7]),
+    "the value may be before the key": (example(field(1, field(2, ints(7)) + field(1, b"a"))), [7]),
     "the last of two keys counts": (
         example(field(1, field(1, b"b") + field(1, b"a") + field(2, ints(7)))), [7],
     ),

@@ -75,7 +75,7 @@ class History:
 
     def __init__(self, folder: Path, seed: int, encoding: str, url: str | None = None) -> None:
         self.folder, self.encoding = folder, encoding
-        # Of sequence examples the columns are the context; beside them stands a list of steps.
+        # Of sequence examples the columns are the context; beside them is a list of steps.
         self.nested = encoding == "sequence_example"
         self.url = url or str(folder / "ds")
         self.random = random.Random(seed)
@@ -436,7 +436,7 @@ def main(first: int, seeds: int, steps: int) -> None:
             history = History(Path(folder), seed, encoding)
             try:
                 history.run(steps)
-            except Exception:  # noqa: BLE001 - the next walk goes on
+            except Exception:  # noqa: BLE001 - the next walk continues
                 traceback.print_exc()
                 print("seed", seed, encoding, *(f"\n  {line}" for line in history.done), flush=True)
             refused += history.refused

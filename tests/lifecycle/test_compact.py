@@ -1,4 +1,4 @@
-"""Compaction: the same records in the same order, in fewer shards; readers of older versions go on."""
+"""Compaction: the same records in the same order, in fewer shards; readers of older versions continue."""
 
 from __future__ import annotations
 

@@ -223,7 +223,7 @@ def test_adopted_shards_are_refused_and_the_advice_works(tmp_path):
 
 
 def test_erasing_own_records_beside_adopted_ones(tmp_path):
-    """What is written anew is found by its position, so shards of other roots are opened for it, too."""
+    """What is rewritten is found by its position, so shards of other roots are opened for it, too."""
     with shardio.DatasetWriter(tmp_path / "theirs") as out:
         out.write(b"theirs")
     (tmp_path / "files").mkdir()

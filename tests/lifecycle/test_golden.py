@@ -1,4 +1,4 @@
-"""The golden dataset of changes is read for ever: deletions, a restore, a tag, a compaction."""
+"""The golden dataset of changes is read forever: deletions, a restore, a tag, a compaction."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ def test_a_bad_day_is_rolled_back(url):
 def test_a_session_that_was_rolled_back_is_neither_lost_nor_doubled(url):
     """A commit of a session that was rolled back MUST fail with `CommitConflictError`.
 
-    It is neither taken for one that was merged, which would lose its records without a word,
+    It is neither taken for one that was merged, which would lose its records silently,
     nor merged again.
     """
     shardio.restore(url, 1)

@@ -1,4 +1,4 @@
-"""Indexes of keys: every hit is the record that has the key, whatever stands in them."""
+"""Indexes of keys: every hit is the record that has the key, whatever is in them."""
 
 from __future__ import annotations
 

@@ -129,7 +129,7 @@ def test_readers_and_streams_in_mid_epoch_notice_nothing(place, tmp_path, reques
         for process in processes:
             process.kill()
             process.join()
-    # Whatever was done: states of before go on, by the tag alone.
+    # Whatever was done: states of before continue, by the tag alone.
     again = shardio.stream(shardio.open(url, version="run", **how), **STREAM)
     again.load_state_dict(found[4][1])
     assert [batch["n"].tolist() for batch in again] == whole[5:]

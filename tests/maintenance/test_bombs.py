@@ -44,7 +44,7 @@ def packed(kind: str, first: bytes, part: bytes, parts: int = PARTS) -> bytes:
         return (
             packed("gzip", first, b"", 0) + b"".join(packed("gzip", piece, b"", 0) for piece in cut) * parts
         )
-    # Flushed fully, a part packs to the same bytes wherever it stands, and is packed once.
+    # Flushed fully, a part packs to the same bytes wherever it is, and is packed once.
     packer_ = zlib.compressobj(1, zlib.DEFLATED, -zlib.MAX_WBITS)
     body = packer_.compress(first) + packer_.flush(zlib.Z_FULL_FLUSH)
     if parts:

@@ -133,7 +133,7 @@ CAT = Feature("int64", classes=["cat", "dog"])
 )
 def test_a_class_stays(classes, why) -> None:
     """A later schema MUST NOT change, move or drop a class: what a number meant when it was written it means
-    for ever.
+    forever.
     """
     old, new = Schema.parse({"label": CAT}), Schema.parse({"label": CAT.replace(classes=classes)})
     assert new.incompatibility(old) == f"feature 'label': {why}" or why in str(new.incompatibility(old))

@@ -102,7 +102,7 @@ def test_the_head_alone_is_enough_to_begin(blocks):
 
 
 def test_checksums_of_records_are_kept_and_checked():
-    """`record_checksums` MUST stand only at `TFRECORD` frames with CRC-32C that are not compressed."""
+    """`record_checksums` MUST be only at `TFRECORD` frames with CRC-32C that are not compressed."""
     builder = IndexBuilder(uuid=bytes(16), record_checksums=True)
     sums = [np.array([1, 2, 3], np.uint32), np.array([9], np.uint32)]
     for part in sums:
@@ -207,14 +207,14 @@ def test_versions_and_features_that_are_not_known():
 
 
 def test_features_stand_where_they_are_needed():
-    """Critical features MUST be sorted, each once, and stand exactly where they are needed."""
+    """Critical features MUST be sorted, each once, and are exactly where they are needed."""
     for features in (["stream", "gaps"], ["gaps", "gaps"]):
         broken("sorted, each once", header_of(COLUMNS, critical_features=features))
     for feature in ("gaps", "record_crc32", "record_unchecked"):
-        broken(f"'{feature}' stands exactly", header_of(COLUMNS, critical_features=[feature]))
-    broken("'record_crc32' stands", header_of(COLUMNS, record_crc=index_pb2.CRC32))
-    broken("'record_unchecked' stands", header_of(COLUMNS, record_crc=index_pb2.UNCHECKED))
-    broken("'gaps' stands", header_of(COLUMNS, gaps=[index_pb2.Gap(block=1, reason="x")]))
+        broken(f"'{feature}' is exactly", header_of(COLUMNS, critical_features=[feature]))
+    broken("'record_crc32' is", header_of(COLUMNS, record_crc=index_pb2.CRC32))
+    broken("'record_unchecked' is", header_of(COLUMNS, record_crc=index_pb2.UNCHECKED))
+    broken("'gaps' is", header_of(COLUMNS, gaps=[index_pb2.Gap(block=1, reason="x")]))
     broken("a stream is compressed", header_of(COLUMNS, critical_features=["stream"]))
 
 

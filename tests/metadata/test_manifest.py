@@ -100,7 +100,7 @@ def test_the_crafted_manifest_is_right():
 
 
 def test_names_and_parents():
-    """A manifest MUST stand under the name of its own version, and its parent MUST be the version before."""
+    """A manifest MUST be under the name of its own version, and its parent MUST be the version before."""
     broken("another's name", version=2)
     parent = {"parent_version": 1, "parent_sha256": bytes(32)}
     parse_manifest(sealed(manifest_message(version=2, **parent)), version=2)
@@ -116,23 +116,23 @@ def test_identities():
     broken("write id has 16 bytes", write_id=b"")
     broken("parent has a SHA-256", parent_sha256=bytes(32))
     broken("list digests", lists=[pb.ListRef(key="_shardio/lists/a.list", sha256=bytes(31))])
-    broken("session stands there once", sessions=[pb.MergedSession(session="s", sha256=b"")])
+    broken("session is there once", sessions=[pb.MergedSession(session="s", sha256=b"")])
 
 
 def test_order_and_repeats():
     """Splits and critical features MUST be sorted, each once; sessions and roots MUST NOT occur twice."""
-    broken("splits stand by name", splits=[pb.SplitTotals(name="b"), pb.SplitTotals(name="a")])
-    broken("splits stand by name", splits=[pb.SplitTotals(name="a"), pb.SplitTotals(name="a")])
+    broken("splits are by name", splits=[pb.SplitTotals(name="b"), pb.SplitTotals(name="a")])
+    broken("splits are by name", splits=[pb.SplitTotals(name="a"), pb.SplitTotals(name="a")])
     root = pb.DataRoot(number=1, url="u")
     broken("sorted, each once", critical_features=["foreign_roots", "deletions"], roots=[root])
     broken("sorted, each once", critical_features=["deletions", "deletions"])
     session = pb.MergedSession(session="s", sha256=bytes(32))
-    broken("session stands there once", sessions=[session, session])
+    broken("session is there once", sessions=[session, session])
     broken("roots have one URL each", roots=[root, root], critical_features=["foreign_roots"])
 
 
 def test_roots():
-    """Root 0 is the dataset's own and MUST NOT be listed; `foreign_roots` MUST stand exactly where there are
+    """Root 0 is the dataset's own and MUST NOT be listed; `foreign_roots` MUST be exactly where there are
     others.
     """
     broken("root 0", roots=[pb.DataRoot(number=0, url="u")], critical_features=["foreign_roots"])
@@ -141,9 +141,9 @@ def test_roots():
 
 
 def test_tags_restores_and_rewrites():
-    """Tags MUST stand by name, each once, and name an earlier version that has not expired.
+    """Tags MUST be by name, each once, and name an earlier version that has not expired.
 
-    Rolled back sessions MUST be sorted, each once, and none of them may stand among the merged ones in the
+    Rolled back sessions MUST be sorted, each once, and none of them may be among the merged ones in the
     manifest.
 
     A restored version MUST be an earlier one; a rewrite MUST name shards by UUIDs of 16 bytes, and at least
@@ -159,9 +159,9 @@ def test_tags_restores_and_rewrites():
 
     assert tagged(("b", 2), ("v1", 1)).tags == {"b": 2, "v1": 1}
     for wrong in ((("v1", 1), ("b", 2)), (("v1", 1), ("v1", 1)), (("v1", 3),), (("v1", 0),)):
-        with pytest.raises(FormatError, match="tags stand by name"):
+        with pytest.raises(FormatError, match="tags are by name"):
             tagged(*wrong)
-    with pytest.raises(FormatError, match="tags stand by name"):
+    with pytest.raises(FormatError, match="tags are by name"):
         tagged(("v1", 1), expiry=pb.Expiry(expired_versions=[1]))
     with pytest.raises(ShardioError, match="not a name for a tag"):
         tagged(("3", 1))

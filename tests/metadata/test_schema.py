@@ -241,7 +241,7 @@ def test_a_default_is_kept_in_every_manifest_and_so_is_small():
         ("float32[2,2]", [[1.0, 2.0], np.ma.masked_array([1.0, 2.0], [True, False])], "masked"),
         ("int64[1,2]", (np.ma.masked_array([1, 2], [True, False]),), "masked"),
         ("float32[2]", {1.0, 2.0}, "set"),
-        # NumPy makes floats of integers that stand beside floats, and of those on both sides of 2**63.
+        # NumPy makes floats of integers that are beside floats, and of those on both sides of 2**63.
         ("float64[2]", [2**53 + 1, 0.5], "9007199254740993, which float64 cannot hold exactly"),
         ("float64[2,2]", [[1, 0.5], np.array([2**53 + 1, 3])], "9007199254740993"),
         ("float64[2]", [np.uint64(2**63 + 1), -1], "9223372036854775809"),

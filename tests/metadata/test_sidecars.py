@@ -140,7 +140,7 @@ def test_hashes_of_text_and_bytes():
         == hash_keys([b"", b"wren", "ü".encode()], "bytes").tolist()
     )
     assert hash_keys([], "text").shape == (0,)
-    # Frozen: indexes that stand hold these.
+    # Frozen: indexes that are hold these.
     frozen = hashlib.blake2b(b"wren", digest_size=8).digest()
     assert hash_key("wren", "text") == int.from_bytes(frozen, "little")
 

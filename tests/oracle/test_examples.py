@@ -6,7 +6,7 @@ refused, and what it accepts has to come out bit for bit.
 
 Two habits of TensorFlow 2.21 are kept out of its way.  It writes past the end of its buffer when there are
 more unpacked floats than a fixed shape holds, and aborts at some later time.  And of entries with one name it
-passes over those without a kind, where protobuf, its own messages included, says that the last one stands;
+passes over those without a kind, where protobuf, its own messages included, says that the last one wins;
 there shardio is with protobuf.
 """
 

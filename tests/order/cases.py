@@ -1,4 +1,4 @@
-"""Random runs that are killed and go on elsewhere, checked against the replaying reference.
+"""Random runs that are killed and continue elsewhere, checked against the replaying reference.
 
 `python -m tests.order.cases 20000` runs many; the tests run a few hundred through hypothesis, which shrinks
 them.
@@ -146,16 +146,16 @@ class Run:
         """Return the schedule after a kill before step `until`, with another batch if one can be made."""
         state = json.loads(json.dumps(self.order.state(schedule, self.case.epoch, until)))
         ended = until == schedule.stop
-        anew = until == 0 and batch not in (None, self.batch)
+        again = until == 0 and batch not in (None, self.batch)
         counted = self.case.mixture is not None and isinstance(self.case.mixture.stop, int)
-        if anew and not counted and self.no_step(batch):
+        if again and not counted and self.no_step(batch):
             with pytest.raises(ResumeError, match="leaves nothing"):
                 self.order.resume(state, global_batch=batch)
             batch = None
         self.order, schedule, epoch = self.order.resume(state, global_batch=batch)
         assert (schedule.step, epoch) == (until, self.case.epoch)
         if batch is not None and not ended:
-            if anew and counted:  # the epoch begins anew, and counts steps of the new batch
+            if again and counted:  # the epoch starts again, and counts steps of the new batch
                 self.case.global_batch = batch
                 self.begin()
             self.batch = batch

@@ -1,7 +1,7 @@
 """Make what the golden files hold: orders written out, from inputs that are written beside them.
 
 `python -m tests.order.golden` writes the files that do not exist yet.  A file that exists is never written
-again: from version 1 on the same inputs give the same order for ever.
+again: from version 1 on the same inputs give the same order forever.
 """
 
 from __future__ import annotations

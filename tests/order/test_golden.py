@@ -1,4 +1,4 @@
-"""The order is frozen: from version 1 on the same inputs give the same order for ever."""
+"""The order is frozen: from version 1 on the same inputs give the same order forever."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def test_nothing_was_lost():
 
 @pytest.mark.parametrize("name", sorted(golden.RUNS))
 def test_an_order_is_what_it_was(name):
-    """From version 1 on the same inputs give the same order for ever."""
+    """From version 1 on the same inputs give the same order forever."""
     held = json.loads((golden.FOLDER / f"{name}.json").read_text())
     assert json.loads(json.dumps(golden.play(held["inputs"]))) == {
         key: held[key] for key in held if key != "inputs"
@@ -27,7 +27,7 @@ def test_an_order_is_what_it_was(name):
 
 @pytest.mark.parametrize("name", sorted(golden.RUNS))
 def test_a_state_goes_on_with_its_own_plan_whatever_the_default_has_become(name):
-    """States of runs that began with a default plan of before go on as they began."""
+    """States of runs that began with a default plan of before continue as they began."""
     held = json.loads((golden.FOLDER / f"{name}.json").read_text())
     sources, mixture = golden.datasets(held["inputs"])
     options = {key: held["inputs"]["options"][key] for key in ("seed", "shuffle", "remainder")}

@@ -143,7 +143,7 @@ def test_asking_for_what_is_not_there():
         schedule.batch(0, rank=0, world_size=5)
     with pytest.raises(ValueError, match=r"worker must be in \[0, 2\)"):
         schedule.steps(worker=2, workers=2)
-    with pytest.raises(IndexError, match="begins anew"):
+    with pytest.raises(IndexError, match="starts again"):
         schedule.changed(0, 8)
 
 

@@ -93,7 +93,7 @@ def test_nothing_to_shuffle(tmp_path, threads) -> None:
 
 
 def test_a_rerun_finds_the_first_pass_done(tmp_path, threads, monkeypatch) -> None:
-    """A killed driver goes on where it was, in the second pass too."""
+    """A killed driver continues where it was, in the second pass too."""
     url, spool = tmp_path / "ds", tmp_path / "spool"
     items = [(n, str(tmp_path / "log")) for n in range(50)]
     (tmp_path / "log").mkdir()

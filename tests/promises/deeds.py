@@ -133,7 +133,7 @@ class Deed:
         return begun.with_name("nothing" if self.empty else "columns" if self.columns else self.begins)
 
     def go_on(self, url: str) -> bytes:
-        """Look at what stands beside the records, and append one, which is returned."""
+        """Look at what is beside the records, and append one, which is returned."""
         if self.columns:
             check_columns(url)
         with shardio.DatasetWriter(url, mode="append") as out:

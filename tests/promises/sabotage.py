@@ -26,7 +26,7 @@ class Sabotage(NamedTuple):
 
     Attributes:
         promise: that it protects.
-        file: where it stands.
+        file: where it is.
         old, new: the text that is replaced, and by what.
         test: that must fail then, as pytest takes it.
     """

@@ -39,7 +39,7 @@ def setting(deed: Deed, begun: Path, place: str, tmp_path: Path) -> str:
 
 
 def check_alive(url: str, deed: Deed, *, acknowledged: bool, unknown: bool = True) -> None:
-    """The dataset is what it was or what it should become; and life goes on."""
+    """The dataset is what it was or what it should become; and life continues."""
     found = seen(url)
     assert found in ((deed.after,) if acknowledged else (deed.before, deed.after))
     if not acknowledged and not unknown and deed.before != deed.after:

@@ -64,7 +64,7 @@ def test_every_system_call_failing_in_turn(deed, way, begun, tmp_path, long):
     """P1: only shardio's errors come out, they name what failed and not what was cleaned up after it, and one
     that is not an unknown outcome means that nothing happened.
 
-    Once the manifest may stand under its name, a commit MUST end as a success or as
+    Once the manifest may be under its name, a commit MUST end as a success or as
     `CommitOutcomeUnknownError`.
     """
     todo = ON_DISK[deed]

@@ -139,7 +139,7 @@ def test_a_driver_killed_between_the_passes_of_a_shuffle_goes_on(tmp_path) -> No
 
 @pytest.mark.slow
 def test_parallel_writers_append_side_by_side(tmp_path) -> None:
-    """P3: concurrent writers never lose or mix data; each one's records stand together, in order."""
+    """P3: concurrent writers never lose or mix data; each one's records are together, in order."""
     place = Place(tmp_path, None)
     url = place.url()
     with shardio.DatasetWriter(url, schema=jobs.SCHEMA):

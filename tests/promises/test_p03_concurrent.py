@@ -117,7 +117,7 @@ def test_appends_of_many_writers_are_all_there(place, tmp_path):
     found = list(shardio.open(url))
     assert Counter(found) == Counter([b"first", *written])
     assert shardio.open(url).version == 33
-    # Records of one commit stand together and in order.
+    # Records of one commit are together and in order.
     groups = [found[k : k + 4] for k in range(1, len(found), 4)]
     assert all(len({record.rpartition(b"-")[0] for record in group}) == 1 for group in groups)
     assert all([record[-1:] for record in group] == [b"0", b"1", b"2", b"3"] for group in groups)

@@ -49,7 +49,7 @@ def test_swapped_doubled_and_missing_objects(victim):
             victim.put(b, victim.objects[a])
             check_refused(victim, f"swapped {a} and {b}")
             victim.restore(a)
-            # One stands there twice, the other is gone.
+            # One is there twice, the other is gone.
             check_refused(victim, f"{a} in the place of {b}")
             victim.restore(b)
         for key in keys:

@@ -1,6 +1,6 @@
 """P19: what was written stays readable; newer features fail with a clear message.
 
-The golden files are kept for ever.  Newer versions and features: `tests/metadata/test_index.py`,
+The golden files are kept forever.  Newer versions and features: `tests/metadata/test_index.py`,
 `test_manifest.py` and `test_list.py`.
 """
 

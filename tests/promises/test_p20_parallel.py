@@ -24,7 +24,7 @@ def collect(url: str, dice: random.Random) -> None:
 
 @pytest.mark.slow
 def test_collecting_garbage_beside_killed_drivers(tmp_path) -> None:
-    """P20: what a session has stored stays until it is given up by name; what is committed stays for ever."""
+    """P20: what a session has stored stays until it is given up by name; what is committed stays forever."""
     dice = random.Random(8)
     place = Place(tmp_path, None)
     url = place.url()

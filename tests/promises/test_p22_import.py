@@ -17,7 +17,7 @@ def hook(event, arguments):
     elif writes or event in ("os.mkdir", "os.remove", "os.rename", "os.putenv", "os.chdir"):
         if "__pycache__" not in str(arguments[0]):
             events.append((event, arguments))
-import numpy, fsspec  # what shardio stands on may do as it likes
+import numpy, fsspec  # what shardio is built on may do as it likes
 sys.addaudithook(hook)
 before = threading.active_count(), set(sys.modules)
 {imports}

@@ -98,7 +98,7 @@ def flipped(data: bytes, bit: int) -> bytes:
 
 
 def is_part(part: list[bytes], whole: list[bytes]) -> bool:
-    """Tell whether records stand in the whole in this order; each of them stands there once."""
+    """Tell whether records stand in the whole in this order; each of them is there once."""
     rest = iter(whole)
     return all(record in rest for record in part)
 
@@ -743,7 +743,7 @@ def test_a_lost_compaction_does_not_double_its_records(tmp_path):
     lose(url, 4)
     report = shardio.repair(url, dry_run=False, uncertain="take")
     assert sorted(shardio.open(url)) == sorted(before)
-    assert any("written anew" in note for note in report.notes)
+    assert any("rewritten" in note for note in report.notes)
 
 
 def test_deletions_that_were_restored_are_not_applied_again(tmp_path):
@@ -761,7 +761,7 @@ def test_deletions_that_were_restored_are_not_applied_again(tmp_path):
 
 
 def test_half_of_a_killed_writer_is_never_taken(tmp_path):
-    """Without a session's name a writer leaves no receipts; its shards stand without a gap all the same."""
+    """Without a session's name a writer leaves no receipts; its shards are without a gap all the same."""
     url = str(tmp_path / "d")
     with shardio.DatasetWriter(url) as out:
         out.write(b"whole")
@@ -1019,7 +1019,7 @@ def test_a_mirror_that_does_not_answer(tmp_path):
 
 
 def test_the_page_as_printed(tmp_path, capsys):
-    """What `docs/commands.md` shows of repair runs as it stands there."""
+    """What `docs/commands.md` shows of repair runs as it is there."""
     page = (Path(__file__).parents[2] / "docs" / "commands.md").read_text(encoding="utf-8")
     code = page.partition("## What `repair` does")[2].partition("```python\n")[2].partition("```")[0]
     case = victim("none", "local", tmp_path)

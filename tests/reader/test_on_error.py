@@ -143,7 +143,7 @@ def streamed(ds):
 
 
 def listed():
-    """Return the records of the list of damage, and what else stands there, by shard and row."""
+    """Return the records of the list of damage, and what else is there, by shard and row."""
     entries = [json.loads(line) for line in FILE.read_text(encoding="utf-8").splitlines()]
     FILE.unlink()
     found = {}

@@ -193,7 +193,7 @@ def test_a_pickle_of_a_dataset_that_was_replaced(tmp_path):
 
 
 def test_a_forked_child_reads_on(urls):
-    """P15: safe after fork: a reader with open shards goes on in a child."""
+    """P15: safe after fork: a reader with open shards continues in a child."""
     ds, wanted = both(urls, "gzip", "local")
     assert ds[0] == wanted[0]
     reading, writing = os.pipe()

@@ -57,7 +57,7 @@ PATTERNS: dict[str, list[str]] = {
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
-    """Return a folder of JSON lines; each record says in which file and line it stands."""
+    """Return a folder of JSON lines; each record says in which file and line it is."""
     root = tmp_path / "tree"
     for name, lines in FILES.items():
         path = root / name
@@ -112,7 +112,7 @@ def test_conversion_and_adoption_take_the_same_records(tree, tmp_path, patterns)
 def test_what_is_not_there_is_not_found(tree, tmp_path, pattern) -> None:
     with pytest.raises(NotFoundError):
         shardio.convert_dataset(str(tree / pattern), tmp_path / "out", kind="jsonl")
-    # Adoption goes on with what is there, and raises only where nothing is.
+    # Adoption continues with what is there, and raises only where nothing is.
     try:
         (refusal,) = shardio_indexer.adopt(str(tree / pattern), into=str(tmp_path / "adopted")).refused
     except NotFoundError:

@@ -329,7 +329,7 @@ def writer(server: FaultServer, clock: FakeClock) -> RemoteStore:
 def test_a_write_whose_reply_is_lost_is_recognised(
     server: FaultServer, writer: RemoteStore, fault: str, keeps_metadata: bool, tmp_path: pathlib.Path
 ) -> None:
-    """P2: a lost reply is not a failure: what stands there is ours, or we put it again."""
+    """P2: a lost reply is not a failure: what is there is ours, or we put it again."""
     server.keeps_metadata = keeps_metadata
     for number in range(3):
         server.next_faults(*[fault] * (number + 1), method="PUT")

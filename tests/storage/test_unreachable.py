@@ -166,7 +166,7 @@ class TestUnreachable:
     def test_what_may_not_be_listed_is_forbidden_when_absent(
         self, client: str, look: Any, clock: FakeClock, server: FaultServer
     ) -> None:
-        """S3 without s3:ListBucket, and what stands before it: the hint or a version suffices."""
+        """S3 without s3:ListBucket, and what is before it: the hint or a version suffices."""
         server.plan = lambda r: "403" if r.path not in server.objects or "list-type" in r.query else None
         given = place(client, server.url)
         for hint in (b"2", b"1", None):

@@ -1,4 +1,4 @@
-"""Random streams that are killed and go on elsewhere, compared record by record with lookups.
+"""Random streams that are killed and continue elsewhere, compared record by record with lookups.
 
 `python -m tests.streaming.cases 0 20000` runs many; the tests run a few hundred through hypothesis, which
 shrinks them.

@@ -20,7 +20,7 @@ _numbers = itertools.count()
 def write(url, shards, *, schema=None, value=None, **options):
     """Write a dataset whose shards have the given numbers of rows; record i holds i.
 
-    Each shard is an append of its own, so that short and uneven shards are to be had; a 0 is skipped, since
+    Each shard is an append of its own, so that short and uneven shards are available; a 0 is skipped, since
     writers store no empty shards.
     """
     schema = {"n": "int64"} if schema is None and value is None else schema

@@ -78,7 +78,7 @@ def test_a_resume_reads_what_is_left(written):
     batches.go_to(len(batches) // 2)
     before = read()
     assert len(numbers(batches)) == ROWS - len(batches) // 2 * 16
-    # Rows of one window that lie a few records apart are read with what is between them.
+    # Rows of one window that are a few records apart are read with what is between them.
     assert read() - before <= 0.62 * int(ds.source.table.stored_bytes.sum())
 
 

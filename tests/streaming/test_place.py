@@ -1,4 +1,4 @@
-"""Where a stream stands: epochs, early ends, states, lengths, copies."""
+"""Where a stream is: epochs, early ends, states, lengths, copies."""
 
 from __future__ import annotations
 

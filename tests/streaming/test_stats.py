@@ -42,7 +42,7 @@ def loader_of(ds, how, **options):
 def test_figures_of_an_epoch(ds, how):
     """Counts are exact wherever the work was done; no second that a transform slept is lost."""
     loader = loader_of(ds, how, transform=slow)
-    for epoch in range(2):  # figures begin anew
+    for epoch in range(2):  # figures start again
         read = 0
         for batch in loader:
             read += len(batch["n"])
@@ -121,7 +121,7 @@ def test_every_needs_a_number(ds):
         shardio.stream(ds, global_batch=10).stats.every(0, print)
 
 
-# The page's code stands between a loader, and two epochs with readers of what was kept.
+# The page's code is between a loader, and two epochs with readers of what was kept.
 BEFORE = """
 import sys, shardio
 from shardio.torch import StreamingDataLoader, StreamingDataset

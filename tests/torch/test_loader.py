@@ -428,7 +428,7 @@ class Wrapped(IterableDataset):
 @pytest.mark.parametrize("loader_of", [DataLoader, StatefulDataLoader])
 @pytest.mark.parametrize("wrap", [lambda data: data, Wrapped], ids=["bare", "wrapped"])
 def test_torchs_own_loader_without_set_epoch(url, expected, loader_of, wrap):
-    """Workers start anew for each pass, from a dataset that is not told."""
+    """Workers start again for each pass, from a dataset that is not told."""
     data = dataset(url)
     loader = loader_of(wrap(data), batch_size=None, num_workers=2)
     assert lists(loader) == expected[0]
@@ -563,7 +563,7 @@ def test_it_loads_streaming_datasets_only(url):
 
 
 def test_a_temporary_folder_too_long_for_sockets_is_refused(url, monkeypatch):
-    """Workers could not hand over a single batch, and torch would wait for them for ever."""
+    """Workers could not hand over a single batch, and torch would wait for them forever."""
     monkeypatch.setattr("multiprocessing.util.get_temp_dir", lambda: "/tmp/" + "x" * 90)
     loader = StreamingDataLoader(
         StreamingDataset(shardio.open(url), global_batch=4), num_workers=1, multiprocessing_context="fork"

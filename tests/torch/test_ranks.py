@@ -125,7 +125,7 @@ def test_ranks_that_cannot_agree_are_all_told(tmp_path):
 
 @pytest.mark.xdist_group("processes")
 def test_joins_whose_sides_differ_are_told_in_all_ranks(tmp_path):
-    """The ranks that have the version of rank 0 must not go on alone."""
+    """The ranks that have the version of rank 0 must not continue alone."""
     url = str(write(tmp_path / "d", [40]))
     write(url + "-right", [40])
     with shardio.DatasetWriter(url + "-right", mode="overwrite", schema={"n": "int64"}) as out:
@@ -262,7 +262,7 @@ DIFFERING = [
 
 @pytest.mark.xdist_group("processes")
 def test_ranks_whose_streams_differ_are_all_refused(tmp_path):
-    """Else records would be seen twice, and others by none; equal ones still go on afterwards."""
+    """Else records would be seen twice, and others by none; equal ones still continue afterwards."""
     url = str(tmp_path / "d")
     with shardio.DatasetWriter(url, schema={"x": "float32[64]"}, block_bytes=2000) as out:
         for n in range(1500):
@@ -336,7 +336,7 @@ def pack_too_short(rank, folder, url, how):
 @pytest.mark.xdist_group("processes")
 @pytest.mark.parametrize("how", [{"num_threads": 2}, {"num_workers": 2}], ids=["threads", "workers"])
 def test_a_document_longer_than_its_row_ends_the_job(tmp_path, how):
-    """By name on the rank that has it, with its step; the other one does not wait for ever."""
+    """By name on the rank that has it, with its step; the other one does not wait forever."""
     url = str(tmp_path / "d")
     with shardio.DatasetWriter(url, schema={"tokens": "int32[?]"}) as out:
         for n in range(120):

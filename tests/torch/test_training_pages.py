@@ -1,4 +1,4 @@
-"""The pages of docs/training run as they stand: killed in mid-epoch and resumed, each epoch is seen once."""
+"""The pages of docs/training run as they are: killed in mid-epoch and resumed, each epoch is seen once."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def test_a_loader_that_accelerate_would_dispatch_is_refused(seen):
 @pytest.mark.timeout(660)
 @pytest.mark.parametrize("workers", [0, 2])
 def test_another_loader_in_lightning_is_refused(seen, workers):
-    """Each epoch would be the first one again, and a resume would begin its epoch anew, without a word."""
+    """Each epoch would be the first one again, and a resume would begin its epoch again, silently."""
     (share,) = seen[f"plain, {workers} workers"]
     assert len(share) == 1
     assert "return StreamingDataLoader(dataset) from train_dataloader" in share[0]

@@ -2,7 +2,7 @@
 
     python -m tests.view.first_paint [MILLISECONDS]
 
-The S3 server of the tests stands behind a proxy that holds every reply back, by 20 ms unless told.  A
+The S3 server of the tests is behind a proxy that holds every reply back, by 20 ms unless told.  A
 chromium opens the page; measured are the seconds from its request for the page to the last reply that its
 overview needs: summary, shards and first records.  100 shards of a million records each: one is written and
 stored, the others are names in the list of shards.

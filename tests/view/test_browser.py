@@ -62,7 +62,7 @@ def command(folder: Path, *more: str) -> list[str]:
 
 
 def shown(url: str, folder: Path) -> str:
-    """The page as it stands once its script has drawn it: its elements as text."""
+    """The page as it is once its script has drawn it: its elements as text."""
     words = command(folder, "--virtual-time-budget=20000", "--dump-dom", url)
     done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=True)
     return done.stdout
@@ -220,7 +220,7 @@ def test_nothing_of_a_dataset_runs(make, tmp_path):
             pages += ["statistics", "shards", "damage", f"find?where={ATTACKS[0]}"]
         for page in pages:
             dom = shown(f"http://127.0.0.1:{browser.port}/?token={TOKEN}#/{page}", tmp_path / "profile")
-            # It was drawn to its end, the title is the program's, and what is hostile stands there as text.
+            # It was drawn to its end, the title is the program's, and what is hostile is there as text.
             assert 'data-ready="yes"' in dom, page
             assert re.search("<title>(.*?)</title>", dom)[1] == "ds - shardio", page
             drawn = Drawn(dom)
@@ -242,7 +242,7 @@ def test_a_browser_draws_every_page(tmp_path):
     with serving(Pages(tmp_path / "ds")) as browser:
         wanted = {
             "overview": "First records of test", "records": "0 to 9 of 10", "statistics": "robin (1)",
-            "record?position=3": "Where it lies", "shards": "Stored bytes of a shard", "find": "Filter",
+            "record?position=3": "Where it is", "shards": "Stored bytes of a shard", "find": "Filter",
             "versions": "committed", "audit": "What a step of a run saw", "damage": "verify this version",
             "record?position=99": "out of range", "nothing": "no such page",
         }  # fmt: skip

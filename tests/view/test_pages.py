@@ -48,7 +48,7 @@ def test_every_kind_of_dataset_has_its_pages(make, tmp_path):
     for shown in (found["records"]["records"][0], found["record"]):
         assert {name: cell["kind"] for name, cell in shown["cells"]} == kinds
     assert {each["name"] for each in found["statistics"]["features"]} == set(kinds)
-    # The address is where the record lies, and its bytes are the payload's.
+    # The address is where the record is, and its bytes are the payload's.
     ds = shardio.open(tmp_path / "ds", found["summary"]["shown_split"], decode=False)
     for record in found["records"]["records"]:
         place = ds.locate(record["position"])
@@ -57,7 +57,7 @@ def test_every_kind_of_dataset_has_its_pages(make, tmp_path):
         assert (whole["url"], whole["start"], whole["stop"]) == (place.url, place.start, place.stop)
     assert bytes.fromhex(found["record"]["hex"]) == ds[0][:1024]
     assert pages.content(position=0).data == ds[0]
-    # Images are made anew, audio is what it was, and both are of types that browsers show and do not run.
+    # Images are remade, audio is what it was, and both are of types that browsers show and do not run.
     for name, cell in found["record"]["cells"]:
         for each in [cell, *cell.get("items", [])]:
             if isinstance(each, dict) and (each["kind"] in ("image", "audio") or each.get("picture")):

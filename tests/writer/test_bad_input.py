@@ -142,7 +142,7 @@ RIGHT = {"label": 1, "beak": [0.5, 1.5], "name": "wren"}
 )
 @EVERY_PLACE
 def test_a_value_that_does_not_fit(value, feature, place, tmp_path):
-    """A value that does not fit the schema names the feature and the record number; writing may go on."""
+    """A value that does not fit the schema names the feature and the record number; writing may continue."""
     url = fresh(place, tmp_path)
     with shardio.DatasetWriter(url, SCHEMA) as out:
         out.write(RIGHT)
@@ -180,7 +180,7 @@ def test_a_split_that_is_no_name(split, tmp_path):
 
 @pytest.mark.slow  # the same with a small limit: the next test
 def test_a_record_over_the_limit(tmp_path):
-    """One byte over a gibibyte is refused where it is written; nothing was taken, and writing may go on."""
+    """One byte over a gibibyte is refused where it is written; nothing was taken, and writing can go on."""
     url = str(tmp_path / "ds")
     script = f"""
 import mmap, shardio

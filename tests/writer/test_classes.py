@@ -166,7 +166,7 @@ NAMES = st.lists(st.sampled_from(["ant", "bee", "cat", "dog", "eel", "fox"]), un
 @settings(max_examples=max(10, settings().max_examples // 10))
 @given(st.lists(st.tuples(NAMES, st.booleans()), min_size=1, max_size=5))
 def test_whatever_is_appended_names_stay(tmp_path_factory, appends) -> None:
-    """A model of names: what an append wrote reads as the same name for ever, or nothing is appended."""
+    """A model of names: what an append wrote reads as the same name forever, or nothing is appended."""
     url = tmp_path_factory.mktemp("model") / "ds"
     wrote: list[str] = []
     known: list[str] = []

@@ -141,7 +141,7 @@ def test_splits_that_different_tasks_wrote(tmp_path) -> None:
 
 @pytest.mark.parametrize("split", [{"train": 0.9}, ["train"], None, 3, "", "all", "a/b"])
 def test_what_is_not_a_name_is_refused(tmp_path, split) -> None:
-    """Shares too, which are an option elsewhere; the writer goes on."""
+    """Shares too, which are an option elsewhere; the writer continues."""
     with shardio.DatasetWriter(tmp_path / "ds") as out:
         out.write(b"a")
         with pytest.raises(UnsafeNameError, match="not a name for a split"):

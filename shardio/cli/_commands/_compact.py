@@ -64,12 +64,12 @@ def _print(console: Console, report: CompactReport) -> None:
         console.line(f"left alone: {plural(report.left_alone, 'shard')} that others wrote (see --adopted)")
     if report.dry_run:
         more = DRY_RUN if report.records else "there is nothing to gain"
-        console.line(f"to write anew: {plural(report.records, 'record')}; {more}")
+        console.line(f"to rewrite: {plural(report.records, 'record')}; {more}")
     elif report.version is None:
         console.line("there was nothing to gain")
     else:
         console.line(
-            f"wrote {plural(report.records, 'record')} anew, left out {count(report.dropped)} deleted; "
+            f"rewrote {plural(report.records, 'record')}, left out {count(report.dropped)} deleted; "
             f"this is version {report.version}; `shardio gc` removes the old shards with their versions"
         )
 

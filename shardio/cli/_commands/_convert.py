@@ -215,7 +215,7 @@ COMMAND = Command(
     examples={
         "shardio convert photos/ s3://bucket/photos": "an image folder: class/name.jpg",
         "shardio convert lines.jsonl lines --type score=float32": "JSON lines; a type by hand",
-        "shardio convert old/ new --shares train=0.9,test=0.1": "TFRecord files, divided anew",
+        "shardio convert old/ new --shares train=0.9,test=0.1": "TFRecord files, divided again",
         "shardio convert list.txt birds --process my_module:load": "a list, with a function of your own",
     },
 )

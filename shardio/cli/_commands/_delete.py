@@ -108,7 +108,7 @@ _PARAMS = (
     Option(["--where"], metavar="CONDITION", help='records that meet a condition: "label = 3"'),
     options("--key", metavar="KEY", help="records with this key, by `shardio keys`; may be repeated"),
     Option(["--feature"], metavar="NAME", help="with --key: the feature whose keys these are"),
-    flag("--erase", "for good: write their shards anew, and expire the versions that hold the records"),
+    flag("--erase", "for good: rewrite their shards, and expire the versions that hold the records"),
     flag("--drop-tags", "with --erase: drop the tags of these versions"),
     Option(["--cache"], metavar="DIR", help="with --erase: a local cache of blocks that is emptied"),
     *CHANGE,

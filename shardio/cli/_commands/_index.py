@@ -65,7 +65,7 @@ def _adopt(arguments: SimpleNamespace, console: Console) -> int:
                 progress=progress,
             )
     except KeyboardInterrupt:
-        console.note("what is done is kept; run it again to go on")
+        console.note("what is done is kept; run it again to continue")
         raise
     console.report(report, lambda: _print(report, console))
     return CLEAN if report.ok else DAMAGE

@@ -61,7 +61,7 @@ def _run(arguments: SimpleNamespace, console: Console) -> int:
 
 
 def _places(data: DatasetReader | Mix, options: Mapping[str, Any]) -> tuple[list[list[float]], int]:
-    """Return where in storage the records of the first steps lie, 0 to 1, and how many steps there are."""
+    """Return where in storage the records of the first steps are, 0 to 1, and how many steps there are."""
     import numpy as np
 
     import shardio
@@ -111,7 +111,7 @@ def _lines(figures: PlanReport, arguments: SimpleNamespace) -> list[tuple[str, s
         f"{size(round(figures.request_bytes))} each, and as many small ones to the indexes",
         "read": f"{size(figures.epoch_bytes)} an epoch{twice}",
         "read by a rank": f"{size(figures.rank_bytes)} at most",
-        "read for a step": f"{size(round(figures.step_bytes))} by all ranks, in the mean",
+        "read for a step": f"{size(round(figures.step_bytes))} by all ranks, on average",
         "first batch": f"after {size(figures.first_batch_bytes)} in "
         f"{count(figures.first_batch_requests)} requests of a rank",
         "at a resume": f"after {size(figures.resume_batch_bytes)} in "
@@ -196,7 +196,7 @@ COMMAND = Command(
     run=_run,
     examples={
         "shardio plan s3://bucket/birds --split train --global-batch 256 --ranks 8": "8 processes",
-        "shardio plan birds --global-batch 256 --plot order.svg": "where the records of each step lie",
+        "shardio plan birds --global-batch 256 --plot order.svg": "where the records of each step are",
         "shardio plan books web --weights 0.7 0.3 --global-batch 512 --ranks 16": "a mixture",
     },
 )

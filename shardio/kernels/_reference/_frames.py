@@ -249,7 +249,7 @@ def crc32c_joined(first: int, second: int, size: int) -> int:
         first, second: CRC-32C of each.
         size: bytes of the second.
     """
-    # What stands in front is multiplied by a power of x: as bytes that are zero would do it.
+    # What is in front is multiplied by a power of x: as bytes that are zero would do it.
     nothing = 0
     for start in range(0, size, len(_ZEROS)):
         zeros = _ZEROS[: size - start]

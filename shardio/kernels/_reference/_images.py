@@ -31,7 +31,7 @@ def resize_image(
         flip: mirror left and right.
 
     Raises:
-        ValueError: arrays that do not fit each other, or a box that does not lie in the image.
+        ValueError: arrays that do not fit each other, or a box that is not in the image.
         MemoryError: there is no memory for the rows in between.
     """
     from PIL import Image

@@ -1,4 +1,4 @@
-"""Frames that lie in runs of a file: found by the index, and taken out of what was read: the reference."""
+"""Frames that are in runs of a file: found by the index, and taken out of what was read: the reference."""
 
 from __future__ import annotations
 

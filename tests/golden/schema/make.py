@@ -2,7 +2,7 @@
 
     python -m tests.golden.schema.make
 
-What is beside this file stays as it is: it shows that what was written once can be read for ever.
+What is beside this file stays as it is: it shows that what was written once can be read forever.
 """
 
 from __future__ import annotations
