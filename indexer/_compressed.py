@@ -291,9 +291,7 @@ def _decode_one(
     magic = {Compression.GZIP: _GZIP, Compression.ZSTD: _ZSTD}.get(compression, b"")
     if not head.startswith(magic) or (compression is Compression.ZLIB and not first):
         kind = compression.name
-        raise FormatError(
-            f"bytes that are not {kind} {'are at the beginning' if first else 'follow a member'}"
-        )
+        raise FormatError(f"bytes that are not {kind} {'come first' if first else 'follow a member'}")
     engine, block = _engine(head, compression, limits)
     sip = _LEAST_SIP if compression is Compression.ZSTD else _GZIP_SIP
     while not engine.eof:

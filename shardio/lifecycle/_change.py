@@ -1,4 +1,4 @@
-"""One change, one commit: read the latest version, compute what follows, create it; repeat after a lost race."""
+"""One change, one commit: read the latest version, compute what follows, create it; repeat lost races."""
 
 from __future__ import annotations
 
