@@ -37,7 +37,7 @@ def coalesce(starts: ArrayLike, stops: ArrayLike, *, gap: int = 0, max_bytes: in
 
     Args:
         starts, stops: int64 columns of equal length, half-open; any order, repeats and empty ranges allowed.
-        gap: bytes that may be fetched in vain to save a request.
+        gap: bytes that may be fetched needlessly to save a request.
         max_bytes: a merged range is at most this long, unless a single item is longer; None for no bound.
             Merged ranges may then overlap where items do.
 

@@ -307,12 +307,20 @@ class NumberedFiles(TargetWriter):
     _file: Any = None
     _name = ""
     _number = 0
+    _file_bytes = 0
 
     def next_path(self, ending: str = "") -> Path:
         """Return where the next file is to be written; its name ends with `ending`."""
         self._name = self.pattern.format(split=self.split, number=self._number) + ending
         self._number += 1
         return self.output.path(self._name)
+
+    def grow(self, size: int) -> None:
+        """Count bytes written to the open file, and finish it once it is large enough."""
+        self._file_bytes += size
+        if self._file_bytes >= self.shard_bytes:
+            self.finish()
+            self._file_bytes = 0
 
     def finish(self) -> None:
         """Close the file that is open, if there is one, and hand it over."""
@@ -337,7 +345,6 @@ class TfRecordWriter(NumberedFiles):
     decode: ClassVar[bool] = False
     compressions: ClassVar[tuple[str, ...]] = ("gzip", "zlib")
     pattern: ClassVar[str] = "{split}-{number:05d}.tfrecord"
-    _size = 0
 
     @classmethod
     def notes(cls, schema: Schema | None, older: Sequence[Schema]) -> list[str]:
@@ -381,11 +388,8 @@ class TfRecordWriter(NumberedFiles):
             else:
                 self._file = _ZlibFile(path) if self.compression else path.open("wb")
         self._file.write(memoryview(frames))
-        self._size += len(frames)
         self._waiting, self._waiting_bytes = [], 0
-        if self._size >= self.shard_bytes:
-            self.finish()
-            self._size = 0
+        self.grow(len(frames))
 
     def close(self) -> None:
         """Write what is waiting."""
@@ -650,7 +654,6 @@ class ParquetWriter(NumberedFiles):
     compressions: ClassVar[tuple[str, ...]] = ("zstd", "gzip", "snappy")
     holds_classes: ClassVar[bool] = True
     pattern: ClassVar[str] = "{split}-{number:05d}.parquet"
-    _size = 0
 
     @classmethod
     def check(cls, schema: Schema | None, compression: str | None) -> None:
@@ -686,11 +689,9 @@ class ParquetWriter(NumberedFiles):
             )
         columns = [pa.array([row[field.name] for row in self._rows], field.type) for field in fields]
         self._file.write_table(pa.Table.from_arrays(columns, schema=arrow_schema(self.schema)))
-        self._size += self._rows_bytes
+        size = self._rows_bytes
         self._rows, self._rows_bytes = [], 0
-        if self._size >= self.shard_bytes:
-            self.finish()
-            self._size = 0
+        self.grow(size)
 
     def close(self) -> None:
         """Write the rows that are waiting; a split without records has no file."""

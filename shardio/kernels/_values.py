@@ -29,7 +29,7 @@ def make_column(
         values: int64 or float32, [n, ...] (all of a row's values belong to its feature, in C order), or n
             bytes; with `offsets` one after another.
         offsets: int64[n + 1], where the values of a row begin and end, if their number varies.
-        present: bool[n], False for rows that shall lack the feature; None means that no row does.
+        present: bool[n], False for rows without the feature; None means that no row does.
 
     Raises:
         TypeError: another dtype.

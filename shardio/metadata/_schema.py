@@ -901,7 +901,7 @@ def parse_schema_json(text: str | bytes) -> dict[str, Any]:
 
     Args:
         text: an object of features by name: short strings; objects with the arguments of `Feature`; null for
-            a feature that a converter shall leave out. For sequence examples
+            a feature that a converter leaves out. For sequence examples
             `{"context": {...}, "feature_lists": {...}}`. In a default, bytes are `{"$base64": "..."}`, floats
             without a numeral `"NaN"`, `"Infinity"`, `"-Infinity"`, complex numbers `"1+2j"`.
 

@@ -51,7 +51,7 @@ __all__ = ["OpenShard"]
 
 # Bytes between two records that cost less than another request: the heads of one and of its answer take more.
 _GAP = 512
-_IN_VAIN = 5  # beyond that, a fifth of the bytes that are wanted may be fetched in vain
+_IN_VAIN = 5  # beyond that, a fifth of the bytes that are wanted may be fetched needlessly
 _TRIES = 2  # requests for the checksums of a shard's records: blocks are read whole where they are damaged
 
 

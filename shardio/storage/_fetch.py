@@ -93,7 +93,7 @@ class RangeReader:
         identity: what is known of the object; responses are held to it.
         engine: read with the data engine, where there is one; otherwise with fsspec's client.
         checksummed: the caller has checksums, so several requests may go to the engine in one call.
-        gap: bytes that may be fetched in vain to save a request; None for that of the tuning.
+        gap: bytes that may be fetched needlessly to save a request; None for that of the tuning.
     """
 
     def __init__(

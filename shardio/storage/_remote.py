@@ -302,7 +302,7 @@ class RemoteStore(Store):
             engine: read with the data engine, where there is one; otherwise with fsspec's client.
             checksummed: the caller has checksums, so several requests may go to the engine in one call, whose
                 responses tell nothing but their bytes.
-            gap: bytes that may be fetched in vain to save a request; None for `Tuning.gap`.
+            gap: bytes that may be fetched needlessly to save a request; None for `Tuning.gap`.
 
         Raises:
             NotFoundError, ShortReadError, StorageError: as `Store.get_ranges`; by what is returned.
@@ -368,7 +368,7 @@ class RemoteStore(Store):
             yield from map(call, items)
             return
         with concurrent.futures.ThreadPoolExecutor(_AT_ONCE, "shardio-requests") as pool:
-            # A few at a time, so that little is fetched in vain where the caller stops.
+            # A few at a time, so that little is fetched needlessly where the caller stops.
             for begin in range(0, len(items), 4 * _AT_ONCE):
                 yield from pool.map(call, items[begin : begin + 4 * _AT_ONCE])
 

@@ -120,7 +120,7 @@ class Retrier:
             await self._clock.sleep(pause)
 
     def _pause(self, last: RequestFailure, attempts: int, begun: float) -> float | None:
-        """Return the seconds until the next attempt, or None if there shall be none."""
+        """Return the seconds until the next attempt, or None if there is to be none."""
         if not last.kind.worth_retrying:
             return None
         tuning = self._tuning

@@ -132,7 +132,7 @@ class DataFile(abc.ABC):
             starts, stops: of the ranges.
             checksummed: the caller compares the bytes with checksums of its own, so a response need not prove
                 of which version of the object it is; lengths are exact all the same.
-            gap: bytes that may be fetched in vain to save a request; None for what suits most.
+            gap: bytes that may be fetched needlessly to save a request; None for what suits most.
         """
         del checksummed, gap
         return functools.partial(self.read_many, starts, stops)

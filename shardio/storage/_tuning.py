@@ -30,7 +30,7 @@ class Tuning:
         fsspec_concurrency: among them, those of fsspec's clients, which more only slow down.
         large_concurrency: among them, those for more than `large_bytes`; together with `max_request_bytes` it
             bounds the memory of what is under way.
-        gap: bytes fetched in vain to save a request; what a connection moves in a millisecond or two.
+        gap: bytes fetched needlessly to save a request; what a connection moves in a millisecond or two.
         max_request_bytes: longest range of one request; longer ones are cut and fetched side by side.
         uploads: objects in flight; each holds at most two parts of `part_bytes` per connection in memory.
         part_bytes: size from which twice that much is uploaded in parts, and the size of the parts.

@@ -172,7 +172,7 @@ class DatasetWriter(AtomicWriter):
             self._catalog, session=self.session, task=check_task(task), schema=self.schema,
             metadata=dict(metadata or {}), mode=mode, base_version=self._base_version,
         )  # fmt: skip
-        # Made last, for it makes a folder, and nothing shall be touched where an option makes no sense.
+        # Made last, for it makes a folder, and nothing is touched where an option makes no sense.
         self._options = ShardOptions(
             compression=kind,
             level=level,

@@ -143,7 +143,7 @@ def test_collection_keeps_them(url):
     assert all(catalog.store.head(key) for key in now)
     for k in range(20):
         assert commit(url, f"day-{k}").number == report.version
-    # What was written again in vain goes, and nothing else.
+    # What was written again needlessly goes, and nothing else.
     assert all(info.key.startswith(("data/", "_shardio/sessions/")) for info in shardio.gc(url).doomed)
     assert len(shardio.open(url)) == 20
 

@@ -272,34 +272,32 @@ def test_a_closed_pipe_is_no_error(birds: Path) -> None:
     assert ended.returncode == 141
 
 
+def in_bash(line: str) -> subprocess.CompletedProcess[str]:
+    """Run the program as a shell does, with its redirections."""
+    return subprocess.run(
+        ["bash", "-c", f"{sys.executable} -m shardio {line}"],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
 @pytest.mark.parametrize(("command", "wanted"), [("verify", 0), ("info", 0), ("head --split nosuch", 2)])
 def test_streams_that_are_closed_change_no_exit_code(
     birds: Path, closed: str, command: str, wanted: int
 ) -> None:
     """Daemons start programs so; 1 would say that the data is damaged."""
-    ended = subprocess.run(
-        ["bash", "-c", f"{sys.executable} -m shardio {command} {birds} {closed}"],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
+    ended = in_bash(f"{command} {birds} {closed}")
     assert ended.returncode == wanted
     assert "Traceback" not in ended.stderr
 
 
 @pytest.mark.parametrize("line", ["--version", "--help", "head --help", "info --system --json"])
 def test_a_full_disk_for_what_is_printed(line: str) -> None:
-    ended = subprocess.run(
-        ["bash", "-c", f"{sys.executable} -m shardio {line} > /dev/full"],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
+    ended = in_bash(f"{line} > /dev/full")
     assert ended.returncode == 3
     assert len(ended.stderr.splitlines()) == 1
     assert "No space left" in ended.stderr

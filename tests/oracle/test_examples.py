@@ -172,15 +172,20 @@ def same(found: Any, wanted: Any) -> None:
     assert found.tolist() == wanted.tolist()
 
 
+def same_sparse(column: codecs.VarLenColumn, tensor: Any) -> None:
+    """Compare a column with a sparse tensor."""
+    same(column.values, tensor.values.numpy())
+    same(column.indices, tensor.indices.numpy())
+    same(column.shape, tensor.dense_shape.numpy())
+
+
 def compare(columns: dict[str, Any], theirs: dict[str, Any]) -> None:
     """Compare a dict of columns with TensorFlow's tensors."""
     assert columns.keys() == theirs.keys()
     for name, column in columns.items():
         tensor = theirs[name]
         if isinstance(column, codecs.VarLenColumn):
-            same(column.values, tensor.values.numpy())
-            same(column.indices, tensor.indices.numpy())
-            same(column.shape, tensor.dense_shape.numpy())
+            same_sparse(column, tensor)
         elif isinstance(column, codecs.RaggedColumn):
             same(column.values, tensor.values.numpy())
             same(column.offsets, tensor.row_splits.numpy())
@@ -194,9 +199,7 @@ def compare_lists(columns: dict[str, Any], theirs: dict[str, Any], lengths: dict
     for name, column in columns.items():
         tensor = theirs[name]
         if isinstance(column, codecs.VarLenColumn):
-            same(column.values, tensor.values.numpy())
-            same(column.indices, tensor.indices.numpy())
-            same(column.shape, tensor.dense_shape.numpy())
+            same_sparse(column, tensor)
         elif isinstance(column.values, codecs.RaggedColumn):
             same(column.offsets, tensor.row_splits.numpy())
             same(column.values.offsets, tensor.values.row_splits.numpy())

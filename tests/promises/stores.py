@@ -22,7 +22,7 @@ Policy = Callable[[str, str], str]
 
 
 class FaultyStore(Store):
-    """A store that asks `policy(verb, key)` before each call what shall go wrong; "" for nothing."""
+    """A store that asks `policy(verb, key)` before each call what is to go wrong; "" for nothing."""
 
     def __init__(self, inner: Store, policy: Policy) -> None:
         self.inner = inner

@@ -294,11 +294,17 @@ def repair_meanwhile(url: str, monkeypatch: pytest.MonkeyPatch, deed: Callable[[
     shardio.repair(url, dry_run=False, uncertain="leave", workers=1)
 
 
-@EVERY_PLACE
-def test_an_append_while_a_shard_is_repaired(place, tmp_path, monkeypatch):
+def damaged(place: str, tmp_path: Path) -> Victim:
+    """Return a dataset with one flipped bit in its first shard."""
     case = victim("none", place, tmp_path)
     key = case.of_kind(".tfrecord")[0]
     case.put(key, flipped(case.objects[key], 400))
+    return case
+
+
+@EVERY_PLACE
+def test_an_append_while_a_shard_is_repaired(place, tmp_path, monkeypatch):
+    case = damaged(place, tmp_path)
 
     def append() -> None:
         with shardio.DatasetWriter(case.url, mode="append") as out:
@@ -314,9 +320,7 @@ def test_an_append_while_a_shard_is_repaired(place, tmp_path, monkeypatch):
 @EVERY_PLACE
 def test_a_delete_while_a_shard_is_repaired(place, tmp_path, monkeypatch):
     """What others deleted meanwhile is not brought back: the repair is refused, and leaves nothing."""
-    case = victim("none", place, tmp_path)
-    key = case.of_kind(".tfrecord")[0]
-    case.put(key, flipped(case.objects[key], 400))
+    case = damaged(place, tmp_path)
     with pytest.raises(match="changed by another writer"):
         repair_meanwhile(case.url, monkeypatch, lambda: shardio.delete(case.url, [0]))
     assert shardio.gc(case.url).unclaimed == {}
@@ -327,9 +331,7 @@ def test_a_delete_while_a_shard_is_repaired(place, tmp_path, monkeypatch):
 
 def test_an_overwrite_while_a_shard_is_repaired(tmp_path, monkeypatch):
     """Taking the shards out takes their damage out, too."""
-    case = victim("none", "local", tmp_path)
-    key = case.of_kind(".tfrecord")[0]
-    case.put(key, flipped(case.objects[key], 400))
+    case = damaged("local", tmp_path)
 
     def overwrite() -> None:
         with shardio.DatasetWriter(case.url, mode="overwrite") as out:

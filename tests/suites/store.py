@@ -326,7 +326,7 @@ def answer_of_child(work: Callable[[], bytes], *, seconds: int = 60) -> bytes:
                 answer = work()
             except ShardioError as error:
                 answer = f"error: {error}".encode()
-            except BaseException as error:  # noqa: BLE001 - the parent shall see whatever went wrong
+            except BaseException as error:  # noqa: BLE001 - the parent must see whatever went wrong
                 answer = f"unexpected: {error!r}".encode()
             with open(writing, "wb") as pipe:
                 pipe.write(answer)
