@@ -1,11 +1,17 @@
-"""What callers give as an integer: the one rule of what is taken for one."""
+"""What callers give as an integer, or as many: the one rule of what is taken for one."""
 
 from __future__ import annotations
 
 import operator
-from typing import SupportsIndex
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, SupportsIndex
 
-__all__ = ["integer"]
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["integer", "integers"]
 
 
 def integer(name: str, value: object) -> int:
@@ -26,3 +32,40 @@ def integer(name: str, value: object) -> int:
             pass
     message = f"{name} must be an integer, found {value!r}"
     raise TypeError(message)
+
+
+def integers(name: str, values: object, *, mask: str = "") -> NDArray[Any]:
+    """Return an argument as an array of integers `[n]`, of the dtype that NumPy takes for them.
+
+    Args:
+        name: of the argument, for messages.
+        values: an array, or any iterable of what `integer` takes.
+        mask: where a mask can be given instead, for messages.
+
+    Raises:
+        TypeError: they are no integers, or bools; names the first that is none.
+        ValueError: an iterator that gives nothing: it was used up before, or there was nothing to give.
+
+    Examples:
+        >>> integers("positions", range(3))
+        array([0, 1, 2])
+    """
+    items: Any = values
+    if not hasattr(values, "__array__"):
+        if not isinstance(values, Iterable) or isinstance(values, str | bytes | bytearray | Mapping):
+            message = f"{name} must be a sequence of integers, found {values!r:.80}"
+            raise TypeError(message)
+        items = list(values)
+        if not items and isinstance(values, Iterator):
+            message = f"{name}: the iterator gave nothing; if it was used up before, give a list instead"
+            raise ValueError(message)
+        # NumPy makes an integer of a bool that stands beside one.
+        if not {bool, np.bool_}.isdisjoint(kinds := set(map(type, items))) and len(kinds) > 1:
+            for number, item in enumerate(items):
+                integer(f"{name}[{number}]", item.item() if isinstance(item, np.bool_) else item)
+    array = np.asarray(items)
+    if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
+        hint = f"; a mask goes to {mask}" if mask and array.dtype == np.bool_ else ""
+        message = f"{name} must be a sequence of integers, not {array.dtype} of shape {array.shape}{hint}"
+        raise TypeError(message)
+    return array

@@ -24,6 +24,7 @@ import errno
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from shardio.arguments import integer, integers
 from shardio.catalog._commit import publish
 from shardio.errors import NotFoundError, ShardioError, StorageError
 from shardio.metadata import (
@@ -234,14 +235,15 @@ class _Removals:
         self, catalog: Catalog, *, expire: Collection[int], keep: int | None, abandon: Collection[str]
     ) -> None:
         self.catalog = catalog
-        self._expire = set(expire)
+        self._expire = set(integers("expire", expire).tolist())
+        keep = None if keep is None else integer("keep", keep)
         self._abandon = set(abandon)
         versions = list(catalog.versions())
         if not versions:
             raise NotFoundError("there is no shardio dataset here", url=catalog.store.url)
         for session in abandon:
             check_session(session)
-        self._check_expire(versions[-1].number, expire, keep)
+        self._check_expire(versions[-1].number, self._expire, keep)
         self._keep_below = 0 if keep is None else versions[-1].number - keep + 1
         self._versions: list[Version] = []
         self._named: dict[str, tuple[frozenset[str], frozenset[str]] | None] = {}
@@ -315,7 +317,7 @@ class _Removals:
         if keep is not None and keep < 1:
             message = f"keep={keep} must be at least 1: the latest version cannot be expired"
             raise ValueError(message)
-        wrong = [number for number in expire if not 1 <= number < latest]
+        wrong = [number for number in sorted(expire) if not 1 <= number < latest]
         if wrong:
             message = (
                 f"cannot expire {wrong}: versions 1 to {latest - 1} can be, the latest ({latest}) cannot"

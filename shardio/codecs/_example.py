@@ -159,18 +159,17 @@ def _item(name: str, item: object) -> bytes:
 def _numbers(name: str, value: object) -> npt.NDArray[Any]:
     expected = "int, float, bool, str, bytes, or a list or array of one of them"
     try:
-        array = numbers_of(value, "float32", expected)
+        array = numbers_of(value, None, expected)
     except MisfitError as error:
-        raise _misfit(name, expected, error.found) from None
+        raise _misfit(name, expected, error.found, error.advice) from None
     if array.dtype.kind not in "biuf":
         raise _misfit(name, expected, f"{type(value).__name__} of {array.dtype}")
     return array
 
 
-def _misfit(name: str, expected: str, found: str) -> SchemaError:
-    return SchemaError(
-        f"value of feature {name!r} cannot be stored in an Example", expected=expected, found=found
-    )
+def _misfit(name: str, expected: str, found: str, advice: str | None = None) -> SchemaError:
+    what = f"value of feature {name!r} cannot be stored in an Example"
+    return SchemaError(what, expected=expected, found=found, advice=advice)
 
 
 def parsed_message(cls: Any, payload: bytes | memoryview, what: str) -> Any:

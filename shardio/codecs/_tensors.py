@@ -182,9 +182,9 @@ def _string(label: object, item: str | bytes) -> bytes:
 def _numbers(label: object, value: object) -> npt.NDArray[Any]:
     """Return the array of a tensor: an array as it is, Python's floats as float32 where they fit."""
     try:
-        array = numbers_of(value, "float32", _expected())
+        array = numbers_of(value, None, _expected())
     except MisfitError as error:
-        raise _no_type(label, error.found) from None
+        raise _no_type(label, error.found, error.advice) from None
     if array.dtype == np.float64 and _is_plain(value):
         fitted = Feature("float32[?]").fit(array.ravel(), str(label))
         return np.reshape(np.asarray(fitted), array.shape)
@@ -199,8 +199,9 @@ def _expected() -> str:
     return ", ".join(dtype.name for dtype in _NUMBERS)
 
 
-def _no_type(label: object, found: str) -> SchemaError:
-    return SchemaError(f"TensorProto has no type for tensor {label!r}", expected=_expected(), found=found)
+def _no_type(label: object, found: str, advice: str | None = None) -> SchemaError:
+    what = f"TensorProto has no type for tensor {label!r}"
+    return SchemaError(what, expected=_expected(), found=found, advice=advice)
 
 
 def _packed(field: str, data: bytes) -> bytes:

@@ -76,7 +76,7 @@ def _flattened(schema: Any) -> list[tuple[str, Any]]:
             types = [inner.field(part).type for part in ("bytes", "path")]
             contents, path = (pa.list_(each) if listed else each for each in types)
             found += [(name, pa.field(name, contents)), (f"{name}.path", pa.field("path", path))]
-        elif _is_struct(kind):
+        elif _has_fields(kind):
             inner = [kind.field(number) for number in range(kind.num_fields)]
             stack += [(f"{name}.{part.name}", part) for part in reversed(inner)]
         else:
@@ -319,6 +319,11 @@ def _is_struct(kind: Any) -> bool:
     return bool(pa.types.is_struct(kind))
 
 
+def _has_fields(kind: Any) -> bool:
+    """Tell whether a column is taken apart; a struct without fields is JSON, or it would vanish."""
+    return _is_struct(kind) and kind.num_fields > 0
+
+
 def _unwrapped(kind: Any) -> Any:
     """Return the type that an extension type is stored as."""
     while _extension_name(kind) is not None:
@@ -360,7 +365,7 @@ def _rows_of(batch: Any) -> Iterator[dict[str, Any]]:
                     columns[key] = values
                 seen.add(key)
             continue
-        if _is_struct(_unwrapped(column.type)):
+        if _has_fields(_unwrapped(column.type)):
             while isinstance(column.type, pa.BaseExtensionType):
                 column = column.storage
             fields = [column.type.field(number) for number in range(column.type.num_fields)]
@@ -681,7 +686,7 @@ class HuggingFaceDataset(_ArrowRows):
                 nulls -= set() if lacking else {name}
                 missing = column.null_count or any(part.field("path").null_count for part in files.chunks)
                 nulls -= set() if missing else {f"{name}.path"}
-            elif not _is_struct(_unwrapped(field.type)):
+            elif not _has_fields(_unwrapped(field.type)):
                 nulls -= set() if column.null_count else {name}
                 if (
                     pa.types.is_integer(field.type)

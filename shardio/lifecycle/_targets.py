@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from shardio.arguments import integers
 from shardio.errors import NotFoundError
 from shardio.metadata import ShardTable, live_to_physical, parse_deletions
 from shardio.reader import choose_split, find_each
 from shardio.reader import open as open_dataset
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from numpy.typing import ArrayLike, NDArray
 
@@ -109,14 +109,7 @@ def _with_keys(ds: DatasetReader, keys: Sequence[Any] | None, feature: str | Non
 
 def _checked(positions: ArrayLike | Iterable[int], records: int, version: int) -> NDArray[np.int64]:
     """Return positions as ascending int64, each within the records and given once."""
-    items: Any = positions
-    if not hasattr(positions, "__array__") and isinstance(positions, Iterable):
-        items = list(positions)
-    given = np.asarray(items)
-    if given.ndim != 1 or (given.size and given.dtype.kind not in "iu"):
-        hint = "; a mask goes to where=" if given.dtype == np.bool_ else ""
-        message = f"positions must be a sequence of integers, not {given.dtype} of shape {given.shape}{hint}"
-        raise TypeError(message)
+    given = integers("positions", positions, mask="where=")
     # Compared as given: a huge unsigned number must not wrap round to a negative one.
     beyond = given[given >= records]
     if len(beyond):

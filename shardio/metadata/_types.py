@@ -170,12 +170,13 @@ def fit_numbers(value: object, type_name: str, shape: Shape) -> npt.NDArray[Any]
     return np.asarray(fitted, order="C")
 
 
-def numbers_of(value: object, type_name: str, expected: str) -> npt.NDArray[Any]:
+def numbers_of(value: object, type_name: str | None, expected: str) -> npt.NDArray[Any]:
     """Return numbers given in any form as an array of the dtype that NumPy takes for them.
 
     Args:
         value: a number, an array, or lists of them.
-        type_name: the type that they are to become; integers beside floats must be exact in it.
+        type_name: the type that they are to become; integers beside floats must be exact in it.  None: they
+            decide it themselves, floats float32, and integers must not become floats.
         expected: what errors say that was expected.
 
     Raises:
@@ -189,11 +190,19 @@ def numbers_of(value: object, type_name: str, expected: str) -> npt.NDArray[Any]
     try:
         array = np.asarray(value)
     except (ValueError, TypeError, OverflowError, RuntimeError) as error:
-        raise MisfitError(expected, f"{describe(value)} that NumPy takes for no array ({error})") from error
+        found = f"{describe(value)} that NumPy takes for no array ({error})"
+        # A tensor of torch's, which alone has such values where NumPy has no dtype for them.
+        tensor = str(getattr(value, "dtype", "")).endswith(BFLOAT16)
+        advice = "give tensor.float(), which is exact" if tensor else None
+        raise MisfitError(expected, found, advice) from error
     if array.dtype.kind not in "biufc" and array.dtype.name != BFLOAT16:
         raise MisfitError(expected, describe(value))
-    if array.dtype.kind in "fc" and type_name in _EXACT_DIGITS and _is_nested(value):
-        _check_integers(value, array, expected, type_name)
+    if array.dtype.kind in "fc" and _is_nested(value):
+        whole = type_name is None and all(isinstance(item, int | np.integer) for item in _items(value))
+        if whole and array.size:
+            raise MisfitError(expected, "integers below 0 and from 2**63 on, for which there is no type")
+        if (type_name or "float32") in _EXACT_DIGITS:
+            _check_integers(value, array, expected, type_name or "float32")
     return array
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from shardio.arguments import integers
 from shardio.errors import FormatError, NotFoundError, ShardioError
 from shardio.format import DEFAULT_LIMITS
 from shardio.metadata import (
@@ -532,7 +533,7 @@ def _in_reader(records: Any, shards: NDArray[np.int64], rows: NDArray[np.int64])
 def positions_of(records: Any, shards: Sequence[str], rows: Any, *, default: int | None) -> NDArray[np.int64]:
     """Return the positions of rows of shards; see `DatasetReader.positions_of`."""
     keys = [str(key) for key in shards]
-    wanted = np.asarray(rows if hasattr(rows, "__array__") else list(rows)).astype(np.int64)
+    wanted = integers("rows", rows).astype(np.int64)
     if wanted.shape != (len(keys),):
         message = f"positions_of takes as many rows as shards, found {wanted.shape} for {len(keys)} shards"
         raise ValueError(message)

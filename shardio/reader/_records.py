@@ -5,11 +5,11 @@ from __future__ import annotations
 import itertools
 from bisect import bisect_right
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, cast, overload
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
-from shardio.arguments import integer
+from shardio.arguments import integer, integers
 from shardio.display import html_table, plural, size
 from shardio.errors import ShardioError
 from shardio.reader._columns import (
@@ -29,7 +29,7 @@ from shardio.reader._source import reopen
 from shardio.reader._subset import ascending, chosen, take_at
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from typing import Self
 
     from numpy.typing import ArrayLike, NDArray
@@ -492,11 +492,8 @@ class RecordSequence(Sequence[Any]):
             message = f"record {item} is out of range: there are {len(self)}"
             raise IndexError(message) from None
 
-    def _positions(self, items: ArrayLike | Iterable[int]) -> NDArray[np.int64]:
-        given = np.asarray(items if hasattr(items, "__array__") else list(cast("Iterable[int]", items)))
-        if given.ndim != 1 or (given.size and given.dtype.kind not in "iu"):
-            message = f"positions must be a sequence of integers, not {given.dtype} of shape {given.shape}"
-            raise TypeError(message)
+    def _positions(self, items: ArrayLike) -> NDArray[np.int64]:
+        given = integers("positions", items, mask="ds.filter(mask)")
         # Compared as given: a huge unsigned number must not wrap round to a negative one.
         wrong = given[(given < -len(self)) | (given >= len(self))]
         if len(wrong):

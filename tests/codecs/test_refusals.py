@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from shardio.codecs import encode_example, record_codec
+from shardio.codecs import encode_example, encode_tensors, record_codec
 from shardio.errors import CorruptRecordError, FormatError, SchemaError, ShardioError
 from shardio.metadata import Feature, Schema
 from shardio.v1 import example_pb2
@@ -95,6 +95,14 @@ def test_a_value_that_does_not_fit(encoding, value, complaint):
         record_codec(SCHEMA, encoding=encoding).encode(value)
     assert caught.value.row is None
     assert caught.value.located(row=12).row == 12
+
+
+@pytest.mark.parametrize("encode", [encode_example, encode_tensors])
+def test_integers_that_no_type_holds_become_no_floats(encode):
+    for value in ([2**63, -1], [[2**63], [-1]], (np.int64(-1), 2**63), [np.uint64(2**63), -1]):
+        with pytest.raises(SchemaError, match=r"'x'.*found integers below 0 and from 2\*\*63 on"):
+            encode({"x": value})
+    assert encode({"x": [2.0**63, -1]}), "one float among them says that they are floats"
 
 
 @pytest.mark.parametrize(

@@ -209,6 +209,25 @@ def test_a_dataset_without_rows_has_its_schema(tmp_path) -> None:
     assert found.to_hf().features == features
 
 
+def test_structs_without_fields(tmp_path) -> None:
+    """They hold whether there is one; nothing of them was written, and the way back failed."""
+    import pyarrow as pa
+
+    inner = pa.struct([("empty", pa.struct([])), ("k", pa.int64())])
+    table = pa.table(
+        {
+            "n": [1, 2],
+            "empty": pa.array([{}, None], pa.struct([])),
+            "outer": pa.array([{"empty": {}, "k": 1}, {"empty": None, "k": 2}], inner),
+        }
+    )
+    shardio.convert_dataset(datasets.Dataset(table), tmp_path / "out")
+    found = shardio.open(tmp_path / "out")
+    assert [record["empty"] for record in found] == [{}, None]
+    assert [record["outer.empty"] for record in found] == [{}, None]
+    assert found.to_hf().to_list() == table.to_pylist()
+
+
 def test_times_in_seconds(tmp_path) -> None:
     """Parquet keeps them in milliseconds, beside the word of `datasets` that they are seconds."""
     from datasets import Features, List, Value

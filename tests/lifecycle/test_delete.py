@@ -149,6 +149,9 @@ def test_a_mask_and_a_function(url):
         ([1.0], TypeError, "sequence of integers"),
         (["1"], TypeError, "sequence of integers"),
         ([True], TypeError, "a mask goes to where="),
+        ([True, 2], TypeError, r"positions\[0\] must be an integer, found True"),
+        (b"12", TypeError, "sequence of integers"),
+        (iter(()), ValueError, "the iterator gave nothing"),
     ],
 )
 def test_positions_that_are_refused(url, wrong, error, match):

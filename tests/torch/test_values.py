@@ -18,6 +18,8 @@ from torch.utils.data import DataLoader, default_collate
 from torchdata.stateful_dataloader import StatefulDataLoader
 
 import shardio
+from shardio.codecs import encode_example, encode_tensors
+from shardio.errors import SchemaError
 from shardio.torch import StreamingDataLoader, StreamingDataset, seeded
 from tests.streaming.datasets import flat, plan, write
 
@@ -321,3 +323,19 @@ def test_numbers_of_all_records_once(url):
     assert sorted(flat(batch["n"].tolist() for batch in StreamingDataLoader(dataset(url)))) == list(
         range(100)
     )
+
+
+def test_tensors_of_bfloat16_are_refused_with_advice_that_works():
+    """NumPy has no dtype for them, and said so in its own words alone."""
+    tensor = torch.tensor([1.0, 2.5, -3.0], dtype=torch.bfloat16)
+    feature = shardio.Feature("bfloat16[3]")
+    for store in (
+        lambda value: feature.fit(value, "x"),
+        lambda value: encode_example({"x": value}),
+        lambda value: encode_tensors({"x": value}),
+    ):
+        with pytest.raises(SchemaError, match=r"'x'.*BFloat16.*give tensor\.float\(\)"):
+            store(tensor)
+        store(tensor.float())
+    bits = torch.from_numpy(feature.fit(tensor.float(), "x"))
+    assert torch.equal(bits.view(torch.bfloat16), tensor)
