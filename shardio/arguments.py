@@ -43,7 +43,7 @@ def integers(name: str, values: object, *, mask: str = "") -> NDArray[Any]:
         mask: where a mask can be given instead, for messages.
 
     Raises:
-        TypeError: they are no integers, or bools; names the first that is none.
+        TypeError: something else is among them, a bool too; names the argument.
         ValueError: an iterator that gives nothing: it was used up before, or there was nothing to give.
 
     Examples:
