@@ -125,7 +125,7 @@ ELSEWHERE = {
         "tests/promises/test_p23_repair.py::test_everything_comes_back_from_a_mirror",
     "`shardio repair --mirror` restores it from a copy; nothing was read from it":
         "tests/promises/test_p23_repair.py::test_everything_comes_back_from_a_mirror",
-    "it was cut or changed: `shardio repair` takes it from a copy (--mirror) or salvages its records":
+    "it was cut or changed: `shardio repair` copies it (--mirror) or salvages its records":
         "tests/promises/test_p23_repair.py::test_everything_comes_back_from_a_mirror",
     "no record would be left: see that the data is where it was, or name a mirror":
         "tests/promises/test_p23_repair.py::test_a_folder_that_is_not_mounted",

@@ -159,7 +159,7 @@ def wrong_size(data: DataFile, head: IndexHead, key: str, found: str, *, adopted
         shard=key,
         expected=expected,
         found=found,
-        advice="it was cut or changed: `shardio repair` takes it from a copy (--mirror) or salvages its records",
+        advice="it was cut or changed: `shardio repair` copies it (--mirror) or salvages its records",
     )
 
 

@@ -359,7 +359,7 @@ _ADVICE = {
     ErrorKind.EXPIRED: "renew the credentials; a long run needs ones that renew themselves",
     ErrorKind.UNAVAILABLE: "try again later, or with fewer readers",
     ErrorKind.CONNECTION: "check the network, the endpoint and the proxy",
-    ErrorKind.BAD_RESPONSE: "a proxy or the server ignores range requests, or compresses what it sends; read from another place",
+    ErrorKind.BAD_RESPONSE: "a proxy or the server ignores ranges or compresses answers; read from elsewhere",
     ErrorKind.REFUSED: "check the URL, the region and the storage_options",
     ErrorKind.CLOCK_SKEW: "set the clock of this machine (NTP does); it is too far from the service's",
     ErrorKind.TLS: "check the certificate, the proxy, and whether the endpoint speaks https or http",
