@@ -57,15 +57,18 @@ class GCSClient:
         *,
         headers: Mapping[str, str] | None = None,
         data: bytes | None = None,
+        stored: bool = False,
         **params: Any,
     ) -> Any:
-        """Return an open response; the caller reads and closes it."""
+        """Return an open response, which the caller closes; `stored`: its body as it lies, not decoded."""
         fs = self._fs
         await fs._set_session()  # noqa: SLF001 - gcsfs has no public face for a response with its headers
         query = fs._get_params(params)  # noqa: SLF001 - as above
         sent = fs._get_headers(dict(headers or {}))  # noqa: SLF001 - as above
         session = disable_retries(fs.session)
-        response = await session.request(method, url, params=query, headers=sent, data=data)
+        response = await session.request(
+            method, url, params=query, headers=sent, data=data, auto_decompress=not stored
+        )
         if response.status >= 300:
             async with response:
                 text = (await response.read())[:500].decode("utf-8", "replace")
@@ -82,7 +85,7 @@ class GCSClient:
     async def fetch(self, path: str, start: int, stop: int) -> Response:
         url = self._object(path, "download/storage").with_query(alt="media")
         headers = {"Range": f"bytes={start}-{stop - 1}"}
-        async with await self._send("GET", url, headers=headers) as response:
+        async with await self._send("GET", url, headers=headers, stored=True) as response:
             total = check_content_range(response.status, response.headers, start, stop)
             data = await response.read()
         etag = response.headers.get("x-goog-generation") or response.headers.get("ETag") or ""

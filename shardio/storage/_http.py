@@ -46,7 +46,8 @@ class HTTPClient:
         options = dict(self._fs.kwargs)
         options["headers"] = {**(options.get("headers") or {}), **_PLAIN, **headers}
         session = disable_retries(await self._fs.set_session())
-        response = await session.request(method, url, **options)
+        # Some servers say of a file that ends with .gz that it is encoded; ranges are of the file as it lies.
+        response = await session.request(method, url, **{**options, "auto_decompress": False})
         if response.status >= 300:
             async with response:
                 words = (await response.content.read(500)).decode("utf-8", "replace")

@@ -10,10 +10,11 @@ import urllib.parse
 from collections.abc import Iterator
 
 import pytest
+from aiohttp import web
 
 from shardio.errors import FormatError, NotFoundError, StorageError
 from shardio.storage import ShortReadError, Store, Tuning, connect
-from tests.servers.web import folder_server
+from tests.servers.web import folder_server, serving
 from tests.suites.store import CONTENT, NAMES, answer_of_child
 
 URL_NAMES = [name for name in NAMES if not name.startswith(".")]
@@ -55,6 +56,23 @@ def test_reading(store: Store) -> None:
         store.open("a").read(19_000, 20_001)
     with pytest.raises(FormatError, match="larger"):
         store.get("a", max_bytes=100)
+
+
+@pytest.mark.parametrize("engine", ["fsspec", "obstore"])
+def test_files_that_the_server_calls_encoded(folder: pathlib.Path, engine: str) -> None:
+    """Some web servers say so of what ends with .gz; its bytes are the file's own all the same."""
+
+    async def answer(_: web.Request) -> web.FileResponse:
+        return web.FileResponse(folder / "root/a", headers={"Content-Encoding": "gzip"})
+
+    app = web.Application()
+    app.router.add_get("/a.tfrecord.gz", answer)
+    with serving(app) as url:
+        store = connect(url, engine=engine)
+        with store.open("a.tfrecord.gz") as file:
+            assert bytes(file.read(5, 99)) == CONTENT[5:99]
+            assert file.size == len(CONTENT)
+        assert store.get("a.tfrecord.gz", max_bytes=len(CONTENT)) == CONTENT
 
 
 def test_what_is_absent_is_not_found(store: Store) -> None:
