@@ -320,6 +320,12 @@ class LocalStore(Store):
             self._make_folder(os.path.dirname(path))
             return create(path, data, move=move, single_writer=self._single_writer)
         except OSError as error:
+            if (
+                isinstance(error, FileNotFoundError)
+                and isinstance(data, os.PathLike)
+                and not os.path.exists(data)
+            ):
+                raise  # it is not the way to the object that is absent: `put_new` says so
             _explain_write(error, path)
 
     def _make_folder(self, folder: str) -> None:

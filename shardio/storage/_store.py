@@ -16,7 +16,7 @@ import functools
 import os
 from typing import TYPE_CHECKING, NamedTuple, Self, TypeAlias, TypeVar
 
-from shardio.errors import NotFoundError, StorageError
+from shardio.errors import NotFoundError, ShardioError, StorageError
 from shardio.storage._keys import check_key, check_prefix
 
 if TYPE_CHECKING:
@@ -226,7 +226,14 @@ class Store(abc.ABC):
         """
         check_key(key)
         self._refuse_if_read_only(key)
-        return self._put_new(key, data, move=move)
+        try:
+            return self._put_new(key, data, move=move)
+        except FileNotFoundError as error:
+            if isinstance(error, ShardioError) or not isinstance(data, os.PathLike):
+                raise
+            what = "the file that was to be stored is gone"
+            advice = "keep its folder while a write runs, or name another with spool_dir="
+            raise StorageError(what, url=os.fspath(data), advice=advice) from error
 
     def put_unique(self, key: str, data: Buffer | pathlib.Path, *, move: bool = False) -> bool:
         """Create an object under a name that no other content has; where no answer comes back, ask again.

@@ -301,6 +301,7 @@ def test_a_full_disk_for_what_is_printed(line: str) -> None:
     assert ended.returncode == 3
     assert len(ended.stderr.splitlines()) == 1
     assert "No space left" in ended.stderr
+    assert "(stdout); the command itself ended with 0" in ended.stderr
 
 
 def test_ctrl_c_is_130(monkeypatch: pytest.MonkeyPatch, run: Run, birds: Path) -> None:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import shardio
 from shardio import kernels
 from shardio.catalog import Catalog
-from shardio.errors import CommitConflictError, FormatError, StorageError
+from shardio.errors import CommitConflictError, FormatError, NotFoundError, StorageError
 from shardio.storage import connect
 from shardio.writer._spool import ShardSpool
 from tests.format import plain
@@ -399,3 +399,23 @@ def test_a_number_of_shards_that_cannot_be_kept_is_refused(options, error, tmp_p
     with pytest.raises(TypeError if "integer" in error else ValueError, match=error):
         shardio.DatasetWriter(tmp_path / "ds", **options)
     assert not (tmp_path / "ds").exists()
+
+
+@EVERY_PLACE
+def test_a_spool_file_that_is_swept_away(place, tmp_path):
+    """Jobs that clean temporary folders do that; it was the system's own error, without advice."""
+    url, spool = fresh(place, tmp_path), tmp_path / "spool"
+    with (
+        pytest.raises(
+            StorageError,
+            match=r"is gone .*spool.*; keep its folder while a write runs, or name another with spool_dir=",
+        ),
+        shardio.DatasetWriter(url, spool_dir=spool) as out,
+    ):
+        for number in range(100):
+            out.write(b"%d" % number)
+        for path in spool.iterdir():
+            path.unlink()
+    with pytest.raises(NotFoundError):
+        shardio.open(url)
+    assert not [info.key for info in connect(url).list() if info.key.startswith("data/")]
