@@ -9,7 +9,7 @@ import os
 import re
 from typing import NamedTuple
 
-from shardio.errors import UnsafeNameError
+from shardio.errors import NotFoundError, UnsafeNameError
 from shardio.metadata import unsafe_part
 
 __all__ = [
@@ -123,7 +123,17 @@ def split_url(url: str | os.PathLike[str]) -> Root:
 
 
 def local_path(url: str) -> str:
-    """Return the absolute path of a local path or `file://` URL; `~` is expanded, links are not followed."""
+    """Return the absolute path of a local path or `file://` URL; `~` is expanded, links are not followed.
+
+    Raises:
+        NotFoundError: the path is relative, and the current folder was removed.
+    """
     # `localhost` may name the machine; any other word begins a relative path, as it does in fsspec.
     path = re.sub(r"\A(?i:file|local)://(?:localhost(?=/))?", "", url)
-    return os.path.abspath(os.path.expanduser(path))
+    try:
+        return os.path.abspath(os.path.expanduser(path))
+    except FileNotFoundError as error:  # of `os.getcwd`
+        what = "the current folder is gone, so a relative path leads nowhere"
+        raise NotFoundError(
+            what, url=path, advice="change to a folder that exists, or give the whole path"
+        ) from error

@@ -156,6 +156,18 @@ def test_a_move_that_lost_leaves_the_spool(store: LocalStore, tmp_path: pathlib.
     assert spool.exists()
 
 
+def test_a_relative_path_where_the_current_folder_is_gone(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    with pytest.raises(NotFoundError, match=r"the current folder is gone.*\(birds\); .* give the whole path"):
+        connect("birds")
+    assert connect(str(tmp_path)).url == str(tmp_path)
+
+
 def test_a_dangling_link_occupies_its_name(store: LocalStore, tmp_path: pathlib.Path) -> None:
     (tmp_path / "a").symlink_to("nowhere")
     assert not store.put_new("a", b"1")
