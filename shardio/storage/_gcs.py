@@ -125,7 +125,7 @@ class GCSClient:
             # Not gcsfs's upload in two MIME parts, whose fixed boundary an object might contain.
             url = f"{self._fs._location}/upload/storage/v1/b/{_quote(bucket)}/o"  # noqa: SLF001 - as above
             condition = {"ifGenerationMatch": "0"} if exclusive else {}
-            params = {"uploadType": "media", "name": key, **condition}
+            params: dict[str, Any] = {"uploadType": "media", "name": key, **condition}
             headers = {"Content-Type": _OCTETS}
             async with await self._send("POST", url, headers=headers, data=content, **params):
                 return
