@@ -45,6 +45,8 @@ pytestmark = [
 FOLLOWED: dict[str, Callable[[Path], None]] = {}
 # Followed where the situation is at home: the test does what the advice says, and it helps.
 ELSEWHERE = {
+    "give tensor.float(), which is exact":
+        "tests/torch/test_values.py::test_tensors_of_bfloat16_are_refused_with_advice_that_works",
     "add it: features={}":
         "tests/streaming/test_selections.py::test_a_function_that_uses_a_column_it_is_not_given",
     "the dataset has {}":
