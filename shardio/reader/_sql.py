@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import json
+import os
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -60,6 +61,17 @@ def _need_duckdb() -> Any:
 
 
 def _connect() -> Any:
+    """Return a connection of its own, whose tables no other sees, to the one database of this process."""
+    return _database(os.getpid()).cursor()
+
+
+@functools.cache
+def _database(process: int) -> Any:
+    """Return a database for this process: making one takes a hundred times as long as connecting to it.
+
+    A forked child makes one anew: threads that it does not have may have held locks of its parent's.
+    """
+    del process
     connection = _need_duckdb().connect(":memory:", config=_CONFIG)
     connection.execute("SET lock_configuration = true")
     return connection
@@ -80,7 +92,7 @@ def _functions() -> tuple[frozenset[str], frozenset[str]]:
 class Condition:
     """A condition in SQL, over the columns of a dataset.
 
-    Safe to share among threads: each has a connection of its own.
+    Safe to share among threads: each has a connection of its own, made anew after a fork.
 
     Args:
         text: what is behind WHERE.
@@ -152,9 +164,11 @@ class Condition:
         return f"SELECT coalesce(({self._text}\n), false) AS holds FROM columns"  # noqa: S608
 
     def _connection(self) -> Any:
-        if not hasattr(self._local, "connection"):
-            self._local.connection = _connect()
-        return self._local.connection
+        # Of before a fork it is not even closed: that would ask for locks, too.
+        connections, process = vars(self._local), str(os.getpid())
+        if process not in connections:
+            connections[process] = _connect()
+        return connections[process]
 
     def _names(self) -> list[tuple[str, int | None]]:
         """Return the columns that the text names, each with its place in the text."""

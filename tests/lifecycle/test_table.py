@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import concurrent.futures
+import threading
 import warnings
 from pathlib import Path
 
@@ -19,8 +21,10 @@ import shardio
 from shardio import Feature
 from shardio.catalog import Catalog
 from shardio.errors import FormatError, NotFoundError
-from shardio.metadata import TABLES
+from shardio.metadata import TABLES, Schema
+from shardio.reader._sql import Condition
 from shardio.storage import connect
+from tests.suites.store import answer_of_child
 
 SCHEMA = {
     "label": "int64",
@@ -339,6 +343,43 @@ def test_a_condition_reaches_no_file(tmp_path, url):
         with pytest.raises(duckdb.Error):
             connection.execute(statement)
     assert not (tmp_path / "out.csv").exists()
+
+
+def test_conditions_in_threads_see_the_rows_that_they_were_given():
+    """Conditions of a process share a database, and each thread a table named like the others' there."""
+    schema = Schema.parse({"label": "int64"})
+    shared = Condition("label % 7 = 3", schema)
+    together = threading.Barrier(4)
+
+    def work(number):
+        own = Condition(f"label > {number * 100}", schema)
+        table = pa.table({"label": range(number * 100, number * 100 + 50)})
+        together.wait()
+        return [(own.evaluate(table).sum(), shared.evaluate(table).tolist()) for _ in range(20)]
+
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(work, range(4)))
+    for number, answers in enumerate(found):
+        assert answers == [(49, [k % 7 == 3 for k in range(number * 100, number * 100 + 50)])] * 20
+
+
+def test_conditions_in_a_forked_child_have_a_database_of_its_own():
+    """A thread that the child does not have may have held a lock of the parent's at the fork."""
+    condition = Condition("label > 1", Schema.parse({"label": "int64"}))
+    table = pa.table({"label": [1, 2, 3]})
+    assert condition.evaluate(table).tolist() == [False, True, True]
+    condition._connection().execute("CREATE TABLE parents AS SELECT 1")
+
+    def child():
+        assert condition.evaluate(table).tolist() == [False, True, True]
+        with pytest.raises(duckdb.Error, match="parents does not exist"):
+            condition._connection().execute("SELECT * FROM parents")
+        return b"well"
+
+    try:
+        assert answer_of_child(child) == b"well"
+    finally:
+        condition._connection().execute("DROP TABLE parents")
 
 
 REFUSED = {
