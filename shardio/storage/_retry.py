@@ -85,7 +85,7 @@ class Retrier:
             self.requests += 1
             self.retries += attempts > 1
             timeout = self._tuning.timeout(size)
-            limit = asyncio.timeout(timeout)
+            limit = self._clock.limit(timeout)
             try:
                 # Not `wait_for`, which makes a task of each request.
                 async with limit:

@@ -20,6 +20,10 @@ class Clock:
         """Wait without holding the loop."""
         await asyncio.sleep(seconds)
 
+    def limit(self, seconds: float) -> asyncio.Timeout:
+        """Return what ends an attempt that has had no answer for so long."""
+        return asyncio.timeout(seconds)
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Tuning:

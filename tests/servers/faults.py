@@ -76,6 +76,7 @@ class FaultServer:
         token: session token that is valid, or None where none is asked for.
         seen: requests counted by method.
         log: all requests, with the fault chosen.
+        silent: called where an answer, or the rest of it, does not come.
     """
 
     def __init__(self) -> None:
@@ -88,6 +89,7 @@ class FaultServer:
         self.condition_status = 412
         self.plan: Plan = lambda _: None
         self.token: str | None = None
+        self.silent: Callable[[], None] = lambda: None
         self.seen: Counter[str] = Counter()
         self.log: list[tuple[Request, str | None]] = []
         self.url = ""
@@ -153,6 +155,7 @@ class FaultServer:
         if self.token is not None and self.token != request.headers.get("x-amz-security-token"):
             fault = "expired"
         if fault == "never":
+            self.silent()
             await asyncio.sleep(60)
             return False
         if fault == "reset before":
@@ -244,6 +247,7 @@ class FaultServer:
             writer.write(head + body[: len(body) // 2])
             await writer.drain()
             if fault == "trickle":
+                self.silent()
                 for k in range(len(body) // 2, len(body)):
                     writer.write(body[k : k + 1])
                     await writer.drain()
