@@ -11,7 +11,8 @@ VENV ?= .venv
 PY := $(VENV)/bin/python
 BUILD := .build
 STAMPS := $(VENV)/.stamps
-WORKERS ?= 2
+# One more than there are processors: a test that waits for a disk, a server or a process leaves its own to another.
+WORKERS ?= 3
 FUZZ_SECONDS ?= 30
 PYTEST_ARGS ?=
 BENCH_ARGS ?=

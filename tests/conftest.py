@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import gc
+import os
 import random
 import signal
 import subprocess
@@ -44,13 +46,32 @@ for number in {signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)}:
         signal.signal(number, signal.SIG_DFL)
 
 
+class _Backwards(pytest.Dir):
+    """A folder whose files are read from the last to the first."""
+
+    def collect(self):
+        return reversed([*super().collect()])
+
+
+def pytest_collect_directory(path, parent) -> pytest.Collector | None:
+    """Have every other worker read the files from the end.
+
+    On a fresh clone each compiles what it reads, and finds the second half as the others have kept it.
+    """
+    worker = os.environ.get("PYTEST_XDIST_WORKER", "gw0")
+    return _Backwards.from_parent(parent, path=path) if int(worker[2:]) % 2 else None
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config, items) -> None:
-    """Leave all cases of a `sampled(n)` or `drawn(n)` test but one in n to `make test-slow`.
+    """Put the files into one order, and leave most cases of some tests to `make test-slow`.
+
+    Those are of a `sampled(n)` or `drawn(n)` test all but one in n.
 
     Of `sampled` ones the first of each n stays. Of `drawn` ones it is one that follows from the commit: the
     cases are of one kind and cost about the same, so each commit tries others.
     """
+    items.sort(key=lambda item: item.path)
     cases: dict[str, int] = {}
     for item in items:
         sampled, drawn = item.get_closest_marker("sampled"), item.get_closest_marker("drawn")
@@ -63,6 +84,16 @@ def pytest_collection_modifyitems(config, items) -> None:
         seed = f"{_commit(config)} {function} {group}"
         if place != (random.Random(seed).randrange(marker.args[0]) if drawn else 0):
             item.add_marker(pytest.mark.slow)
+
+
+def pytest_collection_finish() -> None:
+    """Spare the garbage collector what was imported and collected: a round of it takes most of a second."""
+    gc.collect()
+    gc.freeze()
+
+
+def pytest_sessionfinish() -> None:
+    gc.unfreeze()  # compiled modules count what of them is left at the end
 
 
 def _commit(config: pytest.Config) -> str:

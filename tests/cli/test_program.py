@@ -284,6 +284,7 @@ def in_bash(line: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.drawn(3)
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
 @pytest.mark.parametrize(("command", "wanted"), [("verify", 0), ("info", 0), ("head --split nosuch", 2)])
 def test_streams_that_are_closed_change_no_exit_code(

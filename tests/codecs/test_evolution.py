@@ -117,7 +117,7 @@ def test_a_widened_feature_reads_older_records(encoding, old, new, value):
     assert same(newer["x"], rows_of(record_codec(newer).decode_batch([payload])["x"])[0], expected)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=max(30, settings().max_examples // 5), deadline=None)
 @given(st.data())
 def test_compatible_schemas_read_each_others_records(data):
     """What `incompatibility` allows can be read; found by drawing schemas, not by listing changes."""

@@ -204,7 +204,7 @@ def test_every_truncation_is_the_same_error(monkeypatch, progressive) -> None:
         assert fast == pillow
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=max(30, settings().max_examples // 5), deadline=None)
 @given(st.sampled_from(["4:2:0", "progressive", "gray", "restarts", "inks"]), st.data())
 def test_damage_is_judged_alike(name, data) -> None:
     """An image for both or an error for both; where it is an image, of one shape."""
@@ -262,7 +262,7 @@ def test_a_damaged_image_of_a_batch_names_feature_and_row(decoder) -> None:
 # ------------------------------------------------------------------------------------------------ options
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=max(50, settings().max_examples // 5), deadline=None)
 @given(
     st.integers(1, 3000), st.integers(1, 3000), st.integers(0, 1 << 32),
     st.sampled_from([RandomResizedCrop(), RandomResizedCrop(scale=(0.001, 0.01), ratio=(0.1, 10.0),

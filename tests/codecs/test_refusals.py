@@ -157,7 +157,7 @@ def _message(payload, codec):
         return type(error)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=max(50, settings().max_examples // 5), deadline=None)
 @given(st.data())
 @example(None)
 def test_mutated_records_give_values_or_errors_of_the_tree_alike(data):
@@ -177,7 +177,7 @@ def test_mutated_records_give_values_or_errors_of_the_tree_alike(data):
         assert repr(one) == repr({name: batch[name] for name in SCHEMA})
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=max(30, settings().max_examples // 5), deadline=None)
 @given(st.binary(max_size=60))
 def test_garbage_is_refused_by_every_codec(garbage):
     codecs = [

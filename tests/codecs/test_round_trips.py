@@ -43,14 +43,14 @@ def _check(schema, records, codec):
     return payloads
 
 
-@settings(max_examples=75, deadline=None)
+@settings(max_examples=max(30, settings().max_examples // 5), deadline=None)
 @given(_records(NUMBERS))
 def test_example(case):
     schema, records = case
     _check(schema, records, record_codec(schema))
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=max(30, settings().max_examples // 5), deadline=None)
 @given(_records(TENSOR_NUMBERS))
 def test_tensors(case):
     schema, records = case
@@ -134,7 +134,7 @@ def test_bytes_without_a_schema():
     assert codec.decode_many((b"abcd", [0, 2], [2, 4])) == [b"ab", b"cd"]
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=max(30, settings().max_examples // 5), deadline=None)
 @given(st.data())
 def test_sequence_example(data):
     schema = {

@@ -81,7 +81,7 @@ def test_wire_forms(wire, value):
         assert (got.dtype, got.shape, got.tobytes()) == (value.dtype, value.shape, value.tobytes())
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=max(30, settings().max_examples // 5), deadline=None)
 @given(st.data())
 def test_arrays_come_back(data):
     names = data.draw(
@@ -187,7 +187,7 @@ def test_tensors_that_contradict_themselves(fields):
         decode_tensors(message.SerializeToString())
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=max(30, settings().max_examples // 5), deadline=None)
 @given(st.data())
 def test_damage_gives_values_or_errors_of_the_tree(data):
     payload = bytearray(

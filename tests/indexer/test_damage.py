@@ -101,7 +101,7 @@ def test_a_length_that_runs_past_the_end(tmp_path) -> None:
         scan(b"".join(FRAMES) + huge + struct.pack("<I", masked(crc32c.crc32c(huge))))
 
 
-@settings(max_examples=75)
+@settings(max_examples=max(30, settings().max_examples // 5))
 @given(st.data())
 def test_salvage_never_invents_a_record(data) -> None:
     """Whatever is flipped, cut or put in between, what is left are records that were written, in order."""
@@ -290,7 +290,7 @@ def test_a_global_header_that_names_members_is_refused() -> None:
     assert scan(buffer.getvalue(), "x.tar").index.head.rows == 1
 
 
-@settings(max_examples=75)
+@settings(max_examples=max(30, settings().max_examples // 5))
 @given(
     st.lists(st.tuples(st.integers(0, 12000), st.integers(0, 255)), min_size=1, max_size=4),
     st.integers(0, 12000),

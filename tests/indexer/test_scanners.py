@@ -59,7 +59,7 @@ def framers(salvage: bool):
     return [lambda: TFRecordFramer(salvage=wanted), lambda: TarFramer(salvage=wanted), LineFramer]
 
 
-@settings(max_examples=60)
+@settings(max_examples=max(30, settings().max_examples // 5))
 @given(PAYLOADS, SAMPLES, st.lists(st.integers(0, 10_000), max_size=8), st.integers(1, 3000))
 def test_where_frames_end_does_not_depend_on_the_pieces(payloads, samples, cuts, block_bytes) -> None:
     """The index of a shard is the same however its bytes arrive."""
@@ -75,7 +75,7 @@ def test_where_frames_end_does_not_depend_on_the_pieces(payloads, samples, cuts,
         assert cut(make(), data, list(range(0, len(data), 611)), block_bytes) == whole
 
 
-@settings(max_examples=60)
+@settings(max_examples=max(30, settings().max_examples // 5))
 @given(
     PAYLOADS,
     st.binary(min_size=1, max_size=40),
@@ -101,7 +101,7 @@ def test_damage_that_goes_on_in_the_next_piece_is_one_damage() -> None:
     assert [cut(make(), stored, [place]) == whole for place in range(len(stored))] == [True] * len(stored)
 
 
-@settings(max_examples=50)
+@settings(max_examples=max(30, settings().max_examples // 5))
 @given(PAYLOADS)
 def test_tfrecords_are_those_of_an_independent_reader(payloads) -> None:
     data = tfrecord(payloads)
@@ -110,7 +110,7 @@ def test_tfrecords_are_those_of_an_independent_reader(payloads) -> None:
     assert head.stored_bytes == len(data)
 
 
-@settings(max_examples=50)
+@settings(max_examples=max(30, settings().max_examples // 5))
 @given(SAMPLES, st.sampled_from([0, 1, 2]))
 def test_tar_samples_are_those_of_tarfile(samples, tar_format) -> None:
     """Pax and GNU long names, ustar where it can; keys in folders, keys and extensions with dots."""

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.kernels.differential import IMPLEMENTATIONS, draw, outcome
 
 
-@settings(max_examples=max(60, settings().max_examples // 4))
+@settings(max_examples=max(40, settings().max_examples // 4))
 @given(st.randoms(use_true_random=False))
 def test_implementations_agree_on_drawn_messages(random: Random) -> None:
     """Accept every form of fields, repeated keys and unknown fields; refuse what protobuf refuses."""
@@ -33,7 +33,7 @@ def test_implementations_agree_on_a_few_thousand_more() -> None:
     assert kinds == {"values", "mismatch", "refused"}
 
 
-@settings(max_examples=100)
+@settings(max_examples=max(30, settings().max_examples // 5))
 @given(st.lists(st.binary(max_size=40), max_size=3))
 def test_implementations_agree_on_plain_noise(records: list[bytes]) -> None:
     for lists in (None, []):

@@ -34,7 +34,7 @@ def by_pillow(
 
 
 @pytest.mark.parametrize("kernels", IMPLEMENTATIONS, ids=lambda module: module.__name__)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=max(50, settings().max_examples // 5), deadline=None)
 @given(
     st.tuples(SIDES, SIDES), st.tuples(SIDES, SIDES), st.sampled_from([1, 3]), st.booleans(), st.booleans(),
     st.integers(0, 1 << 32), st.booleans(),
@@ -50,7 +50,7 @@ def test_pixels_are_those_of_pillow(kernels, size, wanted, channels, bicubic, fl
 
 
 @pytest.mark.parametrize("kernels", IMPLEMENTATIONS, ids=lambda module: module.__name__)
-@settings(max_examples=max(100, settings().max_examples // 4), deadline=None)
+@settings(max_examples=max(40, settings().max_examples // 4), deadline=None)
 @given(st.data(), st.tuples(SIDES, SIDES), st.tuples(SIDES, SIDES), st.sampled_from([1, 3]), st.booleans())
 def test_pixels_of_parts_are_those_of_pillow(kernels, data, size, wanted, channels, flip) -> None:
     """Parts begin and end anywhere within pixels, and may be smaller than one."""

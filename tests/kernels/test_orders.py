@@ -134,7 +134,7 @@ def parts_of(rnd, shape: Interleaving) -> np.ndarray:
     return np.array(parts, np.int64).reshape(-1, 3)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=max(50, settings().max_examples // 5), deadline=None)
 @given(st.randoms(use_true_random=False))
 def test_interleaved_rows_whatever_was_asked_before(rnd) -> None:
     """What is held between two questions changes no answer."""

@@ -175,7 +175,7 @@ def test_a_state_of_wrong_types_is_refused():
                 run_of().resume(edited(state, path, lambda inner, name, w=wrong: inner.__setitem__(name, w)))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=max(50, settings().max_examples // 5), deadline=None)
 @given(st.data())
 def test_an_edited_number_is_noticed_or_harmless(data):
     """Any change of a number of the entries is refused; places follow from steps and batches.

@@ -54,7 +54,9 @@ class Windows:
         return int(self._held[window][local])
 
 
-@settings(max_examples=75, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(
+    max_examples=max(30, settings().max_examples // 5), deadline=None, suppress_health_check=list(HealthCheck)
+)
 @given(st.randoms(use_true_random=False))
 def test_groups_and_locations_agree_with_batches(rnd):
     sizes, order = orders(rnd)

@@ -393,6 +393,6 @@ class Datasets(RuleBasedStateMachine):
 
 
 Datasets.TestCase.settings = settings(
-    max_examples=max(40, settings().max_examples // 10), stateful_step_count=15, deadline=None
+    max_examples=max(20, settings().max_examples // 10), stateful_step_count=15, deadline=None
 )
 test_datasets_are_what_a_model_says = Datasets.TestCase

@@ -173,7 +173,7 @@ def outcome(read: Any, payload: bytes) -> Any:
 
 
 @pytest.mark.parametrize("name", CODECS)
-@settings(max_examples=75, deadline=None)
+@settings(max_examples=max(30, settings().max_examples // 5), deadline=None)
 @given(data=st.data())
 def test_what_is_damaged_is_read_or_refused_by_all(name, data):
     """Of several faults each way may find its own first; but all of them find one, or none does."""

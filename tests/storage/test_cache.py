@@ -60,7 +60,7 @@ def test_a_bound_of_nothing_is_the_callers_mistake() -> None:
         CacheOptions("x", max_bytes=0)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=max(30, settings().max_examples // 5), deadline=None)
 @given(data=st.data())
 def test_a_damaged_entry_is_no_entry(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
     """P10: whatever is done to an entry's file, the answer is the truth or nothing."""
@@ -96,7 +96,7 @@ def name_of(number: int) -> str:
 RUNS = st.lists(st.tuples(st.integers(0, 300), st.integers(1, 150)), min_size=1, max_size=6)
 
 
-@settings(max_examples=60)
+@settings(max_examples=max(30, settings().max_examples // 5))
 @given(runs=RUNS, looked=st.tuples(st.integers(0, 300), st.integers(1, 200)))
 def test_blocks_of_any_runs_are_found(runs, looked, tmp_path_factory: pytest.TempPathFactory) -> None:
     """Whatever runs were stored, any other run finds exactly their blocks."""
@@ -145,7 +145,7 @@ def test_a_place_is_looked_at_once(cache: BlockCache, monkeypatch: pytest.Monkey
     assert len(opened) == len(set(opened)) == 31 + 2  # each block, and those before that 96 and 64 begin
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=max(30, settings().max_examples // 5), deadline=None)
 @given(data=st.data())
 def test_a_damaged_piece_gives_the_truth_or_nothing(data, tmp_path_factory: pytest.TempPathFactory) -> None:
     """P10: a piece of many blocks, hurt anywhere, gives none of them wrong."""

@@ -396,6 +396,7 @@ def test_torchs_own_loader_with_persistent_workers(url, expected, workers):
     assert [lists(loader), lists(loader)] == expected[:2]
 
 
+@pytest.mark.drawn(4)
 @pytest.mark.parametrize("steps", [1, 5, 31, 33])
 def test_persistent_workers_of_torch_agree_after_an_early_break(url, expected, steps):
     """Some may have come to the end of the epoch, others not: the next pass is the next epoch for all."""
@@ -425,6 +426,7 @@ class Wrapped(IterableDataset):
         return iter(self.data)
 
 
+@pytest.mark.drawn(4)
 @pytest.mark.parametrize("loader_of", [DataLoader, StatefulDataLoader])
 @pytest.mark.parametrize("wrap", [lambda data: data, Wrapped], ids=["bare", "wrapped"])
 def test_torchs_own_loader_without_set_epoch(url, expected, loader_of, wrap):
@@ -483,6 +485,7 @@ def test_an_epoch_that_a_state_does_not_say_is_not_guessed_in_silence(url):
         next(iter(again))
 
 
+@pytest.mark.drawn(3)
 @pytest.mark.parametrize("steps", [5, 33, 34])
 @pytest.mark.parametrize("workers", [0, 2])
 def test_torchdatas_loader_goes_on_in_a_later_epoch(url, expected, workers, steps):
