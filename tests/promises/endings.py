@@ -31,6 +31,10 @@ WAYS = {
 }
 
 
+# What torch raises where a worker dies while it hands a batch over, and is not yet seen to be dead.
+CUT_OFF = (ConnectionError, EOFError, FileNotFoundError)
+
+
 class TransformError(Exception):
     """What a user's function raises."""
 
@@ -75,7 +79,7 @@ def train(url, way, ending, say):
         if ending == "exit":
             sys.exit(0)
         end(ending, way, loader, it)
-    except (TransformError, RuntimeError, KeyboardInterrupt) as caught:
+    except (TransformError, RuntimeError, KeyboardInterrupt, *CUT_OFF) as caught:
         error, text = type(caught).__name__, str(caught)
     del it
     say(json.dumps({"error": error, "text": text, **left()}))
