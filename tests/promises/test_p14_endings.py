@@ -21,7 +21,6 @@ SCRIPT = Path(__file__).with_name("endings.py")
 ROOT = Path(__file__).parents[2]
 WAYS = ("threads", "fork", "forkserver", "spawn")
 EVERY = ("close", "break", "exit", "exception", "killed", "SIGINT", "SIGTERM")
-# Starting an interpreter with torch takes seconds, so of the slow ways every run tries only what differs.
 # Of a worker that dies while it hands a batch over, the loop may hear before torch sees that it is dead.
 CUT_OFF = {
     "ConnectionResetError",
@@ -30,6 +29,7 @@ CUT_OFF = {
     "EOFError",
     "FileNotFoundError",
 }
+# Starting an interpreter with torch takes seconds, so of the slow ways every run tries only what differs.
 SLOW = {"forkserver": ("SIGTERM",), "spawn": ("killed", "SIGTERM")}
 
 
