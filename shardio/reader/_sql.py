@@ -69,7 +69,7 @@ def _connect() -> Any:
 def _database(process: int) -> Any:
     """Return a database for this process: making one takes a hundred times as long as connecting to it.
 
-    A forked child makes one anew: threads that it does not have may have held locks of its parent's.
+    A forked child makes another: threads that it does not have may have held locks of its parent's.
     """
     del process
     connection = _need_duckdb().connect(":memory:", config=_CONFIG)
@@ -92,7 +92,7 @@ def _functions() -> tuple[frozenset[str], frozenset[str]]:
 class Condition:
     """A condition in SQL, over the columns of a dataset.
 
-    Safe to share among threads: each has a connection of its own, made anew after a fork.
+    Safe to share among threads: each has a connection of its own, and so has a forked child.
 
     Args:
         text: what is behind WHERE.
