@@ -96,7 +96,7 @@ def bucket_stream(folder: Path) -> Callable[[], object]:
 
 
 def parted_stream(folder: Path) -> Callable[[], object]:
-    """Records of 8 KB from a bucket, whose windows are let go of in parts as they are delivered."""
+    """Records of 8 KB from a bucket, whose windows are freed in parts as they are delivered."""
     url = f"memory://counts/{folder.name}"
     with shardio.DatasetWriter(url) as out:
         exhaust(map(out.write, [bytes([row % 256]) * 8192 for row in range(1024)]))

@@ -135,7 +135,7 @@ def test_a_name_is_the_name_of_one_class() -> None:
 
 # Words of old books where the present day has plain ones: "not a number", "is", "callers", "others".
 DATED = re.compile(
-    r"\b([Nn]obody|[Ss]omebody|[Ww]hoever|[Ww]hom|[Aa]new|in vain|in the mean|without a word)\b"
+    r"\b([Nn]obody|[Ss]omebody|[Ww]hoever|[Ww]hom|[Aa]new|in vain|in the mean|without a word|let go of)\b"
     r"|\blies (?:in|on|at|under|inside|beside|within|behind)\b"
     r"|(?<![Tt]here )\b(?:is|are|was|were) no (?!longer|more|less|reason|such|memory|way)[a-z]"
 )

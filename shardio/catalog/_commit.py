@@ -5,7 +5,7 @@ write id -> it was committed; another one -> the race was lost; absent -> the sa
 failure is raised.  Appends then rebase on the newer version, overwrites raise.  Nothing is ever deleted here.
 
 Once the manifest may be under its name, the outcome is success or `CommitOutcomeUnknownError`: a caller
-that is told that nothing happened writes the same records again.
+that is informed that nothing happened writes the same records again.
 """
 
 from __future__ import annotations

@@ -124,7 +124,7 @@ class RaggedColumn:
         Args:
             args, kwargs: those of `torch.Tensor.to`; a dtype is that of the values.
         """
-        # The room above is asked by name, and only where tensors are wanted: nothing here knows torch.
+        # The room above is looked up by name, and only where tensors are wanted: nothing here knows torch.
         moved: RaggedColumn = importlib.import_module("shardio.torch").tensors(self).to(*args, **kwargs)
         return moved
 

@@ -98,7 +98,7 @@ class ListSource(FileSource):
                 values = [made] if isinstance(made, Mapping | bytes) else list(made or ())
             except StorageError:
                 raise
-            except Exception as error:  # noqa: BLE001 - the caller's own function; its error is told
+            except Exception as error:  # noqa: BLE001 - the caller's own function; its error is reported
                 yield BadRecord(where, f"{item!r:.200}: {type(error).__name__}: {error}")
                 continue
             for part, value in enumerate(values):

@@ -427,7 +427,7 @@ def _look(source: ForeignSource, pieces: Sequence[Piece]) -> _SampledRecords:
         except StorageError:
             raise
         except ShardioError:
-            # Damage is told, or left out, by the worker that comes to it.
+            # Damage is reported, or left out, by the worker that comes to it.
             continue
     return look
 

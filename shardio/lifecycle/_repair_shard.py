@@ -163,11 +163,13 @@ class RepairJob:
         """
         # By the session, too: another repair looks at the places again.
         place, mirror, allow_roots = self.options.place, self.options.mirror, self.options.allow_roots
-        bench = _bench(pickle.dumps((place, mirror, allow_roots, self.version, self.digest, self.session)))
-        return [_ShardRepair(self, bench, number).mend() for number in range(self.first, self.stop)]
+        context = _context_of(
+            pickle.dumps((place, mirror, allow_roots, self.version, self.digest, self.session))
+        )
+        return [_ShardRepair(self, context, number).mend() for number in range(self.first, self.stop)]
 
 
-class _Bench(NamedTuple):
+class _JobContext(NamedTuple):
     """What all jobs of a process share."""
 
     catalog: Catalog
@@ -178,7 +180,7 @@ class _Bench(NamedTuple):
 
 
 @functools.lru_cache(maxsize=2)
-def _bench(frozen: bytes) -> _Bench:
+def _context_of(frozen: bytes) -> _JobContext:
     place, mirror, allow_roots, number, digest, _ = pickle.loads(frozen)  # noqa: S301 - frozen above
     catalog = Catalog(place.connect())
     version = catalog.load(number, digest=digest, known_live=True)
@@ -189,14 +191,14 @@ def _bench(frozen: bytes) -> _Bench:
     stores = root_stores(catalog.store, version.manifest.roots, table, options)
     source = ShardSource(place.url, table, stores, options, version.manifest.schema)
     if mirror is None:
-        return _Bench(catalog, version, source, None, {})
+        return _JobContext(catalog, version, source, None, {})
     store = mirror.connect()
     copies = {}
     # A mirror that was itself repaired has the same bytes under other names.
     with contextlib.suppress(*_WRONG):
         there = Catalog(store)
         copies = {(each.uuid, each.index_head_sha256): each for each in there.table(there.load())}
-    return _Bench(catalog, version, source, store, copies)
+    return _JobContext(catalog, version, source, store, copies)
 
 
 def _with_record_checksums(found: _Index, data: DataFile) -> _Index:
@@ -239,13 +241,13 @@ class _Index(NamedTuple):
 class _ShardRepair:
     """One shard while it is looked at and mended."""
 
-    def __init__(self, job: RepairJob, bench: _Bench, number: int) -> None:
+    def __init__(self, job: RepairJob, context: _JobContext, number: int) -> None:
         self.job = job
-        self.bench = bench
+        self.context = context
         self.number = number
-        self.entry = bench.source.table[number]
-        self.store = bench.catalog.store  # takes what is written, and holds indexes and deleted rows
-        self.data_store = bench.source.pool.store_of(number)
+        self.entry = context.source.table[number]
+        self.store = context.catalog.store  # takes what is written, and holds indexes and deleted rows
+        self.data_store = context.source.pool.store_of(number)
         self.url = self.data_store.url_of(self.entry.key)
         self.index_url = self.store.url_of(self.entry.usual_index_key)
         self.rows_url = self.store.url_of(self.entry.deletion_key) if self.entry.deletion_key else ""
@@ -254,7 +256,7 @@ class _ShardRepair:
     def mend(self) -> RepairOutcome:
         """Return what is wrong and what became of it."""
         survey = Survey()
-        check_listed(survey, self.bench.source, self.store, self.number, self.entry)
+        check_listed(survey, self.context.source, self.store, self.number, self.entry)
         if not survey.findings:
             return self.out
         if any(finding.kind == UNREADABLE for finding in survey.findings):
@@ -464,7 +466,7 @@ class _ShardRepair:
                 return _with_record_checksums(plain, data)
 
         found = scanned(writer_name())
-        other = self.bench.version.manifest.writer
+        other = self.context.version.manifest.writer
         if not salvage and found.head.head_sha256 != self.entry.index_head_sha256 and other:
             # The head names the program that wrote the shard; with the same name it may be the same head.
             again = scanned(other)
@@ -482,11 +484,11 @@ class _ShardRepair:
 
     def _mirrored_shard(self, folder: Path) -> Path | None:
         """Fetch the shard from the mirror; None where that has not the same bytes."""
-        if self.bench.mirror is None:
+        if self.context.mirror is None:
             return None
         entry, path = self.entry, folder / "shard"
         for key in dict.fromkeys((entry.key, self._copy().key)):
-            with contextlib.suppress(*_WRONG), self.bench.mirror.open(key) as data:
+            with contextlib.suppress(*_WRONG), self.context.mirror.open(key) as data:
                 if data.size != entry.stored_bytes:
                     continue
                 crc = 0
@@ -588,7 +590,7 @@ class _ShardRepair:
 
     def _whose(self, head: IndexHead) -> str | None:
         """Return the key of another shard of the dataset that these bytes are, or None."""
-        table = self.bench.source.table
+        table = self.context.source.table
         same = (table.crc32c == head.crc32c) & (table.stored_bytes == head.stored_bytes)
         others = [number for number in np.flatnonzero(same).tolist() if number != self.number]
         return table.key[others[0]] if others else None
@@ -604,7 +606,7 @@ class _ShardRepair:
         if spool is not None:
             session = self.job.session
             task = Task(
-                self.bench.catalog,
+                self.context.catalog,
                 session=session,
                 task=self.number,
                 schema=None,
@@ -679,7 +681,7 @@ class _ShardRepair:
             return np.empty(0, np.int64)
         if (
             self.job.options.dry_run
-            and self.entry.deletion_key != self.bench.source.table[self.number].deletion_key
+            and self.entry.deletion_key != self.context.source.table[self.number].deletion_key
         ):
             data = self._from_mirror(self.out.old.deletion_key, self._parses)
         else:
@@ -693,14 +695,14 @@ class _ShardRepair:
 
     def _copy(self) -> ShardEntry:
         """Return the mirror's entry of this shard, or the own one."""
-        return self.bench.copies.get((self.entry.uuid, self.entry.index_head_sha256), self.entry)
+        return self.context.copies.get((self.entry.uuid, self.entry.index_head_sha256), self.entry)
 
     def _from_mirror(self, key: str, fits: Any) -> bytes | None:
         """Return an object of the mirror, where there is one and it is right."""
-        if self.bench.mirror is None:
+        if self.context.mirror is None:
             return None
         with contextlib.suppress(*_WRONG):
-            data = self.bench.mirror.get(key, max_bytes=DEFAULT_LIMITS.index)
+            data = self.context.mirror.get(key, max_bytes=DEFAULT_LIMITS.index)
             if fits(data):
                 return data
         return None

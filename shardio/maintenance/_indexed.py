@@ -454,7 +454,7 @@ def _damaged_frames(
     first = kernels.check_frames(decoded, starts, stops, check=check)
     if first < 0:
         return []
-    # The kernel names the first only; a damaged block is rare, so each of the others is asked by itself.
+    # The kernel names the first only; a damaged block is rare, so each of the others is checked by itself.
     others = (
         row
         for row in range(first + 1, len(starts))

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from shardio.reader._source import ShardSource
     from shardio.reader._subset import Selection
 
-__all__ = ["FilterProgress", "LookOptions", "check_mask", "matching", "matching_sql", "parts"]
+__all__ = ["FilterProgress", "FilterOptions", "check_mask", "matching", "matching_sql", "parts"]
 
 # Batches that a thread takes at a time: enough that it reads in large runs.
 _BATCHES = 16
@@ -92,7 +92,7 @@ def check_mask(mask: Any, records: int) -> NDArray[np.bool_]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LookOptions:
+class FilterOptions:
     """How functions see columns; see `Records.filter`."""
 
     features: Sequence[str] | None = None
@@ -110,7 +110,7 @@ class LookOptions:
 
 
 def matching(
-    records: BatchReader, function: Callable[[dict[str, Any]], Any], options: LookOptions
+    records: BatchReader, function: Callable[[dict[str, Any]], Any], options: FilterOptions
 ) -> NDArray[np.bool_]:
     """Return the mask that a function of columns makes; arguments are those of `Records.filter`."""
     mask = np.zeros(len(records), bool)
@@ -125,7 +125,7 @@ def matching(
 def parts(
     records: BatchReader,
     fractions: Mapping[str, float],
-    options: LookOptions,
+    options: FilterOptions,
     *,
     by: str | Callable[[dict[str, Any]], Any] | None,
     seed: int,
@@ -249,7 +249,7 @@ def _look_at_all(
     records: BatchReader,
     out: NDArray[Any],
     look: Callable[[Any, int], NDArray[Any]],
-    options: LookOptions,
+    options: FilterOptions,
     *,
     task: str,
     there: NDArray[np.bool_] | None = None,
@@ -267,7 +267,7 @@ def _look_at(
     out: NDArray[Any],
     look: Callable[[Any, int], NDArray[Any]],
     read: Callable[[BatchReader, Any], Any],
-    options: LookOptions,
+    options: FilterOptions,
     count: _Count,
     there: NDArray[np.bool_] | None = None,
 ) -> None:
@@ -299,11 +299,11 @@ def _look_at(
             raise
 
 
-def _threads(options: LookOptions) -> int:
+def _threads(options: FilterOptions) -> int:
     return options.num_threads or min(8, os.cpu_count() or 1)
 
 
-def matching_sql(records: BatchReader, text: str, options: LookOptions) -> NDArray[np.bool_]:
+def matching_sql(records: BatchReader, text: str, options: FilterOptions) -> NDArray[np.bool_]:
     """Return the mask of the records for which a condition in SQL holds.
 
     Shards with a table of its columns are not read; where there are others, a warning says so.
@@ -348,7 +348,7 @@ def matching_sql(records: BatchReader, text: str, options: LookOptions) -> NDArr
 
 
 def _matching_tables(
-    source: ShardSource, condition: Condition, shards: NDArray[np.bool_], options: LookOptions
+    source: ShardSource, condition: Condition, shards: NDArray[np.bool_], options: FilterOptions
 ) -> NDArray[np.bool_]:
     """Return for each position whether a condition holds, as the tables of some shards say; else False."""
     held = np.zeros(len(source), bool)

@@ -20,7 +20,7 @@ from shardio.reader._columns import (
     table_columns,
 )
 from shardio.reader._damage import Damage, batches_skipping, decode_skipping, iterate_skipping
-from shardio.reader._filter import LookOptions, check_mask, matching, matching_sql, parts
+from shardio.reader._filter import FilterOptions, check_mask, matching, matching_sql, parts
 from shardio.reader._find import find, find_all, key_indexes, positions_of
 from shardio.reader._huggingface import HF_METADATA, to_hf_dataset
 from shardio.reader._iterate import in_lists, iterate_payloads, iterate_placed
@@ -221,7 +221,7 @@ class RecordSequence(Sequence[Any]):
         if isinstance(condition, str) and features is not None:
             raise ValueError("features= is for functions; a condition in SQL names its own")
         if isinstance(condition, str) or callable(condition):
-            options = LookOptions(
+            options = FilterOptions(
                 features=features,
                 batch_size=integer("batch_size", batch_size),
                 num_threads=num_threads,
@@ -287,7 +287,7 @@ class RecordSequence(Sequence[Any]):
             >>> users[0] & users[1]
             set()
         """
-        options = LookOptions(features=features, num_threads=num_threads, progress=progress)
+        options = FilterOptions(features=features, num_threads=num_threads, progress=progress)
         masks = parts(self, fractions, options, by=by, seed=seed, exact=exact)
         return {name: self.filter(mask) for name, mask in masks.items()}
 

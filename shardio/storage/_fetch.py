@@ -132,7 +132,7 @@ class RangeReader:
 
         def finish() -> list[memoryview]:
             found = wait()
-            # Whatever it was comes again, one request at a time, and is told then.
+            # Whatever it was comes again, one request at a time, and is reported then.
             return submit(self._read(starts, stops))() if found is None else assemble(found)
 
         return finish
@@ -334,7 +334,7 @@ class _Call:
         requests.count(len(self._ranges[0]))
         try:
             attempt = asyncio.ensure_future(self._owner.fetch_many(*self._ranges))
-        except Exception:  # noqa: BLE001 - whatever it was comes again, one request at a time, and is told then
+        except Exception:  # noqa: BLE001 - whatever it was comes again, one request at a time, and is reported then
             self._owner.failed()
             return
         self._attempts.append(attempt)

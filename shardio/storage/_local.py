@@ -51,7 +51,7 @@ class DescriptorUser(Protocol):
     """Something that holds descriptors which it can open again."""
 
     def release_descriptors(self) -> bool:
-        """Let go of some; False where there are none to let go of."""
+        """Close some; False where there are none to close."""
 
 
 # Asked when the process, or the machine, has no descriptor left.

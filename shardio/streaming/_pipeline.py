@@ -96,7 +96,7 @@ class PipelineOptions:
         records_first: the first batch waits for its own records only, not for whole windows, where those
             would be more megabytes from a bucket.
         exact: of each source, whether rows that are apart are fetched as cheaply as those between them, too.
-        in_parts: of each source, whether its windows are fetched in parts, which are let go of one by one.
+        in_parts: of each source, whether its windows are fetched in parts, which are freed one by one.
         sizes: of each source, its shards.
     """
 
@@ -694,7 +694,7 @@ class _HeldWindows:
         counts = np.bincount(spot, minlength=len(self._parts))
         needed = np.flatnonzero(counts)
         found = [self._part(each) for each in needed.tolist()]
-        # Parts and numbers are given up only here: what this group uses may have been let go of for what it
+        # Parts and numbers are given up only here: what this group uses may have been freed for what it
         # uses later.
         self._left -= counts
         for each in needed[self._left[needed] <= 0].tolist():
@@ -707,7 +707,7 @@ class _HeldWindows:
         part = self._parts[spot]
         if part is None:
             # Left out, it would give the rows of this group the numbers of other parts: wrong records.
-            message = f"part {spot % _PARTS} of fetch {spot // _PARTS} was let go of before its last row"
+            message = f"part {spot % _PARTS} of fetch {spot // _PARTS} was freed before its last row"
             raise AssertionError(message)
         return part
 

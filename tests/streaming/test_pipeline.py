@@ -301,11 +301,11 @@ def test_a_part_that_was_let_go_too_early_is_an_error(monkeypatch, large):
     from shardio.streaming._pipeline import _HeldWindows, _Planner
 
     monkeypatch.setattr(_Planner, "_reads_alone", lambda self, group: False)
-    # The padding of the last step is of parts that were let go of, and this says which are to come again.
+    # The padding of the last step is of parts that were freed, and this says which are to come again.
     monkeypatch.setattr(_HeldWindows, "_lacking", lambda self, fetch, base, own, window, row: own < 0)
     shape = Plan(ranks=1, workers=1, chunk_rows=1000, interleave=4, window=1000)
     stream = shardio.stream(large[:3990], global_batch=64, plan=shape, remainder="pad", num_threads=0)
-    with pytest.raises(AssertionError, match="was let go of before its last row"):
+    with pytest.raises(AssertionError, match="was freed before its last row"):
         list(stream)
 
 
@@ -331,7 +331,7 @@ def test_a_part_that_cannot_be_fetched_is_an_error_at_its_step(monkeypatch, larg
 
 
 def test_the_tail_holds_no_windows_of_lanes_that_are_behind_it(monkeypatch, large):
-    """The last steps cut across all lanes; what they have passed is let go."""
+    """The last steps cut across all lanes; what they have passed is freed."""
     shape = plan(ranks=2, workers=64, chunk_bytes=1 << 16, window=1000)
     stream = shardio.stream(
         large[:3999], global_batch=34, plan=shape, remainder="keep", num_threads=0, rank=1, world_size=2
