@@ -90,7 +90,7 @@ class WebDataset(FileSource):
     def infer(self, name: str, values: Sequence[Any]) -> str | Feature | None:
         """Return what a member's extension says, where at least one of the members confirms it.
 
-        Members that do not are reported, or left out, one by one: a single error page among photographs does not
+        Members that do not are reported or left out, one by one: one error page among photographs does not
         turn all of them into bytes.
 
         Raises:

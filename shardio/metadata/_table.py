@@ -28,7 +28,7 @@ __all__ = [
     "ShardEntry",
     "ShardTable",
     "SplitTotals",
-    "check_listed",
+    "check_sidecar",
     "live_to_physical",
     "parse_deletions",
     "physical_to_live",
@@ -296,7 +296,7 @@ def _sums(number: NDArray[np.int64], column: NDArray[np.int64], groups: int) -> 
 _EMPTY = ShardTable.of([])
 
 
-def check_listed(
+def check_sidecar(
     data: bytes,
     size: int,
     sha256: bytes,
@@ -329,7 +329,7 @@ def parse_deletions(data: bytes, shard: ShardEntry, *, url: str | None = None) -
     Raises:
         FormatError: the bytes are not those that the list of shards names, or no ascending rows of the shard.
     """
-    check_listed(
+    check_sidecar(
         data, shard.deletion_bytes, shard.deletion_sha256, what="a deletion sidecar", shard=shard, url=url
     )
     rows = np.frombuffer(data, "<u4").astype(np.int64)

@@ -24,7 +24,7 @@ from shardio.metadata import (
     Feature,
     ShardTable,
     TableColumn,
-    check_listed,
+    check_sidecar,
     table_address,
     table_address_of,
     table_column,
@@ -351,7 +351,7 @@ def check_table_bytes(data: bytes, entry: ShardEntry, *, url: str) -> None:
     Raises:
         FormatError: they are not those that it names.
     """
-    check_listed(
+    check_sidecar(
         data, entry.table_bytes, entry.table_sha256, what="a table", shard=entry, url=url, advice=TABLE_ADVICE
     )
 

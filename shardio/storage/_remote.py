@@ -1,6 +1,6 @@
 """Object stores and web servers: checked reading, and writing that is found out to be safe.
 
-Before the first write a probe finds out whether the store creates an object only if it is absent, as it promises.
+Before the first write a probe finds out whether the store creates an object only if it is absent.
 A store that looks first and writes then refuses what exists, and yet two writers at the same moment both win,
 and the first loses an acknowledged commit.  Only a race shows that, so the probe runs one.
 """
