@@ -8,6 +8,7 @@ are held.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
@@ -186,24 +187,45 @@ class BlockCutter:
         if longest > self._longest:
             raise self._too_long(longest)
         view = memoryview(data)
+        # Items of a memoryview are Python's integers, at a fraction of the price of NumPy's.
+        ends, sums, count = memoryview(stops), None if crcs is None else memoryview(crcs), len(stops)
         base = taken = before = 0
-        while taken < len(stops):
-            fits = int(np.searchsorted(stops, base + self._target - self._size, side="right"))
-            if fits <= taken:
+        first = -1  # of the blocks that begin and end in this run, which go to the index together
+        bases: list[int] = []
+        rows: list[int] = []
+        sizes: list[int] = []
+        found: list[int] = []
+        while taken < count:
+            fits = bisect_right(ends, base + self._target - self._size, taken)
+            if fits == taken:
                 if self._stops:
                     self._close_block()
                     continue
                 fits = taken + 1  # larger than a block: one of its own
-            stop = int(stops[fits - 1])
-            if crcs is None:
-                self._crc = kernels.crc32c(view[base:stop], self._crc)
+            stop = ends[fits - 1]
+            size = stop - base
+            if sums is None:
+                crc = kernels.crc32c(view[base:stop], self._crc)
             else:
-                here, size = int(crcs[fits - 1]), stop - base
-                self._crc = kernels.crc32c_joined(self._crc, kernels.crc32c_joined(before, here, size), size)
-                before = here
-            self._stops.append(stops[taken:fits] + (self._size - base))
-            self._size += stop - base
+                crc = kernels.crc32c_joined(before, sums[fits - 1], size)
+                if self._size:
+                    crc = kernels.crc32c_joined(self._crc, crc, size)
+                before = sums[fits - 1]
+            if fits < count and not self._stops:
+                # What follows does not fit, so this block ends here.
+                first = taken if first < 0 else first
+                bases.append(base)
+                rows.append(fits - taken)
+                sizes.append(size)
+                found.append(crc)
+            else:
+                self._stops.append(stops[taken:fits] + (self._size - base))
+                self._size += size
+                self._crc = crc
             base, taken = stop, fits
+        if rows:
+            frame_stop = stops[first : first + sum(rows)] - np.repeat(bases, rows)
+            self._add_blocks(sizes, found, rows, frame_stop)
 
     def _take_gap(self, data: Bytes, reason: str) -> None:
         if self._stops:
@@ -226,15 +248,23 @@ class BlockCutter:
 
     def _close_block(self) -> None:
         if self._stops:
-            self._index.add_block(
-                stored_bytes=self._size,
-                decoded_bytes=self._size,
-                crc32c=self._crc,
-                frame_stop=np.concatenate(self._stops).astype(np.uint32),
-            )
-            self.crc32c = kernels.crc32c_joined(self.crc32c, self._crc, self._size)
+            frame_stop = np.concatenate(self._stops)
+            self._add_blocks([self._size], [self._crc], [len(frame_stop)], frame_stop)
         self._size = self._crc = 0
         self._stops = []
+
+    def _add_blocks(
+        self, sizes: list[int], crcs: list[int], rows: list[int], frame_stop: NDArray[np.int64]
+    ) -> None:
+        self._index.add_blocks(
+            stored_bytes=sizes,
+            decoded_bytes=sizes,
+            crc32c=crcs,
+            rows=rows,
+            frame_stop=frame_stop.astype(np.uint32),
+        )
+        for crc, size in zip(crcs, sizes, strict=True):
+            self.crc32c = kernels.crc32c_joined(self.crc32c, crc, size)
 
     def _close_gap(self) -> None:
         if self._gap:

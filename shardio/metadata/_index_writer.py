@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from array import array
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -30,7 +31,7 @@ from shardio.metadata._index import (
 from shardio.metadata._wire import FORMAT_VERSION, check_counts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from typing import IO
 
     from numpy.typing import NDArray
@@ -134,23 +135,51 @@ class IndexBuilder:
         Raises:
             FormatError: there are more rows than an index may hold.
         """
+        self.add_blocks(
+            stored_bytes=[stored_bytes],
+            decoded_bytes=[decoded_bytes],
+            crc32c=[crc32c],
+            rows=[len(frame_stop)],
+            frame_stop=frame_stop,
+            record_crc32c=record_crc32c,
+        )
+
+    def add_blocks(
+        self,
+        *,
+        stored_bytes: Sequence[int],
+        decoded_bytes: Sequence[int],
+        crc32c: Sequence[int],
+        rows: Sequence[int],
+        frame_stop: NDArray[np.uint32],
+        record_crc32c: NDArray[np.uint32] | None = None,
+    ) -> None:
+        """Take the next blocks: for each what `add_block` takes, and how many rows it has.
+
+        The ends of frames, and the checksums of records, of all blocks are one after another in one array.
+
+        Raises:
+            FormatError: there are more rows than an index may hold.
+        """
         frames = np.ascontiguousarray(frame_stop, dtype="<u4")
         records = np.ascontiguousarray([] if record_crc32c is None else record_crc32c, dtype="<u4")
         if self._records is not None and len(records) != len(frames):
             message = f"expected a checksum for each of {len(frames)} records, found {len(records)}"
             raise ValueError(message)
-        self.stored_bytes += stored_bytes
-        self.decoded_bytes += decoded_bytes
-        self.rows += len(frames)
+        stops = list(accumulate(stored_bytes, initial=self.stored_bytes))
+        row_stops = list(accumulate(rows, initial=self.rows))
+        self.stored_bytes, self.rows = stops[-1], row_stops[-1]
+        self.decoded_bytes += sum(decoded_bytes)
         self._check_size(self.index_bytes)
+        cuts = [(a - row_stops[0], b - row_stops[0]) for a, b in pairwise(row_stops)]
         if self._records is not None:
-            self._record_crcs.append(kernels.crc32c(records))
+            self._record_crcs.extend([kernels.crc32c(records[a:b]) for a, b in cuts])
             self._records += records.tobytes()
-        self._stops.append(self.stored_bytes)
-        self._row_stops.append(self.rows)
-        self._decoded.append(decoded_bytes)
-        self._crcs.append(crc32c)
-        self._frame_crcs.append(kernels.crc32c(frames))
+        self._stops.extend(stops[1:])
+        self._row_stops.extend(row_stops[1:])
+        self._decoded.extend(decoded_bytes)
+        self._crcs.extend(crc32c)
+        self._frame_crcs.extend([kernels.crc32c(frames[a:b]) for a, b in cuts])
         self._frames_crc = kernels.crc32c(frames, self._frames_crc)
         if self._spool is None:
             self._frames += frames.tobytes()
