@@ -89,7 +89,7 @@ def spool_index(index: IndexBuilder) -> SpooledIndex:
     return SpooledIndex(Path(name), done.head)
 
 
-_LOCAL_PIECE = 2 << 20
+_LOCAL_PIECE = 4 << 20
 _REMOTE_PIECE = 16 << 20
 _LINES: dict[str, LineContent] = {"jsonl": "json", "text": "text"}
 _CHECKS: dict[str, Check] = {"crc32c": "crc32c", "crc32": "crc32", "none": "none"}

@@ -21,6 +21,7 @@ from shardio.format import (
     Compression,
     Compressor,
     Limits,
+    _compression,
     decompress,
     open_block,
     payload_bounds,
@@ -256,6 +257,33 @@ def test_a_caller_may_raise_the_window():
     stored = crafted_zstd(128 << 10, 24, 1)
     wide = Limits(zstd_window=16 << 20)
     assert len(decompress(stored, Compression.ZSTD, 128 << 10, limits=wide)) == 128 << 10
+
+
+def gzip_answer(stored: bytes, size: int) -> bytes | str:
+    """Return what a gzip block decodes to, or what is wrong with it."""
+    try:
+        return bytes(decompress(memoryview(stored), Compression.GZIP, size))
+    except CorruptBlockError as error:
+        return str(error)
+
+
+@pytest.mark.parametrize("level", [0, 6])
+@pytest.mark.parametrize("decoded", [b"", b"w", bytes(range(48)), b"wren, robin, " * 9], ids=len)
+def test_gzip_is_read_with_isal_as_without(monkeypatch, decoded, level):
+    """P5: each bit of a member, changed, and each of its beginnings: one answer from both."""
+    whole = Compressor(Compression.GZIP, level).compress(decoded)
+    flipped = [
+        whole[:place] + bytes([whole[place] ^ 1 << bit]) + whole[place + 1 :]
+        for place in range(len(whole))
+        for bit in range(8)
+    ]
+    cut = [whole[:stop] for stop in range(len(whole))]
+    cases = [whole, *flipped, *cut, whole + b"\0", whole + whole]
+    assert _compression._isal() is not None
+    found = [gzip_answer(case, size) for case in cases for size in (len(decoded), len(decoded) + 1)]
+    assert found[0] == decoded
+    monkeypatch.setattr(_compression, "_isal", lambda: None)
+    assert found == [gzip_answer(case, size) for case in cases for size in (len(decoded), len(decoded) + 1)]
 
 
 def test_a_gzip_bomb_is_stopped_at_the_declared_size():
