@@ -237,18 +237,23 @@ def _decompress_isal(stored: Buffer, decoded_bytes: int) -> bytes | None:
         return None
     decoder = isal.decompressobj(_GZIP_WBITS)
     try:
-        decoded: bytes = decoder.decompress(stored, decoded_bytes + 1)
+        decoded = _decompress_member(decoder, stored, decoded_bytes)
     except isal.error:
         return None
     right = len(decoded) == decoded_bytes and decoder.eof and not decoder.unused_data
     return decoded if right else None
 
 
+def _decompress_member(decoder: Any, stored: Buffer, decoded_bytes: int) -> bytes:
+    # One byte more than declared tells "too long" from "just right" without decoding the rest.
+    decoded: bytes = decoder.decompress(stored, decoded_bytes + 1)
+    return decoded
+
+
 def _decompress_zlib(stored: Buffer, decoded_bytes: int, wbits: int) -> bytes:
     decoder = zlib.decompressobj(wbits)
     try:
-        # One byte more than declared tells "too long" from "just right" without decoding the rest.
-        decoded = decoder.decompress(stored, decoded_bytes + 1)
+        decoded = _decompress_member(decoder, stored, decoded_bytes)
     except zlib.error as error:
         raise CorruptBlockError("a compressed block does not decode", found=str(error)) from error
     if len(decoded) != decoded_bytes or not decoder.eof or decoder.unused_data:
