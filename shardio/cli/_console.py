@@ -7,6 +7,7 @@ the terminal.  An error is an exit code and one line.  The library's messages na
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import re
@@ -28,7 +29,7 @@ from shardio.errors import (
 from shardio.progress import Display
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     import click
 
@@ -180,6 +181,17 @@ _OTHERS: tuple[tuple[str, str, str | Callable[[re.Match[str]], str]], ...] = (
 )
 
 
+@contextlib.contextmanager
+def _printing() -> Iterator[None]:
+    """Say where the space is missing: alone, it would read as if the command had failed to do its work."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise OSError(error.errno, f"what was printed is lost: {error.strerror}", "stdout") from error
+
+
 class Console:
     """Output of one run.
 
@@ -220,11 +232,13 @@ class Console:
         """Print one line of the result."""
         if self._progress is not None:
             self._progress.clear()
-        self._out.write(printable(text) + "\n")
+        with _printing():
+            self._out.write(printable(text) + "\n")
 
     def document(self, value: Any) -> None:
         """Print the result for programs."""
-        self._out.write(dumps(value, ensure_ascii=False, allow_nan=False) + "\n")
+        with _printing():
+            self._out.write(dumps(value, ensure_ascii=False, allow_nan=False) + "\n")
 
     def report(self, report: Report, show: Callable[[], None]) -> None:
         """Print a report: as a document for programs, by a function for people."""
@@ -235,7 +249,8 @@ class Console:
 
     def flush(self) -> None:
         """Hand what was printed to who reads it, before something long begins."""
-        self._out.flush()
+        with _printing():
+            self._out.flush()
 
     def table(
         self, rows: Sequence[Sequence[str]], *, head: Sequence[str] = (), right: Sequence[int] = ()

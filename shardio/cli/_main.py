@@ -41,7 +41,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     _replace_closed_streams()
-    code = None
     try:
         code = _run(arguments)
         sys.stdout.flush()
@@ -55,9 +54,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OSError as error:  # what was printed does not fit on the disk that it goes to
         _forget_stdout()
         failure = explain(error)
-        if code is not None:  # the command itself is through, and a user must know whether what it did stands
-            text = f"what was printed is lost: {failure.text} (stdout); the command itself ended with {code}"
-            failure = failure._replace(text=text)
         Console(sys.stdout, sys.stderr, json="--json" in arguments).failure(failure)
         return failure.code
     return code
