@@ -1,6 +1,8 @@
 """Measure what plans cost and give: the tables of docs/order.md.
 
-    python benchmarks/order_plans.py              default plans, beside the orders of other systems
+    python benchmarks/order_plans.py              default plans, beside random order
+    python benchmarks/order_plans.py --peers mosaicml=PYTHON webdataset=PYTHON tf.data=PYTHON
+                                                  the orders of other systems, by their own code
     python benchmarks/order_plans.py --budgets    what more memory and smaller chunks mix, from a bucket
     python benchmarks/order_plans.py --train      a classifier trained on sorted data, in these orders
     python benchmarks/order_plans.py --steps      steps a second of the arithmetic, batches of 4,096
@@ -9,10 +11,8 @@
 The first two take labels that are sorted over the dataset, 1,000 of them: how many different ones a batch has
 against a random permutation, and how often pairs of one label come again in the next 1, 4, 16 and 64 batches;
 in the first hundred batches and in the middle of the epoch, of the global batch and of rank 0.  The orders of
-other systems are models of what their pages describe: MosaicML's `py1e` moves each record by up to half a
-block of 2^18 around its place among shards in random order, read from one canonical node of eight lanes;
-WebDataset shuffles shards, and records in a buffer of 1,000; tf.data interleaves 16 shuffled shards and
-shuffles in a buffer of 10,000.
+other systems are made by their own code, of numbers in place of records, by interpreters that have
+`mosaicml-streaming`, `webdataset` and `tensorflow-cpu`; see `order_peers.py`.
 
 For the third, labels are taken to be sorted by shard.  "Sameness" is the sum of squares of the records that
 each shard gives to a global batch, divided by the batch: how many times the variance of a batch's mean label
@@ -23,9 +23,12 @@ that its next `AHEAD` steps will use, and a window leaves when the next one of i
 from __future__ import annotations
 
 import argparse
+import subprocess
 import sys
+import tempfile
 import time
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -171,6 +174,7 @@ def row(name: str, sizes: ShardSizes, batch: int, plan: Plan | None = None, *, s
 
 LABELS = 1000
 LAGS = (1, 4, 16, 64)
+MOST_OF_PEERS = 20_000_000  # they hold an order as an array, or come to its middle one by one
 STEPS = 164  # a hundred, and those in which their labels come again
 
 
@@ -181,8 +185,8 @@ class Shardio:
         self.order = make_order([Source(sizes, Identity("", 1, "", ""))], global_batch=batch, budget=budget)
         self._schedule = self.order.schedule(0, batch)
 
-    def __call__(self, first: int, steps: int) -> np.ndarray:
-        """Return int64 [steps, batch]."""
+    def __call__(self, first: int, steps: int, ranks: int = 1) -> np.ndarray:  # noqa: ARG002 - the same
+        """Return int64 [steps, batch]; for any number of ranks the same."""
         return np.stack([self._schedule.batch(step).positions for step in range(first, first + steps)])
 
 
@@ -193,59 +197,31 @@ class Random:
         self._rows, self._batch = sizes.total_rows, batch
         self._rng = np.random.default_rng(7)
 
-    def __call__(self, first: int, steps: int) -> np.ndarray:  # noqa: ARG002 - all are alike
+    def __call__(self, first: int, steps: int, ranks: int = 1) -> np.ndarray:  # noqa: ARG002 - all are alike
         """Return int64 [steps, batch]."""
         if self._rows > 20_000_000:
             return self._rng.integers(0, self._rows, (steps, self._batch))
         return self._rng.permutation(self._rows)[: steps * self._batch].reshape(steps, -1)
 
 
-class Others:
-    """Positions as other systems give them; see the top of the file."""
+class Peer:
+    """Positions as another system gives them, by its own code and interpreter; see `order_peers.py`."""
 
-    def __init__(self, sizes: ShardSizes, batch: int, kind: str) -> None:
-        self._sizes, self._batch, self._kind = sizes, batch, kind
-        self._rng = np.random.default_rng(3)
-        self._shards = self._rng.permutation(len(sizes))
-        counts = np.asarray(sizes.rows)[self._shards]
-        self._edges = np.concatenate([[0], np.cumsum(counts)])
+    def __init__(self, sizes: ShardSizes, batch: int, kind: str, python: str) -> None:
+        self._sizes, self._batch, self._kind, self._python = sizes, batch, kind, python
 
-    def _stored(self, places: np.ndarray) -> np.ndarray:
-        """Return the positions at places of the shards in their random order."""
-        shard = np.searchsorted(self._edges, places, side="right") - 1
-        found: np.ndarray = self._sizes.edges[self._shards[shard]] + places - self._edges[shard]
-        return found
-
-    def __call__(self, first: int, steps: int) -> np.ndarray:
+    def __call__(self, first: int, steps: int, ranks: int = 1) -> np.ndarray:
         """Return int64 [steps, batch]."""
-        rows, batch, rng = self._sizes.total_rows, self._batch, self._rng
-        low, high = first * batch, (first + steps) * batch
-        if self._kind == "mosaicml":
-            # Eight lanes, one for each device and worker, each a run of the places.
-            each = rows // 8
-            start, count = low // 8, (high - low) // 8
-            half = min(1 << 17, each // 2)
-            lanes = []
-            for lane in range(8):
-                begin, stop = max(0, start - 2 * half), min(each, start + count + 2 * half)
-                keys = np.arange(begin, stop) + rng.uniform(-half, half, stop - begin)
-                turn = np.arange(begin, stop)[np.argsort(keys)][start - begin : start - begin + count]
-                lanes.append(self._stored(lane * each + turn))
-            return np.stack(lanes, axis=1).reshape(steps, batch)
-        buffer, readers = (1000, 1) if self._kind == "webdataset" else (10_000, 16)
-        read = np.arange(max(0, low - 20 * buffer), min(rows, high + buffer))
-        if readers > 1:
-            # Records in turn from shards that are read side by side.
-            span = np.asarray(self._sizes.rows)[0] * readers
-            group, at = np.divmod(read, span)
-            read = np.minimum(group * span + at % readers * (span // readers) + at // readers, rows - 1)
-        found = self._stored(read)
-        held, out = found[:buffer].copy(), np.empty(max(0, found.size - buffer), np.int64)
-        for number, slot in enumerate(rng.integers(0, held.size, out.size).tolist()):
-            out[number], held[slot] = held[slot], found[buffer + number]
-        out = np.concatenate([out, rng.permutation(held)])
-        skip = low - max(0, low - 20 * buffer)
-        return out[skip : skip + high - low].reshape(steps, batch)
+        sizes = (self._sizes.total_rows, len(self._sizes), self._batch, ranks, first, steps)
+        with tempfile.TemporaryDirectory() as folder:
+            out = Path(folder, "order.npy")
+            script = Path(__file__).with_name("order_peers.py")
+            # Without the folder of the script, in which files are named as packages of theirs are.
+            command = [self._python, "-P", str(script), self._kind, *map(str, sizes), str(out)]
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            if done.returncode:
+                raise SystemExit(done.stderr[-2000:])
+            return np.asarray(np.load(out))
 
 
 def mixed(positions: np.ndarray, rows: int) -> tuple[float, list[float]]:
@@ -257,7 +233,7 @@ def mixed(positions: np.ndarray, rows: int) -> tuple[float, list[float]]:
     return float((seen > 0).sum(axis=1).mean()), pairs
 
 
-def compare(order: Shardio | Random | Others, sizes: ShardSizes, batch: int) -> list[str]:
+def compare(order: Shardio | Random | Peer, sizes: ShardSizes, batch: int) -> list[str]:
     """Return cells: different labels and recurrence against chance, at the beginning and in the middle.
 
     The last two are the recurrence of rank 0 of 8 and of 64, in the middle.
@@ -271,6 +247,8 @@ def compare(order: Shardio | Random | Others, sizes: ShardSizes, batch: int) -> 
         theirs, _ = mixed(chance(first, steps), rows)
         for ranks in (1, 8, 64) if middle else (1,):
             width = batch // ranks
+            if ranks > 1 and isinstance(order, Peer):
+                found = order(first, steps, ranks)
             ours, pairs = mixed(found[:, :width], rows)
             expected = width * width * (rows / LABELS - 1) / (rows - 1)
             if ranks == 1:
@@ -282,8 +260,8 @@ def compare(order: Shardio | Random | Others, sizes: ShardSizes, batch: int) -> 
 RECORDS = {"100 B": 100, "1 KB": 1000, "8 KB": 8192, "100 KB": 100_000, "1 MB": 1_000_000}
 
 
-def defaults(batch: int = 256) -> None:
-    """Print the table of default plans, and of other orders."""
+def defaults(peers: dict[str, str], batch: int = 256) -> None:
+    """Print the table of default plans, or of the orders of peers, whose interpreters are given."""
     print(
         "| records | shards of 16 MiB | order | C x J, rows of a chunk | first batch MB | held MiB "
         "| requests per MiB | over-read | labels, first 100 | again after 1 4 16 64, % "
@@ -295,13 +273,15 @@ def defaults(batch: int = 256) -> None:
         for shards in (64, 4096):
             each = (16 << 20) // record
             sizes = dataset(each * shards, each, record)
-            makers: dict[str, Callable[[ShardSizes, int], Shardio | Random | Others]] = {
+            makers: dict[str, Callable[[ShardSizes, int], Shardio | Random | Peer]] = {
                 "shardio, local": partial(Shardio, budget=Budget(local=True)),
                 "shardio, bucket": partial(Shardio, budget=Budget()),
                 "random": Random,
             }
-            if shards == 64:
-                makers |= {kind: partial(Others, kind=kind) for kind in ("mosaicml", "webdataset", "tf.data")}
+            if peers:
+                if sizes.total_rows > MOST_OF_PEERS:
+                    continue
+                makers = {kind: partial(Peer, kind=kind, python=python) for kind, python in peers.items()}
             for kind, make in makers.items():
                 order = make(sizes, batch)
                 cost = [""] * 5
@@ -419,9 +399,13 @@ def main() -> None:
     parser.add_argument("--train", action="store_true")
     parser.add_argument("--steps", action="store_true")
     parser.add_argument("--budgets", action="store_true")
+    parser.add_argument(
+        "--peers", nargs="+", default=[], metavar="KIND=PYTHON", help="mosaicml, webdataset, tf.data"
+    )
     chosen = parser.parse_args(sys.argv[1:])
+    peers = dict(each.split("=", 1) for each in chosen.peers)
     tables = {"steps": steps, "train": train, "windowed": windowed, "budgets": budgets}
-    next((table for name, table in tables.items() if getattr(chosen, name)), defaults)()
+    next((table for name, table in tables.items() if getattr(chosen, name)), partial(defaults, peers))()
 
 
 def windowed() -> None:

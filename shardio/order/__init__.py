@@ -18,6 +18,7 @@ from shardio.order._order import Order, Source, audit, make_order
 from shardio.order._permutation import Permutation
 from shardio.order._plan import SHUFFLE_BYTES, Budget, Plan, default_plan, default_plans, windowed_plans
 from shardio.order._report import (
+    NEAR,
     PRICE_LIST,
     Mixing,
     PlanReport,
@@ -34,6 +35,7 @@ from shardio.order._state import Identity, seal_state
 from shardio.order._windows import Pieces, RowLocations, Rows, Window, Windows, rows_to_come, some_rows
 
 __all__ = [
+    "NEAR",
     "PRICE_LIST",
     "SHUFFLE_BYTES",
     "Budget",

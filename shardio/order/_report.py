@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from shardio.order._windows import Pieces
 
 __all__ = [
+    "NEAR",
     "PRICE_LIST",
     "Mixing",
     "PlanReport",
@@ -40,10 +41,11 @@ __all__ = [
     "report",
 ]
 
+_AHEAD = 4  # steps for which a process fetches before it needs them
 _SAMPLED_STEPS = 8
 _SAMPLED_ROWS = 256
 # Bytes between two runs of a file that are read, because a call costs more; as the reader does.
-_NEAR = 4096
+NEAR = 4096
 
 
 PRICE_LIST = "Amazon S3 Standard, us-east-1, as listed in January 2025"
@@ -85,7 +87,7 @@ class PlanReport(Report):
         request_bytes: mean stored bytes of one request.
         copies: how many processes fetch a chunk, on average over lanes: 1 where ranks and workers divide the
             plan's.
-        epoch_bytes: stored bytes of the records of an epoch.
+        epoch_bytes: stored bytes of the records of an epoch; of a selection, with what is read beside them.
         rank_bytes: stored bytes that the busiest rank fetches, an upper bound.
         bytes_twice: stored bytes that are fetched more than once, an upper bound: by several processes, or
             because a block is on both sides of a seam between chunks or windows.
@@ -163,16 +165,18 @@ class _Load:
     edge_stored: float
 
 
-def _loads(order: Order, schedule: Schedule, *, mapped: bool, by_block: bool) -> list[_Load]:
+def _loads(
+    order: Order, schedule: Schedule, read: Sequence[ShardSizes], *, mapped: bool, by_block: bool
+) -> list[_Load]:
     period = 1 if order.mixture is None else order.mixture.period
     counts: Sequence[int] = (1,) if order.mixture is None else order.mixture.counts
     loads = []
-    for number, (source, plan, count) in enumerate(zip(order.sources, order.plans, counts, strict=True)):
-        sizes, rows = source.sizes, max(1, source.sizes.total_rows)
+    for number, (sizes, plan, count) in enumerate(zip(read, order.plans, counts, strict=True)):
+        rows = max(1, sizes.total_rows)
         passes = schedule.rows * count / period / rows
         epoch = order.source_epoch(0, number, 0)
         windows = epoch.window_count()
-        window_rows = min(plan.window, int(epoch.lane_lengths.max(initial=0)))
+        window_rows = min(plan.window, -(-int(epoch.lane_lengths.max(initial=0)) // (plan.interleave or 1)))
         pieces = epoch.piece_count()
         blocks = max(1, sizes.total_blocks)
         # Of n rows in a block, n - 1 ends are not the block's: a seam there has the block fetched twice.
@@ -293,6 +297,7 @@ def reading_of(
     mapped: bool,
     by_block: bool,
     may_be_alone: bool,
+    exact: Sequence[bool] | None = None,
 ) -> BatchReading:
     """Return what is read for the records of `parts` where nothing is held yet.
 
@@ -303,7 +308,10 @@ def reading_of(
         mapped: shards are mapped files.
         by_block: blocks are read whole, though windows end inside of them.
         may_be_alone: records may be read without their windows.
+        exact: of each source, whether rows of a window that are apart are read without all that is between;
+            where it is not given, they are unless blocks are read whole.
     """
+    exact = exact or [not by_block] * len(sources)
     windows, window, row = lanes.locate(parts)
     bytes_, requests, records, blocks = 0.0, 0, 0, 0.0
     for source, sizes in enumerate(sources):
@@ -321,15 +329,15 @@ def reading_of(
             order = lanes.row_order(chosen) if begun else None
             if order is not None:
                 keep = rows_to_come(order, counts, some, window, row)
-                pieces, _ = some_rows(pieces, keep, exact=not by_block)
+                pieces, _ = some_rows(pieces, keep, exact=exact[source])
             # Rows of one window that are apart in a mapped file are read by one call with those of others.
             runs = len(chosen) if mapped else len(pieces.shards)
             requests += runs
             # Each end of a run is inside a block, which may be read, and compared, whole.
             edges = runs * max(0.0, block - stored) if by_block else 0.0
-            bytes_ += (
-                float((pieces.stops - pieces.starts).sum()) + _between(pieces, stored)
-            ) * stored + edges
+            # Rows of a selection, whose pieces are not cut, are further apart than their numbers say.
+            between = _between(pieces, stored) if by_block or exact[source] else 0
+            bytes_ += (float((pieces.stops - pieces.starts).sum()) + between) * stored + edges
     if may_be_alone and not mapped and blocks < bytes_:
         return BatchReading(round(blocks), records, alone=True)
     return BatchReading(round(bytes_), requests, alone=False)
@@ -338,7 +346,7 @@ def reading_of(
 def _between(pieces: Pieces, stored: float) -> int:
     """Return the rows between pieces that are so near to one another that they are read by one call."""
     apart = (pieces.starts[1:] - pieces.stops[:-1])[pieces.shards[1:] == pieces.shards[:-1]]
-    return int(apart[(apart > 0) & (apart * stored <= _NEAR)].sum())
+    return int(apart[(apart > 0) & (apart * stored <= NEAR)].sum())
 
 
 def reads_alone(plans: Sequence[Plan]) -> bool:
@@ -347,7 +355,15 @@ def reads_alone(plans: Sequence[Plan]) -> bool:
 
 
 def _before_a_batch(
-    order: Order, schedule: Schedule, step: int, world_size: int, *, mapped: bool, by_block: bool
+    order: Order,
+    schedule: Schedule,
+    step: int,
+    world_size: int,
+    *,
+    mapped: bool,
+    by_block: bool,
+    read: Sequence[ShardSizes] | None = None,
+    exact: Sequence[bool] | None = None,
 ) -> tuple[int, int]:
     """Return bytes and requests that rank 0 needs for a step, if it holds nothing yet."""
     if not schedule.stop:
@@ -356,11 +372,12 @@ def _before_a_batch(
     return reading_of(
         schedule.lanes,
         parts,
-        [source.sizes for source in order.sources],
+        read or [source.sizes for source in order.sources],
         begun=step > 0,
         mapped=mapped,
         by_block=by_block,
         may_be_alone=reads_alone(order.plans),
+        exact=exact,
     )[:2]
 
 
@@ -374,7 +391,7 @@ def _left_of(plan: Plan, rows: int, stored: float, *, exact: bool) -> float:
         return float(np.mean((left - 1) * (rows + 1) / (left + 1) + 1)) if rows else 0.0
     # The chance that d rows on from one that is left the next one is: C(w - d, n - 1) / C(w, n).
     chance, between = left / max(1, rows), np.zeros(left.size)
-    for distance in range(1, min(int(_NEAR // max(1.0, stored)) + 1, rows)):
+    for distance in range(1, min(int(NEAR // max(1.0, stored)) + 1, rows)):
         chance = chance * np.maximum(rows - distance - left + 1, 0) / (rows - distance)
         between += chance * distance
     return float(np.mean(left + (left - 1) * between))
@@ -435,9 +452,10 @@ def report(
     global_batch: int,
     world_size: int = 1,
     workers: int = 0,
-    ahead: int = 4,
     mapped: bool = False,
     by_block: bool = True,
+    read: Sequence[ShardSizes] | None = None,
+    exact: Sequence[bool] | None = None,
 ) -> PlanReport:
     """Work out the figures of the first epoch of an order.
 
@@ -445,17 +463,22 @@ def report(
         order: what was laid down.
         global_batch, world_size: rows of a global batch, and how many ranks share it.
         workers: loader workers of each rank; 0 is none.
-        ahead: steps for which a process fetches before it needs them.
         mapped: shards are mapped files: nothing is to be paid, and a block that was compared once is not
             read whole again.
         by_block: blocks are read whole, though windows end inside of them; not of mapped files whose records
             are compared with checksums of their own.
+        read: of each source, its shards as if they held nothing but what is read for its rows; where it is
+            not given, that is all of them. Of a selection it is less.
+        exact: as of `reading_of`.
     """
+    read = read or [source.sizes for source in order.sources]
+    exact = exact or [not by_block] * len(read)
     schedule = order.schedule(0, global_batch)
     if world_size > global_batch:
         msg = f"world_size {world_size} is larger than global_batch {global_batch}: a rank would get no row"
         raise ValueError(msg)
-    loads = _loads(order, schedule, mapped=mapped, by_block=by_block)
+    loads = _loads(order, schedule, read, mapped=mapped, by_block=by_block)
+    how = {"mapped": mapped, "by_block": by_block, "read": read, "exact": exact}
     makers = max(1, workers)
     worker_copies = makers // math.gcd(order.workers, makers)
     memory = process_memory(order, global_batch=global_batch, world_size=world_size, workers=workers)
@@ -463,9 +486,9 @@ def report(
     touched = sum(stop - start for start, stop in columns)
     copies = touched / order.ranks * worker_copies
     stored = sum(load.stored for load in loads)
-    begin = _before_a_batch(order, schedule, 0, world_size, mapped=mapped, by_block=by_block)
+    begin = _before_a_batch(order, schedule, 0, world_size, **how)
     middle = schedule.tail_start // 2
-    again = _before_a_batch(order, schedule, middle, world_size, mapped=mapped, by_block=by_block)
+    again = _before_a_batch(order, schedule, middle, world_size, **how)
     mixing, rank_mixing = _mixing(order, schedule, world_size)
     requests = sum(load.pieces for load in loads)
     fetched = stored + sum(load.seams for load in loads)
@@ -474,11 +497,8 @@ def report(
         widest
         * _classes(order, workers)
         * (plan.interleave or 1)
-        * (
-            _left_of(plan, load.window_rows, load.row_stored, exact=not by_block) * load.row_stored
-            + load.edge_stored
-        )
-        for plan, load in zip(order.plans, loads, strict=True)
+        * (_left_of(plan, load.window_rows, load.row_stored, exact=cut) * load.row_stored + load.edge_stored)
+        for plan, load, cut in zip(order.plans, loads, exact, strict=True)
     )
     step_rows = min(global_batch, schedule.rows)
     step_bytes = sum(load.decoded for load in loads) / max(1, schedule.rows) * step_rows / world_size
@@ -497,7 +517,7 @@ def report(
         epoch_bytes=round(stored),
         rank_bytes=round(fetched * widest / order.ranks * worker_copies),
         bytes_twice=round(fetched * copies - stored),
-        memory_bytes=_with_ahead(order, memory, step_bytes, ahead),
+        memory_bytes=_with_ahead(order, memory, step_bytes),
         first_batch_bytes=begin[0],
         first_batch_requests=begin[1],
         resume_batch_bytes=again[0],
@@ -523,10 +543,10 @@ def report(
     )
 
 
-def _with_ahead(order: Order, memory: ProcessMemory, step_bytes: float, ahead: int) -> int:
+def _with_ahead(order: Order, memory: ProcessMemory, step_bytes: float) -> int:
     # Windows end at different steps in different lanes, so what is ahead is a few windows, not all the next
     # ones; checked by simulation in benchmarks/order_plans.py.
-    bytes_ = math.ceil(memory.held_bytes + (ahead + 2) * max(memory.largest_bytes, step_bytes))
+    bytes_ = math.ceil(memory.held_bytes + (_AHEAD + 2) * max(memory.largest_bytes, step_bytes))
     if order.mixture is not None:
         return bytes_
     # Nothing is held twice, so windows that are the whole dataset leave nothing to fetch ahead.
@@ -550,7 +570,7 @@ def check_memory(
         rows = max(1, sum(source.sizes.total_rows for source in order.sources))
         row = sum(source.sizes.total_decoded_bytes for source in order.sources) / rows
         step_bytes = row * min(rows, global_batch) / world_size
-        needed, what = _with_ahead(order, memory, step_bytes, 4), ", and what is fetched ahead"
+        needed, what = _with_ahead(order, memory, step_bytes), ", and what is fetched ahead"
     if needed > memory_bytes:
         msg = (
             f"the plan needs {needed} bytes in one process ({memory.open_windows} windows of "

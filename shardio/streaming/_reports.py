@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from shardio.order import PlanReport, advice, report
+import numpy as np
+
+from shardio.order import NEAR, PlanReport, advice, report
 from shardio.order import audit as audit_order
 from shardio.streaming._components import components_of
 from shardio.streaming._pipeline import budget_of, reads_by_block
@@ -13,10 +16,14 @@ from shardio.streaming._stream import stream
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from shardio.order import ShardSizes
     from shardio.reader import DatasetReader
-    from shardio.streaming._components import Mix
+    from shardio.streaming._components import Component, Mix
 
 __all__ = ["AuditedRecord", "audit", "plan_report"]
+
+# Of a large selection, so many runs of so many rows are looked at.
+_RUNS, _RUN = 64, 4096
 
 
 class AuditedRecord(NamedTuple):
@@ -75,13 +82,19 @@ def plan_report(
     """
     made = stream(ds, global_batch=global_batch, world_size=world_size, **options)
     mapped = all(component.source.is_mapped for component in made.components)
+    # What is not compared is read without the rest of its block.
+    by_block = not mapped or any(
+        component.source.options.verify and reads_by_block([component]) for component in made.components
+    )
     figures = report(
         made.order,
         global_batch=global_batch,
         world_size=world_size,
         workers=workers,
         mapped=mapped,
-        by_block=not mapped or reads_by_block(made.components),
+        by_block=by_block,
+        read=[_read_of(component, by_block=by_block) for component in made.components],
+        exact=[not by_block and component.is_slice for component in made.components],
     )
     budget = budget_of(made.options, made.components)
     return figures, advice(
@@ -92,3 +105,35 @@ def plan_report(
         budget=budget,
         of_ranks=True,
     )
+
+
+def _read_of(component: Component, *, by_block: bool) -> ShardSizes:
+    """Return the shards of a dataset as if they held nothing but what is read for its rows.
+
+    Of a selection that is the blocks in which they are, or the records and what is between two that are
+    near to one another. It is measured by some runs of rows, where the selection is large.
+    """
+    sizes, rows = component.order.sizes, component.order.sizes.total_rows
+    live = len(component.source)
+    if component.is_slice or not rows:
+        return sizes
+    record = sizes.total_stored_bytes / live
+    in_block = max(1.0, live / max(1, sizes.total_blocks))
+    firsts = np.unique(np.linspace(0, max(0, rows - _RUN), _RUNS).astype(np.int64))
+    runs = [component.positions(np.arange(first, min(first + _RUN, rows))) for first in firsts]
+    blocks, between, seen = 0, 0, 0
+    for run in runs:
+        apart = np.diff(run) - 1
+        between += int(apart[apart * record <= NEAR].sum())
+        blocks += len(np.unique((run // in_block).astype(np.int64)))
+        seen += len(run)
+    if by_block:
+        count = blocks / seen * rows
+        bytes_ = count * in_block * record
+    else:
+        count, bytes_ = sizes.total_blocks, (1 + between / seen) * rows * record
+    share = bytes_ / sizes.total_stored_bytes
+    some = np.asarray(sizes.rows) > 0
+    stored = np.ceil(np.asarray(sizes.stored_bytes) * share).astype(np.int64)
+    held = np.ceil(np.asarray(sizes.blocks) * (count / sizes.total_blocks)).astype(np.int64)
+    return replace(sizes, stored_bytes=stored, blocks=np.maximum(held, some))
