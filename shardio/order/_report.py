@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -478,7 +479,7 @@ def report(
         msg = f"world_size {world_size} is larger than global_batch {global_batch}: a rank would get no row"
         raise ValueError(msg)
     loads = _loads(order, schedule, read, mapped=mapped, by_block=by_block)
-    how = {"mapped": mapped, "by_block": by_block, "read": read, "exact": exact}
+    before = partial(_before_a_batch, mapped=mapped, by_block=by_block, read=read, exact=exact)
     makers = max(1, workers)
     worker_copies = makers // math.gcd(order.workers, makers)
     memory = process_memory(order, global_batch=global_batch, world_size=world_size, workers=workers)
@@ -486,9 +487,9 @@ def report(
     touched = sum(stop - start for start, stop in columns)
     copies = touched / order.ranks * worker_copies
     stored = sum(load.stored for load in loads)
-    begin = _before_a_batch(order, schedule, 0, world_size, **how)
+    begin = before(order, schedule, 0, world_size)
     middle = schedule.tail_start // 2
-    again = _before_a_batch(order, schedule, middle, world_size, **how)
+    again = before(order, schedule, middle, world_size)
     mixing, rank_mixing = _mixing(order, schedule, world_size)
     requests = sum(load.pieces for load in loads)
     fetched = stored + sum(load.seams for load in loads)

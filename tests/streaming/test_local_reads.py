@@ -126,9 +126,9 @@ def fresh(url, verify, which):
     """Return a stream whose shards are open and of which no block was compared, and its figures."""
     # Chunks that end inside blocks, which have 64 of these records.
     batch = 16 if which == "few" else 64
-    options = {"global_batch": batch, "plan": replace(SHAPE, chunk_rows=23, window=23), "remainder": "keep"}
-    if which == "few":
-        options["plan"] = replace(options["plan"], chunk_rows=5, window=5)
+    rows = 5 if which == "few" else 23
+    plan = replace(SHAPE, chunk_rows=rows, window=rows)
+    options = {"global_batch": batch, "plan": plan, "remainder": "keep"}
     ds = shardio.open(url, verify=verify)
     for number in range(len(ds.source.table.key)):
         ds.source.pool.get(number)
