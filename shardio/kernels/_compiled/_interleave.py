@@ -55,9 +55,7 @@ def _permute(
     count: cython.Py_ssize_t = values.shape[0]
     k: cython.Py_ssize_t
     for k in range(0, count - 3, 4):
-        shardio_permuted_four(
-            cython.cast(cython.p_longlong, cython.address(values[k])), cython.address(words[0]), bits, high, n
-        )
+        shardio_permuted_four(cython.address(values[k]), cython.address(words[0]), bits, high, n)
     for k in range(count - count % 4, count):
         values[k] = shardio_permuted(values[k], cython.address(words[0]), bits, high, n)
 

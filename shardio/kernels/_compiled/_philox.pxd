@@ -1,6 +1,8 @@
 # What _philox.h offers, in the form in which Cython reads C declarations.
+from libc.stdint cimport int64_t, uint32_t, uint64_t
+
 cdef extern from "_philox.h" nogil:
-    void shardio_shuffle(unsigned long long k0, unsigned long long k1, unsigned long long start, long long count, unsigned int *out)
-    unsigned long long shardio_permuted(unsigned long long x, const unsigned long long *words, int bits, unsigned long long high, unsigned long long n)
-    unsigned long long shardio_place(unsigned long long x, const unsigned long long *words, int bits, unsigned long long high, unsigned long long n)
-    void shardio_permuted_four(long long *x, const unsigned long long *words, int bits, unsigned long long high, unsigned long long n)
+    void shardio_shuffle(uint64_t k0, uint64_t k1, uint64_t start, int64_t count, uint32_t *out)
+    uint64_t shardio_permuted(uint64_t x, const uint64_t *words, int bits, uint64_t high, uint64_t n)
+    uint64_t shardio_place(uint64_t x, const uint64_t *words, int bits, uint64_t high, uint64_t n)
+    void shardio_permuted_four(int64_t *x, const uint64_t *words, int bits, uint64_t high, uint64_t n)
