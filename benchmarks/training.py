@@ -147,7 +147,7 @@ def measure(folder: pathlib.Path, name: str, step: Callable[[], object], steps: 
 
 
 def in_child(work: Callable[[], list[float]]) -> list[float]:
-    """Return what a function returns in a forked process, which ends silently of what it has begun."""
+    """Return what a function returns in a forked process, which ends without running exit handlers."""
     mine, its = multiprocessing.Pipe(duplex=False)
     child = os.fork()
     if not child:

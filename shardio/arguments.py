@@ -52,13 +52,8 @@ def integers(name: str, values: object, *, mask: str = "") -> NDArray[Any]:
     """
     items: Any = values
     if not hasattr(values, "__array__"):
-        if not isinstance(values, Iterable) or isinstance(values, str | bytes | bytearray | Mapping):
-            message = f"{name} must be a sequence of integers, found {values!r:.80}"
-            raise TypeError(message)
-        items = list(values)
-        if not items and isinstance(values, Iterator):
-            message = f"{name}: the iterator gave nothing; if it was used up before, give a list instead"
-            raise ValueError(message)
+        if not isinstance(values, list):
+            items = _listed(name, values)
         # NumPy makes an integer of a bool that stands beside one.
         if not {bool, np.bool_}.isdisjoint(kinds := set(map(type, items))) and len(kinds) > 1:
             for number, item in enumerate(items):
@@ -69,3 +64,14 @@ def integers(name: str, values: object, *, mask: str = "") -> NDArray[Any]:
         message = f"{name} must be a sequence of integers, not {array.dtype} of shape {array.shape}{hint}"
         raise TypeError(message)
     return array
+
+
+def _listed(name: str, values: object) -> list[Any]:
+    if not isinstance(values, Iterable) or isinstance(values, str | bytes | bytearray | Mapping):
+        message = f"{name} must be a sequence of integers, found {values!r:.80}"
+        raise TypeError(message)
+    items = list(values)
+    if not items and isinstance(values, Iterator):
+        message = f"{name}: the iterator gave nothing; if it was used up before, give a list instead"
+        raise ValueError(message)
+    return items

@@ -320,7 +320,7 @@ class RecordSequence(Sequence[Any]):
             ImportError: pandas or pyarrow is not installed.
         """
         try:
-            import pandas as pd  # noqa: F401 - Arrow would say so silently about how
+            import pandas as pd  # noqa: F401 - Arrow's own error does not say how to install it
         except ImportError as error:
             message = 'to_pandas needs pandas: pip install "shardio[table]" pandas'
             raise ImportError(message, name="pandas") from error

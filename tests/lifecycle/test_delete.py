@@ -271,7 +271,7 @@ def test_a_race_never_deletes_another_record(racer, url):
     }[racer]
     assert numbers(shardio.open(url, "fit" if racer == "rename" else "train")) == wanted
     assert shardio.verify(url).ok
-    # What the lost race stored needlessly is garbage silently, and nothing else is.
+    # What the lost race stored needlessly is garbage, and nothing else is.
     shardio.gc(url, dry_run=False)
     assert numbers(shardio.open(url, "fit" if racer == "rename" else "train")) == wanted
 
