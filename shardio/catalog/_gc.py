@@ -10,9 +10,9 @@ Where others commit meanwhile, the plan follows their versions, as an append doe
 garbage.  What is not of shardio's making is never removed, whatever a list or a manifest says, and nothing
 behind a link.
 
-A list or a sidecar of deleted rows that no version names is doomed whatever is abandoned: its name says no session,
-and a commit that is still on its way stores it again.  So are tables and key indexes: a build makes again
-what was doomed meanwhile.
+A list or a sidecar of deleted rows that no version names is doomed whatever is abandoned: its name says no
+session, and a commit that is still on its way stores it again.  So are tables and key indexes: a build
+makes again what was doomed meanwhile.
 
 A version that has a tag does not expire.
 """

@@ -457,7 +457,7 @@ def test_nothing_to_collect_where_there_is_nothing(tmp_path):
 
 
 def test_what_lost_attempts_left_goes(tmp_path):
-    """A session that was merged leaves what its lost attempts had stored: it is removed, and is not unclaimed."""
+    """A session that was merged leaves what its lost attempts had stored: it goes, and is not unclaimed."""
     url = fresh("memory", tmp_path)
     write(url, "create", 0, 5)
     lost = shardio.DatasetWriter(url, mode="append", session="mine", **SMALL)
