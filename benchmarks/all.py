@@ -171,7 +171,7 @@ def run(
         said.append(f"ended after {minutes:.1f} minutes")
     said += [line for line in errors.splitlines() if line.startswith("not measured") or " failed: " in line]
     if process.returncode and not any(line.startswith("ended") for line in said):
-        said.append("failed: " + (errors.strip().splitlines() or ["silently"])[-1])
+        said.append("failed: " + (errors.strip().splitlines() or ["it said nothing"])[-1])
     for line in said:
         print(line, file=sys.stderr, flush=True)
     return out.splitlines(), said

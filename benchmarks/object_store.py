@@ -393,10 +393,11 @@ def raw_single_obstore(url: str) -> Iterator[int]:
     """`obstore.get_range`, one block of 64 KiB after another."""
     import obstore
 
-    store, found = raw_obstore_store(url), pieces()
-    keys = sorted({key for key, _, _ in found})
-    wanted = [(keys[n % len(keys)], n * 7919 % 100 * 65536) for n in positions(1 << 20, 300).tolist()]
-    obstore.get_range(store, keys[0], start=0, end=10)
+    store = raw_obstore_store(url)
+    # The last piece of a shard may be shorter than a block.
+    found = [(key, start) for key, start, stop in pieces() if stop - start >= 65536]
+    wanted = [found[n % len(found)] for n in positions(1 << 20, 300).tolist()]
+    obstore.get_range(store, found[0][0], start=0, end=10)
     yield 0
     for key, start in wanted:
         obstore.get_range(store, key, start=start, end=start + 65536)

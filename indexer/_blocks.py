@@ -15,7 +15,8 @@ import numpy as np
 
 from shardio import kernels
 from shardio.errors import FormatError
-from shardio.format import DEFAULT_LIMITS, Framing, Limits, RecordCrc
+from shardio.format import DEFAULT_LIMITS, TFRECORD_TAIL, Framing, Limits, RecordCrc
+from shardio.metadata import record_checksums
 
 if TYPE_CHECKING:
     from collections import Counter
@@ -130,8 +131,11 @@ class BlockCutter:
         self._longest = limits.record + 16
         self._size = self._crc = 0
         self._stops: list[NDArray[np.int64]] = []
+        # The checksums of the open block's records, where the index holds them.
+        self._records: list[NDArray[np.uint32]] = []
         # The frame that continues: its bytes so far alone, and as the end of the open block.
         self._tail = self._tail_crc = self._whole_crc = 0
+        self._tail_end = b""  # the last four of them, a record's checksum where it ends there
         self._gap = self._gap_crc = 0
         self._reason = ""
 
@@ -160,33 +164,39 @@ class BlockCutter:
         self._tail += len(data)
         if self._tail > self._longest:
             raise self._too_long(self._tail)
+        if self._index.record_checksums:
+            self._tail_end = (self._tail_end + bytes(data[-TFRECORD_TAIL:]))[-TFRECORD_TAIL:]
         self._tail_crc = kernels.crc32c(data, self._tail_crc)
         if self._size + self._tail > self._target:
             self._close_block()  # does nothing where the frame is alone
         else:
             self._whole_crc = kernels.crc32c(data, self._whole_crc)
 
-    def _end_tail(self) -> None:
-        """The frame that continued ends here."""
+    def _end_tail(self, data: Bytes, stops: NDArray[np.int64]) -> tuple[Bytes, NDArray[np.int64]]:
+        """Take the end of the frame that continued; return what follows it."""
+        first = int(stops[0])
+        self._take_part(data[:first])
         alone = not self._stops
         self._crc = self._tail_crc if alone else self._whole_crc
         self._size += self._tail
         self._stops.append(np.array([self._size], np.int64))
+        if self._index.record_checksums:
+            self._records.append(np.frombuffer(self._tail_end, "<u4"))
         self._tail = self._tail_crc = 0
+        self._tail_end = b""
+        return data[first:], stops[1:] - first
 
     def _take_frames(self, data: Bytes, stops: NDArray[np.int64], crcs: NDArray[np.uint32] | None) -> None:
         self._close_gap()
         if self._tail:
-            first = int(stops[0])
-            self._take_part(data[:first])
-            self._end_tail()
-            data, stops, crcs = data[first:], stops[1:] - first, None
+            data, stops, crcs = *self._end_tail(data, stops), None
         if not len(stops):
             return
         longest = max(int(np.diff(stops).max(initial=0)), int(stops[0]))
         if longest > self._longest:
             raise self._too_long(longest)
         view = memoryview(data)
+        records = record_checksums(data, stops) if self._index.record_checksums else None
         # Items of a memoryview are Python's integers, at a fraction of the price of NumPy's.
         ends, sums, count = memoryview(stops), None if crcs is None else memoryview(crcs), len(stops)
         base = taken = before = 0
@@ -220,12 +230,15 @@ class BlockCutter:
                 found.append(crc)
             else:
                 self._stops.append(stops[taken:fits] + (self._size - base))
+                if records is not None:
+                    self._records.append(records[taken:fits])
                 self._size += size
                 self._crc = crc
             base, taken = stop, fits
         if rows:
-            frame_stop = stops[first : first + sum(rows)] - np.repeat(bases, rows)
-            self._add_blocks(sizes, found, rows, frame_stop)
+            own = slice(first, first + sum(rows))
+            frame_stop = stops[own] - np.repeat(bases, rows)
+            self._add_blocks(sizes, found, rows, frame_stop, None if records is None else records[own])
 
     def _take_gap(self, data: Bytes, reason: str) -> None:
         if self._stops:
@@ -236,6 +249,7 @@ class BlockCutter:
         if self._tail:
             self._gap, self._gap_crc = self._gap + self._tail, self._tail_crc
             self._tail = self._tail_crc = 0
+            self._tail_end = b""
         view = memoryview(data)
         while view:
             part = view[: max(0, _GAP - self._gap)]
@@ -249,12 +263,18 @@ class BlockCutter:
     def _close_block(self) -> None:
         if self._stops:
             frame_stop = np.concatenate(self._stops)
-            self._add_blocks([self._size], [self._crc], [len(frame_stop)], frame_stop)
+            records = np.concatenate(self._records) if self._index.record_checksums else None
+            self._add_blocks([self._size], [self._crc], [len(frame_stop)], frame_stop, records)
         self._size = self._crc = 0
-        self._stops = []
+        self._stops, self._records = [], []
 
     def _add_blocks(
-        self, sizes: list[int], crcs: list[int], rows: list[int], frame_stop: NDArray[np.int64]
+        self,
+        sizes: list[int],
+        crcs: list[int],
+        rows: list[int],
+        frame_stop: NDArray[np.int64],
+        records: NDArray[np.uint32] | None,
     ) -> None:
         self._index.add_blocks(
             stored_bytes=sizes,
@@ -262,6 +282,7 @@ class BlockCutter:
             crc32c=crcs,
             rows=rows,
             frame_stop=frame_stop.astype(np.uint32),
+            record_crc32c=records,
         )
         for crc, size in zip(crcs, sizes, strict=True):
             self.crc32c = kernels.crc32c_joined(self.crc32c, crc, size)

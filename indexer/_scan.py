@@ -38,7 +38,7 @@ __all__ = [
     "ScanOptions",
     "ScanResult",
     "SpooledIndex",
-    "frames_file",
+    "rows_file",
     "scan_shard",
     "spool_index",
 ]
@@ -68,8 +68,8 @@ class SpooledIndex:
             self.data.unlink(missing_ok=True)
 
 
-def frames_file() -> IO[bytes]:
-    """Return a file for the ends of frames, in memory while it is short; gone when it is closed."""
+def rows_file() -> IO[bytes]:
+    """Return a file for a column of rows, in memory while it is short; gone when it is closed."""
     return tempfile.SpooledTemporaryFile(max_size=_HELD)
 
 
@@ -163,7 +163,7 @@ def scan_shard(
         StorageError: the environment failed.
     """
     try:
-        with store.open(key, size=size, etag=etag) as file, frames_file() as frames:
+        with store.open(key, size=size, etag=etag) as file, rows_file() as frames, rows_file() as records:
             head = bytes(file.read(0, min(HEAD_BYTES, file.size)))
             strict = not options.salvage and options.record_crc == "crc32c"
             if options.format is not None and options.compression is not None:
@@ -173,6 +173,8 @@ def scan_shard(
             framer = _framer(store, key, kind, options)
             pieces = _StoredPieces(file, _LOCAL_PIECE if store.is_local else _REMOTE_PIECE, show)
             pieces.summed = kind.compression is not Compression.NONE
+            tfrecord = framer.framing is Framing.TFRECORD and framer.record_crc is RecordCrc.CRC32C
+            checked = tfrecord and kind.compression is Compression.NONE
             index = IndexBuilder(
                 uuid=uuid,
                 framing=framer.framing,
@@ -181,12 +183,13 @@ def scan_shard(
                 writer=options.writer or writer_name(),
                 frames=frames,
                 limits=options.limits,
+                record_checksums=records if checked else False,
             )
             block_bytes = least_block_bytes(options.block_bytes, file.size)
             cutter = BlockCutter(index, block_bytes=block_bytes, limits=options.limits)
             if kind.compression is Compression.NONE:
                 return _result(index, _scan_plain(pieces, framer, cutter, index), framer)
-            with frames_file() as others:
+            with rows_file() as others:
                 blocks = IndexBuilder(
                     uuid=uuid,
                     framing=framer.framing,

@@ -89,7 +89,7 @@ class FoundShard:
             options.lines or "",
         )
         return hashlib.sha256(
-            "\0".join(("shardio adoption 2", *facts)).encode("utf-8", "surrogateescape")
+            "\0".join(("shardio adoption 3", *facts)).encode("utf-8", "surrogateescape")
         ).digest()[:16]
 
     @property

@@ -184,7 +184,7 @@ OUTSIDE = {
     "check that the records are of this kind": "to be looked at by the user",
     "the dataset was replaced, or the pin is of another version": "a fact, not a step",
     "the latest is version {}": "a fact, not a step",
-    "cut the records into several shards: an index holds 4 bytes for each": "takes a shard of 2^28 records",
+    "cut the records into several shards: an index holds 4 or 8 bytes for each": "a shard of 2^28 records",
     "store several lists": "one shard whose entry is over the limit of a list; longer lists are cut",
     "write larger shards, less free metadata or fewer splits; or begin another dataset": "takes a manifest "
     "over its limit, of a million shards",

@@ -193,7 +193,7 @@ LOOPS = {
     "an Example, decoded": Loop(single_examples, 512, 300, 460_000),
     "a record, written": Loop(written, 4 * ROWS, 43, 1_200_000),
     "an opening with its first record": Loop(opened, 8, 17_800, 100_000),
-    "a shard of 65,536 records, adopted": Loop(adopted, 1, 33_600, 10_300_000),
+    "a shard of 65,536 records, adopted": Loop(adopted, 1, 38_500, 10_300_000),
 }
 
 

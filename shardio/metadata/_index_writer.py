@@ -1,6 +1,6 @@
 """Building an index: blocks in, the bytes of the sidecar out.
 
-Where the caller lends a file for the ends of frames, memory does not grow with the rows.
+Where the caller lends files for what is held of each row, memory does not grow with the rows.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from shardio.metadata._index import (
 from shardio.metadata._wire import FORMAT_VERSION, check_counts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from typing import IO
 
     from numpy.typing import NDArray
@@ -57,10 +57,42 @@ class FinishedIndex:
     head: IndexHead
 
 
+class _RowColumn:
+    """A column of 4 bytes a row, in one buffer that grows or in a file that the caller lends.
+
+    Attributes:
+        crc32c: of the column so far.
+        size: of the column so far, in bytes.
+    """
+
+    def __init__(self, file: IO[bytes] | None) -> None:
+        self.crc32c = 0
+        self.size = 0
+        self._file = file
+        # One buffer: a list of arrays would be held twice when they are joined.
+        self._held = bytearray()
+
+    def add(self, values: NDArray[np.uint32]) -> None:
+        self.crc32c = kernels.crc32c(values, self.crc32c)
+        self.size += values.nbytes
+        if self._file is None:
+            self._held += values.tobytes()
+        else:
+            self._file.write(values.tobytes())
+
+    def parts(self) -> Iterator[bytes | bytearray]:
+        if self._file is None:
+            yield self._held
+            return
+        self._file.seek(0)
+        while part := self._file.read(_COPY):
+            yield part
+
+
 class IndexBuilder:
     """Gather blocks in order; `finish` returns the index.
 
-    Holds 28 bytes a block, and 4 bytes a row unless `frames` takes them.
+    Holds 28 bytes a block and 4 bytes a row, with checksums of records 32 and 8; files take what is of rows.
 
     Args:
         uuid: 16 bytes, of the shard.
@@ -68,7 +100,8 @@ class IndexBuilder:
         writer: program and version, for people.
         frames: an open, empty file, such as a temporary one, that takes the ends of frames; `finish_to` then.
         limits: of an index and its header; one that no reader would take is refused.
-        record_checksums: the index holds the checksum of each record, which `add_block` is given.
+        record_checksums: the index holds the checksum of each record, which `add_block` is given; True, or a
+            file like `frames`, which takes them.
     """
 
     def __init__(
@@ -81,7 +114,7 @@ class IndexBuilder:
         writer: str = "",
         frames: IO[bytes] | None = None,
         limits: Limits = DEFAULT_LIMITS,
-        record_checksums: bool = False,
+        record_checksums: bool | IO[bytes] = False,
     ) -> None:
         self.uuid = uuid
         self.framing = framing
@@ -101,18 +134,22 @@ class IndexBuilder:
         self._decoded = array("I")
         self._crcs = array("I")
         self._frame_crcs = array("I")
-        # One buffer that grows: a list of arrays would be held twice when they are joined.
-        self._frames = bytearray()
-        self._frames_crc = 0
-        self._spool = frames
+        self._frames = _RowColumn(frames)
         self._limits = limits
-        self._records = bytearray() if record_checksums else None
+        self._records = None
+        if record_checksums is not False:
+            self._records = _RowColumn(None if record_checksums is True else record_checksums)
         self._record_crcs = array("I")
 
     @property
     def blocks(self) -> int:
         """Number of blocks so far."""
         return len(self._stops)
+
+    @property
+    def record_checksums(self) -> bool:
+        """Whether the index holds the checksum of each record."""
+        return self._records is not None
 
     def add_block(
         self,
@@ -174,17 +211,13 @@ class IndexBuilder:
         cuts = [(a - row_stops[0], b - row_stops[0]) for a, b in pairwise(row_stops)]
         if self._records is not None:
             self._record_crcs.extend([kernels.crc32c(records[a:b]) for a, b in cuts])
-            self._records += records.tobytes()
+            self._records.add(records)
         self._stops.extend(stops[1:])
         self._row_stops.extend(row_stops[1:])
         self._decoded.extend(decoded_bytes)
         self._crcs.extend(crc32c)
         self._frame_crcs.extend([kernels.crc32c(frames[a:b]) for a, b in cuts])
-        self._frames_crc = kernels.crc32c(frames, self._frames_crc)
-        if self._spool is None:
-            self._frames += frames.tobytes()
-        else:
-            self._spool.write(frames.tobytes())
+        self._frames.add(frames)
 
     def add_gap(self, *, stored_bytes: int, decoded_bytes: int, crc32c: int, reason: str) -> None:
         """Take the next block, which holds no rows, and why."""
@@ -207,7 +240,7 @@ class IndexBuilder:
                 "the index of a shard would be larger than a reader takes",
                 expected=f"at most {self._limits.index} bytes",
                 found=f"{size} bytes for {self.rows} rows or more",
-                advice="cut the records into several shards: an index holds 4 bytes for each",
+                advice="cut the records into several shards: an index holds 4 or 8 bytes for each",
             )
 
     @property
@@ -218,30 +251,20 @@ class IndexBuilder:
 
     def finish(self) -> FinishedIndex:
         """Return the index, as bytes."""
-        head, end = self._ends()
-        if self._spool is None:
-            # Joined once: the column of frames may be most of the memory there is.
-            data = b"".join([head, self._frames, end])
-        else:
-            self._spool.seek(0)
-            data = b"".join([head, self._spool.read(), end])
-        return FinishedIndex(data, parse_head(head, limits=self._limits))
+        head, rest = self._parts()
+        # Joined once: the columns of rows may be most of the memory there is.
+        return FinishedIndex(b"".join([head, *rest]), parse_head(head, limits=self._limits))
 
     def finish_to(self, file: IO[bytes]) -> FinishedIndex:
         """Write the index to a file that is open and empty."""
-        head, end = self._ends()
+        head, rest = self._parts()
         file.write(head)
-        if self._spool is None:
-            file.write(self._frames)
-        else:
-            self._spool.seek(0)
-            while part := self._spool.read(_COPY):
-                file.write(part)
-        file.write(end)
+        for part in rest:
+            file.write(part)
         return FinishedIndex(b"", parse_head(head, limits=self._limits))
 
-    def _ends(self) -> tuple[bytes, bytes]:
-        """Return what is before and behind the ends of frames."""
+    def _parts(self) -> tuple[bytes, Iterator[bytes | bytearray]]:
+        """Return what is before the ends of frames, and what is from there on, piece by piece."""
         columns = {
             "block_stop": np.asarray(self._stops, "<u8"),
             "block_row_stop": np.asarray(self._row_stops, "<u8"),
@@ -249,17 +272,27 @@ class IndexBuilder:
             "block_crc32c": np.asarray(self._crcs, "<u4"),
             "block_frames_crc32c": np.asarray(self._frame_crcs, "<u4"),
         }
-        crcs = {"frame_stop": self._frames_crc}
+        crcs = {"frame_stop": self._frames.crc32c}
+        rows = [self._frames]
         if self._records is not None:
             columns["block_records_crc32c"] = np.asarray(self._record_crcs, "<u4")
-            crcs["record_crc32c"] = kernels.crc32c(self._records)
+            crcs["record_crc32c"] = self._records.crc32c
+            rows.append(self._records)
         head = _head(self._header(), columns, self.rows, crcs, self._limits)
-        padding = bytes(-(len(head) + 4 * self.rows) % ALIGN)
-        end = padding + END
-        if self._records is not None:
-            end = b"".join([padding, self._records, bytes(-len(self._records) % ALIGN), END])
-        self._check_size(len(head) + 4 * self.rows + len(end))
-        return head, end
+        size = len(head)
+        paddings = []
+        for column in rows:
+            paddings.append(bytes(-(size + column.size) % ALIGN))
+            size += column.size + len(paddings[-1])
+        self._check_size(size + len(END))
+
+        def rest() -> Iterator[bytes | bytearray]:
+            for column, padding in zip(rows, paddings, strict=True):
+                yield from column.parts()
+                yield padding
+            yield END
+
+        return head, rest()
 
     def _header(self) -> ShardIndex:
         from shardio.v1 import index_pb2 as pb

@@ -151,9 +151,11 @@ class PipelineOptions:
         row_bytes = sum(s.total_decoded_bytes for s in sizes) / sum(s.total_rows for s in sizes)
         row_bytes += 0 if images is None else images.bytes_each
         ahead_bytes = options.ahead_bytes or (_LOCAL_AHEAD_BYTES if local else _AHEAD_BYTES)
-        # Each thread has a group, and another one is ahead: few bytes ahead are small groups, too. Shards are
-        # visited once a group, so groups of half the size cost twice as many visits.
-        group_bytes = min(_GROUP_BYTES, -(-ahead_bytes // 2))
+        # Each thread has a group, and others are ahead: few bytes ahead are small groups, too. Shards whose
+        # records are copied one by one are visited once a group, so groups of half the size cost twice as
+        # many visits; of whole blocks larger groups only hold more.
+        groups_ahead = 4 if reads_by_block(components) else 2
+        group_bytes = min(_GROUP_BYTES, -(-ahead_bytes // groups_ahead))
         if options.memory_bytes is not None:
             left = (
                 options.memory_bytes

@@ -8,6 +8,7 @@ outside the root, a connection, a process or a gigabyte ends with a traceback.
 
 from __future__ import annotations
 
+import importlib
 import os
 import resource
 import sys
@@ -87,7 +88,8 @@ def everything(root: str) -> list[str]:
 def main() -> None:
     warnings.simplefilter("ignore")
     roots = sys.argv[1:]
-    everything(roots[0])  # everything is imported now
+    everything(roots[0])  # everything is imported now, but for what decodes gzip
+    importlib.import_module("isal.isal_zlib")
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (used + (160 << 20),) * 2)
     sys.addaudithook(watch)

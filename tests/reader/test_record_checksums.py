@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import shardio
+import shardio_indexer
 from shardio.errors import CorruptBlockError, FormatError
 from shardio.metadata import parse_head
 from shardio.storage import _memory
@@ -81,10 +82,16 @@ def test_a_damaged_checksum_is_told(tmp_path):
     assert shardio.open(url)[row] == RECORDS[row]
 
 
-@pytest.mark.parametrize("checksums", [True, False])
-def test_bytes_fetched_for_a_lookup(checksums, tmp_path, monkeypatch):
+@pytest.mark.parametrize("index", ["written", "adopted", "without checksums"])
+def test_bytes_fetched_for_a_lookup(index, tmp_path, monkeypatch):
     """Frames alone are fetched once their shard is known: at most 1.2 times the record, over many."""
+    checksums = index != "without checksums"
     url = written("memory", tmp_path, record_checksums=checksums)
+    if index == "adopted":
+        store, url = shardio.storage.connect(url), fresh("memory", tmp_path)
+        data = store.get(key_of(store.url, ".tfrecord"), max_bytes=1 << 20)
+        shardio.storage.connect(url).put_new("others.tfrecord", data)
+        assert shardio_indexer.adopt(url).ok
     fetched = []
     read = _memory._MemoryFile.read
 
