@@ -120,7 +120,7 @@ def map_data(data: DataFile, head: IndexHead, key: str, *, adopted: bool) -> mem
     Raises:
         CorruptBlockError, StaleIndexError: the shard has another size than its index says.
     """
-    # Where the size is available for nothing it is compared; a remote file answers with what it was told.
+    # Where the size is known without a request it is compared; a remote file answers with what it was told.
     if data.size != head.stored_bytes:
         raise wrong_size(data, head, key, f"{data.size} bytes", adopted=adopted)
     # A stream's blocks are cut from its decoded bytes, which are nowhere to be mapped.

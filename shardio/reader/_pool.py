@@ -271,7 +271,7 @@ class ShardPool:
     def prepare(self, numbers: Iterable[int]) -> None:
         """Open several shards, at most `capacity`; the heads of their indexes are fetched together.
 
-        On a local disk nothing is available by it, and shards are opened one by one when they are read.
+        On a local disk that saves nothing: shards are opened one by one when they are read.
         """
         wanted = dict.fromkeys(number for number in numbers if not self.is_local(number))
         for number in wanted:
