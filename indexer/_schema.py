@@ -129,7 +129,10 @@ def check_lines(schema: Schema | None, table: ShardTable, stores: Mapping[int, S
     except ShardioError as error:
         raise SchemaError(
             f"the schema does not read the lines: {error.what}",
-            **{**error.fields(), "advice": "give another schema, or mend the line and adopt the file again"},
+            **{
+                **error.fields(),
+                "advice": "give another schema, or correct the line and adopt the file again",
+            },
         ) from error
 
 

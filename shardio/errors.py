@@ -1,6 +1,6 @@
 """The error tree: what went wrong, where, what was expected, what was found, what to do.
 
-Errors are grouped by what a caller would do about them: mend the data (`FormatError`), index again
+Errors are grouped by what a caller would do about them: repair the data (`FormatError`), index again
 (`StaleIndexError`), try again later (`StorageError`), choose the winner (`CommitConflictError`), correct the
 call (`SchemaError`, `ResumeError`, `UnsafeNameError`).  Plain mistakes of the caller stay `IndexError`,
 `TypeError` and `ValueError`.

@@ -220,7 +220,7 @@ def lines_of(path: Path, data: bytes) -> Path:
     return path
 
 
-@follows("mend the line, or leave it out with --salvage")
+@follows("correct the line, or leave it out with --salvage")
 def mend_a_line(tmp: Path) -> None:
     path = lines_of(tmp / "x.jsonl", b"1\nx\n")
     assert "--salvage" in refused(path)
@@ -298,7 +298,7 @@ def another_schema(tmp: Path) -> None:
     assert index([str(path), "--into", str(tmp / "into")]) == 0
 
 
-@follows("give another schema, or mend the line and adopt the file again")
+@follows("give another schema, or correct the line and adopt the file again")
 def lines_of_another_schema(tmp: Path) -> None:
     path = lines_of(tmp / "a.txt", b"1\nx\n")
     assert index([str(path)]) == 0

@@ -42,7 +42,7 @@ __all__ = [
 COMPLETION_VARIABLE = "_SHARDIO_COMPLETE"  # by which a shell asks click
 
 # Commands by what people come for, in the order of the help text.
-GROUPS = {"look": "look at data", "check": "check and mend", "change": "write and keep house"}
+GROUPS = {"look": "look at data", "check": "check and repair", "change": "write and keep house"}
 
 _NUMBER = re.compile(r"-\d+")
 _NUMBER_MARK = "\0"

@@ -13,7 +13,7 @@ from shardio.lifecycle._diff import DiffReport, SplitDiff, diff
 from shardio.lifecycle._erase import EraseReport
 from shardio.lifecycle._keys import DuplicateKey, KeysReport, build_keys, write_run
 from shardio.lifecycle._repair import repair
-from shardio.lifecycle._repair_report import Mended, RepairProgress, RepairReport
+from shardio.lifecycle._repair_report import Repaired, RepairProgress, RepairReport
 from shardio.lifecycle._report import ChangeReport, DeleteReport
 from shardio.lifecycle._restore import restore
 from shardio.lifecycle._schema import SchemaReport, set_schema
@@ -29,9 +29,9 @@ __all__ = [
     "DuplicateKey",
     "EraseReport",
     "KeysReport",
-    "Mended",
     "RepairProgress",
     "RepairReport",
+    "Repaired",
     "SchemaReport",
     "SplitDiff",
     "TableReport",

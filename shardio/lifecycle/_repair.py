@@ -15,7 +15,7 @@ from shardio.errors import CommitConflictError, NotFoundError, ShardioError, Sto
 from shardio.lifecycle._change import commit_change
 from shardio.lifecycle._recover import commit_remains, find_remains
 from shardio.lifecycle._repair_metadata import mend_metadata
-from shardio.lifecycle._repair_report import Mended, RepairProgress, RepairReport
+from shardio.lifecycle._repair_report import Repaired, RepairProgress, RepairReport
 from shardio.lifecycle._repair_shard import DatasetAddress, RepairJob, RepairOptions, RepairOutcome
 from shardio.maintenance import Finding, Survey, check_keys
 from shardio.metadata import Rewrite, ShardTable, manifest_key, random_session
@@ -54,7 +54,7 @@ def repair(  # noqa: PLR0913 - the options are the public contract
     mirror_options: Mapping[str, Any] | None = None,
     engine: str | None = None,
 ) -> RepairReport:
-    """Mend what `shardio.verify` finds: from a mirror by digest, from what is left, or as far as it is good.
+    """Repair what `shardio.verify` finds: from a mirror by digest, or from what is left and good.
 
     - A manifest or list that is damaged or gone gets its very bytes back, from the mirror, or made again
       where a digest proves them.
@@ -71,7 +71,7 @@ def repair(  # noqa: PLR0913 - the options are the public contract
 
     Args:
         url: of the dataset.
-        mirror: a copy of the dataset, by which it is mended; every byte is compared before it is stored.
+        mirror: a copy of the dataset, by which it is repaired; every byte is compared before it is stored.
         dry_run: change nothing, only say what would be done.
         uncertain: what becomes of records that can be read and of which nothing proves that they belong where
             they are: "take" or "leave" them; None leaves their shards, or the lost manifest, as they are, and
@@ -87,7 +87,7 @@ def repair(  # noqa: PLR0913 - the options are the public contract
         engine: None for the best at hand, "fsspec" or "obstore".
 
     Returns:
-        The report. Look at `report.ok`, `report.unmended`, `report.lost` and `report.uncertain`.
+        The report. Look at `report.ok`, `report.unrepaired`, `report.lost` and `report.uncertain`.
 
     Raises:
         NotFoundError: there is no dataset, or the mirror is none.
@@ -105,7 +105,7 @@ def repair(  # noqa: PLR0913 - the options are the public contract
         >>> (index,) = pathlib.Path(url, "data").glob("*.shardidx")
         >>> index.unlink()
         >>> report = shardio.repair(url, dry_run=False)
-        >>> [(each.how, each.what) for each in report.mended], report.lost
+        >>> [(each.how, each.what) for each in report.repaired], report.lost
         ([('rebuilt', 'index')], ())
         >>> shardio.verify(url).ok
         True
@@ -152,29 +152,29 @@ class _Repair:
     def run(
         self, executor: Executor | None, workers: int | None, show: Callable[[RepairProgress], None] | None
     ) -> RepairReport:
-        """Mend the metadata, then the shards."""
+        """Repair the metadata, then the shards."""
         copy = None if self.mirror is None else Catalog(self.mirror.connect())
         found = mend_metadata(self.catalog, copy, digest=self.digest, dry_run=self.dry_run)
-        self._add(mended=found.mended, unmended=found.unmended)
+        self._add(repaired=found.repaired, unrepaired=found.unrepaired)
         version = self._recover(found)
         if version is None:
-            return self.report if not (found.mended and self.dry_run) else self._wait()
+            return self.report if not (found.repaired and self.dry_run) else self._wait()
         self.report = replace(self.report, base_version=version.number)
         try:
             table = self.catalog.table(version)
         except ShardioError:
-            # A list stays lost, and is reported; or it would have been mended.
-            return self._wait() if self.dry_run and found.mended else self.report
+            # A list stays lost, and is reported; or it would have been repaired.
+            return self._wait() if self.dry_run and found.repaired else self.report
         survey = Survey()
         check_keys(survey, self.catalog, version)
-        self._add(unmended=survey.findings)
+        self._add(unrepaired=survey.findings)
         outcomes = list(self._look(version, table, executor, workers, show))
         outcomes.sort(key=lambda outcome: outcome.number)
         for outcome in outcomes:
             self._add(
-                mended=outcome.mended,
+                repaired=outcome.repaired,
                 lost=outcome.lost,
-                unmended=outcome.unmended,
+                unrepaired=outcome.unrepaired,
                 uncertain=outcome.uncertain,
             )
         before = {total.name: total.rows for total in version.manifest.splits}
@@ -191,10 +191,10 @@ class _Repair:
             advice = "no record would be left: see that the data is where it was, or name a mirror"
             self.report = replace(
                 self.report,
-                mended=tuple(each for each in self.report.mended if each.what in ("manifest", "list")),
+                repaired=tuple(each for each in self.report.repaired if each.what in ("manifest", "list")),
                 lost=(),
                 after=before,
-                unmended=(*self.report.unmended, *(each.with_advice(advice) for each in gone)),
+                unrepaired=(*self.report.unrepaired, *(each.with_advice(advice) for each in gone)),
             )
             for outcome in changed:
                 self._remove(outcome)
@@ -204,25 +204,25 @@ class _Repair:
         return self.report
 
     def _wait(self) -> RepairReport:
-        """Return the report of a dry run that ends where it would have to read what is not mended."""
+        """Return the report of a dry run that ends where it would have to read what is not repaired."""
         self._add(notes=["shards are looked at once the manifests and lists are restored"])
         return self.report
 
     def _add(
         self,
         *,
-        mended: Iterable[Mended] = (),
+        repaired: Iterable[Repaired] = (),
         lost: Iterable[Any] = (),
-        unmended: Iterable[Any] = (),
+        unrepaired: Iterable[Any] = (),
         uncertain: Mapping[str, int] | None = None,
         notes: Iterable[str] = (),
     ) -> None:
         report = self.report
         self.report = replace(
             report,
-            mended=(*report.mended, *mended),
+            repaired=(*report.repaired, *repaired),
             lost=(*report.lost, *lost),
-            unmended=(*report.unmended, *unmended),
+            unrepaired=(*report.unrepaired, *unrepaired),
             uncertain={**report.uncertain, **(uncertain or {})},
             notes=(*report.notes, *notes),
         )
@@ -232,13 +232,13 @@ class _Repair:
         store = self.catalog.store
         number = max(found.versions, default=0)
         if number and number == found.top:
-            if self.dry_run and found.mended:
-                # What would be mended is not there yet; often the latest version can be read all the same.
+            if self.dry_run and found.repaired:
+                # What would be repaired is not there yet; often the latest version can be read all the same.
                 with suppress(ShardioError):
                     return self.catalog.load()
                 return None
             return self.catalog.load()
-        if any(finding.kind == "manifest" for finding in found.unmended):
+        if any(finding.kind == "manifest" for finding in found.unrepaired):
             return None  # what is damaged is where a new one would have to
         remains = find_remains(self.catalog, found)
         if found.top == 0 and not remains.sessions:
@@ -268,7 +268,7 @@ class _Repair:
                 )
                 + 'uncertain="take" (--uncertain take) adds what may have been in it'
             )
-            self._add(unmended=[Finding.of("missing", NotFoundError(what, url=url)).with_advice(advice)])
+            self._add(unrepaired=[Finding.of("missing", NotFoundError(what, url=url)).with_advice(advice)])
             return None
         version = (
             None if self.dry_run else commit_remains(self.catalog, remains, take=self.uncertain == "take")
@@ -277,8 +277,8 @@ class _Repair:
         taken = sum(each.rows for each in remains.sessions) if self.uncertain == "take" else 0
         kept = sum(total.rows for total in remains.base.manifest.splits) if remains.base else 0
         self._add(
-            mended=[
-                Mended(
+            repaired=[
+                Repaired(
                     how="recovered", what="manifest", url=url, by=by, source="left over", records=kept + taken
                 )
             ]
@@ -299,14 +299,14 @@ class _Repair:
     ) -> Iterator[RepairOutcome]:
         """Yield what became of each shard, as they come."""
         jobs = list(self._jobs(version, table))
-        total, done, mended = int(table.stored_bytes.sum()), 0, len(self.report.mended)
+        total, done, repaired = int(table.stored_bytes.sum()), 0, len(self.report.repaired)
 
         def advance(outcomes: list[RepairOutcome]) -> None:
-            nonlocal done, mended
+            nonlocal done, repaired
             done += sum(outcome.old.stored_bytes for outcome in outcomes)
-            mended += sum(len(outcome.mended) for outcome in outcomes)
+            repaired += sum(len(outcome.repaired) for outcome in outcomes)
             if show is not None:
-                show(RepairProgress(done, total, mended))
+                show(RepairProgress(done, total, repaired))
 
         if executor is None and (
             workers == 1 or len(jobs) < 2 or self.options.place.url.startswith("memory:")

@@ -1,4 +1,4 @@
-"""Manifests and lists, mended: from a mirror by digest, or made again from what is left and proven by digest.
+"""Manifests and lists: taken from a mirror by digest, or made again from what is left and proven by digest.
 
 Promises: what is stored under a name that a digest names are the very bytes of that digest; nothing is made
 up.  Manifests and lists are the one kind of object that repair writes over: they are sealed, so that what is
@@ -20,7 +20,7 @@ from shardio.errors import (
     ShardioError,
     UnsupportedVersionError,
 )
-from shardio.lifecycle._repair_report import Mended
+from shardio.lifecycle._repair_report import Repaired
 from shardio.lifecycle._repair_shard import put_object
 from shardio.maintenance import Finding
 from shardio.metadata import (
@@ -62,18 +62,18 @@ class Metadata:
 
     Attributes:
         top: number of the latest version that is known to have been committed; 0 for none.
-        versions: those that can be read (or could, once mended), by number.
-        mended, unmended: see `RepairReport`.
+        versions: those that can be read (or could, once repaired), by number.
+        repaired, unrepaired: see `RepairReport`.
     """
 
     top: int = 0
     versions: dict[int, Version] = field(default_factory=dict)
-    mended: list[Mended] = field(default_factory=list)
-    unmended: list[Finding] = field(default_factory=list)
+    repaired: list[Repaired] = field(default_factory=list)
+    unrepaired: list[Finding] = field(default_factory=list)
 
 
 def mend_metadata(catalog: Catalog, mirror: Catalog | None, *, digest: str | None, dry_run: bool) -> Metadata:
-    """Mend manifests, lists of shards and lists of sessions of all versions that did not expire.
+    """Repair manifests, lists of shards and lists of sessions of all versions that did not expire.
 
     Args:
         catalog: of the dataset.
@@ -199,7 +199,7 @@ class _Work:
             advice = _MIRROR if child is not None else f"{_MIRROR}; {_TAKE_AWAY}"
             if missing and child is None:
                 return  # the latest is gone: it is made again from what is left
-            self.out.unmended.append(Finding.of(kind, error, url=url).with_advice(advice))
+            self.out.unrepaired.append(Finding.of(kind, error, url=url).with_advice(advice))
             return
         version, data = copy
         if child is not None:
@@ -213,7 +213,7 @@ class _Work:
                 else f"nothing left here proves that the mirror's manifest of version {number} is the one "
                 f"that was here: if it is, give digest={version.digest!r} (--digest)"
             )
-            self.out.unmended.append(Finding.of(kind, error, url=url).with_advice(advice))
+            self.out.unrepaired.append(Finding.of(kind, error, url=url).with_advice(advice))
             return
         self._restore(key, data, "manifest", missing=missing)
         self.out.versions[number] = version
@@ -291,7 +291,7 @@ class _Work:
                 if self.mirror is not None
                 else f"{_MIRROR}, or open an earlier version"
             )
-            self.out.unmended.append(
+            self.out.unrepaired.append(
                 Finding.of("list", error, url=self.store.url_of(ref.key)).with_advice(advice)
             )
             return
@@ -360,8 +360,8 @@ class _Work:
             else:
                 put_object(self.store, key, data)
         by = None if self.dry_run else key
-        self.out.mended.append(
-            Mended(how="restored", what=what, url=self.store.url_of(key), by=by, source=source)
+        self.out.repaired.append(
+            Repaired(how="restored", what=what, url=self.store.url_of(key), by=by, source=source)
         )
 
 

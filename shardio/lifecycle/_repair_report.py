@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from shardio.errors import BadRecord
     from shardio.maintenance import Finding
 
-__all__ = ["Mended", "RepairProgress", "RepairReport"]
+__all__ = ["RepairProgress", "RepairReport", "Repaired"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Mended(ReportItem):
-    """One object that is (or would be) mended.
+class Repaired(ReportItem):
+    """One object that is (or would be) repaired.
 
     Attributes:
         how: "restored": the very bytes are under their own name again; "replaced": the very bytes are
@@ -59,9 +59,9 @@ class RepairReport(Report):
         dry_run: nothing was changed.
         base_version: the version that was looked at; None where no manifest could be read.
         version: the new version; None where none was needed, and in a dry run.
-        mended: what is (or would be) mended, in the order of the dataset.
+        repaired: what is (or would be) repaired, in the order of the dataset.
         lost: what is lost, by address.
-        unmended: what stays damaged, as `shardio.verify` finds it, each with advice.
+        unrepaired: what stays damaged, as `shardio.verify` finds it, each with advice.
         uncertain: records whose part in the dataset cannot be proven, by where they are; taken or left as
             `uncertain` says, and with None not touched.
         before, after: live records by split.
@@ -74,9 +74,9 @@ class RepairReport(Report):
     dry_run: bool
     base_version: int | None
     version: int | None = None
-    mended: tuple[Mended, ...] = ()
+    repaired: tuple[Repaired, ...] = ()
     lost: tuple[BadRecord, ...] = ()
-    unmended: tuple[Finding, ...] = ()
+    unrepaired: tuple[Finding, ...] = ()
     uncertain: Mapping[str, int] = field(default_factory=dict)
     before: Mapping[str, int] = field(default_factory=dict)
     after: Mapping[str, int] = field(default_factory=dict)
@@ -85,12 +85,12 @@ class RepairReport(Report):
     @property
     def ok(self) -> bool:
         """Whether nothing stays damaged; in a dry run, whether nothing would."""
-        return not self.unmended
+        return not self.unrepaired
 
     @property
     def lost_records(self) -> int:
         """How many live records are (or would be) lost."""
-        return sum(each.lost for each in self.mended)
+        return sum(each.lost for each in self.repaired)
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ class RepairProgress(BytesProgress):
 
     Attributes:
         done_bytes, total_bytes: stored bytes of shards that were looked at, and of all.
-        mended: objects that are (or would be) mended so far.
+        repaired: objects that are (or would be) repaired so far.
     """
 
-    mended: int
+    repaired: int

@@ -1,4 +1,4 @@
-"""One shard with its index and deleted rows, mended: from a mirror, from each other, or as far as it is good.
+"""One shard with its index and deleted rows: from a mirror, from each other, or as far as it is good.
 
 Promises: what was stored stays as it is, so everything new has a name never used before, and what is missing
 gets its very bytes back under its own; nothing is stored before it was compared with the digests in the list
@@ -29,7 +29,7 @@ from shardio.errors import (
     UnsafeNameError,
 )
 from shardio.format import DEFAULT_LIMITS, Compression, Framing, RecordCrc, check_block, open_block
-from shardio.lifecycle._repair_report import Mended
+from shardio.lifecycle._repair_report import Repaired
 from shardio.maintenance import UNREADABLE, Finding, Survey, check_indexed, check_listed
 from shardio.metadata import (
     INDEX_SUFFIX,
@@ -105,16 +105,16 @@ class RepairOutcome:
         old: as the version lists it.
         new: as the next version lists it; None where it is not listed any more. The same as `old` where
             nothing about it changes.
-        mended, lost, unmended, uncertain: see `RepairReport`.
+        repaired, lost, unrepaired, uncertain: see `RepairReport`.
         keys: of the objects that were stored under new names.
     """
 
     number: int
     old: ShardEntry
     new: ShardEntry | None
-    mended: list[Mended] = field(default_factory=list)
+    repaired: list[Repaired] = field(default_factory=list)
     lost: list[BadRecord] = field(default_factory=list)
-    unmended: list[Finding] = field(default_factory=list)
+    unrepaired: list[Finding] = field(default_factory=list)
     uncertain: dict[str, int] = field(default_factory=dict)
     keys: list[str] = field(default_factory=list)
 
@@ -156,17 +156,17 @@ class RepairJob:
     stop: int
 
     def run(self) -> list[RepairOutcome]:
-        """Look at the shards, and mend those that are damaged.
+        """Look at the shards, and repair those that are damaged.
 
         Raises:
-            StorageError: what was mended could not be stored.
+            StorageError: what was repaired could not be stored.
         """
         # By the session, too: another repair looks at the places again.
         place, mirror, allow_roots = self.options.place, self.options.mirror, self.options.allow_roots
         context = _context_of(
             pickle.dumps((place, mirror, allow_roots, self.version, self.digest, self.session))
         )
-        return [_ShardRepair(self, context, number).mend() for number in range(self.first, self.stop)]
+        return [_ShardRepair(self, context, number).repair() for number in range(self.first, self.stop)]
 
 
 class _JobContext(NamedTuple):
@@ -239,7 +239,7 @@ class _Index(NamedTuple):
 
 
 class _ShardRepair:
-    """One shard while it is looked at and mended."""
+    """One shard while it is looked at and repaired."""
 
     def __init__(self, job: RepairJob, context: _JobContext, number: int) -> None:
         self.job = job
@@ -253,7 +253,7 @@ class _ShardRepair:
         self.rows_url = self.store.url_of(self.entry.deletion_key) if self.entry.deletion_key else ""
         self.out = RepairOutcome(number=number, old=self.entry, new=self.entry)
 
-    def mend(self) -> RepairOutcome:
+    def repair(self) -> RepairOutcome:
         """Return what is wrong and what became of it."""
         survey = Survey()
         check_listed(survey, self.context.source, self.store, self.number, self.entry)
@@ -261,7 +261,7 @@ class _ShardRepair:
             return self.out
         if any(finding.kind == UNREADABLE for finding in survey.findings):
             # What cannot be looked at is not known to be lost.
-            self.out.unmended += survey.findings
+            self.out.unrepaired += survey.findings
             return self.out
         shard = [f for f in survey.findings if f.kind in _OF_SHARD or _is_missing(f, self.url)]
         index = [f for f in survey.findings if f.kind in _OF_INDEX or _is_missing(f, self.index_url)]
@@ -277,7 +277,7 @@ class _ShardRepair:
                 self._mend_index(index, self.data_store, self.entry.key)
         if self.out.new is not None and self.out.new.table_key:
             known = (*shard, *index, *rows)
-            self.out.unmended += [finding for finding in survey.findings if finding not in known]
+            self.out.unrepaired += [finding for finding in survey.findings if finding not in known]
         return self.out
 
     # Deleted rows.
@@ -302,7 +302,7 @@ class _ShardRepair:
         if self.job.options.uncertain is None:
             what = f"{deleted} rows of {entry.rows} were deleted, and which ones is lost"
             self.out.uncertain[self.url] = entry.rows
-            self.out.unmended += [each.with_advice(f"{what}: {_CHOOSE}") for each in findings]
+            self.out.unrepaired += [each.with_advice(f"{what}: {_CHOOSE}") for each in findings]
         elif self.job.options.uncertain == "take":
             self.out.uncertain[self.url] = entry.rows
             self.entry = replace(
@@ -327,16 +327,16 @@ class _ShardRepair:
             "others wrote this shard, so repair leaves it alone: get it from its source again, then "
             '`shardio index URL --update`; readers with on_error="skip" leave the damage out'
         )
-        self.out.unmended += [each.with_advice(advice) for each in shard]
+        self.out.unrepaired += [each.with_advice(advice) for each in shard]
         if index and not shard:
             found = self._mirrored_index()
             if found is not None:
                 self._put_index(index, found)
             else:
                 advice = "make it again from the shard: `shardio index URL --update`, URL being the shard's"
-                self.out.unmended += [each.with_advice(advice) for each in index]
+                self.out.unrepaired += [each.with_advice(advice) for each in index]
         elif index:
-            self.out.unmended += index
+            self.out.unrepaired += index
 
     # The index of a shard that is whole.
 
@@ -577,7 +577,7 @@ class _ShardRepair:
                         )
                         where += ", or were not deleted" if entry.deletion_key else ""
                     what = f"{kept.doubtful_rows} records {where}"
-                    self.out.unmended += [each.with_advice(f"{what}: {_CHOOSE}") for each in shard + index]
+                    self.out.unrepaired += [each.with_advice(f"{what}: {_CHOOSE}") for each in shard + index]
                     return
                 self._put_salvaged(spool, kept)
             finally:
@@ -741,8 +741,8 @@ class _ShardRepair:
         lost: int = 0,
     ) -> None:
         by = None if self.job.options.dry_run else key
-        self.out.mended.append(
-            Mended(how=how, what=what, url=url, by=by, source=source, records=records, lost=lost)
+        self.out.repaired.append(
+            Repaired(how=how, what=what, url=url, by=by, source=source, records=records, lost=lost)
         )
 
 

@@ -51,7 +51,7 @@ __all__ = ["OpenShard"]
 
 # Bytes between two records that cost less than another request: the heads of one and of its answer take more.
 _GAP = 512
-_IN_VAIN = 5  # beyond that, a fifth of the bytes that are wanted may be fetched needlessly
+_OVERHEAD = 5  # beyond that, a fifth of what is wanted may be fetched besides
 _TRIES = 2  # requests for the checksums of a shard's records: blocks are read whole where they are damaged
 
 
@@ -572,7 +572,7 @@ def _index_short(index: DataFile, head: IndexHead, key: str, error: ShortReadErr
 def _gap_of(starts: NDArray[np.int64], stops: NDArray[np.int64]) -> int:
     """Return how far apart frames, int64 ascending, may be that one request fetches together."""
     gaps = np.sort(starts[1:] - stops[:-1])
-    most = int(np.searchsorted(np.cumsum(np.maximum(gaps, 0)), (stops - starts).sum() // _IN_VAIN, "right"))
+    most = int(np.searchsorted(np.cumsum(np.maximum(gaps, 0)), (stops - starts).sum() // _OVERHEAD, "right"))
     # A gap as wide as one that is too much stays a gap, too.
     narrow = gaps[:most] if most == gaps.size else gaps[: np.searchsorted(gaps, gaps[most])]
     return max(_GAP, int(narrow[-1])) if narrow.size else _GAP

@@ -115,7 +115,7 @@ def test_a_manifest_that_cannot_be_read_is_not_skipped(url):
             assert caught.value.url == store.url_of(key)
             with pytest.raises(FormatError):
                 shardio.DatasetWriter(url, mode="append")
-    assert store.get(key, max_bytes=10_000) == damaged, "nothing was mended or removed"
+    assert store.get(key, max_bytes=10_000) == damaged, "nothing was repaired or removed"
 
 
 def test_names_that_look_like_manifests_are_not(url):

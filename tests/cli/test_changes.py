@@ -76,7 +76,7 @@ def test_a_change_is_foretold_shown_and_made(
     told = line[0] in TOLD
     for more in ([], ["--json"]):
         dry = run(*words, *([] if told else ["--dry-run"]), *more)
-        assert dry.code == (1 if line[0] == "repair" else 0), dry.err  # there is damage to be mended
+        assert dry.code == (1 if line[0] == "repair" else 0), dry.err  # there is damage to be repaired
         assert state(url) == before
     assert (dry.document["dry_run"], dry.err) == (True, "")
     shown = []

@@ -170,7 +170,7 @@ def test_one_bad_shard_among_many(tmp_path) -> None:
     assert all(isinstance(refusal.error, FormatError) for refusal in report.refused)
     assert all(refusal.url in str(refusal.error) for refusal in report.refused)
     assert list(shardio.open(tmp_path)) == wanted[:15] + wanted[20:35] + wanted[40:]
-    # When they are mended, running it again adds them.
+    # When they are repaired, running it again adds them.
     write(tmp_path, range(7, 8))
     again = shardio_indexer.adopt(tmp_path)
     assert (again.adopted, again.known, len(again.refused)) == (1, 18, 1)

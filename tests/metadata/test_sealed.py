@@ -42,7 +42,7 @@ def test_every_flipped_bit_cut_and_added_byte_is_found():
 
 
 def test_both_checks_count():
-    """A mended CRC-32C does not help where the SHA-256 is wrong, nor the other way round."""
+    """A repaired CRC-32C does not help where the SHA-256 is wrong, nor the other way round."""
     data, _ = seal(b"wren")
     other = bytearray(data)
     other[16:20] = b"hawk"

@@ -178,7 +178,7 @@ def test_an_index_mended_to_fit_another_record(victim):
     victim.put(key, data)
     victim.put(key + ".shardidx", builder.finish().data)
     assert list(shardio.open_shard(shard)) == forged, "by itself the forged shard is right"
-    check_refused(victim, "a mended index")
+    check_refused(victim, "a repaired index")
 
 
 @EVERY_CASE

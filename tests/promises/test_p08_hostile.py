@@ -265,8 +265,8 @@ def watched(roots: list[Path]) -> dict[str, str]:
     return {line.split(" | ")[0]: line for line in done.stdout.splitlines()}
 
 
-def mended(data: bytes, at: int, value: int) -> bytes:
-    """Change a byte of a sealed object and mend its checksums."""
+def repaired(data: bytes, at: int, value: int) -> bytes:
+    """Change a byte of a sealed object and repair its checksums."""
     payload = bytearray(data[16:-44])
     payload[at % len(payload)] = value
     return sealed(bytes(payload))
@@ -292,7 +292,7 @@ def mend_references(root: Path) -> None:
 
 @pytest.mark.parametrize("end", [".manifest", ".list", ".shardidx"])
 def test_mutated_metadata_with_mended_checksums(end, tmp_path, long):
-    """P8: mutators that mend the CRC; what comes out is ShardioError, or records."""
+    """P8: mutators that repair the CRC; what comes out is ShardioError, or records."""
     dice = np.random.Generator(np.random.Philox(5))
     good = Path(copied(GOLDEN / "three", "local", tmp_path))
     roots = []
@@ -318,7 +318,7 @@ def mended_index(data: bytes, at: int, value: int) -> bytes:
 
 
 MEND: dict[str, Callable[[bytes, int, int], bytes]] = {
-    ".manifest": mended,
-    ".list": mended,
+    ".manifest": repaired,
+    ".list": repaired,
     ".shardidx": mended_index,
 }

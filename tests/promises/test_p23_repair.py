@@ -74,20 +74,20 @@ def read(url: str) -> list[bytes]:
     return list(shardio.open(url, "all", decode=False))
 
 
-def mended(url: str, **options: object) -> shardio.RepairReport:
+def repaired(url: str, **options: object) -> shardio.RepairReport:
     """Repair; verify must be content afterwards, and a second repair has nothing to do."""
     dry = shardio.repair(url, workers=1, **options)
     report = shardio.repair(url, dry_run=False, workers=1, **options)
-    assert report.ok, report.unmended
+    assert report.ok, report.unrepaired
     again = shardio.verify(url)
     assert again.ok, again.findings
     if not dry.notes:
-        assert [(i.how, i.what, i.url, i.lost) for i in dry.mended] == [
-            (i.how, i.what, i.url, i.lost) for i in report.mended
+        assert [(i.how, i.what, i.url, i.lost) for i in dry.repaired] == [
+            (i.how, i.what, i.url, i.lost) for i in report.repaired
         ]
         assert dry.lost == report.lost
         assert dry.after == report.after
-    assert shardio.repair(url, dry_run=False, workers=1, **options).mended == ()
+    assert shardio.repair(url, dry_run=False, workers=1, **options).repaired == ()
     return report
 
 
@@ -108,7 +108,7 @@ def is_part(part: list[bytes], whole: list[bytes]) -> bool:
 def test_nothing_to_repair(compression, place, tmp_path):
     case = victim(compression, place, tmp_path)
     report = shardio.repair(case.url, dry_run=False)
-    assert (report.mended, report.unmended, report.lost, report.version) == ((), (), (), None)
+    assert (report.repaired, report.unrepaired, report.lost, report.version) == ((), (), (), None)
     assert {info.key for info in case.store.list() if not info.key.startswith("_shardio/s")} == {
         *case.objects,
         HINT_KEY,
@@ -121,8 +121,8 @@ def test_an_index_that_is_gone_is_made_again(compression, place, tmp_path):
     case = victim(compression, place, tmp_path)
     for key in case.of_kind(".shardidx"):
         case.put(key, None)
-    report = mended(case.url)
-    assert {(each.how, each.what) for each in report.mended} == {("rebuilt", "index")}
+    report = repaired(case.url)
+    assert {(each.how, each.what) for each in report.repaired} == {("rebuilt", "index")}
     assert (read(case.url), report.lost) == (case.payloads, ())
 
 
@@ -136,7 +136,7 @@ def test_a_usual_index_that_is_gone_gets_its_very_bytes(compression, tmp_path):
     case = Victim(url, [])
     (key,) = case.of_kind(".shardidx")
     case.put(key, None)
-    assert mended(url).version is None
+    assert repaired(url).version is None
     assert case.store.get(key, max_bytes=1 << 20) == case.objects[key]
 
 
@@ -149,8 +149,8 @@ def test_every_damaged_byte_of_an_index(compression, tmp_path):
     for place in range(3, len(good), 97):
         damaged = flipped(good, 8 * place + place % 8)
         case.put(key, damaged)
-        report = mended(case.url)
-        assert [each.what for each in report.mended] == ["index"], place
+        report = repaired(case.url)
+        assert [each.what for each in report.repaired] == ["index"], place
         assert report.version is not None
         assert read(case.url) == case.payloads
         assert case.store.get(key, max_bytes=1 << 20) == damaged
@@ -182,7 +182,7 @@ def test_flipped_bits_of_shards_are_salvaged(compression, place, tmp_path):
         first = int(source.stops[list(source.table.key).index(key)]) - head.rows
         block = next(k for k in range(head.blocks) if bit // 8 < head.block_stop[k])
         lost = range(*(first + row for row in head.block_rows(block)))
-        report = mended(case.url, uncertain="leave")
+        report = repaired(case.url, uncertain="leave")
         left = [record for k, record in enumerate(case.payloads) if k not in lost]
         assert read(case.url) == left
         assert report.lost_records == len(lost)
@@ -202,8 +202,8 @@ def test_records_of_a_damaged_block_are_the_users_choice(tmp_path):
     assert not report.ok
     assert report.version is None
     assert report.uncertain == {f"{case.url}/{key}": head.block_rows(0)[1] - 1}
-    assert 'uncertain="take"' in str(report.unmended[0].advice)
-    taken = mended(case.url, uncertain="take")
+    assert 'uncertain="take"' in str(report.unrepaired[0].advice)
+    taken = repaired(case.url, uncertain="take")
     assert taken.lost_records == 1
     left = read(case.url)
     assert len(left) == len(case.payloads) - 1
@@ -224,7 +224,7 @@ def test_valid_records_in_the_wrong_place_are_never_taken(tmp_path):
     case.put(a, case.objects[b])
     case.put(b, case.objects[a])
     for uncertain in ("take", "leave"):
-        report = mended(url, uncertain=uncertain)
+        report = repaired(url, uncertain=uncertain)
         assert is_part(read(url), records)
         assert report.lost_records == len(records) - len(read(url)) > 0
         for info in list(case.store.list()):
@@ -240,7 +240,7 @@ def test_a_shard_of_another_without_an_index(lost, tmp_path):
     a, b = case.of_kind(".tfrecord")[:2]
     case.put(a, case.objects[b])
     case.put(a + ".shardidx", None if lost == "gone" else case.objects[b + ".shardidx"])
-    report = mended(case.url, uncertain="take")
+    report = repaired(case.url, uncertain="take")
     assert report.lost_records == parse_head(case.objects[a + ".shardidx"]).rows
     assert is_part(read(case.url), case.payloads)
 
@@ -258,7 +258,7 @@ def test_records_without_an_index_are_the_users_choice(tmp_path):
             assert (report.ok, report.version) == (False, None)
             assert report.uncertain == {f"{case.url}/{key}": rows - 1}
             continue
-        report = mended(case.url, uncertain=uncertain)
+        report = repaired(case.url, uncertain=uncertain)
         assert report.lost_records == lost
         assert is_part(read(case.url), case.payloads)
         assert len(read(case.url)) == len(case.payloads) - lost
@@ -273,7 +273,7 @@ def test_salvage_brings_nothing_deleted_back(compression, tmp_path):
     left = read(case.url)
     key = case.of_kind(".tfrecord")[0]
     case.put(key, case.objects[key][:-3])
-    report = mended(case.url, uncertain="leave")
+    report = repaired(case.url, uncertain="leave")
     after = read(case.url)
     assert report.lost_records == len(left) - len(after) > 0
     assert is_part(after, left)
@@ -324,7 +324,7 @@ def test_a_delete_while_a_shard_is_repaired(place, tmp_path, monkeypatch):
     with pytest.raises(match="changed by another writer"):
         repair_meanwhile(case.url, monkeypatch, lambda: shardio.delete(case.url, [0]))
     assert shardio.gc(case.url).unclaimed == {}
-    report = mended(case.url, uncertain="leave")
+    report = repaired(case.url, uncertain="leave")
     assert report.version == 4
     assert case.payloads[0] not in read(case.url)
 
@@ -359,10 +359,10 @@ def test_everything_comes_back_from_a_mirror(damage, compression, place, tmp_pat
                 options = {"digest": shardio.open(mirror).digest}
             else:
                 options = {}
-            report = mended(case.url, mirror=mirror, **options)
+            report = repaired(case.url, mirror=mirror, **options)
             # The head of an index that has something behind its end is whole: with it the rest is made again.
             source = "shard" if (damage, end) == ("longer", ".shardidx") else "mirror"
-            assert {each.source for each in report.mended} == {source}
+            assert {each.source for each in report.repaired} == {source}
             assert (read(case.url), report.lost) == (case.payloads, ())
             restart(case)
 
@@ -387,8 +387,8 @@ def test_a_mirror_that_is_damaged_too(tmp_path):
     key = case.of_kind(".tfrecord")[0]
     Path(mirror, key).write_bytes(flipped(case.objects[key], 77))
     case.put(key, None)
-    report = mended(case.url, mirror=mirror)
-    assert [(each.how, each.what) for each in report.mended] == [("dropped", "shard")]
+    report = repaired(case.url, mirror=mirror)
+    assert [(each.how, each.what) for each in report.repaired] == [("dropped", "shard")]
     assert is_part(read(case.url), case.payloads)
 
 
@@ -430,12 +430,12 @@ def test_the_latest_manifest_is_gone(compression, place, tmp_path):
     with pytest.raises(FormatError, match="is gone"):
         shardio.open(case.url)
     taken = shardio.repair(case.url, dry_run=False, uncertain="take")
-    assert (taken.ok, taken.version, taken.mended[0].how) == (True, 2, "recovered")
+    assert (taken.ok, taken.version, taken.repaired[0].how) == (True, 2, "recovered")
     assert read(case.url) == case.payloads
     assert shardio.verify(case.url).ok
     # The session is known again: running its commit again changes nothing.
     assert shardio.commit(case.url, session="s1", tasks=1).number == 2
-    assert shardio.repair(case.url).mended == ()
+    assert shardio.repair(case.url).repaired == ()
 
 
 def test_the_latest_manifest_is_gone_and_given_up(tmp_path):
@@ -523,7 +523,7 @@ def test_a_damaged_manifest_without_a_copy(tmp_path):
     case.put(key, flipped(case.objects[key], 999))
     report = shardio.repair(case.url, dry_run=False, uncertain="take")
     assert not report.ok
-    assert "take the object away" in str(report.unmended[0].advice)
+    assert "take the object away" in str(report.unrepaired[0].advice)
     assert case.store.get(key, max_bytes=1 << 20) == flipped(case.objects[key], 999)
     case.put(key, None)
     assert shardio.repair(case.url, dry_run=False, uncertain="take").ok
@@ -541,11 +541,11 @@ def test_a_mirror_that_went_another_way(tmp_path):
     case.store.delete(manifest_key(3))
     report = shardio.repair(case.url, mirror=mirror, dry_run=False)
     assert not report.ok
-    assert digest in str(report.unmended[0].advice)
+    assert digest in str(report.unrepaired[0].advice)
     with pytest.raises(FormatError):
         read(case.url)
     # A digest says that this is the one.
-    mended(case.url, mirror=mirror, digest=digest)
+    repaired(case.url, mirror=mirror, digest=digest)
     assert read(case.url) == [*case.payloads, b"theirs"]
 
 
@@ -561,8 +561,8 @@ def test_lists_are_made_again_where_a_digest_proves_them(made, tmp_path):
     assert refs
     for ref in refs:
         Path(url, ref.key).unlink()
-    report = mended(url)
-    assert {(each.how, each.what, each.source) for each in report.mended} == {
+    report = repaired(url)
+    assert {(each.how, each.what, each.source) for each in report.repaired} == {
         ("restored", "list", "left over")
     }
     assert read(url) == records
@@ -589,8 +589,8 @@ def test_deletion_sidecars(tmp_path):
             if damage is not None:
                 path.write_bytes(damage)
         assert not shardio.repair(url, dry_run=False).ok
-        report = mended(url, mirror=mirror)
-        assert {each.what for each in report.mended} == {"deletions"}
+        report = repaired(url, mirror=mirror)
+        assert {each.what for each in report.repaired} == {"deletions"}
         assert read(url) == records
         shutil.rmtree(url)
         shutil.copytree(source, url)
@@ -625,15 +625,15 @@ def test_lists_without_a_copy_stay_lost_and_say_so(tmp_path):
     Path(case.url, ref.key).unlink()
     report = shardio.repair(case.url, dry_run=False)
     advice = "name a copy of the dataset with mirror= (--mirror URL), or open an earlier version"
-    assert [each.advice for each in report.unmended] == [advice]
+    assert [each.advice for each in report.unrepaired] == [advice]
     assert len(shardio.open(case.url, version=2)) == 100
     Path(mirror, ref.key).rename(tmp_path / "list")
     report = shardio.repair(case.url, dry_run=False, mirror=mirror)
-    assert [each.advice for each in report.unmended] == [
+    assert [each.advice for each in report.unrepaired] == [
         "the mirror has not these bytes; name another copy of the dataset"
     ]
     (tmp_path / "list").rename(Path(mirror, ref.key))
-    mended(case.url, mirror=mirror)
+    repaired(case.url, mirror=mirror)
     assert len(read(case.url)) == 99
 
 
@@ -647,11 +647,11 @@ def test_a_manifest_of_the_mirror_that_is_another(tmp_path):
         Path(url, HINT_KEY).unlink()
         shardio.tag(url, f"x{url[-4:]}")
     case.put(manifest_key(1), None)
-    mended(case.url, mirror=mirror)
+    repaired(case.url, mirror=mirror)
     shardio.tag(case.url, "one")
     case.put(manifest_key(2), None)
     report = shardio.repair(case.url, mirror=mirror, dry_run=False)
-    (left,) = report.unmended
+    (left,) = report.unrepaired
     assert left.advice == "the mirror's manifest of this version is another one"
     assert len(shardio.open(case.url)) == 100
 
@@ -661,10 +661,10 @@ def test_a_folder_that_is_not_mounted(tmp_path):
     case = victim("none", "local", tmp_path)
     Path(case.url, "data").rename(tmp_path / "data")
     report = shardio.repair(case.url, dry_run=False, uncertain="leave")
-    assert (report.ok, report.version, report.mended, report.lost) == (False, None, (), ())
-    assert "see that the data is where it was" in str(report.unmended[-1].advice)
+    assert (report.ok, report.version, report.repaired, report.lost) == (False, None, (), ())
+    assert "see that the data is where it was" in str(report.unrepaired[-1].advice)
     (tmp_path / "data").rename(Path(case.url, "data"))
-    assert mended(case.url).mended == ()
+    assert repaired(case.url).repaired == ()
 
 
 def test_a_place_that_cannot_be_written(tmp_path, monkeypatch):
@@ -673,12 +673,12 @@ def test_a_place_that_cannot_be_written(tmp_path, monkeypatch):
     case.put(key, None)
     copy = copy_of(case, tmp_path)
     monkeypatch.setattr("shardio.storage.LocalStore.read_only_reason", property(lambda _: "a test"))
-    assert len(shardio.repair(case.url).mended) == 1
+    assert len(shardio.repair(case.url).repaired) == 1
     with pytest.raises(StorageError, match="cannot be written: a test") as caught:
         shardio.repair(case.url, dry_run=False)
     assert caught.value.advice == "repair the dataset where it can be written, or a copy of it"
     monkeypatch.undo()
-    mended(copy)
+    repaired(copy)
 
 
 def lose(url: str, *versions: int) -> None:
@@ -797,7 +797,7 @@ def test_damaged_tables_and_indexes_of_keys_are_not_passed_over(tmp_path, kind):
     assert not shardio.verify(url).ok
     report = shardio.repair(url, dry_run=False)
     assert not report.ok
-    assert report.unmended
+    assert report.unrepaired
 
 
 @pytest.mark.parametrize("place", PLACES)
@@ -821,7 +821,7 @@ def test_adopted_shards_are_left_alone(place, tmp_path):
     case.put(index, None)
     report = shardio.repair(url, dry_run=False, **options)
     assert not report.ok
-    assert "`shardio index URL --update`" in str(report.unmended[0].advice)
+    assert "`shardio index URL --update`" in str(report.unrepaired[0].advice)
     assert shardio.repair(url, dry_run=False, mirror=mirror, **options).ok
     assert list(shardio.open(url, decode=False, **options)) == records
     case.put(index, None)
@@ -832,7 +832,7 @@ def test_adopted_shards_are_left_alone(place, tmp_path):
     path.write_bytes(flipped(before["a.tfrecord"], 8 * 500))
     report = shardio.repair(url, dry_run=False, mirror=mirror, uncertain="take", **options)
     assert (report.ok, report.version) == (False, None)
-    assert "others wrote this shard" in str(report.unmended[0].advice)
+    assert "others wrote this shard" in str(report.unrepaired[0].advice)
     assert path.read_bytes() == flipped(before["a.tfrecord"], 8 * 500)
     path.write_bytes(before["a.tfrecord"])
     assert shardio_indexer.adopt(folder, into=url, update=True).ok
@@ -861,7 +861,7 @@ def test_processes(tmp_path):
     states: list[Any] = []
     report = shardio.repair(url, dry_run=False, workers=2, progress=states.append)
     assert report.ok
-    assert len(report.mended) == len(case.of_kind(".shardidx")[::3])
+    assert len(report.repaired) == len(case.of_kind(".shardidx")[::3])
     assert states[-1].done == states[-1].total > 0
     assert read(url) == case.payloads
     assert shardio.verify(url).ok
@@ -870,7 +870,7 @@ def test_processes(tmp_path):
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("fault", EFFECTS)
 def test_every_store_call_of_a_repair_failing_in_turn(fault, tmp_path, long):
-    """Whatever fails: what is seen is the dataset as it was, or repaired; and another repair mends it."""
+    """Whatever fails: what is seen is the dataset as it was, or repaired; and another repair repairs it."""
     case, mirror = torn(tmp_path)
     expected = case.payloads
     counting = Counting()
@@ -887,7 +887,7 @@ def test_every_store_call_of_a_repair_failing_in_turn(fault, tmp_path, long):
         with contextlib.suppress(ShardioError):
             assert read(url) == left, (fault, counting.calls[at])
         report = shardio.repair(url, mirror=mirror, dry_run=False, uncertain="leave")
-        assert report.ok, (fault, counting.calls[at], report.unmended)
+        assert report.ok, (fault, counting.calls[at], report.unrepaired)
         assert shardio.verify(url).ok
         assert read(url) == left
         shutil.rmtree(url)
@@ -910,7 +910,7 @@ def torn(tmp_path: Path) -> tuple[Victim, str]:
 
 
 def test_killed_in_the_middle_of_a_repair(tmp_path, long):
-    """SIGKILL at store calls: nothing half done is visible, and the next repair mends the rest."""
+    """SIGKILL at store calls: nothing half done is visible, and the next repair repairs the rest."""
     case, mirror = torn(tmp_path)
     counting = Counting()
     with faulty(counting):
@@ -951,7 +951,7 @@ def test_on_s3(mirrored, s3, tmp_path):
         case.put(case.of_kind(".list")[0], None)
     # The list that is gone may be the one that proves which manifest of the mirror is the latest.
     digest = shardio.open(mirror).digest if mirrored else None
-    report = mended(case.url, mirror=mirror, uncertain="leave", digest=digest)
+    report = repaired(case.url, mirror=mirror, uncertain="leave", digest=digest)
     if mirrored:
         assert (read(case.url), report.lost) == (case.payloads, ())
     else:
@@ -993,9 +993,9 @@ def test_random_damage(data, tmp_path_factory):
     with contextlib.suppress(ShardioError):
         left = read(case.url)
         assert is_part(left, case.payloads)
-        if report.ok and report.mended and report.mended[0].how != "recovered":
+        if report.ok and report.repaired and report.repaired[0].how != "recovered":
             assert len(left) == 100 - report.lost_records
-        if mirror is not None and report.ok and all(each.how != "recovered" for each in report.mended):
+        if mirror is not None and report.ok and all(each.how != "recovered" for each in report.repaired):
             assert left == case.payloads
 
 
@@ -1016,7 +1016,7 @@ def test_a_mirror_that_does_not_answer(tmp_path):
     with faulty(outage), pytest.raises(StorageError):
         shardio.repair(case.url, mirror=mirror, dry_run=False, uncertain="leave", workers=1)
     assert shardio.open(case.url).version == 2
-    mended(case.url, mirror=mirror)
+    repaired(case.url, mirror=mirror)
     assert read(case.url) == case.payloads
 
 

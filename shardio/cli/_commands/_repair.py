@@ -1,4 +1,4 @@
-"""`shardio repair`: mend what verify finds, from a mirror or from what is left; a dry run unless told."""
+"""`shardio repair`: repair what verify finds, from a mirror or from what is left; a dry run unless told."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ def _run(arguments: SimpleNamespace, console: Console) -> int:
             engine=arguments.engine,
         )
     console.report(report, lambda: _print(console, report))
-    return CLEAN if report.ok and not (report.dry_run and report.mended) else DAMAGE
+    return CLEAN if report.ok and not (report.dry_run and report.repaired) else DAMAGE
 
 
 def _print(console: Console, report: RepairReport) -> None:
     would = "would be " if report.dry_run else ""
-    for mended in report.mended:
-        console.line(f"{would}{mended}")
+    for repaired in report.repaired:
+        console.line(f"{would}{repaired}")
     for lost in report.lost[:_SHOWN]:
         rows = "" if lost.row is None else f" rows {lost.row} to {(lost.row_stop or 0) - 1}"
         place = "" if lost.start is None else f" bytes [{lost.start}, {lost.stop})"
@@ -64,32 +64,32 @@ def _print(console: Console, report: RepairReport) -> None:
         console.line(f"... and {len(report.lost) - _SHOWN} more places; --json lists them all")
     for where, count in report.uncertain.items():
         console.line(f"uncertain: {plural(count, 'record')} of {where}")
-    for finding in report.unmended:
-        console.line(f"not mended: {finding}")
+    for finding in report.unrepaired:
+        console.line(f"not repaired: {finding}")
     for note in report.notes:
         console.note(note)
     _print_end(console, report)
 
 
 def _print_end(console: Console, report: RepairReport) -> None:
-    if not (report.mended or report.unmended):
+    if not (report.repaired or report.unrepaired):
         console.line(f"ok: {report.url}: there is nothing to repair")
         return
-    counts = f"{plural(len(report.mended), 'object')}, {plural(report.lost_records, 'record')} lost"
+    counts = f"{plural(len(report.repaired), 'object')}, {plural(report.lost_records, 'record')} lost"
     if report.dry_run:
-        more = "; nothing was changed, --yes does it" if report.mended else ""
-        console.line(f"to mend: {counts}{more}")
+        more = "; nothing was changed, --yes does it" if report.repaired else ""
+        console.line(f"to repair: {counts}{more}")
     else:
         version = "" if report.version is None else f"; this is version {report.version}"
-        console.line(f"mended: {counts}{version}")
-    if report.unmended:
-        console.line(f"STILL DAMAGED: {report.url}: {plural(len(report.unmended), 'finding')}")
+        console.line(f"repaired: {counts}{version}")
+    if report.unrepaired:
+        console.line(f"STILL DAMAGED: {report.url}: {plural(len(report.unrepaired), 'finding')}")
 
 
 _PARAMS = (
     url_argument(),
     Option(
-        ["--mirror"], metavar="URL", type=PlaceParam(), help="a copy of the dataset, to mend from by digest"
+        ["--mirror"], metavar="URL", type=PlaceParam(), help="a copy of the dataset, to repair from by digest"
     ),
     options(
         "--mirror-option",
@@ -113,11 +113,11 @@ _PARAMS = (
 COMMAND = Command(
     name="repair",
     group="check",
-    summary="mend what verify finds: from a mirror, from what is left, or as far as it is good",
+    summary="repair what verify finds: from a mirror, from what is left, or as far as it is good",
     params=_PARAMS,
     run=_run,
     examples={
-        "shardio repair s3://bucket/birds": "what would be mended, and what is lost; nothing is changed",
+        "shardio repair s3://bucket/birds": "what would be repaired, and what is lost; nothing is changed",
         "shardio repair s3://bucket/birds --mirror s3://copy/birds --yes": "take from a copy what is damaged",
         "shardio repair birds --uncertain leave --yes": "salvage the records that are good beyond doubt",
     },
