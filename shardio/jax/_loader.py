@@ -73,7 +73,7 @@ class StreamingLoader(StreamLoader):
     def __init__(
         self, ds: DatasetReader | Mix, sharding: jax.sharding.Sharding | None = None, **options: Any
     ) -> None:
-        given = StreamOptions(**options)
+        given = StreamOptions.of("StreamingLoader", options)
         if given.rank is not None or given.world_size is not None:
             raise ValueError("rank= and world_size= come from the sharding")
         if given.remainder == "keep":

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from shardio.arguments import integer
+from shardio.display import closest
+from shardio.reader import open as open_dataset
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from typing import Concatenate
 
     import numpy as np
@@ -133,6 +135,23 @@ class StreamOptions:
                 message = f"{name}={number} must be an integer of at least {least}"
                 raise ValueError(message)
             object.__setattr__(self, name, number)
+
+    @classmethod
+    def of(cls, function: str, given: Mapping[str, Any]) -> StreamOptions:
+        """Return the options that a caller gave to a function.
+
+        Raises:
+            TypeError: there is no such option; names it, and where it goes or which one it may stand for.
+        """
+        for name in given:
+            if name not in cls.__dataclass_fields__:
+                near = closest(name, cls.__dataclass_fields__)
+                meant = f"; did you mean {near}=?" if near else ""
+                if name in inspect.signature(open_dataset).parameters:
+                    meant = "; it is one of shardio.open"
+                message = f"{function} has no option {name}={meant}"
+                raise TypeError(message)
+        return cls(**given)
 
     @property
     def place(self) -> tuple[int, int]:

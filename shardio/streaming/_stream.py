@@ -58,7 +58,7 @@ def stream(ds: DatasetReader | Mix, **options: Any) -> Stream:
         >>> len(batches), next(iter(batches))["n"].shape
         (10, (10,))
     """
-    return Stream(ds, StreamOptions(**options))
+    return Stream(ds, StreamOptions.of("shardio.stream", options))
 
 
 class Stream:

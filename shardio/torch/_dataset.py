@@ -57,7 +57,7 @@ class StreamingDataset(StreamLoader, IterableDataset[Any]):
     def __init__(self, ds: DatasetReader | Mix, **options: Any) -> None:
         if "num_threads" in options:
             raise TypeError("give num_threads= to StreamingDataLoader: a StreamingDataset starts no threads")
-        given = StreamOptions(**options)
+        given = StreamOptions.of("StreamingDataset", options)
         rank, world_size = resolve_rank(given.rank, given.world_size)
         self._found = (rank, world_size) if given.rank is None else None
         given = replace(given, rank=rank, world_size=world_size, num_threads=0)

@@ -241,3 +241,18 @@ def test_a_failure_that_cannot_be_encoded_reaches_the_other_processes():
         in_all(fail, gather, what="a rank cannot make its stream", unit="rank")
     with pytest.raises(ValueError, match=r"^a rank cannot make its stream: rank 0: no file caf\\udce9$"):
         in_all(int, gather, what="a rank cannot make its stream", unit="rank")
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("on_error", r"shardio\.stream has no option on_error=; it is one of shardio\.open"),
+        ("globl_batch", r"shardio\.stream has no option globl_batch=; did you mean global_batch=\?"),
+        ("xyz", r"shardio\.stream has no option xyz=$"),
+    ],
+)
+def test_options_that_a_stream_has_not(name, says, tmp_path):
+    with shardio.DatasetWriter(tmp_path / "d") as out:
+        out.write(b"x")
+    with pytest.raises(TypeError, match=says):
+        shardio.stream(shardio.open(tmp_path / "d"), **{"global_batch": 1, name: 1})
