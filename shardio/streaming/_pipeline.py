@@ -153,8 +153,8 @@ class PipelineOptions:
         ahead_bytes = options.ahead_bytes or (_LOCAL_AHEAD_BYTES if local else _AHEAD_BYTES)
         # Each thread has a group, and others are ahead: few bytes ahead are small groups, too. Shards whose
         # records are copied one by one are visited once a group, so groups of half the size cost twice as
-        # many visits; of whole blocks larger groups only hold more.
-        groups_ahead = 4 if reads_by_block(components) else 2
+        # many visits; of whatever is fetched or decoded by the block larger groups only hold more.
+        groups_ahead = 2 if mapped and not reads_by_block(components) else 4
         group_bytes = min(_GROUP_BYTES, -(-ahead_bytes // groups_ahead))
         if options.memory_bytes is not None:
             left = (
