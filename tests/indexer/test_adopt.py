@@ -50,7 +50,7 @@ def test_a_thousand_shards(tmp_path) -> None:
     seen = []
     report = shardio_indexer.adopt(tmp_path, progress=seen.append, workers=2)
     assert (report.ok, report.adopted, report.records) == (True, 1000, 5000)
-    assert (seen[-1].done_shards, seen[-1].done_bytes) == (1000, seen[-1].bytes)
+    assert (seen[-1].done_shards, seen[-1].done_bytes) == (1000, seen[-1].total_bytes)
     ds = shardio.open(tmp_path)
     assert list(ds) == wanted
     assert ds.read([4999, 0, 2501]) == [wanted[4999], wanted[0], wanted[2501]]

@@ -429,7 +429,7 @@ const pages = {
         el("h1", { class: "nowrap" }, `Record ${count(found.position)}`), el("span", { class: "quiet" }, `of ${count(found.total)}`), el("span", { class: "space" }), jump(found.total, "record")),
       found.error ? errorBox(new Refused(found.error)) : null,
       features.length ? card(null, features) : null,
-      card("Where it lies", facts([
+      card("Where it is", facts([
         ["shard", found.shard ? el("code", {}, found.shard) : null], ["row", found.row === undefined ? null : count(found.row)],
         ["url", found.url ? el("code", {}, found.url) : null],
         ["frame", found.start === undefined ? null : `bytes ${count(found.start)} to ${count(found.stop)}${/\.(zst|gz|zz)$/.test(found.shard || "") ? " of its decoded block" : " of the object"}`],
