@@ -21,7 +21,8 @@ with atheris.instrument_imports(include=["shardio.kernels"]):
 def scanned(module, data: bytes, check: str) -> tuple:
     scan = module.scan_frames(data, check=check, max_record=1 << 20)
     stops = [0, *scan.frame_stops.tolist()]
-    return (*scan[1:], stops, module.check_frames(data, stops[:-1], stops[1:], check=check))
+    # The checksums up to each stop, which come last, are the compiled implementation's alone.
+    return (*scan[1:-1], stops, module.check_frames(data, stops[:-1], stops[1:], check=check))
 
 
 def compare(data: bytes) -> None:
