@@ -1,4 +1,4 @@
-"""What callers give as an integer, or as many: the one rule of what is taken for one."""
+"""What callers give: the one rule of what is an integer, and what is said of names that nothing has."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["integer", "integers"]
+__all__ = ["closest", "integer", "integers", "no_option"]
 
 
 def integer(name: str, value: object) -> int:
@@ -75,3 +75,17 @@ def _listed(name: str, values: object) -> list[Any]:
         message = f"{name}: the iterator gave nothing; if it was used up before, give a list instead"
         raise ValueError(message)
     return items
+
+
+def closest(name: str, known: Iterable[str]) -> str | None:
+    """Return the known name that is most like one that is unknown, for "did you mean"; None where none is."""
+    import difflib
+
+    return next(iter(difflib.get_close_matches(name, list(known), 1)), None)
+
+
+def no_option(function: str, name: str, known: Iterable[str]) -> TypeError:
+    """Return the error for an option that a function has not, with the one that it may stand for."""
+    near = closest(name, known)
+    meant = f"; did you mean {near}=?" if near else ""
+    return TypeError(f"{function} has no option {name}={meant}")

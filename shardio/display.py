@@ -16,11 +16,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
 __all__ = [
     "Notebook",
-    "closest",
     "count",
     "describe",
     "html_of_values",
@@ -206,13 +205,6 @@ def _escaped(text: str) -> str:
     import html
 
     return html.escape(printable(text), quote=True)
-
-
-def closest(name: str, known: Iterable[str]) -> str | None:
-    """Return the known name that is most like one that is unknown, for "did you mean"; None where none is."""
-    import difflib
-
-    return next(iter(difflib.get_close_matches(name, list(known), 1)), None)
 
 
 def html_of_values(value: Any) -> str | None:

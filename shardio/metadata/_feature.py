@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from shardio.display import closest
+from shardio.arguments import closest
 from shardio.errors import SchemaError
 from shardio.format import check_json_depth, check_json_keys, parse_json
 from shardio.metadata._types import (

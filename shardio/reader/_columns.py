@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from shardio.arguments import closest
 from shardio.codecs import arrow_array, arrow_type_of, need_pyarrow, value_lengths
-from shardio.display import closest
 from shardio.errors import FormatError, NotFoundError, SchemaError, ShardioError
 from shardio.format import DEFAULT_LIMITS
 from shardio.metadata import (

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from shardio.display import closest
+from shardio.arguments import closest
 from shardio.reader._columns import choose_columns
 
 if TYPE_CHECKING:

@@ -6,8 +6,7 @@ import inspect
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from shardio.arguments import integer
-from shardio.display import closest
+from shardio.arguments import integer, no_option
 from shardio.reader import open as open_dataset
 
 if TYPE_CHECKING:
@@ -145,12 +144,10 @@ class StreamOptions:
         """
         for name in given:
             if name not in cls.__dataclass_fields__:
-                near = closest(name, cls.__dataclass_fields__)
-                meant = f"; did you mean {near}=?" if near else ""
                 if name in inspect.signature(open_dataset).parameters:
-                    meant = "; it is one of shardio.open"
-                message = f"{function} has no option {name}={meant}"
-                raise TypeError(message)
+                    message = f"{function} has no option {name}=; it is one of shardio.open"
+                    raise TypeError(message)
+                raise no_option(function, name, cls.__dataclass_fields__)
         return cls(**given)
 
     @property

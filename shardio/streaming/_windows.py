@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import mmap
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -59,7 +59,7 @@ class WindowData:
     @property
     def whole(self) -> NDArray[np.uint32] | None:
         """Where each payload begins, if they are one after another in one buffer and none is missing."""
-        return self.table if self.table.ndim == 1 else None  # type: ignore[return-value]
+        return cast("NDArray[np.uint32]", self.table) if self.table.ndim == 1 else None
 
     def places(self, rows: NDArray[np.int64], out: NDArray[np.int64]) -> None:
         """Put buffer, start and stop of rows into int64[3, n]."""

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from shardio.arguments import integer
+from shardio.arguments import closest, integer, no_option
 from shardio.catalog import MODES, Catalog
-from shardio.display import closest
 from shardio.errors import CommitConflictError, StorageError
 from shardio.metadata import (
     METADATA,
@@ -76,10 +75,7 @@ def check_writer_options(given: Mapping[str, Any], function: str) -> None:
             message = f"{name}= is what {function} gives each task itself; leave it out"
             raise TypeError(message)
         if name not in known:
-            near = closest(name, known)
-            meant = f"; did you mean {near}=?" if near else ""
-            message = f"{function} has no option {name}={meant}"
-            raise TypeError(message)
+            raise no_option(function, name, known)
 
 
 def split_names(splits: Iterable[str] | None) -> frozenset[str] | None:
