@@ -1,6 +1,7 @@
-"""Build the compiled half of `shardio.kernels` where a C compiler is there, and find the packages.
+"""Build the compiled half of `shardio.kernels`, and one file of `shardio.storage`; find the packages.
 
-Everything else is in pyproject.toml, which cannot find packages and rename a folder at once.
+Where there is no C compiler, nothing is built. Everything else is in pyproject.toml, which cannot find
+packages and rename a folder at once.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from pathlib import Path
 from setuptools import Extension, find_packages, setup
 
 FOLDER = Path("shardio/kernels/_compiled")
+SOURCES = [*sorted(FOLDER.glob("_[a-z]*.py")), Path("shardio/storage/_pread.py")]
 
 
 def extensions() -> list[Extension]:
@@ -26,12 +28,12 @@ def extensions() -> list[Extension]:
     flags = [] if os.name == "nt" else ["-O3", "-g0"]
     modules = [
         Extension(
-            f"shardio.kernels._compiled.{source.stem}",
+            ".".join(source.with_suffix("").parts),
             [source.as_posix()],
             include_dirs=[FOLDER.as_posix()],
             extra_compile_args=flags,
         )
-        for source in sorted(FOLDER.glob("_[a-z]*.py"))
+        for source in SOURCES
     ]
     built: list[Extension] = cythonize(modules, build_dir="build/cython")
     # Set here, because cythonize makes new extensions and forgets it.

@@ -215,8 +215,12 @@ def system_facts() -> dict[str, str | int | None]:
 
     import shardio
     from shardio import codecs, kernels
+    from shardio.storage import READS_COMPILED
 
-    without = f", without {', '.join(kernels.MISSING)}" if kernels.MISSING else ""
+    missing = kernels.MISSING
+    if kernels.IMPLEMENTATION == "compiled" and not READS_COMPILED:
+        missing += ("read_ranges",)
+    without = f", without {', '.join(missing)}" if missing else ""
     facts: dict[str, str | int | None] = {
         "shardio": shardio.__version__,
         "kernels": kernels.IMPLEMENTATION + without,

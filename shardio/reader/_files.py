@@ -332,7 +332,7 @@ class MappedRows:
 
     def _read(self, begins: NDArray[np.int64], ends: NDArray[np.int64], out: NDArray[np.uint8]) -> bool:
         try:
-            return self._file.read_into(begins.tolist(), ends.tolist(), memoryview(out))
+            return self._file.read_into(begins, ends, memoryview(out))
         except ShortReadError as error:
             raise self._shorter(error) from error
 

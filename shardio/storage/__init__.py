@@ -10,7 +10,7 @@ from shardio.storage._cache import BlockCache, CachedBlocks, CacheOptions, Cache
 from shardio.storage._connect import connect, connect_folder
 from shardio.storage._create import make_folders
 from shardio.storage._keys import TEMPORARY, local_path, url_text
-from shardio.storage._local import LocalStore, advise_need, descriptor_limit, descriptor_users
+from shardio.storage._local import READS_COMPILED, LocalStore, advise_need, descriptor_limit, descriptor_users
 from shardio.storage._memory import MemoryStore
 from shardio.storage._remote import RemoteStore, Upload, unlisted, upload_of
 from shardio.storage._requests import on_io_thread
@@ -30,6 +30,7 @@ from shardio.storage._tuning import Tuning
 from shardio.storage._uploads import Uploads
 
 __all__ = [
+    "READS_COMPILED",
     "TEMPORARY",
     "BlockCache",
     "CacheOptions",

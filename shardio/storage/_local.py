@@ -28,11 +28,12 @@ from shardio.storage._store import DataFile, ObjectInfo, ShortReadError, Store
 
 if TYPE_CHECKING:
     import pathlib
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator
 
     from shardio.storage._store import Buffer, Offsets
 
 __all__ = [
+    "READS_COMPILED",
     "LocalFile",
     "LocalStore",
     "advise_need",
@@ -40,6 +41,8 @@ __all__ = [
     "descriptor_users",
     "map_file",
     "open_file",
+    "read_each_range",
+    "read_ranges",
 ]
 
 _DONT_NEED = 4  # MADV_DONTNEED
@@ -83,6 +86,45 @@ def descriptor_limit() -> int:
         return sys.maxsize
     soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     return sys.maxsize if soft == resource.RLIM_INFINITY else soft
+
+
+def read_each_range(number: int, starts: Offsets, stops: Offsets, out: memoryview) -> int:
+    """Read ranges of a file, one after another, to the beginning of `out`: `read_ranges` in Python.
+
+    Args:
+        number: of the descriptor.
+        starts, stops: int64, of the ranges.
+        out: as many bytes as the ranges have, or more.
+
+    Returns:
+        How many bytes were read: fewer than the ranges have where the file ended.
+
+    Raises:
+        OSError: what the operating system said.
+        ValueError: a range stops before it starts, or `out` is too small.
+    """
+    lengths = np.subtract(stops, starts)
+    if (lengths < 0).any() or lengths.sum() > len(out) or np.less(starts, 0).any():
+        # A position of -1 would mean "where the last read ended".
+        msg = f"ranges need 0 <= starts <= stops, and {len(out)} bytes must hold them all"
+        raise ValueError(msg)
+    at = 0
+    for stop, length in zip(np.asarray(stops).tolist(), lengths.tolist(), strict=True):
+        end = at + length
+        while at < end:
+            found = os.preadv(number, [out[at:end]], stop - end + at)
+            if not found:
+                return at
+            at += found
+    return at
+
+
+read_ranges: Callable[[int, Offsets, Offsets, memoryview], int] = read_each_range
+with contextlib.suppress(ImportError):  # where nothing was compiled
+    from shardio.storage import _pread
+
+    read_ranges = _pread.read_ranges
+READS_COMPILED = read_ranges is not read_each_range
 
 
 def map_file(number: int, size: int) -> memoryview:
@@ -245,7 +287,7 @@ class LocalFile(DataFile):
     def map(self) -> memoryview | None:
         return self._view
 
-    def read_into(self, starts: Sequence[int], stops: Sequence[int], out: memoryview) -> bool:
+    def read_into(self, starts: Offsets, stops: Offsets, out: memoryview) -> bool:
         if self._view is None or not hasattr(os, "preadv"):
             return False
         try:
@@ -256,18 +298,16 @@ class LocalFile(DataFile):
             info = os.fstat(number)
             if (info.st_dev, info.st_ino) != self._identity:
                 return False
-            at = 0
-            for start, stop in zip(starts, stops, strict=True):
-                end = at + stop - start
-                while at < end:
-                    found = os.preadv(number, [out[at:end]], stop - end + at)
-                    if not found:
-                        self._refuse(start, stop, stop - start - end + at)
-                    at += found
+            found = read_ranges(number, starts, stops, out)
         except OSError as error:
             _explain(error, self.url)
         finally:
             _close(number)
+        ends = np.cumsum(np.subtract(stops, starts))
+        if found < ends[-1:].sum():
+            short = int(np.searchsorted(ends, found, side="right"))
+            start, stop = int(starts[short]), int(stops[short])
+            self._refuse(start, stop, stop - start - (int(ends[short]) - found))
         return True
 
     def let_pages_go(self) -> None:

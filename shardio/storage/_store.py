@@ -144,7 +144,7 @@ class DataFile(abc.ABC):
         """Return the whole object as a read-only map, or None where only `read` is safe or possible."""
         return None
 
-    def read_into(self, starts: Sequence[int], stops: Sequence[int], out: memoryview) -> bool:  # noqa: ARG002
+    def read_into(self, starts: Offsets, stops: Offsets, out: memoryview) -> bool:  # noqa: ARG002
         """Copy ranges of a mapped object, one after another, to the beginning of `out`, past the map.
 
         That costs half of what looking into the map for the first time does, and leaves no pages behind.

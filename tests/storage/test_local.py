@@ -9,13 +9,22 @@ import os
 import pathlib
 import pickle
 import stat
+from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
 
 from shardio.errors import NotFoundError, StorageError
 from shardio.storage import LocalStore, ShortReadError, Store, UnknownOutcomeError, connect
 from shardio.storage import _create as creation
+from shardio.storage import _local as local
 from tests.suites.store import CONTENT, StoreLaws, put_from_process
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+BYTES = bytes(range(256)) * 7
+READERS = list(dict.fromkeys([local.read_each_range, local.read_ranges]))
 
 
 class TestLocal(StoreLaws):
@@ -248,6 +257,59 @@ def test_a_map_outlives_its_file(store: LocalStore) -> None:
         view[0] = 1
     with store.open("empty", stable=True) as file:
         assert file.map() == b""
+
+
+class TestReadRanges:
+    """Reads by position, each implementation against slices of what is there."""
+
+    @pytest.fixture(params=READERS, ids=lambda each: each.__name__)
+    def read(self, request: pytest.FixtureRequest) -> Callable[..., int]:
+        return request.param
+
+    @pytest.fixture
+    def number(self, tmp_path: pathlib.Path) -> Iterator[int]:
+        (tmp_path / "file").write_bytes(BYTES)
+        number = os.open(tmp_path / "file", os.O_RDONLY)
+        yield number
+        os.close(number)
+
+    @pytest.mark.parametrize("seed", range(20))
+    def test_what_comes_is_what_lies_there(self, read: Callable[..., int], number: int, seed: int) -> None:
+        rng = np.random.default_rng(seed)
+        ranges = np.sort(rng.integers(0, len(BYTES) + 1, (int(rng.integers(0, 30)), 2)), axis=1)
+        wanted = b"".join(BYTES[start:stop] for start, stop in ranges)
+        out = bytearray(b"?" * (len(wanted) + 7))
+        assert read(number, ranges[:, 0], ranges[:, 1], memoryview(out)) == len(wanted)
+        assert out == wanted + b"?" * 7
+
+    def test_the_end_of_the_file_ends_it(self, read: Callable[..., int], number: int) -> None:
+        starts = np.array([0, len(BYTES) - 5, 0])
+        out = bytearray(30)
+        assert read(number, starts, starts + 10, memoryview(out)) == 15
+        assert out[:15] == BYTES[:10] + BYTES[-5:]
+
+    def test_what_cannot_be_is_refused(self, read: Callable[..., int], number: int) -> None:
+        out = memoryview(bytearray(10))
+        for starts, stops in [([0], [11]), ([0, 5], [5, 11]), ([5], [4]), ([0, 9], [9, 8]), ([-1], [1])]:
+            with pytest.raises(ValueError, match="10 bytes must hold them all"):
+                read(number, np.array(starts), np.array(stops), out)
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            read(1 << 20, np.array([0]), np.array([1]), out)
+
+
+def test_a_file_that_was_cut_says_which_bytes_are_missing(store: LocalStore) -> None:
+    store.put_new("a", BYTES)
+    starts = np.array([0, len(BYTES) - 5, 7])
+    with store.open("a", stable=True) as file:
+        out = memoryview(bytearray(20))
+        stops = starts + np.array([10, 5, 5])
+        assert file.read_into(starts, stops, out)
+        assert out == BYTES[:10] + BYTES[-5:] + BYTES[7:12]
+        os.truncate(file.url, len(BYTES) - 2)
+        with pytest.raises(ShortReadError) as caught:
+            file.read_into(starts, stops, out)
+    found = caught.value
+    assert (found.start, found.stop, found.expected, found.found) == (len(BYTES) - 5, len(BYTES), 5, 3)
 
 
 def test_reading_after_close_is_the_callers_mistake(store: LocalStore) -> None:
