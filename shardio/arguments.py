@@ -1,8 +1,9 @@
-"""What callers give: the one rule of what is an integer, and what is said of names that nothing has."""
+"""What callers give: the rules of what is an integer and what is a set of roots; names that nothing has."""
 
 from __future__ import annotations
 
 import operator
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
@@ -11,7 +12,7 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["closest", "integer", "integers", "no_option"]
+__all__ = ["closest", "integer", "integers", "no_option", "options_by_root"]
 
 
 def integer(name: str, value: object) -> int:
@@ -89,3 +90,31 @@ def no_option(function: str, name: str, known: Iterable[str]) -> TypeError:
     near = closest(name, known)
     meant = f"; did you mean {near}=?" if near else ""
     return TypeError(f"{function} has no option {name}={meant}")
+
+
+def options_by_root(given: object) -> dict[str, dict[str, Any]]:
+    """Return `allow_roots=` as a plain dict: storage options by URL, `{}` where the caller gives None.
+
+    Raises:
+        TypeError: it maps nothing, or something else; says what to write.
+
+    Examples:
+        >>> options_by_root({"/data": None})
+        {'/data': {}}
+    """
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping):
+        roots: list[Any] = [given] if isinstance(given, str | os.PathLike) else []
+        if isinstance(given, list | tuple | set | frozenset):
+            roots = list(given)
+        shown = ", ".join(f"{os.fspath(root)!r}: {{}}" for root in roots or ["s3://bucket/"])
+        message = (
+            f"allow_roots must map URLs to their storage options, found {given!r:.80}; write {{{shown}}}"
+        )
+        raise TypeError(message)
+    for root, options in given.items():
+        if not isinstance(root, str | os.PathLike) or not isinstance(options, Mapping | None):
+            message = f"allow_roots must map URLs to their storage options, found {root!r}: {options!r:.80}"
+            raise TypeError(message)
+    return {os.fspath(root): dict(options or {}) for root, options in given.items()}

@@ -230,7 +230,7 @@ class _ConvertWorker:
             try:
                 feature.fit(item, name)
             except SchemaError:
-                return f"{type_for(name, [item])}, or {SKIP}"
+                return f"{type_for(name, [item], feature)}, or {SKIP}"
         unknown = [name for name in value if name not in features] if isinstance(value, dict) else []
         return f"leave the feature out with {keep_as(unknown[0], None)}, or {SKIP}" if unknown else SKIP
 

@@ -26,6 +26,7 @@ from shardio.convert._source import ForeignSource, Piece, Sample, SourceOptions,
 from shardio.errors import BadRecord, FormatError, SchemaError, ShardioError
 from shardio.format import parse_json
 from shardio.metadata import Feature
+from shardio.parallel import Note
 from shardio.reader import HF_METADATA, hf_feature, hf_json, without_names
 from shardio.storage import connect
 
@@ -73,8 +74,10 @@ def _flattened(schema: Any) -> list[tuple[str, Any]]:
         if _is_file(kind, nodes.get(name)):
             listed = not _is_struct(kind)
             inner = kind.value_type if listed else kind
-            types = [inner.field(part).type for part in ("bytes", "path")]
-            contents, path = (pa.list_(each) if listed else each for each in types)
+            contents, path = (inner.field(part).type for part in ("bytes", "path"))
+            if listed:
+                # Some of a list may have no path, which no list of text can say: such lists are JSON.
+                contents, path = pa.list_(contents), pa.list_(pa.struct([("path", path)]))
             found += [(name, pa.field(name, contents)), (f"{name}.path", pa.field("path", path))]
         elif _has_fields(kind):
             inner = [kind.field(number) for number in range(kind.num_fields)]
@@ -144,7 +147,8 @@ def _is_file(kind: Any, node: Any) -> bool:
 def _in_units_of(said: Any, kind: Any) -> Any:
     """Return the JSON of a feature with the units that its times have in a file.
 
-    Parquet has no seconds: `datasets` stores milliseconds there, and still says `timestamp[s]`.
+    Parquet has no seconds and no `date64`: `datasets` stores milliseconds and days there, and still says
+    `timestamp[s]` and `date64`.
 
     Args:
         said: as `hf_json` returns it.
@@ -165,8 +169,9 @@ def _in_units_of(said: Any, kind: Any) -> Any:
     if "feature" in said:
         listed = hasattr(kind, "value_type")
         return {**said, "feature": _in_units_of(said["feature"], kind.value_type)} if listed else said
-    units = pa.types.is_timestamp(kind) or pa.types.is_time(kind) or pa.types.is_duration(kind)
-    return {**said, "dtype": str(kind)} if units and said["_type"] == "Value" else said
+    if not pa.types.is_temporal(kind) or said["_type"] != "Value":
+        return said
+    return {**said, "dtype": f"date{kind.bit_width}" if pa.types.is_date(kind) else str(kind)}
 
 
 def _class_names(schema: Any) -> dict[str, tuple[str, ...]]:
@@ -345,8 +350,13 @@ def _tensor_shape(kind: Any) -> tuple[int, ...] | None:
     return tuple(kind.shape) if order is None or list(order) == sorted(order) else None
 
 
-def _rows_of(batch: Any) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a batch as values by feature; columns whose names come twice are not among them."""
+def _rows_of(batch: Any, missing: Counter[str]) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a batch as values by feature; columns whose names come twice are not among them.
+
+    Args:
+        batch: of records.
+        missing: to count the structs in that are null; their fields are, in what is yielded.
+    """
     import pyarrow as pa
 
     columns: dict[str, list[Any]] = {}
@@ -368,6 +378,7 @@ def _rows_of(batch: Any) -> Iterator[dict[str, Any]]:
         if _has_fields(_unwrapped(column.type)):
             while isinstance(column.type, pa.BaseExtensionType):
                 column = column.storage
+            missing[name] += column.null_count
             fields = [column.type.field(number) for number in range(column.type.num_fields)]
             stack += [
                 (f"{name}.{part.name}", part, values)
@@ -386,6 +397,14 @@ def _rows_of(batch: Any) -> Iterator[dict[str, Any]]:
         yield from ({} for _ in range(batch.num_rows))
     for row in zip(*columns.values(), strict=True):
         yield dict(zip(names, row, strict=True))
+
+
+def _notes_on_structs(piece: Piece, missing: Mapping[str, int]) -> Iterator[Note]:
+    """Say what a feature for each field cannot: whether a struct was null, or all its fields were."""
+    for name, count in missing.items():
+        if count:
+            what = f"column {name!r} has {count} structs that are null: each becomes fields that are null"
+            yield Note(piece.url, what)
 
 
 def _file_values(name: str, column: Any) -> dict[str, list[Any]]:
@@ -611,14 +630,16 @@ class ArrowFiles(_ArrowRows, FileSource):
         """Return names that are not text, and files that are neither Parquet nor Arrow."""
         return [*super().bad_records(), *(head for head in self._heads if isinstance(head, BadRecord))]
 
-    def read(self, piece: Piece) -> Iterator[Sample | BadRecord]:
+    def read(self, piece: Piece) -> Iterator[Sample | BadRecord | Note]:
         """Yield the rows of a group."""
         with _Opened(piece.root, piece.key, self.options) as opened:
             number = sum(opened.rows[: piece.start])
+            missing: Counter[str] = Counter()
             for batch in opened.batches(piece.start):
-                for value in _rows_of(batch):
+                for value in _rows_of(batch, missing):
                     yield Sample(f"{piece.url} row {number}", value)
                     number += 1
+        yield from _notes_on_structs(piece, missing)
 
 
 @dataclass(frozen=True)
@@ -684,7 +705,10 @@ class HuggingFaceDataset(_ArrowRows):
                     for part in files.chunks
                 )
                 nulls -= set() if lacking else {name}
-                missing = column.null_count or any(part.field("path").null_count for part in files.chunks)
+                # Lists of files have paths only in batches where there are some.
+                missing = files is not column or any(
+                    part.null_count or part.field("path").null_count for part in files.chunks
+                )
                 nulls -= set() if missing else {f"{name}.path"}
             elif not _has_fields(_unwrapped(field.type)):
                 nulls -= set() if column.null_count else {name}
@@ -717,13 +741,14 @@ class HuggingFaceDataset(_ArrowRows):
             ]
         return found
 
-    def read(self, piece: Piece) -> Iterator[Sample | BadRecord]:
+    def read(self, piece: Piece) -> Iterator[Sample | BadRecord | Note]:
         """Yield rows of a range."""
         from datasets.table import embed_table_storage
 
         dataset = self._splits()[piece.key].with_format("arrow")
         schema = dataset.features.arrow_schema
         row = piece.start
+        missing: Counter[str] = Counter()
         while row < piece.stop:
             rows = dataset[row : min(row + _ROWS, piece.stop)].cast(schema)
             try:
@@ -735,9 +760,10 @@ class HuggingFaceDataset(_ArrowRows):
                     advice="put the file there, or leave such rows out with the filter() of datasets",
                 ) from error
             for batch in rows.to_batches():
-                for number, value in enumerate(_rows_of(batch), row):
+                for number, value in enumerate(_rows_of(batch, missing), row):
                     yield Sample(f"{piece.url} row {number}", value)
                 row += batch.num_rows
+        yield from _notes_on_structs(piece, missing)
 
 
 class _Head(NamedTuple):
@@ -857,7 +883,12 @@ class _Opened:
         # Of a list the leaf's statistics count empty lists too; none is certain all the same.
         unsure: set[str] = set()
         negative: set[str] = set()
-        files = {name for name in names if f"{name}.path" in names}
+        nodes = _nodes(self.schema)
+        files = {
+            field.name: not _is_struct(_unwrapped(field.type))
+            for field in self.schema
+            if _is_file(_unwrapped(field.type), nodes.get(field.name))
+        }
         used: set[str] = set()
         metadata = self._parquet.metadata
         for group in range(metadata.num_row_groups):
@@ -874,15 +905,25 @@ class _Opened:
                     or statistics.null_count < column.num_values
                 ):
                     used.add(column.path_in_schema)
-        nulls = {
+        nulls = {f"{name}.path" for name, listed in files.items() if listed} | {
             name
             for name in found
             if any(
-                path == f"{name}.bytes" if name in files else path == name or path.startswith(f"{name}.")
+                path == f"{name}.bytes"
+                if files.get(name) is False
+                else path == name or path.startswith(f"{name}.")
                 for path in unsure
             )
         }
-        return nulls, negative, {f"{name}.path" for name in files} - used
+        unused = {
+            f"{name}.path"
+            for name, listed in files.items()
+            if not any(
+                path == f"{name}.path" or (listed and path.startswith(f"{name}.") and path.endswith(".path"))
+                for path in used
+            )
+        }
+        return nulls, negative, unused
 
     def batches(self, group: int) -> Iterator[Any]:
         """Yield the rows of a group, a thousand at a time."""

@@ -651,10 +651,18 @@ def _contradiction(name: str, seen: _FeatureValues) -> SchemaError:
     )
 
 
-def type_for(name: str, values: Sequence[Any]) -> str:
-    """Return the advice for a feature whose values do not fit its type: a type that takes all of these."""
+def type_for(name: str, values: Sequence[Any], declared: Feature | None = None) -> str:
+    """Return the advice for a feature whose values do not fit its type: a type that takes all of these.
+
+    Args:
+        name: of the feature.
+        values: that were seen.
+        declared: the type that does not fit; other values are of it, and where it holds bytes, no JSON.
+    """
     for kind in _WIDER:
         feature = Feature(kind)
+        if kind == "json" and declared is not None and declared.kind in {"bytes", "image"}:
+            continue
         try:
             for value in values:
                 feature.fit(value, name)

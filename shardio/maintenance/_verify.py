@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from shardio.arguments import options_by_root
 from shardio.catalog import Catalog, Version
 from shardio.errors import (
     FormatError,
@@ -107,7 +108,7 @@ def verify(  # noqa: PLR0913 - the options are the public contract
     options = ReadOptions(
         storage_options=dict(storage_options) if storage_options else None,
         engine=engine,
-        allow_roots={root: dict(given or {}) for root, given in (allow_roots or {}).items()},
+        allow_roots=options_by_root(allow_roots),
         limits=limits,
         mmap=False,  # a bad sector would end a process that has the file mapped, and is a finding
     )

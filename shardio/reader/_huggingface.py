@@ -215,6 +215,8 @@ def _files(pa: Any, contents: Any, paths: Any, kind: Any) -> Any:
     if not pa.types.is_struct(kind):
         given = contents.to_pylist()
         named = [None] * len(given) if paths is None else paths.to_pylist()
+        # Some of a list may have no path: conversions keep lists of paths as JSON.
+        named = [json.loads(each) if isinstance(each, str) else each for each in named]
         rows = [
             None
             if row is None

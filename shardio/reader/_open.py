@@ -10,7 +10,7 @@ import contextlib
 import warnings
 from typing import TYPE_CHECKING, Any, Literal
 
-from shardio.arguments import integer
+from shardio.arguments import integer, options_by_root
 from shardio.catalog import Catalog
 from shardio.errors import FormatError, NotFoundError, ShardioError, UnsafeNameError
 from shardio.format import (
@@ -121,7 +121,7 @@ def open(  # noqa: A001, PLR0913 - the name and the options are the public contr
         cache=cache,
         verify=verify,
         on_error=on_error,
-        allow_roots={root: dict(given or {}) for root, given in (allow_roots or {}).items()},
+        allow_roots=options_by_root(allow_roots),
         mmap=mmap,
         decoded_bytes=decoded_bytes,
         limits=limits,

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from shardio.errors import NotFoundError, ShardioError, StorageError, UnsafeNameError
 from shardio.metadata import unsafe_part
 from shardio.sources._urls import SplitUrl, expand_braces, glob_expression, has_pattern, literal_prefix
-from shardio.storage import connect, url_text
+from shardio.storage import DeniedError, connect, url_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -112,8 +112,8 @@ def find_files(
     """Find the files that names, folders, patterns, braces and `@lists` stand for.
 
     A pattern holds `*`, `?`, `[...]`, or `**` for any number of folders; a name with such characters that
-    exists is that file. A folder stands for all files below it. `@names.txt` is a text file of names, folders
-    and patterns, one a line; blank lines and those that begin with `#` are left out.
+    exists is that file or folder. A folder stands for all files below it. `@names.txt` is a text file of
+    names, folders and patterns, one a line; blank lines and those that begin with `#` are left out.
 
     Returns:
         One listing for each name, folder and pattern, in the order given; the same file may be in several.
@@ -167,14 +167,20 @@ def _connect(place: SplitUrl, storage_options: Mapping[str, Any] | None) -> Stor
 
 
 def _exists(place: SplitUrl, storage_options: Mapping[str, Any] | None) -> bool:
-    """Tell whether a name with characters of patterns is a name."""
+    """Tell whether a name with characters of patterns is that of a file, or of a folder with files in it."""
     if (
         place.is_web
         or not place.parts
         or (place.scheme and (len(place.parts) < 2 or has_pattern(place.parts[0])))
     ):
         return False
-    return _connect(place.folder, storage_options).head(place.below(place.folder) or "") is not None
+    store, key = _connect(place.folder, storage_options), place.below(place.folder) or ""
+    if store.head(key) is not None:
+        return True
+    try:
+        return store.can_list and next(iter(store.list(f"{key}/", linked=True)), None) is not None
+    except DeniedError:  # Files that braces name may be read where nothing may be listed.
+        return False
 
 
 def _look_up(folder: SplitUrl, listings: list[Listing], storage_options: Mapping[str, Any] | None) -> None:

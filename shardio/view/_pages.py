@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from shardio.arguments import options_by_root
 from shardio.catalog import Catalog
 from shardio.codecs import decode_image
 from shardio.errors import NotFoundError, ShardioError, StorageError
@@ -121,7 +122,7 @@ class Pages:
             storage_options=dict(storage_options) if storage_options else None,
             engine=engine,
             decode=False,
-            allow_roots={root: dict(given or {}) for root, given in (allow_roots or {}).items()},
+            allow_roots=options_by_root(allow_roots),
             # A file that is overwritten in place while it is looked at must not end the server.
             mmap=False,
         )

@@ -249,6 +249,59 @@ def test_times_in_seconds(tmp_path) -> None:
         assert shardio.open(tmp_path / f"out{number}").to_hf()[:] == given[:]
 
 
+def test_days_come_back_as_days(tmp_path) -> None:
+    """Parquet keeps `date64` as days, beside the word of `datasets` that they are milliseconds."""
+    days = [datetime.date(2026, 7, 1), datetime.date(1960, 2, 29)]
+    features = datasets.Features({name: datasets.Value(name) for name in ("date32", "date64")})
+    given = datasets.Dataset.from_dict({"date32": days, "date64": days}, features)
+    given.to_parquet(tmp_path / "given.parquet")
+    for number, source in enumerate((given, tmp_path / "given.parquet")):
+        shardio.convert_dataset(source, tmp_path / f"out{number}")
+        assert shardio.open(tmp_path / f"out{number}").to_hf()[:] == given[:]
+
+
+@pytest.mark.parametrize("paths", [("a.png", "b.png"), ("a.png", None), (None, None)], ids=str)
+def test_paths_in_lists_of_files(tmp_path, paths) -> None:
+    """Some files of a list may have a path and others none; Parquet of such lists was refused."""
+    pages = [{"bytes": picture(n, "PNG"), "path": path} for n, path in enumerate(paths)]
+    features = datasets.Features({"pages": datasets.List(datasets.Image(decode=False))})
+    # The first batch of rows has no paths at all.
+    given = datasets.Dataset.from_dict({"pages": [[]] * 1100 + [pages, pages[1:]]}, features=features)
+    lost = datasets.Dataset.from_dict({"pages": [None, pages]}, features=features)
+    for name, dataset in {"given": given, "lost": lost}.items():
+        dataset.to_parquet(tmp_path / f"{name}.parquet")
+        for number, source in enumerate((dataset, tmp_path / f"{name}.parquet")):
+            shardio.convert_dataset(source, tmp_path / f"{name}{number}")
+            found = shardio.open(tmp_path / f"{name}{number}")
+            assert ("pages.path" in found.schema) == (paths != (None, None))
+            assert stored(found.to_hf()) == stored(dataset)
+
+
+def test_what_is_advised_for_a_list_that_lacks_a_file(convert) -> None:
+    """No JSON holds the images of the other lists."""
+    features = datasets.Features({"pages": datasets.List(datasets.Image(decode=False))})
+    page = {"bytes": picture(1), "path": None}
+    given = datasets.Dataset.from_dict({"n": [1, 2], "pages": [[page], [None]]}).cast_column(
+        "pages", features["pages"]
+    )
+    convert.refused(given, SchemaError, r"'pages'.*row 1.*leave the feature out with schema=")
+    assert convert(given, schema={"pages": None}) == [{"n": 1}, {"n": 2}]
+    assert [value["n"] for value in convert(given, on_error="skip")] == [1]
+
+
+def test_structs_that_are_null_are_noted(tmp_path, convert) -> None:
+    """A feature for each field cannot say whether the struct was null, or all its fields were."""
+    kind = {"a": datasets.Value("int64"), "b": {"c": datasets.Value("string")}}
+    rows = [{"a": 1, "b": {"c": "x"}}, None, {"a": None, "b": None}]
+    given = datasets.Dataset.from_dict({"x": rows}, features=datasets.Features({"x": kind}))
+    given.to_parquet(tmp_path / "given.parquet")
+    for source in (given, tmp_path / "given.parquet"):
+        assert convert(source)[1] == {"x.a": None, "x.b.c": None}
+        first, second = convert.report.notes
+        assert "column 'x' has 1 structs that are null" in str(first)
+        assert "column 'x.b' has 2 structs that are null" in str(second)
+
+
 def test_missing_labels_of_lists_are_refused_by_name(convert) -> None:
     """A list of numbers has no place for none of them; what is advised keeps it."""
     features = datasets.Features({"labels": datasets.List(datasets.ClassLabel(names=["a", "b"]))})

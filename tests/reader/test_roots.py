@@ -80,3 +80,22 @@ def test_an_adopted_shard_that_changed_is_stale(elsewhere):
         list(shardio.open(url, allow_roots={root: {}}))
     assert caught.value.url == str(shard)
     assert "shardio index" in str(caught.value.advice)
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        (["/data", "s3://b"], "{'/data': {}, 's3://b': {}}"),
+        ("/data", "{'/data': {}}"),
+        ([], "'s3://bucket/': {}"),
+        (3, "found 3"),
+        ({"/data": "anon"}, "found '/data': 'anon'"),
+        ({3: {}}, "found 3: {}"),
+    ],
+)
+def test_roots_that_are_no_mapping(tmp_path, given, says) -> None:
+    """A list of them ended in an AttributeError."""
+    for call in (shardio.open, shardio.verify):
+        with pytest.raises(TypeError, match="allow_roots must map") as caught:
+            call(tmp_path, allow_roots=given)
+        assert says in str(caught.value)
