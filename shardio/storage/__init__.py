@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from shardio.storage._cache import BlockCache, CachedBlocks, CacheOptions, CacheUsage
 from shardio.storage._connect import connect, connect_folder
-from shardio.storage._create import make_folders
+from shardio.storage._create import begin_write_back, make_folders
 from shardio.storage._keys import TEMPORARY, local_path, url_text
 from shardio.storage._local import READS_COMPILED, LocalStore, advise_need, descriptor_limit, descriptor_users
 from shardio.storage._memory import MemoryStore
@@ -53,6 +53,7 @@ __all__ = [
     "Upload",
     "Uploads",
     "advise_need",
+    "begin_write_back",
     "connect",
     "connect_folder",
     "descriptor_limit",

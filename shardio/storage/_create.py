@@ -1,4 +1,4 @@
-"""Create a local file whole and only if its name is free: durable, and exactly one of many racers wins.
+"""Create local files whole and only if their names are free: durable, and exactly one of many racers wins.
 
 Bytes go to a temporary beside the target, are flushed to disk, and get their name by `link`, which fails
 where the name is taken.  NFS may lose the response of a `link` that took effect; the temporary's link count
@@ -6,6 +6,9 @@ tells the truth.  Where links do not exist, `renameat2(RENAME_NOREPLACE)` (Linux
 
 The folder is opened before anything is written, so one that cannot be flushed refuses while nothing has
 happened.  Once the file has its name, a disk that fails to make it permanent is `NotDurableError`.
+
+What a flush costs is a turn of the disk and not the bytes, so files that are created together are all on
+their way to the disk before the first of them is flushed, and their folder is flushed once.
 """
 
 from __future__ import annotations
@@ -17,7 +20,8 @@ import functools
 import os
 import secrets
 import shutil
-from typing import TYPE_CHECKING
+import sys
+from typing import TYPE_CHECKING, cast
 
 from shardio.errors import StorageError
 from shardio.storage._keys import TEMPORARY
@@ -25,14 +29,15 @@ from shardio.storage._store import NotDurableError, UnknownOutcomeError
 
 if TYPE_CHECKING:
     import pathlib
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from shardio.storage._store import Buffer
 
-__all__ = ["create", "make_folders", "replace"]
+__all__ = ["begin_write_back", "create", "make_folders", "replace", "written"]
 
 _AT_FDCWD = -100
 _RENAME_NOREPLACE = 1
+_SYNC_FILE_RANGE_WRITE = 2
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
 # What `fsync` of a folder answers where a filesystem has no such thing.
 _NO_FOLDER_SYNC = frozenset(
@@ -46,61 +51,72 @@ _UNSUPPORTED = frozenset(
 )
 
 
-def create(target: str, data: Buffer | pathlib.Path, *, move: bool, single_writer: bool) -> bool:
-    """Give `data` the name `target` unless that is taken; its folder must exist.
+def create(
+    objects: Sequence[tuple[str, Buffer | pathlib.Path]], *, move: bool, single_writer: bool
+) -> list[bool]:
+    """Give each of some files its name, in order, unless that is taken; their folders must exist.
+
+    Args:
+        objects: path and content of each; the path of a file that holds it in place of the content.
+        move: files that hold a content are gone afterwards where this call created theirs.
+        single_writer: the caller vouches for being the only one.
 
     Returns:
-        True if this call created the file, False if there was one.
+        For each, True if this call created the file, False if there was one.
 
     Raises:
-        NotDurableError: this call created the file, and the disk failed to make its name permanent.
+        NotDurableError: this call created a file, and the disk failed to make its name permanent.
         UnknownOutcomeError: the filesystem failed so that it cannot be told.
         StorageError: this filesystem cannot create exclusively, and the caller did not vouch for one writer.
-        OSError: the disk is full, or the like; nothing is left behind.
+        OSError: the disk is full, or the like; a file that this call names is left behind only where it is
+            one before the file that failed.
     """
-    folder = os.path.dirname(target)
-    with _opened(folder) as sync:
-        created = not os.path.lexists(target) and _given_its_name(
-            folder, target, data, move=move, single_writer=single_writer
-        )
+    created: list[bool] = []
+    with contextlib.ExitStack() as stack:
+        folders = dict.fromkeys(os.path.dirname(target) for target, _ in objects)
+        syncs = [stack.enter_context(_opened(folder)) for folder in folders]
+        on_way = [
+            None if os.path.lexists(target) else stack.enter_context(_on_its_way(target, data, move=move))
+            for target, data in objects
+        ]
+        for file in on_way:
+            if file is not None:
+                _sync_file(file)
+        for (target, data), file in zip(objects, on_way, strict=True):
+            created.append(file is not None and _publish(file, target, single_writer=single_writer))
+            if created[-1] and move and isinstance(data, os.PathLike):
+                _remove(os.fspath(data))
         try:
             # Also where there was a file: an earlier attempt of the same writer may have made it.
-            sync()
+            for sync in syncs:
+                sync()
         except OSError as error:
-            if not created:
+            if not any(created):
                 raise
             what = "the file has its name, but the disk failed to make that permanent"
+            target = objects[created.index(True)][0]
             raise NotDurableError(what, url=target, found=str(error)) from error
     return created
 
 
-def _given_its_name(
-    folder: str, target: str, data: Buffer | pathlib.Path, *, move: bool, single_writer: bool
-) -> bool:
+@contextlib.contextmanager
+def _on_its_way(target: str, data: Buffer | pathlib.Path, *, move: bool) -> Iterator[str]:
+    """Yield the path of a file beside the target whose bytes are on their way to the disk, to be linked."""
+    folder = os.path.dirname(target)
     if move and isinstance(data, os.PathLike) and _adopt(folder, data):
-        created = _publish(os.fspath(data), target, single_writer=single_writer)
-        if created:
-            _remove(os.fspath(data))
-        return created
-    temporary = _written(folder, data)
-    try:
-        created = _publish(temporary, target, single_writer=single_writer)
-        if created and move and isinstance(data, os.PathLike):
-            _remove(os.fspath(data))
-    finally:
-        _remove(temporary)
-    return created
+        yield os.fspath(data)
+        return
+    with written(folder, data) as temporary:
+        yield temporary
 
 
 def replace(target: str, data: Buffer) -> None:
     """Write `data` under the name `target`, atomically, over whatever has it; its folder must exist."""
-    with _opened(os.path.dirname(target)) as sync:
-        temporary = _written(os.path.dirname(target), data)
-        try:
+    folder = os.path.dirname(target)
+    with _opened(folder) as sync:
+        with written(folder, data) as temporary:
+            _sync_file(temporary)
             os.replace(temporary, target)
-        except BaseException:
-            _remove(temporary)
-            raise
         sync()
 
 
@@ -129,15 +145,35 @@ def make_folders(folder: str, *, root: str) -> None:
             except FileExistsError:
                 if not os.path.isdir(name):
                     raise
-            sync()
+            _make_name_durable(name, sync)
     while len(there) >= len(root) and there != os.path.dirname(there):
+        if _durable_names.get(there) != _name_state(there):
+            try:
+                with _opened(os.path.dirname(there)) as sync:
+                    _make_name_durable(there, sync)
+            except PermissionError:
+                # The writer of what is in there could; reading folders above the data is not ours to ask for.
+                pass
         there = os.path.dirname(there)
-        try:
-            with _opened(there) as sync:
-                sync()
-        except PermissionError:
-            # The writer of what is in there could; reading a folder above the data is not ours to ask for.
-            continue
+
+
+# Folders whose names this process has made permanent, and how they were found before.
+_durable_names: dict[str, tuple[int, ...]] = {}
+_MOST_NAMES = 4096
+
+
+def _make_name_durable(folder: str, sync: Callable[[], None]) -> None:
+    state = _name_state(folder)
+    sync()
+    if len(_durable_names) >= _MOST_NAMES:
+        _durable_names.clear()
+    _durable_names[folder] = state
+
+
+def _name_state(folder: str) -> tuple[int, ...]:
+    """Return what differs once a folder is another one, or any name beside it was made or removed since."""
+    info, above = os.stat(folder), os.stat(os.path.dirname(folder))
+    return info.st_dev, info.st_ino, above.st_dev, above.st_ino, above.st_ctime_ns
 
 
 def _publish(temporary: str, target: str, *, single_writer: bool) -> bool:
@@ -222,8 +258,9 @@ def _exclusive_rename() -> Callable[[str, str], None] | None:
     return rename
 
 
-def _written(folder: str, data: Buffer | pathlib.Path) -> str:
-    """Write a temporary in `folder` and flush it to disk; remove it if that fails."""
+@contextlib.contextmanager
+def written(folder: str, data: Buffer | pathlib.Path) -> Iterator[str]:
+    """Write a temporary in a folder and yield its path, its bytes on their way; it is gone afterwards."""
     temporary = os.path.join(folder, TEMPORARY + secrets.token_hex(12))
     number = os.open(temporary, _NEW, 0o666)
     try:
@@ -235,21 +272,22 @@ def _written(folder: str, data: Buffer | pathlib.Path) -> str:
                 view = memoryview(data).cast("B")
                 while view:
                     view = view[file.write(view) :]
-            os.fsync(number)
-    except BaseException:
+            begin_write_back(number)
+        yield temporary
+    finally:
         _remove(temporary)
-        raise
-    return temporary
 
 
 def _adopt(folder: str, spool: os.PathLike[str]) -> bool:
     """Make a spool file ready to be linked into `folder`; False if it is elsewhere and must be copied."""
-    if os.stat(spool).st_dev != os.stat(folder).st_dev:
+    info = os.stat(spool)
+    if info.st_dev != os.stat(folder).st_dev:
         return False
-    if os.name != "nt":
-        # A spool of `tempfile` is for its owner alone; a published file has the rights of any new file here.
+    # A spool of `tempfile` is for its owner alone; a published file has the rights of any new file here.
+    if os.name != "nt" and (not info.st_mode & 0o077 or os.path.dirname(os.fspath(spool)) != folder):
         os.chmod(spool, _mode_of_new_files(folder))
-    _sync_file(spool)
+    with open(spool, "rb+") as file:
+        begin_write_back(file.fileno())
     return True
 
 
@@ -269,9 +307,31 @@ def _remove(path: str) -> None:
         os.unlink(path)
 
 
-def _sync_file(path: os.PathLike[str]) -> None:
+def _sync_file(path: str) -> None:
     with open(path, "rb+") as file:
         os.fsync(file.fileno())
+
+
+def begin_write_back(number: int, start: int = 0, stop: int = 0) -> None:
+    """Have the system begin to write bytes of an open file to the disk, to its end where `stop` is 0.
+
+    This waits for nothing and promises nothing: what fails is said by `fsync`.
+    """
+    write_back = _write_back()
+    if write_back is not None:
+        write_back(number, start, max(0, stop - start), _SYNC_FILE_RANGE_WRITE)
+
+
+@functools.cache
+def _write_back() -> Callable[[int, int, int, int], int] | None:
+    if not sys.platform.startswith("linux"):
+        return None
+    try:
+        sync_file_range = ctypes.CDLL(None).sync_file_range
+    except (AttributeError, OSError):
+        return None
+    sync_file_range.argtypes = (ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint)
+    return cast("Callable[[int, int, int, int], int]", sync_file_range)
 
 
 @contextlib.contextmanager

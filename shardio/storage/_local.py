@@ -13,6 +13,7 @@ import errno
 import functools
 import mmap
 import os
+import pathlib
 import stat
 import sys
 import weakref
@@ -22,13 +23,20 @@ import numpy as np
 
 from shardio.errors import FormatError, NotFoundError, StorageError
 from shardio.ranges import coalesce, scatter
-from shardio.storage._create import create, make_folders, replace
+from shardio.storage._create import create, make_folders, replace, written
 from shardio.storage._keys import check_key, is_temporary
-from shardio.storage._store import DataFile, ObjectInfo, ShortReadError, Store
+from shardio.storage._store import (
+    MAX_PUTS,
+    DataFile,
+    NotDurableError,
+    ObjectInfo,
+    ShortReadError,
+    Store,
+    UnknownOutcomeError,
+)
 
 if TYPE_CHECKING:
-    import pathlib
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from shardio.storage._store import Buffer, Offsets
 
@@ -340,7 +348,6 @@ class LocalStore(Store):
         self.url = path
         self._base = path if path.endswith(os.sep) else path + os.sep
         self._single_writer = single_writer
-        self._durable: set[str] = set()  # folders whose names this process has made permanent
 
     def __reduce__(self) -> tuple[object, ...]:
         return _rebuild, (self.url, self._single_writer)
@@ -355,29 +362,50 @@ class LocalStore(Store):
         return self._base + (key if os.sep == "/" else key.replace("/", os.sep))
 
     def _put_new(self, key: str, data: Buffer | pathlib.Path, *, move: bool) -> bool:
-        path = self._path(key)
+        return self._create([(key, data)], move=move)[0]
+
+    def _put_all_unique(self, objects: Sequence[tuple[str, Buffer | pathlib.Path]]) -> bool:
+        sent = False
+        for _ in range(MAX_PUTS):
+            try:
+                # Those that an earlier try has created are there, and their folder is flushed again.
+                return all(self._create(objects, move=True)) or sent
+            except NotDurableError:
+                raise
+            except UnknownOutcomeError:
+                sent = True
+        what = "objects could not be stored: no answer came back"
+        raise StorageError(what, url=self.url_of(objects[0][0]))
+
+    def _create(self, objects: Sequence[tuple[str, Buffer | pathlib.Path]], *, move: bool) -> list[bool]:
+        named = [(self._path(key), data) for key, data in objects]
         try:
-            self._make_folder(os.path.dirname(path))
-            return create(path, data, move=move, single_writer=self._single_writer)
+            for folder in {os.path.dirname(path) for path, _ in named}:
+                make_folders(folder, root=self.url)
+            return create(named, move=move, single_writer=self._single_writer)
         except OSError as error:
-            if (
-                isinstance(error, FileNotFoundError)
-                and isinstance(data, os.PathLike)
-                and not os.path.exists(data)
+            if isinstance(error, FileNotFoundError) and any(
+                isinstance(data, os.PathLike) and not os.path.exists(data) for _, data in objects
             ):
                 raise  # it is not the way to the object that is absent: `put_new` says so
-            _explain_write(error, path)
+            _explain_write(error, named[0][0])
 
-    def _make_folder(self, folder: str) -> None:
-        if folder in self._durable and os.path.isdir(folder):
-            return
-        make_folders(folder, root=self.url)
-        self._durable.add(folder)
+    @contextlib.contextmanager
+    def ahead(self, key: str, data: bytes) -> Iterator[bytes | pathlib.Path]:
+        path = self._path(key)
+        folder = os.path.dirname(path)
+        with contextlib.ExitStack() as stack:
+            try:
+                make_folders(folder, root=self.url)
+                temporary = stack.enter_context(written(folder, data))
+            except OSError as error:
+                _explain_write(error, path)
+            yield pathlib.Path(temporary)
 
     def _overwrite(self, key: str, data: Buffer) -> None:
         path = self._path(key)
         try:
-            self._make_folder(os.path.dirname(path))
+            make_folders(os.path.dirname(path), root=self.url)
             replace(path, data)
         except OSError as error:
             _explain_write(error, path)

@@ -12,6 +12,7 @@ The laws, run on every backend by `tests/suites/store.py`:
 from __future__ import annotations
 
 import abc
+import contextlib
 import functools
 import os
 from typing import TYPE_CHECKING, NamedTuple, Self, TypeAlias, TypeVar
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 __all__ = [
+    "MAX_PUTS",
     "Buffer",
     "CannotListError",
     "ChangedObjectError",
@@ -41,7 +43,7 @@ __all__ = [
     "UnknownOutcomeError",
 ]
 
-_MAX_PUTS = 5
+MAX_PUTS = 5
 
 Buffer: TypeAlias = "bytes | memoryview"
 Offsets: TypeAlias = "Sequence[int] | NDArray[np.int64]"
@@ -226,14 +228,8 @@ class Store(abc.ABC):
         """
         check_key(key)
         self._refuse_if_read_only(key)
-        try:
+        with _explained_if_gone([data]):
             return self._put_new(key, data, move=move)
-        except FileNotFoundError as error:
-            if isinstance(error, ShardioError) or not isinstance(data, os.PathLike):
-                raise
-            what = "the file that was to be stored is gone"
-            advice = "keep its folder while a write runs, or name another with spool_dir="
-            raise StorageError(what, url=os.fspath(data), advice=advice) from error
 
     def put_unique(self, key: str, data: Buffer | pathlib.Path, *, move: bool = False) -> bool:
         """Create an object under a name that no other content has; where no answer comes back, ask again.
@@ -254,7 +250,7 @@ class Store(abc.ABC):
             StorageError: it was not created, or no answer came back in five tries.
         """
         sent = False
-        for _ in range(_MAX_PUTS):
+        for _ in range(MAX_PUTS):
             try:
                 return self.put_new(key, data, move=move) or sent
             except NotDurableError:
@@ -268,6 +264,45 @@ class Store(abc.ABC):
                         return True
                     break
         raise StorageError("an object could not be stored: no answer came back", url=self.url_of(key))
+
+    def put_all_unique(self, objects: Sequence[tuple[str, Buffer | pathlib.Path]]) -> bool:
+        """Create several objects in order, each as `put_unique` does; files are moved.
+
+        On a local disk they go there side by side, and what is flushed for one is flushed for all.
+
+        Args:
+            objects: their names, relative to the root, and contents.
+
+        Returns:
+            True if this call created them all, False if there was one of such a name before.
+
+        Raises:
+            NotDurableError: this call created one, and the disk failed to make its name permanent.
+            StorageError: not all were created, those behind the one that failed above all.
+        """
+        for key, _ in objects:
+            check_key(key)
+            self._refuse_if_read_only(key)
+        with _explained_if_gone([data for _, data in objects]):
+            return self._put_all_unique(objects)
+
+    def _put_all_unique(self, objects: Sequence[tuple[str, Buffer | pathlib.Path]]) -> bool:
+        return all(self.put_unique(key, data, move=isinstance(data, os.PathLike)) for key, data in objects)
+
+    @contextlib.contextmanager
+    def ahead(self, key: str, data: bytes) -> Iterator[bytes | pathlib.Path]:  # noqa: ARG002
+        """Yield what `put_unique` creates an object of later, with `move` if it is a file, for less waiting.
+
+        On a local disk the bytes are on their way there already; nothing of it is left afterwards.
+
+        Args:
+            key: name of the object, relative to the root.
+            data: its bytes.
+
+        Raises:
+            StorageError: the environment failed.
+        """
+        yield data
 
     def put_and_confirm(self, key: str, data: Buffer) -> bool:
         """Create an object as `put_new` does, and make sure that it is this one that is.
@@ -465,3 +500,18 @@ class Store(abc.ABC):
 
     @abc.abstractmethod
     def _delete(self, key: str) -> bool: ...
+
+
+@contextlib.contextmanager
+def _explained_if_gone(contents: Sequence[Buffer | pathlib.Path]) -> Iterator[None]:
+    """Say which file is gone that was to be stored."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        gone = [os.fspath(each) for each in contents if isinstance(each, os.PathLike)]
+        gone = [path for path in gone if not os.path.exists(path)] or gone
+        if isinstance(error, ShardioError) or not gone:
+            raise
+        what = "the file that was to be stored is gone"
+        advice = "keep its folder while a write runs, or name another with spool_dir="
+        raise StorageError(what, url=gone[0], advice=advice) from error

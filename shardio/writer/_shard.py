@@ -81,6 +81,7 @@ class ShardWriter(AtomicWriter):
                 spool=spool_folder(self._store, spool),
                 writer=writer_name(),
                 record_checksums=record_checksums,
+                to_disk=spool == self._store.url,
             )
         )
         open_writers.add(self)

@@ -30,7 +30,7 @@ from shardio.format import (
     iterate_payloads,
 )
 from shardio.metadata import IndexBuilder
-from shardio.storage import TEMPORARY, Store, make_folders
+from shardio.storage import TEMPORARY, Store, begin_write_back, make_folders
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -44,6 +44,7 @@ __all__ = ["AtomicWriter", "FinishedShard", "ShardOptions", "ShardSpool", "open_
 _PIECE = 1 << 20
 _WRITTEN = 512 << 10  # bytes that are written by one call
 _MOST_PARTS = 256  # of one call; systems take 1,024
+_WRITE_BACK = 8 << 20  # bytes after which their way to the disk begins, beside what follows
 
 
 class AtomicWriter(ABC):
@@ -99,6 +100,7 @@ class ShardOptions:
         limits: size of a record.
         writer: program and version, for people.
         record_checksums: the index of a shard without compression holds the checksum of each record.
+        to_disk: the spool file itself becomes the shard, so its bytes go to the disk as they come.
     """
 
     compression: Compression = Compression.NONE
@@ -109,6 +111,7 @@ class ShardOptions:
     limits: Limits = DEFAULT_LIMITS
     writer: str = ""
     record_checksums: bool = True
+    to_disk: bool = False
 
 
 @dataclass(frozen=True)
@@ -182,6 +185,9 @@ class ShardSpool:
         # Blocks that are not in the file yet, and their bytes.
         self._waiting: list[Buffer] = []
         self._waiting_bytes = 0
+        # Bytes in the file, and those of them that the system writes to the disk already.
+        self._written = self._on_their_way = 0
+        self._to_disk = options.to_disk
         try:
             # A forked child drops its copy: what a buffer held would be written a second time.
             self._file = self._path.open("xb", buffering=0)
@@ -234,9 +240,11 @@ class ShardSpool:
             index.mark_stream(stored_bytes=self._stream_bytes, crc32c=self._stream_crc32c)
         try:
             self._write_waiting()
-            self._file.close()
+            if os.name == "nt" or not self._to_disk:  # an open file cannot be moved there
+                self._file.close()
         except OSError as error:
             raise self._failed(error) from error
+        # Else it stays open until `discard`: with its last use a system may forget that it was not written.
         return FinishedShard(self._path, index.finish())
 
     def discard(self) -> None:
@@ -281,16 +289,21 @@ class ShardSpool:
                 raise self._failed(error) from error
 
     def _write_waiting(self) -> None:
-        waiting, self._waiting, self._waiting_bytes = self._waiting, [], 0
+        waiting, self._waiting, size = self._waiting, [], self._waiting_bytes
+        self._waiting_bytes = 0
         if len(waiting) > 1 and hasattr(os, "writev"):
             # From where they are, without a copy in between.
             number, left = self._file.fileno(), waiting
             while left:
                 left = _behind(left, os.writev(number, left))
-            return
-        rest = memoryview(b"".join(waiting) if len(waiting) > 1 else waiting[0] if waiting else b"")
-        while rest:
-            rest = rest[self._file.write(rest) :]
+        else:
+            rest = memoryview(b"".join(waiting) if len(waiting) > 1 else waiting[0] if waiting else b"")
+            while rest:
+                rest = rest[self._file.write(rest) :]
+        self._written += size
+        if self._to_disk and self._written - self._on_their_way >= _WRITE_BACK:
+            begin_write_back(self._file.fileno(), self._on_their_way, self._written)
+            self._on_their_way = self._written
 
     def _failed(self, error: OSError) -> StorageError:
         return StorageError(

@@ -154,8 +154,7 @@ class Task:
 
         def put() -> None:
             try:
-                self._put(entry.key, shard.path)
-                self._put(usual_index_key(entry.key), shard.index.data)
+                self._put((entry.key, shard.path), (usual_index_key(entry.key), shard.index.data))
             finally:
                 spool.discard()
 
@@ -182,27 +181,32 @@ class Task:
                 sequence=sequence,
                 previous=self._previous,
             )
-            self._leave(receipt, sequence)
+            self._put(self._sealed(receipt, sequence))
             self._previous = template.attempt
         self._safe_splits = splits
 
     def complete(self) -> Receipt:
         """Return the receipt of the whole task; stored too, where another process may commit or rerun it."""
-        self._uploads.finish()
-        table = ShardTable.concatenate([self._taken_over, ShardTable.of(self._safe)])
+        # Of all that were begun: by the time that this gets its name, they are safe.
+        table = ShardTable.concatenate([self._taken_over, ShardTable.of(self._begun)])
         receipt = replace(self._template, complete=True, table=table, splits=dict(self._splits))
         if self._named:
-            self._leave(receipt)
+            key, data = self._sealed(receipt)
+            with self._store.ahead(key, data) as ready:
+                self._uploads.finish()
+                self._put((key, ready))
+        else:
+            self._uploads.finish()
         self._safe_splits = self._splits
         return receipt
 
-    def _leave(self, receipt: Receipt, sequence: int | None = None) -> None:
+    def _sealed(self, receipt: Receipt, sequence: int | None = None) -> tuple[str, bytes]:
+        """Return name and content of a receipt."""
         key = receipt_key(receipt.session, receipt.task, receipt.attempt, sequence)
         try:
-            data = seal_receipt(receipt, limits=self._limits)
+            return key, seal_receipt(receipt, limits=self._limits)
         except FormatError as error:
             raise error.located(url=self._store.url_of(key)) from error
-        self._put(key, data)
 
     def cancel(self) -> None:
         """Wait until nothing is on its way any more; what is safe stays so."""
@@ -216,11 +220,11 @@ class Task:
                     self._store.delete(key)
         self._safe, self._safe_splits = [], {}
 
-    def _put(self, key: str, data: bytes | Path) -> None:
-        """Create an object under a name of this attempt's own."""
-        if not self._store.put_unique(key, data, move=not isinstance(data, bytes)):
+    def _put(self, *objects: tuple[str, bytes | Path]) -> None:
+        """Create objects under names of this attempt's own."""
+        if not self._store.put_all_unique(objects):
             raise CommitConflictError(
                 "an object of this attempt exists already",
-                url=self._store.url_of(key),
+                url=self._store.url_of(objects[0][0]),
                 advice="another process writes under the same attempt, which chance forbids; write again",
             )

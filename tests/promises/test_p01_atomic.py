@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import shardio
-from shardio.errors import CommitOutcomeUnknownError, ShardioError
+from shardio.errors import CommitOutcomeUnknownError, NotFoundError, ShardioError, StorageError
 from tests.promises.deeds import BASE, DEEDS, Deed, beginnings, records, seen, write
 from tests.promises.places import PLACES, copied
 from tests.promises.stores import EFFECTS, Counting, faulty
@@ -111,6 +111,26 @@ def killed_at(do: Callable[[], None], oracle: Path, at: int) -> tuple[int, bool]
     done = oracle.exists()
     assert done or os.waitstatus_to_exitcode(status) == -signal.SIGKILL
     return int(count.read_text()) if done else at, done
+
+
+@pytest.mark.parametrize("suffix", [".tfrecord", ".shardidx"])
+def test_no_receipt_of_a_shard_that_was_not_stored(suffix, tmp_path):
+    """P1: a task whose shard or index could not be stored leaves no word that it has ended."""
+
+    def policy(verb: str, key: str) -> str:
+        return "before" if verb == "put_new" and key.endswith(suffix) else ""
+
+    url = str(tmp_path / "ds")
+    with (
+        faulty(policy),
+        pytest.raises(StorageError, match="made to fail"),
+        shardio.DatasetWriter(url, session="run7", commit=False) as out,
+    ):
+        out.write(b"wren")
+    with pytest.raises(NotFoundError, match="1 of 1 tasks have not ended"):
+        shardio.commit(url, session="run7", tasks=1)
+    assert not list(tmp_path.rglob("*.receipt"))
+    assert not list(tmp_path.rglob(".shardio-tmp-*"))
 
 
 @pytest.mark.drawn(len(DEEDS))

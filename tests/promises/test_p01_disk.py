@@ -172,6 +172,48 @@ def test_the_names_of_the_root_and_of_new_folders_are_flushed(tmp_path):
         assert {*above, *below} <= flushed
 
 
+def test_what_comes_after_what_on_the_disk(tmp_path):
+    """P1, P2: bytes are flushed before they get a name, names of shard and index before the receipt has its
+    own, that of the receipt before the manifest's; and no more is flushed than that takes.
+    """
+    url = str(tmp_path / "ds")
+    # The first makes folders, and the second sees that there are more of them.
+    for number in range(2):
+        with shardio.DatasetWriter(url, session="run7", task=number, commit=False) as out:
+            out.write(b"wren")
+    task, commit = FailingDisk(tmp_path / "ds"), FailingDisk(tmp_path / "ds")
+    with task(), shardio.DatasetWriter(url, session="run7", task=2, commit=False) as out:
+        out.write(b"robin")
+    with commit():
+        shardio.commit(url, session="run7", tasks=3)
+
+    def steps(calls: list[str]) -> list[str]:
+        found = [call.partition("/.shardio-tmp-")[0] for call in calls]
+        return [call for call in found if call.startswith(("fsync", "link"))]
+
+    data, receipts = "data", "_shardio/sessions/run7"
+    assert steps(task.calls) == [
+        *(f"fsync {data}", f"fsync {data}", f"link {data}", f"link {data}", f"fsync {data}"),
+        *(f"fsync {receipts}", f"link {receipts}", f"fsync {receipts}"),
+    ]
+    version = [step for step in steps(commit.calls) if step.endswith("/manifests")]
+    assert version[-3:] == [f"{verb} _shardio/manifests" for verb in ("fsync", "link", "fsync")]
+    assert seen(url)["train"] == [b"wren", b"wren", b"robin"]
+
+
+def test_a_folder_made_anew_is_flushed_again(tmp_path):
+    """P2: what this process remembers of a folder is not believed of another one of that name."""
+    url = tmp_path / "ds"
+    for made_by_hand in (False, True):
+        if made_by_hand:
+            shutil.rmtree(url)
+            url.mkdir()
+        disk = FailingDisk(tmp_path)
+        with disk():
+            write(str(url), "create", 0, 3)
+        assert "fsync ." in disk.calls
+
+
 def as_somebody(code: str, url: str) -> str:
     """Run code as a user that permissions bind; return what it prints."""
     # Everything is imported before: this user may not be allowed to read what Python is made of.
