@@ -15,15 +15,15 @@ import itertools
 import threading
 import warnings
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 
 from shardio import kernels
-from shardio.errors import CorruptBlockError, FormatError, ShardioError, StaleIndexError
+from shardio.errors import CorruptBlockError, FormatError, NotFoundError, ShardioError, StaleIndexError
 from shardio.format import TFRECORD_HEAD, TFRECORD_TAIL, decode_stream
 from shardio.metadata import INDEX_ADVICE, check_index_end
-from shardio.storage import DataFile, ShortReadError, advise_need
+from shardio.storage import ChangedObjectError, DataFile, ShortReadError, advise_need
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -37,10 +37,12 @@ if TYPE_CHECKING:
     from shardio.storage import BlockCache, CachedBlocks
 
 __all__ = [
+    "REFUSED",
     "BlockFetcher",
     "Fetched",
     "MappedRows",
     "MappedRuns",
+    "RefusedError",
     "RowsToCopy",
     "StreamFile",
     "check_index_file",
@@ -52,6 +54,10 @@ __all__ = [
     "map_records",
     "wrong_size",
 ]
+
+# What a store says of a file that was opened before and is cut, gone or another one now.
+RefusedError: TypeAlias = ShortReadError | NotFoundError | ChangedObjectError
+REFUSED = (ShortReadError, NotFoundError, ChangedObjectError)
 
 _PIECE = 4 << 20  # stored bytes of one request, of a stream
 _AT_ONCE = 1 << 20  # bytes of a shard that are read before they are compared and copied
@@ -459,7 +465,7 @@ class BlockFetcher:
         name: what the cache calls a block; says shard, block and checksum.
         cache: or None.
         stats: counts what is read.
-        too_short: the error for a file that ends before a block does.
+        refused: the error for a file that is cut, gone or another one.
         checksummed: what is fetched will be compared with checksums.
         held: the bytes of all blocks, one after another, if they were read already.
     """
@@ -471,7 +477,7 @@ class BlockFetcher:
         name: Callable[[int], str],
         cache: BlockCache | None,
         stats: ReadStats,
-        too_short: Callable[[ShortReadError], ShardioError],
+        refused: Callable[[RefusedError], ShardioError],
         *,
         checksummed: bool = True,
         held: memoryview | None = None,
@@ -482,7 +488,7 @@ class BlockFetcher:
         self._name = name
         self._cache = cache
         self._stats = stats
-        self._too_short = too_short
+        self._refused = refused
         self._checksummed = checksummed
 
     def begin(self, runs: Sequence[tuple[int, int]], *, cached: bool = True) -> Callable[[], list[Fetched]]:
@@ -494,7 +500,8 @@ class BlockFetcher:
                 of the object that was opened.
 
         Raises:
-            FormatError, StaleIndexError: the file is shorter than it must be; when waited for.
+            FormatError, StaleIndexError, NotFoundError: the file is shorter than it must be, or gone; when
+                waited for.
             StorageError: the environment failed; when waited for.
         """
         whole = self._held
@@ -516,8 +523,8 @@ class BlockFetcher:
         def finish() -> list[Fetched]:
             try:
                 replies = iter(wait())
-            except ShortReadError as error:
-                raise self._too_short(error) from error
+            except REFUSED as error:
+                raise self._refused(error) from error
             self._stats.bytes_read += sum(stops) - sum(starts)
             return [
                 Fetched(self._join(held, [(segment, next(replies)) for segment in segments]), segments)

@@ -20,10 +20,12 @@ from shardio.format import TFRECORD_HEAD, TFRECORD_TAIL, Compression, Framing
 from shardio.metadata import INDEX_ADVICE, frames_fit, records_fit
 from shardio.reader._blocks import BlockLookup, BlockVerifier, DecodedBlock, Decoder, Span, layout
 from shardio.reader._files import (
+    REFUSED,
     BlockFetcher,
     Fetched,
     MappedRows,
     MappedRuns,
+    RefusedError,
     RowsToCopy,
     cut_short,
     decoded_file,
@@ -33,7 +35,7 @@ from shardio.reader._files import (
     map_records,
     wrong_size,
 )
-from shardio.storage import ShortReadError
+from shardio.storage import ChangedObjectError, ShortReadError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -103,7 +105,7 @@ class OpenShard:
         self._checks = BlockVerifier(head, key=key, data_url=data.url, index_url=index.url)
         self._decoder = Decoder(head, self._checks, limits, verify=verify)
         self._seen = bytearray(head.blocks)  # 1 once a block was compared, for as long as it stays mapped
-        self._too_short = partial(_data_short, data, head, key, adopted=adopted)
+        self._refused = partial(_data_refused, data, head, key, adopted=adopted)
         source = decoded_file(data, head, limits, stats)
         self._data = BlockFetcher(
             source,
@@ -111,7 +113,7 @@ class OpenShard:
             partial(_data_name, head),
             cache,
             stats,
-            self._too_short,
+            self._refused,
             checksummed=verify,
         )
         self._frames = BlockFetcher(
@@ -120,7 +122,7 @@ class OpenShard:
             partial(_frames_name, head),
             cache,
             stats,
-            partial(_index_short, index, head, key),
+            partial(_index_refused, index, head, key),
             held=frames,
         )
         self._frame_stop = map_frames(index, head)
@@ -170,7 +172,7 @@ class OpenShard:
             self._frame_stop,
             self._seen,
             self._checks,
-            self._too_short,
+            self._refused,
             runs,
             records,
             verify=self.verify,
@@ -348,8 +350,8 @@ class OpenShard:
         def finish() -> list[bytes]:
             try:
                 frames = wait()
-            except ShortReadError as error:
-                raise self._too_short(error) from error
+            except REFUSED as error:
+                raise self._refused(error) from error
             self._stats.bytes_read += int((stops - starts).sum())
             wanted = records[rows].tolist()
             found = [_payload(frame, crc) for frame, crc in zip(frames, wanted, strict=True)]
@@ -374,8 +376,8 @@ class OpenShard:
         def keep() -> None:
             try:
                 (data,) = wait()
-            except ShortReadError as error:
-                raise _index_short(self.index, head, self.key, error) from error
+            except REFUSED as error:
+                raise _index_refused(self.index, head, self.key, error) from error
             except StorageError:
                 self._tries += 1
                 raise
@@ -558,15 +560,23 @@ def _frames_name(head: IndexHead, block: int) -> str:
     return f"{head.uuid.hex()}-frames-{block}-{head.block_frames_crc32c[block]:08x}"
 
 
-def _data_short(
-    data: DataFile, head: IndexHead, key: str, error: ShortReadError, *, adopted: bool
+def _data_refused(
+    data: DataFile, head: IndexHead, key: str, error: RefusedError, *, adopted: bool
 ) -> ShardioError:
-    found = f"{error.found} of {error.expected}{' decoded' * head.stream} bytes"
+    if isinstance(error, ShortReadError):
+        found = f"{error.found} of {error.expected}{' decoded' * head.stream} bytes"
+    elif isinstance(error, ChangedObjectError) and error.expected == f"{head.stored_bytes} bytes":
+        # Its size was told by its index: it is another one however often the dataset is opened again.
+        found = str(error.found)
+    else:
+        return error.located(shard=key)
     return wrong_size(data, head, key, found, adopted=adopted)
 
 
-def _index_short(index: DataFile, head: IndexHead, key: str, error: ShortReadError) -> ShardioError:
-    return cut_short(index, head.index_bytes, key, error)
+def _index_refused(index: DataFile, head: IndexHead, key: str, error: RefusedError) -> ShardioError:
+    if isinstance(error, ShortReadError):
+        return cut_short(index, head.index_bytes, key, error)
+    return error.located(shard=key)
 
 
 def _gap_of(starts: NDArray[np.int64], stops: NDArray[np.int64]) -> int:

@@ -54,6 +54,7 @@ class ErrorKind(enum.Enum):
     UNAVAILABLE = "the service is overloaded or out of order"
     CONNECTION = "the connection failed"
     BAD_RESPONSE = "the response is not what was asked for"
+    CHANGED = "the object is not the one that was opened"
     REFUSED = "the service refuses the request"
     LOCAL = "the request could not be made"
 
@@ -101,12 +102,18 @@ class BadResponseError(Exception):
 
 
 class ChangedError(BadResponseError):
-    """The response is of another version of the object than the one that was opened."""
+    """The response is of another version of the object than the one that was opened.
 
-    def __init__(self, expected: str, found: str) -> None:
+    Attributes:
+        expected, found: sizes or ETags.
+        settled: the same was found by all attempts of an earlier request, so that another one is of no use.
+    """
+
+    def __init__(self, expected: str, found: str, *, settled: bool = False) -> None:
         super().__init__(f"the object has changed: expected {expected}, found {found}")
         self.expected = expected
         self.found = found
+        self.settled = settled
 
 
 class PastEndError(Exception):
@@ -194,7 +201,8 @@ def classify(error: BaseException) -> RequestFailure:
     """Explain an error of any client library; what is unknown counts as refused, and is not retried."""
     for link in _chain(error):
         if isinstance(link, BadResponseError):
-            return RequestFailure(ErrorKind.BAD_RESPONSE, str(link))
+            settled = isinstance(link, ChangedError) and link.settled
+            return RequestFailure(ErrorKind.CHANGED if settled else ErrorKind.BAD_RESPONSE, str(link))
         facts = _facts(link)
         if facts is not None:
             return _classify_status(facts)
@@ -391,7 +399,7 @@ def raise_storage_error(
     if isinstance(cause, PastEndError):
         raise _short(cause.start, cause.stop, cause.total, url) from None
     if isinstance(cause, ChangedError):
-        what = "the object is not the one that was opened"
+        what = ErrorKind.CHANGED.value
         advice = "it was replaced; open the dataset again, or index the shard again"
         raise ChangedObjectError(what, url=url, expected=cause.expected, found=cause.found, advice=advice)
     if isinstance(cause, EngineError):

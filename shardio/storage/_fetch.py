@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from shardio.ranges import Coalesced, coalesce, scatter
-from shardio.storage._errors import BadResponseError, ChangedError, PastEndError
+from shardio.storage._errors import BadResponseError, ChangedError, PastEndError, RetryError
 from shardio.storage._requests import refuse_io_thread, submit
 
 if TYPE_CHECKING:
@@ -49,18 +49,26 @@ class ObjectIdentity:
     def __init__(self, size: int | None = None, etag: str = "") -> None:
         self.size = size
         self.etag = etag
+        self._given = size, etag
+        # What the object is now, where it is another one: the size or ETag that a request found to its end.
+        self._settled = ""
 
-    def check(self, response: Response, start: int, stop: int) -> Response:
+    def check(self, response: Response, start: int, stop: int, *, checksummed: bool = False) -> Response:
         """Return the response if it can be true.
+
+        Args:
+            response: to a request for `[start, stop)`.
+            start, stop: of the range.
+            checksummed: the caller compares the bytes, so that what is left of an object that is settled
+                to be another one may be taken.
 
         Raises:
             ChangedError, BadResponseError: it is another object's, or not what was asked for.
             PastEndError: the object ends before `stop`.
         """
-        if response.total is not None and self.size is not None and response.total != self.size:
-            raise ChangedError(f"{self.size} bytes", f"{response.total} bytes")
-        if response.etag and self.etag and response.etag != self.etag:
-            raise ChangedError(f"ETag {self.etag}", f"ETag {response.etag}")
+        change = self._change(response)
+        if change is not None and not (checksummed and change.settled):
+            raise change
         if len(response.data) != stop - start:
             total = response.total
             if total is not None and total < stop and len(response.data) == total - start:
@@ -68,10 +76,37 @@ class ObjectIdentity:
             raise BadResponseError(
                 f"the response holds {len(response.data)} bytes where {stop - start} were asked for"
             )
+        if change is not None:
+            return response
         # Only a response that counts may teach us.
         self.size = self.size if response.total is None else response.total
         self.etag = self.etag or response.etag
         return response
+
+    def _change(self, response: Response) -> ChangedError | None:
+        if response.total is not None and self.size is not None and response.total != self.size:
+            expected, found = f"{self.size} bytes", f"{response.total} bytes"
+        elif response.etag and self.etag and response.etag != self.etag:
+            expected, found = f"ETag {self.etag}", f"ETag {response.etag}"
+        else:
+            return None
+        return ChangedError(expected, found, settled=found == self._settled)
+
+    def afresh(self) -> ObjectIdentity:
+        """Return what is known without what responses have told of the object that was opened."""
+        copy = ObjectIdentity(*self._given)
+        copy._settled = self._settled
+        return copy
+
+    def settle(self, error: RetryError) -> None:
+        """Note what the object is now, where a request failed for good because it is another one.
+
+        What is asked for afterwards is asked for once, and taken if the caller compares it: of a shard that
+        was cut all blocks may be read one by one to find those that are left.
+        """
+        cause = error.__cause__
+        if isinstance(cause, ChangedError):
+            self._settled = cause.found
 
     def reaches(self, stop: int) -> bool:
         """Return whether the object may hold `[..., stop)`, as far as is known."""
@@ -175,14 +210,18 @@ class RangeReader:
 
     async def _read_one(self, piece: tuple[int, int]) -> Response:
         size = piece[1] - piece[0]
-        return await self._requests.send(functools.partial(self._fetch, piece), kind="data", size=size)
+        try:
+            return await self._requests.send(functools.partial(self._fetch, piece), kind="data", size=size)
+        except RetryError as error:
+            self._identity.settle(error)
+            raise
 
     async def _fetch(self, piece: tuple[int, int], client: Client) -> Response:
         if self._engine:
             response = await self._requests.engine.fetch(client, self._path, *piece)
         else:
             response = await client.fetch(self._path, *piece)
-        return self._identity.check(response, *piece)
+        return self._identity.check(response, *piece, checksummed=self._checksummed)
 
 
 class BatchRead:

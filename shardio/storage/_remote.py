@@ -207,10 +207,9 @@ class RemoteFile(DataFile):
         self._store = store
         self._key = key
         self._identity = identity
-        self._given = identity.size, identity.etag
 
     def invalidate(self) -> None:
-        self._identity = ObjectIdentity(*self._given)
+        self._identity = self._identity.afresh()
 
     @property
     def size(self) -> int:

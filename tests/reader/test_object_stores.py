@@ -314,6 +314,68 @@ def test_frames_that_came_with_the_head_damaged_are_fetched_once_more(
     assert waiting == []
 
 
+def rows_behind(ds: shardio.DatasetReader, position: int, end: int) -> set[int]:
+    """Return the rows of all blocks that end behind byte `end` of the shard that holds a record."""
+    number, _ = ds.source.shard_of(position)
+    head = ds.source.pool.get(number).head
+    behind = [range(*head.block_rows(k)) for k in range(head.blocks) if head.block_bounds(k)[1] > end]
+    return {row for rows in behind for row in rows}
+
+
+@pytest.mark.sampled(3)
+@pytest.mark.filterwarnings("ignore:damaged records are skipped")
+@pytest.mark.parametrize("engine", ["fsspec", "obstore"])
+@pytest.mark.parametrize("how", ["gone", "cut", "empty", "longer", "another"])
+def test_shards_that_are_gone_or_of_another_size(
+    server: FaultServer, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, engine: str, how: str
+) -> None:
+    """They were errors of the environment, which no policy skips, and each block of them was retried anew."""
+    monkeypatch.chdir(tmp_path)
+    whole = opened(server, engine)
+    path = "/" + whole.locate(700).url.removeprefix("s3://")
+    others = [name for name in server.objects if "/data/" in name and name.endswith(".tfrecord")]
+    data = server.objects[path]
+    end = {"cut": 20_000, "longer": len(data)}.get(how, 0)
+    rows = rows_behind(whole, 700, end)
+    _, row = whole.source.shard_of(700)
+    lost = {700 - row + k for k in rows}
+    changed = {"cut": data[:20_000], "empty": b"", "longer": data + b"more"}
+    changed["another"] = server.objects[
+        next(name for name in others if len(server.objects[name]) != len(data))
+    ]
+    if how == "gone":
+        del server.objects[path]
+    else:
+        server.objects[path] = changed[how]
+    # Requests that make claims find any other size out; of many in one call the bytes alone are looked at.
+    if lost or engine == "fsspec":
+        wanted = NotFoundError if how == "gone" else CorruptBlockError
+        with pytest.raises(wanted) as caught:
+            list(opened(server, engine))
+        assert (caught.value.url, caught.value.shard) == (f"s3:/{path}", path.removeprefix("/bucket/birds/"))
+    for threads in (0, 2):
+        ds = opened(server, engine, on_error="quarantine")
+        asked(server)
+        batches = shardio.stream(
+            ds, global_batch=16, seed=1, remainder="keep", positions=True, num_threads=threads
+        )
+        found = [
+            item
+            for batch in batches
+            for item in zip(batch["_position"].tolist(), batch["payload"], strict=True)
+        ]
+        assert {k for k, _ in found} == set(range(len(RECORDS))) - lost
+        assert len(found) == len(RECORDS) - len(lost)
+        assert all(RECORDS[k] == payload for k, payload in found)
+        assert ds.stats["records_skipped"] == len(lost)
+        blocks = -(-len(data) // 2_000)
+        assert asked(server).count("data") <= 4 * len(others) + 3 * blocks + 8
+    if lost:
+        with (tmp_path / "shardio-quarantine.jsonl").open() as lines:
+            assert {row for line in lines for row in json.loads(line)["rows"]} == rows
+    assert len(list(opened(server, engine, on_error="skip"))) == len(RECORDS) - len(lost)
+
+
 @pytest.mark.parametrize("engine", ["fsspec", "obstore"])
 def test_lasting_damage_is_told_with_its_address(server: FaultServer, engine: str) -> None:
     """P21: errors give exact addresses."""
