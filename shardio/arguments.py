@@ -45,7 +45,8 @@ def integers(name: str, values: object, *, mask: str = "") -> NDArray[Any]:
 
     Raises:
         TypeError: something else is among them, a bool too; names the argument.
-        ValueError: an iterator that gives nothing: it was used up before, or there was nothing to give.
+        ValueError: an integer beyond 64 bits; an iterator that gives nothing: it was used up before, or there
+            was nothing to give.
 
     Examples:
         >>> integers("positions", range(3))
@@ -60,6 +61,9 @@ def integers(name: str, values: object, *, mask: str = "") -> NDArray[Any]:
             for number, item in enumerate(items):
                 integer(f"{name}[{number}]", item.item() if isinstance(item, np.bool_) else item)
     array = np.asarray(items)
+    if array.dtype == object and all(type(item) is int for item in array.flat):
+        message = f"{name}: {max(array.flat, key=abs)} is beyond 64 bits"
+        raise ValueError(message)
     if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
         hint = f"; a mask goes to {mask}" if mask and array.dtype == np.bool_ else ""
         message = f"{name} must be a sequence of integers, not {array.dtype} of shape {array.shape}{hint}"

@@ -118,6 +118,21 @@ class Value(click.ParamType[Any]):
             self.fail(str(error), param, ctx)
 
 
+def whole_number(text: str) -> int:
+    """Return the number that is written as everybody writes it: `int` takes `1_0` for 10, and other digits.
+
+    Raises:
+        ValueError: it is anything else.
+    """
+    if re.fullmatch(r"[+-]?[0-9]+", text) is None:
+        message = f"expected a whole number, found {text!r}"
+        raise ValueError(message)
+    return int(text)
+
+
+WHOLE = Value(whole_number)
+
+
 class PlaceParam(click.ParamType[str]):
     """A local path or a URL; shells complete paths."""
 

@@ -192,6 +192,12 @@ def _printing() -> Iterator[None]:
         raise OSError(error.errno, f"what was printed is lost: {error.strerror}", "stdout") from error
 
 
+def _json_line(value: Any, stream: TextIO) -> str:
+    """Return a document on one line; in encodings that lack characters with JSON's own escapes of them."""
+    encoding = getattr(stream, "encoding", None) or "utf-8"
+    return dumps(value, ensure_ascii=not encoding.lower().startswith("utf"), allow_nan=False) + "\n"
+
+
 class Console:
     """Output of one run.
 
@@ -238,7 +244,7 @@ class Console:
     def document(self, value: Any) -> None:
         """Print the result for programs."""
         with _printing():
-            self._out.write(dumps(value, ensure_ascii=False, allow_nan=False) + "\n")
+            self._out.write(_json_line(value, self._out))
 
     def report(self, report: Report, show: Callable[[], None]) -> None:
         """Print a report: as a document for programs, by a function for people."""
@@ -287,7 +293,7 @@ class Console:
                 "exit_code": failure.code,
                 **facts,
             }
-            self._err.write(dumps(document, ensure_ascii=False) + "\n")
+            self._err.write(_json_line(document, self._err))
         else:
             self._say(self.in_flags(failure.text), mark="shardio:", color="red")
         self._err.flush()

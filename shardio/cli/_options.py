@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from shardio.cli._command import Argument, Option, PlaceParam, Value, flag, options
+from shardio.cli._command import (
+    WHOLE,
+    Argument,
+    Option,
+    PlaceParam,
+    Value,
+    flag,
+    options,
+    whole_number,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -89,7 +98,7 @@ def parse_key(text: str, known: Mapping[str, str], feature: str | None) -> str |
     if kind == "text":
         return text
     try:
-        return bytes.fromhex(text) if kind == "bytes" else int(text)
+        return bytes.fromhex(text) if kind == "bytes" else whole_number(text)
     except ValueError as error:
         wanted = "hexadecimal digits" if kind == "bytes" else "a whole number"
         message = f"{text!r} is not {wanted}, as the keys are {kind}"
@@ -128,7 +137,7 @@ ENGINE = Option(
 
 def workers_option() -> Option:
     """Return the number of worker processes."""
-    return Option(["--workers"], metavar="N", type=int, help="processes; default: one per processor")
+    return Option(["--workers"], metavar="N", type=WHOLE, help="processes; default: one per processor")
 
 
 def allowed_roots_option(group: str = "dataset") -> Option:
@@ -290,7 +299,7 @@ def _slice(text: str) -> slice:
     try:
         if not colon:
             raise ValueError  # noqa: TRY301 - one message for all
-        return slice(int(start) if start else None, int(stop) if stop else None)
+        return slice(whole_number(start) if start else None, whole_number(stop) if stop else None)
     except ValueError:
         message = f"expected A:B, found {text!r}"
         raise ValueError(message) from None

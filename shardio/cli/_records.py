@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import sys
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
@@ -54,7 +55,7 @@ class RecordGroup:
     def first(self, most: int) -> Iterator[tuple[int, Any]]:
         """Yield the first records with their positions."""
         source = self._payloads if self.records is None else self.records[:most]
-        return zip(itertools.count(), itertools.islice(source, most), strict=False)
+        return zip(itertools.count(), itertools.islice(source, min(most, sys.maxsize)), strict=False)
 
     def pick(self, positions: list[int]) -> Iterator[tuple[int, Any]]:
         """Yield records by position, in the order asked.

@@ -18,6 +18,7 @@ from shardio.convert._text import JSON_ENDINGS, TEXT_ENDINGS, JsonLines, TextFil
 from shardio.convert._tfrecord import ShardioDataset, TfRecords
 from shardio.convert._torchrecord import TorchRecord
 from shardio.convert._webdataset import TAR_ENDINGS, WebDataset
+from shardio.errors import FormatError
 from shardio.sources import find_files
 
 if TYPE_CHECKING:
@@ -104,6 +105,9 @@ def _of_names(place: Any, options: SourceOptions) -> str:
         if listing.error is not None:
             raise listing.error
     found = [file for listing in listings for file in listing.files]
+    unnamed = [url for listing in listings for url in listing.bad_names]
+    if unnamed and not found:
+        raise FormatError("the name is not UTF-8 text", url=unnamed[0], advice="rename it")
     if any("_shardio/manifests/" in file.key for file in found):
         return "shardio"
     found = [

@@ -421,3 +421,63 @@ def test_roots_of_adopted_shards_are_reached_as_their_dataset_is():
     options = {"key": "secret"}
     assert allow_roots(given) == {roots[0]: options, roots[1]: {}, roots[2]: {}}
     assert allow_roots(given, "/data/ds") == {roots[0]: {}, roots[1]: {}, roots[2]: options}
+
+
+@pytest.mark.parametrize("text", ["1_0", "\u0663", "0x10", "1e3", "1.0", "", " "])
+def test_numbers_are_written_as_everybody_writes_them(run: Run, birds: Path, text: str) -> None:
+    """`int` takes `1_0` for 10, so that a slip of the finger deleted another record."""
+    commands = [
+        ("delete", birds, "--split", "train", "--", text),
+        ("get", birds, "--split", "train", "--", text),
+        ("gc", birds, "--expire", text),
+        ("head", birds, "-n", text),
+        ("plan", birds, "--split", "train", "--global-batch", text),
+        ("compact", birds, "--shard-bytes", text),
+        ("head", birds, "--split", "train", "--records", f"{text}_:"),
+    ]
+    for command in commands:
+        ended = run(*command, "--json") if "--" not in command else run(command[0], "--json", *command[1:])
+        assert (ended.code, ended.out) == (2, ""), command
+        assert "found" in json.loads(ended.err)["error"] or "No such option" in ended.err
+    assert run("log", birds, "--json").document["versions"][0]["version"] == 1
+
+
+def test_numbers_beyond_64_bits(run: Run, birds: Path) -> None:
+    """The errors spoke of something else: of what is an integer, and of `islice`."""
+    huge = str(10**23)
+    assert "beyond 64 bits" in run("get", birds, huge, "--split", "train").err
+    assert "beyond 64 bits" in run("delete", birds, huge, "--split", "train").err
+    assert len(run("head", birds, "-n", huge, "--json").document["records"]) == 30
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+def test_documents_are_json_in_every_encoding(tmp_path: Path, encoding: str) -> None:
+    """What an encoding lacks was written with the escapes of Python, which JSON has not."""
+    text = "\xe9\u540d\U0001f600"
+    url = tmp_path / text
+    with shardio.DatasetWriter(url, {"t": "text"}) as out:
+        out.write({"t": text})
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONIOENCODING": encoding, "PYTHONUTF8": "0"}
+    for command, stream in (("head", "stdout"), ("get", "stderr")):
+        positions = ["7"] if command == "get" else []
+        ended = subprocess.run(
+            [sys.executable, "-m", "shardio", command, str(url), *positions, "--json"],
+            env=env, capture_output=True, timeout=120, check=False,
+        )  # fmt: skip
+        document = json.loads(getattr(ended, stream).decode(encoding))
+        if command == "head":
+            assert document["records"][0]["value"] == {"t": text}
+            assert document["url"] == str(url)
+        else:
+            assert document["exit_code"] == 2
+
+
+def test_folders_whose_name_is_no_text(run: Run, tmp_path: Path) -> None:
+    """The kind of what is in them was looked for among no files: an IndexError."""
+    folder = tmp_path / os.fsdecode(b"caf\xe9")
+    folder.mkdir()
+    (folder / "x.jsonl").write_text("{}\n")
+    for command in (["convert", folder, tmp_path / "out"], ["index", folder]):
+        ended = run(*command, "--json")
+        assert ended.code in {1, 3}
+        assert "UTF-8" in ended.out + ended.err

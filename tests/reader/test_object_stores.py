@@ -329,7 +329,7 @@ def rows_behind(ds: shardio.DatasetReader, position: int, end: int) -> set[int]:
 def test_shards_that_are_gone_or_of_another_size(
     server: FaultServer, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, engine: str, how: str
 ) -> None:
-    """They were errors of the environment, which no policy skips, and each block of them was retried anew."""
+    """They were errors of the environment, which no policy skips, and each of their blocks was retried."""
     monkeypatch.chdir(tmp_path)
     whole = opened(server, engine)
     path = "/" + whole.locate(700).url.removeprefix("s3://")

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from shardio.cli._command import CLEAN, Command, Option, PlaceParam, Value
+from shardio.cli._command import CLEAN, WHOLE, Command, Option, PlaceParam, Value
 from shardio.cli._options import DATASETS, open_dataset
 from shardio.display import count, plural
 
@@ -90,7 +90,9 @@ _PARAMS = (
         ["--state"], metavar="FILE", required=True, type=PlaceParam(),
         help="what state_dict() returned, as JSON; - reads it from the pipe",
     ),
-    Option(["--step"], metavar="K", type=int, required=True, help="step of the state's epoch, from 0"),
+    Option(
+        ["--step"], metavar="K", type=WHOLE, required=True, help="step of the state's epoch, from 0"
+    ),
     Option(
         ["--rank"], metavar="R/N", type=Value(_rank), default=(0, 1),
         help="the share of one rank of N; default: all",

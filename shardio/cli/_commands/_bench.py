@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from shardio.cli._command import CLEAN, Command, Option, flag
+from shardio.cli._command import CLEAN, WHOLE, Command, Option, flag
 from shardio.cli._options import ENGINE, READING, STORAGE, open_dataset, url_argument
 from shardio.cli._plots import bars, check_plot, plot_bench, plot_option
 from shardio.display import count, size
@@ -83,8 +83,14 @@ def _decoding(arguments: SimpleNamespace) -> dict[str, Any]:
 _PARAMS = (
     url_argument(),
     Option(["--seconds"], type=float, default=10.0, metavar="S", help="for all stages together; default 10"),
-    Option(["--global-batch"], type=int, default=256, metavar="G", help="records of a batch; default 256"),
-    Option(["--num-threads"], type=int, default=2, metavar="N", help="threads of the stream; default 2"),
+    Option(
+        ["--global-batch"],
+        type=WHOLE,
+        default=256,
+        metavar="G",
+        help="records of a batch; default 256",
+    ),
+    Option(["--num-threads"], type=WHOLE, default=2, metavar="N", help="threads of the stream; default 2"),
     Option(["--features"], metavar="A,B", help="decode only these"),
     flag("--decode-images", "decode images to pixels"),
     plot_option("rates and costs"),

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from shardio.cli._command import CLEAN, Command, Option
+from shardio.cli._command import CLEAN, WHOLE, Command, Option
 from shardio.cli._options import STORAGE, storage_options, url_argument
 from shardio.display import plural
 
@@ -42,7 +42,7 @@ def _run(arguments: SimpleNamespace, console: Console) -> int:
 _PARAMS = (
     url_argument(),
     Option(["--session"], required=True, metavar="S", help="id that the tasks were written under"),
-    Option(["--tasks"], required=True, type=int, metavar="N", help="how many tasks there are"),
+    Option(["--tasks"], required=True, type=WHOLE, metavar="N", help="how many tasks there are"),
     Option(
         ["--mode"], type=click.Choice(("create", "append", "overwrite")),
         help="default: what the tasks were given",

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from shardio.cli._command import CLEAN, Command, Option, flag
+from shardio.cli._command import CLEAN, WHOLE, Command, Option, flag
 from shardio.cli._describe import DRY_RUN
 from shardio.cli._options import (
     CHANGE,
@@ -77,9 +77,14 @@ def _print(console: Console, report: CompactReport) -> None:
 _PARAMS = (
     url_argument(),
     Option(["--split"], metavar="NAME", group="dataset", help="one split; default: all"),
-    Option(["--shard-bytes"], type=int, metavar="BYTES", help="stored bytes of a shard; default: 256 MiB"),
+    Option(
+        ["--shard-bytes"],
+        type=WHOLE,
+        metavar="BYTES",
+        help="stored bytes of a shard; default: 256 MiB",
+    ),
     Option(["--compression"], type=click.Choice(_COMPRESSIONS), default="same", help="default: same"),
-    Option(["--block-bytes"], type=int, metavar="BYTES", help="decoded bytes of a block; default: as is"),
+    Option(["--block-bytes"], type=WHOLE, metavar="BYTES", help="decoded bytes of a block; default: as is"),
     flag("--adopted", "copy shards that others wrote into the dataset, too"),
     workers_option(),
     allowed_roots_option(),

@@ -7,7 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from shardio.cli._command import CLEAN, DAMAGE, Argument, Command, Option, PlaceParam, Value, flag, options
+from shardio.cli._command import (
+    CLEAN,
+    DAMAGE,
+    WHOLE,
+    Argument,
+    Command,
+    Option,
+    PlaceParam,
+    Value,
+    flag,
+    options,
+)
 from shardio.cli._describe import feature_facts, feature_notes
 from shardio.cli._options import STORAGE, name_and_value, storage_options, url_argument, workers_option
 from shardio.display import plural
@@ -176,7 +187,9 @@ _PARAMS = (
     flag("--skip", "leave out what cannot become a record, and list it"),
     flag("--no-image-check", "do not decode every image once"),
     flag("--shuffle", "shuffle all records while writing"),
-    Option(["--seed"], metavar="N", type=int, default=0, help="of --shuffle and --shares; default: 0"),
+    Option(
+        ["--seed"], metavar="N", type=WHOLE, default=0, help="of --shuffle and --shares; default: 0"
+    ),
     workers_option(),
     Option(
         ["--mode"], type=click.Choice(("create", "append", "overwrite")), default="create",
@@ -188,13 +201,14 @@ _PARAMS = (
         help="of shards",
     ),
     Option(
-        ["--shard-bytes"], metavar="N", type=int, group="shards",
+        ["--shard-bytes"], metavar="N", type=WHOLE, group="shards",
         help="stored bytes after which a shard is closed",
     ),
     Option(
-        ["--shards"], metavar="N", type=int, group="shards", help="cut each split into so many shards instead"
+        ["--shards"], metavar="N", type=WHOLE, group="shards",
+        help="cut each split into so many shards instead",
     ),
-    Option(["--block-bytes"], metavar="N", type=int, group="shards", help="decoded bytes of a block"),
+    Option(["--block-bytes"], metavar="N", type=WHOLE, group="shards", help="decoded bytes of a block"),
     Option(
         ["--encoding"], type=click.Choice(("example", "tensors", "array", "bytes")), group="shards",
         help="of the records",

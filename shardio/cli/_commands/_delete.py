@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import click
-
-from shardio.cli._command import CLEAN, Argument, Command, Option, flag, options
+from shardio.cli._command import CLEAN, WHOLE, Argument, Command, Option, flag, options
 from shardio.cli._describe import DRY_RUN, print_version
 from shardio.cli._options import (
     CHANGE,
@@ -99,9 +97,7 @@ def _print_erased(console: Console, report: EraseReport) -> None:
 
 _PARAMS = (
     url_argument(),
-    Argument(
-        ["positions"], nargs=-1, type=click.INT, metavar="POSITION...", help="positions of records, from 0"
-    ),
+    Argument(["positions"], nargs=-1, type=WHOLE, metavar="POSITION...", help="positions of records, from 0"),
     Option(["--split"], metavar="NAME", group="dataset", help="the split whose positions are meant"),
     VERSION,
     allowed_roots_option(),

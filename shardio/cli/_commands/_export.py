@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from shardio.cli._command import CLEAN, DAMAGE, Argument, Command, Option, PlaceParam, flag
+from shardio.cli._command import CLEAN, DAMAGE, WHOLE, Argument, Command, Option, PlaceParam, flag
 from shardio.cli._options import (
     STORAGE,
     VERSION_VALUE,
@@ -66,7 +66,7 @@ _PARAMS = (
         ["--compression"], type=click.Choice(("gzip", "zlib", "zstd", "snappy")),
         help="of the files, where the kind has such",
     ),
-    Option(["--shard-bytes"], metavar="N", type=int, default=256 << 20, help="bytes of a file, about"),
+    Option(["--shard-bytes"], metavar="N", type=WHOLE, default=256 << 20, help="bytes of a file, about"),
     flag("--skip", "leave out damaged records, and those that the kind cannot hold"),
     allowed_roots_option("options"),
     *STORAGE,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from shardio.cli._command import CLEAN, Command, Option, options
+from shardio.cli._command import CLEAN, WHOLE, Command, Option, options
 from shardio.cli._options import STORAGE, YES, storage_options, url_argument
 from shardio.display import plural, size
 
@@ -87,8 +87,8 @@ def _print_end(console: Console, report: GcReport) -> None:
 
 _PARAMS = (
     url_argument(),
-    options("--expire", type=int, metavar="N", help="a version to expire; may be repeated"),
-    Option(["--keep"], type=int, metavar="N", help="expire all but the latest N versions"),
+    options("--expire", type=WHOLE, metavar="N", help="a version to expire; may be repeated"),
+    Option(["--keep"], type=WHOLE, metavar="N", help="expire all but the latest N versions"),
     options(
         "--abandon", metavar="SESSION", help="a session whose writers will not come back; may be repeated"
     ),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from shardio.cli._command import CLEAN, Argument, Command, Value, flag
+from shardio.cli._command import CLEAN, Argument, Command, Value, flag, whole_number
 from shardio.cli._options import ENGINE, READING, STORAGE, url_argument
 from shardio.cli._records import DECODING, open_parts, reader_of
 from shardio.display import count, describe, plain, plural
@@ -93,7 +93,7 @@ def _hex_lines(data: bytes, base: int) -> Iterator[str]:
 
 def _position(text: str) -> int:
     try:
-        return int(text)
+        return whole_number(text)
     except ValueError:
         message = f"expected a number of a record, found {text!r}"
         raise ValueError(message) from None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from shardio.cli._command import CLEAN, Command, Option
+from shardio.cli._command import CLEAN, WHOLE, Command, Option
 from shardio.cli._options import ENGINE, READING, STORAGE, url_argument
 from shardio.cli._records import DECODING, open_parts, reader_of
 from shardio.display import describe, plain, plural
@@ -43,7 +43,7 @@ def _run(arguments: SimpleNamespace, console: Console) -> int:
 
 _PARAMS = (
     url_argument(shard=True),
-    Option(["-n", "n"], type=int, default=5, metavar="N", help="records of each split; default 5"),
+    Option(["-n", "n"], type=WHOLE, default=5, metavar="N", help="records of each split; default 5"),
     *DECODING,
     *READING,
     *STORAGE,

@@ -9,7 +9,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from shardio.cli._command import CLEAN, DAMAGE, Argument, Command, Option, PlaceParam, Value, flag, options
+from shardio.cli._command import (
+    CLEAN,
+    DAMAGE,
+    WHOLE,
+    Argument,
+    Command,
+    Option,
+    PlaceParam,
+    Value,
+    flag,
+    options,
+)
 from shardio.cli._options import (
     allow_roots,
     allowed_roots_option,
@@ -206,7 +217,7 @@ _PARAMS = (
     ),
     flag("--no-schema", "infer none: records are bytes"),
     Option(
-        ["--block-bytes"], metavar="N", type=int, default=64 << 10, help="size of a block; default: 65536"
+        ["--block-bytes"], metavar="N", type=WHOLE, default=64 << 10, help="size of a block; default: 65536"
     ),
     workers_option(),
     Option(

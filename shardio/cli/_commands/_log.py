@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from shardio.cli._command import CLEAN, Command, Option
+from shardio.cli._command import CLEAN, WHOLE, Command, Option
 from shardio.cli._describe import moment
 from shardio.cli._options import STORAGE, storage_options, url_argument
 from shardio.display import count, size
@@ -72,7 +72,7 @@ def _metadata(metadata: dict[str, Any]) -> str:
 
 _PARAMS = (
     url_argument(),
-    Option(["-n", "n"], type=int, metavar="N", help="the latest N versions only"),
+    Option(["-n", "n"], type=WHOLE, metavar="N", help="the latest N versions only"),
     *STORAGE,
 )  # fmt: skip
 

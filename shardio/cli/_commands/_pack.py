@@ -6,7 +6,17 @@ from typing import TYPE_CHECKING
 
 import click
 
-from shardio.cli._command import CLEAN, DAMAGE, Argument, Command, Option, PlaceParam, flag, options
+from shardio.cli._command import (
+    CLEAN,
+    DAMAGE,
+    WHOLE,
+    Argument,
+    Command,
+    Option,
+    PlaceParam,
+    flag,
+    options,
+)
 from shardio.cli._options import STORAGE, storage_options
 
 if TYPE_CHECKING:
@@ -53,24 +63,24 @@ def _run(arguments: SimpleNamespace, console: Console) -> int:
 _PARAMS = (
     Argument(["source"], metavar="SOURCE", type=PlaceParam(), help="dataset of documents: a path or URL"),
     Argument(["url"], metavar="URL", type=PlaceParam(), help="dataset of rows"),
-    Option(["--length"], metavar="N", type=int, required=True, help="tokens of a row"),
+    Option(["--length"], metavar="N", type=WHOLE, required=True, help="tokens of a row"),
     options(
         "--feature", "features", metavar="NAME",
         help="feature to pack; may be repeated; default: all numbers of differing length",
     ),
     flag("--cut", "cut documents that are longer than a row"),
     flag("--skip", "leave out documents that are too long or empty, and list them"),
-    Option(["--pad"], metavar="N", type=int, default=0, help="fills the end of rows; default: 0"),
+    Option(["--pad"], metavar="N", type=WHOLE, default=0, help="fills the end of rows; default: 0"),
     Option(
         ["--mode"], type=click.Choice(("create", "append", "overwrite")), default="create",
         help="what happens to a dataset that is there; default: create, which refuses",
     ),
     Option(["--compression"], type=click.Choice(("zstd", "gzip", "zlib")), group="shards", help="of shards"),
     Option(
-        ["--shard-bytes"], metavar="N", type=int, group="shards",
+        ["--shard-bytes"], metavar="N", type=WHOLE, group="shards",
         help="stored bytes after which a shard is closed",
     ),
-    Option(["--block-bytes"], metavar="N", type=int, group="shards", help="decoded bytes of a block"),
+    Option(["--block-bytes"], metavar="N", type=WHOLE, group="shards", help="decoded bytes of a block"),
     *STORAGE,
 )  # fmt: skip
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from shardio.cli._command import CLEAN, Command, Option, flag
+from shardio.cli._command import CLEAN, WHOLE, Command, Option, flag
 from shardio.cli._options import DATASETS, open_dataset
 from shardio.cli._plots import check_plot, plot_option, plot_order
 from shardio.display import count, size
@@ -152,7 +152,7 @@ _SHAPE_GROUP = "numbers of the plan to fix; the others are chosen to suit"
 
 
 def _option(name: str, metavar: str, text: str, group: str = _RUN, **more: Any) -> Option:
-    return Option([name], metavar=metavar, type=int, group=group, help=text, **more)
+    return Option([name], metavar=metavar, type=WHOLE, group=group, help=text, **more)
 
 
 _PARAMS = (

@@ -9,7 +9,7 @@ import webbrowser
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from shardio.cli._command import CLEAN, Command, Option, PlaceParam, flag
+from shardio.cli._command import CLEAN, WHOLE, Command, Option, PlaceParam, flag
 from shardio.cli._options import ENGINE, READING, STORAGE, reading_options, url_argument
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ _PARAMS = (
         help="address to listen on; default: 127.0.0.1, this machine alone",
     ),
     Option(
-        ["--port"], metavar="N", type=int, default=0, help="port to listen on; default: a free one"
+        ["--port"], metavar="N", type=WHOLE, default=0, help="port to listen on; default: a free one"
     ),
     flag("--no-browser", "print the address, and open no browser"),
     Option(
