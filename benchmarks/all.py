@@ -28,7 +28,7 @@ BEGIN, END = "<!-- make bench: begin -->", "<!-- make bench: end -->"
 # storage. torch and torchvision are a pair, for the operators of one are compiled for the other.
 TORCH = ["torch==2.14.1", "torchvision==0.29.1"]
 ENVIRONMENTS = {
-    "tensorflow": ["tensorflow-cpu", "tfrecord", "lmdb", "bagz", "pyarrow"],
+    "tensorflow": ["tensorflow-cpu", "tfrecord", "lmdb", "bagz", "pyarrow", "array_record"],
     "torch": [
         *TORCH, "lmdb", "bagz", "datasets", "pillow", "opencv-python-headless", "simplejpeg", "pyvips",
         "pyvips-binary",

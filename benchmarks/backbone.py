@@ -2,9 +2,9 @@
 
     python benchmarks/backbone.py --peers PEERS/bin/python
 
-PEERS is an environment with `tensorflow-cpu tfrecord lmdb`.  Every figure is the median of interleaved
-rounds, each in a process of its own; what takes time is given in wall time and in processor time, which tells
-more where a machine has other work (a peer's own threads count).  Compare within one run only.
+PEERS is an environment with `tensorflow-cpu tfrecord lmdb array_record`.  Every figure is the median of
+interleaved rounds, each in a process of its own; what takes time is given in wall time and in processor time,
+which tells more where a machine has other work (a peer's own threads count).  Compare within one run only.
 """
 
 from __future__ import annotations
@@ -110,6 +110,44 @@ def stream_tf_data_gzip(root: pathlib.Path, count: int) -> list[float]:
     some = min(count, 100_000)  # it takes long
     records = tf.data.TFRecordDataset(shard(root, "gzip"), compression_type="GZIP").take(some)
     return loop(records.as_numpy_iterator(), some)
+
+
+def stream_shardio_zstd_shuffled(root: pathlib.Path, count: int) -> list[float]:
+    import shardio
+
+    stream = shardio.stream(shardio.open(root / "zstd"), global_batch=1024, seed=0)
+    return loop((record for batch in stream for record in batch["payload"]), count)
+
+
+def array_record(root: pathlib.Path, count: int, options: str) -> Any:
+    """Return a reader of the records, written by groups of 256 with zstd of level 3, as shardio's."""
+    from array_record.python.array_record_module import ArrayRecordReader, ArrayRecordWriter
+
+    path = str(root / "r.array_record")
+    if not pathlib.Path(path).exists():
+        out = ArrayRecordWriter(path, "group_size:256")
+        for record in sizes_and_bytes(count):
+            out.write(record)
+        out.close()
+    return ArrayRecordReader(path, options)
+
+
+def stream_array_record(root: pathlib.Path, count: int) -> list[float]:
+    # Its fastest way here, of `read()`, `read_all()` and ranges.
+    reader = array_record(root, count, "readahead_buffer_size:16777216")
+    ranges = ((start, min(start + 1024, count)) for start in range(0, count, 1024))
+    return loop((record for some in ranges for record in reader.read(*some)), count)
+
+
+def stream_array_record_shuffled(root: pathlib.Path, count: int) -> list[float]:
+    import numpy as np
+
+    some = min(count, 50_000)  # it takes long
+    order = np.random.default_rng(2).permutation(count)[:some].tolist()
+    # As Grain reads it: lookups, without anything ahead.
+    reader = array_record(root, count, "readahead_buffer_size:0")
+    batches = (order[start : start + 1024] for start in range(0, some, 1024))
+    return loop((record for batch in batches for record in reader.read(batch)), some)
 
 
 def positions(count: int, number: int) -> Any:
@@ -276,6 +314,7 @@ HERE = {
     "stream, plain, every block checked (with start-up)": stream_shardio,
     "a bare loop over ready bytes": stream_bare,
     "stream, zstd, every block checked": stream_shardio_zstd,
+    "stream, zstd, shuffled by the default plan": stream_shardio_zstd_shuffled,
     "lookup, one at a time, blocks checked before": lookup_single,
     "lookup, 256 at a time": lookup_batched,
     "lookup, first touch of most blocks": lookup_first_touch,
@@ -284,6 +323,8 @@ HERE = {
 PEERS = {
     "the `tfrecord` package, nothing checked": stream_tfrecord_package,
     "`tf.data` on gzip": stream_tf_data_gzip,
+    "ArrayRecord, groups of 256, zstd": stream_array_record,
+    "ArrayRecord, groups of 256, zstd, shuffled": stream_array_record_shuffled,
     "write 300-byte records: TensorFlow": write_tensorflow,
     "write 300-byte records: LMDB": write_lmdb,
 }
@@ -298,6 +339,8 @@ RATIOS = [
     ("stream, plain, every block checked (with start-up)", "the `tfrecord` package, nothing checked", 2.5),
     ("stream, plain, every block checked (with start-up)", "a bare loop over ready bytes", 0.5),
     ("stream, zstd, every block checked", "`tf.data` on gzip", 3.0),
+    ("stream, zstd, every block checked", "ArrayRecord, groups of 256, zstd", 3.0),
+    ("stream, zstd, shuffled by the default plan", "ArrayRecord, groups of 256, zstd, shuffled", 3.0),
     ("write 300-byte records", "write 300-byte records: TensorFlow", 1.0),
     ("write 300-byte records", "write 300-byte records: LMDB", 1.0),
 ]
@@ -305,7 +348,7 @@ RATIOS = [
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--peers", help="python of an environment with tensorflow-cpu, tfrecord and lmdb")
+    parser.add_argument("--peers", help="python of an environment with the peers' packages")
     parser.add_argument("--records", type=int, default=RECORDS)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--folder", help="where the data goes; a temporary folder by default")
