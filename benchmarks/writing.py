@@ -41,7 +41,14 @@ CONTESTANTS = {
         "litdata": "peers",
         "tensorflow": "tensorflow",
     },
-    "small": {"shardio": "", "mds": "peers", "bagz": "peers", "arrow": "peers", "tensorflow": "tensorflow"},
+    "small": {
+        "shardio": "",
+        "shardio_many": "",
+        "mds": "peers",
+        "bagz": "peers",
+        "arrow": "peers",
+        "tensorflow": "tensorflow",
+    },
     "small-zstd": {"shardio": "", "mds": "peers", "bagz": "peers", "arrow": "peers"},
 }
 PROCESSES = 2
@@ -240,6 +247,17 @@ def small_shardio(records: list[bytes], out: Path, *, zstd: bool) -> Callable[[]
             write = sink.write
             for record in records:
                 write(record)
+
+    return run
+
+
+def small_shardio_many(records: list[bytes], out: Path, *, zstd: bool) -> Callable[[], None]:
+    """Write with `DatasetWriter.write_many`."""
+    from shardio import DatasetWriter
+
+    def run() -> None:
+        with DatasetWriter(out / "ds", compression="zstd" if zstd else None) as sink:
+            sink.write_many(records)
 
     return run
 

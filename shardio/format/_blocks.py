@@ -59,6 +59,8 @@ class BlockBuilder:
     Attributes:
         fits: takes a payload and appends it, where there is nothing to decide; else returns False and takes
             nothing. A writer of many small records may ask it itself before it calls `add`.
+        fits_many: takes payloads of a list, from a number on, up to the first for which there is something to
+            decide; returns the number of that one.
     """
 
     def __init__(
@@ -79,6 +81,7 @@ class BlockBuilder:
         self._max_record = limits.record
         self._frames = kernels.FrameBuffer(min(block_bytes, limits.record + FRAME_EXTRA))
         self.fits: Callable[[bytes], bool] = self._frames.add
+        self.fits_many: Callable[[list[bytes], int], int] = self._frames.add_many
 
     @property
     def rows(self) -> int:

@@ -288,6 +288,8 @@ class LocalFile(DataFile):
         raise ShortReadError(what, url=self.url, start=start, stop=stop, expected=stop - start, found=found)
 
     def read_many(self, starts: Offsets, stops: Offsets) -> list[memoryview]:
+        if len(starts) == 1 == len(stops):
+            return [self.read(int(starts[0]), int(stops[0]))]
         merged = coalesce(starts, stops, gap=_GAP, max_bytes=_LONGEST)
         pairs = zip(merged.starts.tolist(), merged.stops.tolist(), strict=True)
         return scatter([self.read(start, stop) for start, stop in pairs], merged, starts, stops)

@@ -49,6 +49,8 @@ if TYPE_CHECKING:
 
 __all__ = ["DatasetWriter"]
 
+_MANY = 1024  # records of an iterable that are taken from it at once
+
 
 class OpenSplit:
     """One split under construction: the shard that takes the next record, and how many came before it."""
@@ -258,6 +260,28 @@ class DatasetWriter(AtomicWriter):
             raise SchemaError(str(error), url=self.url, row=part.rows) from error
         if block is not None:
             self._take_block(split, part, block)
+
+    def write_many(self, values: Iterable[Any], split: str = "train") -> None:
+        """Append records one after another, as `write` does each; for many small ones of bytes less work.
+
+        Args:
+            values: any iterable, gone through once.
+            split: of all of them.
+
+        Raises:
+            SchemaError, StorageError, ValueError: as of `write`; those before the one at fault were taken.
+        """
+        source = iter(values)
+        if self._as_it_is is None:
+            for value in source:
+                self.write(value, split)
+            return
+        while some := list(itertools.islice(source, _MANY)):
+            number = 0
+            while number < len(some):
+                # What opens a split, ends a block or is refused is told by `write`.
+                self.write(some[number], split)
+                number = self._splits[split].spool.blocks.fits_many(some, number + 1)
 
     def encode(self, value: Any) -> bytes:
         """Return the payload that `write` would store for a value, and store nothing.

@@ -80,6 +80,27 @@ def test_a_buffer_of_frames_holds_what_encoding_them_at_once_gives(payloads, blo
         check_taken(buffer, [])
 
 
+@given(
+    st.lists(st.binary(max_size=60) | st.integers(0, 90_000).map(bytes), max_size=12),
+    st.sampled_from([40, 200, 70_000]),
+    st.integers(0, 14),
+    st.integers(0, 14),
+)
+def test_many_payloads_are_taken_up_to_the_first_that_is_not(payloads, block_bytes, start, odd) -> None:
+    """What does not fit, or is another buffer than bytes, ends it; nothing of that one is taken."""
+    mixed = [memoryview(each) if k == odd else each for k, each in enumerate(payloads)]
+    for module in IMPLEMENTATIONS:
+        buffer = module.FrameBuffer(block_bytes)
+        taken, size = [], 0
+        for payload in mixed[start:]:
+            size += 16 + len(payload)
+            if size > block_bytes or isinstance(payload, memoryview):
+                break
+            taken.append(payload)
+        assert buffer.add_many(mixed, start) == start + len(taken)
+        check_taken(buffer, taken)
+
+
 def check_taken(buffer, payloads: list[bytes]) -> None:
     """Take the frames and compare them with the specification."""
     found = buffer.take()

@@ -57,6 +57,49 @@ def test_what_is_written_is_read(records, compression, block_bytes, shard_bytes)
         assert found == wanted
 
 
+@settings(max_examples=max(20, settings().max_examples // 10))
+@given(
+    st.lists(st.binary(max_size=60) | st.binary(max_size=60).map(bytearray), max_size=40),
+    st.sampled_from(COMPRESSIONS),
+    st.integers(1, 200),
+    st.integers(1, 600),
+    st.booleans(),
+)
+def test_many_at_once_are_what_they_are_one_by_one(records, compression, block_bytes, shard_bytes, lazily):
+    """The same shards, block for block, from a list and from what is gone through once."""
+    shards = []
+    for many in (False, True):
+        url = fresh("memory", Path())
+        with shardio.DatasetWriter(
+            url, None, compression, block_bytes=block_bytes, shard_bytes=shard_bytes
+        ) as out:
+            out.write(b"first", "train")
+            if many:
+                out.write_many(iter(records) if lazily else records)
+            else:
+                for record in records:
+                    out.write(record)
+        assert list(shardio.open(url)) == [b"first", *map(bytes, records)]
+        store = connect(url)
+        table = Catalog(store).table(Catalog(store).load()).of_split("train")
+        shards.append([store.get(entry.key, max_bytes=1 << 20) for entry in table])
+    assert shards[0] == shards[1]
+
+
+def test_many_at_once_by_a_schema_and_where_one_is_refused(tmp_path):
+    with shardio.DatasetWriter(tmp_path / "n", schema={"n": "int64"}) as out:
+        out.write_many(({"n": n} for n in range(3000)), split="a")
+        out.write_many([], split="none")
+    assert shardio.open(tmp_path / "n", "all").splits == {"a": 3000}
+    with shardio.DatasetWriter(tmp_path / "bytes") as out:
+        with pytest.raises(TypeError, match="records are bytes, not str"):
+            out.write_many([b"a", b"b", "c", b"d"])
+        out.write_many([b"e"])
+    assert list(shardio.open(tmp_path / "bytes")) == [b"a", b"b", b"e"]
+    with pytest.raises(ValueError, match="closed"):
+        out.write_many([b"f"])
+
+
 def test_a_zlib_shard_is_one_stream(tmp_path):
     """As TensorFlow's `compression_type="ZLIB"` takes it, which reads the first stream and no other."""
     records = [bytes(random.Random(k).choices(b"abcdefgh", k=3000)) for k in range(300)]

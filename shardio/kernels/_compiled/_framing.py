@@ -76,6 +76,21 @@ class FrameBuffer:
         self._append(payload, size)
         return True
 
+    def add_many(self, payloads: list, start: cython.Py_ssize_t):
+        number: cython.Py_ssize_t = start
+        size: cython.Py_ssize_t
+        # Asked each time: where the lock is released for a long payload, the list may change.
+        while number < len(payloads):
+            payload: object = payloads[number]
+            if not PyBytes_CheckExact(payload):
+                break
+            size = PyBytes_GET_SIZE(payload)
+            if self.size + size + FRAME > self._target:
+                break
+            self._append(payload, size)
+            number += 1
+        return number
+
     def force(self, payload):
         if not PyBytes_CheckExact(payload):
             payload = as_bytes(payload).tobytes()

@@ -286,6 +286,17 @@ class FrameBuffer:
         self.force(payload)
         return True
 
+    def add_many(self, payloads: list[Any], start: int) -> int:
+        """Append payloads from number `start` on, up to the first that is not bytes or does not fit.
+
+        Returns:
+            The number of that one, or that of all.
+        """
+        number = start
+        while number < len(payloads) and type(payloads[number]) is bytes and self.add(payloads[number]):
+            number += 1
+        return number
+
     def force(self, payload: Any) -> None:
         """Append a payload of any size.
 
