@@ -65,9 +65,9 @@ WORKLOADS = [
     Workload(
         "Streams into torch",
         "streaming.py --peers {torch}",
-        "--rounds 1 --photos 800",
+        "--rounds 3 --photos 800",
         "--rounds 1 --tokens 2000 --photos 60",
-        3.5,
+        6,
     ),
     Workload(
         "Images",

@@ -16,6 +16,7 @@ from shardio.reader._columns import (
     with_features,
 )
 from shardio.reader._damage import QUARANTINE_FILE, Damage, SkipCorrupt
+from shardio.reader._files import StoredFrames, advise_frames, read_frames
 from shardio.reader._find import (
     check_key_feature,
     check_key_index,
@@ -62,6 +63,8 @@ __all__ = [
     "ShardSource",
     "SkipCorrupt",
     "Span",
+    "StoredFrames",
+    "advise_frames",
     "check_key_feature",
     "check_key_index",
     "check_table_bytes",
@@ -81,6 +84,7 @@ __all__ = [
     "key_types",
     "open",
     "open_shard",
+    "read_frames",
     "read_key_run",
     "read_part",
     "right_digest",

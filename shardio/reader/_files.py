@@ -15,7 +15,7 @@ import itertools
 import threading
 import warnings
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from shardio import kernels
 from shardio.errors import CorruptBlockError, FormatError, NotFoundError, ShardioError, StaleIndexError
 from shardio.format import TFRECORD_HEAD, TFRECORD_TAIL, decode_stream
 from shardio.metadata import INDEX_ADVICE, check_index_end
-from shardio.storage import ChangedObjectError, DataFile, ShortReadError, advise_need
+from shardio.storage import ChangedObjectError, DataFile, OpenFiles, ShortReadError, advise_need
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from shardio.metadata import IndexHead
     from shardio.reader._blocks import BlockVerifier
     from shardio.reader._options import ReadStats
-    from shardio.storage import BlockCache, CachedBlocks
+    from shardio.storage import BlockCache, CachedBlocks, NamedFile
 
 __all__ = [
     "REFUSED",
@@ -42,9 +42,12 @@ __all__ = [
     "Fetched",
     "MappedRows",
     "MappedRuns",
+    "ReadFrames",
     "RefusedError",
     "RowsToCopy",
+    "StoredFrames",
     "StreamFile",
+    "advise_frames",
     "check_index_file",
     "cut_short",
     "decoded_file",
@@ -52,6 +55,7 @@ __all__ = [
     "map_data",
     "map_frames",
     "map_records",
+    "read_frames",
     "wrong_size",
 ]
 
@@ -63,6 +67,7 @@ _PIECE = 4 << 20  # stored bytes of one request, of a stream
 _AT_ONCE = 1 << 20  # bytes of a shard that are read before they are compared and copied
 _NEAR = 4096  # bytes between two runs that cost less than another call
 _MOST_CURSORS = 4
+_MOST_FILES = 256  # files that are open at once while rows of them are read
 
 
 def map_frames(index: DataFile, head: IndexHead) -> NDArray[np.uint32] | None:
@@ -265,11 +270,11 @@ class MappedRows:
         stats: ReadStats,
     ) -> None:
         self._head = head
-        self._file = file
+        self.file = file
         self._frame_stop = frame_stop
         self._seen = np.frombuffer(seen, np.uint8)
         self._checks = checks
-        self._shorter = shorter
+        self.shorter = shorter
         self._runs = runs
         self._records = records
         self._verify = verify
@@ -278,6 +283,18 @@ class MappedRows:
         self._row_stops = head.block_row_stop.astype(np.int64)
         self._stops = head.block_stop.astype(np.int64)
         self._starts = head.starts_of_blocks(np.arange(head.blocks))
+
+    def find_frames(self, rows: NDArray[np.int64]) -> StoredFrames | None:
+        """Find frames, int64 ascending rows, to be read alone; None where that cannot be."""
+        found = None if self._runs is None else self._runs.find(rows, _NEAR)
+        if found is None or self.file.named is None:
+            return None
+        crcs = np.full(rows.size, -1) if self._records is None else self._records[rows]
+        # From places in what would be read of the runs to places in the file.
+        read = found.ends - found.begins
+        by_run = found.ends - np.cumsum(read)
+        starts = found.places + np.repeat(by_run, np.diff(found.first, append=rows.size))
+        return StoredFrames(self.file.named, starts, found.lengths, crcs, found.begins, found.ends)
 
     def begin(self, rows: NDArray[np.int64]) -> RowsToCopy | None:
         """Find rows, int64 ascending; None where they do not ascend.
@@ -338,9 +355,9 @@ class MappedRows:
 
     def _read(self, begins: NDArray[np.int64], ends: NDArray[np.int64], out: NDArray[np.uint8]) -> bool:
         try:
-            return self._file.read_into(begins, ends, memoryview(out))
+            return self.file.read_into(begins, ends, memoryview(out))
         except ShortReadError as error:
-            raise self._shorter(error) from error
+            raise self.shorter(error) from error
 
     def _copy_rows(self, rows: _RowsOfBlocks, out: NDArray[np.uint8]) -> bool:
         """Read blocks whole that are to be compared, of others the rows alone."""
@@ -380,6 +397,115 @@ class MappedRows:
             self._checks.stored(fresh, data, starts + shift[own])
         self._stats.blocks_opened += len(fresh)
         self._seen[fresh] = 1
+
+
+class StoredFrames(NamedTuple):
+    """Rows of a shard whose frames were found; nothing of them is read yet.
+
+    Attributes:
+        file: the shard.
+        starts: int64, where each frame begins in it.
+        lengths: int64, bytes of each payload.
+        crcs: masked CRC-32C of each payload; -1 where nothing is to be compared.
+        begins, ends: int64, of the runs of bytes that they are in.
+    """
+
+    file: NamedFile
+    starts: NDArray[np.int64]
+    lengths: NDArray[np.int64]
+    crcs: NDArray[Any]
+    begins: NDArray[np.int64]
+    ends: NDArray[np.int64]
+
+
+class ReadFrames(NamedTuple):
+    """Payloads of rows, one after another.
+
+    Attributes:
+        values: uint8.
+        offsets: int64 [rows + 1], where each begins, and where the last one stops.
+        wrong: rows of which one is not as its index says, or is in a file that cannot be opened again: the
+            map says what is the matter. None where all are right.
+    """
+
+    values: NDArray[np.uint8]
+    offsets: NDArray[np.int64]
+    wrong: slice | None
+
+
+def advise_frames(frames: Sequence[StoredFrames]) -> None:
+    """Let the system fetch frames into its cache, without waiting for them."""
+    for low in range(0, len(frames), _MOST_FILES):
+        some = frames[low : low + _MOST_FILES]
+        with OpenFiles([each.file for each in some]) as opened:
+            if opened.complete:
+                which = np.repeat(np.arange(len(some), dtype=np.int32), [each.begins.size for each in some])
+                begins = np.concatenate([each.begins for each in some])
+                opened.advise(which, begins, np.concatenate([each.ends for each in some]))
+
+
+def read_frames(files: Sequence[NamedFile], frames: NDArray[np.int64]) -> ReadFrames:
+    """Read frames of mapped shards past their maps, and compare each with its index.
+
+    Args:
+        files: the shards.
+        frames: int64 [4, rows]: number of the file, place in it, bytes of the payload, masked CRC-32C of it.
+            All checksums are -1, or none is.
+
+    Raises:
+        ShortReadError: a file ends before a frame does.
+        StorageError: the environment failed.
+    """
+    offsets = np.zeros(frames.shape[1] + 1, np.int64)
+    np.cumsum(frames[2], out=offsets[1:])
+    values = np.empty(int(offsets[-1]), np.uint8)
+    low = 0
+    for stop in _cut_files(frames[0]):
+        some = slice(low, stop)
+        numbers = frames[0, some]
+        used = np.flatnonzero(np.bincount(numbers))
+        which = np.empty(int(used[-1]) + 1, np.int32)
+        which[used] = np.arange(used.size)
+        with OpenFiles([files[k] for k in used.tolist()]) as opened:
+            wrong = _read_some(opened, which[numbers], frames[1:, some], values, offsets[low:])
+        if wrong is not None:
+            return ReadFrames(values, offsets, slice(low + wrong.start, low + wrong.stop))
+        low = stop
+    return ReadFrames(values, offsets, None)
+
+
+def _cut_files(which: NDArray[np.int64]) -> list[int]:
+    """Return where to cut rows, so that those between two cuts are in no more files than may be open."""
+    if np.count_nonzero(np.bincount(which)) <= _MOST_FILES:
+        return [which.size]
+    return [*range(_MOST_FILES, which.size, _MOST_FILES), which.size]
+
+
+def _read_some(
+    files: OpenFiles,
+    which: NDArray[np.int32],
+    frames: NDArray[np.int64],
+    values: NDArray[np.uint8],
+    offsets: NDArray[np.int64],
+) -> slice | None:
+    """Do what `read_frames` does with rows of files that are open; return rows of which one is not right."""
+    starts, lengths, crcs = frames
+    if not files.complete:
+        return slice(0, which.size)
+    sizes = lengths + (TFRECORD_HEAD + TFRECORD_TAIL)
+    read = np.cumsum(sizes)
+    edges = _cut_runs(read)
+    largest = max(int(read[b - 1] - (read[a - 1] if a else 0)) for a, b in itertools.pairwise(edges))
+    scratch = _scratch(largest)
+    for a, b in itertools.pairwise(edges):
+        own, before = slice(a, b), int(read[a - 1]) if a else 0
+        files.read(which[own], starts[own], starts[own] + sizes[own], memoryview(scratch))
+        known = None if crcs[a] < 0 else crcs[own].astype(np.uint32)
+        out = values[offsets[a] : offsets[b]]
+        data = scratch[: int(read[b - 1]) - before]
+        if not kernels.take_frames(data, read[own] - sizes[own] - before, lengths[own], known, out):
+            return own
+    return None
 
 
 _own = threading.local()

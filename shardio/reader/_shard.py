@@ -27,6 +27,7 @@ from shardio.reader._files import (
     MappedRuns,
     RefusedError,
     RowsToCopy,
+    StoredFrames,
     cut_short,
     decoded_file,
     frame_parts,
@@ -196,6 +197,14 @@ class OpenShard:
             FormatError: the index is damaged where it says where they are.
         """
         return self._copies.begin(rows) if self._copies is not None else None
+
+    def find_frames(self, rows: NDArray[np.int64]) -> StoredFrames | None:
+        """Find rows of a mapped shard to read past its map, int64 ascending; None where that cannot be."""
+        return self._copies.find_frames(rows) if self._copies is not None else None
+
+    def explain(self, error: ShortReadError) -> ShardioError:
+        """Return what it means that the shard's file ends before a record does."""
+        return self._refused(error)
 
     def let_pages_go(self, *, of_data: bool = True) -> None:
         """Give the pages of mapped files back; what is looked at again comes from the system's cache."""

@@ -10,7 +10,14 @@ from shardio.storage._cache import BlockCache, CachedBlocks, CacheOptions, Cache
 from shardio.storage._connect import connect, connect_folder
 from shardio.storage._create import begin_write_back, make_folders
 from shardio.storage._keys import TEMPORARY, local_path, url_text
-from shardio.storage._local import READS_COMPILED, LocalStore, advise_need, descriptor_limit, descriptor_users
+from shardio.storage._local import (
+    READS_COMPILED,
+    LocalStore,
+    OpenFiles,
+    advise_need,
+    descriptor_limit,
+    descriptor_users,
+)
 from shardio.storage._memory import MemoryStore
 from shardio.storage._remote import RemoteStore, Upload, unlisted, upload_of
 from shardio.storage._requests import on_io_thread
@@ -20,6 +27,7 @@ from shardio.storage._store import (
     DataFile,
     DeniedError,
     MissingBucketError,
+    NamedFile,
     NotDurableError,
     ObjectInfo,
     ShortReadError,
@@ -43,8 +51,10 @@ __all__ = [
     "LocalStore",
     "MemoryStore",
     "MissingBucketError",
+    "NamedFile",
     "NotDurableError",
     "ObjectInfo",
+    "OpenFiles",
     "RemoteStore",
     "ShortReadError",
     "Store",

@@ -35,6 +35,7 @@ __all__ = [
     "DataFile",
     "DeniedError",
     "MissingBucketError",
+    "NamedFile",
     "NotDurableError",
     "ObjectInfo",
     "Offsets",
@@ -93,6 +94,19 @@ class ObjectInfo(NamedTuple):
 
 T = TypeVar("T")
 R = TypeVar("R")
+
+
+class NamedFile(NamedTuple):
+    """A local file that is or was open: what it takes to open the same one again.
+
+    Attributes:
+        url: its path.
+        device, inode: what the system knows it by.
+    """
+
+    url: str
+    device: int
+    inode: int
 
 
 class DataFile(abc.ABC):
@@ -159,6 +173,11 @@ class DataFile(abc.ABC):
             StorageError: the environment failed.
         """
         return False
+
+    @property
+    def named(self) -> NamedFile | None:
+        """What `OpenFiles` opens to read a mapped file past its map; None where that cannot be done."""
+        return None
 
     def let_pages_go(self) -> None:  # noqa: B027 - what is not mapped has none
         """Give the pages of the map back to the system; what is looked at again comes from its cache."""

@@ -18,7 +18,7 @@ from shardio import kernels
 from shardio.codecs import ImageCodec
 from shardio.order import StepGroup, record_generator
 from shardio.reader import JoinedSource, SkipCorrupt
-from shardio.streaming._windows import locate_rows
+from shardio.streaming._windows import WindowData, locate_rows, read_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from shardio.streaming._components import Component
     from shardio.streaming._options import StreamOptions
     from shardio.streaming._stats import Counters
-    from shardio.streaming._windows import WindowData
 
     class PendingWindow(Protocol):
         """What is being fetched."""
@@ -110,6 +109,20 @@ class PlannedSteps(NamedTuple):
         return PlannedSteps(
             alone, [self.windows[i] for i in used.tolist()], window, self.row[index], identities
         )
+
+
+class _Gathered(NamedTuple):
+    """Where the rows of a group are gathered from.
+
+    Attributes:
+        windows: that hold them.
+        which: int64 [rows], number of each row's window, in the order of delivery.
+        row: int64 [rows], its number in that window.
+    """
+
+    windows: list[WindowData]
+    which: NDArray[np.int64]
+    row: NDArray[np.int64]
 
 
 class _Decoded(NamedTuple):
@@ -380,38 +393,77 @@ class BatchBuilder:
         data = [window.result() for window in planned.windows]
         if self._cancelled:
             raise CancelledError
+        order = planned.group.order
+        which, row = planned.window[order], planned.row[order]
+        while any(each.unread for each in data):
+            with self._counters.timed("fetch_seconds"):
+                found = self._read_rows(which, row, data)
+            if isinstance(found, dict):  # read now; others may be left
+                data = [found.get(k, each) for k, each in enumerate(data)]
+                continue
+            own, values, offsets = found
+            if own.size == row.size:
+                with self._counters.timed("decode_seconds"):
+                    return self._decode_payloads(planned, data, np.arange(row.size), values, offsets, None)
+            # They are one more window, beside those of other datasets.
+            others = [k for k, each in enumerate(data) if not each.unread]
+            read = WindowData(
+                [memoryview(values)], offsets.astype(np.uint32), data[0].component, data[0].pieces
+            )
+            number = np.full(len(data), len(others))
+            number[others] = np.arange(len(others))
+            row[own] = np.arange(own.size)
+            rows = _Gathered([*(data[k] for k in others), read], number[which], row)
+            with self._counters.timed("decode_seconds"):
+                return self._decode_windows(planned, data, rows)
         with self._counters.timed("decode_seconds"):
-            return self._decode_windows(planned, data)
+            return self._decode_windows(planned, data, _Gathered(data, which, row))
 
-    def _decode_windows(self, planned: PlannedSteps, data: list[WindowData]) -> _Decoded:
-        tables = [each.whole for each in data]
+    def _read_rows(
+        self, which: NDArray[np.int64], row: NDArray[np.int64], data: list[WindowData]
+    ) -> tuple[NDArray[np.int64], NDArray[np.uint8], NDArray[np.int64]] | dict[int, WindowData]:
+        """Read the rows that are still in their files.
+
+        Returns:
+            Their numbers, payloads and offsets of those; or windows that had to be read, by number.
+        """
+        own = np.flatnonzero(np.array([each.unread for each in data])[which])
+        some, number = np.unique(which[own], return_inverse=True)
+        found = read_rows(number, row[own], [data[k] for k in some.tolist()], self._damage)
+        if isinstance(found, dict):
+            return {int(some[k]): window for k, window in found.items()}
+        return own, *found
+
+    def _decode_windows(self, planned: PlannedSteps, data: list[WindowData], rows: _Gathered) -> _Decoded:
+        tables = [each.whole for each in rows.windows]
         whole = [table for table in tables if table is not None]
-        if len(whole) == len(data):
-            return self._decode_whole(planned, data, whole)
-        buffers, table = locate_rows(planned.window, planned.row, data)
-        table = table[:, planned.group.order]
+        if len(whole) == len(rows.windows):
+            return self._decode_whole(planned, data, whole, rows)
+        buffers, table = locate_rows(rows.which, rows.row, rows.windows)
         kept = None
         if not (table[0] >= 0).all():
             kept = np.flatnonzero(table[0] >= 0)
             table = table[:, kept]
         values, offsets = kernels.gather_from(buffers, *table)
-        rows = np.arange(table.shape[1]) if kept is None else kept
-        return self._decode_payloads(planned, data, rows, values, offsets, kept)
+        numbers = np.arange(table.shape[1]) if kept is None else kept
+        return self._decode_payloads(planned, data, numbers, values, offsets, kept)
 
     def _decode_whole(
-        self, planned: PlannedSteps, data: list[WindowData], tables: list[NDArray[np.uint32]]
+        self,
+        planned: PlannedSteps,
+        data: list[WindowData],
+        tables: list[NDArray[np.uint32]],
+        rows: _Gathered,
     ) -> _Decoded:
         """Do what `_decode_windows` does with windows that lack no row, each in one buffer of its own."""
-        order = planned.group.order
-        buffers = [each.buffers[0] for each in data]
-        which, row = planned.window[order], planned.row[order]
+        buffers = [each.buffers[0] for each in rows.windows]
         if self._codec is None:
             # What records stay is made at once, without a copy of all of them between.
-            records = kernels.slice_rows(buffers, tables, which, row)
+            records = kernels.slice_rows(buffers, tables, rows.which, rows.row)
             self._counters.add(record_bytes=sum(map(len, records)))
             return _Decoded(data, None, len(records), self._raw(planned, np.arange(len(records)), records))
-        values, offsets = kernels.gather_rows(buffers, tables, which, row)
-        return self._decode_payloads(planned, data, np.arange(len(row)), values, offsets, None)
+        values, offsets = kernels.gather_rows(buffers, tables, rows.which, rows.row)
+        return self._decode_payloads(planned, data, np.arange(len(rows.row)), values, offsets, None)
 
     def _decode_payloads(
         self,

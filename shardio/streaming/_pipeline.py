@@ -118,7 +118,7 @@ class PipelineOptions:
     sizes: tuple[ShardSizes, ...] = ()
 
     @classmethod
-    def of(
+    def of(  # noqa: PLR0913 - made in one place
         cls,
         options: StreamOptions,
         components: list[Component],
@@ -129,6 +129,7 @@ class PipelineOptions:
         workers: int,
         threads: int,
         by_value: bool,
+        unread: bool = False,
     ) -> PipelineOptions:
         """Return what the options of a stream make of a pass.
 
@@ -140,6 +141,7 @@ class PipelineOptions:
             worker, workers: this is loader worker w of W.
             threads: that build.
             by_value: whether a function of the caller's sees every record.
+            unread: windows hold no records, so that those that are ahead take no memory.
         """
         rank, world_size = options.place
         sizes = [component.order.sizes for component in components]
@@ -150,7 +152,7 @@ class PipelineOptions:
         # A row takes its payload and the image that is made of it; one image is what most records hold.
         row_bytes = sum(s.total_decoded_bytes for s in sizes) / sum(s.total_rows for s in sizes)
         row_bytes += 0 if images is None else images.bytes_each
-        ahead_bytes = options.ahead_bytes or (_LOCAL_AHEAD_BYTES if local else _AHEAD_BYTES)
+        ahead_bytes = options.ahead_bytes or (_LOCAL_AHEAD_BYTES if local and not unread else _AHEAD_BYTES)
         # Each thread has a group, and others are ahead: few bytes ahead are small groups, too. Shards whose
         # records are copied one by one are visited once a group, so groups of half the size cost twice as
         # many visits; of whatever is fetched or decoded by the block larger groups only hold more.

@@ -27,11 +27,15 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from shardio.metadata import ShardTable
     from shardio.order import Pieces, Schedule
     from shardio.reader import DatasetReader
     from shardio.streaming._batches import Batch
 
 __all__ = ["Stream", "StreamLoader", "stream"]
+
+# Mean bytes of a record from which on reading each, when it is delivered, costs no more than windows do.
+_UNREAD_BYTES = 4096
 
 
 @with_stream_options(StreamOptions)
@@ -332,12 +336,15 @@ class Stream:
         # Windows of mapped shards stay in place, but not those of interleaved plans: they are from all over.
         shared = Memory()
         memory = [shared if plan.interleaved else None for plan in self.order.plans]
+        unread = self._stay_unread()
 
         def load(source: int, pieces: Pieces, part: NDArray[np.int64] | None = None) -> Any:
             with counters.timed("fetch_seconds"):
                 if part is not None:
                     return load_parts(components[source], pieces, damage, part)
-                return load_window(components[source], pieces, damage, memory=memory[source])
+                return load_window(
+                    components[source], pieces, damage, memory=memory[source], unread=unread[source]
+                )
 
         # Lanes of their own: the pass may be asking its own ones meanwhile.
         lanes = partial(self.order.lanes, self.epoch, schedule.changes[0].global_batch)
@@ -361,8 +368,25 @@ class Stream:
             workers=workers,
             threads=options.num_threads if threads is None else threads,
             by_value=options.transforms_records or collate is not None,
+            unread=all(unread),
         )
         return iter(Pipeline(schedule, builder, load, pipeline_options))
+
+    def _stay_unread(self) -> list[bool]:
+        """Return of each dataset whether its records are read one by one, when they are delivered.
+
+        That takes a system call each, which is little beside what holding and copying larger ones costs.
+        """
+        sources = [component.source for component in self.components]
+        alike = len({source.options.verify for source in sources}) == 1
+
+        def are_large(table: ShardTable) -> bool:
+            return int(table.decoded_bytes.sum()) >= _UNREAD_BYTES * max(1, int(table.rows.sum()))
+
+        return [
+            alike and plan.interleaved and source.is_mapped and are_large(source.table)
+            for plan, source in zip(self.order.plans, sources, strict=True)
+        ]
 
     def go_to(self, step: int) -> None:
         """Go to a step of this epoch, from which the next pass continues.

@@ -1,7 +1,10 @@
 """Windows in memory: the rows among which the second shuffle moves records, fetched, checked and decoded.
 
 A window is a table of where each of its payloads is in a few buffers.  Blocks of mapped shards are checked
-and left in place; other blocks are read and decoded.  Nothing is copied per record.
+and left in place; other blocks are read and decoded.  Nothing is copied per record.  Records of local shards
+that are large enough to be read one by one are not even read: the window is a table of where they are in
+their files, the system is asked to fetch them into its cache, and `read_rows` reads and checks them when they
+are delivered.
 """
 
 from __future__ import annotations
@@ -15,7 +18,8 @@ import numpy as np
 
 from shardio import kernels
 from shardio.metadata import live_to_physical
-from shardio.reader import SkipCorrupt
+from shardio.reader import SkipCorrupt, advise_frames, read_frames
+from shardio.storage import ShortReadError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,8 +31,9 @@ if TYPE_CHECKING:
     from shardio.reader import Damage, OpenShard, Span
     from shardio.streaming._components import Component
 
-__all__ = ["Memory", "WindowData", "load_parts", "load_window", "locate_rows"]
+__all__ = ["Memory", "WindowData", "load_parts", "load_window", "locate_rows", "read_rows"]
 
+_FRAME_FIELDS = 4
 # Memory for windows comes in multiples of this, at least, so that it fits again.
 _LEAST_MEMORY = 64 << 10
 # Memory that a fork copies, as any other; what Python maps by default a child would share.
@@ -40,16 +45,17 @@ class WindowData:
     """The rows of one window, or of several that were fetched together, in the order of their pieces.
 
     Attributes:
-        buffers: what the payloads are in.
+        buffers: what the payloads are in; or, where they are not read yet, the files.
         table: int64[3, rows]: number of the buffer (-1: skipped because of damage), start and stop in it; or
-            uint32[rows + 1]: where each payload begins in the one buffer, and where the last one stops.
+            uint32[rows + 1]: where each payload begins in the one buffer, and where the last one stops; or
+            int64[4, rows], where they are not read yet: as `read_frames` takes it.
         component: the dataset.
         pieces: which rows of which shards these are.
         memory: what the buffer is a part of, where that is to be used again.
         rows: int64[rows], where these are some rows of the pieces, the numbers of each there.
     """
 
-    buffers: list[Buffer]
+    buffers: list[Any]
     table: NDArray[np.int64] | NDArray[np.uint32]
     component: Component
     pieces: Pieces
@@ -57,12 +63,17 @@ class WindowData:
     rows: NDArray[np.int64] | None = None
 
     @property
+    def unread(self) -> bool:
+        """Whether its records are still in their files."""
+        return len(self.table) == _FRAME_FIELDS and self.table.ndim > 1
+
+    @property
     def whole(self) -> NDArray[np.uint32] | None:
         """Where each payload begins, if they are one after another in one buffer and none is missing."""
         return cast("NDArray[np.uint32]", self.table) if self.table.ndim == 1 else None
 
     def places(self, rows: NDArray[np.int64], out: NDArray[np.int64]) -> None:
-        """Put buffer, start and stop of rows into int64[3, n]."""
+        """Put buffer, start and stop of rows into int64[3, n], or what `table` has of them."""
         if self.table.ndim == 1:
             out[0], out[1], out[2] = 0, self.table[rows], self.table[rows + 1]
         else:
@@ -134,7 +145,12 @@ class LeasedMemory:
 
 
 def load_window(
-    component: Component, pieces: Pieces, damage: Damage, memory: Memory | None = None
+    component: Component,
+    pieces: Pieces,
+    damage: Damage,
+    memory: Memory | None = None,
+    *,
+    unread: bool = False,
 ) -> WindowData:
     """Fetch, check and decode the rows of windows.
 
@@ -146,11 +162,16 @@ def load_window(
         damage: what to do about it.
         memory: hold the payloads alone, in memory of their own that may be this, and let the pages of mapped
             shards go.
+        unread: leave records where they are, if they can be read one by one and damage is not to be skipped.
 
     Raises:
         CorruptBlockError, FormatError, StaleIndexError, NotFoundError: damage, where it is not to be skipped.
         StorageError: the environment failed.
     """
+    if unread and not damage.skips:
+        data = _found(component, pieces)
+        if data is not None:
+            return data
     if memory is not None:
         # Skipping goes block by block, below.
         with SkipCorrupt(skips=damage.skips):
@@ -207,39 +228,109 @@ def _loaded(component: Component, pieces: Pieces, damage: Damage) -> _Loading:
     return loading
 
 
+def read_rows(
+    which: NDArray[np.int64], rows: NDArray[np.int64], windows: list[WindowData], damage: Damage
+) -> tuple[NDArray[np.uint8], NDArray[np.int64]] | dict[int, WindowData]:
+    """Read and check rows of windows that are not read yet.
+
+    Args:
+        which: int64[rows], the number of each row's window.
+        rows: int64[rows], the number of each row in its window.
+        windows: their data.
+        damage: what to do about it.
+
+    Returns:
+        The payloads, uint8, in the order of the rows, and int64[rows + 1], where each begins; or by their
+        numbers windows that are read now, because a row of them could not be read alone.
+
+    Raises:
+        CorruptBlockError, FormatError, StaleIndexError, NotFoundError: damage.
+        StorageError: the environment failed.
+    """
+    files, frames = locate_rows(which, rows, windows)
+    try:
+        values, offsets, wrong = read_frames(files, frames)
+    except ShortReadError as error:
+        raise _shard_at(error.url, windows).explain(error) from error
+    if wrong is None:
+        return values, offsets
+    # By the map, blocks are compared, which says what is wrong.
+    found = {}
+    for number in np.unique(which[wrong]).tolist():
+        window = windows[number]
+        loading = _loaded(window.component, window.pieces, damage)
+        found[number] = WindowData(loading.buffers, loading.table, window.component, window.pieces)
+    return found
+
+
+def _found(component: Component, pieces: Pieces) -> WindowData | None:
+    """Return where the rows of mapped shards are, and let the system fetch them; None where not all are."""
+    frames = []
+    for number, rows in _by_shard(component, pieces):
+        shard = component.source.pool.get(number)
+        found = shard.find_frames(rows)
+        if found is None:
+            return None
+        frames.append(found)
+        shard.let_pages_go(of_data=False)
+    if not frames:
+        return None
+    table = np.empty((_FRAME_FIELDS, sum(each.starts.size for each in frames)), np.int64)
+    table[0] = np.repeat(np.arange(len(frames)), [each.starts.size for each in frames])
+    np.concatenate([each.starts for each in frames], out=table[1])
+    np.concatenate([each.lengths for each in frames], out=table[2])
+    np.concatenate([each.crcs for each in frames], out=table[3])
+    advise_frames(frames)
+    return WindowData([each.file for each in frames], table, component, pieces)
+
+
+def _shard_at(url: str | None, windows: list[WindowData]) -> OpenShard:
+    """Return the shard of windows whose file is at an address."""
+    for window in windows:
+        pool = window.component.source.pool
+        for number in np.unique(window.pieces.shards).tolist():
+            if pool.url_of(number) == url:
+                return pool.get(number)
+    raise AssertionError(f"{url} is not a shard of these windows")
+
+
+def _by_shard(component: Component, pieces: Pieces) -> list[tuple[int, NDArray[np.int64]]]:
+    """Return the numbers of shards of pieces, and the rows wanted of each; nothing if one is remote."""
+    cuts = np.flatnonzero(np.diff(pieces.shards)) + 1
+    numbers = pieces.shards[np.append(0, cuts)].tolist() if pieces.shards.size else []
+    if not all(map(component.source.pool.is_local, numbers)):
+        return []
+    rows = component.many_live_rows(pieces.shards, pieces.starts, pieces.stops)
+    parts = np.split(rows, np.cumsum(pieces.stops - pieces.starts)[cuts - 1])
+    return [(number, _stored(component, number, own)) for number, own in zip(numbers, parts, strict=True)]
+
+
 def _copied(component: Component, pieces: Pieces, memory: Memory) -> WindowData | None:
     """Return the payloads of pieces of mapped shards in memory of their own; None where that is not simple.
 
     It is simple where all shards are mapped and not compressed, and pieces come in storage order.
     """
-    if not pieces.shards.size:
-        return None
-    pool = component.source.pool
-    cuts = np.flatnonzero(np.diff(pieces.shards)) + 1
-    rows = component.many_live_rows(pieces.shards, pieces.starts, pieces.stops)
-    before = np.cumsum(pieces.stops - pieces.starts)
-    edges = [0, *before[cuts - 1].tolist(), rows.size]
     found = []
-    for number, (low, high) in zip(
-        pieces.shards[np.append(0, cuts)].tolist(), itertools.pairwise(edges), strict=True
-    ):
-        if not pool.is_local(number):
-            return None
-        shard = pool.get(number)
-        copy = shard.begin_copy(_stored(component, number, rows[low:high]))
+    for number, rows in _by_shard(component, pieces):
+        shard = component.source.pool.get(number)
+        copy = shard.begin_copy(rows)
         if copy is None:
             return None
         found.append((shard, copy))
-    offsets = np.zeros(1 + rows.size, np.int64)
+    if not found:
+        return None
+    offsets = np.zeros(1 + sum(copy.lengths.size for _, copy in found), np.int64)
     np.cumsum(np.concatenate([copy.lengths for _, copy in found]), out=offsets[1:])
     if offsets[-1] >= 1 << 32:
         return None
     leased = memory.take(int(offsets[-1]))
-    for (shard, copy), low in zip(found, edges[:-1], strict=True):
+    low = 0
+    for shard, copy in found:
         # Behind its own payloads nothing has been put yet.
         if not copy.copy(leased.bytes[offsets[low] :]):
             return None
         shard.let_pages_go(of_data=False)
+        low += copy.lengths.size
     values = leased.bytes[: offsets[-1]]
     return WindowData([memoryview(values)], offsets.astype(np.uint32), component, pieces, leased)
 
@@ -371,13 +462,14 @@ def locate_rows(
     Args:
         which: int64[rows], the number of each row's window.
         rows: int64[rows], the number of each row in its window.
-        windows: their data.
+        windows: their data. None of them is to be read yet; or all are, and what is returned is what
+            `read_frames` takes.
     """
     buffers: list[Any] = []
     numbers: dict[int, int] = {}
     order = np.argsort(which, kind="stable") if len(windows) > 1 else slice(None)
     local = rows[order]
-    table = np.empty((3, len(local)), np.int64)
+    table = np.empty((_FRAME_FIELDS if all(each.unread for each in windows) else 3, len(local)), np.int64)
     low = 0
     for window, count in zip(windows, np.bincount(which, minlength=len(windows)).tolist(), strict=True):
         part = table[:, low : low + count]

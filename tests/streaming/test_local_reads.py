@@ -5,6 +5,9 @@ And what a plan says of it, counted.
 
 from __future__ import annotations
 
+import errno
+import os
+import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +18,7 @@ import pytest
 import shardio
 from shardio.errors import CorruptBlockError
 from shardio.order import Plan
+from shardio.storage import _local as local
 from shardio.storage import _memory
 
 RECORD = 1000
@@ -235,3 +239,223 @@ def test_a_damaged_column_of_checksums_is_not_believed(url):
     data[shard.head.record_crc_offset + 4 * 7] ^= 1
     path.write_bytes(data)
     assert sorted(numbers(stream(url)[1])) == list(range(ROWS))
+
+
+# Records from 4 KiB on stay in their files until they are delivered.
+
+MANY = 900
+
+
+def large(n: int) -> bytes:
+    return n.to_bytes(4, "little") + np.random.default_rng(n).bytes(4900 + n % 300)
+
+
+@pytest.fixture(scope="module")
+def pristine(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("large")
+    with shardio.DatasetWriter(folder / "d", shard_bytes=400_000) as out:
+        for n in range(MANY):
+            out.write(large(n))
+    return folder / "d"
+
+
+@pytest.fixture
+def unread(pristine, tmp_path, monkeypatch):
+    """Return a copy that may be damaged, whose windows are not to be read."""
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("a window was read")
+
+    monkeypatch.setattr("shardio.streaming._windows.Memory.take", refuse)
+    shutil.copytree(pristine, tmp_path / "d")
+    return tmp_path / "d"
+
+
+def shards(url):
+    return sorted((url / "data").glob("*.tfrecord"))
+
+
+def records(batches):
+    return [record for batch in batches for record in batch["payload"]]
+
+
+def large_stream(ds, **options):
+    return shardio.stream(ds, **{"global_batch": 16, "plan": SHAPE, "remainder": "keep", **options})
+
+
+def all_of(ds):
+    return ds
+
+
+def select_some(ds):
+    return ds.select([n for n in range(MANY) if n % 7 < 3])
+
+
+def slice_some(ds):
+    return ds[100:500]
+
+
+@linux
+@pytest.mark.parametrize("threads", [0, 2])
+@pytest.mark.parametrize("verify", [True, False])
+@pytest.mark.parametrize(
+    "part", [lambda ds: ds, select_some, lambda ds: ds[100:500]], ids=["all", "some", "slice"]
+)
+def test_records_that_stay_in_their_files_are_delivered_as_any_others(unread, threads, verify, part):
+    def made(**options):
+        ds = part(shardio.open(unread, verify=verify, **options))
+        return large_stream(ds, num_threads=threads)
+
+    wanted = records(made(mmap=False))
+    before, found = read(), records(made())
+    assert found == wanted
+    assert read() - before < 1.1 * sum(map(len, found)) + 200_000  # indexes, and frames' heads and ends
+    later = made()
+    later.go_to(len(later) // 2)
+    assert records(later) == wanted[16 * (len(later) // 2) :]
+
+
+@linux
+def test_a_plan_says_what_the_system_is_asked_for(unread, monkeypatch):
+    """Windows are asked for ahead, records are read when they are delivered."""
+    ds = shardio.open(unread)
+    asked, real = [], local.OpenFiles.advise
+
+    def advise(files, which, starts, stops):
+        asked.append(int((stops - starts).sum()))
+        real(files, which, starts, stops)
+
+    monkeypatch.setattr(local.OpenFiles, "advise", advise)
+    stream = large_stream(ds, num_threads=0, ahead_bytes=1)
+    figures = shardio.plan_report(ds, global_batch=16, plan=SHAPE, remainder="keep")[0]
+    batches = iter(stream)
+    next(batches)
+    assert sum(asked) == pytest.approx(figures.first_batch_bytes, rel=0.1)
+    list(batches)
+    assert sum(asked) == pytest.approx(figures.epoch_bytes + figures.bytes_twice, rel=0.05)
+
+
+@linux
+def test_deleted_records_are_left_out(unread):
+    shardio.delete(unread, range(50, 400))
+    found = records(large_stream(shardio.open(unread)))
+    assert sorted(found) == sorted(large(n) for n in range(MANY) if not 50 <= n < 400)
+
+
+@linux
+def test_a_mixture_has_records_of_both_kinds(pristine, written):
+    def made(**options):
+        parts = [(shardio.open(pristine, **options), 1), (shardio.open(written / "d", **options), 2)]
+        return shardio.stream(shardio.mix(parts), global_batch=16, plan=SHAPE, num_threads=2, positions=True)
+
+    for found, wanted in zip(made(), made(mmap=False), strict=True):
+        assert found["payload"] == wanted["payload"]
+        assert {len(record) > RECORD for record in found["payload"]} == {True, False}
+        assert (found["_position"] == wanted["_position"]).all()
+
+
+@linux
+@pytest.mark.parametrize("threads", [0, 2])
+@pytest.mark.parametrize("place", [3, 9, 100, -2], ids=["length", "length's checksum", "payload", "checksum"])
+def test_damage_is_found_when_its_record_is_delivered(unread, monkeypatch, threads, place):
+    monkeypatch.undo()  # a block is compared, so a window is read
+    ds = shardio.open(unread)
+    stream = shardio.stream(
+        ds, global_batch=16, plan=SHAPE, num_threads=threads, positions=True, remainder="keep"
+    )
+    steps = [batch["_position"].tolist() for batch in stream]
+    number, row = ds.source.shard_of(500)
+    frame = ds.source.pool.get(number).find_frames(np.array([row]))
+    start, size = int(frame.starts[0]), int(frame.lengths[0]) + 16
+    path = unread / ds.source.table.key[number]
+    data = bytearray(path.read_bytes())
+    data[start + place % size] ^= 1
+    path.write_bytes(data)
+    found = []
+    with pytest.raises(CorruptBlockError) as caught:
+        found.extend(large_stream(shardio.open(unread), num_threads=threads, positions=True))
+    assert [batch["_position"].tolist() for batch in found] == steps[: len(found)]
+    assert 500 in steps[len(found)]
+    assert caught.value.shard == ds.source.table.key[number]
+    block = ds.source.pool.get(number)
+    first, last = block.head.block_bounds(int(block.blocks_of(np.array([row]))[0]))
+    assert first <= caught.value.start < caught.value.stop <= last
+
+
+def cut(path):
+    os.truncate(path, 100)
+
+
+def replace_by_another(path):
+    path.with_suffix(".new").write_bytes(b"?" * path.stat().st_size)
+    path.with_suffix(".new").replace(path)
+
+
+@linux
+@pytest.mark.parametrize("threads", [0, 2])
+@pytest.mark.parametrize("change", [Path.unlink, replace_by_another])
+def test_files_that_lose_their_names_are_read_to_the_end(unread, monkeypatch, threads, change):
+    """They are mapped as they were: what was there is delivered."""
+    monkeypatch.undo()
+    stream = large_stream(shardio.open(unread), num_threads=threads, ahead_bytes=1)
+    wanted, found = records(stream), []
+    stream.set_epoch(0)
+    for step, batch in enumerate(stream):
+        found += batch["payload"]
+        if step == 10:
+            for path in shards(unread):
+                change(path)
+    assert found == wanted
+
+
+@linux
+@pytest.mark.parametrize("threads", [0, 2])
+def test_a_file_that_is_cut_is_an_error_and_no_signal(unread, threads):
+    stream = large_stream(shardio.open(unread), num_threads=threads, ahead_bytes=1)
+
+    def go():
+        for step, _ in enumerate(stream):
+            if step == 10:
+                for path in shards(unread):
+                    cut(path)
+
+    with pytest.raises(CorruptBlockError, match=r"cut or changed|ends before"):
+        go()
+
+
+@linux
+@pytest.mark.parametrize("threads", [0, 2])
+def test_without_descriptors_the_maps_are_read(unread, monkeypatch, threads):
+    monkeypatch.undo()
+    wanted = records(large_stream(shardio.open(unread)))
+    ds = shardio.open(unread)
+    for number in range(len(ds.source.table.key)):
+        ds.source.pool.get(number)
+    real = local.open_file
+
+    def refuse(path, flags):
+        if path.endswith(".tfrecord"):
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return real(path, flags)
+
+    monkeypatch.setattr(local, "open_file", refuse)
+    stream = large_stream(ds, num_threads=threads)
+    assert records(stream) == wanted
+
+
+@linux
+def test_few_files_are_open_at_once(unread, monkeypatch):
+    wanted = records(large_stream(shardio.open(unread)))
+    most, real = 0, local.OpenFiles.__enter__
+
+    def enter(files):
+        nonlocal most
+        most = max(most, len(files._files))
+        return real(files)
+
+    monkeypatch.setattr(local.OpenFiles, "__enter__", enter)
+    monkeypatch.setattr("shardio.reader._files._MOST_FILES", 3)
+    begun = len(list(Path("/proc/self/fd").iterdir()))
+    assert records(large_stream(shardio.open(unread))) == wanted
+    assert most == 3
+    assert len(list(Path("/proc/self/fd").iterdir())) <= begun
