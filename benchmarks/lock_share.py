@@ -13,23 +13,18 @@ default plan. "Bucket" is obstore against `range_server.py` in another process.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
+from range_server import served
 
 import shardio
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-HERE = Path(__file__).parent
 TOTAL = 512 << 20
 RATE = 500
 
@@ -65,19 +60,6 @@ def stream(url: str, seconds: float, threads: int) -> None:
         else:
             taken = iter(batches)
     print(rows / (time.perf_counter() - began), flush=True)
-
-
-@contextlib.contextmanager
-def served(folder: Path) -> Iterator[str]:
-    """Run the range server on a folder; yield its URL."""
-    command = [sys.executable, str(HERE / "range_server.py"), str(folder)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
-        assert server.stdin is not None
-        assert server.stdout is not None
-        try:
-            yield server.stdout.readline().strip()
-        finally:
-            server.stdin.close()
 
 
 def share(py_spy: str, url: str, seconds: int, threads: int) -> tuple[float, float]:

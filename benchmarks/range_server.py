@@ -2,8 +2,8 @@
 
     python benchmarks/range_server.py FOLDER [--latency SECONDS]
 
-It prints its URL and serves until its input is closed.  Paths are `/bucket/key`, the bucket a folder; ranges
-are those of one interval.  Every reply waits `latency` seconds, as a network would make it wait; nothing else
+It prints its URL and serves until its input is closed; `served` runs it for another benchmark.  Paths are
+`/bucket/key`, the bucket a folder; ranges are those of one interval.  Every reply waits `latency` seconds, as a network would make it wait; nothing else
 is slowed.  `GET /-/count` tells the number of requests and bytes so far.
 """
 
@@ -16,10 +16,15 @@ import functools
 import hashlib
 import mmap
 import re
+import subprocess
 import sys
 import urllib.parse
+import urllib.request
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 _RANGE = re.compile(rb"\r\nrange: *bytes=(\d+)-(\d*)", re.IGNORECASE)
 _TYPES = b"application/octet-stream"
@@ -111,6 +116,25 @@ class Connection(asyncio.Protocol):
         else:
             self._transport.write(filled)
             self._transport.write(body)
+
+
+@contextlib.contextmanager
+def served(folder: Path, latency: float = 0.0) -> Iterator[str]:
+    """Run the server in a process of its own; yield its URL."""
+    command = [sys.executable, __file__, str(folder), "--latency", str(latency)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            yield process.stdout.readline().strip()
+        finally:
+            process.communicate()
+
+
+def counted(url: str) -> tuple[int, int]:
+    """Return how many requests a server had, and how many bytes it sent."""
+    with urllib.request.urlopen(f"{url}/-/count") as reply:
+        requests, sent = map(int, reply.read().split())
+    return requests, sent
 
 
 async def serve(folder: Path, latency: float) -> None:
