@@ -1,28 +1,31 @@
 """Measure what plans cost and give: the tables of docs/order.md.
 
-    python benchmarks/order_plans.py              default plans, beside random order
-    python benchmarks/order_plans.py --peers mosaicml=PYTHON webdataset=PYTHON tf.data=PYTHON
-                                                  the orders of other systems, by their own code
+    python benchmarks/order_plans.py [--peers mosaicml=PYTHON webdataset=PYTHON tf.data=PYTHON]
+                                                  default plans: what they read, and how they mix beside
+                                                  random order and the orders of other systems
     python benchmarks/order_plans.py --budgets    what more memory and smaller chunks mix, from a bucket
     python benchmarks/order_plans.py --train      a classifier trained on sorted data, in these orders
     python benchmarks/order_plans.py --steps      steps a second of the arithmetic, batches of 4,096
     python benchmarks/order_plans.py --windowed   C, T, chunk_bytes and window of windowed plans
 
 The first two take labels that are sorted over the dataset, 1,000 of them: how many different ones a batch has
-against a random permutation, and how often pairs of one label come again in the next 1, 4, 16 and 64 batches;
-in the first hundred batches and in the middle of the epoch, of the global batch and of rank 0.  The orders of
-other systems are made by their own code, of numbers in place of records, by interpreters that have
-`mosaicml-streaming`, `webdataset` and `tensorflow-cpu`; see `order_peers.py`.
+against a random permutation, and how often pairs of one label come again in the batches that follow: 1, 4, 16
+and 64 later, and in the mean of all 64; in the first hundred batches and in the middle of the epoch, of the
+global batch and of each of 8 and 64 ranks, the mean over ranks.  A dash stands where chance would give fewer
+than 30 pairs.  The orders of other systems are made by their own code, of numbers in place of records, by
+interpreters that have `mosaicml-streaming`, `webdataset` and `tensorflow-cpu`; see `order_peers.py`.
 
-For the third, labels are taken to be sorted by shard.  "Sameness" is the sum of squares of the records that
-each shard gives to a global batch, divided by the batch: how many times the variance of a batch's mean label
-is that of a batch of different labels.  Memory is simulated: a process holds the windows in use and those
-that its next `AHEAD` steps will use, and a window leaves when the next one of its lane is used.
+For the windowed plans, labels are taken to be sorted by shard.  "Sameness" is the sum of squares of the
+records that each shard gives to a global batch, divided by the batch: how many times the variance of a
+batch's mean label is that of a batch of different labels.  Memory is simulated: a process holds the windows
+in use and those that its next `AHEAD` steps will use, and a window leaves when the next one of its lane is
+used.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import subprocess
 import sys
 import tempfile
@@ -48,7 +51,7 @@ from shardio.order import (
 from shardio.order._report import enough_memory, smaller_chunks
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from shardio.order import Schedule, Window
 
@@ -174,8 +177,18 @@ def row(name: str, sizes: ShardSizes, batch: int, plan: Plan | None = None, *, s
 
 LABELS = 1000
 LAGS = (1, 4, 16, 64)
-MOST_OF_PEERS = 20_000_000  # they hold an order as an array, or come to its middle one by one
 STEPS = 164  # a hundred, and those in which their labels come again
+RANKS = (1, 8, 64)
+LEAST_PAIRS = 30  # by chance; of fewer, how many there are is chance
+
+Batches = tuple[np.ndarray, np.ndarray]
+
+
+def steps_of(sizes: ShardSizes, batch: int) -> tuple[int, int]:
+    """Return how many steps are looked at, and the first of those amid the epoch."""
+    all_ = sizes.total_rows // batch
+    steps = min(STEPS, all_ - 1)
+    return steps, max(0, all_ // 2 - steps // 2)
 
 
 class Shardio:
@@ -183,136 +196,166 @@ class Shardio:
 
     def __init__(self, sizes: ShardSizes, batch: int, budget: Budget) -> None:
         self.order = make_order([Source(sizes, Identity("", 1, "", ""))], global_batch=batch, budget=budget)
-        self._schedule = self.order.schedule(0, batch)
+        schedule = self.order.schedule(0, batch)
+        steps, middle = steps_of(sizes, batch)
+        first, amid = (
+            np.stack([schedule.batch(step).positions for step in range(begin, begin + steps)])
+            for begin in (0, middle)
+        )
+        self._found = first, amid
 
-    def __call__(self, first: int, steps: int, ranks: int = 1) -> np.ndarray:  # noqa: ARG002 - the same
-        """Return int64 [steps, batch]; for any number of ranks the same."""
-        return np.stack([self._schedule.batch(step).positions for step in range(first, first + steps)])
+    def __call__(self, ranks: int) -> Batches:  # noqa: ARG002 - for any number of ranks the same
+        """Return the first batches of an epoch and some amid it: int64 [steps, batch], the ranks in turn."""
+        return self._found
 
 
 class Random:
     """Positions of a random permutation; drawn with repetition where there are very many records."""
 
     def __init__(self, sizes: ShardSizes, batch: int) -> None:
-        self._rows, self._batch = sizes.total_rows, batch
-        self._rng = np.random.default_rng(7)
+        rows, rng = sizes.total_rows, np.random.default_rng(7)
+        shape = (steps_of(sizes, batch)[0], batch)
+        first, amid = (
+            rng.integers(0, rows, shape)
+            if rows > 20_000_000
+            else rng.permutation(rows)[: shape[0] * batch].reshape(shape)
+            for _ in range(2)
+        )
+        self._found = first, amid
 
-    def __call__(self, first: int, steps: int, ranks: int = 1) -> np.ndarray:  # noqa: ARG002 - all are alike
-        """Return int64 [steps, batch]."""
-        if self._rows > 20_000_000:
-            return self._rng.integers(0, self._rows, (steps, self._batch))
-        return self._rng.permutation(self._rows)[: steps * self._batch].reshape(steps, -1)
+    def __call__(self, ranks: int) -> Batches:  # noqa: ARG002 - all are alike
+        """Return two times int64 [steps, batch]."""
+        return self._found
 
 
 class Peer:
     """Positions as another system gives them, by its own code and interpreter; see `order_peers.py`."""
 
     def __init__(self, sizes: ShardSizes, batch: int, kind: str, python: str) -> None:
-        self._sizes, self._batch, self._kind, self._python = sizes, batch, kind, python
-
-    def __call__(self, first: int, steps: int, ranks: int = 1) -> np.ndarray:
-        """Return int64 [steps, batch]."""
-        sizes = (self._sizes.total_rows, len(self._sizes), self._batch, ranks, first, steps)
+        numbers = (sizes.total_rows, len(sizes), batch, steps_of(sizes, batch)[0])
         with tempfile.TemporaryDirectory() as folder:
-            out = Path(folder, "order.npy")
+            out = Path(folder, "order.npz")
             script = Path(__file__).with_name("order_peers.py")
             # Without the folder of the script, in which files are named as packages of theirs are.
-            command = [self._python, "-P", str(script), self._kind, *map(str, sizes), str(out)]
+            command = [python, "-P", str(script), kind, *map(str, numbers), str(out), *map(str, RANKS)]
             done = subprocess.run(command, capture_output=True, text=True, check=False)
             if done.returncode:
                 raise SystemExit(done.stderr[-2000:])
-            return np.asarray(np.load(out))
+            with np.load(out) as found:
+                self._found = dict(found)
+
+    def __call__(self, ranks: int) -> Batches:
+        """Return two times int64 [steps, batch]."""
+        return self._found[f"first {ranks}"], self._found[f"middle {ranks}"]
 
 
-def mixed(positions: np.ndarray, rows: int) -> tuple[float, list[float]]:
-    """Return the mean different labels of batches, and for each lag the mean pairs of one label."""
-    steps, width = positions.shape
-    seen = np.zeros((steps, LABELS), np.float32)
-    np.add.at(seen, (np.repeat(np.arange(steps), width), (positions * LABELS // rows).ravel()), 1)
-    pairs = [float((seen[:-lag] * seen[lag:]).sum(axis=1).mean()) if lag < steps else np.nan for lag in LAGS]
-    return float((seen > 0).sum(axis=1).mean()), pairs
+def mixed(positions: np.ndarray, rows: int, ranks: int) -> list[str]:
+    """Return cells: labels of the batches of each rank against chance, and how often they come again."""
+    steps, batch = positions.shape
+    width = batch // ranks
+    labels = (positions * LABELS // rows).reshape(steps, ranks, width)
+    pairs, distinct = np.zeros((steps, steps)), 0
+    for rank in range(ranks):
+        seen = np.zeros((steps, LABELS), np.float32)
+        np.add.at(seen, (np.repeat(np.arange(steps), width), labels[:, rank].ravel()), 1)
+        pairs += seen @ seen.T
+        distinct += np.count_nonzero(seen)
+    each = rows / LABELS
+    # A label is missing from a random batch if all its records are among those that are not drawn.
+    missing = math.exp(log_choose(rows - each, width) - log_choose(rows, width))
+    different = 100 * distinct / (steps * ranks * LABELS * (1 - missing)) - 100
+    chance = width * width * (each - 1) / (rows - 1)
+    lags = range(1, min(max(LAGS), steps - 1) + 1)
+    often = {lag: np.diagonal(pairs, lag).mean() / ranks / chance - 1 for lag in lags}
+    enough = {lag: (steps - lag) * ranks * chance >= LEAST_PAIRS for lag in lags}
+    said = [f"{100 * often[lag]:+.0f}" if enough.get(lag) else "-" for lag in LAGS]
+    mean = f"{100 * np.mean(list(often.values())):+.0f}" if enough.get(max(LAGS)) else "-"
+    return [f"{different:+.1f}", f"{' '.join(said)}; {mean}"]
 
 
-def compare(order: Shardio | Random | Peer, sizes: ShardSizes, batch: int) -> list[str]:
-    """Return cells: different labels and recurrence against chance, at the beginning and in the middle.
+def log_choose(of: float, many: int) -> float:
+    """Return the logarithm of a binomial coefficient."""
+    return math.lgamma(of + 1) - math.lgamma(many + 1) - math.lgamma(of - many + 1)
 
-    The last two are the recurrence of rank 0 of 8 and of 64, in the middle.
-    """
-    rows, cells = sizes.total_rows, []
-    steps = min(STEPS, rows // batch - 1)
-    chance = Random(sizes, batch)
-    for middle in (False, True):
-        first = max(0, rows // batch // 2 - steps // 2) if middle else 0
-        found = order(first, steps)
-        theirs, _ = mixed(chance(first, steps), rows)
-        for ranks in (1, 8, 64) if middle else (1,):
-            width = batch // ranks
-            if ranks > 1 and isinstance(order, Peer):
-                found = order(first, steps, ranks)
-            ours, pairs = mixed(found[:, :width], rows)
-            expected = width * width * (rows / LABELS - 1) / (rows - 1)
-            if ranks == 1:
-                cells.append(f"{100 * ours / theirs - 100:+.0f} %")
-            cells.append(" ".join("-" if np.isnan(p) else f"{100 * p / expected - 100:+.0f}" for p in pairs))
-    return cells
+
+def compare(order: Shardio | Random | Peer, sizes: ShardSizes, ranks: Sequence[int]) -> list[str]:
+    """Return for each number of ranks, at the beginning and in the middle, the cells of `mixed`."""
+    return [cell for many in ranks for own in order(many) for cell in mixed(own, sizes.total_rows, many)]
 
 
 RECORDS = {"100 B": 100, "1 KB": 1000, "8 KB": 8192, "100 KB": 100_000, "1 MB": 1_000_000}
 
 
+def of_shards(record: int, shards: int) -> ShardSizes:
+    """Return so many shards of 16 MiB of such records."""
+    each = (16 << 20) // record
+    return dataset(each * shards, each, record)
+
+
 def defaults(peers: dict[str, str], batch: int = 256) -> None:
-    """Print the table of default plans, or of the orders of peers, whose interpreters are given."""
+    """Print what default plans read, and how they mix, beside random order and those of peers.
+
+    Args:
+        peers: for each kind of peer the interpreter that has it.
+        batch: the global batch.
+    """
+    datasets = [(name, shards) for name in RECORDS for shards in (64, 4096)]
     print(
-        "| records | shards of 16 MiB | order | C x J, rows of a chunk | first batch MB | held MiB "
-        "| requests per MiB | over-read | labels, first 100 | again after 1 4 16 64, % "
-        "| labels, middle | again, middle, % "
-        "| again of rank 0 of 8, middle, % | of 64, % |"
+        "| records | shards | plan | C x J, rows of a chunk | windows hold MiB | first batch: MB, requests "
+        "| requests per MiB | over-read | a resume: its first batch MB, all MB |\n" + "| --- " * 9 + "|"
     )
-    print("| --- " * 14 + "|")
-    for name, record in RECORDS.items():
-        for shards in (64, 4096):
-            each = (16 << 20) // record
-            sizes = dataset(each * shards, each, record)
-            makers: dict[str, Callable[[ShardSizes, int], Shardio | Random | Peer]] = {
-                "shardio, local": partial(Shardio, budget=Budget(local=True)),
-                "shardio, bucket": partial(Shardio, budget=Budget()),
-                "random": Random,
-            }
-            if peers:
-                if sizes.total_rows > MOST_OF_PEERS:
-                    continue
-                makers = {kind: partial(Peer, kind=kind, python=python) for kind, python in peers.items()}
-            for kind, make in makers.items():
-                order = make(sizes, batch)
-                cost = [""] * 5
-                if isinstance(order, Shardio):
-                    local = kind.endswith("local")
-                    told = report(order.order, global_batch=batch, mapped=local, by_block=not local)
-                    plan = order.order.plans[0]
-                    cost = [
-                        f"{plan.ranks} x {plan.interleave}, {plan.chunk_rows}",
-                        f"{told.first_batch_bytes / 1e6:.1f}",
-                        f"{told.open_windows * told.window_bytes / 2**20:.0f}",
-                        f"{told.requests / (told.epoch_bytes / 2**20):.1f}",
-                        f"{1 + told.bytes_twice / told.epoch_bytes:.2f}",
-                    ]
-                cells = compare(order, sizes, batch)
-                print("| " + " | ".join([name, str(shards), kind, *cost, *cells]) + " |", flush=True)
+    for name, shards in datasets:
+        sizes = of_shards(RECORDS[name], shards)
+        for kind, budget in BUDGETS.items():
+            cells = cost(Shardio(sizes, batch, budget).order, batch, local=budget.local)
+            print("| " + " | ".join([name, f"{shards:,}", kind, *cells]) + " |", flush=True)
+    heads = [
+        f"{what} of {which} {where}"
+        for which in ("the batch,", "each of 8 ranks,", "each of 64,")
+        for where in ("first", "middle")
+        for what in ("labels", "again")
+    ]
+    print("\n| records | shards | order | " + " | ".join(heads) + " |\n" + "| --- " * 15 + "|")
+    for name, shards in datasets:
+        sizes = of_shards(RECORDS[name], shards)
+        makers: dict[str, Callable[[ShardSizes, int], Shardio | Random | Peer]] = {
+            **{f"shardio, {kind}": partial(Shardio, budget=budget) for kind, budget in BUDGETS.items()},
+            "random": Random,
+            **{kind: partial(Peer, kind=kind, python=python) for kind, python in peers.items()},
+        }
+        for kind, make in makers.items():
+            cells = compare(make(sizes, batch), sizes, RANKS)
+            print("| " + " | ".join([name, f"{shards:,}", kind, *cells]) + " |", flush=True)
+
+
+BUDGETS = {"local": Budget(local=True), "bucket": Budget()}
+
+
+def cost(order: Order, batch: int, *, local: bool) -> list[str]:
+    """Return cells: the plan, what its windows hold, and what it reads, as `shardio plan` says it."""
+    told, plan = report(order, global_batch=batch, mapped=local, by_block=not local), order.plans[0]
+    shape = f"{plan.ranks} x {plan.interleave}, {plan.chunk_rows:,}" if plan.interleave else "windowed"
+    return [
+        shape,
+        f"{told.open_windows * told.window_bytes / 2**20:,.0f}",
+        f"{told.first_batch_bytes / 1e6:.1f}, {told.first_batch_requests}",
+        f"{told.requests / (told.epoch_bytes / 2**20):.2f}",
+        f"{1 + told.bytes_twice / told.epoch_bytes:.2f}",
+        f"{told.resume_batch_bytes / 1e6:.1f}, {told.resume_bytes / 1e6:.0f}",
+    ]
 
 
 def budgets(batch: int = 256) -> None:
     """Print what mixing in a bucket costs: the default plan, the best mixing, and more memory."""
     print(
-        "| records | budget | C x J, rows of a chunk | held MiB | requests per MiB | labels, first 100 "
-        "| again after 1 4 16 64, % | labels, middle | again, middle, % | again of rank 0 of 8, middle, % |\n"
-        + "| --- " * 10
+        "| records | budget | C x J, rows of a chunk | windows hold MiB | requests per MiB | labels, first "
+        "| again, first | labels, middle | again, middle | labels of each of 8 ranks, middle | again |\n"
+        + "| --- " * 11
         + "|"
     )
     for name in ("100 B", "1 KB", "8 KB", "100 KB"):
-        record = RECORDS[name]
-        each = (16 << 20) // record
         for shards in (64, 4096):
-            sizes = dataset(each * shards, each, record)
+            sizes = of_shards(RECORDS[name], shards)
             usual = Shardio(sizes, batch, Budget()).order
             enough, whole = enough_memory(usual.plans[0], sizes)
             tried = {"default": Budget(), 'mixing="best"': Budget(mixing="best")}
@@ -326,17 +369,11 @@ def budgets(batch: int = 256) -> None:
                 tried[named] = Budget(memory_bytes=memory, mixing="best")
             for kind, budget in tried.items():
                 order = Shardio(sizes, batch, budget)
-                told, plan = report(order.order, global_batch=batch), order.order.plans[0]
-                cells = compare(order, sizes, batch)
-                where = [f"{name}, {sizes.total_stored_bytes / 2**30:.0f} GiB", kind]
-                cost = [
-                    f"{plan.ranks} x {plan.interleave}, {plan.chunk_rows:,}"
-                    if plan.interleave
-                    else "windowed",
-                    f"{told.open_windows * told.window_bytes / 2**20:,.0f}",
-                    f"{told.requests / (told.epoch_bytes / 2**20):.1f}",
-                ]
-                print("| " + " | ".join([*where, *cost, *cells[:-1]]) + " |", flush=True)
+                shape, held, _, requests, *_ = cost(order.order, batch, local=False)
+                where = f"{name}, {sizes.total_stored_bytes / 2**30:.0f} GiB"
+                mixes = compare(order, sizes, (1, 8))
+                cells = [where, kind, shape, held, requests, *mixes[:4], *mixes[6:]]
+                print("| " + " | ".join(cells) + " |", flush=True)
 
 
 def train(seeds: int = 8) -> None:

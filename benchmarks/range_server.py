@@ -3,8 +3,9 @@
     python benchmarks/range_server.py FOLDER [--latency SECONDS]
 
 It prints its URL and serves until its input is closed; `served` runs it for another benchmark.  Paths are
-`/bucket/key`, the bucket a folder; ranges are those of one interval.  Every reply waits `latency` seconds, as a network would make it wait; nothing else
-is slowed.  `GET /-/count` tells the number of requests and bytes so far.
+`/bucket/key`, the bucket a folder; ranges are those of one interval.  Every reply waits `latency` seconds,
+as a network would make it wait; nothing else is slowed.  `GET /-/count` tells the number of requests and
+bytes so far.
 """
 
 from __future__ import annotations
