@@ -116,8 +116,11 @@ class InterleavingState(NamedTuple):
         """Return what is kept before the first question."""
         strands, lanes = shape.starts.size, shape.edges.size - 1
         width = min(shape.window, int(shape.rows.max(initial=0)))
+        # A row is a line of the processor's memory where the first one begins with a line.
+        state = np.zeros(8 * strands + 8, np.int64)
+        begin = -state.ctypes.data % 64 // 8
         return cls(
-            np.zeros((strands, 8), np.int64),
+            state[begin : begin + 8 * strands].reshape(strands, 8),
             np.empty((strands if width > 1 else 0, width), np.uint32),
             np.full(lanes, -1, np.int64),
             np.empty((lanes, shape.strands), np.uint32),

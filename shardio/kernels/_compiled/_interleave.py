@@ -118,7 +118,7 @@ def _open(
     chunk: int64_t = virtual // shape.m
     within: int64_t = virtual - chunk * shape.m
     # A window ends with its run of w rows, with its chunk, with its strand, or where the strand began.
-    first: int64_t = within - within % shape.w
+    first: int64_t = within - within % shape.w if shape.w < shape.m else 0
     base: int64_t = at - within
     low: int64_t = max(base + first, start if before else start + moved)
     stop: int64_t = min(first + shape.w, shape.m)
@@ -204,54 +204,69 @@ def interleave(shape, parts, held):
     # Every row may need a window of its own.
     windows_ = np.empty((4, total), np.int64)
     windows: int64_t[:, ::1] = windows_
+    # Pointers, because a view's strides would be looked up for every row.
+    which_: cython.pointer[int64_t] = cython.NULL
+    rows_: cython.pointer[int64_t] = cython.NULL
+    if total:
+        which_ = cython.address(which[0])
+        rows_ = cython.address(rows[0])
+    states: cython.pointer[int64_t] = cython.NULL
+    if state.shape[0]:
+        states = cython.address(state[0, 0])
+    all_orders: cython.pointer[uint32_t] = cython.NULL
+    if width > 1:
+        all_orders = cython.address(orders[0, 0])
     lane: int64_t
-    _place: int64_t
+    place: int64_t
+    stop: int64_t
     round_number: int64_t
     slot: int64_t
     strand: int64_t
     at: int64_t
     number: cython.Py_ssize_t
     k: cython.Py_ssize_t = 0
+    count: cython.Py_ssize_t
     found: cython.Py_ssize_t = 0
     one: cython.pointer[int64_t]
     order: cython.pointer[uint32_t] = cython.NULL
+    turns: cython.pointer[uint32_t]
     with cython.nogil:
         for number in range(part.shape[0]):
             lane = part[number, 0]
-            round_number = part[number, 1] // form.strands
-            slot = part[number, 1] - round_number * form.strands
-            for _place in range(part[number, 1], part[number, 2]):
+            place = part[number, 1]
+            stop = part[number, 2]
+            round_number = place // form.strands
+            slot = place - round_number * form.strands
+            turns = cython.address(strand_order[lane, 0])
+            while place < stop:
                 if latest[lane] != round_number:
                     at = edges[lane] + round_number * form.strands
                     latest[lane] = round_number
                     _order_strands(
-                        form.shuffled,
-                        r0,
-                        r1,
-                        at,
-                        min(form.strands, edges[lane + 1] - at),
-                        cython.address(strand_order[lane, 0]),
+                        form.shuffled, r0, r1, at, min(form.strands, edges[lane + 1] - at), turns
                     )
-                which[k] = lane * form.strands + strand_order[lane, slot]
-                rows[k] = round_number
-                k += 1
-                slot += 1
-                if slot == form.strands:
-                    slot = 0
-                    round_number += 1
+                count = min(form.strands - slot, stop - place)
+                strand = lane * form.strands
+                for at in range(count):
+                    which_[k + at] = strand + turns[slot + at]
+                    rows_[k + at] = round_number
+                k += count
+                place += count
+                round_number += 1
+                slot = 0
         for k in range(total):
             if k + 24 < total:
                 # What is held of strands is larger than the cache: each is asked for before it is its turn.
-                SHARDIO_PREFETCH(cython.address(state[which[k + 24], 0]))
+                SHARDIO_PREFETCH(states + 8 * which_[k + 24])
                 if width > 1:
-                    at = rows[k + 12] - state[which[k + 12], FROM]
+                    strand = which_[k + 12]
+                    at = rows_[k + 12] - states[8 * strand + FROM]
                     if 0 <= at < width:
-                        SHARDIO_PREFETCH(cython.address(orders[which[k + 12], at]))
-            strand = which[k]
-            round_number = rows[k]
-            one = cython.address(state[strand, 0])
-            if width > 1:
-                order = cython.address(orders[strand, 0])
+                        SHARDIO_PREFETCH(all_orders + strand * width + at)
+            strand = which_[k]
+            round_number = rows_[k]
+            one = states + 8 * strand
+            order = all_orders + strand * width
             if form.m == 1:
                 # Each row is a window, and the numbers of their chunks are looked up below, all at once.
                 at = round_number + moved[strand]
@@ -280,9 +295,9 @@ def interleave(shape, parts, held):
                 windows[2, found] = one[COUNT]
                 windows[3, found] = one[POSITION]
                 found += 1
-            which[k] = one[NUMBER]
+            which_[k] = one[NUMBER]
             at = round_number - one[FROM]
-            rows[k] = order[at] if one[COUNT] > 1 and form.shuffled else at
+            rows_[k] = order[at] if one[COUNT] > 1 and form.shuffled else at
         if form.m == 1 and form.shuffled:
             if table.shape[0]:
                 for number in range(found):

@@ -9,90 +9,87 @@
 #include <stdint.h>
 
 #if defined(__SIZEOF_INT128__)
-static inline uint64_t shardio_high(uint64_t a, uint64_t b) {
-    return (uint64_t)(((unsigned __int128)a * b) >> 64);
+/* Both halves of a product, of which compilers make one multiplication. */
+static inline uint64_t shardio_product(uint64_t a, uint64_t b, uint64_t *low) {
+    unsigned __int128 product = (unsigned __int128)a * b;
+    *low = (uint64_t)product;
+    return (uint64_t)(product >> 64);
 }
 #else
-static inline uint64_t shardio_high(uint64_t a, uint64_t b) {
+static inline uint64_t shardio_product(uint64_t a, uint64_t b, uint64_t *low) {
     uint64_t al = a & 0xFFFFFFFFu, ah = a >> 32, bl = b & 0xFFFFFFFFu, bh = b >> 32;
     uint64_t mid = ah * bl + ((al * bl) >> 32);
+    *low = a * b;
     return ah * bh + (mid >> 32) + (((mid & 0xFFFFFFFFu) + al * bh) >> 32);
 }
 #endif
 
-/* The four words of block `number`. */
-static inline void shardio_philox(uint64_t k0, uint64_t k1, uint64_t number, uint64_t *out) {
-    uint64_t c0 = number + 1, c1 = 0, c2 = 0, c3 = 0, high0, high1, low0, low1;
-    int round;
-    for (round = 0; round < 10; round++) {
-        high0 = shardio_high(0xD2E7470EE14C6C93u, c0);
-        low0 = 0xD2E7470EE14C6C93u * c0;
-        high1 = shardio_high(0xCA5A826395121157u, c2);
-        low1 = 0xCA5A826395121157u * c2;
-        c0 = high1 ^ c1 ^ k0;
-        c1 = low1;
-        c2 = high0 ^ c3 ^ k1;
-        c3 = low0;
-        k0 += 0x9E3779B97F4A7C15u;
-        k1 += 0xBB67AE8584CAA73Bu;
-    }
-    out[0] = c0;
-    out[1] = c1;
-    out[2] = c2;
-    out[3] = c3;
+typedef struct {
+    uint64_t c0, c1, c2, c3;
+} shardio_block;
+
+static inline shardio_block shardio_round(shardio_block c, uint64_t k0, uint64_t k1) {
+    shardio_block next;
+    uint64_t high0 = shardio_product(0xD2E7470EE14C6C93u, c.c0, &next.c3);
+    uint64_t high1 = shardio_product(0xCA5A826395121157u, c.c2, &next.c1);
+    next.c0 = high1 ^ c.c1 ^ k0;
+    next.c2 = high0 ^ c.c3 ^ k1;
+    return next;
 }
 
-/* The words of the four blocks that begin with `number`, side by side: one alone would wait for each product. */
-static inline void shardio_philox_four(uint64_t k0, uint64_t k1, uint64_t number, uint64_t *out) {
-    uint64_t c0[4], c1[4], c2[4], c3[4], high0, high1, low0, low1;
-    int round, k;
-    for (k = 0; k < 4; k++) {
-        c0[k] = number + (uint64_t)k + 1;
-        c1[k] = c2[k] = c3[k] = 0;
-    }
+/* The four words of block `number`. */
+static inline void shardio_philox(uint64_t k0, uint64_t k1, uint64_t number, shardio_block *out) {
+    shardio_block c = {number + 1, 0, 0, 0};
+    int round;
     for (round = 0; round < 10; round++) {
-        for (k = 0; k < 4; k++) {
-            high0 = shardio_high(0xD2E7470EE14C6C93u, c0[k]);
-            low0 = 0xD2E7470EE14C6C93u * c0[k];
-            high1 = shardio_high(0xCA5A826395121157u, c2[k]);
-            low1 = 0xCA5A826395121157u * c2[k];
-            c0[k] = high1 ^ c1[k] ^ k0;
-            c1[k] = low1;
-            c2[k] = high0 ^ c3[k] ^ k1;
-            c3[k] = low0;
-        }
+        c = shardio_round(c, k0, k1);
         k0 += 0x9E3779B97F4A7C15u;
         k1 += 0xBB67AE8584CAA73Bu;
     }
-    for (k = 0; k < 4; k++) {
-        out[4 * k] = c0[k];
-        out[4 * k + 1] = c1[k];
-        out[4 * k + 2] = c2[k];
-        out[4 * k + 3] = c3[k];
+    *out = c;
+}
+
+/* The words of block `number` and the next one, side by side: one alone would wait for each product, and of more the
+ * registers are too few. */
+static inline void shardio_philox_two(uint64_t k0, uint64_t k1, uint64_t number, shardio_block *out) {
+    shardio_block c = {number + 1, 0, 0, 0}, d = {number + 2, 0, 0, 0};
+    int round;
+    for (round = 0; round < 10; round++) {
+        c = shardio_round(c, k0, k1);
+        d = shardio_round(d, k0, k1);
+        k0 += 0x9E3779B97F4A7C15u;
+        k1 += 0xBB67AE8584CAA73Bu;
     }
+    out[0] = c;
+    out[1] = d;
 }
 
 /* Shuffle 0 .. count - 1 with the words [start, start + count), the last place first. */
 static inline void shardio_shuffle(uint64_t k0, uint64_t k1, uint64_t start, int64_t count, uint32_t *out) {
-    uint64_t words[16], word, first = ~(uint64_t)0;
-    int64_t at;
+    union {
+        shardio_block blocks[2];
+        uint64_t words[8];
+    } of;
+    uint64_t first, low;
+    int64_t at, stop;
     uint32_t other, moved;
     for (at = 0; at < count; at++) out[at] = (uint32_t)at;
-    for (at = count - 1; at > 0; at--) {
-        word = start + (uint64_t)at;
-        if (word < first) {
-            if (at >= 8 && word >= 12) {
-                first = (word & ~(uint64_t)3) - 12;
-                shardio_philox_four(k0, k1, first >> 2, words);
-            } else {
-                first = word & ~(uint64_t)3;
-                shardio_philox(k0, k1, first >> 2, words);
-            }
+    for (at = count - 1; at > 0;) {
+        first = (start + (uint64_t)at) & ~(uint64_t)3;
+        /* The word of place 0 is not needed. */
+        if (first > start + 1) {
+            first -= 4;
+            shardio_philox_two(k0, k1, first >> 2, of.blocks);
+        } else {
+            shardio_philox(k0, k1, first >> 2, of.blocks);
         }
-        other = (uint32_t)shardio_high(words[word - first], (uint64_t)at + 1);
-        moved = out[at];
-        out[at] = out[other];
-        out[other] = moved;
+        stop = first > start ? (int64_t)(first - start) : 1;
+        for (; at >= stop; at--) {
+            other = (uint32_t)shardio_product(of.words[start + (uint64_t)at - first], (uint64_t)at + 1, &low);
+            moved = out[at];
+            out[at] = out[other];
+            out[other] = moved;
+        }
     }
 }
 
