@@ -34,6 +34,7 @@ __all__ = [
     "PRICE_LIST",
     "Mixing",
     "PlanReport",
+    "SourceReading",
     "advice",
     "check_memory",
     "process_memory",
@@ -90,8 +91,9 @@ class PlanReport(Report):
             plan's.
         epoch_bytes: stored bytes of the records of an epoch; of a selection, with what is read beside them.
         rank_bytes: stored bytes that the busiest rank fetches, an upper bound.
-        bytes_twice: stored bytes that are fetched more than once, an upper bound: by several processes, or
-            because a block is on both sides of a seam between chunks or windows.
+        bytes_twice: stored bytes that are fetched more than once, an upper bound: by several processes,
+            because a block is on both sides of a seam between chunks or windows, or for the first batch,
+            whose records may be read alone and again with their windows.
         memory_bytes: decoded bytes of the open windows of one process and of what it fetches ahead, an
             estimate.
         first_batch_bytes, first_batch_requests: what the fullest rank reads before its first batch, at the
@@ -167,12 +169,18 @@ class _Load:
 
 
 def _loads(
-    order: Order, schedule: Schedule, read: Sequence[ShardSizes], *, mapped: bool, by_block: bool
+    order: Order,
+    schedule: Schedule,
+    read: Sequence[SourceReading],
+    *,
+    mapped: bool,
+    by_block: bool,
 ) -> list[_Load]:
     period = 1 if order.mixture is None else order.mixture.period
     counts: Sequence[int] = (1,) if order.mixture is None else order.mixture.counts
     loads = []
-    for number, (sizes, plan, count) in enumerate(zip(read, order.plans, counts, strict=True)):
+    for number, (source, plan, count) in enumerate(zip(read, order.plans, counts, strict=True)):
+        sizes, breaks = source.sizes, 0.0 if mapped else source.breaks
         rows = max(1, sizes.total_rows)
         passes = schedule.rows * count / period / rows
         epoch = order.source_epoch(0, number, 0)
@@ -189,7 +197,7 @@ def _loads(
                 passes=passes,
                 chunks=epoch.chunks,
                 windows=math.ceil(windows * passes),
-                pieces=math.ceil(pieces * passes),
+                pieces=math.ceil((pieces + breaks * (rows - pieces)) * passes),
                 seams=max(0.0, twice) * sizes.total_stored_bytes / blocks * passes,
                 stored=passes * sizes.total_stored_bytes,
                 decoded=passes * sizes.total_decoded_bytes,
@@ -289,33 +297,44 @@ class BatchReading(NamedTuple):
     alone: bool
 
 
+class SourceReading(NamedTuple):
+    """Say how a dataset is read.
+
+    Attributes:
+        sizes: its shards as if they held nothing but what is read for its rows, and decoded nothing but what
+            is held of them: of a selection less than all.
+        exact: rows of a window that are apart are read without all that is between.
+        breaks: the share of neighbouring rows that are too far apart for one request.
+    """
+
+    sizes: ShardSizes
+    exact: bool
+    breaks: float = 0.0
+
+
 def reading_of(
     lanes: Lanes,
     parts: Array,
-    sources: Sequence[ShardSizes],
+    sources: Sequence[SourceReading],
     *,
     begun: bool,
     mapped: bool,
     by_block: bool,
     may_be_alone: bool,
-    exact: Sequence[bool] | None = None,
 ) -> BatchReading:
     """Return what is read for the records of `parts` where nothing is held yet.
 
     Args:
         lanes, parts: as of `Lanes.locate`.
-        sources: their shards.
+        sources: how each is read.
         begun: the epoch has begun: of windows that are open, what was delivered is left out.
         mapped: shards are mapped files.
         by_block: blocks are read whole, though windows end inside of them.
         may_be_alone: records may be read without their windows.
-        exact: of each source, whether rows of a window that are apart are read without all that is between;
-            where it is not given, they are unless blocks are read whole.
     """
-    exact = exact or [not by_block] * len(sources)
     windows, window, row = lanes.locate(parts)
     bytes_, requests, records, blocks = 0.0, 0, 0, 0.0
-    for source, sizes in enumerate(sources):
+    for source, (sizes, exact, breaks) in enumerate(sources):
         total = max(1, sizes.total_rows)
         stored = sizes.total_stored_bytes / total
         block = sizes.total_stored_bytes / max(1, sizes.total_blocks)
@@ -330,15 +349,16 @@ def reading_of(
             order = lanes.row_order(chosen) if begun else None
             if order is not None:
                 keep = rows_to_come(order, counts, some, window, row)
-                pieces, _ = some_rows(pieces, keep, exact=exact[source])
+                pieces, _ = some_rows(pieces, keep, exact=exact)
             # Rows of one window that are apart in a mapped file are read by one call with those of others.
             runs = len(chosen) if mapped else len(pieces.shards)
-            requests += runs
+            wanted = float((pieces.stops - pieces.starts).sum())
+            requests += runs if mapped else runs + round(breaks * (wanted - runs))
             # Each end of a run is inside a block, which may be read, and compared, whole.
             edges = runs * max(0.0, block - stored) if by_block else 0.0
             # Rows of a selection, whose pieces are not cut, are further apart than their numbers say.
-            between = _between(pieces, stored) if by_block or exact[source] else 0
-            bytes_ += (float((pieces.stops - pieces.starts).sum()) + between) * stored + edges
+            between = _between(pieces, stored) if by_block or exact else 0
+            bytes_ += (wanted + between) * stored + edges
     if may_be_alone and not mapped and blocks < bytes_:
         return BatchReading(round(blocks), records, alone=True)
     return BatchReading(round(bytes_), requests, alone=False)
@@ -363,33 +383,37 @@ def _before_a_batch(
     *,
     mapped: bool,
     by_block: bool,
-    read: Sequence[ShardSizes] | None = None,
-    exact: Sequence[bool] | None = None,
-) -> tuple[int, int]:
-    """Return bytes and requests that rank 0 needs for a step, if it holds nothing yet."""
+    read: Sequence[SourceReading] | None = None,
+) -> BatchReading:
+    """Return what rank 0 reads for a step, if it holds nothing yet."""
     if not schedule.stop:
-        return 0, 0
+        return BatchReading(0, 0, alone=False)
     parts, _ = schedule.parts(min(step, schedule.stop - 1), rank=0, world_size=world_size)
     return reading_of(
         schedule.lanes,
         parts,
-        read or [source.sizes for source in order.sources],
+        read or _whole(order, by_block=by_block),
         begun=step > 0,
         mapped=mapped,
         by_block=by_block,
         may_be_alone=reads_alone(order.plans),
-        exact=exact,
-    )[:2]
+    )
 
 
-def _left_of(plan: Plan, rows: int, stored: float, *, exact: bool) -> float:
+def _whole(order: Order, *, by_block: bool) -> list[SourceReading]:
+    """Return how datasets are read of which every record is."""
+    return [SourceReading(source.sizes, exact=not by_block) for source in order.sources]
+
+
+def _left_of(plan: Plan, rows: int, stored: float, source: SourceReading) -> float:
     """Return the rows of a window that are read again where it is open, on average over its turns."""
     if not plan.interleaved:
         return rows
     left = np.unique(np.linspace(1, rows, min(rows, _SAMPLED_ROWS)).round()) if rows else np.zeros(1)
-    if not exact:
+    if not source.exact:
         # From the first to the last of n rows that are left of w: (n - 1) (w + 1) / (n + 1) + 1 on average.
-        return float(np.mean((left - 1) * (rows + 1) / (left + 1) + 1)) if rows else 0.0
+        between = (left - 1) * (rows + 1) / (left + 1) + 1 - left if rows else np.zeros(1)
+        return float(np.mean(left + (1 - source.breaks) * between))
     # The chance that d rows on from one that is left the next one is: C(w - d, n - 1) / C(w, n).
     chance, between = left / max(1, rows), np.zeros(left.size)
     for distance in range(1, min(int(NEAR // max(1.0, stored)) + 1, rows)):
@@ -418,18 +442,29 @@ class ProcessMemory(NamedTuple):
 
 
 def process_memory(
-    order: Order, *, global_batch: int, world_size: int = 1, workers: int = 1
+    order: Order,
+    *,
+    global_batch: int,
+    world_size: int = 1,
+    workers: int = 1,
+    sizes: Sequence[ShardSizes] | None = None,
 ) -> ProcessMemory:
-    """Return what the windows of the fullest process take."""
+    """Return what the windows of the fullest process take.
+
+    Args:
+        order, global_batch, world_size, workers: as of `report`.
+        sizes: of each source, as of `SourceReading`.
+    """
+    sizes = sizes or [source.sizes for source in order.sources]
     columns = _rank_columns(order, global_batch, world_size)
     lanes = max(stop - start for start, stop in columns) * _classes(order, workers)
     rows, bytes_, held = [], [], 0.0
-    for source, plan in zip(order.sources, order.plans, strict=True):
-        total = source.sizes.total_rows
+    for own, plan in zip(sizes, order.plans, strict=True):
+        total = own.total_rows
         strands = plan.interleave or 1
         longest = -(-total // (plan.lanes * strands))
         rows.append(min(plan.window, longest))
-        row = source.sizes.total_decoded_bytes / max(1, total) + (plan.interleave is not None) * ROW_BYTES
+        row = own.total_decoded_bytes / max(1, total) + (plan.interleave is not None) * ROW_BYTES
         bytes_.append(rows[-1] * row)
         held += bytes_[-1] * lanes * strands
     count = len(rows)
@@ -455,8 +490,7 @@ def report(
     workers: int = 0,
     mapped: bool = False,
     by_block: bool = True,
-    read: Sequence[ShardSizes] | None = None,
-    exact: Sequence[bool] | None = None,
+    read: Sequence[SourceReading] | None = None,
 ) -> PlanReport:
     """Work out the figures of the first epoch of an order.
 
@@ -468,21 +502,21 @@ def report(
             read whole again.
         by_block: blocks are read whole, though windows end inside of them; not of mapped files whose records
             are compared with checksums of their own.
-        read: of each source, its shards as if they held nothing but what is read for its rows; where it is
-            not given, that is all of them. Of a selection it is less.
-        exact: as of `reading_of`.
+        read: of each source, how it is read; where it is not given, every record is.
     """
-    read = read or [source.sizes for source in order.sources]
-    exact = exact or [not by_block] * len(read)
+    read = read or _whole(order, by_block=by_block)
+    sizes = [source.sizes for source in read]
     schedule = order.schedule(0, global_batch)
     if world_size > global_batch:
         msg = f"world_size {world_size} is larger than global_batch {global_batch}: a rank would get no row"
         raise ValueError(msg)
     loads = _loads(order, schedule, read, mapped=mapped, by_block=by_block)
-    before = partial(_before_a_batch, mapped=mapped, by_block=by_block, read=read, exact=exact)
+    before = partial(_before_a_batch, mapped=mapped, by_block=by_block, read=read)
     makers = max(1, workers)
     worker_copies = makers // math.gcd(order.workers, makers)
-    memory = process_memory(order, global_batch=global_batch, world_size=world_size, workers=workers)
+    memory = process_memory(
+        order, global_batch=global_batch, world_size=world_size, workers=workers, sizes=sizes
+    )
     columns = _rank_columns(order, global_batch, world_size)
     touched = sum(stop - start for start, stop in columns)
     copies = touched / order.ranks * worker_copies
@@ -493,13 +527,15 @@ def report(
     mixing, rank_mixing = _mixing(order, schedule, world_size)
     requests = sum(load.pieces for load in loads)
     fetched = stored + sum(load.seams for load in loads)
+    # What is read of records alone comes again with their windows.
+    alone = begin.alone * world_size
     widest = max(stop - start for start, stop in columns)
     resume = sum(
         widest
         * _classes(order, workers)
         * (plan.interleave or 1)
-        * (_left_of(plan, load.window_rows, load.row_stored, exact=cut) * load.row_stored + load.edge_stored)
-        for plan, load, cut in zip(order.plans, loads, exact, strict=True)
+        * (_left_of(plan, load.window_rows, load.row_stored, source) * load.row_stored + load.edge_stored)
+        for plan, load, source in zip(order.plans, loads, read, strict=True)
     )
     step_rows = min(global_batch, schedule.rows)
     step_bytes = sum(load.decoded for load in loads) / max(1, schedule.rows) * step_rows / world_size
@@ -511,19 +547,19 @@ def report(
         chunks=sum(load.chunks for load in loads),
         windows=sum(load.windows for load in loads),
         open_windows=memory.open_windows,
-        requests=round(requests * copies),
+        requests=round(requests * copies) + alone * begin.requests,
         requests_per_step=requests * copies / max(1, schedule.stop),
         request_bytes=fetched / max(1, requests),
         copies=copies,
         epoch_bytes=round(stored),
         rank_bytes=round(fetched * widest / order.ranks * worker_copies),
-        bytes_twice=round(fetched * copies - stored),
-        memory_bytes=_with_ahead(order, memory, step_bytes),
-        first_batch_bytes=begin[0],
-        first_batch_requests=begin[1],
-        resume_batch_bytes=again[0],
-        resume_batch_requests=again[1],
-        resume_bytes=round(max(resume, again[0])),
+        bytes_twice=round(fetched * copies - stored) + alone * begin.bytes,
+        memory_bytes=_with_ahead(order, sizes, memory, step_bytes),
+        first_batch_bytes=begin.bytes,
+        first_batch_requests=begin.requests,
+        resume_batch_bytes=again.bytes,
+        resume_batch_requests=again.requests,
+        resume_bytes=round(max(resume, again.bytes)),
         step_bytes=fetched * copies / max(1, schedule.stop),
         request_dollars=0.0 if mapped else 2 * requests * copies * _DOLLARS_PER_REQUEST,
         transfer_dollars=0.0 if mapped else fetched * copies * _DOLLARS_PER_BYTE,
@@ -544,14 +580,14 @@ def report(
     )
 
 
-def _with_ahead(order: Order, memory: ProcessMemory, step_bytes: float) -> int:
+def _with_ahead(order: Order, sizes: Sequence[ShardSizes], memory: ProcessMemory, step_bytes: float) -> int:
     # Windows end at different steps in different lanes, so what is ahead is a few windows, not all the next
     # ones; checked by simulation in benchmarks/order_plans.py.
     bytes_ = math.ceil(memory.held_bytes + (_AHEAD + 2) * max(memory.largest_bytes, step_bytes))
     if order.mixture is not None:
         return bytes_
     # Nothing is held twice, so windows that are the whole dataset leave nothing to fetch ahead.
-    return min(bytes_, max(memory.held_bytes, order.sources[0].sizes.total_decoded_bytes))
+    return min(bytes_, max(memory.held_bytes, sizes[0].total_decoded_bytes))
 
 
 def check_memory(
@@ -571,7 +607,8 @@ def check_memory(
         rows = max(1, sum(source.sizes.total_rows for source in order.sources))
         row = sum(source.sizes.total_decoded_bytes for source in order.sources) / rows
         step_bytes = row * min(rows, global_batch) / world_size
-        needed, what = _with_ahead(order, memory, step_bytes), ", and what is fetched ahead"
+        sizes = [source.sizes for source in order.sources]
+        needed, what = _with_ahead(order, sizes, memory, step_bytes), ", and what is fetched ahead"
     if needed > memory_bytes:
         msg = (
             f"the plan needs {needed} bytes in one process ({memory.open_windows} windows of "
@@ -732,7 +769,7 @@ def _large_first_batch(order: Order, budget: Budget | None, global_batch: int) -
         schedule = order.schedule(0, global_batch)
     except ValueError:
         return []  # a resumed epoch continues with a batch with which none could begin
-    found = _before_a_batch(order, schedule, 0, 1, mapped=budget.local, by_block=budget.by_block)[0]
+    found = _before_a_batch(order, schedule, 0, 1, mapped=budget.local, by_block=budget.by_block).bytes
     if found <= 1.1 * budget.first_batch_bytes:
         return []
     least = least_first_batch(

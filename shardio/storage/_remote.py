@@ -244,6 +244,7 @@ class RemoteStore(Store):
         self._backend = backend
         # A web server is not a storage service: it gets fewer connections unless the caller knows better.
         self._tuning = tuning or Tuning(concurrency=32 if backend.kind == "http" else Tuning.concurrency)
+        self.gap = self._tuning.gap
         self._requests = PerProcess(backend, self._tuning, clock or Clock())
 
     def __reduce__(self) -> tuple[object, ...]:

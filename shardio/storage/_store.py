@@ -199,11 +199,13 @@ class Store(abc.ABC):
     Attributes:
         url: normalised root, without a trailing slash; a plain absolute path for local folders.
         is_local: objects are local files.
+        gap: bytes between two ranges of one call that are fetched needlessly, to save a request.
         requests_sent: requests of this process, and those of them that were sent again; 0 without a network.
     """
 
     url: str
     is_local: bool = False
+    gap: int = 0
 
     @property
     def requests_sent(self) -> tuple[int, int]:

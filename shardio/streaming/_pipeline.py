@@ -24,6 +24,7 @@ import numpy as np
 
 from shardio.order import (
     Budget,
+    SourceReading,
     StepGroup,
     check_memory,
     process_memory,
@@ -60,6 +61,8 @@ _GROUP_BYTES = 8 << 20
 # What is ahead evens out how long requests take; local files need little of that.
 _AHEAD_BYTES = 64 << 20
 _LOCAL_AHEAD_BYTES = 16 << 20
+# Groups that are built, or wait to be taken, have so many bytes together, or are two.
+_BUILT_BYTES = 256 << 20
 # Where each row costs a call of the caller's function or an image, that overhead is small anyway.
 _GROUP_ROWS_BY_VALUE = 256
 # Windows are fetched from a bucket together up to so many bytes, by threads side by side; what is mapped is
@@ -283,7 +286,11 @@ def _check_process(home: int) -> None:
 
 
 class _Planner:
-    """Cuts the steps of a process into groups and has their windows fetched; one thread at a time uses it."""
+    """Cuts the steps of a process into groups and has their windows fetched; one thread at a time uses it.
+
+    Attributes:
+        room: how many groups may be built, or wait to be taken, at a time.
+    """
 
     def __init__(self, schedule: Schedule, load: Load, options: PipelineOptions) -> None:
         self._schedule = schedule
@@ -293,8 +300,11 @@ class _Planner:
         step_bytes = max(1.0, rows * options.row_bytes)
         wanted = min(options.group_rows / rows, options.group_bytes / step_bytes, _MOST_STEPS)
         self._group_steps = max(1, int(wanted))
-        ahead = int(options.ahead_bytes / (self._group_steps * step_bytes))
-        self._ahead = max(1, min(_MOST_GROUPS, ahead))
+        group_bytes = self._group_steps * step_bytes
+        ahead = int(options.ahead_bytes / group_bytes)
+        self.room = max(2, min(options.threads + 1, int(_BUILT_BYTES / group_bytes)))
+        # What is large is ahead while it is built, and a group more would be held for nothing.
+        self._ahead = max(group_bytes <= _AHEAD_BYTES, min(_MOST_GROUPS, ahead))
         self._windows = _HeldWindows(
             schedule.lanes,
             load,
@@ -342,11 +352,11 @@ class _Planner:
 
     def _reads_alone(self, group: StepGroup) -> bool:
         begun = self._schedule.step > 0
-        sizes = self._options.sizes
+        sources = [SourceReading(sizes, exact=False) for sizes in self._options.sizes]
         return reading_of(
             self._schedule.lanes,
             group.parts,
-            sizes,
+            sources,
             begun=begun,
             mapped=False,
             by_block=True,
@@ -380,7 +390,7 @@ class _PassThreads:
     def __init__(self, planner: _Planner, builder: BatchBuilder, options: PipelineOptions) -> None:
         self._planner = planner
         self._builder = builder
-        self._room = options.threads + 1
+        self._room = planner.room
         self._changed = threading.Condition()
         # All below is changed with the condition held.
         self._planned: deque[PlannedSteps] = deque()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from shardio.order import NEAR, PlanReport, advice, report
+from shardio.order import NEAR, PlanReport, SourceReading, advice, report
 from shardio.order import audit as audit_order
 from shardio.streaming._components import components_of
 from shardio.streaming._pipeline import budget_of, reads_by_block
@@ -16,7 +16,6 @@ from shardio.streaming._stream import stream
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from shardio.order import ShardSizes
     from shardio.reader import DatasetReader
     from shardio.streaming._components import Component, Mix
 
@@ -93,8 +92,10 @@ def plan_report(
         workers=workers,
         mapped=mapped,
         by_block=by_block,
-        read=[_read_of(component, by_block=by_block) for component in made.components],
-        exact=[not by_block and component.is_slice for component in made.components],
+        read=[
+            _reading_of(component, by_block=by_block, alone=plan.interleaved)
+            for component, plan in zip(made.components, made.order.plans, strict=True)
+        ],
     )
     budget = budget_of(made.options, made.components)
     return figures, advice(
@@ -107,25 +108,30 @@ def plan_report(
     )
 
 
-def _read_of(component: Component, *, by_block: bool) -> ShardSizes:
-    """Return the shards of a dataset as if they held nothing but what is read for its rows.
+def _reading_of(component: Component, *, by_block: bool, alone: bool) -> SourceReading:
+    """Return how a dataset is read.
 
     Of a selection that is the blocks in which they are, or the records and what is between two that are
-    near to one another. It is measured by some runs of rows, where the selection is large.
+    near to one another. It is measured by some runs of rows, where the selection is large. What is decoded of
+    them is held with all that is read, or, where windows have memory of their own, `alone`.
     """
     sizes, rows = component.order.sizes, component.order.sizes.total_rows
     live = len(component.source)
     if component.is_slice or not rows:
-        return sizes
+        return SourceReading(sizes, exact=not by_block and component.is_slice)
     record = sizes.total_stored_bytes / live
     in_block = max(1.0, live / max(1, sizes.total_blocks))
     firsts = np.unique(np.linspace(0, max(0, rows - _RUN), _RUNS).astype(np.int64))
     runs = [component.positions(np.arange(first, min(first + _RUN, rows))) for first in firsts]
-    blocks, between, seen = 0, 0, 0
+    gap = min(store.gap for store in component.source.pool.stores.values())
+    blocks, between, seen, breaks = 0, 0, 0, 0
     for run in runs:
         apart = np.diff(run) - 1
         between += int(apart[apart * record <= NEAR].sum())
-        blocks += len(np.unique((run // in_block).astype(np.int64)))
+        skipped = np.maximum(np.diff((run // in_block).astype(np.int64)) - 1, 0)
+        near = skipped * in_block * record <= gap
+        blocks += len(np.unique((run // in_block).astype(np.int64))) + int(skipped[near].sum())
+        breaks += int(np.count_nonzero(~near))
         seen += len(run)
     if by_block:
         count = blocks / seen * rows
@@ -135,5 +141,8 @@ def _read_of(component: Component, *, by_block: bool) -> ShardSizes:
     share = bytes_ / sizes.total_stored_bytes
     some = np.asarray(sizes.rows) > 0
     stored = np.ceil(np.asarray(sizes.stored_bytes) * share).astype(np.int64)
-    held = np.ceil(np.asarray(sizes.blocks) * (count / sizes.total_blocks)).astype(np.int64)
-    return replace(sizes, stored_bytes=stored, blocks=np.maximum(held, some))
+    whole = np.ceil(np.asarray(sizes.blocks) * (count / sizes.total_blocks)).astype(np.int64)
+    held = rows / live if alone else min(1.0, share)
+    decoded = np.ceil(np.asarray(sizes.decoded_bytes) * held).astype(np.int64)
+    read = replace(sizes, stored_bytes=stored, decoded_bytes=decoded, blocks=np.maximum(whole, some))
+    return SourceReading(read, exact=False, breaks=breaks / max(1, seen - len(runs)))

@@ -9,6 +9,7 @@ import errno
 import os
 import shutil
 import sys
+import weakref
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from shardio.errors import CorruptBlockError
 from shardio.order import Plan
 from shardio.storage import _local as local
 from shardio.storage import _memory
+from shardio.streaming import _stream
 
 RECORD = 1000
 ROWS = 6000
@@ -102,17 +104,19 @@ class Reads:
     """Counts the bytes asked of shards: of local ones what the system, of others what the store was asked."""
 
     def __init__(self, monkeypatch, *, local):
-        self._local, self._bytes, inside = local, 0, []
+        self._local, self._bytes, self.requests, inside = local, 0, 0, []
         one, many = _memory._MemoryFile.read, _memory._MemoryFile.read_many
 
         def read_one(file, start, stop):
             if not inside and file.url.endswith(".tfrecord"):
                 self._bytes += stop - start
+                self.requests += 1
             return one(file, start, stop)
 
         def read_many(file, starts, stops):
             if file.url.endswith(".tfrecord"):
                 self._bytes += int(np.sum(stops) - np.sum(starts))
+                self.requests += len(starts)
             inside.append(True)
             try:
                 return many(file, starts, stops)
@@ -153,9 +157,11 @@ def test_a_plan_says_what_is_read(written, monkeypatch, local, name, verify, whi
     counted = Reads(monkeypatch, local=local)
     list(fresh(url, verify, which)[0])  # modules
     batches, figures = fresh(url, verify, which)
-    begin = counted()
+    begin, asked = counted(), counted.requests
     before = [0, *(counted() - begin for _ in batches)]
     whole = before[-1]
+    if not local:
+        assert counted.requests - asked == pytest.approx(figures.requests, rel=0.12)
     # A block is compared whole where its first record is wanted; then, and in another window, it is there.
     by_block = local and verify and name == "without"
     sparse = by_block and which != "all"
@@ -179,6 +185,45 @@ def test_a_plan_says_what_is_read(written, monkeypatch, local, name, verify, whi
         assert np.mean(again) < 1.05 * figures.resume_bytes or by_block
     elif not by_block:  # else a new process compares blocks of later windows once more
         assert np.mean(again) == pytest.approx(figures.resume_bytes, rel=0.15)
+
+
+@pytest.mark.parametrize("which", list(SELECTIONS))
+@pytest.mark.parametrize("local", [True, False])
+def test_a_plan_says_what_is_held(written, monkeypatch, local, which):
+    """Of a selection its records alone, whatever the blocks are in which they lie."""
+    batches, figures = fresh(written / "d" if local else f"memory://{written.name}/d", True, which)
+    alive, most = [], []
+
+    def tracked(load):
+        def loaded(*args, **options):
+            data = load(*args, **options)
+            for each in data if isinstance(data, list) else [data]:
+                alive.append(size := sum(map(len, each.buffers)))
+                weakref.finalize(each, alive.remove, size)
+            most.append(sum(alive))
+            return data
+
+        return loaded
+
+    for name in ("load_window", "load_parts"):
+        monkeypatch.setattr(_stream, name, tracked(getattr(_stream, name)))
+    list(batches)
+    assert 0.2 * figures.memory_bytes < max(most) < figures.memory_bytes, (max(most), figures)
+    monkeypatch.undo()
+
+
+def test_a_plan_counts_what_one_request_to_a_bucket_fetches_between_records(written, monkeypatch):
+    """An object store fetches up to 128 KiB needlessly, to save a request."""
+    url = f"memory://{written.name}/d"
+    alone = fresh(url, True, "few")[1], fresh(url, True, "some")[1]
+    ds = shardio.open(url)
+    far = {"global_batch": 16, "plan": SHAPE, "remainder": "keep"}
+    apart = shardio.plan_report(ds.select(range(0, ROWS, 130)), **far)[0]
+    monkeypatch.setattr(_memory.MemoryStore, "gap", 128 << 10)
+    assert (fresh(url, True, "few")[1], fresh(url, True, "some")[1]) == alone  # every block holds some
+    together = shardio.plan_report(ds.select(range(0, ROWS, 130)), **far)[0]
+    assert together.requests < apart.requests
+    assert together.epoch_bytes > 1.5 * apart.epoch_bytes
 
 
 def test_a_bound_of_the_first_batch_counts_blocks_where_they_are_read_whole(written):

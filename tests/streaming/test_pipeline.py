@@ -247,6 +247,27 @@ class CountedParts:
         self.alive -= size
 
 
+@pytest.mark.parametrize("large_", [False, True])
+def test_of_very_large_batches_two_are_made_at_a_time(monkeypatch, large, large_):
+    """With three batches of 256 MB in the caller's hands, two more are what the stated bound leaves."""
+    from shardio.streaming import _pipeline
+
+    if large_:
+        monkeypatch.setattr(_pipeline, "_AHEAD_BYTES", 1 << 10)
+        monkeypatch.setattr(_pipeline, "_BUILT_BYTES", 1 << 10)
+    found, lead = set(), _pipeline._Planner.lead
+
+    def spied(planner, *args):
+        found.add((planner.room, lead(planner, *args)))
+        return max(found)[1]
+
+    monkeypatch.setattr(_pipeline._Planner, "lead", spied)
+    shape = shardio.Plan(ranks=4, workers=1, chunk_rows=1, interleave=1, window=1)
+    stream = shardio.stream(large, global_batch=64, plan=shape, num_threads=4, ahead_bytes=1)
+    assert sum(len(batch["payload"]) for batch in stream) == 64 * (4000 // 64)
+    assert max(found) == ((2, 0) if large_ else (5, 1))
+
+
 _PARTED = shardio.Plan(ranks=4, workers=1, chunk_rows=100, interleave=5, window=100)
 
 

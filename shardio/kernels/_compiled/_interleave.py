@@ -242,9 +242,7 @@ def interleave(shape, parts, held):
                 if latest[lane] != round_number:
                     at = edges[lane] + round_number * form.strands
                     latest[lane] = round_number
-                    _order_strands(
-                        form.shuffled, r0, r1, at, min(form.strands, edges[lane + 1] - at), turns
-                    )
+                    _order_strands(form.shuffled, r0, r1, at, min(form.strands, edges[lane + 1] - at), turns)
                 count = min(form.strands - slot, stop - place)
                 strand = lane * form.strands
                 for at in range(count):
