@@ -10,7 +10,7 @@
 
 The first two take labels that are sorted over the dataset, 1,000 of them: how many different ones a batch has
 against a random permutation, and how often pairs of one label come again in the batches that follow: 1, 4, 16
-and 64 later, and in the mean of all 64; in the first hundred batches and in the middle of the epoch, of the
+and 64 later, and on average over all 64; in the first hundred batches and in the middle of the epoch, of the
 global batch and of each of 8 and 64 ranks, the mean over ranks.  A dash stands where chance would give fewer
 than 30 pairs.  The orders of other systems are made by their own code, of numbers in place of records, by
 interpreters that have `mosaicml-streaming`, `webdataset` and `tensorflow-cpu`; see `order_peers.py`.
