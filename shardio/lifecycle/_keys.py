@@ -24,7 +24,7 @@ import numpy as np
 
 from shardio import kernels
 from shardio.errors import CommitConflictError, NotFoundError
-from shardio.lifecycle._change import commit_change
+from shardio.lifecycle._change import commit_change, temporary_files
 from shardio.lifecycle._table import BUILD_TRIES, TableJob, build_lost, open_for_build, run_shard_jobs
 from shardio.metadata import (
     ENTRY,
@@ -459,7 +459,7 @@ def write_run(  # noqa: PLR0913 - each is another side of a run
     """
     bits = max(0, (max(1, -(-most_entries // PART_ENTRIES)) - 1).bit_length())
     key = key_run_key(random_id() + random_id())
-    with tempfile.TemporaryDirectory(prefix="shardio-keys-") as folder:
+    with temporary_files(), tempfile.TemporaryDirectory(prefix="shardio-keys-") as folder:
         _spread(entries, Path(folder), bits)
 
         def make(number: int) -> KeyPart:

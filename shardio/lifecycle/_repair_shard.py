@@ -29,6 +29,7 @@ from shardio.errors import (
     UnsafeNameError,
 )
 from shardio.format import DEFAULT_LIMITS, Compression, Framing, RecordCrc, check_block, open_block
+from shardio.lifecycle._change import temporary_files
 from shardio.lifecycle._repair_report import Repaired
 from shardio.maintenance import UNREADABLE, Finding, Survey, check_indexed, check_listed
 from shardio.metadata import (
@@ -268,7 +269,7 @@ class _ShardRepair:
         rows = [f for f in survey.findings if f.kind == "deletions" or _is_missing(f, self.rows_url)]
         if rows and not self._mend_rows(rows):
             return self.out
-        with tempfile.TemporaryDirectory(prefix="shardio-repair-") as folder:
+        with temporary_files(), tempfile.TemporaryDirectory(prefix="shardio-repair-") as folder:
             if self.entry.adopted:
                 self._mend_adopted(shard, index)
             elif shard:

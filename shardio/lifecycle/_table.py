@@ -20,7 +20,7 @@ from shardio.catalog import Catalog
 from shardio.codecs import need_pyarrow
 from shardio.errors import CommitConflictError, StorageError
 from shardio.format import DEFAULT_LIMITS
-from shardio.lifecycle._change import commit_change
+from shardio.lifecycle._change import commit_change, temporary_files
 from shardio.metadata import TABLES, ShardTable, table_address, table_address_of, table_key
 from shardio.parallel import JobRunner, LostJob
 from shardio.progress import CountProgress, displayed
@@ -420,6 +420,7 @@ class _TableBuild:
         )
 
 
+@temporary_files()
 def _make_table(job: TableJob) -> _StoredTable:
     """Make and store the table of one shard, in a worker; or find it stored."""
     import pyarrow as pa

@@ -101,3 +101,20 @@ def test_lines_as_they_come() -> None:
     assert isinstance(_text._parsed(b"nope", "here"), BadRecord)
     bad = _text._parsed(b'{"a": {"$base64": "%%"}}', "here")
     assert bad == Sample("here", {"a": {"$base64": "%%"}})
+
+
+@pytest.mark.parametrize(
+    ("keys", "splits"),
+    [
+        (["Train/a.jsonl", "VAL/b.jsonl"], ["train", "val"]),
+        (["train/a.jsonl", "other/b.jsonl"], ["train", "train"]),
+        (["train0.jsonl", "test2017.jsonl"], ["train", "test"]),
+        (["train.x.jsonl", "test-1.jsonl", "val_2.jsonl"], ["train", "test", "val"]),
+        (["train.jsonl", "trainer.jsonl"], ["train", "train"]),
+        (["test.jsonl", "x.jsonl"], ["train", "train"]),
+        ([], []),
+    ],
+)
+def test_splits_by_names(keys, splits):
+    names = split_of(keys)
+    assert [names(key) for key in keys] == splits

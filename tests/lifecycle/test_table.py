@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import concurrent.futures
+import errno
+import os
+import tempfile
 import threading
 import warnings
 from pathlib import Path
@@ -20,7 +23,7 @@ from hypothesis import strategies as st
 import shardio
 from shardio import Feature
 from shardio.catalog import Catalog
-from shardio.errors import FormatError, NotFoundError
+from shardio.errors import FormatError, NotFoundError, StorageError
 from shardio.metadata import TABLES, Schema
 from shardio.reader._sql import Condition
 from shardio.storage import connect
@@ -705,3 +708,26 @@ def test_rows_of_a_table(rows):
     pq.write_table(pa.table({"row": pa.array(rows, pa.uint32()), "n": rows}), out)
     with pytest.raises(FormatError, match="rows"):
         _parse_table(out.getvalue().to_pybytes(), 3, columns, url="x", shard="y", most=1 << 20)
+
+
+@pytest.mark.parametrize("make", ["table", "keys"])
+def test_temporary_files_that_cannot_be_written(tmp_path, monkeypatch, make):
+    """A bare OSError of Arrow or of the system, which says neither where nor what to do."""
+    url = tmp_path / "d"
+    with shardio.DatasetWriter(url, {"n": "int64"}) as out:
+        out.write({"n": 1})
+    (tmp_path / "scratch").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "scratch"))
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))
+
+    monkeypatch.setattr(tempfile, "mkstemp", refuse)
+    monkeypatch.setattr(tempfile, "mkdtemp", refuse)
+    call = shardio.build_table if make == "table" else shardio.build_keys
+    options = {"features": ["n"]} if make == "table" else {"feature": "n"}
+    with pytest.raises(StorageError, match="Disk quota exceeded") as caught:
+        call(url, **options)
+    assert caught.value.url == str(tmp_path / "scratch")
+    assert "TMPDIR" in str(caught.value.advice)
+    assert shardio.open(url).version == 1

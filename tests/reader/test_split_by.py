@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 import shardio
 from shardio.errors import CorruptBlockError
+from shardio.reader._filter import _hashes
 from tests.streaming.datasets import flat, memory_url, write
 
 SCHEMA = {
@@ -177,3 +178,16 @@ def test_damaged_records_are_in_no_part(tmp_path):
 def test_what_makes_no_sense_is_refused(ds, fractions, options, error, reason):
     with pytest.raises(error, match=reason):
         ds.split_by(fractions, **options)
+
+
+@pytest.mark.parametrize(
+    ("values", "hashes"),
+    [
+        (["wren", "", "\xe9"], [10229216531320333195, 5844795782028809342, 2717538387076825583]),
+        ([b"wren", b"", None], [12177284686955491620, 5026326594860386896, 5802417570052971000]),
+        (np.array([0, -1, 2**40]), [1421344216716134930, 2148515830852981166, 10080799928781383671]),
+    ],
+)
+def test_groups_stay_where_they_were(values, hashes):
+    """A split that was made once is made again by every later shardio: these words are frozen."""
+    assert _hashes(values, 3, 7, "x").tolist() == hashes

@@ -85,6 +85,7 @@ def test_statistics_are_of_the_records(tmp_path):
     found = {each["name"]: each for each in Pages(tmp_path / "ds").statistics(split="train")["features"]}
     assert found["label"]["top"] == [["wren (0)", 10], ["robin (1)", 10]]
     assert (found["weight"]["present"], found["weight"]["missing"]) == (0, 20)
+    assert (found["label"]["present"], found["label"]["missing"]) == (20, 0)
     assert ["NaN", "12"] in found["mel"]["facts"]
     assert ["width", "24 to 24 pixels"] in found["image"]["facts"]
     assert found["tokens"]["lengths"]["edges"][0] == 0
