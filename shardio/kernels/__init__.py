@@ -50,6 +50,7 @@ argsort_words = _chosen.argsort_words
 check_frames = _chosen.check_frames
 crc32c_joined = _chosen.crc32c_joined
 crc32c_many = _chosen.crc32c_many
+deal_frames = _chosen.deal_frames
 encode_example = _chosen.encode_example
 encode_examples = _chosen.encode_examples
 encode_frames = _chosen.encode_frames
@@ -100,6 +101,7 @@ __all__ = [
     "crc32c",
     "crc32c_joined",
     "crc32c_many",
+    "deal_frames",
     "encode_example",
     "encode_examples",
     "encode_frames",

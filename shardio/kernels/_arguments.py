@@ -277,6 +277,44 @@ def as_tables(
     return views, list(tables), number, row
 
 
+def as_frame_tables(
+    buffers: Sequence[Any], tables: Sequence[NDArray[np.uint32]], part: ArrayLike
+) -> tuple[list[NDArray[np.uint8]], list[NDArray[np.uint32]], NDArray[np.int64]]:
+    """Check buffers of frames, their tables, and the number of the part of each frame.
+
+    Raises:
+        ValueError: there are not as many tables as buffers, or not as many numbers as frames.
+        TypeError: a table is not an array of uint32 of one dimension with at least one value.
+    """
+    number = as_offsets(part, "part")
+    views, ends, _, _ = as_tables(buffers, tables, number, number)
+    frames = sum(table.size - 1 for table in ends)
+    if frames != number.size:
+        message = f"expected as many numbers of parts as frames, found {number.size} and {frames}"
+        raise ValueError(message)
+    return views, ends, number
+
+
+def as_parts(outs: Sequence[NDArray[np.uint8]], sizes: NDArray[np.int64]) -> None:
+    """Check that there is an array for each part, which takes exactly its bytes.
+
+    Raises:
+        ValueError: there are not as many, or one of them has another size or type, or cannot be written to.
+    """
+    if len(outs) != sizes.size:
+        message = f"expected {sizes.size} arrays for as many parts, found {len(outs)}"
+        raise ValueError(message)
+    for out, size in zip(outs, sizes.tolist(), strict=True):
+        as_out(out, size)
+
+
+def frame_of_no_part(buffer: int, row: int, part: int) -> IndexError:
+    """Say that a frame is not in its buffer, or belongs to no part."""
+    return IndexError(
+        f"frame {row} of buffer {buffer}, of part {part}, is not in it, or there is no such part"
+    )
+
+
 def row_outside(place: int, buffer: int, row: int) -> IndexError:
     """Say that a row that was asked for is not in a buffer."""
     return IndexError(f"range {place} is row {row} of buffer {buffer}, which is not in it")

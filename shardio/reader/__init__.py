@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shardio.reader._blocks import Span
+from shardio.reader._blocks import FetchedFrames, Span
 from shardio.reader._columns import (
     TABLE_ADVICE,
     ChosenColumn,
@@ -51,6 +51,7 @@ __all__ = [
     "Damage",
     "DatasetReader",
     "DatasetSource",
+    "FetchedFrames",
     "JoinedReader",
     "JoinedSource",
     "Location",

@@ -37,7 +37,16 @@ if TYPE_CHECKING:
     from shardio.metadata import IndexHead
     from shardio.reader._options import ReadStats
 
-__all__ = ["BlockLookup", "BlockVerifier", "DecodedBlock", "DecodedBlocks", "Decoder", "Span", "layout"]
+__all__ = [
+    "BlockLookup",
+    "BlockVerifier",
+    "DecodedBlock",
+    "DecodedBlocks",
+    "Decoder",
+    "FetchedFrames",
+    "Span",
+    "layout",
+]
 
 _FRAME = TFRECORD_HEAD + TFRECORD_TAIL
 
@@ -106,6 +115,18 @@ class Span:
         """Return the payloads of some rows of the shard, in the order given."""
         items = rows - self.first_row
         return kernels.slice_records(self.buffer, self.starts[items], self.stops[items])
+
+
+class FetchedFrames(NamedTuple):
+    """Stored bytes of some blocks, and where the frames of consecutive rows are in them.
+
+    Attributes:
+        buffer: the blocks, compared, as they came.
+        edges: uint32 [rows + 1], where each frame begins, and where the last one stops.
+    """
+
+    buffer: Buffer
+    edges: NDArray[np.uint32]
 
 
 class BlockVerifier:
@@ -209,6 +230,17 @@ class Decoder:
             bases = np.cumsum(sizes) - sizes
             buffer = decoded[0] if len(decoded) == 1 else b"".join(decoded)
         return Span.cut(head.framing, buffer, head.block_rows(first)[0], part, rows, bases)
+
+    def check(self, run: tuple[int, int], stored: memoryview) -> None:
+        """Compare the stored bytes of a run.
+
+        Raises:
+            CorruptBlockError: with shard, row and bytes.
+        """
+        if self._verify:
+            blocks = np.arange(*run)
+            starts = self._head.starts_of_blocks(blocks)
+            self._checks.stored(blocks, stored, starts - starts[0])
 
     def _decompress(self, block: int, stored: memoryview) -> Buffer:
         head = self._head

@@ -18,7 +18,15 @@ from shardio import kernels
 from shardio.errors import CorruptBlockError, FormatError, StorageError
 from shardio.format import TFRECORD_HEAD, TFRECORD_TAIL, Compression, Framing
 from shardio.metadata import INDEX_ADVICE, frames_fit, records_fit
-from shardio.reader._blocks import BlockLookup, BlockVerifier, DecodedBlock, Decoder, Span, layout
+from shardio.reader._blocks import (
+    BlockLookup,
+    BlockVerifier,
+    DecodedBlock,
+    Decoder,
+    FetchedFrames,
+    Span,
+    layout,
+)
 from shardio.reader._files import (
     REFUSED,
     BlockFetcher,
@@ -450,6 +458,58 @@ class OpenShard:
         wait = self._begin(runs)
         return lambda: [self._open(*each) for each in zip(runs, *wait(), strict=True)]
 
+    @property
+    def keeps_frames(self) -> bool:
+        """Whether blocks are fetched, and frames are in them as they come."""
+        head = self.head
+        plain = head.compression is Compression.NONE and self._tfrecord and not head.gaps
+        return plain and self._mapped is None
+
+    def begin_frames(self, first_row: int, stop_row: int) -> Callable[[], FetchedFrames]:
+        """Send the requests for consecutive rows of a shard that `keeps_frames`; return what waits for them.
+
+        Raises:
+            CorruptBlockError, FormatError, StaleIndexError, StorageError: with shard, row and bytes.
+        """
+        run = bisect_right(self._row_stop, first_row), bisect_right(self._row_stop, stop_row - 1) + 1
+        rows = first_row, stop_row
+        if self._held_right:
+            wait_data = self._data.begin([run])
+            return lambda: self._open_frames(run, rows, self._held_part(run), wait_data()[0])
+        wait = self._begin([run])
+
+        def finish() -> FetchedFrames:
+            (frames,), (stored,) = wait()
+            return self._open_frames(run, rows, self._frame_part(run, frames), stored)
+
+        return finish
+
+    @cached_property
+    def _held_right(self) -> bool:
+        """Whether the ends of all frames came with the head, and are right.
+
+        Where they are not, each part is compared when it is used, and damage told where it matters.
+        """
+        return self._held is not None and frames_fit(self.head, np.arange(self.head.blocks), self._held)
+
+    def _held_part(self, run: tuple[int, int]) -> NDArray[np.uint32]:
+        assert self._held is not None  # noqa: S101 - for the type checker
+        return self._held[self.head.block_rows(run[0])[0] : self.head.block_rows(run[1] - 1)[1]]
+
+    def _open_frames(
+        self, run: tuple[int, int], rows: tuple[int, int], part: NDArray[np.uint32], stored: Fetched
+    ) -> FetchedFrames:
+        """Check a run of blocks, and find the frames of some of its rows."""
+        stored = self._checked(run, stored)
+        self._stats.blocks_opened += run[1] - run[0]
+        self._data.keep(run, stored)
+        bases, counts = layout(self.head, *run)
+        # They fill their blocks, so that each begins where the one before stops.
+        edges = np.zeros(part.size + 1, np.uint32)
+        np.add(part, np.repeat(bases - bases[0], counts), out=edges[1:], casting="unsafe")
+        first = self.head.block_rows(run[0])[0]
+        return FetchedFrames(stored.data, edges[rows[0] - first : rows[1] - first + 1])
+
     def begin_rows(
         self, blocks: NDArray[np.int64], rows: NDArray[np.int64], counts: NDArray[np.int64]
     ) -> Callable[[], list[bytes]]:
@@ -540,6 +600,15 @@ class OpenShard:
             span = self._decode(run, part, stored.data)
         self._data.keep(run, stored)
         return span
+
+    def _checked(self, run: tuple[int, int], stored: Fetched) -> Fetched:
+        """Return the stored bytes of a run, compared; damage on the way is fetched once more."""
+        try:
+            self._decoder.check(run, stored.data)
+        except CorruptBlockError:
+            stored = self._again(self._data, run)
+            self._decoder.check(run, stored.data)
+        return stored
 
     def _open_mapped(self, run: tuple[int, int], part: NDArray[np.uint32]) -> Span:
         first, stop = run

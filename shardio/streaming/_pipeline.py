@@ -59,26 +59,30 @@ _TEMPLATE_ROWS = 16
 _GROUP_ROWS = 4096
 _GROUP_BYTES = 8 << 20
 # What is ahead evens out how long requests take; local files need little of that.
-_AHEAD_BYTES = 64 << 20
+_AHEAD_BYTES = 32 << 20
 _LOCAL_AHEAD_BYTES = 16 << 20
+_UNREAD_AHEAD_BYTES = 64 << 20
 # Groups that are built, or wait to be taken, have so many bytes together, or are two.
 _BUILT_BYTES = 256 << 20
 # Where each row costs a call of the caller's function or an image, that overhead is small anyway.
 _GROUP_ROWS_BY_VALUE = 256
-# Windows are fetched from a bucket together up to so many bytes, by threads side by side; what is mapped is
-# fetched by the group, which is how it is needed.
-_FETCH_BYTES = 2 << 20
+# Windows are decoded together up to so many bytes, by threads side by side; what is not decoded is fetched by
+# the group, which is how it is needed.
+_DECODE_BYTES = 2 << 20
 # Windows whose rows are copied or decoded are held in so many parts; what finds the rows of a part costs more
 # than small records take.
 _PARTS = 4
-_PART_ROW_BYTES = 1024
+_PART_ROW_BYTES = 512
+_LOCAL_PART_ROW_BYTES = 1024
+# Windows and batches of two steps this large would take more than a process may hold.
+_LARGE_STEP_BYTES = 128 << 20
 _FOREVER = 1 << 62
 # Records of the first batch that one call fetches from a bucket, all at once.
 _FIRST_ROWS = 64
 # The number of a window is below this, so that it and the cycle make one number.
 _CYCLES = 1 << 41
 # Threads that fetch from a network, where most of the time is waiting.
-_IO_THREADS = 8
+_IO_THREADS = 4
 # Threads end with the record, block or request that they are at; one that hangs is left behind.
 _ENDING_SECONDS = 5.0
 
@@ -95,6 +99,7 @@ class PipelineOptions:
         group_rows, group_bytes: what a group of more than one step holds at most.
         ahead_bytes: decoded bytes that are planned ahead of the consumer.
         fetch_bytes: decoded bytes of the windows that one call fetches, if they are small.
+        slow: each row costs a call of the caller's function, or an image.
         identities: batches need to know which records their rows are.
         records_first: the first batch waits for its own records only, not for whole windows, where those
             would be more megabytes from a bucket.
@@ -115,6 +120,7 @@ class PipelineOptions:
     ahead_bytes: int
     fetch_bytes: int
     identities: bool
+    slow: bool = False
     records_first: bool = False
     exact: tuple[bool, ...] = ()
     in_parts: tuple[bool, ...] = ()
@@ -152,10 +158,12 @@ class PipelineOptions:
         mapped = all(component.source.is_mapped for component in components)
         images = components[0].source.options.images
         slow = by_value or images is not None
+        least = _LOCAL_PART_ROW_BYTES if local else _PART_ROW_BYTES
         # A row takes its payload and the image that is made of it; one image is what most records hold.
         row_bytes = sum(s.total_decoded_bytes for s in sizes) / sum(s.total_rows for s in sizes)
         row_bytes += 0 if images is None else images.bytes_each
-        ahead_bytes = options.ahead_bytes or (_LOCAL_AHEAD_BYTES if local and not unread else _AHEAD_BYTES)
+        usual = _UNREAD_AHEAD_BYTES if unread else _LOCAL_AHEAD_BYTES if local else _AHEAD_BYTES
+        ahead_bytes = options.ahead_bytes or usual
         # Each thread has a group, and others are ahead: few bytes ahead are small groups, too. Shards whose
         # records are copied one by one are visited once a group, so groups of half the size cost twice as
         # many visits; of whatever is fetched or decoded by the block larger groups only hold more.
@@ -181,16 +189,17 @@ class PipelineOptions:
             group_rows=_GROUP_ROWS_BY_VALUE if slow else _GROUP_ROWS,
             group_bytes=group_bytes,
             ahead_bytes=ahead_bytes,
-            fetch_bytes=group_bytes if mapped else min(group_bytes, _FETCH_BYTES),
+            fetch_bytes=min(group_bytes, _DECODE_BYTES) if local else group_bytes,
             identities=options.positions
             or options.random_transform is not None
             or any(isinstance(component.source, JoinedSource) for component in components)
             or bool(images and images.random),
+            slow=slow,
             records_first=reads_alone(order.plans) and not mapped,
             sizes=tuple(sizes),
             exact=tuple(component.source.is_mapped and component.is_slice for component in components),
             in_parts=tuple(
-                plan.interleaved and not component.source.is_mapped and row_bytes >= _PART_ROW_BYTES
+                plan.interleaved and not component.source.is_mapped and row_bytes >= least
                 for plan, component in zip(order.plans, components, strict=True)
             ),
         )
@@ -302,7 +311,10 @@ class _Planner:
         self._group_steps = max(1, int(wanted))
         group_bytes = self._group_steps * step_bytes
         ahead = int(options.ahead_bytes / group_bytes)
+        # Of fetched steps this large, which come faster than they are taken, each waits for the one before.
+        self._one_by_one = options.io_threads > 0 and not options.slow and step_bytes > _LARGE_STEP_BYTES
         self.room = max(2, min(options.threads + 1, int(_BUILT_BYTES / group_bytes)))
+        self.room = 1 if self._one_by_one else self.room
         # What is large is ahead while it is built, and a group more would be held for nothing.
         self._ahead = max(group_bytes <= _AHEAD_BYTES, min(_MOST_GROUPS, ahead))
         self._windows = _HeldWindows(
@@ -331,7 +343,7 @@ class _Planner:
     def lead(self, group: StepGroup, taken: int) -> int:
         """Return how many groups may wait beside those that are being built, after so many were taken."""
         # It grows with every group that was delivered, so that what is needed first is fetched first.
-        return 0 if self._in_tail(group) else min(self._ahead, 2 * taken)
+        return 0 if self._one_by_one or self._in_tail(group) else min(self._ahead, 2 * taken)
 
     def _in_tail(self, group: StepGroup) -> bool:
         return group.steps[0] >= self._schedule.tail_start
@@ -826,6 +838,9 @@ class _HeldWindows:
         # They are all needed by one group, so what comes first is nothing to it. Groups of a step or two more
         # or less than one call fetches are fetched by one: memory for windows of one size is used again.
         runs = [run[np.argsort(windows.position[run], kind="stable")] for run in runs]
+        if self._in_parts and self._in_parts[int(windows.source[fresh[0]])]:
+            # A part lives as long as the longest window in it: at a start they are of many lengths.
+            runs = [run[np.argsort(windows.rows[run], kind="stable")] for run in runs]
         return [part for run in runs for part in np.array_split(run, max(1, round(len(run) / many)))]
 
     def _number(self, parts: Sequence[PendingWindow], rows: NDArray[np.int64] | None = None) -> int:

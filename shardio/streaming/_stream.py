@@ -341,7 +341,7 @@ class Stream:
         def load(source: int, pieces: Pieces, part: NDArray[np.int64] | None = None) -> Any:
             with counters.timed("fetch_seconds"):
                 if part is not None:
-                    return load_parts(components[source], pieces, damage, part)
+                    return load_parts(components[source], pieces, damage, part, shared)
                 return load_window(
                     components[source], pieces, damage, memory=memory[source], unread=unread[source]
                 )

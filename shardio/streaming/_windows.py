@@ -17,18 +17,19 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from shardio import kernels
+from shardio.format import TFRECORD_HEAD, TFRECORD_TAIL
 from shardio.metadata import live_to_physical
 from shardio.reader import SkipCorrupt, advise_frames, read_frames
 from shardio.storage import ShortReadError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
     from shardio.format import Buffer
     from shardio.order import Pieces
-    from shardio.reader import Damage, OpenShard, Span
+    from shardio.reader import Damage, FetchedFrames, OpenShard, Span
     from shardio.streaming._components import Component
 
 __all__ = ["Memory", "WindowData", "load_parts", "load_window", "locate_rows", "read_rows"]
@@ -90,6 +91,11 @@ class WindowData:
         return number, int(_physical(self.component, number, row, row + 1)[0])
 
 
+def _mapped(size: int) -> NDArray[np.uint8]:
+    """Return memory that goes back to the system at once with its last reference."""
+    return np.frombuffer(mmap.mmap(-1, max(1, size), **_OWN), np.uint8, size)
+
+
 class Memory:
     """Memory for windows, used again, because the system clears new pages before it hands them out.
 
@@ -105,14 +111,19 @@ class Memory:
         self._most = 0
 
     def take(self, size: int) -> LeasedMemory:
-        """Return memory of at least so many bytes, and at most an eighth more, or 64 KiB."""
-        most = size + max(size // 8, _LEAST_MEMORY)
-        fits = [(len(each), key) for key, each in list(self._free.items()) if size <= len(each) <= most]
+        """Return memory of at least so many bytes, and at most an eighth more, or 64 KiB.
+
+        Where more would have to be asked for than was once in use, up to twice as much.
+        """
+        free = [(len(each), key) for key, each in list(self._free.items())]
+        room = self._most - sum(list(self._used.values())) - sum(many for many, _ in free)
+        most = size + (size if room < size else max(size // 8, _LEAST_MEMORY))
+        fits = [(many, key) for many, key in free if size <= many <= most]
         memory = self._free.pop(min(fits)[1], None) if fits else None
         if memory is None:  # or another thread was faster
             # A little more than is wanted now, so that it does for what is wanted later.
             step = max(_LEAST_MEMORY, 1 << max(0, size.bit_length() - 5))
-            memory = np.empty(-(-size // step) * step, np.uint8)
+            memory = _mapped(-(-size // step) * step)
         self._used[id(memory)] = len(memory)
         used = sum(list(self._used.values()))
         self._most = max(self._most, used)
@@ -187,23 +198,67 @@ def load_window(
 
 
 def load_parts(
-    component: Component, pieces: Pieces, damage: Damage, part: NDArray[np.int64]
+    component: Component, pieces: Pieces, damage: Damage, part: NDArray[np.int64], memory: Memory
 ) -> list[WindowData]:
     """Fetch, check and decode the rows of windows, each part of them in memory of its own.
 
     Args:
         component, pieces, damage: as of `load_window`, which says what is raised.
         part: int64 [rows], the number of the part that each row belongs to, from 0 on.
+        memory: for what is fetched and need not be decoded.
 
     Returns:
         What each part holds, its rows in the order of the pieces.
     """
-    loading = _loaded(component, pieces, damage)
     order = np.argsort(part, kind="stable")
     rows = np.split(order, np.cumsum(np.bincount(part))[:-1])
+    # Skipping goes block by block, below.
+    with SkipCorrupt(skips=damage.skips):
+        frames = _fetched(component, pieces)
+        if frames is not None:
+            return _dealt(frames, component, pieces, part, rows, memory)
+    loading = _loaded(component, pieces, damage)
     found = [_alone(loading, component, pieces, own) for own in rows]
     loading.end()
     return found
+
+
+def _fetched(component: Component, pieces: Pieces) -> list[FetchedFrames] | None:
+    """Fetch and check pieces together whose frames are used as they come; None where they must be decoded."""
+    pool = component.source.pool
+    numbers = pieces.shards.tolist()
+    if any(map(pool.is_local, numbers)):
+        return None
+    pool.prepare(numbers)
+    found = []
+    for number, start, stop in zip(numbers, pieces.starts.tolist(), pieces.stops.tolist(), strict=True):
+        shard, rows = pool.get(number), _physical(component, number, start, stop)
+        if not shard.keeps_frames or int(rows[-1]) - int(rows[0]) != len(rows) - 1:
+            return None
+        found.append((shard, int(rows[0]), int(rows[-1]) + 1))
+    waiting = [shard.begin_frames(first, stop) for shard, first, stop in found]
+    return [wait() for wait in waiting]
+
+
+def _dealt(
+    frames: Sequence[FetchedFrames],
+    component: Component,
+    pieces: Pieces,
+    part: NDArray[np.int64],
+    rows: Sequence[NDArray[np.int64]],
+    memory: Memory,
+) -> list[WindowData]:
+    """Return the payloads of frames, each part of them in memory that is used again."""
+    edges = [each.edges for each in frames]
+    lengths = np.concatenate([np.diff(each) for each in edges]) - np.uint32(TFRECORD_HEAD + TFRECORD_TAIL)
+    sizes = [int(lengths[own].sum(dtype=np.int64)) for own in rows]
+    leased = [memory.take(size) for size in sizes]
+    outs = [lease.bytes[:size] for lease, size in zip(leased, sizes, strict=True)]
+    tables = kernels.deal_frames([each.buffer for each in frames], edges, part, outs)
+    return [
+        WindowData([memoryview(values)], table, component, pieces, lease, rows=own)
+        for values, table, lease, own in zip(outs, tables, leased, rows, strict=True)
+    ]
 
 
 def _loaded(component: Component, pieces: Pieces, damage: Damage) -> _Loading:
@@ -353,7 +408,7 @@ def _alone(
     if not which.size or (which < 0).any() or offsets[-1] >= 1 << 32:
         return WindowData(loading.buffers, table, component, pieces, rows=rows)
     size = int(offsets[-1])
-    values = np.frombuffer(mmap.mmap(-1, max(1, size), **_OWN), np.uint8, size)
+    values = _mapped(size)
     edges = [0, *(np.flatnonzero(np.diff(which)) + 1).tolist(), which.size]
     for low, high in itertools.pairwise(edges):
         out = values[offsets[low] : offsets[high]]

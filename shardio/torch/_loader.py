@@ -54,7 +54,7 @@ class StreamingDataLoader(StreamLoader):
         pin_memory: return tensors in page-locked memory.
         device: deliver batches there, for example "cuda": copied ahead in the threads that build them, from
             page-locked memory and on a stream of their own, so that copies run beside the model. What is
-            ahead, some 64 MB, 16 of local files (`ahead_bytes`), takes memory of the device. What worker
+            ahead, some 32 MB, 16 of local files (`ahead_bytes`), takes memory of the device. What worker
             processes make is copied when it is asked for.
         persistent_workers: keep the worker processes from epoch to epoch, until `close`.
         multiprocessing_context: "fork", "forkserver" or "spawn"; None for the platform's.

@@ -176,6 +176,49 @@ def test_rows_that_are_nowhere_are_named(kernels, which, row, change) -> None:
         kernels.slice_rows(buffers[:1], [np.zeros(2, np.int64)], [0], [0])
 
 
+def frames_of(payloads):
+    """Return payloads as frames, and where each begins."""
+    frames, ends = IMPLEMENTATIONS[0].encode_frames(payloads)
+    return bytes(frames), np.append(0, ends).astype(np.uint32)
+
+
+def test_payloads_of_frames_are_dealt_to_parts(kernels) -> None:
+    rng = np.random.default_rng(6)
+    payloads = [[rng.bytes(int(n)) for n in rng.integers(0, 90, many)] for many in (30, 0, 50)]
+    found = [frames_of(each) for each in payloads]
+    buffers = [b"before" + data + b"behind" for data, _ in found]
+    tables = [edges + np.uint32(6) for _, edges in found]
+    part = rng.integers(0, 3, 80) * 2  # nothing is of parts 1 and 3
+    flat = [payload for each in payloads for payload in each]
+    wanted = [[payload for payload, own in zip(flat, part, strict=True) if own == k] for k in range(5)]
+    outs = [np.full(sum(map(len, each)), 255, np.uint8) for each in wanted]
+    ends = kernels.deal_frames(buffers, tables, part, outs)
+    assert [out.tobytes() for out in outs] == [b"".join(each) for each in wanted]
+    assert {each.dtype for each in ends} == {np.dtype(np.uint32)}
+    assert [each.tolist() for each in ends] == [np.cumsum([0, *map(len, each)]).tolist() for each in wanted]
+    assert kernels.deal_frames([], [], [], []) == []
+
+
+@pytest.mark.parametrize(
+    ("part", "edge", "named"),
+    [(-1, None, 1), (2, None, 1), (0, 5, 0), (0, 10**6, 0), (0, 0, 0)],
+)
+def test_frames_that_are_nowhere_are_named(kernels, part, edge, named) -> None:
+    """Memory is filled only where every frame is in its buffer, and a part as large as its payloads."""
+    data, edges = frames_of([b"wren", b"robin"])
+    if edge is not None:
+        edges[1] = edge
+    outs = [np.full(9, 255, np.uint8), np.empty(0, np.uint8)]
+    with pytest.raises(IndexError, match=f"frame {named} of buffer 1, of part"):
+        kernels.deal_frames([b"", data], [np.zeros(1, np.uint32), edges], [0, part], outs)
+    for wrong in ([np.empty(8, np.uint8)], [np.empty(9, np.uint8), np.empty(1, np.uint8)]):
+        with pytest.raises(ValueError, match="writable bytes"):
+            kernels.deal_frames([data], [frames_of([b"wren", b"robin"])[1]], [0, 0], wrong)
+    with pytest.raises(ValueError, match="as many numbers of parts as frames"):
+        kernels.deal_frames([data], [edges], [0], outs)
+    assert set(outs[0].tolist()) == {255}
+
+
 def test_ranges_fill_an_array(kernels) -> None:
     out = np.zeros(9, np.uint8)
     kernels.gather_into(DATA, [3, 0, 1000, 5], [7, 0, 1004, 6], out)

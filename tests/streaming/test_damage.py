@@ -13,6 +13,9 @@ import pytest
 import shardio
 from shardio.errors import CorruptBlockError, CorruptRecordError, FormatError, NotFoundError, SchemaError
 from shardio.order import Plan
+from shardio.reader import OpenShard
+from shardio.reader._blocks import Decoder
+from shardio.storage._local import LocalStore
 from tests.streaming.datasets import flat, plan, write
 
 pytestmark = [
@@ -180,6 +183,74 @@ def test_damage_of_local_shards_under_an_interleaved_plan(url, mmap):
     os.truncate(path_of(ds, 0), path_of(ds, 0).stat().st_size // 3)
     with pytest.raises(CorruptBlockError, match="another size"):
         list(batches)
+
+
+def fetched(monkeypatch):
+    """Let files be read as objects of a bucket are, in parts, some windows with each fetch."""
+    monkeypatch.setattr(LocalStore, "is_local", False)
+    monkeypatch.setattr("shardio.streaming._pipeline._PART_ROW_BYTES", 1)
+    monkeypatch.setattr("shardio.streaming._pipeline._GROUP_BYTES", 3 * 64 * 8)
+
+
+@THREADS
+@pytest.mark.parametrize("kept", [True, False])
+def test_damage_of_fetched_shards_under_an_interleaved_plan(monkeypatch, url, threads, kept):
+    """Their frames are used as they came, and yet nothing is delivered of a block that was not compared."""
+    fetched(monkeypatch)
+    if not kept:  # as those of many rows, which do not come with the head of an index
+        monkeypatch.setattr("shardio.reader._pool._FRAMES_AT_ONCE", 0)
+    write(url, [300, 100])
+    shape = Plan(ranks=2, workers=1, chunk_rows=64, interleave=2, window=64)
+    given = {"plan": shape, "global_batch": 10, "remainder": "keep", "num_threads": threads}
+
+    def opened(**options):
+        return shardio.open(url, mmap=False, **options)
+
+    rows = []
+    begin = OpenShard.begin_frames
+
+    def noting(shard, first, stop):
+        rows.append(stop - first)
+        return begin(shard, first, stop)
+
+    monkeypatch.setattr(OpenShard, "begin_frames", noting)
+    chosen = opened().select(np.delete(np.arange(400), np.arange(150, 170)))
+    for each in (opened(), chosen):
+        rows.clear()
+        wanted = list(map(int, each.selection)) if each is chosen else list(range(400))
+        assert sorted(flat(batch["n"].tolist() for batch in shardio.stream(each, **given))) == wanted
+        assert sum(rows) >= 200  # chunks with rows that were not chosen are not read as they come
+    ds = opened()
+    bad = hurt(ds, 33) | hurt(ds, 350)
+    with pytest.raises(CorruptBlockError) as caught:
+        list(shardio.stream(opened(), **given))
+    places = {(ds.locate(position).shard, ds.locate(position).row) for position in bad}
+    assert (caught.value.shard, caught.value.row) in places
+    skipping = opened(on_error="quarantine")
+    stream = shardio.stream(skipping, **given)
+    assert sorted(flat(batch["n"].tolist() for batch in stream)) == sorted(set(range(400)) - bad)
+    entries = [json.loads(line) for line in Path("shardio-quarantine.jsonl").read_text().splitlines()]
+    written = {(entry["shard"], row) for entry in entries for row in entry["rows"]}
+    assert written == places
+    assert skipping.stats["records_skipped"] == len(bad)
+
+
+@THREADS
+def test_what_was_hurt_on_its_way_comes_again(monkeypatch, url, threads):
+    fetched(monkeypatch)
+    write(url, [300])
+    shape = Plan(ranks=1, workers=1, chunk_rows=64, interleave=2, window=64)
+    ds = shardio.open(url, mmap=False)
+    check, checks = Decoder.check, []
+
+    def hurting(self, run, stored):
+        checks.append(run)
+        check(self, run, memoryview(bytes(len(stored))) if len(checks) == 2 else stored)
+
+    monkeypatch.setattr(Decoder, "check", hurting)
+    stream = shardio.stream(ds, plan=shape, global_batch=10, num_threads=threads)
+    assert sorted(flat(batch["n"].tolist() for batch in stream)) == list(range(300))
+    assert ds.stats["refetched"] == 1
 
 
 def test_it_is_said_once(url):

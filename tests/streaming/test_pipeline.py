@@ -14,6 +14,7 @@ import pytest
 import shardio
 from shardio.errors import CorruptBlockError
 from shardio.order import Plan, report
+from shardio.storage._local import LocalStore
 from shardio.streaming._windows import WindowData
 from tests.streaming.datasets import RICH, flat, memory_url, numbers, plan, rich_value, write
 
@@ -231,8 +232,8 @@ class CountedParts:
         self.rows, self.alive, self.peak = 0, 0, 0
         from shardio.streaming import _stream, _windows
 
-        def counting(member, pieces, damage, part):
-            found = _windows.load_parts(member, pieces, damage, part)
+        def counting(member, pieces, damage, part, memory):
+            found = _windows.load_parts(member, pieces, damage, part, memory)
             self.rows += sum(len(data.table) - 1 for data in found)
             for data in found:
                 size = sum(len(buffer) for buffer in data.buffers)
@@ -337,11 +338,11 @@ def test_a_part_that_cannot_be_fetched_is_an_error_at_its_step(monkeypatch, larg
 
     calls = []
 
-    def failing(member, pieces, damage, part):
+    def failing(member, pieces, damage, part, memory):
         calls.append(part)
         if len(calls) == 3:
             raise OSError("torn cable")
-        return _windows.load_parts(member, pieces, damage, part)
+        return _windows.load_parts(member, pieces, damage, part, memory)
 
     monkeypatch.setattr(_stream, "load_parts", failing)
     seen = 0
@@ -474,6 +475,113 @@ def test_a_pass_begun_before_a_fork_is_refused_in_the_child(ds):
 
 def test_window_data_is_weakly_referenceable():
     assert weakref.ref(WindowData([], None, None, None)) is not None
+
+
+def from_bucket(monkeypatch):
+    """Let files be read as objects of a bucket are."""
+    monkeypatch.setattr(LocalStore, "is_local", False)
+
+
+@pytest.fixture(scope="module")
+def fetched_url(tmp_path_factory):
+    url = tmp_path_factory.mktemp("fetched") / "d"
+    write(url, [4000], schema=None, value=lambda n: b"%06d" % n + bytes(1018), block_bytes=4096)
+    return url
+
+
+@pytest.mark.parametrize("threads", [0, 2])
+def test_parts_of_fetched_windows_take_memory_that_others_left(monkeypatch, fetched_url, threads):
+    """New pages are dear: an epoch asks for less than it fetches, the more so the longer it is."""
+    from shardio.streaming import _windows
+
+    from_bucket(monkeypatch)
+    taken, asked = [], []
+    take, mapped = _windows.Memory.take, _windows._mapped
+
+    def taking(own, size):
+        taken.append(size)
+        return take(own, size)
+
+    def asking(size):
+        asked.append(size)
+        return mapped(size)
+
+    monkeypatch.setattr(_windows.Memory, "take", taking)
+    monkeypatch.setattr(_windows, "_mapped", asking)
+    monkeypatch.setattr(_windows, "_LEAST_MEMORY", 1024)
+    options = {"global_batch": 20, "plan": _PARTED, "ahead_bytes": 1 << 17}
+    ds = shardio.open(fetched_url, mmap=False)
+    seen = [p for batch in shardio.stream(ds, num_threads=threads, **options) for p in batch["payload"]]
+    assert {int(payload[:6]) for payload in seen} == set(range(4000))
+    assert {payload[6:] for payload in seen} == {bytes(1018)}
+    assert 3900 * 1024 < sum(taken) <= 4100 * 1024
+    assert sum(asked) < 0.75 * sum(taken)
+
+
+def test_windows_of_one_fetch_are_of_like_length(monkeypatch, fetched_url):
+    """A part of a fetch lives as long as the longest window in it; at a start they are of many lengths."""
+    from shardio.streaming import _stream, _windows
+
+    from_bucket(monkeypatch)
+    counts = []
+
+    def noting(member, pieces, damage, part, memory):
+        counts.append((pieces.stops - pieces.starts).tolist())
+        return _windows.load_parts(member, pieces, damage, part, memory)
+
+    monkeypatch.setattr(_stream, "load_parts", noting)
+    monkeypatch.setattr("shardio.streaming._pipeline._Planner._reads_alone", lambda self, group: False)
+    monkeypatch.setattr("shardio.streaming._pipeline._GROUP_BYTES", 300 << 10)
+    ds = shardio.open(fetched_url, mmap=False)
+    stream = shardio.stream(ds, global_batch=20, plan=_PARTED, num_threads=0)
+    next(iter(stream))
+    assert len(counts) > 3
+    assert len(set(flat(counts))) > 10
+    assert flat(counts) == sorted(flat(counts))
+
+
+def test_steps_that_are_too_large_come_one_by_one(monkeypatch, fetched_url):
+    """Windows and batches of several would take more than the process may hold."""
+    from shardio.streaming import _pipeline
+
+    from_bucket(monkeypatch)
+    monkeypatch.setattr(_pipeline, "_LARGE_STEP_BYTES", 1)
+    waiting = []
+    has_room = _pipeline._PassThreads._has_room
+
+    def noting(self, group):
+        found = has_room(self, group)
+        if found:
+            waiting.append(len(self._planned) + len(self._building))
+        return found
+
+    monkeypatch.setattr(_pipeline._PassThreads, "_has_room", noting)
+    options = {"global_batch": 20, "plan": _PARTED, "ahead_bytes": 1 << 20, "num_threads": 2}
+    ds = shardio.open(fetched_url, mmap=False)
+    assert sum(len(batch["payload"]) for batch in shardio.stream(ds, **options)) == 4000
+    assert len(waiting) > 10
+    assert not any(waiting)
+    # Where each record costs a call, several are built side by side.
+    waiting.clear()
+    plain = shardio.stream(ds, transform=lambda value: value, **options)
+    assert sum(len(batch["value"]) for batch in plain) == 4000
+    assert any(waiting)
+
+
+def test_larger_memory_is_taken_where_more_would_be_held():
+    from shardio.streaming._windows import Memory
+
+    memory = Memory()
+    held = [memory.take(1 << 20) for _ in range(4)]
+    places = {lease.bytes.ctypes.data for lease in held}
+    held.clear()
+    smaller = [memory.take(700_000) for _ in range(4)]  # a third less: but no more is asked for
+    assert {lease.bytes.ctypes.data for lease in smaller} == places
+    more = memory.take(700_000)
+    assert more.bytes.ctypes.data not in places
+    assert len(more.bytes) < 1 << 20
+    del smaller[2:]
+    assert memory.take(300_000).bytes.ctypes.data not in places  # not what is more than twice as large
 
 
 @pytest.mark.parametrize("threads", [0, 2])

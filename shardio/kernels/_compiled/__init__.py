@@ -73,11 +73,11 @@ else:
 
     MISSING += ("interleave", "permute")
 if _is_built("_gather"):
-    from shardio.kernels._compiled._gather import gather_into, gather_rows, slice_rows
+    from shardio.kernels._compiled._gather import deal_frames, gather_into, gather_rows, slice_rows
 else:
-    from shardio.kernels._reference._slices import gather_into, gather_rows, slice_rows
+    from shardio.kernels._reference._slices import deal_frames, gather_into, gather_rows, slice_rows
 
-    MISSING += ("gather_into", "gather_rows", "slice_rows")
+    MISSING += ("deal_frames", "gather_into", "gather_rows", "slice_rows")
 
 # Likewise.
 if _is_built("_framing"):
@@ -103,6 +103,7 @@ __all__ = [
     "check_frames",
     "crc32c_joined",
     "crc32c_many",
+    "deal_frames",
     "encode_example",
     "encode_examples",
     "encode_frames",

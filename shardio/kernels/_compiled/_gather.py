@@ -10,16 +10,36 @@ from cython.cimports.cpython.list import PyList_New, PyList_SET_ITEM
 from cython.cimports.cpython.ref import Py_INCREF
 from cython.cimports.libc.stdint import int64_t, uint32_t
 from cython.cimports.libc.string import memcpy
-from cython.cimports.shardio.kernels._compiled._memory import address_of
+from cython.cimports.shardio.kernels._compiled._memory import address_of, keep_at_hand
 from cython.cimports.shardio.kernels._compiled._prefetch import SHARDIO_PREFETCH
 
-from shardio.kernels._arguments import as_bytes, as_out, as_tables, row_outside
+from shardio.kernels._arguments import (
+    as_bytes,
+    as_frame_tables,
+    as_out,
+    as_parts,
+    as_tables,
+    frame_of_no_part,
+    row_outside,
+)
 from shardio.kernels._compiled._memory import checked_bounds
 
 COMPILED = cython.compiled
 
 Bytes = cython.typedef(cython.pointer(cython.const[cython.uchar]))
 Ends = cython.typedef(cython.pointer(cython.const[uint32_t]))
+
+# Rows of so many bytes and more are a group of steps; of those several are made, delivered and freed in
+# turn, by several threads, each with memory of its own. More than this malloc does not keep, and larger
+# groups are of large records.
+LEAST = cython.declare(int64_t, 1 << 20)
+GROUPS = cython.declare(int64_t, 4)
+MOST = cython.declare(int64_t, (32 << 20) - (64 << 10))
+kept = cython.declare(int64_t, 0)
+
+# Bytes of a TFRECORD frame before its payload, and all that are not payload.
+HEAD = cython.declare(int64_t, 12)
+FRAME = cython.declare(int64_t, 16)
 
 # How many rows ahead of the one that is copied memory is asked for.
 AHEAD = cython.declare(cython.Py_ssize_t, 6)
@@ -98,9 +118,18 @@ def _copy_rows(
         memcpy(cython.cast(cython.p_uchar, targets[k]), cython.cast(Bytes, begins[k]), lengths[k])
 
 
-def _located(buffers, tables, which, rows):
-    """Return the address and the length of each row, int64; and what keeps the memory in its place."""
-    views, ends, number, row = as_tables(buffers, tables, which, rows)
+@cython.cfunc
+def _expect(total: int64_t):
+    """Let malloc keep the memory of groups of so many bytes."""
+    global kept  # noqa: PLW0603 - malloc is one for the process, too
+    size: int64_t = min(GROUPS * total, MOST)
+    if LEAST <= total <= MOST and size > kept:
+        kept = size
+        keep_at_hand(size)
+
+
+def _places_of(views, ends):
+    """Return of each buffer its address and its size, and those of its table, int64[buffers, 4]."""
     memory = np.empty((len(views), 4), np.int64)
     places: int64_t[:, ::1] = memory
     k: cython.Py_ssize_t
@@ -110,6 +139,13 @@ def _located(buffers, tables, which, rows):
         places[k, 1] = view.size
         places[k, 2] = address_of(table)
         places[k, 3] = table.size - 1
+    return memory
+
+
+def _located(buffers, tables, which, rows):
+    """Return the address and the length of each row, int64; and what keeps the memory in its place."""
+    views, ends, number, row = as_tables(buffers, tables, which, rows)
+    memory = _places_of(views, ends)
     begins, lengths = np.empty_like(number), np.empty_like(number)
     wrong: cython.Py_ssize_t = _find_rows(memory, number, row, begins, lengths)
     if wrong >= 0:
@@ -121,7 +157,9 @@ def gather_rows(buffers, tables, which, rows):
     begins, lengths, held = _located(buffers, tables, which, rows)
     offsets = np.zeros(lengths.size + 1, np.int64)
     np.cumsum(lengths, out=offsets[1:])
-    values = np.empty(int(lengths.sum()), np.uint8)
+    total = int(offsets[lengths.size])
+    _expect(total)
+    values = np.empty(total, np.uint8)
     targets = offsets[: lengths.size] + (values.ctypes.data if values.size else 0)
     first: cython.const[int64_t][::1] = begins
     size: cython.const[int64_t][::1] = lengths
@@ -134,6 +172,7 @@ def gather_rows(buffers, tables, which, rows):
 
 def slice_rows(buffers, tables, which, rows):
     begins, lengths, held = _located(buffers, tables, which, rows)
+    _expect(int(lengths.sum()))
     first: cython.const[int64_t][::1] = begins
     size: cython.const[int64_t][::1] = lengths
     targets = np.empty_like(begins)
@@ -151,3 +190,88 @@ def slice_rows(buffers, tables, which, rows):
         _copy_rows(first, size, to)
     del held
     return records
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def _measure_frames(
+    memory: cython.const[int64_t][:, ::1], part: cython.const[int64_t][::1], sizes: int64_t[:, ::1]
+) -> cython.Py_ssize_t:
+    """Count the payloads of each part, and their bytes; return the first frame that is nowhere, or -1."""
+    buffer: cython.Py_ssize_t
+    row: cython.Py_ssize_t
+    k: cython.Py_ssize_t = 0
+    ends: Ends
+    own: int64_t
+    for buffer in range(memory.shape[0]):
+        ends = cython.cast(Ends, memory[buffer, 2])
+        for row in range(memory[buffer, 3]):
+            own = part[k]
+            if own < 0 or own >= sizes.shape[0] or cython.cast(int64_t, ends[row + 1]) > memory[buffer, 1]:
+                return k
+            if cython.cast(int64_t, ends[row]) + FRAME > cython.cast(int64_t, ends[row + 1]):
+                return k
+            sizes[own, 0] += 1
+            sizes[own, 1] += cython.cast(int64_t, ends[row + 1]) - cython.cast(int64_t, ends[row]) - FRAME
+            k += 1
+    return -1
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def _deal(
+    memory: cython.const[int64_t][:, ::1], part: cython.const[int64_t][::1], outs: int64_t[:, ::1]
+) -> cython.void:
+    """Copy payloads apart.
+
+    Of each part `outs` has the addresses of its bytes and of its table, and how much of both is full.
+    """
+    buffer: cython.Py_ssize_t
+    row: cython.Py_ssize_t
+    k: cython.Py_ssize_t = 0
+    ends: Ends
+    own: int64_t
+    size: int64_t
+    for buffer in range(memory.shape[0]):
+        ends = cython.cast(Ends, memory[buffer, 2])
+        for row in range(memory[buffer, 3]):
+            own = part[k]
+            size = cython.cast(int64_t, ends[row + 1]) - cython.cast(int64_t, ends[row]) - FRAME
+            memcpy(
+                cython.cast(cython.p_uchar, outs[own, 0] + outs[own, 2]),
+                cython.cast(Bytes, memory[buffer, 0] + ends[row] + HEAD),
+                size,
+            )
+            outs[own, 2] += size
+            outs[own, 3] += 1
+            cython.cast(cython.pointer(uint32_t), outs[own, 1])[outs[own, 3]] = cython.cast(
+                uint32_t, outs[own, 2]
+            )
+            k += 1
+
+
+def deal_frames(buffers, tables, part, outs):
+    views, ends, numbers = as_frame_tables(buffers, tables, part)
+    memory = _places_of(views, ends)
+    sizes = np.zeros((len(outs), 2), np.int64)
+    wrong: cython.Py_ssize_t = _measure_frames(memory, numbers, sizes)
+    if wrong >= 0:
+        frames = np.cumsum([0, *(table.size - 1 for table in ends)])
+        buffer = int(np.searchsorted(frames, wrong, side="right")) - 1
+        raise frame_of_no_part(buffer, wrong - int(frames[buffer]), int(numbers[wrong]))
+    as_parts(outs, sizes[:, 1])
+    found = [np.zeros(many + 1, np.uint32) for many in sizes[:, 0].tolist()]
+    targets = np.zeros((len(outs), 4), np.int64)
+    places: int64_t[:, ::1] = targets
+    k: cython.Py_ssize_t
+    for k in range(len(found)):
+        places[k, 0] = address_of(outs[k]) if outs[k].size else 0
+        places[k, 1] = address_of(found[k])
+    first: cython.const[int64_t][:, ::1] = memory
+    number: cython.const[int64_t][::1] = numbers
+    with cython.nogil:
+        _deal(first, number, places)
+    del views
+    return found

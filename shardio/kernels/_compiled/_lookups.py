@@ -7,7 +7,6 @@ import cython
 import numpy as np
 from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cython.cimports.cpython.list import PyList_New, PyList_SET_ITEM
-from cython.cimports.cpython.mem import PyMem_RawFree, PyMem_RawMalloc
 from cython.cimports.cpython.ref import Py_INCREF
 from cython.cimports.libc.stdint import int64_t
 from cython.cimports.libc.string import memcpy
@@ -19,6 +18,7 @@ from cython.cimports.shardio.kernels._compiled._columns import (
     index_fits,
 )
 from cython.cimports.shardio.kernels._compiled._crc import shardio_crc_begin
+from cython.cimports.shardio.kernels._compiled._memory import keep_at_hand
 from cython.cimports.shardio.kernels._compiled._prefetch import SHARDIO_PREFETCH
 
 from shardio.kernels._arguments import as_bytes, as_offsets, no_row
@@ -120,10 +120,7 @@ class RecordLookup:
         if total < 0:
             return None
         if LEAST <= total <= MOST:
-            # What malloc gave in one piece and got back it keeps at hand from then on. Otherwise the memory
-            # of a batch goes back to the system with it, and the next batch has pages cleared again. By
-            # Python's name for malloc: compilers leave out a pair of C's own that does nothing.
-            PyMem_RawFree(PyMem_RawMalloc(total))
+            keep_at_hand(total)
         records: list = PyList_New(count)
         for k in range(count):
             record = PyBytes_FromStringAndSize(cython.NULL, found[1, k])

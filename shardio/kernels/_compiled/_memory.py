@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import cython
 from cython.cimports.cpython.buffer import PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cython.cimports.cpython.mem import PyMem_RawFree, PyMem_RawMalloc
 from cython.cimports.libc.stdint import int64_t
 
 from shardio.kernels._arguments import as_bounds, as_pairs
@@ -24,6 +25,18 @@ def address_of(array: object) -> cython.size_t:
     address: cython.size_t = cython.cast(cython.size_t, view.buf)
     PyBuffer_Release(cython.address(view))
     return address
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def keep_at_hand(size: int64_t) -> cython.void:
+    """Let malloc keep memory of that size, and about as much again, when it is freed.
+
+    What malloc gave in one piece and got back it keeps at hand from then on. Otherwise the memory of a batch
+    goes back to the system with it, and the next batch has pages cleared again. By Python's name for malloc:
+    compilers leave out a pair of C's own that does nothing.
+    """
+    PyMem_RawFree(PyMem_RawMalloc(size))
 
 
 @cython.cfunc

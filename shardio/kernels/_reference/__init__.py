@@ -18,6 +18,7 @@ from shardio.kernels._reference._orders import argsort_words, interleave, permut
 from shardio.kernels._reference._parse import parse_examples, parse_sequence_examples
 from shardio.kernels._reference._runs import FrameRuns, take_frames
 from shardio.kernels._reference._slices import (
+    deal_frames,
     gather,
     gather_fixed,
     gather_from,
@@ -35,6 +36,7 @@ __all__ = [
     "check_frames",
     "crc32c_joined",
     "crc32c_many",
+    "deal_frames",
     "encode_example",
     "encode_examples",
     "encode_frames",

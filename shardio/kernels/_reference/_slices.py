@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -9,10 +10,13 @@ import numpy as np
 from shardio.kernels._arguments import (
     as_bounds,
     as_bytes,
+    as_frame_tables,
     as_out,
+    as_parts,
     as_rows,
     as_sources,
     as_tables,
+    frame_of_no_part,
     row_outside,
 )
 
@@ -20,6 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import ArrayLike, NDArray
+
+_HEAD, _TAIL = 12, 4  # bytes of a TFRECORD frame before and behind its payload
 
 
 def slice_records(buffer: Any, starts: ArrayLike, stops: ArrayLike) -> list[bytes]:
@@ -159,6 +165,46 @@ def gather_rows(
         if not starts[k] <= stops[k] <= views[buffer].size:
             raise row_outside(k, buffer, at)
     return gather_from(views, number, starts, stops)
+
+
+def deal_frames(
+    buffers: Sequence[Any],
+    tables: Sequence[NDArray[np.uint32]],
+    part: ArrayLike,
+    outs: Sequence[NDArray[np.uint8]],
+) -> list[NDArray[np.uint32]]:
+    """Copy the payloads of TFRECORD frames apart, each behind those of its part that came before.
+
+    Frame r of buffer k is its bytes `[tables[k][r], tables[k][r + 1])`.
+
+    Args:
+        buffers: any contiguous buffers.
+        tables: of each, uint32[its frames + 1].
+        part: int64[n], of each frame of all buffers, one after another, the number of its part.
+        outs: of each part, uint8 array for its payloads, just as large.
+
+    Returns:
+        Of each part, uint32[its frames + 1]: where each payload begins in `outs`, and where the last stops.
+
+    Raises:
+        IndexError: a table leads out of its buffer, or has no room for a frame, or there is no such part;
+            names the first one.
+        ValueError: an array of `outs` has not the size of its payloads, or there are too few or many.
+    """
+    views, ends, number = as_frame_tables(buffers, tables, part)
+    found: list[list[NDArray[np.uint8]]] = [[] for _ in outs]
+    numbers = iter(number.tolist())
+    for k, (view, table) in enumerate(zip(views, ends, strict=True)):
+        for row, (start, stop) in enumerate(itertools.pairwise(table.tolist())):
+            own = next(numbers)
+            if not (start + _HEAD + _TAIL <= stop <= view.size and 0 <= own < len(found)):
+                raise frame_of_no_part(k, row, own)
+            found[own].append(view[start + _HEAD : stop - _TAIL])
+    sizes = [np.array([0, *map(len, payloads)]).cumsum() for payloads in found]
+    as_parts(outs, np.array([each[-1] for each in sizes], np.int64))
+    for out, payloads in zip(outs, found, strict=True):
+        out[:] = np.concatenate([np.empty(0, np.uint8), *payloads])
+    return [each.astype(np.uint32) for each in sizes]
 
 
 def slice_rows(
