@@ -66,9 +66,9 @@ _UNREAD_AHEAD_BYTES = 64 << 20
 _BUILT_BYTES = 256 << 20
 # Where each row costs a call of the caller's function or an image, that overhead is small anyway.
 _GROUP_ROWS_BY_VALUE = 256
-# Windows are decoded together up to so many bytes, by threads side by side; what is not decoded is fetched by
-# the group, which is how it is needed.
-_DECODE_BYTES = 2 << 20
+# Windows of local files that are not mapped are read together up to so many bytes, by threads side by side;
+# what is mapped or fetched comes by the group, which is how it is needed.
+_READ_BYTES = 2 << 20
 # Windows whose rows are copied or decoded are held in so many parts; what finds the rows of a part costs more
 # than small records take.
 _PARTS = 4
@@ -189,7 +189,7 @@ class PipelineOptions:
             group_rows=_GROUP_ROWS_BY_VALUE if slow else _GROUP_ROWS,
             group_bytes=group_bytes,
             ahead_bytes=ahead_bytes,
-            fetch_bytes=min(group_bytes, _DECODE_BYTES) if local else group_bytes,
+            fetch_bytes=group_bytes if mapped or not local else min(group_bytes, _READ_BYTES),
             identities=options.positions
             or options.random_transform is not None
             or any(isinstance(component.source, JoinedSource) for component in components)

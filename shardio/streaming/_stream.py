@@ -334,14 +334,14 @@ class Stream:
         options, components, schedule, damage = self.options, self.components, self._schedule, self._damage
         counters = self.counters
         # Windows of mapped shards stay in place, but not those of interleaved plans: they are from all over.
-        shared = Memory()
-        memory = [shared if plan.interleaved else None for plan in self.order.plans]
+        windows, parts = Memory(mapped=False), Memory(mapped=True)
+        memory = [windows if plan.interleaved else None for plan in self.order.plans]
         unread = self._stay_unread()
 
         def load(source: int, pieces: Pieces, part: NDArray[np.int64] | None = None) -> Any:
             with counters.timed("fetch_seconds"):
                 if part is not None:
-                    return load_parts(components[source], pieces, damage, part, shared)
+                    return load_parts(components[source], pieces, damage, part, parts)
                 return load_window(
                     components[source], pieces, damage, memory=memory[source], unread=unread[source]
                 )

@@ -96,14 +96,24 @@ def _mapped(size: int) -> NDArray[np.uint8]:
     return np.frombuffer(mmap.mmap(-1, max(1, size), **_OWN), np.uint8, size)
 
 
+def _from_malloc(size: int) -> NDArray[np.uint8]:
+    return np.empty(size, np.uint8)
+
+
 class Memory:
     """Memory for windows, used again, because the system clears new pages before it hands them out.
 
     Windows that were fetched together end in bursts, so memory that they leave is kept: what is in use and
     what is kept is together no more than what was once in use. The threads of a pass share it.
+
+    Args:
+        mapped: what is not kept goes back to the system at once. Parts of windows end in another order than
+            they began in, so that `malloc` would keep what is between; of whole ones it keeps what is wanted
+            again.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, mapped: bool) -> None:
+        self._make = _mapped if mapped else _from_malloc
         # By a number, in the order in which they were given back; and the sizes of those in use. No lock: the
         # collector may give one back in the middle of anything.
         self._free: dict[int, NDArray[np.uint8]] = {}
@@ -117,13 +127,13 @@ class Memory:
         """
         free = [(len(each), key) for key, each in list(self._free.items())]
         room = self._most - sum(list(self._used.values())) - sum(many for many, _ in free)
-        most = size + (size if room < size else max(size // 8, _LEAST_MEMORY))
+        most = size + (size if room < size and self._make is _mapped else max(size // 8, _LEAST_MEMORY))
         fits = [(many, key) for many, key in free if size <= many <= most]
         memory = self._free.pop(min(fits)[1], None) if fits else None
         if memory is None:  # or another thread was faster
             # A little more than is wanted now, so that it does for what is wanted later.
             step = max(_LEAST_MEMORY, 1 << max(0, size.bit_length() - 5))
-            memory = _mapped(-(-size // step) * step)
+            memory = self._make(-(-size // step) * step)
         self._used[id(memory)] = len(memory)
         used = sum(list(self._used.values()))
         self._most = max(self._most, used)

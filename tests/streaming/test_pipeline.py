@@ -571,7 +571,7 @@ def test_steps_that_are_too_large_come_one_by_one(monkeypatch, fetched_url):
 def test_larger_memory_is_taken_where_more_would_be_held():
     from shardio.streaming._windows import Memory
 
-    memory = Memory()
+    memory = Memory(mapped=True)
     held = [memory.take(1 << 20) for _ in range(4)]
     places = {lease.bytes.ctypes.data for lease in held}
     held.clear()
