@@ -117,9 +117,16 @@ class AtomicOutput:
             raise CommitConflictError("there is something here already", url=self.url, advice=advice)
         self._local = self._store.is_local
         parent = str(Path(self.url).parent) if self._local else None
-        if parent is not None:
-            Path(parent).mkdir(parents=True, exist_ok=True)
-        self._folder = Path(tempfile.mkdtemp(prefix=".shardio-tmp-export-", dir=parent))
+        try:
+            if parent is not None:
+                Path(parent).mkdir(parents=True, exist_ok=True)
+            self._folder = Path(tempfile.mkdtemp(prefix=".shardio-tmp-export-", dir=parent))
+        except OSError as error:
+            raise StorageError(
+                "no folder can be made for the files",
+                url=parent or tempfile.gettempdir(),
+                found=error.strerror,
+            ) from error
         self._put: list[str] = []
         self.names: list[str] = []
 

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
 import shardio
-from shardio.errors import SchemaError, ShardioError
+from shardio.errors import SchemaError, ShardioError, StorageError
 from tests.convert.conftest import library_samples, picture
 
 PICTURES = [picture(n, form) for n in range(2) for form in ("JPEG", "PNG", "BMP", "GIF")]
@@ -348,3 +348,13 @@ def test_what_is_damaged_is_left_out_alone(tmp_path) -> None:
     assert bad.where == f"{shardio.open(url).source.url} train 5"
     lines = (tmp_path / "out" / "train.jsonl").read_text().splitlines()
     assert [json.loads(line)["n"] for line in lines] == [n for n in range(11) if n != 5]
+
+
+def test_a_place_where_no_folder_can_be_made(tmp_path) -> None:
+    """A bare OSError of the system."""
+    with shardio.DatasetWriter(tmp_path / "d", {"n": "int64"}) as out:
+        out.write({"n": 1})
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(StorageError, match="no folder can be made") as caught:
+        shardio.export_dataset(tmp_path / "d", tmp_path / "file" / "in" / "out", kind="jsonl")
+    assert caught.value.url == str(tmp_path / "file" / "in")
