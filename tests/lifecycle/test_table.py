@@ -731,3 +731,8 @@ def test_temporary_files_that_cannot_be_written(tmp_path, monkeypatch, make):
     assert caught.value.url == str(tmp_path / "scratch")
     assert "TMPDIR" in str(caught.value.advice)
     assert shardio.open(url).version == 1
+    monkeypatch.undo()  # room was made
+    (tmp_path / "other").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "other"))
+    call(url, **options)
+    assert shardio.open(url).version == 2
