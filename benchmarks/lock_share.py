@@ -21,7 +21,7 @@ import time
 from pathlib import Path
 
 import numpy as np
-from range_server import served
+from range_server import open_dataset, served
 
 import shardio
 
@@ -40,13 +40,7 @@ def write(folder: Path, size: int) -> None:
 
 def stream(url: str, seconds: float, threads: int) -> None:
     """Stream, say when it has begun, then what was read in the time given."""
-    if url.startswith("http"):
-        options = {
-            "key": "x", "secret": "y", "endpoint_url": url, "client_kwargs": {"region_name": "us-east-1"},
-        }  # fmt: skip
-        ds = shardio.open("s3://bench/ds", version=1, storage_options=options, engine="obstore")
-    else:
-        ds = shardio.open(url)
+    ds = open_dataset(url)
     batches = shardio.stream(ds, global_batch=64, seed=0, num_threads=threads)
     rows, taken = 0, iter(batches)
     next(taken)

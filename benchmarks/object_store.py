@@ -26,6 +26,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from range_server import options
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -107,10 +109,6 @@ def stub_torchvision() -> None:
 #
 # Each takes the URL of the server and yields, after what comes before the measurement (imports, for lookups
 # also opening and a first lookup of every shard), the bytes of records as it gets them.
-
-
-def options(url: str) -> dict[str, Any]:
-    return {"key": "x", "secret": "y", "endpoint_url": url, "client_kwargs": {"region_name": "us-east-1"}}
 
 
 def open_shardio(url: str, engine: str) -> Any:

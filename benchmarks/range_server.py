@@ -22,7 +22,7 @@ import sys
 import urllib.parse
 import urllib.request
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -129,6 +129,20 @@ def served(folder: Path, latency: float = 0.0) -> Iterator[str]:
             yield process.stdout.readline().strip()
         finally:
             process.communicate()
+
+
+def options(url: str) -> dict[str, Any]:
+    """Return the storage options that shardio and s3fs read from a server with, given its address."""
+    return {"key": "x", "secret": "y", "endpoint_url": url, "client_kwargs": {"region_name": "us-east-1"}}
+
+
+def open_dataset(url: str) -> Any:
+    """Open a folder, or the dataset `ds` of a server, by its address."""
+    import shardio
+
+    if not url.startswith("http"):
+        return shardio.open(url)
+    return shardio.open("s3://bench/ds", version=1, storage_options=options(url), engine="obstore")
 
 
 def counted(url: str) -> tuple[int, int]:

@@ -23,7 +23,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from range_server import counted, served
+from range_server import counted, open_dataset, served
 
 RECORDS = {"100 B": 100, "1 KB": 1000, "8 KB": 8192, "100 KB": 100_000, "1 MB": 1_000_000}
 BATCH = 256
@@ -49,13 +49,7 @@ def measure(url: str, what: str, threads: int, ahead: int) -> dict[str, Any]:
     """Return what one pass, a start or a resume holds and reads."""
     import shardio
 
-    if url.startswith("http"):
-        options = {
-            "key": "x", "secret": "y", "endpoint_url": url, "client_kwargs": {"region_name": "us-east-1"},
-        }  # fmt: skip
-        ds = shardio.open("s3://bench/ds", version=1, storage_options=options, engine="obstore")
-    else:
-        ds = shardio.open(url)
+    ds = open_dataset(url)
     stream = shardio.stream(
         ds, global_batch=BATCH, seed=1, num_threads=threads, ahead_bytes=ahead << 20 or None
     )

@@ -23,7 +23,14 @@ from shardio import kernels
 from shardio.errors import CorruptBlockError, FormatError, NotFoundError, ShardioError, StaleIndexError
 from shardio.format import TFRECORD_HEAD, TFRECORD_TAIL, decode_stream
 from shardio.metadata import INDEX_ADVICE, check_index_end
-from shardio.storage import ChangedObjectError, DataFile, OpenFiles, ShortReadError, advise_need
+from shardio.storage import (
+    ChangedObjectError,
+    DataFile,
+    OpenFiles,
+    ShortReadError,
+    advise_need,
+    descriptor_limit,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -270,11 +277,11 @@ class MappedRows:
         stats: ReadStats,
     ) -> None:
         self._head = head
-        self.file = file
+        self._file = file
         self._frame_stop = frame_stop
         self._seen = np.frombuffer(seen, np.uint8)
         self._checks = checks
-        self.shorter = shorter
+        self._shorter = shorter
         self._runs = runs
         self._records = records
         self._verify = verify
@@ -287,14 +294,15 @@ class MappedRows:
     def find_frames(self, rows: NDArray[np.int64]) -> StoredFrames | None:
         """Find frames, int64 ascending rows, to be read alone; None where that cannot be."""
         found = None if self._runs is None else self._runs.find(rows, _NEAR)
-        if found is None or self.file.named is None:
+        named = self._file.named
+        if found is None or named is None:
             return None
         crcs = np.full(rows.size, -1) if self._records is None else self._records[rows]
         # From places in what would be read of the runs to places in the file.
         read = found.ends - found.begins
         by_run = found.ends - np.cumsum(read)
         starts = found.places + np.repeat(by_run, np.diff(found.first, append=rows.size))
-        return StoredFrames(self.file.named, starts, found.lengths, crcs, found.begins, found.ends)
+        return StoredFrames(named, starts, found.lengths, crcs, found.begins, found.ends)
 
     def begin(self, rows: NDArray[np.int64]) -> RowsToCopy | None:
         """Find rows, int64 ascending; None where they do not ascend.
@@ -305,7 +313,7 @@ class MappedRows:
         found = None if self._runs is None else self._runs.find(rows, _NEAR)
         if found is not None:
             crcs = None if self._records is None else self._records[rows]
-            return RowsToCopy(found.lengths, partial(self._copy_frames, found, crcs))
+            return RowsToCopy(found.lengths, partial(self._copy_frames, rows, found, crcs))
         if not rows.size or bool((rows[1:] <= rows[:-1]).any()):
             return None
         blocks = np.searchsorted(self._row_stops, rows, side="right")
@@ -330,7 +338,11 @@ class MappedRows:
         return RowsToCopy(by_block.stops - by_block.starts, partial(self._copy_rows, by_block))
 
     def _copy_frames(
-        self, found: kernels.FoundFrames, crcs: NDArray[np.uint32] | None, memory: NDArray[np.uint8]
+        self,
+        rows: NDArray[np.int64],
+        found: kernels.FoundFrames,
+        crcs: NDArray[np.uint32] | None,
+        memory: NDArray[np.uint8],
     ) -> bool:
         """Read frames alone, to where their payloads go, and move those together."""
         read = np.cumsum(found.ends - found.begins)
@@ -349,15 +361,17 @@ class MappedRows:
             known = None if crcs is None else crcs[own]
             out = memory[at : at + size]
             if not kernels.take_frames(data, places[own] - before, found.lengths[own], known, out):
-                return False  # by the map, the block is compared, which says what is wrong
+                # By the map, the block is compared, which says what is wrong: also where it was right before.
+                self._seen[np.searchsorted(self._row_stops, rows[own], side="right")] = 0
+                return False
             at += size
         return True
 
     def _read(self, begins: NDArray[np.int64], ends: NDArray[np.int64], out: NDArray[np.uint8]) -> bool:
         try:
-            return self.file.read_into(begins, ends, memoryview(out))
+            return self._file.read_into(begins, ends, memoryview(out))
         except ShortReadError as error:
-            raise self.shorter(error) from error
+            raise self._shorter(error) from error
 
     def _copy_rows(self, rows: _RowsOfBlocks, out: NDArray[np.uint8]) -> bool:
         """Read blocks whole that are to be compared, of others the rows alone."""
@@ -424,19 +438,20 @@ class ReadFrames(NamedTuple):
     Attributes:
         values: uint8.
         offsets: int64 [rows + 1], where each begins, and where the last one stops.
-        wrong: rows of which one is not as its index says, or is in a file that cannot be opened again: the
-            map says what is the matter. None where all are right.
+        left: runs of rows whose values are not filled in, since the map is what there is: one of them is not
+            as its index says (True), or is in a file that cannot be opened again (False).
     """
 
     values: NDArray[np.uint8]
     offsets: NDArray[np.int64]
-    wrong: slice | None
+    left: list[tuple[slice, bool]]
 
 
 def advise_frames(frames: Sequence[StoredFrames]) -> None:
     """Let the system fetch frames into its cache, without waiting for them."""
-    for low in range(0, len(frames), _MOST_FILES):
-        some = frames[low : low + _MOST_FILES]
+    most = _most_files()
+    for low in range(0, len(frames), most):
+        some = frames[low : low + most]
         with OpenFiles([each.file for each in some]) as opened:
             if opened.complete:
                 which = np.repeat(np.arange(len(some), dtype=np.int32), [each.begins.size for each in some])
@@ -459,6 +474,7 @@ def read_frames(files: Sequence[NamedFile], frames: NDArray[np.int64]) -> ReadFr
     offsets = np.zeros(frames.shape[1] + 1, np.int64)
     np.cumsum(frames[2], out=offsets[1:])
     values = np.empty(int(offsets[-1]), np.uint8)
+    left: list[tuple[slice, bool]] = []
     low = 0
     for stop in _cut_files(frames[0]):
         some = slice(low, stop)
@@ -467,18 +483,26 @@ def read_frames(files: Sequence[NamedFile], frames: NDArray[np.int64]) -> ReadFr
         which = np.empty(int(used[-1]) + 1, np.int32)
         which[used] = np.arange(used.size)
         with OpenFiles([files[k] for k in used.tolist()]) as opened:
-            wrong = _read_some(opened, which[numbers], frames[1:, some], values, offsets[low:])
-        if wrong is not None:
-            return ReadFrames(values, offsets, slice(low + wrong.start, low + wrong.stop))
+            if opened.complete:
+                wrong = _read_some(opened, which[numbers], frames[1:, some], values, offsets[low:])
+                left += [(slice(low + each.start, low + each.stop), True) for each in wrong]
+            else:
+                left.append((some, False))
         low = stop
-    return ReadFrames(values, offsets, None)
+    return ReadFrames(values, offsets, left)
+
+
+def _most_files() -> int:
+    """Return how many files may be open at once while rows of them are read; several threads do so."""
+    return max(1, min(_MOST_FILES, descriptor_limit() // 8))
 
 
 def _cut_files(which: NDArray[np.int64]) -> list[int]:
     """Return where to cut rows, so that those between two cuts are in no more files than may be open."""
-    if np.count_nonzero(np.bincount(which)) <= _MOST_FILES:
+    most = _most_files()
+    if np.count_nonzero(np.bincount(which)) <= most:
         return [which.size]
-    return [*range(_MOST_FILES, which.size, _MOST_FILES), which.size]
+    return [*range(most, which.size, most), which.size]
 
 
 def _read_some(
@@ -487,11 +511,10 @@ def _read_some(
     frames: NDArray[np.int64],
     values: NDArray[np.uint8],
     offsets: NDArray[np.int64],
-) -> slice | None:
-    """Do what `read_frames` does with rows of files that are open; return rows of which one is not right."""
+) -> list[slice]:
+    """Do what `read_frames` does with rows of files that are open; return runs with one that is not right."""
     starts, lengths, crcs = frames
-    if not files.complete:
-        return slice(0, which.size)
+    wrong = []
     sizes = lengths + (TFRECORD_HEAD + TFRECORD_TAIL)
     read = np.cumsum(sizes)
     edges = _cut_runs(read)
@@ -504,8 +527,8 @@ def _read_some(
         out = values[offsets[a] : offsets[b]]
         data = scratch[: int(read[b - 1]) - before]
         if not kernels.take_frames(data, read[own] - sizes[own] - before, lengths[own], known, out):
-            return own
-    return None
+            wrong.append(own)
+    return wrong
 
 
 _own = threading.local()

@@ -210,6 +210,10 @@ class OpenShard:
         """Find rows of a mapped shard to read past its map, int64 ascending; None where that cannot be."""
         return self._copies.find_frames(rows) if self._copies is not None else None
 
+    def compare_again(self, rows: NDArray[np.int64]) -> None:
+        """Have the blocks of rows compared before they are used again, since one of them has changed."""
+        np.frombuffer(self._seen, np.uint8)[self.blocks_of(rows)] = 0
+
     def explain(self, error: ShortReadError) -> ShardioError:
         """Return what it means that the shard's file ends before a record does."""
         return self._refused(error)
@@ -465,14 +469,21 @@ class OpenShard:
         plain = head.compression is Compression.NONE and self._tfrecord and not head.gaps
         return plain and self._mapped is None
 
+    def stored_bytes_of(self, first_row: int, stop_row: int) -> int:
+        """Return the stored bytes of the blocks that consecutive rows are in."""
+        first, last = self._blocks_around(first_row, stop_row)
+        return self.head.block_bounds(last - 1)[1] - self.head.block_bounds(first)[0]
+
+    def _blocks_around(self, first_row: int, stop_row: int) -> tuple[int, int]:
+        return bisect_right(self._row_stop, first_row), bisect_right(self._row_stop, stop_row - 1) + 1
+
     def begin_frames(self, first_row: int, stop_row: int) -> Callable[[], FetchedFrames]:
         """Send the requests for consecutive rows of a shard that `keeps_frames`; return what waits for them.
 
         Raises:
             CorruptBlockError, FormatError, StaleIndexError, StorageError: with shard, row and bytes.
         """
-        run = bisect_right(self._row_stop, first_row), bisect_right(self._row_stop, stop_row - 1) + 1
-        rows = first_row, stop_row
+        run, rows = self._blocks_around(first_row, stop_row), (first_row, stop_row)
         if self._held_right:
             wait_data = self._data.begin([run])
             return lambda: self._open_frames(run, rows, self._held_part(run), wait_data()[0])

@@ -26,7 +26,6 @@ from shardio.ranges import coalesce, scatter
 from shardio.storage._create import create, make_folders, replace, written
 from shardio.storage._keys import check_key, is_temporary
 from shardio.storage._store import (
-    MAX_PUTS,
     DataFile,
     NamedFile,
     NotDurableError,
@@ -449,17 +448,15 @@ class LocalStore(Store):
         return self._create([(key, data)], move=move)[0]
 
     def _put_all_unique(self, objects: Sequence[tuple[str, Buffer | pathlib.Path]]) -> bool:
-        sent = False
-        for _ in range(MAX_PUTS):
-            try:
-                # Those that an earlier try has created are there, and their folder is flushed again.
-                return all(self._create(objects, move=True)) or sent
-            except NotDurableError:
-                raise
-            except UnknownOutcomeError:
-                sent = True
-        what = "objects could not be stored: no answer came back"
-        raise StorageError(what, url=self.url_of(objects[0][0]))
+        try:
+            return all(self._create(objects, move=True))
+        except NotDurableError:
+            raise
+        except UnknownOutcomeError:
+            # Those that are there were created by this call, or are the same.
+            for key, data in objects:
+                self.put_unique(key, data, move=isinstance(data, os.PathLike))
+            return True
 
     def _create(self, objects: Sequence[tuple[str, Buffer | pathlib.Path]], *, move: bool) -> list[bool]:
         named = [(self._path(key), data) for key, data in objects]

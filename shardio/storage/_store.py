@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 __all__ = [
-    "MAX_PUTS",
     "Buffer",
     "CannotListError",
     "ChangedObjectError",
@@ -44,7 +43,7 @@ __all__ = [
     "UnknownOutcomeError",
 ]
 
-MAX_PUTS = 5
+_MAX_PUTS = 5
 
 Buffer: TypeAlias = "bytes | memoryview"
 Offsets: TypeAlias = "Sequence[int] | NDArray[np.int64]"
@@ -271,7 +270,7 @@ class Store(abc.ABC):
             StorageError: it was not created, or no answer came back in five tries.
         """
         sent = False
-        for _ in range(MAX_PUTS):
+        for _ in range(_MAX_PUTS):
             try:
                 return self.put_new(key, data, move=move) or sent
             except NotDurableError:

@@ -124,6 +124,30 @@ class _Gathered(NamedTuple):
     which: NDArray[np.int64]
     row: NDArray[np.int64]
 
+    def with_read(
+        self,
+        unread: NDArray[np.bool_],
+        own: NDArray[np.int64],
+        values: NDArray[np.uint8],
+        offsets: NDArray[np.int64],
+    ) -> _Gathered:
+        """Return these with one more window in place of those that were not read.
+
+        Args:
+            unread: bool [windows], which ones those are.
+            own: int64 [n], the rows that were read now.
+            values, offsets: uint8 and int64 [n + 1], their payloads.
+        """
+        table = np.stack([np.zeros(own.size, np.int64), offsets[:-1], offsets[1:]])
+        first = self.windows[int(np.argmax(unread))]
+        read = WindowData([memoryview(values)], table, first.component, first.pieces)
+        others = np.flatnonzero(~unread).tolist()
+        number = np.full(unread.size, len(others))
+        number[others] = np.arange(len(others))
+        row = self.row.copy()
+        row[own] = np.arange(own.size)
+        return _Gathered([*(self.windows[k] for k in others), read], number[self.which], row)
+
 
 class _Decoded(NamedTuple):
     """Rows of a group without those that are skipped.
@@ -394,45 +418,23 @@ class BatchBuilder:
         if self._cancelled:
             raise CancelledError
         order = planned.group.order
-        which, row = planned.window[order], planned.row[order]
-        while any(each.unread for each in data):
+        rows = _Gathered(data, planned.window[order], planned.row[order])
+        unread = np.array([each.unread for each in data], bool)
+        if unread.any():
+            own = np.flatnonzero(unread[rows.which])
             with self._counters.timed("fetch_seconds"):
-                found = self._read_rows(which, row, data)
-            if isinstance(found, dict):  # read now; others may be left
-                data = [found.get(k, each) for k, each in enumerate(data)]
-                continue
-            own, values, offsets = found
-            if own.size == row.size:
+                values, offsets = self._read(rows, own)
+            if own.size == order.size:
                 with self._counters.timed("decode_seconds"):
-                    return self._decode_payloads(planned, data, np.arange(row.size), values, offsets, None)
-            # They are one more window, beside those of other datasets.
-            others = [k for k, each in enumerate(data) if not each.unread]
-            read = WindowData(
-                [memoryview(values)], offsets.astype(np.uint32), data[0].component, data[0].pieces
-            )
-            number = np.full(len(data), len(others))
-            number[others] = np.arange(len(others))
-            row[own] = np.arange(own.size)
-            rows = _Gathered([*(data[k] for k in others), read], number[which], row)
-            with self._counters.timed("decode_seconds"):
-                return self._decode_windows(planned, data, rows)
+                    return self._decode_payloads(planned, data, np.arange(own.size), values, offsets, None)
+            rows = rows.with_read(unread, own, values, offsets)
         with self._counters.timed("decode_seconds"):
-            return self._decode_windows(planned, data, _Gathered(data, which, row))
+            return self._decode_windows(planned, data, rows)
 
-    def _read_rows(
-        self, which: NDArray[np.int64], row: NDArray[np.int64], data: list[WindowData]
-    ) -> tuple[NDArray[np.int64], NDArray[np.uint8], NDArray[np.int64]] | dict[int, WindowData]:
-        """Read the rows that are still in their files.
-
-        Returns:
-            Their numbers, payloads and offsets of those; or windows that had to be read, by number.
-        """
-        own = np.flatnonzero(np.array([each.unread for each in data])[which])
-        some, number = np.unique(which[own], return_inverse=True)
-        found = read_rows(number, row[own], [data[k] for k in some.tolist()], self._damage)
-        if isinstance(found, dict):
-            return {int(some[k]): window for k, window in found.items()}
-        return own, *found
+    def _read(self, rows: _Gathered, own: NDArray[np.int64]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+        """Read those rows that are still in their files."""
+        some, which = np.unique(rows.which[own], return_inverse=True)
+        return read_rows(which, rows.row[own], [rows.windows[k] for k in some.tolist()], self._damage)
 
     def _decode_windows(self, planned: PlannedSteps, data: list[WindowData], rows: _Gathered) -> _Decoded:
         tables = [each.whole for each in rows.windows]

@@ -74,7 +74,8 @@ class StreamOptions:
         num_threads: threads that fetch, check, decode and transform; 0 does it all in the caller's thread. A
             `StreamingDataLoader` has its own `num_threads` instead.
         ahead_bytes: decoded bytes of the batches that are planned, and fetched, ahead of the consumer; by
-            default 16 MiB of datasets that are local files alone, 32 MiB of others.
+            default 16 MiB of datasets that are local files alone, 64 MiB where their records stay there until
+            they are delivered, 32 MiB of others.
         progress: True for a display on stderr, or a function of how far the epoch has come: `done` and
             `total` steps, and `records`. Worker processes need a function that pickles.
 

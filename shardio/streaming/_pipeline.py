@@ -316,7 +316,8 @@ class _Planner:
         self.room = max(2, min(options.threads + 1, int(_BUILT_BYTES / group_bytes)))
         self.room = 1 if self._one_by_one else self.room
         # What is large is ahead while it is built, and a group more would be held for nothing.
-        self._ahead = max(group_bytes <= _AHEAD_BYTES, min(_MOST_GROUPS, ahead))
+        least = 1 if group_bytes <= _AHEAD_BYTES else 0
+        self._ahead = max(least, min(_MOST_GROUPS, ahead))
         self._windows = _HeldWindows(
             schedule.lanes,
             load,

@@ -375,7 +375,8 @@ class Stream:
     def _stay_unread(self) -> list[bool]:
         """Return of each dataset whether its records are read one by one, when they are delivered.
 
-        That takes a system call each, which is little beside what holding and copying larger ones costs.
+        That takes a system call each, which is little beside what holding and copying larger ones costs. What
+        is skipped must not depend on when it is read, so streams that skip damage read whole windows.
         """
         sources = [component.source for component in self.components]
         alike = len({source.options.verify for source in sources}) == 1
@@ -384,7 +385,12 @@ class Stream:
             return int(table.decoded_bytes.sum()) >= _UNREAD_BYTES * max(1, int(table.rows.sum()))
 
         return [
-            alike and plan.interleaved and source.is_mapped and are_large(source.table)
+            alike
+            and not self._damage.skips
+            and plan.interleaved
+            and source.is_mapped
+            and are_large(source.table)
+            and (source.has_record_checksums or not source.options.verify)
             for plan, source in zip(self.order.plans, sources, strict=True)
         ]
 

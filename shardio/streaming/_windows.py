@@ -19,6 +19,7 @@ import numpy as np
 from shardio import kernels
 from shardio.format import TFRECORD_HEAD, TFRECORD_TAIL
 from shardio.metadata import live_to_physical
+from shardio.order import some_rows
 from shardio.reader import SkipCorrupt, advise_frames, read_frames
 from shardio.storage import ShortReadError
 
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
 __all__ = ["Memory", "WindowData", "load_parts", "load_window", "locate_rows", "read_rows"]
 
 _FRAME_FIELDS = 4
+# Places of frames and payloads are 32 bits where they are dealt.
+_MOST_DEALT = 1 << 32
 # Memory for windows comes in multiples of this, at least, so that it fits again.
 _LEAST_MEMORY = 64 << 10
 # Memory that a fork copies, as any other; what Python maps by default a child would share.
@@ -96,10 +99,6 @@ def _mapped(size: int) -> NDArray[np.uint8]:
     return np.frombuffer(mmap.mmap(-1, max(1, size), **_OWN), np.uint8, size)
 
 
-def _from_malloc(size: int) -> NDArray[np.uint8]:
-    return np.empty(size, np.uint8)
-
-
 class Memory:
     """Memory for windows, used again, because the system clears new pages before it hands them out.
 
@@ -113,7 +112,7 @@ class Memory:
     """
 
     def __init__(self, *, mapped: bool) -> None:
-        self._make = _mapped if mapped else _from_malloc
+        self._is_mapped = mapped
         # By a number, in the order in which they were given back; and the sizes of those in use. No lock: the
         # collector may give one back in the middle of anything.
         self._free: dict[int, NDArray[np.uint8]] = {}
@@ -123,17 +122,18 @@ class Memory:
     def take(self, size: int) -> LeasedMemory:
         """Return memory of at least so many bytes, and at most an eighth more, or 64 KiB.
 
-        Where more would have to be asked for than was once in use, up to twice as much.
+        Of mapped memory up to twice as much, where more would have to be asked for than was once in use.
         """
         free = [(len(each), key) for key, each in list(self._free.items())]
         room = self._most - sum(list(self._used.values())) - sum(many for many, _ in free)
-        most = size + (size if room < size and self._make is _mapped else max(size // 8, _LEAST_MEMORY))
+        most = size + (size if room < size and self._is_mapped else max(size // 8, _LEAST_MEMORY))
         fits = [(many, key) for many, key in free if size <= many <= most]
         memory = self._free.pop(min(fits)[1], None) if fits else None
         if memory is None:  # or another thread was faster
             # A little more than is wanted now, so that it does for what is wanted later.
             step = max(_LEAST_MEMORY, 1 << max(0, size.bit_length() - 5))
-            memory = self._make(-(-size // step) * step)
+            size = -(-size // step) * step
+            memory = _mapped(size) if self._is_mapped else np.empty(size, np.uint8)
         self._used[id(memory)] = len(memory)
         used = sum(list(self._used.values()))
         self._most = max(self._most, used)
@@ -183,13 +183,13 @@ def load_window(
         damage: what to do about it.
         memory: hold the payloads alone, in memory of their own that may be this, and let the pages of mapped
             shards go.
-        unread: leave records where they are, if they can be read one by one and damage is not to be skipped.
+        unread: leave records where they are, if they can be read one by one.
 
     Raises:
         CorruptBlockError, FormatError, StaleIndexError, NotFoundError: damage, where it is not to be skipped.
         StorageError: the environment failed.
     """
-    if unread and not damage.skips:
+    if unread:
         data = _found(component, pieces)
         if data is not None:
             return data
@@ -246,6 +246,8 @@ def _fetched(component: Component, pieces: Pieces) -> list[FetchedFrames] | None
         if not shard.keeps_frames or int(rows[-1]) - int(rows[0]) != len(rows) - 1:
             return None
         found.append((shard, int(rows[0]), int(rows[-1]) + 1))
+    if sum(shard.stored_bytes_of(first, stop) for shard, first, stop in found) >= _MOST_DEALT:
+        return None
     waiting = [shard.begin_frames(first, stop) for shard, first, stop in found]
     return [wait() for wait in waiting]
 
@@ -295,7 +297,7 @@ def _loaded(component: Component, pieces: Pieces, damage: Damage) -> _Loading:
 
 def read_rows(
     which: NDArray[np.int64], rows: NDArray[np.int64], windows: list[WindowData], damage: Damage
-) -> tuple[NDArray[np.uint8], NDArray[np.int64]] | dict[int, WindowData]:
+) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     """Read and check rows of windows that are not read yet.
 
     Args:
@@ -305,8 +307,7 @@ def read_rows(
         damage: what to do about it.
 
     Returns:
-        The payloads, uint8, in the order of the rows, and int64[rows + 1], where each begins; or by their
-        numbers windows that are read now, because a row of them could not be read alone.
+        The payloads, uint8, in the order of the rows, and int64[rows + 1], where each begins.
 
     Raises:
         CorruptBlockError, FormatError, StaleIndexError, NotFoundError: damage.
@@ -314,18 +315,42 @@ def read_rows(
     """
     files, frames = locate_rows(which, rows, windows)
     try:
-        values, offsets, wrong = read_frames(files, frames)
+        values, offsets, left = read_frames(files, frames)
     except ShortReadError as error:
         raise _shard_at(error.url, windows).explain(error) from error
-    if wrong is None:
-        return values, offsets
-    # By the map, blocks are compared, which says what is wrong.
-    found = {}
-    for number in np.unique(which[wrong]).tolist():
-        window = windows[number]
-        loading = _loaded(window.component, window.pieces, damage)
-        found[number] = WindowData(loading.buffers, loading.table, window.component, window.pieces)
-    return found
+    for some, wrong in left:
+        for number in np.unique(which[some]).tolist():
+            own = some.start + np.flatnonzero(which[some] == number)
+            _read_by_map(windows[number], rows[own], damage, values, offsets[own], wrong=wrong)
+    return values, offsets
+
+
+def _read_by_map(
+    window: WindowData,
+    rows: NDArray[np.int64],
+    damage: Damage,
+    values: NDArray[np.uint8],
+    starts: NDArray[np.int64],
+    *,
+    wrong: bool,
+) -> None:
+    """Put the payloads of rows of a window, read by the maps of their shards, where each begins in `values`.
+
+    Blocks are compared when they are first met, which says what is wrong; and again where something is.
+    """
+    component, pieces = window.component, window.pieces
+    wanted = np.zeros(window.table.shape[1], bool)
+    wanted[rows] = True
+    pieces, number = some_rows(pieces, wanted, exact=True)
+    for shard, own in _by_shard(component, pieces) if wrong else ():
+        component.source.pool.get(shard).compare_again(own)
+    loading = _loaded(component, pieces, damage)
+    places = loading.table[:, number[rows]]
+    found, edges = kernels.gather_from(loading.buffers, *places)
+    loading.end()
+    for k, start in enumerate(starts.tolist()):
+        payload = found[edges[k] : edges[k + 1]]
+        values[start : start + payload.size] = payload
 
 
 def _found(component: Component, pieces: Pieces) -> WindowData | None:

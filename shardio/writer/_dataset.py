@@ -270,18 +270,29 @@ class DatasetWriter(AtomicWriter):
 
         Raises:
             SchemaError, StorageError, ValueError: as of `write`; those before the one at fault were taken.
+            Exception: what the iterable raises; those that it gave before were taken.
         """
         source = iter(values)
         if self._as_it_is is None:
             for value in source:
                 self.write(value, split)
             return
-        while some := list(itertools.islice(source, _MANY)):
-            number = 0
-            while number < len(some):
-                # What opens a split, ends a block or is refused is told by `write`.
-                self.write(some[number], split)
-                number = self._splits[split].spool.blocks.fits_many(some, number + 1)
+        ended = False
+        while not ended:
+            some: list[Any] = []
+            try:
+                some.extend(itertools.islice(source, _MANY))
+                ended = len(some) < _MANY
+            finally:
+                # Those before an error of the iterable, too.
+                self._write_list(some, split)
+
+    def _write_list(self, some: list[Any], split: str) -> None:
+        number = 0
+        while number < len(some):
+            # What opens a split, ends a block or is refused is told by `write`.
+            self.write(some[number], split)
+            number = self._splits[split].spool.blocks.fits_many(some, number + 1)
 
     def encode(self, value: Any) -> bytes:
         """Return the payload that `write` would store for a value, and store nothing.

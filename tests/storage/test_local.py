@@ -122,6 +122,31 @@ def test_an_outcome_that_cannot_be_told_is_unknown(
         store.put_new("a", b"1")
 
 
+@pytest.mark.parametrize("failing", [1, 2])
+@pytest.mark.parametrize("before", [True, False], ids=["before", "after"])
+def test_several_objects_are_there_though_an_outcome_was_unknown(
+    store: LocalStore, monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path, failing: int, before: bool
+) -> None:
+    real, calls = creation._publish, []
+
+    def publish(temporary: str, target: str, *, single_writer: bool) -> bool:
+        calls.append(target)
+        if len(calls) != failing:
+            return real(temporary, target, single_writer=single_writer)
+        if not before:
+            real(temporary, target, single_writer=single_writer)
+        raise UnknownOutcomeError("no answer came back")
+
+    monkeypatch.setattr(creation, "_publish", publish)
+    spool = tmp_path / "spool"
+    spool.write_bytes(CONTENT)
+    assert store.put_all_unique([("shard", spool), ("index", b"index")])
+    assert store.get("shard", max_bytes=len(CONTENT)) == CONTENT
+    assert store.get("index", max_bytes=5) == b"index"
+    assert list(store.list_temporaries()) == []
+    assert not store.put_all_unique([("shard", b"other"), ("third", b"3")])
+
+
 @pytest.mark.parametrize("call", ["write", "fsync", "link"])
 def test_a_failed_write_leaves_nothing(
     store: LocalStore, monkeypatch: pytest.MonkeyPatch, call: str, tmp_path: pathlib.Path

@@ -22,6 +22,7 @@ from shardio.order import Plan
 from shardio.storage import _local as local
 from shardio.storage import _memory
 from shardio.streaming import _stream
+from shardio.streaming._pipeline import PipelineOptions
 
 RECORD = 1000
 ROWS = 6000
@@ -425,6 +426,62 @@ def test_damage_is_found_when_its_record_is_delivered(unread, monkeypatch, threa
     block = ds.source.pool.get(number)
     first, last = block.head.block_bounds(int(block.blocks_of(np.array([row]))[0]))
     assert first <= caught.value.start < caught.value.stop <= last
+
+
+@linux
+@pytest.mark.parametrize("size", [RECORD, 5000])
+@pytest.mark.parametrize("threads", [0, 2])
+def test_damage_that_came_after_a_block_was_compared_is_not_delivered(tmp_path, threads, size):
+    """A frame that is wrong is known to be: that its block was right once does not count any more."""
+    with shardio.DatasetWriter(tmp_path / "d", shard_bytes=400_000) as out:
+        for n in range(MANY):
+            out.write(np.random.default_rng(n).bytes(size))
+    ds = shardio.open(tmp_path / "d")
+    assert len(list(ds)) == MANY  # every block is compared, by its map
+    number, row = ds.source.shard_of(500)
+    start = int(ds.source.pool.get(number).find_frames(np.array([row])).starts[0])
+    with (tmp_path / "d" / ds.source.table.key[number]).open("r+b") as file:
+        file.seek(start + 100)
+        byte = file.read(1)[0]
+        file.seek(start + 100)
+        file.write(bytes([byte ^ 1]))
+    with pytest.raises(CorruptBlockError):
+        records(large_stream(ds, num_threads=threads))
+
+
+@linux
+def test_what_is_ahead_is_bounded_where_windows_are_held(pristine, unread, monkeypatch):
+    """Streams that skip damage, and indexes without checksums of records, hold their windows."""
+    monkeypatch.undo()
+    with shardio.DatasetWriter(unread.parent / "blocks", shard_bytes=400_000, record_checksums=False) as out:
+        for n in range(MANY):
+            out.write(large(n))
+    seen, real = [], PipelineOptions.of
+
+    def of(*args, **options):
+        seen.append((options["unread"], real(*args, **options)))
+        return seen[-1][1]
+
+    monkeypatch.setattr(PipelineOptions, "of", of)
+    for url, options in [(pristine, {}), (pristine, {"on_error": "skip"}), (unread.parent / "blocks", {})]:
+        list(large_stream(shardio.open(url, **options)))
+    assert [(stay, found.ahead_bytes >> 20) for stay, found in seen] == [(True, 64), (False, 16), (False, 16)]
+
+
+@linux
+def test_descriptors_are_left_to_others(unread, monkeypatch):
+    """A process that may have few has few more open while rows are read."""
+    most, real = 0, local.OpenFiles.__enter__
+
+    def enter(files):
+        nonlocal most
+        most = max(most, len(files._files))
+        return real(files)
+
+    monkeypatch.setattr(local.OpenFiles, "__enter__", enter)
+    monkeypatch.setattr("shardio.reader._files.descriptor_limit", lambda: 32)
+    assert len(records(large_stream(shardio.open(unread)))) == MANY
+    assert most == 4
 
 
 def cut(path):

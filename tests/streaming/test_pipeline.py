@@ -489,6 +489,32 @@ def fetched_url(tmp_path_factory):
     return url
 
 
+def test_fetches_that_32_bits_cannot_place_are_not_dealt(monkeypatch, fetched_url):
+    from shardio.streaming import _windows
+
+    from_bucket(monkeypatch)
+    dealt, real = [], _windows._dealt
+
+    def dealing(*args):
+        dealt.append(True)
+        return real(*args)
+
+    monkeypatch.setattr(_windows, "_dealt", dealing)
+    options = {"global_batch": 20, "plan": _PARTED, "ahead_bytes": 1 << 17}
+
+    def records():
+        return [
+            batch["payload"] for batch in shardio.stream(shardio.open(fetched_url, mmap=False), **options)
+        ]
+
+    wanted = records()
+    assert dealt
+    dealt.clear()
+    monkeypatch.setattr(_windows, "_MOST_DEALT", 2 << 10)
+    assert records() == wanted
+    assert not dealt
+
+
 @pytest.mark.parametrize("threads", [0, 2])
 def test_parts_of_fetched_windows_take_memory_that_others_left(monkeypatch, fetched_url, threads):
     """New pages are dear: an epoch asks for less than it fetches, the more so the longer it is."""

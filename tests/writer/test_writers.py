@@ -86,6 +86,20 @@ def test_many_at_once_are_what_they_are_one_by_one(records, compression, block_b
     assert shards[0] == shards[1]
 
 
+@pytest.mark.parametrize("given", [0, 1, 1024, 1500])
+def test_what_an_iterable_gave_before_its_error_is_taken(tmp_path, given):
+    def some():
+        for n in range(given):
+            yield b"%d" % n
+        raise RuntimeError("no more")
+
+    with shardio.DatasetWriter(tmp_path / "d") as out:
+        with pytest.raises(RuntimeError, match="no more"):
+            out.write_many(some())
+        out.write(b"last")
+    assert list(shardio.open(tmp_path / "d")) == [*(b"%d" % n for n in range(given)), b"last"]
+
+
 def test_many_at_once_by_a_schema_and_where_one_is_refused(tmp_path):
     with shardio.DatasetWriter(tmp_path / "n", schema={"n": "int64"}) as out:
         out.write_many(({"n": n} for n in range(3000)), split="a")
