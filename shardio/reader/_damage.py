@@ -8,11 +8,13 @@ is not worth training on.
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import threading
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import IO, TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
 
@@ -101,27 +103,40 @@ class Damage:
         self._source = source
         self._lock = threading.Lock()
         self._skipped = 0
-        self._noted: dict[str, set[int]] = {}  # by shard, the rows that are written down
+        self._noted: dict[tuple[str, str], set[int]] = {}  # by dataset and shard, the rows that were met
+        self._listed: dict[tuple[str, str], set[int]] = {}  # and those that the file lists, whoever wrote it
+        self._read = 0  # up to where the file has been read
 
     @property
     def skips(self) -> bool:
         """Whether damage is skipped."""
         return self.policy != "raise"
 
-    def note(self, error: ShardioError, shard: str, rows: NDArray[np.int64]) -> None:
+    def note(self, error: ShardioError, source: ShardSource, shard: str, rows: NDArray[np.int64]) -> None:
         """Say once in a pass that something is skipped, and write down each damaged row once.
 
         The same rows may be met several times, alone and with others of their block: the first batch of a
-        pass may read its own records before their windows, and the last steps fetch windows again.
+        pass may read its own records before their windows, and the last steps fetch windows again. Other
+        ranks and worker processes, later epochs and later runs meet them, too.
+
+        Args:
+            error: what is wrong.
+            source: of the dataset, of a mixture's the one that is meant.
+            shard: key of the shard.
+            rows: rows of the shard.
+
+        Raises:
+            StorageError: the file cannot be written.
         """
+        place = (source.url, shard)
         with self._lock:
             first = not self._noted
-            noted = self._noted.setdefault(shard, set())
+            noted = self._noted.setdefault(place, set())
             fresh = [row for row in rows.tolist() if row not in noted]
             noted.update(fresh)
-        if fresh and self.policy == "quarantine":
-            entry = {"error": type(error).__name__, "what": error.what, **_plain(error)}
-            self._write({**entry, "shard": shard, "rows": fresh})
+            if fresh and self.policy == "quarantine":
+                entry = {"error": type(error).__name__, "what": error.what, **_plain(error)}
+                self._write({**entry, "dataset": source.url, "shard": shard}, place, fresh)
         if first:
             where = f", and written to {QUARANTINE_FILE}" if self.policy == "quarantine" else ""
             warnings.warn(f"damaged records are skipped{where}: {error}", stacklevel=2)
@@ -145,16 +160,50 @@ class Damage:
                 advice="look at it with `shardio verify`",
             )
 
-    def _write(self, entry: dict[str, Any]) -> None:
-        # One write of one line: processes that append to one file do not mix their lines.
-        line = json.dumps(entry) + "\n"
+    def _write(self, entry: dict[str, Any], place: tuple[str, str], rows: list[int]) -> None:
+        """Append a line with those rows that the file does not list; processes take turns."""
         try:
-            with Path(QUARANTINE_FILE).open("a", encoding="utf-8", buffering=max(2, len(line) * 4)) as file:
-                file.write(line)
+            with Path(QUARANTINE_FILE).open("a+b") as file:
+                _wait_for_turn(file)
+                ends = self._read_listed(file)
+                listed = self._listed.get(place, ())
+                rows = [row for row in rows if row not in listed]
+                if rows:
+                    line = json.dumps({**entry, "rows": rows}).encode() + b"\n"
+                    # What a killed process left without an end stays a line of its own.
+                    file.write(line if ends else b"\n" + line)
         except OSError as error:
             what = f"damage cannot be written down ({error.strerror})"
             path = str(Path(QUARANTINE_FILE).absolute())
             raise StorageError(what, url=path, advice='on_error="skip" writes nothing') from error
+
+    def _read_listed(self, file: IO[bytes]) -> bool:
+        """Take up what was written since the last look; tell whether the file ends with a whole line."""
+        if file.seek(0, os.SEEK_END) < self._read:  # it was cut, or is another one
+            self._read, self._listed = 0, {}
+        file.seek(self._read)
+        line = b"\n"
+        for line in file:
+            if not line.endswith(b"\n"):
+                break
+            self._read += len(line)
+            # Lines that are not ours say nothing about rows.
+            with contextlib.suppress(ValueError, TypeError, KeyError):
+                entry = json.loads(line)
+                rows = self._listed.setdefault((entry["dataset"], entry["shard"]), set())
+                rows.update(row for row in entry["rows"] if isinstance(row, int))
+        return line.endswith(b"\n")
+
+
+def _wait_for_turn(file: IO[bytes]) -> None:
+    """Wait until no other process writes to a file, until it is closed, where the system knows such locks."""
+    try:
+        import fcntl
+    except ImportError:
+        return
+    # Some network disks have no locks: there two processes may list a row twice.
+    with contextlib.suppress(OSError):
+        fcntl.flock(file, fcntl.LOCK_EX)
 
 
 def _plain(error: ShardioError) -> dict[str, Any]:
@@ -190,6 +239,7 @@ def iterate_skipping(
 
 
 def decode_skipping(
+    source: ShardSource,
     payloads: list[bytes],
     positions: range | NDArray[np.int64],
     decode: Callable[[list[bytes]], list[Any]],
@@ -199,6 +249,7 @@ def decode_skipping(
     """Return the values of payloads without those that cannot be decoded.
 
     Args:
+        source: of the reader.
         payloads: of records.
         positions: of these records.
         decode: values of payloads.
@@ -213,7 +264,7 @@ def decode_skipping(
             values += decode([payload])
         if skipped.error is not None:
             found = located(skipped.error, positions[k : k + 1])
-            damage.note(found, found.shard or "", np.array([found.row or 0]))
+            damage.note(found, source, found.shard or "", np.array([found.row or 0]))
             damage.count(1)
     return values
 
@@ -238,7 +289,7 @@ def batches_skipping(
     found = iterate_skipping(source, selection, damage)
     for batch in in_lists((list(zip(*each, strict=True)) for each in found), size):
         payloads, positions = zip(*batch, strict=True)
-        kept = decode_skipping(list(payloads), np.array(positions), refuse_damaged, located, damage)
+        kept = decode_skipping(source, list(payloads), np.array(positions), refuse_damaged, located, damage)
         if kept:
             yield decode(kept)
 
@@ -301,5 +352,5 @@ def _read_shard_by_block(
 def _leave_out(
     source: ShardSource, number: int, error: ShardioError, rows: NDArray[np.int64], damage: Damage
 ) -> None:
-    damage.note(error, source.table.key[number], rows)
+    damage.note(error, source, source.table.key[number], rows)
     damage.count(len(rows))

@@ -81,8 +81,9 @@ def open(  # noqa: A001, PLR0913 - the name and the options are the public contr
         cache: where blocks of a remote dataset are kept on local disk, or None.
         verify: compare the checksum of every block before anything of it is returned.
         on_error: what iteration and streams do about damage: "raise", "skip" (counted in `stats`), or
-            "quarantine" (skip, and write what, where and why to a file). Lookups always raise. Those of a
-            reader that skips compare whole blocks: what is left out is the same however it is read.
+            "quarantine" (skip, and list what, where and why in `shardio-quarantine.jsonl`, each row once).
+            Lookups always raise. Those of a reader that skips compare whole blocks: what is left out is the
+            same however it is read.
         allow_roots: roots of adopted shards that may be read, each with its storage options.
         mmap: look into local shards that shardio wrote as mapped memory, the fastest way. False reads them
             instead, for files that may be cut or overwritten in place while they are read: that ends a

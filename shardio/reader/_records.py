@@ -449,12 +449,15 @@ class RecordSequence(Sequence[Any]):
 
     def _skipping(self) -> Iterator[list[Any]]:
         """Yield the records but for the damaged ones, which are counted, and written down where asked."""
-        damage, codec = Damage(self.source, len(self)), self.source.codec
-        for payloads, positions in iterate_skipping(self.source, self.selection, damage):
+        source, codec = self.source, self.source.codec
+        damage = Damage(source, len(self))
+        for payloads, positions in iterate_skipping(source, self.selection, damage):
             if codec is None:
                 yield payloads
             else:
-                yield decode_skipping(payloads, positions, codec.decode_many, self._located, damage)
+                yield decode_skipping(
+                    self.source, payloads, positions, codec.decode_many, self._located, damage
+                )
 
     def _values(self, payloads: list[bytes], positions: range | NDArray[np.int64]) -> list[Any]:
         codec = self.source.codec

@@ -365,7 +365,7 @@ class BatchBuilder:
             raise
         except Exception as error:
             number = int(decoded.numbers(low, high)[len(values)])
-            url, shard, row = _address(planned, decoded.data, number)
+            _, url, shard, row = _address(planned, decoded.data, number)
             error.add_note(f"in a transform, for row {row} of shard {shard} ({url})")
             raise
         return values
@@ -500,7 +500,8 @@ class BatchBuilder:
                 self._content(planned, rows[k : k + 1], values, offsets[k : k + 1], offsets[k + 1 : k + 2])
             if skipped.error is not None:
                 found = _located(skipped.error, planned, data, rows[k : k + 1])
-                self._damage.note(found, found.shard or "", np.array([found.row or 0]))
+                source, _, shard, row = _address(planned, data, int(rows[k]))
+                self._damage.note(found, source, shard, np.array([row]))
                 good[k] = False
         content = self._content(planned, rows[good], values, offsets[:-1][good], offsets[1:][good])
         return _Decoded(data, rows[good], int(good.sum()), content)
@@ -587,13 +588,13 @@ def _decodes_images(source: DatasetSource) -> bool:
     return source.options.images is not None or (isinstance(source, JoinedSource) and source.right_images)
 
 
-def _address(planned: PlannedSteps, data: list[WindowData], row: int) -> tuple[str, str, int]:
-    """Return URL and key of the shard, and the row in it, of a row of a group."""
+def _address(planned: PlannedSteps, data: list[WindowData], row: int) -> tuple[DatasetSource, str, str, int]:
+    """Return the dataset of a row of a group, URL and key of its shard, and the row in that."""
     location = int(planned.group.order[row])
     window = data[int(planned.window[location])]
     number, physical = window.shard_row(int(planned.row[location]))
     source = window.component.source
-    return source.pool.url_of(number), source.table.key[number], physical
+    return source, source.pool.url_of(number), source.table.key[number], physical
 
 
 def _located(
@@ -609,7 +610,7 @@ def _located(
     """
     if error.row is None or error.url is not None:
         return error
-    url, shard, row = _address(planned, data, int(rows[error.row]))
+    _, url, shard, row = _address(planned, data, int(rows[error.row]))
     error.row = None
     return error.located(url=url, shard=shard, row=row)
 

@@ -514,7 +514,9 @@ class _Loading:
             shard = self._component.source.pool.get(number)
             blocks = shard.blocks_of(rows)
         if skipped.error is not None:
-            self._damage.note(skipped.error, self._component.source.table.key[number], rows)
+            self._damage.note(
+                skipped.error, self._component.source, self._component.source.table.key[number], rows
+            )
             return
         cuts = np.flatnonzero(np.diff(blocks)) + 1
         for own, places in zip(np.split(rows, cuts), np.split(at, cuts), strict=True):
@@ -522,7 +524,7 @@ class _Loading:
             with SkipCorrupt() as skipped:
                 self._take(places, own, shard.load(block, block + 1))
             if skipped.error is not None:
-                self._damage.note(skipped.error, shard.key, own)
+                self._damage.note(skipped.error, self._component.source, shard.key, own)
 
     def _at(self, piece: int) -> NDArray[np.int64]:
         stop = self._ends[piece]

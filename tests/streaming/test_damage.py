@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import multiprocessing
 import os
 import shutil
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +19,7 @@ from shardio.order import Plan
 from shardio.reader import OpenShard
 from shardio.reader._blocks import Decoder
 from shardio.storage._local import LocalStore
+from shardio_indexer import adopt
 from tests.streaming.datasets import flat, plan, write
 
 pytestmark = [
@@ -160,6 +164,92 @@ def test_quarantine_writes_what_where_and_why_once(url, tmp_path, shape):
         assert entry["error"] == "CorruptBlockError"
         assert entry["start"] < entry["stop"]
         assert entry["expected"] != entry["found"]
+
+
+def quarantined(folder):
+    """Return what is listed in a folder: dataset, shard and row of each record, in the order of the lines."""
+    lines = (folder / "shardio-quarantine.jsonl").read_text(encoding="utf-8").splitlines()
+    entries = [json.loads(line) for line in lines]
+    return [(entry["dataset"], entry["shard"], row) for entry in entries for row in entry["rows"]]
+
+
+def run_rank(rank, url, both_are_open):
+    data = shardio.open(url, on_error="quarantine")
+    both_are_open.wait()
+    warnings.simplefilter("ignore")
+    for _ in shardio.stream(data, global_batch=6, plan=plan(), remainder="keep", rank=rank, world_size=2):
+        pass
+
+
+def test_ranks_and_later_runs_in_one_folder_list_a_row_once(url, tmp_path):
+    """Windows hold rows of several ranks, so each of them meets the damage of the others."""
+    ds = shardio.open(write(url, [100, 60], compression="zstd"))
+    bad = {ds.locate(position)[1:3] for position in hurt(ds, 33) | hurt(ds, 120)}
+    spawn = multiprocessing.get_context("spawn")
+    for _ in range(2):
+        both = spawn.Barrier(2)
+        ranks = [spawn.Process(target=run_rank, args=(rank, url, both)) for rank in range(2)]
+        for process in ranks:
+            process.start()
+        for process in ranks:
+            process.join()
+            assert process.exitcode == 0
+        found = quarantined(tmp_path)
+        assert len(found) == len(bad)
+        assert {place[1:] for place in found} == bad
+        assert {place[0] for place in found} == {ds.source.url}
+
+
+def test_a_writer_looks_again_when_its_turn_has_come(url, tmp_path, monkeypatch):
+    """Two ranks meet the same damage at one moment: what the first lists is there when the second gets the lock."""
+    ds = shardio.open(write(url, [100], compression="zstd"))
+    bad = sorted(ds.locate(position).row for position in hurt(ds, 33))
+    line = {"dataset": ds.source.url, "shard": ds.locate(33).shard, "rows": bad}
+    lock = fcntl.flock
+
+    def waiting(file, how):
+        if not os.fstat(file.fileno()).st_size:
+            (tmp_path / "shardio-quarantine.jsonl").write_text(json.dumps(line) + "\n", encoding="utf-8")
+        lock(file, how)
+
+    monkeypatch.setattr(fcntl, "flock", waiting)
+    list(make(url, "quarantine"))
+    assert [place[2] for place in quarantined(tmp_path)] == bad
+
+
+def test_two_streams_that_take_turns_list_a_row_once(url, tmp_path):
+    """What another wrote since the last look is found, also behind a line that was cut and foreign ones."""
+    ds = shardio.open(write(url, [100, 60], compression="zstd"))
+    bad = hurt(ds, 33) | hurt(ds, 120)
+    file = tmp_path / "shardio-quarantine.jsonl"
+    first, second = iter(make(url, "quarantine", num_threads=0)), iter(make(url, "quarantine", num_threads=0))
+    file.write_text('[1]\n{"rows": 3}\nnotes\n{"dataset": "a", "sha', encoding="utf-8")
+    for one, other in zip(first, second, strict=True):
+        assert one["n"].tolist() == other["n"].tolist()
+    lines = file.read_bytes().split(b"\n")
+    assert lines[:4] == [b"[1]", b'{"rows": 3}', b"notes", b'{"dataset": "a", "sha']
+    rows = flat(json.loads(line)["rows"] for line in lines[4:] if line)
+    assert len(rows) == len(bad)
+    file.unlink()
+    list(make(url, "quarantine"))
+    assert len(quarantined(tmp_path)) == len(bad), "a new list begins where the old one was taken away"
+
+
+def test_shards_of_one_name_in_a_mixture_are_told_apart(tmp_path, monkeypatch):
+    """Adopted shards are called by what their writers called them."""
+    monkeypatch.chdir(tmp_path)
+    for name in "ab":
+        write(tmp_path / "first" / name, [40])
+        (tmp_path / name).mkdir()
+        written = shardio.open(tmp_path / "first" / name)
+        (tmp_path / name / "part-0.tfrecord").write_bytes(path_of(written, 0).read_bytes())
+        adopt(tmp_path / name, schema={"n": "int64"})
+    readers = [shardio.open(tmp_path / name, on_error="quarantine") for name in "ab"]
+    assert readers[0].locate(0).shard == readers[1].locate(0).shard
+    for each in readers:
+        os.truncate(path_of(each, 0), 100)
+    list(shardio.stream(shardio.mix([(each, 1) for each in readers]), global_batch=5, remainder="keep"))
+    assert len(set(quarantined(tmp_path))) == 80
 
 
 @pytest.mark.parametrize("mmap", [True, False])
