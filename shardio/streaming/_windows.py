@@ -514,9 +514,8 @@ class _Loading:
             shard = self._component.source.pool.get(number)
             blocks = shard.blocks_of(rows)
         if skipped.error is not None:
-            self._damage.note(
-                skipped.error, self._component.source, self._component.source.table.key[number], rows
-            )
+            source = self._component.source
+            self._damage.note(skipped.error, source, source.table.key[number], rows)
             return
         cuts = np.flatnonzero(np.diff(blocks)) + 1
         for own, places in zip(np.split(rows, cuts), np.split(at, cuts), strict=True):

@@ -201,7 +201,7 @@ def test_ranks_and_later_runs_in_one_folder_list_a_row_once(url, tmp_path):
 
 
 def test_a_writer_looks_again_when_its_turn_has_come(url, tmp_path, monkeypatch):
-    """Two ranks meet the same damage at one moment: what the first lists is there when the second gets the lock."""
+    """Two ranks meet the same damage at once: what one lists is there when the other gets the lock."""
     ds = shardio.open(write(url, [100], compression="zstd"))
     bad = sorted(ds.locate(position).row for position in hurt(ds, 33))
     line = {"dataset": ds.source.url, "shard": ds.locate(33).shard, "rows": bad}
