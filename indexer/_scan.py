@@ -19,6 +19,7 @@ from shardio.catalog import writer_name
 from shardio.errors import ShardioError
 from shardio.format import DEFAULT_BLOCK_BYTES, DEFAULT_LIMITS, Compression, Framing, Limits, RecordCrc
 from shardio.metadata import IndexBuilder
+from shardio.storage import temporary_files
 from shardio_indexer._blocks import BlockCutter, GapFound, SalvageOptions, least_block_bytes
 from shardio_indexer._compressed import DualScan, GzipMember, MemberBlocks, decode_members
 from shardio_indexer._external_index import ExternalIndexFramer, find_external_index
@@ -163,7 +164,12 @@ def scan_shard(
         StorageError: the environment failed.
     """
     try:
-        with store.open(key, size=size, etag=etag) as file, rows_file() as frames, rows_file() as records:
+        with (
+            temporary_files(),
+            store.open(key, size=size, etag=etag) as file,
+            rows_file() as frames,
+            rows_file() as records,
+        ):
             head = bytes(file.read(0, min(HEAD_BYTES, file.size)))
             strict = not options.salvage and options.record_crc == "crc32c"
             if options.format is not None and options.compression is not None:

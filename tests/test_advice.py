@@ -66,8 +66,6 @@ ELSEWHERE = {
     "nothing was changed; run it again": "tests/lifecycle/test_erase.py::test_races",
     "make it again with what readers see now: shardio table URL":
         "tests/lifecycle/test_table.py::test_a_table_follows_the_names_of_its_features",
-    "nothing was published; make room there, or name another folder with TMPDIR":
-        "tests/lifecycle/test_table.py::test_temporary_files_that_cannot_be_written",
     "make it again: shardio table URL --rebuild":
         "tests/lifecycle/test_table.py::test_a_table_that_is_gone_is_said_and_made_again",
     "build it again":

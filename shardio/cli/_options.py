@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -42,6 +44,7 @@ __all__ = [
     "open_dataset",
     "pair",
     "parse_key",
+    "read_json",
     "sidecar_options",
     "storage_options",
     "url_argument",
@@ -58,6 +61,8 @@ _ANONYMOUS: dict[str, dict[str, Any]] = {
     "abfs": {"anon": True},
     "abfss": {"anon": True},
 }
+
+_LARGEST_DOCUMENT = 1 << 28
 
 
 def url_argument(*, shard: bool = False, optional: bool = False) -> Argument:
@@ -213,6 +218,44 @@ def storage_options(arguments: SimpleNamespace, url: str | None = None) -> dict[
         found |= _ANONYMOUS[protocol]
     found |= dict(arguments.storage_option)
     return found or None
+
+
+def read_json(name: str, what: str, *, beside: str, storage_options: Mapping[str, Any] | None = None) -> Any:
+    """Return the JSON of a file that the command line names.
+
+    Args:
+        name: path or URL; "-" for what is piped in.
+        what: should be in it, for messages.
+        beside: address of the dataset.
+        storage_options: of the dataset, which serve for a file in the same kind of storage.
+
+    Raises:
+        NotFoundError: there is no such file.
+        StorageError: it cannot be read.
+        ValueError: it holds something else.
+    """
+    from shardio.errors import NotFoundError
+    from shardio.storage import connect_folder, files_of_callers
+
+    data: bytes | str
+    try:
+        if name == "-":
+            data = sys.stdin.read()
+        elif "://" in name:
+            given = storage_options if _protocol(name) == _protocol(beside) else None
+            store, key = connect_folder(name, storage_options=given)
+            data = store.get(key, max_bytes=_LARGEST_DOCUMENT)
+        else:
+            with files_of_callers(name):
+                data = Path(name).read_bytes()
+    except NotFoundError as error:
+        error.advice = f"name a file that holds {what}"
+        raise
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError) as error:
+        message = f"{name} is no JSON ({error}): expected {what}"
+        raise ValueError(message) from None
 
 
 def allow_roots(arguments: SimpleNamespace, url: str | None = None) -> dict[str, dict[str, Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -93,7 +94,7 @@ def plot_bench(report: BenchReport, target: str) -> None:
         left += cost
     below.set_xlabel("microseconds of one thread")
     below.legend(loc="upper center", bbox_to_anchor=(0.5, -0.6), ncols=4, fontsize=8, frameon=False)
-    figure.savefig(target)
+    _save(figure, target)
 
 
 def plot_order(
@@ -118,7 +119,18 @@ def plot_order(
     axes.set_xlabel(f"step (of {count(total)})")
     axes.set_ylabel("place in storage, 0 first, 1 last")
     axes.set_ylim(0, 1)
-    figure.savefig(target)
+    _save(figure, target)
+
+
+def _save(figure: Any, target: str) -> None:
+    """Write a figure; what was there before stays until the new one is whole."""
+    from shardio.storage import files_of_callers
+
+    path = Path(target)
+    drawn = io.BytesIO()
+    figure.savefig(drawn, format=path.suffix[1:])
+    with files_of_callers(path):
+        path.write_bytes(drawn.getvalue())
 
 
 def _scatter(steps: Sequence[Sequence[float]], total: int) -> list[str]:

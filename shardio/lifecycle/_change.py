@@ -1,46 +1,21 @@
-"""One change, one commit: read the latest version, compute what follows, create it; repeat lost races.
-
-Temporary files that changes are made of have one error, too.
-"""
+"""One change, one commit: read the latest version, compute what follows, create it; repeat lost races."""
 
 from __future__ import annotations
 
-import contextlib
-import tempfile
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from shardio.catalog import StoredLists, Version, publish
-from shardio.errors import CommitConflictError, ShardioError, StorageError
+from shardio.errors import CommitConflictError, StorageError
 from shardio.metadata import is_random_session
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable
 
     from shardio.catalog import Catalog
     from shardio.metadata import Manifest
 
-__all__ = ["commit_change", "temporary_files"]
-
-
-@contextlib.contextmanager
-def temporary_files() -> Iterator[None]:
-    """Say what is wrong where temporary files cannot be written or read; also decorates functions.
-
-    Raises:
-        StorageError: instead of every OSError but those that are errors of shardio.
-    """
-    try:
-        yield
-    except ShardioError:
-        raise
-    except OSError as error:
-        raise StorageError(
-            "a temporary file cannot be written or read",
-            url=tempfile.gettempdir(),
-            found=error.strerror or str(error),
-            advice="nothing was published; make room there, or name another folder with TMPDIR",
-        ) from error
+__all__ = ["commit_change"]
 
 
 def commit_change(

@@ -24,7 +24,7 @@ import numpy as np
 
 from shardio import kernels
 from shardio.errors import CommitConflictError, NotFoundError
-from shardio.lifecycle._change import commit_change, temporary_files
+from shardio.lifecycle._change import commit_change
 from shardio.lifecycle._table import BUILD_TRIES, TableJob, build_lost, open_for_build, run_shard_jobs
 from shardio.metadata import (
     ENTRY,
@@ -55,6 +55,7 @@ from shardio.reader import (
     shards_of_run,
 )
 from shardio.reports import Report
+from shardio.storage import temporary_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

@@ -29,7 +29,6 @@ from shardio.errors import (
     UnsafeNameError,
 )
 from shardio.format import DEFAULT_LIMITS, Compression, Framing, RecordCrc, check_block, open_block
-from shardio.lifecycle._change import temporary_files
 from shardio.lifecycle._repair_report import Repaired
 from shardio.maintenance import UNREADABLE, Finding, Survey, check_indexed, check_listed
 from shardio.metadata import (
@@ -55,6 +54,7 @@ from shardio.storage import (
     Store,
     connect,
     connect_folder,
+    temporary_files,
 )
 from shardio.writer import ShardOptions, ShardSpool, Task, spool_folder
 

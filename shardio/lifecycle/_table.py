@@ -20,7 +20,7 @@ from shardio.catalog import Catalog
 from shardio.codecs import need_pyarrow
 from shardio.errors import CommitConflictError, StorageError
 from shardio.format import DEFAULT_LIMITS
-from shardio.lifecycle._change import commit_change, temporary_files
+from shardio.lifecycle._change import commit_change
 from shardio.metadata import TABLES, ShardTable, table_address, table_address_of, table_key
 from shardio.parallel import JobRunner, LostJob
 from shardio.progress import CountProgress, displayed
@@ -37,7 +37,7 @@ from shardio.reader import (
     table_refusal,
 )
 from shardio.reports import Report
-from shardio.storage import connect, url_text
+from shardio.storage import connect, temporary_files, url_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -104,7 +104,7 @@ class Damage:
         self._lock = threading.Lock()
         self._skipped = 0
         self._noted: dict[tuple[str, str], set[int]] = {}  # by dataset and shard, the rows that were met
-        self._listed: dict[tuple[str, str], set[int]] = {}  # and those that the file lists, whoever wrote it
+        self._listed: dict[tuple[str, str], set[int]] = {}  # those in the file, of all processes
         self._read = 0  # up to where the file has been read
 
     @property

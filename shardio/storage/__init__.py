@@ -17,6 +17,8 @@ from shardio.storage._local import (
     advise_need,
     descriptor_limit,
     descriptor_users,
+    files_of_callers,
+    temporary_files,
 )
 from shardio.storage._memory import MemoryStore
 from shardio.storage._remote import RemoteStore, Upload, unlisted, upload_of
@@ -68,9 +70,11 @@ __all__ = [
     "connect_folder",
     "descriptor_limit",
     "descriptor_users",
+    "files_of_callers",
     "local_path",
     "make_folders",
     "on_io_thread",
+    "temporary_files",
     "unlisted",
     "upload_of",
     "url_text",

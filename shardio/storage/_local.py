@@ -16,12 +16,13 @@ import os
 import pathlib
 import stat
 import sys
+import tempfile
 import weakref
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 import numpy as np
 
-from shardio.errors import FormatError, NotFoundError, StorageError
+from shardio.errors import FormatError, NotFoundError, ShardioError, StorageError
 from shardio.ranges import coalesce, scatter
 from shardio.storage._create import create, make_folders, replace, written
 from shardio.storage._keys import check_key, is_temporary
@@ -53,10 +54,12 @@ __all__ = [
     "advise_ranges",
     "descriptor_limit",
     "descriptor_users",
+    "files_of_callers",
     "map_file",
     "open_file",
     "read_each_range",
     "read_ranges",
+    "temporary_files",
 ]
 
 _DONT_NEED = 4  # MADV_DONTNEED
@@ -657,6 +660,42 @@ def _refuse_link(path: str) -> NoReturn:
     raise StorageError(what, url=path, advice="remove the link, or what it leads to, by hand")
 
 
+@contextlib.contextmanager
+def files_of_callers(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Say what is wrong where a file that a caller named beside a dataset cannot be read or written.
+
+    Raises:
+        NotFoundError: there is no such file.
+        StorageError: it cannot be read or written.
+    """
+    try:
+        yield
+    except ShardioError:
+        raise
+    except OSError as error:
+        _explain(error, os.path.abspath(path))
+
+
+@contextlib.contextmanager
+def temporary_files() -> Iterator[None]:
+    """Say what is wrong where temporary files cannot be written or read; also decorates functions.
+
+    Raises:
+        StorageError: instead of every OSError but those that are errors of shardio.
+    """
+    try:
+        yield
+    except ShardioError:
+        raise
+    except OSError as error:
+        raise StorageError(
+            "a temporary file cannot be written or read",
+            url=tempfile.gettempdir(),
+            found=error.strerror or str(error),
+            advice="nothing was published; make room there, or name another folder with TMPDIR",
+        ) from error
+
+
 def _explain_write(error: OSError, path: str) -> NoReturn:
     """Raise the error of our tree for a write that failed: what is absent on its way is the disk's doing."""
     if isinstance(error, _ABSENT) and not isinstance(error, NotFoundError):
@@ -679,6 +718,7 @@ def _explain(error: OSError, path: str) -> NoReturn:
         errno.EROFS: "the disk is mounted read-only",
         errno.EACCES: "check the permissions of the file and of the folders above it",
         errno.EMFILE: "too many files are open in this process",
+        errno.EISDIR: "it is a folder; name a file",
         errno.ENAMETOOLONG: "shorten the name",
     }.get(error.errno or 0)
     what = f"the filesystem refused: {error.strerror or error}"

@@ -6,6 +6,7 @@ import io
 import json
 from pathlib import Path
 
+import fsspec
 import pytest
 
 import shardio
@@ -110,6 +111,52 @@ def test_audit_lists_the_records_of_a_step(run: Run, numbers: Path, tmp_path: Pa
     assert shown == batches[1]["_position"].tolist()[4:]
 
 
+@pytest.mark.parametrize("command", ["audit", "view"])
+@pytest.mark.parametrize(
+    ("text", "code", "said"),
+    [
+        (None, 3, "there is no such file"),
+        ("", 3, "Is a directory"),
+        ("{", 2, "is no JSON"),
+        ("[" * 100_000, 2, "is no JSON"),
+        ("[1]", 2, "holds no"),
+    ],
+    ids=["none", "folder", "cut", "deep", "list"],
+)
+def test_files_that_are_named_beside_a_dataset(
+    run: Run, numbers: Path, tmp_path: Path, command: str, text: str | None, code: int, said: str
+) -> None:
+    """A state and a report: what is wrong, with which file, and what should be in it."""
+    file = tmp_path / "given.json"
+    if text == "":
+        file.mkdir()
+    elif text is not None:
+        file.write_text(text, encoding="utf-8")
+    more = ("--state", file, "--step", 0) if command == "audit" else ("--report", file, "--no-browser")
+    ended = run(command, numbers, *more)
+    assert ended.code == code
+    assert "Errno" not in ended.err
+    assert said in ended.err
+    assert str(file) in ended.err
+    if text != "":
+        wanted = (
+            "what state_dict() returned, as JSON" if command == "audit" else "`shardio verify URL --json`"
+        )
+        assert wanted in ended.err
+
+
+def test_a_state_lies_in_a_bucket(run: Run, numbers: Path, tmp_path: Path) -> None:
+    batches = state_of(shardio.open(numbers), tmp_path / "state.json")
+    url = "memory://test-plan-states/state.json"
+    with fsspec.open(url, "wb") as file:
+        file.write((tmp_path / "state.json").read_bytes())
+    facts = run("audit", numbers, "--state", url, "--step", 0, "--json").document
+    assert [record["position"] for record in facts["records"]] == batches[0]["_position"].tolist()
+    ended = run("audit", numbers, "--state", url + "x", "--step", 0)
+    assert ended.code == 3
+    assert f"({url}x); name a file that holds" in ended.err
+
+
 def test_audit_opens_the_version_and_split_of_the_state(run: Run, numbers: Path, tmp_path: Path) -> None:
     batches = state_of(shardio.open(numbers), tmp_path / "state.json")
     with shardio.DatasetWriter(numbers, mode="append") as out:
@@ -151,7 +198,7 @@ def test_audit_reads_a_pipe(run: Run, numbers: Path, monkeypatch: pytest.MonkeyP
     ("text", "step", "code", "says"),
     [
         ("{", 0, 2, "is no JSON"),
-        ("[]", 0, 2, "expected a JSON object, found list"),
+        ("[]", 0, 2, "expected what state_dict() returned, as JSON, found list"),
         ("{}", 0, 3, "no field 'order'"),
         (None, 17, 2, "step must be in"),
         (None, -1, 2, "step must be in"),

@@ -32,6 +32,15 @@ def test_a_bench_is_a_figure_and_a_document(run: Run, birds: Path, tmp_path: Pat
     assert is_figure(tmp_path / "bench.png")
 
 
+def test_a_figure_that_cannot_be_written(run: Run, birds: Path, tmp_path: Path) -> None:
+    """A place that turns out not to be one, once the work is done."""
+    (tmp_path / "x.png").mkdir()
+    ended = run("plan", birds, "--split", "train", "--global-batch", "2", "--plot", tmp_path / "x.png")
+    assert ended.code == 3
+    assert "Errno" not in ended.err
+    assert f"({tmp_path / 'x.png'}); it is a folder; name a file" in ended.err
+
+
 def test_terminals_need_no_matplotlib(
     run: Run, birds: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import gzip
 import io
 import itertools
+import os
 import tarfile
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -19,6 +23,7 @@ import shardio_indexer
 from shardio.errors import CorruptRecordError, FormatError
 from shardio.kernels import crc32c
 from shardio.metadata import parse_head
+from shardio_indexer import _scan
 from tests.indexer.shards import frames_of, members, samples_of, scan, tar, tfrecord
 
 PAYLOADS = [bytes([65 + i]) * (20 + i) for i in range(10)]
@@ -34,6 +39,33 @@ def salvaged(folder, data: bytes, name: str = "x.tfrecord"):
     ds = shardio.open(folder, decode=False)
     assert shardio.verify(folder).ok
     return list(ds), report.skipped
+
+
+@pytest.mark.parametrize("what", ["rows", "index"])
+def test_temporary_files_that_cannot_be_written(tmp_path, monkeypatch, what) -> None:
+    """A full disk under TMPDIR: a bare OSError says neither which disk nor what to do."""
+    (tmp_path / "scratch").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "scratch"))
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    if what == "rows":
+        monkeypatch.setattr(tempfile.SpooledTemporaryFile, "write", refuse)
+    else:
+        monkeypatch.setattr(_scan, "_HELD", 0)
+        monkeypatch.setattr(tempfile, "mkstemp", refuse)
+    shards = tmp_path / "shards"
+    shards.mkdir()
+    (shards / "a.tfrecord").write_bytes(b"".join(FRAMES))
+    with ThreadPoolExecutor(1) as pool:
+        report = shardio_indexer.adopt(shards, executor=pool)
+    assert not report.ok
+    assert [path.name for path in shards.rglob("*") if path.is_file()] == ["a.tfrecord"]
+    (refusal,) = report.refused
+    assert "No space left" in str(refusal.error)
+    assert str(tmp_path / "scratch") in str(refusal.error)
+    assert "TMPDIR" in str(refusal.error)
 
 
 def test_a_truncated_last_record(tmp_path) -> None:

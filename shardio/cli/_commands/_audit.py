@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
-import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shardio.cli._command import CLEAN, WHOLE, Command, Option, PlaceParam, Value
-from shardio.cli._options import DATASETS, open_dataset
+from shardio.cli._options import DATASETS, open_dataset, read_json, storage_options
 from shardio.display import count, plural
 
 if TYPE_CHECKING:
@@ -20,11 +17,13 @@ if TYPE_CHECKING:
 
 __all__ = ["COMMAND"]
 
+_STATE = "what state_dict() returned, as JSON"
+
 
 def _run(arguments: SimpleNamespace, console: Console) -> int:
     import shardio
 
-    state = _read_state(arguments.state)
+    state = _read_state(arguments)
     rank, ranks = arguments.rank
     data = _data(arguments, state)
     records = shardio.audit(data, state, arguments.step, rank=rank, world_size=ranks)
@@ -49,15 +48,11 @@ def _print(console: Console, records: list[AuditedRecord], *, mixed: bool) -> No
     console.table(rows, head=("source", *head) if mixed else head, right=(0, 1, 3) if mixed else (0, 2))
 
 
-def _read_state(name: str) -> dict[str, Any]:
-    text = sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8")
-    try:
-        state = json.loads(text)
-    except ValueError as error:
-        message = f"{name} is no JSON: {error}"
-        raise ValueError(message) from None
+def _read_state(arguments: SimpleNamespace) -> dict[str, Any]:
+    given = storage_options(arguments, arguments.urls[0])
+    state = read_json(arguments.state, _STATE, beside=arguments.urls[0], storage_options=given)
     if not isinstance(state, dict):
-        message = f"{name} holds no state: expected a JSON object, found {type(state).__name__}"
+        message = f"{arguments.state} holds no state: expected {_STATE}, found {type(state).__name__}"
         raise ValueError(message)  # noqa: TRY004 - the text is wrong, not its type
     return state
 
@@ -88,7 +83,7 @@ def _rank(text: str) -> tuple[int, int]:
 _PARAMS = (
     Option(
         ["--state"], metavar="FILE", required=True, type=PlaceParam(),
-        help="what state_dict() returned, as JSON; - reads it from the pipe",
+        help=f"{_STATE}; - reads it from the pipe",
     ),
     Option(
         ["--step"], metavar="K", type=WHOLE, required=True, help="step of the state's epoch, from 0"

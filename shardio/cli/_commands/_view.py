@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import ipaddress
-import json
 import signal
 import webbrowser
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shardio.cli._command import CLEAN, WHOLE, Command, Option, PlaceParam, flag
-from shardio.cli._options import ENGINE, READING, STORAGE, reading_options, url_argument
+from shardio.cli._options import (
+    ENGINE,
+    READING,
+    STORAGE,
+    read_json,
+    reading_options,
+    storage_options,
+    url_argument,
+)
 
 if TYPE_CHECKING:
     from types import SimpleNamespace
@@ -19,6 +25,8 @@ if TYPE_CHECKING:
 
 __all__ = ["COMMAND"]
 
+_REPORT = "what `shardio verify URL --json` printed"
+
 
 def _run(arguments: SimpleNamespace, console: Console) -> int:
     from shardio.view import Pages, make_server
@@ -26,7 +34,7 @@ def _run(arguments: SimpleNamespace, console: Console) -> int:
     pages = Pages(
         arguments.url,
         split=arguments.split,
-        report=None if arguments.report is None else _read_report(arguments.report),
+        report=None if arguments.report is None else _read_report(arguments),
         **reading_options(arguments),
     )
     # What cannot be opened at all is said here, not in the browser.
@@ -73,14 +81,11 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def _read_report(name: str) -> dict[str, Any]:
-    try:
-        report = json.loads(Path(name).read_text(encoding="utf-8"))
-    except ValueError as error:
-        message = f"{name} is no JSON: {error}"
-        raise ValueError(message) from None
+def _read_report(arguments: SimpleNamespace) -> dict[str, Any]:
+    given = storage_options(arguments)
+    report = read_json(arguments.report, _REPORT, beside=arguments.url, storage_options=given)
     if not isinstance(report, dict) or "findings" not in report:
-        message = f"{name} holds no report: expected what `shardio verify URL --json` prints"
+        message = f"{arguments.report} holds no report: expected {_REPORT}"
         raise ValueError(message)
     return report
 
@@ -107,7 +112,7 @@ _PARAMS = (
     flag("--no-browser", "print the address, and open no browser"),
     Option(
         ["--report"], metavar="FILE", type=PlaceParam(),
-        help="damage to show: what `shardio verify URL --json` printed",
+        help=f"damage to show: {_REPORT}",
     ),
     *READING,
     *STORAGE,
