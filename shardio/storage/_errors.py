@@ -367,6 +367,7 @@ _ADVICE = {
     ErrorKind.EXPIRED: "renew the credentials; a long run needs ones that renew themselves",
     ErrorKind.UNAVAILABLE: "try again later, or with fewer readers",
     ErrorKind.CONNECTION: "check the network, the endpoint and the proxy",
+    ErrorKind.PAST_END: "the object itself is not damaged: try again, or read from elsewhere",
     ErrorKind.BAD_RESPONSE: "a proxy or the server ignores ranges or compresses answers; read from elsewhere",
     ErrorKind.REFUSED: "check the URL, the region and the storage_options",
     ErrorKind.CLOCK_SKEW: "set the clock of this machine (NTP does); it is too far from the service's",
@@ -421,7 +422,18 @@ def raise_storage_error(
             raise _short(int(starts[i]), int(stops[i]), size, url) from error
     if kind is ErrorKind.PAST_END and ranges is not None:
         start, stop = int(np.min(ranges[0])), int(np.max(ranges[1]))
-        raise _short(start, stop, start, url) from error
+        if size is None:
+            raise _short(start, stop, start, url) from error
+        # Not damage: the object is as long as it should be, and its server contradicts itself.
+        raise StorageError(
+            "the server says that the object ends before bytes that it has",
+            url=url,
+            start=start,
+            stop=stop,
+            expected=f"bytes of an object of {size} bytes, as the server itself says",
+            found=error.last.text,
+            advice=_ADVICE[kind],
+        ) from error
     raise storage_error(error, url, kind.value) from error
 
 

@@ -333,13 +333,16 @@ class RemoteStore(Store):
         except PastEndError as error:
             raise_storage_error(error, self.url_of(key))
         except RetryError as error:
-            # A server that says no more than "not satisfiable" leaves the size to be asked for.
-            unsure = error.last.kind in {ErrorKind.PAST_END, ErrorKind.BAD_RESPONSE}
-            if unsure and identity.size is None:
+            size = identity.size
+            # A server that says no more than "not satisfiable" leaves the size to be asked for, also where
+            # another one was told by who wrote the object.
+            refused = error.last.kind is ErrorKind.PAST_END
+            if refused or (size is None and error.last.kind is ErrorKind.BAD_RESPONSE):
                 with contextlib.suppress(StorageError):
                     info = self.head(key)
-                    identity.size = None if info is None else info.size
-            raise_storage_error(error, self.url_of(key), size=identity.size, ranges=ranges)
+                    size = None if info is None else info.size
+                    identity.size = size if identity.size is None else identity.size
+            raise_storage_error(error, self.url_of(key), size=size, ranges=ranges)
 
     def get_ranges(self, key: str, starts: Offsets, stops: Offsets) -> list[memoryview]:
         check_key(key)

@@ -19,7 +19,7 @@ _PATHS = (
     "stat", "lstat", "mkdir", "unlink", "remove", "link", "rename", "replace", "chmod", "scandir", "listdir",
     "rmdir", "open", "truncate",
 )  # fmt: skip
-_NUMBERS = ("fsync", "fstat", "pread", "close", "fdatasync", "ftruncate")
+_NUMBERS = ("fsync", "fstat", "pread", "write", "writev", "close", "fdatasync", "ftruncate")
 
 
 class FailingDisk:

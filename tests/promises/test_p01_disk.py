@@ -380,3 +380,35 @@ def test_a_gc_that_finds_no_room_names_its_keys_in_two_steps(begun, tmp_path, mo
     assert seen(url) == before
     assert Path(url, "_shardio", "latest").read_bytes() == b"4"
     assert records(1000, 1)[0] in seen(url)["b"] + seen(url)["a"]
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO], ids=["full", "broken"])
+def test_many_blocks_that_are_written_together(tmp_path, number):
+    """P1: blocks go to the disk by one call for many of them, and by others for what is left."""
+
+    def fill(url: Path) -> None:
+        with shardio.DatasetWriter(url, block_bytes=100) as out:
+            for _ in range(40):
+                out.write(bytes(100))
+
+    disk = FailingDisk(tmp_path)
+    with disk():
+        fill(tmp_path / "whole")
+    writes = [k for k, call in enumerate(disk.calls) if call.startswith(("write ", "writev "))]
+    assert any(disk.calls[k].startswith("writev ") for k in writes)
+    for at in writes:
+        failing = FailingDisk(tmp_path, at, number)
+        url = tmp_path / f"at-{at}"
+        raised = None
+        with failing():
+            try:
+                fill(url)
+            except StorageError as error:
+                raised = error
+        if at == writes[-1]:  # the hint, without which the version is there
+            assert raised is None
+        else:
+            assert os.strerror(number) in str(raised)
+            assert not list(url.glob("_shardio/manifests/*"))
+            fill(url)
+        assert len(shardio.open(url)) == 40

@@ -224,7 +224,7 @@ class FaultServer:
         if asked is None or fault == "ignored range":
             return await _send(writer, 200, content, tag)
         start, stop = asked[0], min(asked[1], total)
-        if start >= total:
+        if start >= total or fault == "416":
             return await _send(writer, 416, _error("InvalidRange"), {"Content-Range": f"bytes */{total}"})
         if fault == "wrong range":
             shift = 1 if stop < total else -1

@@ -199,6 +199,42 @@ def test_what_cannot_succeed_is_not_tried_again(
         assert "credentials" in str(caught.value)
 
 
+@pytest.mark.parametrize("client", CLIENTS)
+def test_a_refused_range_of_an_object_that_is_whole(
+    server: FaultServer, clock: FakeClock, client: str
+) -> None:
+    """P16: a server (or a proxy) that answers 416 for bytes that are there is not damage of the object."""
+    store = open_store(server, client, clock)
+    file = store.open(KEY, size=len(CONTENT))
+    server.random_faults("416", 1.0)
+    before = server.seen["GET"]
+    with pytest.raises(StorageError, match="ends before bytes that it has") as caught:
+        file.read(100, 200)
+    assert server.seen["GET"] - before == 1
+    assert not isinstance(caught.value, ShortReadError)
+    assert (caught.value.start, caught.value.stop, caught.value.url) == (100, 200, store.url_of(KEY))
+    assert f"{len(CONTENT)} bytes" in str(caught.value)
+    assert "416" in str(caught.value)
+    assert "the object itself is not damaged" in str(caught.value)
+    with pytest.raises(StorageError, match="the object itself is not damaged"):
+        store.get(KEY, max_bytes=len(CONTENT))
+    server.plan = lambda _: None
+    assert bytes(file.read(100, 200)) == CONTENT[100:200]
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_an_object_that_is_shorter_than_its_writer_said(
+    server: FaultServer, clock: FakeClock, client: str
+) -> None:
+    """P16: the same answer, and the object does end before the range."""
+    store = open_store(server, client, clock)
+    file = store.open(KEY, size=len(CONTENT))
+    server.objects[f"/bucket/root/{KEY}"] = CONTENT[:150]
+    with pytest.raises(ShortReadError) as caught:
+        file.read(200, 300)
+    assert (caught.value.start, caught.value.expected, caught.value.found) == (200, 100, 0)
+
+
 def test_retry_after_is_obeyed(server: FaultServer, clock: FakeClock) -> None:
     for client in ("s3 fsspec", "http fsspec"):
         store = open_store(server, client, clock)
