@@ -16,7 +16,7 @@ from shardio.reader._columns import (
     with_features,
 )
 from shardio.reader._damage import QUARANTINE_FILE, Damage, SkipCorrupt
-from shardio.reader._files import StoredFrames, advise_frames, read_frames
+from shardio.reader._files import StoredFrames, advise_frames, read_frames, read_records
 from shardio.reader._find import (
     check_key_feature,
     check_key_index,
@@ -88,6 +88,7 @@ __all__ = [
     "read_frames",
     "read_key_run",
     "read_part",
+    "read_records",
     "right_digest",
     "root_stores",
     "selection_digest",

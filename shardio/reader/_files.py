@@ -49,7 +49,6 @@ __all__ = [
     "Fetched",
     "MappedRows",
     "MappedRuns",
-    "ReadFrames",
     "RefusedError",
     "RowsToCopy",
     "StoredFrames",
@@ -63,6 +62,7 @@ __all__ = [
     "map_frames",
     "map_records",
     "read_frames",
+    "read_records",
     "wrong_size",
 ]
 
@@ -432,21 +432,6 @@ class StoredFrames(NamedTuple):
     ends: NDArray[np.int64]
 
 
-class ReadFrames(NamedTuple):
-    """Payloads of rows, one after another.
-
-    Attributes:
-        values: uint8.
-        offsets: int64 [rows + 1], where each begins, and where the last one stops.
-        left: runs of rows whose values are not filled in, since the map is what there is: one of them is not
-            as its index says (True), or is in a file that cannot be opened again (False).
-    """
-
-    values: NDArray[np.uint8]
-    offsets: NDArray[np.int64]
-    left: list[tuple[slice, bool]]
-
-
 def advise_frames(frames: Sequence[StoredFrames]) -> None:
     """Let the system fetch frames into its cache, without waiting for them."""
     most = _most_files()
@@ -459,37 +444,73 @@ def advise_frames(frames: Sequence[StoredFrames]) -> None:
                 opened.advise(which, begins, np.concatenate([each.ends for each in some]))
 
 
-def read_frames(files: Sequence[NamedFile], frames: NDArray[np.int64]) -> ReadFrames:
+def read_frames(
+    files: Sequence[NamedFile],
+    frames: NDArray[np.int64],
+    values: NDArray[np.uint8],
+    offsets: NDArray[np.int64],
+) -> list[tuple[slice, bool]]:
     """Read frames of mapped shards past their maps, and compare each with its index.
 
     Args:
         files: the shards.
-        frames: int64 [4, rows]: number of the file, place in it, bytes of the payload, masked CRC-32C of it.
-            All checksums are -1, or none is.
+        frames: int64 [rows, 4]: number of the file, place in it, bytes of the payload, its masked CRC-32C or,
+            where nothing is to be compared, -1.
+        values: uint8, filled with the payloads, one after another.
+        offsets: int64 [rows + 1], where each begins, and where the last one stops.
+
+    Returns:
+        Runs of rows whose values are not there, since the map is what there is: one of them is not as its
+        index says (True), or is in a file that cannot be opened again (False).
 
     Raises:
         ShortReadError: a file ends before a frame does.
         StorageError: the environment failed.
     """
-    offsets = np.zeros(frames.shape[1] + 1, np.int64)
-    np.cumsum(frames[2], out=offsets[1:])
-    values = np.empty(int(offsets[-1]), np.uint8)
+
+    def read(opened: OpenFiles, some: NDArray[np.int64], low: int, stop: int) -> NDArray[np.bool_]:
+        return opened.read_frames(some, values[offsets[low] : offsets[stop]])
+
+    return _read_opened(files, frames, read)
+
+
+def read_records(
+    files: Sequence[NamedFile], frames: NDArray[np.int64]
+) -> tuple[list[bytes], list[tuple[slice, bool]]]:
+    """Return the payloads, each an object of its own, and what `read_frames` returns."""
+    records = [b""] * len(frames)
+
+    def read(opened: OpenFiles, some: NDArray[np.int64], low: int, stop: int) -> NDArray[np.bool_]:
+        records[low:stop], right = opened.read_records(some)
+        return right
+
+    return records, _read_opened(files, frames, read)
+
+
+def _read_opened(
+    files: Sequence[NamedFile],
+    frames: NDArray[np.int64],
+    read: Callable[[OpenFiles, NDArray[np.int64], int, int], NDArray[np.bool_]],
+) -> list[tuple[slice, bool]]:
+    """Call what reads rows with the files that they are in, and return what `read_frames` returns."""
     left: list[tuple[slice, bool]] = []
     low = 0
-    for stop in _cut_files(frames[0]):
-        some = slice(low, stop)
-        numbers = frames[0, some]
-        used = np.flatnonzero(np.bincount(numbers))
-        which = np.empty(int(used[-1]) + 1, np.int32)
-        which[used] = np.arange(used.size)
-        with OpenFiles([files[k] for k in used.tolist()]) as opened:
+    for stop in _cut_files(frames[:, 0], len(files)):
+        some = frames[low:stop]
+        with OpenFiles(files if len(files) <= _most_files() else _used(files, some)) as opened:
             if opened.complete:
-                wrong = _read_some(opened, which[numbers], frames[1:, some], values, offsets[low:])
-                left += [(slice(low + each.start, low + each.stop), True) for each in wrong]
+                right = read(opened, some, low, stop)
+                left += [(slice(low + k, low + k + 1), True) for k in np.flatnonzero(~right).tolist()]
             else:
-                left.append((some, False))
+                left.append((slice(low, stop), False))
         low = stop
-    return ReadFrames(values, offsets, left)
+    return left
+
+
+def _used(files: Sequence[NamedFile], frames: NDArray[np.int64]) -> list[NamedFile]:
+    """Return the files that frames are in, whose numbers are changed to those of the list returned."""
+    used, frames[:, 0] = np.unique(frames[:, 0], return_inverse=True)
+    return [files[k] for k in used.tolist()]
 
 
 def _most_files() -> int:
@@ -497,38 +518,12 @@ def _most_files() -> int:
     return max(1, min(_MOST_FILES, descriptor_limit() // 8))
 
 
-def _cut_files(which: NDArray[np.int64]) -> list[int]:
+def _cut_files(which: NDArray[np.int64], files: int) -> list[int]:
     """Return where to cut rows, so that those between two cuts are in no more files than may be open."""
     most = _most_files()
-    if np.count_nonzero(np.bincount(which)) <= most:
+    if files <= most or np.count_nonzero(np.bincount(which)) <= most:
         return [which.size]
     return [*range(most, which.size, most), which.size]
-
-
-def _read_some(
-    files: OpenFiles,
-    which: NDArray[np.int32],
-    frames: NDArray[np.int64],
-    values: NDArray[np.uint8],
-    offsets: NDArray[np.int64],
-) -> list[slice]:
-    """Do what `read_frames` does with rows of files that are open; return runs with one that is not right."""
-    starts, lengths, crcs = frames
-    wrong = []
-    sizes = lengths + (TFRECORD_HEAD + TFRECORD_TAIL)
-    read = np.cumsum(sizes)
-    edges = _cut_runs(read)
-    largest = max(int(read[b - 1] - (read[a - 1] if a else 0)) for a, b in itertools.pairwise(edges))
-    scratch = _scratch(largest)
-    for a, b in itertools.pairwise(edges):
-        own, before = slice(a, b), int(read[a - 1]) if a else 0
-        files.read(which[own], starts[own], starts[own] + sizes[own], memoryview(scratch))
-        known = None if crcs[a] < 0 else crcs[own].astype(np.uint32)
-        out = values[offsets[a] : offsets[b]]
-        data = scratch[: int(read[b - 1]) - before]
-        if not kernels.take_frames(data, read[own] - sizes[own] - before, lengths[own], known, out):
-            wrong.append(own)
-    return wrong
 
 
 _own = threading.local()

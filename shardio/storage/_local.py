@@ -11,6 +11,7 @@ import contextlib
 import ctypes
 import errno
 import functools
+import itertools
 import mmap
 import os
 import pathlib
@@ -22,7 +23,9 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 import numpy as np
 
+from shardio import kernels
 from shardio.errors import FormatError, NotFoundError, ShardioError, StorageError
+from shardio.format import TFRECORD_HEAD, TFRECORD_TAIL
 from shardio.ranges import coalesce, scatter
 from shardio.storage._create import create, make_folders, replace, written
 from shardio.storage._keys import check_key, is_temporary
@@ -150,12 +153,97 @@ def advise_each_range(
             os.posix_fadvise(number, start, stop - start, os.POSIX_FADV_WILLNEED)
 
 
+def read_each_frame(
+    numbers: NDArray[np.int32], frames: NDArray[np.int64], out: NDArray[np.uint8]
+) -> tuple[NDArray[np.bool_], int, int, int]:
+    """Read frames of files, compare them, and put their payloads one after another: `read_frames` in Python.
+
+    Args:
+        numbers: int32 [files], descriptors.
+        frames: int64 [n, 4]: number of the file, where the frame begins in it, bytes of the payload, its
+            masked CRC-32C or, where nothing is to be compared, -1.
+        out: uint8, which the payloads fill.
+
+    Returns:
+        right: bool [n], whether length and checksums are what they are said to be.
+        count: how many frames were read; fewer than n where a file ended or there was an error.
+        found: bytes of the frame that could not be read that could be.
+        code: number of the error of the operating system, or 0.
+
+    Raises:
+        ValueError: a frame is in none of the files, or begins or stops before 0, or `out` has another size.
+    """
+    which, starts, lengths, _ = frames.T
+    outside = (which < 0) | (which >= len(numbers)) | (starts < 0) | (lengths < 0)
+    if outside.any():
+        msg = f"frame {int(np.argmax(outside))} needs a file, 0 <= start, 0 <= length"
+        raise ValueError(msg)
+    if lengths.sum() != len(out):
+        msg = f"{len(out)} bytes are not those of the payloads that fill them"
+        raise ValueError(msg)
+    right = np.ones(len(frames), np.bool_)
+    at = 0
+    for k, (file, start, length, crc) in enumerate(frames.tolist()):
+        stop = start + TFRECORD_HEAD + length + TFRECORD_TAIL
+        frame = bytearray(stop - start)
+        ends = np.array([stop])
+        found, code = read_each_range(numbers[file : file + 1], np.array([start]), ends, memoryview(frame))
+        if found < len(frame):
+            return right, k, found, code
+        known = None if crc < 0 else np.array([crc], np.uint32)
+        right[k] = kernels.take_frames(frame, [0], [length], known, out[at : at + length])
+        at += length
+    return right, len(frames), 0, 0
+
+
+def read_each_record(
+    numbers: NDArray[np.int32], frames: NDArray[np.int64]
+) -> tuple[list[bytes], NDArray[np.bool_], int, int, int]:
+    """Read frames as `read_each_frame` does, whose payloads come first: `read_records` in Python."""
+    lengths = frames[:, 2].tolist()
+    out = np.empty(sum(length for length in lengths if length > 0), np.uint8)
+    done = read_each_frame(numbers, frames, out)
+    stops = list(itertools.accumulate(lengths))
+    return [out[stop - size : stop].tobytes() for stop, size in zip(stops, lengths, strict=True)], *done
+
+
+def open_each_file(paths: Sequence[bytes], flags: int) -> tuple[NDArray[np.int32], NDArray[np.uint64], int]:
+    """Open files: `open_files` in Python.
+
+    Returns:
+        numbers: int32 [n], descriptors; -1 from the first on that could not be opened.
+        known: uint64 [n, 2], device and inode of each.
+        code: number of the error of the operating system, or 0.
+    """
+    numbers, known = np.full(len(paths), -1, np.int32), np.zeros((len(paths), 2), np.uint64)
+    try:
+        for k, path in enumerate(paths):
+            numbers[k] = open_file(os.fsdecode(path), flags)
+            info = os.fstat(numbers[k])
+            known[k] = info.st_dev, info.st_ino
+    except OSError as error:
+        return numbers, known, error.errno or errno.EIO
+    return numbers, known, 0
+
+
+def close_each_file(numbers: NDArray[np.int32]) -> None:
+    """Close descriptors that are not -1: `close_files` in Python."""
+    for number in numbers[numbers >= 0].tolist():
+        _close(number)
+
+
 read_ranges: Callable[..., tuple[int, int]] = read_each_range
+read_frames: Callable[..., tuple[NDArray[np.bool_], int, int, int]] = read_each_frame
+read_records: Callable[..., tuple[list[bytes], NDArray[np.bool_], int, int, int]] = read_each_record
 advise_ranges: Callable[..., None] = advise_each_range
+open_files: Callable[..., tuple[NDArray[np.int32], NDArray[np.uint64], int]] = open_each_file
+close_files: Callable[..., None] = close_each_file
 with contextlib.suppress(ImportError):  # where nothing was compiled
     from shardio.storage import _pread
 
     read_ranges, advise_ranges = _pread.read_ranges, _pread.advise_ranges
+    read_frames, read_records = _pread.read_frames, _pread.read_records
+    open_files, close_files = _pread.open_files, _pread.close_files
 READS_COMPILED = read_ranges is not read_each_range
 
 
@@ -370,22 +458,20 @@ class OpenFiles:
         self.complete = False
 
     def __enter__(self) -> Self:
-        try:
-            for k, file in enumerate(self._files):
-                # One that has lost its name cannot be opened, and none where there is no descriptor left.
-                self._numbers[k] = open_file(file.url, _READ)
-                info = os.fstat(self._numbers[k])
-                if (info.st_dev, info.st_ino) != (file.device, file.inode):
-                    return self
-        except OSError:
-            return self
-        self.complete = True
+        paths = [os.fsencode(file.url) for file in self._files]
+        self._numbers, known, code = open_files(paths, _READ)
+        if code in {errno.EMFILE, errno.ENFILE}:
+            # Others are asked to give some back.
+            close_files(self._numbers)
+            self._numbers, known, code = open_each_file(paths, _READ)
+        # One that has lost its name cannot be opened, and none where there is no descriptor left.
+        expected = np.array([(file.device, file.inode) for file in self._files], np.uint64)
+        self.complete = not code and bool((known == expected).all())
         return self
 
     def __exit__(self, *_: object) -> None:
-        for number in self._numbers[self._numbers >= 0].tolist():
-            _close(number)
-        self._numbers[:] = -1
+        close_files(self._numbers)
+        self._numbers = np.full(len(self._files), -1, np.int32)
 
     def read(
         self,
@@ -414,6 +500,39 @@ class OpenFiles:
         if code:
             _explain(OSError(code, os.strerror(code)), url)
         _refuse(url, start, stop, stop - start - (int(ends[short]) - found))
+
+    def read_frames(self, frames: NDArray[np.int64], out: NDArray[np.uint8]) -> NDArray[np.bool_]:
+        """Read and compare frames; their payloads fill `out`, one after another.
+
+        Args:
+            frames: int64 [n, 4]: number of the file, where the frame begins in it, bytes of the payload, its
+                masked CRC-32C or, where nothing is to be compared, -1.
+            out: uint8.
+
+        Returns:
+            bool [n], whether length and checksums of each are what they are said to be.
+
+        Raises:
+            ShortReadError: a file ends before a frame does.
+            StorageError: the environment failed.
+        """
+        right, *done = read_frames(self._numbers, frames, out)
+        self._refuse_less(frames, *done)
+        return right
+
+    def read_records(self, frames: NDArray[np.int64]) -> tuple[list[bytes], NDArray[np.bool_]]:
+        """Return the payloads, each an object of its own, and what `read_frames` returns."""
+        records, right, *done = read_records(self._numbers, frames)
+        self._refuse_less(frames, *done)
+        return records, right
+
+    def _refuse_less(self, frames: NDArray[np.int64], count: int, found: int, code: int) -> None:
+        if count < len(frames):
+            file, start, length, _ = frames[count].tolist()
+            url, stop = self._files[file].url, start + TFRECORD_HEAD + length + TFRECORD_TAIL
+            if code:
+                _explain(OSError(code, os.strerror(code)), url)
+            _refuse(url, start, stop, found)
 
     def advise(self, which: NDArray[np.int32], starts: NDArray[np.int64], stops: NDArray[np.int64]) -> None:
         """Let the system fetch ranges into its cache, without waiting for them."""

@@ -18,7 +18,7 @@ from shardio import kernels
 from shardio.codecs import ImageCodec
 from shardio.order import StepGroup, record_generator
 from shardio.reader import JoinedSource, SkipCorrupt
-from shardio.streaming._windows import WindowData, locate_rows, read_rows
+from shardio.streaming._windows import WindowData, locate_rows, read_row_records, read_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -95,20 +95,33 @@ class PlannedSteps(NamedTuple):
 
     def single(self, k: int) -> PlannedSteps:
         """Return the k-th step of the group alone, with the windows that it needs."""
+        alone = self._some(k, k + 1)
+        used, window = np.unique(alone.window, return_inverse=True)
+        return alone._replace(windows=[self.windows[i] for i in used.tolist()], window=window)
+
+    def split(self, steps: int) -> list[PlannedSteps]:
+        """Return groups of so many steps, of which the last may have fewer."""
+        count = len(self.group.steps)
+        if count <= steps:
+            return [self]
+        return [self._some(first, min(count, first + steps)) for first in range(0, count, steps)]
+
+    def _some(self, first: int, stop: int) -> PlannedSteps:
+        """Return steps number `first .. stop - 1` of the group."""
         group = self.group
-        low, high = int(group.edges[k]), int(group.edges[k + 1])
+        low, high = int(group.edges[first]), int(group.edges[stop])
         index = group.order[low:high]
-        used, window = np.unique(self.window[index], return_inverse=True)
-        count = high - low
-        alone = StepGroup(
-            [group.steps[k]], np.array([0, count]), [group.valid[k]], group.parts, np.arange(count)
+        some = StepGroup(
+            group.steps[first:stop],
+            group.edges[first : stop + 1] - low,
+            group.valid[first:stop],
+            group.parts,
+            np.arange(high - low),
         )
         identities = self.identities
         if identities is not None:
             identities = RowIdentities(*(column[low:high] for column in identities))
-        return PlannedSteps(
-            alone, [self.windows[i] for i in used.tolist()], window, self.row[index], identities
-        )
+        return PlannedSteps(some, self.windows, self.window[index], self.row[index], identities)
 
 
 class _Gathered(NamedTuple):
@@ -419,22 +432,28 @@ class BatchBuilder:
             raise CancelledError
         order = planned.group.order
         rows = _Gathered(data, planned.window[order], planned.row[order])
-        unread = np.array([each.unread for each in data], bool)
-        if unread.any():
-            own = np.flatnonzero(unread[rows.which])
+        unread = [each.unread for each in data]
+        if data and all(unread):
+            if self._codec is None:
+                with self._counters.timed("fetch_seconds"):
+                    records = read_row_records(rows.which, rows.row, data, self._damage)
+                return self._decode_records(planned, data, records)
             with self._counters.timed("fetch_seconds"):
-                values, offsets = self._read(rows, own)
-            if own.size == order.size:
-                with self._counters.timed("decode_seconds"):
-                    return self._decode_payloads(planned, data, np.arange(own.size), values, offsets, None)
-            rows = rows.with_read(unread, own, values, offsets)
+                values, offsets = read_rows(rows.which, rows.row, data, self._damage)
+            with self._counters.timed("decode_seconds"):
+                return self._decode_payloads(planned, data, np.arange(order.size), values, offsets, None)
+        if any(unread):
+            with self._counters.timed("fetch_seconds"):
+                rows = self._read(rows, np.array(unread))
         with self._counters.timed("decode_seconds"):
             return self._decode_windows(planned, data, rows)
 
-    def _read(self, rows: _Gathered, own: NDArray[np.int64]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-        """Read those rows that are still in their files."""
+    def _read(self, rows: _Gathered, unread: NDArray[np.bool_]) -> _Gathered:
+        """Read the rows of those windows that were not read."""
+        own = np.flatnonzero(unread[rows.which])
         some, which = np.unique(rows.which[own], return_inverse=True)
-        return read_rows(which, rows.row[own], [rows.windows[k] for k in some.tolist()], self._damage)
+        windows = [rows.windows[k] for k in some.tolist()]
+        return rows.with_read(unread, own, *read_rows(which, rows.row[own], windows, self._damage))
 
     def _decode_windows(self, planned: PlannedSteps, data: list[WindowData], rows: _Gathered) -> _Decoded:
         tables = [each.whole for each in rows.windows]
@@ -461,11 +480,18 @@ class BatchBuilder:
         buffers = [each.buffers[0] for each in rows.windows]
         if self._codec is None:
             # What records stay is made at once, without a copy of all of them between.
-            records = kernels.slice_rows(buffers, tables, rows.which, rows.row)
-            self._counters.add(record_bytes=sum(map(len, records)))
-            return _Decoded(data, None, len(records), self._raw(planned, np.arange(len(records)), records))
+            return self._decode_records(
+                planned, data, kernels.slice_rows(buffers, tables, rows.which, rows.row)
+            )
         values, offsets = kernels.gather_rows(buffers, tables, rows.which, rows.row)
         return self._decode_payloads(planned, data, np.arange(len(rows.row)), values, offsets, None)
+
+    def _decode_records(
+        self, planned: PlannedSteps, data: list[WindowData], records: list[bytes]
+    ) -> _Decoded:
+        """Return rows whose records stay bytes, of which none is missing."""
+        self._counters.add(record_bytes=sum(map(len, records)))
+        return _Decoded(data, None, len(records), self._raw(planned, np.arange(len(records)), records))
 
     def _decode_payloads(
         self,

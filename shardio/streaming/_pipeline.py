@@ -101,6 +101,7 @@ class PipelineOptions:
         fetch_bytes: decoded bytes of the windows that one call fetches, if they are small.
         slow: each row costs a call of the caller's function, or an image.
         identities: batches need to know which records their rows are.
+        unread: windows hold no records.
         records_first: the first batch waits for its own records only, not for whole windows, where those
             would be more megabytes from a bucket.
         exact: of each source, whether rows that are apart are fetched as cheaply as those between them, too.
@@ -120,6 +121,7 @@ class PipelineOptions:
     ahead_bytes: int
     fetch_bytes: int
     identities: bool
+    unread: bool = False
     slow: bool = False
     records_first: bool = False
     exact: tuple[bool, ...] = ()
@@ -150,7 +152,7 @@ class PipelineOptions:
             worker, workers: this is loader worker w of W.
             threads: that build.
             by_value: whether a function of the caller's sees every record.
-            unread: windows hold no records, so that those that are ahead take no memory.
+            unread: windows hold no records, so that many are planned ahead.
         """
         rank, world_size = options.place
         sizes = [component.order.sizes for component in components]
@@ -194,6 +196,7 @@ class PipelineOptions:
             or options.random_transform is not None
             or any(isinstance(component.source, JoinedSource) for component in components)
             or bool(images and images.random),
+            unread=unread,
             slow=slow,
             records_first=reads_alone(order.plans) and not mapped,
             sizes=tuple(sizes),
@@ -267,7 +270,8 @@ class Pipeline:
         """
         if self._options.threads == 0:
             for group in self._planner.groups():
-                yield from self._builder.build(self._planner.plan(group, _run_here))
+                for planned in self._planner.plan(group, _run_here):
+                    yield from self._builder.build(planned)
             return
         home = os.getpid()
         threads = _PassThreads(self._planner, self._builder, self._options)
@@ -308,8 +312,11 @@ class _Planner:
         rows = max(1, -(-schedule.global_batch // options.world_size))
         step_bytes = max(1.0, rows * options.row_bytes)
         wanted = min(options.group_rows / rows, options.group_bytes / step_bytes, _MOST_STEPS)
-        self._group_steps = max(1, int(wanted))
-        group_bytes = self._group_steps * step_bytes
+        self._built_steps = max(1, int(wanted))
+        group_bytes = self._built_steps * step_bytes
+        # Windows that hold no records take no memory, so that many steps are planned at once.
+        most = int(min(options.group_rows / rows, _MOST_STEPS)) if options.unread else 1
+        self._group_steps = max(self._built_steps, most)
         ahead = int(options.ahead_bytes / group_bytes)
         # Of fetched steps this large, which come faster than they are taken, each waits for the one before.
         self._one_by_one = options.io_threads > 0 and not options.slow and step_bytes > _LARGE_STEP_BYTES
@@ -349,8 +356,8 @@ class _Planner:
     def _in_tail(self, group: StepGroup) -> bool:
         return group.steps[0] >= self._schedule.tail_start
 
-    def plan(self, group: StepGroup, submit: Callable[..., Future[WindowData]]) -> PlannedSteps:
-        """Find the rows of a group, and submit what fetches their windows."""
+    def plan(self, group: StepGroup, submit: Callable[..., Future[WindowData]]) -> list[PlannedSteps]:
+        """Find the rows of a group, submit what fetches their windows, and cut it as it is built."""
         if self._in_tail(group) and len(group.parts):
             # The tail goes through all lanes in order, those of other processes too; lanes before it are
             # done with.
@@ -358,10 +365,11 @@ class _Planner:
         if self._records_first:
             self._records_first = False
             if self._reads_alone(group):
-                return self._plan_records(group, submit)
-        return _plan(
+                return [self._plan_records(group, submit)]
+        planned = _plan(
             self._schedule.lanes, group, self._windows, submit, with_identities=self._options.identities
         )
+        return planned.split(self._built_steps)
 
     def _reads_alone(self, group: StepGroup) -> bool:
         begun = self._schedule.step > 0
@@ -477,7 +485,7 @@ class _PassThreads:
                     self._begun = True
                 planned = self._planner.plan(group, self._fetchers.submit)
                 with self._changed:
-                    self._planned.append(planned)
+                    self._planned.extend(planned)
                     del planned
                     self._start_builds()
                     self._changed.notify_all()

@@ -379,14 +379,12 @@ class Stream:
         is skipped must not depend on when it is read, so streams that skip damage read whole windows.
         """
         sources = [component.source for component in self.components]
-        alike = len({source.options.verify for source in sources}) == 1
 
         def are_large(table: ShardTable) -> bool:
             return int(table.decoded_bytes.sum()) >= _UNREAD_BYTES * max(1, int(table.rows.sum()))
 
         return [
-            alike
-            and not self._damage.skips
+            not self._damage.skips
             and plan.interleaved
             and source.is_mapped
             and are_large(source.table)

@@ -9,6 +9,7 @@ are delivered.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import mmap
 from dataclasses import dataclass
@@ -20,26 +21,39 @@ from shardio import kernels
 from shardio.format import TFRECORD_HEAD, TFRECORD_TAIL
 from shardio.metadata import live_to_physical
 from shardio.order import some_rows
-from shardio.reader import SkipCorrupt, advise_frames, read_frames
+from shardio.reader import SkipCorrupt, advise_frames, read_frames, read_records
 from shardio.storage import ShortReadError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
     from shardio.format import Buffer
     from shardio.order import Pieces
     from shardio.reader import Damage, FetchedFrames, OpenShard, Span
+    from shardio.storage import NamedFile
     from shardio.streaming._components import Component
 
-__all__ = ["Memory", "WindowData", "load_parts", "load_window", "locate_rows", "read_rows"]
+__all__ = [
+    "Memory",
+    "WindowData",
+    "load_parts",
+    "load_window",
+    "locate_rows",
+    "read_row_records",
+    "read_rows",
+]
 
 _FRAME_FIELDS = 4
+_FRAME_BYTES = 8 * _FRAME_FIELDS
 # Places of frames and payloads are 32 bits where they are dealt.
 _MOST_DEALT = 1 << 32
 # Memory for windows comes in multiples of this, at least, so that it fits again.
 _LEAST_MEMORY = 64 << 10
+_HUGE_PAGE = 2 << 20
+# Memory from here on is worth huge pages.
+_LARGE_MEMORY = 4 << 20
 # Memory that a fork copies, as any other; what Python maps by default a child would share.
 _OWN = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_PRIVATE") else {}
 
@@ -52,9 +66,10 @@ class WindowData:
         buffers: what the payloads are in; or, where they are not read yet, the files.
         table: int64[3, rows]: number of the buffer (-1: skipped because of damage), start and stop in it; or
             uint32[rows + 1]: where each payload begins in the one buffer, and where the last one stops; or
-            int64[4, rows], where they are not read yet: as `read_frames` takes it.
+            int64[rows, 4], where they are not read yet: as `read_frames` takes it.
         component: the dataset.
         pieces: which rows of which shards these are.
+        unread: its records are still in their files.
         memory: what the buffer is a part of, where that is to be used again.
         rows: int64[rows], where these are some rows of the pieces, the numbers of each there.
     """
@@ -65,11 +80,7 @@ class WindowData:
     pieces: Pieces
     memory: LeasedMemory | None = None
     rows: NDArray[np.int64] | None = None
-
-    @property
-    def unread(self) -> bool:
-        """Whether its records are still in their files."""
-        return len(self.table) == _FRAME_FIELDS and self.table.ndim > 1
+    unread: bool = False
 
     @property
     def whole(self) -> NDArray[np.uint32] | None:
@@ -77,7 +88,7 @@ class WindowData:
         return cast("NDArray[np.uint32]", self.table) if self.table.ndim == 1 else None
 
     def places(self, rows: NDArray[np.int64], out: NDArray[np.int64]) -> None:
-        """Put buffer, start and stop of rows into int64[3, n], or what `table` has of them."""
+        """Put buffer, start and stop of rows into int64[3, n]."""
         if self.table.ndim == 1:
             out[0], out[1], out[2] = 0, self.table[rows], self.table[rows + 1]
         else:
@@ -96,7 +107,14 @@ class WindowData:
 
 def _mapped(size: int) -> NDArray[np.uint8]:
     """Return memory that goes back to the system at once with its last reference."""
-    return np.frombuffer(mmap.mmap(-1, max(1, size), **_OWN), np.uint8, size)
+    if size < _LARGE_MEMORY or not hasattr(mmap, "MADV_HUGEPAGE"):
+        return np.frombuffer(mmap.mmap(-1, max(1, size), **_OWN), np.uint8, size)
+    # The first touch of 512 pages costs eight times what one of a huge page does. Linux puts a map where its
+    # huge pages begin if it has a whole number of them.
+    memory = mmap.mmap(-1, -(-size // _HUGE_PAGE) * _HUGE_PAGE, **_OWN)
+    with contextlib.suppress(OSError):  # a kernel without them
+        memory.madvise(mmap.MADV_HUGEPAGE)
+    return np.frombuffer(memory, np.uint8, size)
 
 
 class Memory:
@@ -313,44 +331,64 @@ def read_rows(
         CorruptBlockError, FormatError, StaleIndexError, NotFoundError: damage.
         StorageError: the environment failed.
     """
-    files, frames = locate_rows(which, rows, windows)
-    try:
-        values, offsets, left = read_frames(files, frames)
-    except ShortReadError as error:
-        raise _shard_at(error.url, windows).explain(error) from error
-    for some, wrong in left:
-        for number in np.unique(which[some]).tolist():
-            own = some.start + np.flatnonzero(which[some] == number)
-            _read_by_map(windows[number], rows[own], damage, values, offsets[own], wrong=wrong)
+    files, frames = _locate_frames(which, rows, windows)
+    offsets = np.zeros(len(rows) + 1, np.int64)
+    np.cumsum(frames[:, 2], out=offsets[1:])
+    size = int(offsets[-1])
+    values = _mapped(size) if size >= _LARGE_MEMORY else np.empty(size, np.uint8)
+    with _explained(windows):
+        left = read_frames(files, frames, values, offsets)
+    for place, payload in _read_by_map(left, which, rows, windows, damage):
+        values[offsets[place] : offsets[place + 1]] = payload
     return values, offsets
 
 
+def read_row_records(
+    which: NDArray[np.int64], rows: NDArray[np.int64], windows: list[WindowData], damage: Damage
+) -> list[bytes]:
+    """Do what `read_rows` does, and return each payload as an object of its own, read to where it stays."""
+    files, frames = _locate_frames(which, rows, windows)
+    with _explained(windows):
+        records, left = read_records(files, frames)
+    for place, payload in _read_by_map(left, which, rows, windows, damage):
+        records[place] = payload.tobytes()
+    return records
+
+
+@contextlib.contextmanager
+def _explained(windows: list[WindowData]) -> Iterator[None]:
+    """Raise what the shard says of it where a file of windows ends too early."""
+    try:
+        yield
+    except ShortReadError as error:
+        raise _shard_at(error.url, windows).explain(error) from error
+
+
 def _read_by_map(
-    window: WindowData,
+    left: list[tuple[slice, bool]],
+    which: NDArray[np.int64],
     rows: NDArray[np.int64],
+    windows: list[WindowData],
     damage: Damage,
-    values: NDArray[np.uint8],
-    starts: NDArray[np.int64],
-    *,
-    wrong: bool,
-) -> None:
-    """Put the payloads of rows of a window, read by the maps of their shards, where each begins in `values`.
+) -> Iterator[tuple[int, NDArray[np.uint8]]]:
+    """Yield place and payload of rows that `read_frames` left, read by the maps of their shards.
 
     Blocks are compared when they are first met, which says what is wrong; and again where something is.
     """
-    component, pieces = window.component, window.pieces
-    wanted = np.zeros(window.table.shape[1], bool)
-    wanted[rows] = True
-    pieces, number = some_rows(pieces, wanted, exact=True)
-    for shard, own in _by_shard(component, pieces) if wrong else ():
-        component.source.pool.get(shard).compare_again(own)
-    loading = _loaded(component, pieces, damage)
-    places = loading.table[:, number[rows]]
-    found, edges = kernels.gather_from(loading.buffers, *places)
-    loading.end()
-    for k, start in enumerate(starts.tolist()):
-        payload = found[edges[k] : edges[k + 1]]
-        values[start : start + payload.size] = payload
+    for some, wrong in left:
+        for number in np.unique(which[some]).tolist():
+            own = some.start + np.flatnonzero(which[some] == number)
+            component, pieces = windows[number].component, windows[number].pieces
+            wanted = np.zeros(len(windows[number].table), bool)
+            wanted[rows[own]] = True
+            pieces, order = some_rows(pieces, wanted, exact=True)
+            for shard, found in _by_shard(component, pieces) if wrong else ():
+                component.source.pool.get(shard).compare_again(found)
+            loading = _loaded(component, pieces, damage)
+            values, edges = kernels.gather_from(loading.buffers, *loading.table[:, order[rows[own]]])
+            loading.end()
+            for k, place in enumerate(own.tolist()):
+                yield place, values[edges[k] : edges[k + 1]]
 
 
 def _found(component: Component, pieces: Pieces) -> WindowData | None:
@@ -365,13 +403,31 @@ def _found(component: Component, pieces: Pieces) -> WindowData | None:
         shard.let_pages_go(of_data=False)
     if not frames:
         return None
-    table = np.empty((_FRAME_FIELDS, sum(each.starts.size for each in frames)), np.int64)
-    table[0] = np.repeat(np.arange(len(frames)), [each.starts.size for each in frames])
-    np.concatenate([each.starts for each in frames], out=table[1])
-    np.concatenate([each.lengths for each in frames], out=table[2])
-    np.concatenate([each.crcs for each in frames], out=table[3])
+    table = np.empty((sum(each.starts.size for each in frames), _FRAME_FIELDS), np.int64)
+    table[:, 0] = np.repeat(np.arange(len(frames)), [each.starts.size for each in frames])
+    np.concatenate([each.starts for each in frames], out=table[:, 1])
+    np.concatenate([each.lengths for each in frames], out=table[:, 2])
+    np.concatenate([each.crcs for each in frames], out=table[:, 3])
     advise_frames(frames)
-    return WindowData([each.file for each in frames], table, component, pieces)
+    return WindowData([each.file for each in frames], table, component, pieces, unread=True)
+
+
+def _locate_frames(
+    which: NDArray[np.int64], rows: NDArray[np.int64], windows: list[WindowData]
+) -> tuple[list[NamedFile], NDArray[np.int64]]:
+    """Return the files of all windows, and of each row what `read_frames` takes; see `read_rows`."""
+    numbers: dict[NamedFile, int] = {}
+    # By window and number of a file in it, where the first of a window is, and the file's number among all.
+    first: list[int] = []
+    own: list[int] = []
+    for window in windows:
+        first.append(len(own))
+        own += [numbers.setdefault(file, len(numbers)) for file in window.buffers]
+    starts = rows * _FRAME_BYTES
+    found, _ = kernels.gather_from([each.table for each in windows], which, starts, starts + _FRAME_BYTES)
+    frames = found.view(np.int64).reshape(-1, _FRAME_FIELDS)
+    frames[:, 0] = np.array(own)[np.array(first)[which] + frames[:, 0]]
+    return list(numbers), frames
 
 
 def _shard_at(url: str | None, windows: list[WindowData]) -> OpenShard:
@@ -553,14 +609,13 @@ def locate_rows(
     Args:
         which: int64[rows], the number of each row's window.
         rows: int64[rows], the number of each row in its window.
-        windows: their data. None of them is to be read yet; or all are, and what is returned is what
-            `read_frames` takes.
+        windows: their data, read.
     """
     buffers: list[Any] = []
     numbers: dict[int, int] = {}
     order = np.argsort(which, kind="stable") if len(windows) > 1 else slice(None)
     local = rows[order]
-    table = np.empty((_FRAME_FIELDS if all(each.unread for each in windows) else 3, len(local)), np.int64)
+    table = np.empty((3, len(local)), np.int64)
     low = 0
     for window, count in zip(windows, np.bincount(which, minlength=len(windows)).tolist(), strict=True):
         part = table[:, low : low + count]

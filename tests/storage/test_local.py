@@ -9,24 +9,34 @@ import os
 import pathlib
 import pickle
 import stat
-from typing import TYPE_CHECKING
+import struct
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pytest
+from crc32c import crc32c
 
 from shardio.errors import NotFoundError, StorageError
 from shardio.storage import LocalStore, ShortReadError, Store, UnknownOutcomeError, connect
 from shardio.storage import _create as creation
 from shardio.storage import _local as local
+from tests.independent_reader import masked
 from tests.suites.store import CONTENT, StoreLaws, put_from_process
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from numpy.typing import NDArray
+
     Read = Callable[..., tuple[int, int]]
 
 BYTES = bytes(range(256)) * 7
 READERS = list(dict.fromkeys([local.read_each_range, local.read_ranges]))
+FRAME_READERS = list(dict.fromkeys([local.read_each_frame, local.read_frames]))
+RECORD_READERS = list(dict.fromkeys([local.read_each_record, local.read_records]))
+OPENERS = list(
+    dict.fromkeys([(local.open_each_file, local.close_each_file), (local.open_files, local.close_files)])
+)
 
 
 class TestLocal(StoreLaws):
@@ -286,6 +296,18 @@ def test_a_map_outlives_its_file(store: LocalStore) -> None:
         assert file.map() == b""
 
 
+def frame(payload: bytes) -> bytes:
+    length = struct.pack("<Q", len(payload))
+    return length + masked(crc32c(length)) + payload + masked(crc32c(payload))
+
+
+class Shards(NamedTuple):
+    numbers: NDArray[np.int32]
+    frames: NDArray[np.int64]
+    payloads: list[bytes]
+    folder: pathlib.Path
+
+
 class TestReadRanges:
     """Reads by position, each implementation against slices of what is there."""
 
@@ -323,6 +345,126 @@ class TestReadRanges:
                 read(np.full(len(starts), number, np.int32), np.array(starts), np.array(stops), out)
         numbers = np.array([number, 1 << 20], np.int32)
         assert read(numbers, np.array([0, 0]), np.array([3, 3]), out) == (3, errno.EBADF)
+
+
+class TestReadFrames:
+    """Frames, each implementation against the payloads that they were made of."""
+
+    @pytest.fixture(params=FRAME_READERS, ids=lambda each: each.__name__)
+    def read(self, request: pytest.FixtureRequest) -> Callable[..., tuple[NDArray[np.bool_], int, int, int]]:
+        return request.param
+
+    @pytest.fixture(params=RECORD_READERS, ids=lambda each: each.__name__)
+    def read_records(self, request: pytest.FixtureRequest) -> Callable[..., tuple[Any, ...]]:
+        return request.param
+
+    @pytest.fixture
+    def shards(self, tmp_path: pathlib.Path) -> Iterator[Shards]:
+        """Two files of frames, the payloads and table of both in an order of their own."""
+        rng = np.random.default_rng(5)
+        payloads, rows, numbers = [], [], []
+        for file in range(2):
+            content = bytearray(b"?" * 7)
+            for size in (0, 1, 300, 20_000, 8192, 5):
+                payload = rng.bytes(size)
+                rows.append((file, len(content), size, *struct.unpack("<I", masked(crc32c(payload)))))
+                payloads.append(payload)
+                content += frame(payload)
+            (tmp_path / str(file)).write_bytes(content)
+            numbers.append(os.open(tmp_path / str(file), os.O_RDONLY))
+        order = rng.permutation(len(rows))
+        yield Shards(
+            np.array(numbers, np.int32), np.array(rows)[order], [payloads[k] for k in order], tmp_path
+        )
+        for number in numbers:
+            os.close(number)
+
+    def test_payloads_come_one_after_another(self, read, shards: Shards) -> None:
+        out = np.zeros(sum(map(len, shards.payloads)), np.uint8)
+        right, count, _, code = read(shards.numbers, shards.frames, out)
+        assert right.all()
+        assert (len(right), count, code) == (len(shards.frames), len(shards.frames), 0)
+        assert out.tobytes() == b"".join(shards.payloads)
+        nothing = read(shards.numbers, np.zeros((0, 4), np.int64), np.zeros(0, np.uint8))
+        assert nothing[1:] == (0, 0, 0)
+
+    @pytest.mark.parametrize("place", [0, 7, 8, 11, 12, 4000, 12 + 8192, 15 + 8192])
+    def test_any_byte_that_is_changed_is_found(self, read, shards: Shards, place: int) -> None:
+        at = int(np.flatnonzero(shards.frames[:, 2] == 8192)[0])
+        file, start = shards.frames[at, :2].tolist()
+        content = bytearray((shards.folder / str(file)).read_bytes())
+        content[start + place] ^= 16
+        (shards.folder / str(file)).write_bytes(content)
+        out = np.zeros(sum(map(len, shards.payloads)), np.uint8)
+        right, count, _, code = read(shards.numbers, shards.frames, out)
+        assert np.flatnonzero(~right).tolist() == [at]
+        assert (count, code) == (len(shards.frames), 0)
+        shards.frames[at, 3] = -1  # nothing is to be compared
+        assert read(shards.numbers, shards.frames, out)[0].all()
+
+    def test_records_are_the_payloads(self, read_records, shards: Shards) -> None:
+        shards.frames[4, 3] ^= 1
+        records, right, count, _, code = read_records(shards.numbers, shards.frames)
+        assert records == shards.payloads
+        assert np.flatnonzero(~right).tolist() == [4]
+        assert (count, code) == (len(records), 0)
+        assert read_records(shards.numbers, np.zeros((0, 4), np.int64))[0] == []
+        os.truncate(shards.folder / "1", 3)
+        first = int(np.argmax(shards.frames[:, 0] == 1))
+        assert read_records(shards.numbers, shards.frames)[2:] == (first, 0, 0)
+        with pytest.raises(ValueError, match="frame 0 needs"):
+            read_records(shards.numbers, np.array([(0, 7, -1, -1)]))
+
+    def test_a_frame_that_is_right_but_another_one_is_found(self, read, shards: Shards) -> None:
+        """An index says which payload it means, not only how long that is."""
+        out = np.zeros(sum(map(len, shards.payloads)), np.uint8)
+        shards.frames[3, 3] ^= 1
+        assert np.flatnonzero(~read(shards.numbers, shards.frames, out)[0]).tolist() == [3]
+
+    @pytest.mark.parametrize("left", [0, 5, 12, 4000, 12 + 20_000 + 3])
+    def test_the_end_of_a_file_ends_it(self, read, shards: Shards, left: int) -> None:
+        at = int(np.flatnonzero(shards.frames[:, 2] == 20_000)[0])
+        file, start = shards.frames[at, :2].tolist()
+        os.truncate(shards.folder / str(file), start + left)
+        out = np.zeros(sum(map(len, shards.payloads[: at + 1])), np.uint8)
+        first = np.array([row for row in shards.frames[:at] if row[0] != file or row[1] < start])
+        frames = np.concatenate([first.reshape(-1, 4), shards.frames[at : at + 1]])
+        assert read(shards.numbers, frames, out[: int(frames[:, 2].sum())])[1:] == (len(frames) - 1, left, 0)
+
+    def test_what_cannot_be_is_refused(self, read, shards: Shards) -> None:
+        out = np.zeros(300, np.uint8)
+        for row in [(2, 7, 300, -1), (-1, 7, 300, -1), (0, -1, 300, -1), (0, 7, -1, -1), (0, 7, 301, -1)]:
+            with pytest.raises(ValueError, match=r"needs a file|300 bytes"):
+                read(shards.numbers, np.array([row]), out)
+        with pytest.raises(ValueError, match="300 bytes"):
+            read(shards.numbers, np.array([(0, 7, 0, -1)]), out)
+        closed = np.array([1 << 20], np.int32)
+        assert read(closed, np.array([(0, 7, 300, -1)]), out)[1:] == (0, 0, errno.EBADF)
+
+
+@pytest.mark.parametrize(("opened", "closed"), OPENERS, ids=lambda each: each.__name__)
+def test_files_are_opened_together_and_known_by_their_inodes(
+    tmp_path: pathlib.Path, opened: Callable[..., Any], closed: Callable[..., None]
+) -> None:
+    paths = [tmp_path / name for name in ("a", "b c", "\u00e9")]
+    for path in paths:
+        path.write_bytes(path.name.encode())
+    names = [os.fsencode(path) for path in paths]
+    numbers, known, code = opened(names, os.O_RDONLY | os.O_CLOEXEC)
+    assert not code
+    assert [os.pread(number, 9, 0) for number in numbers] == [path.name.encode() for path in paths]
+    assert known.tolist() == [[path.stat().st_dev, path.stat().st_ino] for path in paths]
+    assert not any(os.get_inheritable(number) for number in numbers)
+    closed(np.array([-1, *numbers], np.int32))
+    for number in numbers:
+        with pytest.raises(OSError, match="descriptor"):
+            os.fstat(number)
+    paths[1].unlink()
+    numbers, _, code = opened(names, os.O_RDONLY)
+    assert (code, numbers[1:].tolist()) == (errno.ENOENT, [-1, -1])
+    closed(numbers)
+    numbers, known, code = opened([], os.O_RDONLY)
+    assert (numbers.size, known.shape, code) == (0, (0, 2), 0)
 
 
 def test_a_file_that_was_cut_says_which_bytes_are_missing(store: LocalStore) -> None:

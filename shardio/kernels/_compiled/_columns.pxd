@@ -63,16 +63,19 @@ cdef inline bint index_fits(const Columns* columns, Py_ssize_t block) noexcept n
     columns.compared[block] = 1
     return True
 
-# Whether a frame is right, and its payload, which may have been copied elsewhere, the one that the index means.
-cdef inline bint frame_fits(Bytes frame, Bytes payload, int64_t length, uint32_t crc) noexcept nogil:
+# Whether a frame is right whose head, payload and tail may lie apart, and the payload the one that the index means.
+cdef inline bint frame_parts_fit(Bytes head, Bytes payload, Bytes tail, int64_t length, uint32_t crc) noexcept nogil:
     cdef uint64_t stored_length
-    cdef uint32_t length_crc, tail
-    memcpy(&stored_length, frame, 8)
-    memcpy(&length_crc, frame + 8, 4)
-    memcpy(&tail, frame + 12 + length, 4)
+    cdef uint32_t length_crc, stored_crc
+    memcpy(&stored_length, head, 8)
+    memcpy(&length_crc, head + 8, 4)
+    memcpy(&stored_crc, tail, 4)
     return (
         stored_length == <uint64_t> length
-        and tail == crc
+        and stored_crc == crc
         and shardio_mask(shardio_crc(0, <Bytes> &stored_length, 8)) == length_crc
         and shardio_mask(shardio_crc(0, payload, length)) == crc
     )
+
+cdef inline bint frame_fits(Bytes frame, Bytes payload, int64_t length, uint32_t crc) noexcept nogil:
+    return frame_parts_fit(frame, payload, frame + 12 + length, length, crc)
