@@ -24,9 +24,11 @@ from typing import TYPE_CHECKING, Any, Literal
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from shardio import kernels
+
 BATCH = 1024
 BLOCK = 1 << 16
-RUN = 8  # blocks that a reader checks and cuts together
+LIST = 200  # records that a reader takes together
 Kind = Literal["bytes", "float", "int64"]
 KINDS: dict[str, tuple[Kind, int]] = {
     "id": ("int64", 1),
@@ -194,11 +196,11 @@ def measure_lists(folder: Path, records: int) -> dict[str, float]:
         for first, last in zip(seams[:-1].tolist(), seams[1:].tolist(), strict=True)
         if first < last
     ]
-    runs = [run_of(view, begins, ends, spans[k : k + RUN]) for k in range(0, len(spans), RUN)]
 
-    def by_the_run() -> None:
-        for run in runs:
-            assert kernels.slice_blocks(view, *run) is not None
+    def in_order() -> None:
+        found = lists_of(view, begins, ends, spans)
+        for first in range(0, records, LIST):
+            assert found.take(first, min(first + LIST, records)) is not None
 
     def lists(check: str) -> None:
         for first, last in zip(seams[:-1].tolist(), seams[1:].tolist(), strict=True):
@@ -215,26 +217,30 @@ def measure_lists(folder: Path, records: int) -> dict[str, float]:
 
     return {
         "lists of small records, CRC of each": best(lambda: lists("record"), records),
-        "lists of small records, blocks checked and cut": best(by_the_run, records),
+        "lists of small records, blocks checked and cut": best(in_order, records),
         "lists of small records, CRC of blocks": best(lambda: lists("block"), records),
     }
 
 
-def run_of(view: memoryview, begins: Any, ends: Any, spans: list[tuple[int, int]]) -> tuple[Any, ...]:
-    """Return what `slice_blocks` takes of some blocks, which hold the records `first .. last - 1` each."""
+def lists_of(view: memoryview, begins: Any, ends: Any, spans: list[tuple[int, int]]) -> kernels.RecordLists:
+    """Return what cuts a shard whose blocks hold the records `first .. last - 1` each."""
     import numpy as np
 
     from shardio import kernels
 
     stops = [(ends[first:last] - begins[first]).astype(np.uint32) for first, last in spans]
+    sizes = np.array([part[-1] for part in stops], np.uint32)
     bases = begins[[first for first, _ in spans]].astype(np.int64)
-    sizes = np.array([part[-1] for part in stops], np.int64)
-    checks = kernels.BlockChecks(
+    columns = kernels.LookupColumns(
+        np.concatenate(stops),
+        (bases + sizes).astype(np.uint64),
+        np.array([last for _, last in spans], np.uint64),
         sizes,
         np.array([kernels.crc32c(part) for part in stops], np.uint32),
-        kernels.crc32c_many(view, bases, bases + sizes),
     )
-    return bases, np.array([len(part) for part in stops], np.int64), np.concatenate(stops), checks
+    return kernels.RecordLists(
+        view, columns, kernels.crc32c_many(view, bases, bases + sizes), bytearray(len(spans))
+    )
 
 
 # -- peers, in an interpreter of their own

@@ -132,6 +132,11 @@ def iteration(folder: Path) -> Callable[[], object]:
     return lambda: exhaust(ds)
 
 
+def batches_of_bytes(folder: Path) -> Callable[[], object]:
+    ds = bytes_dataset(folder / "ds")
+    return lambda: exhaust(ds.iter_batches(256))
+
+
 def lookups(folder: Path) -> Callable[[], object]:
     ds = bytes_dataset(folder / "ds")
     positions = np.random.default_rng(0).integers(0, ROWS, 512).tolist()
@@ -187,6 +192,7 @@ LOOPS = {
     "the order of a batch of 4,096": Loop(ordered, 64, 750, 8_500_000),
     "a plan of 100,000 shards": Loop(planned, 1, 158_000, 13_300_000),
     "a record, iterated": Loop(iteration, ROWS, 3.7, 730_000),
+    "a batch of 256, iterated": Loop(batches_of_bytes, ROWS // 256, 139, 94_000),
     "a record, looked up": Loop(lookups, 512, 95, 200_000),
     "256 records, looked up": Loop(batched_lookups, 16, 420, 740_000),
     "a batch of 256 Examples": Loop(batches_of_examples, ROWS // 256, 1_400, 220_000),

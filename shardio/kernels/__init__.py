@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 from shardio.kernels._arguments import (
     MAX_RECORD,
-    BlockChecks,
     Check,
     FoundFrames,
     Frames,
@@ -45,6 +44,7 @@ else:
 
 FrameBuffer = _chosen.FrameBuffer
 FrameRuns = _chosen.FrameRuns
+RecordLists = _chosen.RecordLists
 RecordLookup = _chosen.RecordLookup
 argsort_words = _chosen.argsort_words
 check_frames = _chosen.check_frames
@@ -66,8 +66,6 @@ permute = _chosen.permute
 resize_image = _chosen.resize_image
 scan_frames = _chosen.scan_frames
 shuffle_ranges = _chosen.shuffle_ranges
-slice_blocks = _chosen.slice_blocks
-slice_frames = _chosen.slice_frames
 slice_records = _chosen.slice_records
 slice_rows = _chosen.slice_rows
 take_frames = _chosen.take_frames
@@ -76,7 +74,6 @@ __all__ = [
     "IMPLEMENTATION",
     "MAX_RECORD",
     "MISSING",
-    "BlockChecks",
     "Check",
     "Column",
     "FeatureRequest",
@@ -93,6 +90,7 @@ __all__ = [
     "Network",
     "Parsed",
     "RecordChecksums",
+    "RecordLists",
     "RecordLookup",
     "Records",
     "Scan",
@@ -120,8 +118,6 @@ __all__ = [
     "resize_image",
     "scan_frames",
     "shuffle_ranges",
-    "slice_blocks",
-    "slice_frames",
     "slice_records",
     "slice_rows",
     "take_frames",

@@ -21,8 +21,6 @@ CHECKS: tuple[Check, ...] = ("crc32c", "crc32", "none")
 MAX_RECORD = 1 << 30  # bytes; the format's limit for one record, which a caller may raise
 MAX_BLOCK = (1 << 32) - 1  # bytes; stops of frames within a block are u32
 
-MOST_BASE = 1 << 62  # so that a base and a stop of 32 bits can be added
-
 
 class Scan(NamedTuple):
     """What `scan_frames` found.
@@ -61,20 +59,6 @@ class Frames(NamedTuple):
     frame_stops: NDArray[np.uint32]
     record_crcs: NDArray[np.uint32]
     crc32c: int
-
-
-class BlockChecks(NamedTuple):
-    """What blocks of frames are compared with before anything of them is returned.
-
-    Attributes:
-        sizes: int64[blocks], bytes of each block, which its frames must fill.
-        frame_crcs: uint32[blocks], CRC-32C of each block's part of the stops of frames.
-        crcs: uint32[blocks], CRC-32C of each block, or None where that is not compared.
-    """
-
-    sizes: NDArray[np.int64]
-    frame_crcs: NDArray[np.uint32]
-    crcs: NDArray[np.uint32] | None
 
 
 class RecordChecksums(NamedTuple):
@@ -408,58 +392,15 @@ def as_box(box: ArrayLike | None, source: NDArray[np.uint8]) -> NDArray[np.float
     return found
 
 
-def as_frames(
-    bases: ArrayLike, rows: ArrayLike, frame_stops: ArrayLike
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.uint32]]:
-    """Check where frames are said to be: a number of rows for each block, a stop for each row.
-
-    Whether they add up is left to `check_rows`, to the caller that walks over them where frames are.
-    """
-    first, counts = as_offsets(bases, "bases"), as_offsets(rows, "rows")
-    ends = np.ascontiguousarray(frame_stops, np.uint32)
-    if first.size != counts.size or ends.ndim != 1:
-        message = f"expected as many rows as bases, found {counts.size} and {first.size}"
+def as_block_crcs(crcs: NDArray[np.uint32] | None, blocks: int) -> NDArray[np.uint32]:
+    """Turn the checksums of blocks into an array of one a block; empty where there are none."""
+    if crcs is None:
+        return np.empty(0, np.uint32)
+    found = np.ascontiguousarray(crcs, np.uint32)
+    if found.shape != (blocks,):
+        message = f"crcs: expected an array of {blocks}, one value for each block, found shape {found.shape}"
         raise ValueError(message)
-    return first, counts, ends
-
-
-def check_rows(first: NDArray[np.int64], counts: NDArray[np.int64], ends: NDArray[np.uint32]) -> None:
-    """Check that the rows of blocks are the stops that there are, and that no base is out of this world.
-
-    Raises:
-        ValueError: the rows do not add up.
-        IndexError: a base is too large for a stop to be added.
-    """
-    # Compared one by one, too: huge counts and negative ones could add up to the right sum.
-    wrong = counts.size and (int(counts.min()) < 0 or int(counts.max()) > ends.size)
-    if wrong or int(counts.sum()) != ends.size:
-        message = f"rows: expected numbers that add up to the {ends.size} stops of frames"
-        raise ValueError(message)
-    if first.size and int(first.max()) > MOST_BASE:
-        message = f"bases: expected at most {MOST_BASE}, found {first.max()}"
-        raise IndexError(message)
-
-
-def as_checks(
-    checks: BlockChecks, count: int
-) -> tuple[NDArray[np.int64], NDArray[np.uint32], NDArray[np.uint32]]:
-    """Turn what blocks are compared with into arrays of one value a block; no CRCs are an empty array."""
-    sizes = as_offsets(checks.sizes, "sizes")
-    frame_crcs = np.ascontiguousarray(checks.frame_crcs, np.uint32)
-    crcs = np.empty(0, np.uint32) if checks.crcs is None else np.ascontiguousarray(checks.crcs, np.uint32)
-    found = (sizes.shape, frame_crcs.shape, (count,) if checks.crcs is None else crcs.shape)
-    if found != ((count,),) * 3:
-        message = f"checks: expected arrays of {count}, one value for each block, found shapes {found}"
-        raise ValueError(message)
-    return sizes, frame_crcs, crcs
-
-
-def frame_outside(row: int, start: int, stop: int, size: int) -> IndexError:
-    """Say that a frame is too small or leaves the buffer."""
-    return IndexError(
-        f"frame {row} is [{start}, {stop}), which is not a frame in a buffer of {size} bytes: "
-        "a frame has 16 bytes or more"
-    )
+    return found
 
 
 def check_kind(check: str) -> Check:

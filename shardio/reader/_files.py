@@ -1,6 +1,6 @@
 """The bytes of one shard and of its index: mapped, fetched by runs of blocks, or decoded from a stream.
 
-- Mapped: whole runs of blocks of an uncompressed TFRecord shard are compared and cut by one compiled call.
+- Mapped: rows of an uncompressed TFRecord shard are cut by one compiled call, their blocks compared before.
   Promise: the same as `OpenShard`'s; what is not as its index says is left to it, which says what is wrong.
 - Fetched: from the cache on local disk where there is one, else by few large requests; runs are begun and
   finished apart, so that the requests of many shards are under way together.
@@ -14,6 +14,7 @@ from __future__ import annotations
 import itertools
 import threading
 import warnings
+from bisect import bisect_right
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
@@ -47,8 +48,8 @@ __all__ = [
     "REFUSED",
     "BlockFetcher",
     "Fetched",
+    "MappedLists",
     "MappedRows",
-    "MappedRuns",
     "RefusedError",
     "RowsToCopy",
     "StoredFrames",
@@ -181,13 +182,13 @@ def wrong_size(data: DataFile, head: IndexHead, key: str, found: str, *, adopted
     )
 
 
-class MappedRuns:
-    """Cuts runs of blocks into payloads.
+class MappedLists:
+    """Cuts consecutive rows of a mapped shard, without compression, into lists of payloads.
 
     Args:
         head: of the index.
         data: the mapped shard.
-        frame_stop: the mapped column of the index.
+        columns: of the mapped index.
         seen: one byte a block, 1 once it was compared; shared with all that compare.
         verify: compare the bytes with their checksums.
         stats: counts the blocks that are compared.
@@ -197,7 +198,7 @@ class MappedRuns:
         self,
         head: IndexHead,
         data: Buffer,
-        frame_stop: NDArray[np.uint32],
+        columns: kernels.LookupColumns,
         seen: bytearray,
         *,
         verify: bool,
@@ -205,40 +206,34 @@ class MappedRuns:
     ) -> None:
         self._data = data
         self._populates = isinstance(data, memoryview)
-        self._frame_stop = frame_stop
         self._seen = seen
         self._stats = stats
-        # Of all blocks, made once: a run costs few calls.
-        self._stops = head.block_row_stop.astype(np.int64)
-        self._rows = np.diff(self._stops, prepend=0)
-        self._bases = head.starts_of_blocks(np.arange(head.blocks))
-        self._sizes = head.block_decoded_bytes.astype(np.int64)
-        self._frame_crcs = head.block_frames_crc32c
-        self._crcs = head.block_crc32c if verify else None
+        crcs = head.block_crc32c if verify else None
+        self._lists = kernels.RecordLists(data, columns, crcs, seen)
+        self._counted = 0
+        self._stops = memoryview(head.block_stop)
+        self._row_stops = memoryview(head.block_row_stop)
 
-    def payloads(self, first: int, stop: int) -> list[bytes] | None:
-        """Return all payloads of the blocks `first .. stop - 1`, or None where one of them is not right."""
-        run = slice(first, stop)
-        rows = self._rows[run]
-        last = int(self._stops[stop - 1])
-        part = self._frame_stop[last - int(rows.sum()) : last]
-        if self._seen.find(0, first, stop) < 0:
-            return kernels.slice_frames(self._data, self._bases[run], rows, part)
-        self._populate(first, stop)
-        crcs = None if self._crcs is None else self._crcs[run]
-        checks = kernels.BlockChecks(self._sizes[run], self._frame_crcs[run], crcs)
-        found = kernels.slice_blocks(self._data, self._bases[run], rows, part, checks)
-        if found is not None:
-            self._stats.blocks_opened += self._seen.count(0, first, stop)
-            self._seen[run] = b"\1" * (stop - first)
+    def take(self, first: int, stop: int) -> list[bytes] | None:
+        """Return payloads of the rows `first .. stop - 1`, or None where a block of them is not right."""
+        found = self._lists.take(first, stop)
+        opened = self._lists.opened
+        self._stats.blocks_opened += opened - self._counted
+        self._counted = opened
         return found
 
-    def _populate(self, first: int, stop: int) -> None:
-        """Ask for all pages of a run by one call: met one by one, each sixteen cost a fault of their own."""
-        if self._populates:
-            end = int(self._bases[stop - 1] + self._sizes[stop - 1])
+    def populate(self, row: int) -> int:
+        """Ask for all pages of about a megabyte from a row on by one call; return the row at which it ends.
+
+        Met one by one, each sixteen pages cost a fault of their own.
+        """
+        first = bisect_right(self._row_stops, row)
+        start = self._stops[first - 1] if first else 0
+        stop = max(first + 1, bisect_right(self._stops, start + _AT_ONCE, first))
+        if self._populates and self._seen.find(0, first, stop) >= 0:
             # An older kernel, or a file system that cannot: pages come by faults, as ever.
-            self._populates = advise_need(memoryview(self._data), int(self._bases[first]), end)
+            self._populates = advise_need(memoryview(self._data), start, self._stops[stop - 1])
+        return self._row_stops[stop - 1]
 
 
 class MappedRows:

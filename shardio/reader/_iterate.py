@@ -50,14 +50,49 @@ _AHEAD = 16
 _HEADS = 32  # index heads that are fetched together
 
 
-def iterate_payloads(source: ShardSource, selection: Selection) -> Iterator[list[bytes]]:
-    """Yield the payloads of a selection in its order, in lists of any length."""
+def iterate_payloads(
+    source: ShardSource, selection: Selection, size: int | None = None
+) -> Iterator[list[bytes]]:
+    """Yield the payloads of a selection in its order.
+
+    Args:
+        source: of the shards.
+        selection: positions.
+        size: of the lists, where mapped shards are cut: a list ends there, and where its shard does. Others,
+            and all where it is None, have any length.
+    """
     if not isinstance(selection, range) or selection.step != 1:
         for k in range(0, len(selection), 1024):
             yield lookup(source.pool, source.stops, np.asarray(selection[k : k + 1024], np.int64))
-        return
-    for run in iterate_runs(source, selection):
-        yield run.payloads()
+    elif source.is_local:
+        yield from _iterate_local(source, selection, size)
+    else:
+        for run in iterate_runs(source, selection):
+            yield run.payloads()
+
+
+def _iterate_local(source: ShardSource, selection: range, size: int | None) -> Iterator[list[bytes]]:
+    """Yield the payloads of shards on local disk: of those that can be cut, without a run of blocks."""
+    done = 0
+    for number, start, stop in _parts(source, selection):
+        shard = source.pool.get(number)
+        if not shard.cuts or source.pool.deleted(number) is not None:
+            for run in _begin_shard(source, number, start, stop):
+                yield run.payloads()
+        elif size is None:
+            yield from shard.lists(start, _ends_of_runs(shard, start, stop))
+        else:
+            first = start + size - done % size
+            yield from shard.lists(start, itertools.chain(range(first, stop, size), (stop,)))
+        done += stop - start
+
+
+def _ends_of_runs(shard: OpenShard, start: int, stop: int) -> Iterator[int]:
+    """Yield where lists end, so that each is some whole blocks, or what of them is wanted."""
+    first, last = shard.blocks_of(np.array([start, stop - 1])).tolist()
+    row_stops = memoryview(shard.head.block_row_stop)
+    for _, end in block_runs(shard, first, last + 1):
+        yield min(row_stops[end - 1], stop)
 
 
 def iterate_runs(source: ShardSource, selection: range) -> Iterator[BlockRun]:
@@ -108,13 +143,6 @@ class BlockRun:
             CorruptBlockError, FormatError, StaleIndexError, NotFoundError: damage, with its address.
             StorageError: the environment failed.
         """
-        if self._shard.mapped and self._deleted is None:
-            (first, stop), row_stop = self._blocks, self._shard.head.block_row_stop
-            before = row_stop[first - 1] if first else 0
-            if self._rows[0] <= before and row_stop[stop - 1] <= self._rows[1]:
-                found = self._shard.payloads(first, stop)
-                if found is not None:
-                    return found
         return kernels.slice_records(*self.placed())
 
     def placed(self) -> Placed:
@@ -141,20 +169,30 @@ class _FailedRun(BlockRun):
         raise self._error
 
 
-def _begun(source: ShardSource, selection: range) -> Iterator[BlockRun]:
-    """Yield each run of records in turn, after its requests were sent."""
+def _parts(source: ShardSource, selection: range) -> list[tuple[int, int, int]]:
+    """Return the numbers of the shards that a selection is in, and which live rows of each it wants."""
+    if not len(selection):
+        return []
     first = int(np.searchsorted(source.stops, selection.start, side="right"))
     last = int(np.searchsorted(source.stops, selection.stop - 1, side="right"))
-    numbers = [number for number in range(first, last + 1) if source.table.live_rows[number]]
-    for place, number in enumerate(numbers):
-        before = int(source.stops[number - 1]) if number else 0
-        start = max(selection.start - before, 0)
-        stop = min(selection.stop, int(source.stops[number])) - before
+    found = []
+    for number in range(first, last + 1):
+        if source.table.live_rows[number]:
+            before = int(source.stops[number - 1]) if number else 0
+            stop = min(selection.stop, int(source.stops[number])) - before
+            found.append((number, max(selection.start - before, 0), stop))
+    return found
+
+
+def _begun(source: ShardSource, selection: range) -> Iterator[BlockRun]:
+    """Yield each run of records in turn, after its requests were sent."""
+    parts = _parts(source, selection)
+    for place, (number, start, stop) in enumerate(parts):
         try:
             if place % _HEADS == 1 and not source.is_local:
                 # A shard that cannot be opened fails in its own turn, below, not in that of an earlier one.
                 with contextlib.suppress(ShardioError):
-                    source.pool.prepare(numbers[place : place + _HEADS])
+                    source.pool.prepare([number for number, _, _ in parts[place : place + _HEADS]])
             yield from _begin_shard(source, number, start, stop)
         except Exception as error:  # noqa: BLE001 - it is raised in its turn, after the records before it
             yield _FailedRun(error)
@@ -199,6 +237,10 @@ def in_lists(lists: Iterable[list[Any]], size: int) -> Iterator[list[Any]]:
     """Yield the items of some lists in lists of `size`; the last may be shorter."""
     rest: list[Any] = []
     for items in lists:
+        if not rest and len(items) == size:
+            yield items
+            del items
+            continue
         at = size - len(rest) if rest else 0
         if rest:
             rest += items[:at]

@@ -128,6 +128,8 @@ class RecordSequence(Sequence[Any]):
             raise ValueError(message)
         source, selection = self.source, self.selection
         if source.codec is None:
+            if source.options.on_error == "raise":
+                return in_lists(iterate_payloads(source, selection, size), size)
             return in_lists(self._lists(), size)
         if source.options.on_error == "raise":
             return self._columns(size)

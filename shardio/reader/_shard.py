@@ -31,8 +31,8 @@ from shardio.reader._files import (
     REFUSED,
     BlockFetcher,
     Fetched,
+    MappedLists,
     MappedRows,
-    MappedRuns,
     RefusedError,
     RowsToCopy,
     StoredFrames,
@@ -47,7 +47,7 @@ from shardio.reader._files import (
 from shardio.storage import ChangedObjectError, ShortReadError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -159,11 +159,12 @@ class OpenShard:
         )
 
     @cached_property
-    def _runs(self) -> MappedRuns | None:
-        if self._mapped is None or self._frame_stop is None or not self._plain or not self._tfrecord:
-            return None
-        return MappedRuns(
-            self.head, self._mapped, self._frame_stop, self._seen, verify=self.verify, stats=self._stats
+    def _lists(self) -> MappedLists:
+        assert self._mapped is not None  # noqa: S101 - for the type checker
+        # The checksums of records are left out: whole blocks are compared.
+        columns = self._columns(None)
+        return MappedLists(
+            self.head, self._mapped, columns, self._seen, verify=self.verify, stats=self._stats
         )
 
     @cached_property
@@ -445,9 +446,38 @@ class OpenShard:
         start = int(frames[row - first - 1]) if row > first else 0
         return base + start, base + int(frames[row - first])
 
-    def payloads(self, first: int, stop: int) -> list[bytes] | None:
-        """Return the payloads of whole blocks, or None where `load` reads them or says what is wrong."""
-        return self._runs.payloads(first, stop) if self._runs is not None else None
+    @property
+    def cuts(self) -> bool:
+        """Whether `lists` cuts payloads out of mapped blocks."""
+        return self.mapped and self._plain and self._tfrecord
+
+    def lists(self, row: int, ends: Iterable[int]) -> Iterator[list[bytes]]:
+        """Yield the payloads of consecutive rows of a shard that `cuts`.
+
+        Args:
+            row: the first of them.
+            ends: the row at which each list ends, ascending.
+
+        Raises:
+            CorruptBlockError, FormatError: damage, with its address.
+        """
+        ready = row
+        lists = self._lists
+        for end in ends:
+            while ready < end:
+                ready = lists.populate(ready)
+            found = lists.take(row, end)
+            # Where a block is not right, it is read as others are, which says what is wrong.
+            yield self._loaded(row, end) if found is None else found
+            # Not held while the next list is made: its memory is still in the processor's cache.
+            del found
+            row = end
+
+    def _loaded(self, row: int, stop: int) -> list[bytes]:
+        first, last = self.blocks_of(np.array([row, stop - 1])).tolist()
+        span = self.load(first, last + 1)
+        rows = slice(row - span.first_row, stop - span.first_row)
+        return kernels.slice_records(span.buffer, span.starts[rows], span.stops[rows])
 
     def load(self, first: int, stop: int) -> Span:
         """Return the blocks `first .. stop - 1`, checked and decoded; raises what `begin` says."""

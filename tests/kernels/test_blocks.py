@@ -1,6 +1,8 @@
-"""Payloads of whole blocks: what was framed comes out again, of blocks that are right and no others."""
+"""Records in order: what was framed comes out again, of blocks that are right and no others."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import crc32c
 import numpy as np
@@ -8,93 +10,146 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardio.kernels import BlockChecks
+from shardio.kernels import LookupColumns
+from tests.format.plain import frame
 from tests.kernels.differential import IMPLEMENTATIONS
 
-BLOCKS = [[b"one", b"", b"three"], [], [b"x" * 1000], [b"", b""]]
-BEFORE = b"something before"
-COLUMNS = ["sizes", "frame_crcs", "crcs"]
+# Of several sizes: without a record, of one, of some, and of more bytes than are compared at once.
+BLOCKS = [[b"one", b"", b"three"], [], [b"x" * 1000], [b"", b""], [bytes([k]) * 900 for k in range(9)]]
+COLUMNS = ["frame_crcs", "block_sizes"]
 
 
-def laid_out(kernels, blocks=BLOCKS):
-    """Return (buffer, bases, rows, frame_stops, checks) of blocks that are one after another."""
-    made = [kernels.encode_frames(payloads) for payloads in blocks]
-    sizes = np.array([len(frames) for frames, _ in made], np.int64)
-    checks = BlockChecks(
-        sizes,
-        np.array([crc32c.crc32c(stops.tobytes()) for _, stops in made], np.uint32),
-        np.array([crc32c.crc32c(frames) for frames, _ in made], np.uint32),
-    )
-    bases = len(BEFORE) + np.cumsum(sizes) - sizes
-    stops = np.concatenate([np.empty(0, np.uint32), *[stops for _, stops in made]])
-    return BEFORE + b"".join(frames for frames, _ in made), bases, [len(b) for b in blocks], stops, checks
+class Shard:
+    """A shard of some blocks, what its index says of it, and which of them were compared."""
+
+    def __init__(self, blocks: list[list[bytes]] = BLOCKS) -> None:
+        frames = [[frame(payload) for payload in block] for block in blocks]
+        stored = [b"".join(block) for block in frames]
+        stops = [np.cumsum([len(each) for each in block], dtype=np.uint32) for block in frames]
+        self.records = [payload for block in blocks for payload in block]
+        self.edges = np.cumsum([0, *map(len, blocks)]).tolist()
+        self.stored = bytearray(b"".join(stored))
+        self.crcs = np.array([crc32c.crc32c(block) for block in stored], np.uint32)
+        self.columns = {
+            "frame_stops": np.concatenate([np.empty(0, np.uint32), *stops]),
+            "block_stops": np.cumsum([len(block) for block in stored]).astype(np.uint64),
+            "block_row_stops": np.cumsum([len(block) for block in blocks]).astype(np.uint64),
+            "block_sizes": np.array([len(block) for block in stored], np.uint32),
+            "frame_crcs": np.array([crc32c.crc32c(part.tobytes()) for part in stops], np.uint32),
+        }
+        self.seen = bytearray(len(blocks))
+
+    def lists(self, kernels: Any, *, verify: bool = True, fresh: bool = True) -> Any:
+        if fresh:
+            self.seen = bytearray(len(self.seen))
+        columns = LookupColumns(**self.columns)
+        return kernels.RecordLists(bytes(self.stored), columns, self.crcs if verify else None, self.seen)
 
 
-@given(st.lists(st.lists(st.binary(max_size=40), max_size=5), max_size=5))
-def test_what_was_framed_comes_out_again(blocks) -> None:
+@given(st.lists(st.lists(st.binary(max_size=40), max_size=5), min_size=1, max_size=5).filter(any), st.data())
+def test_what_was_framed_comes_out_again(blocks, data) -> None:
+    shard = Shard(blocks)
+    edges = sorted(data.draw(st.lists(st.integers(0, len(shard.records)))))
     for kernels in IMPLEMENTATIONS:
-        buffer, *where, checks = laid_out(kernels, blocks)
-        expected = [payload for payloads in blocks for payload in payloads]
-        for form in (bytes, bytearray, memoryview):
-            assert kernels.slice_frames(form(buffer), *where) == expected
-            assert kernels.slice_blocks(form(buffer), *where, checks) == expected
+        for verify in (True, False):
+            one = shard.lists(kernels, verify=verify)
+            found = [one.take(first, stop) for first, stop in zip([0, *edges], edges, strict=False)]
+            assert found == [
+                shard.records[first:stop] for first, stop in zip([0, *edges], edges, strict=False)
+            ]
+            assert one.opened == sum(shard.seen)
+            assert one.take(0, len(shard.records)) == shard.records
+            assert one.opened == sum(map(bool, blocks)), "a block without records is never opened"
+
+
+@pytest.mark.parametrize("size", [1, 3, 7, 50, 9000, 140_000])
+def test_lists_of_any_length(kernels, size) -> None:
+    """Over the borders of blocks; records of all sizes, some beyond what is compared at once."""
+    payloads = [bytes([k % 251]) * (size * k % 150_001 if k % 3 else size) for k in range(40)]
+    shard = Shard([payloads[:11], payloads[11:12], payloads[12:]])
+    for step in (1, 3, 40):
+        one = shard.lists(kernels)
+        assert [one.take(k, min(k + step, 40)) for k in range(0, 40, step)] == [
+            payloads[k : k + step] for k in range(0, 40, step)
+        ]
+    assert one.take(5, 5) == []
 
 
 def test_no_flipped_bit_gets_out(kernels) -> None:
-    """A block whose bytes or stops do not match their checksum is never cut."""
-    buffer, bases, rows, stops, checks = laid_out(kernels)
-    for bit in range(8 * len(BEFORE), 8 * len(buffer), 7):
-        bad = bytearray(buffer)
-        bad[bit // 8] ^= 1 << bit % 8
-        assert kernels.slice_blocks(bad, bases, rows, stops, checks) is None
-        assert len(kernels.slice_blocks(bad, bases, rows, stops, checks._replace(crcs=None))) == sum(rows)
-    for bit in range(32 * len(stops)):
-        bad = stops.copy()
-        bad[bit // 32] ^= 1 << bit % 32
-        assert kernels.slice_blocks(buffer, bases, rows, bad, checks._replace(crcs=None)) is None
+    """A block whose bytes or stops do not match their checksum is never cut, its neighbours are."""
+    shard = Shard()
+    starts = np.cumsum([0, *shard.columns["block_sizes"].tolist()])
+    for bit in range(0, 8 * len(shard.stored), 61):
+        shard.stored[bit // 8] ^= 1 << bit % 8
+        block = int(np.searchsorted(starts, bit // 8, "right")) - 1
+        first, stop = shard.edges[block : block + 2]
+        one = shard.lists(kernels)
+        assert one.take(first, stop) is None
+        assert one.take(first, first + 1) is None
+        assert one.take(0, len(shard.records)) is None
+        assert not shard.seen[block]
+        assert one.take(0, first) == shard.records[:first]
+        assert one.take(stop, len(shard.records)) == shard.records[stop:]
+        assert len(shard.lists(kernels, verify=False).take(0, len(shard.records))) == len(shard.records)
+        shard.stored[bit // 8] ^= 1 << bit % 8
+    for bit in range(32 * len(shard.records)):
+        shard.columns["frame_stops"][bit // 32] ^= 1 << bit % 32
+        assert shard.lists(kernels, verify=False).take(0, len(shard.records)) is None
+        shard.columns["frame_stops"][bit // 32] ^= 1 << bit % 32
     for name in COLUMNS:
-        for block in range(len(rows)):
-            column = getattr(checks, name).copy()
-            column[block] ^= 1
-            assert kernels.slice_blocks(buffer, bases, rows, stops, checks._replace(**{name: column})) is None
+        for block in range(len(BLOCKS)):
+            shard.columns[name][block] ^= 1
+            found = shard.lists(kernels).take(0, len(shard.records))
+            assert (found is None) == bool(BLOCKS[block])
+            shard.columns[name][block] ^= 1
+
+
+def test_a_block_is_compared_once_and_with_all_that_compare(kernels) -> None:
+    shard = Shard()
+    one = shard.lists(kernels)
+    assert one.take(0, 1) == shard.records[:1]
+    assert (list(shard.seen), one.opened) == ([1, 0, 0, 0, 0], 1)
+    shard.seen[4] = 1  # as another that shares it says
+    shard.stored[:] = shard.stored[:-1] + b"?"
+    one = shard.lists(kernels, fresh=False)
+    assert one.take(0, len(shard.records)) == shard.records
+    assert one.opened == 2
 
 
 def test_frames_fill_their_block_although_the_checksum_agrees(kernels) -> None:
     """An index with the right checksums of wrong contents causes no read outside a block."""
-    buffer, bases, rows, stops, checks = laid_out(kernels, [[b"one", b"two"], [b"more"]])
+    shard = Shard([[b"one", b"two"], [b"more"]])
     for wrong in ([19, 37, 20], [19, 39, 20], [15, 38, 20], [38, 38, 20], [23, 22, 20], [2**32 - 1, 38, 20]):
         bad = np.array(wrong, np.uint32)
-        parts = [bad[:2], bad[2:]]
-        crcs = np.array([crc32c.crc32c(part.tobytes()) for part in parts], np.uint32)
-        unchecked = BlockChecks(checks.sizes, crcs, None)
-        assert kernels.slice_blocks(buffer, bases, rows, bad, unchecked) is None
-    far = 1 << 61
-    for base, size in [(-1, 38), (0, -1), (0, far), (far, 38), (len(buffer) - 37, 38), (-far, far)]:
-        moved = BlockChecks(np.array([size, 20]), checks.frame_crcs, None)
-        assert kernels.slice_blocks(buffer, [base, bases[1]], rows, stops, moved) is None
+        crcs = [crc32c.crc32c(part.tobytes()) for part in (bad[:2], bad[2:])]
+        shard.columns |= {"frame_stops": bad, "frame_crcs": np.array(crcs, np.uint32)}
+        assert shard.lists(kernels, verify=False).take(0, 3) is None
+    shard = Shard([[b"one", b"two"], [b"more"]])
+    for far in (18, 1 << 40, (1 << 63) - 1, (1 << 64) - 59):
+        shard.columns["block_stops"] = np.array([38 + far, 58 + far], np.uint64)
+        assert shard.lists(kernels).take(2, 3) is None
 
 
-@pytest.mark.parametrize("base", [-1, 16, 1 << 61, -(1 << 63)])
-def test_a_frame_outside_names_itself(kernels, base) -> None:
-    buffer, _, rows, stops, _ = laid_out(kernels, [[b"one", b"two"]])
-    buffer = buffer[len(BEFORE) :]
-    with pytest.raises(IndexError, match=r"frame [01] is .* not a frame in a buffer of 38 bytes"):
-        kernels.slice_frames(buffer, [base], rows, stops)
-    for wrong in ([15, 38], [19, 34], [19, 18], [19, 39]):
-        with pytest.raises(IndexError, match=r"not a frame in a buffer of 38 bytes"):
-            kernels.slice_frames(buffer, [0], rows, wrong)
+def test_an_index_that_changes_after_it_was_compared_leads_nowhere(kernels) -> None:
+    """Mapped columns are others' to change: what was compared before is still never read past the buffer."""
+    for wrong in ([15, 38], [19, 34], [19, 18], [19, 39], [2**32 - 1, 38]):
+        shard = Shard([[b"one", b"two"]])
+        one = shard.lists(kernels)
+        assert one.take(0, 2) == [b"one", b"two"]
+        shard.columns["frame_stops"][:] = wrong
+        assert one.take(0, 2) is None
+        assert shard.seen[0]
 
 
-def test_numbers_must_fit_together(kernels) -> None:
-    buffer, bases, rows, stops, checks = laid_out(kernels)
-    for bad in ([1, 2], [-1, 0, 1, 6], [3, 0, 1, 3], [2**62, 2**62, 2**62, 2**62 + 6]):
-        with pytest.raises(ValueError, match="rows"):
-            kernels.slice_frames(buffer, bases, bad, stops)
-        with pytest.raises(ValueError, match="rows"):
-            kernels.slice_blocks(buffer, bases, bad, stops, checks)
-    with pytest.raises(IndexError, match="bases"):
-        kernels.slice_frames(buffer, [0, 0, 0, (1 << 63) - 1], rows, stops)
+def test_what_is_not_there_is_said(kernels) -> None:
+    shard = Shard()
+    one = shard.lists(kernels)
+    for first, stop, row in ((-1, 2, -1), (3, len(shard.records) + 1, len(shard.records))):
+        with pytest.raises(IndexError, match=f"row {row} is out of range"):
+            one.take(first, stop)
     for name in COLUMNS:
-        short = checks._replace(**{name: getattr(checks, name)[1:]})
-        with pytest.raises(ValueError, match="one value for each block"):
-            kernels.slice_blocks(buffer, bases, rows, stops, short)
+        short = shard.columns | {name: shard.columns[name][1:]}
+        with pytest.raises(ValueError, match="columns"):
+            kernels.RecordLists(shard.stored, LookupColumns(**short), shard.crcs, shard.seen)
+    with pytest.raises(ValueError, match="one value for each block"):
+        kernels.RecordLists(shard.stored, LookupColumns(**shard.columns), shard.crcs[1:], shard.seen)

@@ -118,20 +118,20 @@ def test_the_mask() -> None:
     assert public.mask_crc(1) == (1 << 17) + 0xA282EAD8
 
 
-@pytest.mark.parametrize("instruction", [True, False])
-def test_crc32c_is_right_at_every_length_and_place(kernels, instruction) -> None:
-    """Lanes, words and single bytes of the compiled CRC join to the library's value; so do its tables."""
+@pytest.mark.parametrize(("instruction", "wide"), [(True, True), (True, False), (False, False)])
+def test_crc32c_is_right_at_every_length_and_place(kernels, instruction, wide) -> None:
+    """Wide products, lanes, words and single bytes join to the library's value; so do tables."""
     data = random.Random(1).randbytes(9000)
-    starts = np.array([*range(20), *([3] * 60)])
-    stops = np.array([20 + 441 * k for k in range(20)] + [3 + 150 * k for k in range(60)])
+    starts = np.array([*range(20), *([3] * 60), *([5] * 900)])
+    stops = np.array([20 + 441 * k for k in range(20)] + [3 + 150 * k for k in range(60)] + [*range(5, 905)])
     module = sys.modules.get("shardio.kernels._compiled._frames")
     if module is not None:
-        module.use_instruction(instruction)
+        module.use_instruction(instruction, wide)
     try:
         found = kernels.crc32c_many(data, starts, stops)
     finally:
         if module is not None:
-            module.use_instruction(True)
+            module.use_instruction(True, True)
     assert found.dtype == np.uint32
     expected = [public.crc32c(data[a:b]) for a, b in zip(starts.tolist(), stops.tolist(), strict=True)]
     assert found.tolist() == expected

@@ -11,7 +11,6 @@ from pathlib import Path
 
 _HERE = Path(__file__).parent
 _SOURCES = (
-    "_blocks",
     "_encode",
     "_entries",
     "_frames",
@@ -36,7 +35,6 @@ if not all(map(_is_built, _SOURCES)):
     message = "the kernels were not compiled here"
     raise ImportError(message)
 
-from shardio.kernels._compiled._blocks import slice_blocks, slice_frames  # noqa: E402 (the same)
 from shardio.kernels._compiled._encode import encode_example, encode_examples  # noqa: E402 (the same)
 from shardio.kernels._compiled._frames import (  # noqa: E402 (after the question whether they are there)
     check_frames,
@@ -86,18 +84,21 @@ else:
     from shardio.kernels._reference._frames import FrameBuffer, crc32c_joined
 
     MISSING += ("FrameBuffer", "crc32c_joined")
-if all(map(_is_built, ("_columns", "_lookups", "_runs"))):
+if all(map(_is_built, ("_blocks", "_columns", "_lookups", "_runs"))):
+    from shardio.kernels._compiled._blocks import RecordLists
     from shardio.kernels._compiled._lookups import RecordLookup
     from shardio.kernels._compiled._runs import FrameRuns, take_frames
 else:
+    from shardio.kernels._reference._blocks import RecordLists
     from shardio.kernels._reference._lookups import RecordLookup
     from shardio.kernels._reference._runs import FrameRuns, take_frames
 
-    MISSING += ("RecordLookup", "FrameRuns", "take_frames")
+    MISSING += ("RecordLists", "RecordLookup", "FrameRuns", "take_frames")
 
 __all__ = [
     "FrameBuffer",
     "FrameRuns",
+    "RecordLists",
     "RecordLookup",
     "argsort_words",
     "check_frames",
@@ -119,8 +120,6 @@ __all__ = [
     "resize_image",
     "scan_frames",
     "shuffle_ranges",
-    "slice_blocks",
-    "slice_frames",
     "slice_records",
     "slice_rows",
     "take_frames",

@@ -1,9 +1,14 @@
-/* CRC-32C by the processor's own instruction, found at run time, else by tables; CRC-32 by tables.
+/* CRC-32C by what the processor has, found at run time: wide products of polynomials, its own instruction, or tables;
+ * CRC-32 by tables.
  *
  * The instruction takes eight bytes in one cycle but answers after three, so long runs are cut into three lanes
  * whose CRCs are computed side by side and then joined: appending LANE zero bytes to a CRC is a linear map, four
  * table look-ups.  Bytes that come from memory arrive half as fast again when the next three lanes are asked for ahead:
- * the processor's own guesses see three streams in one page.  Byte order: little-endian hosts only, which setup.py sees to.
+ * the processor's own guesses see three streams in one page.
+ *
+ * Wide products take 64 bytes in two of them: what was read, as a polynomial, is moved on by 64 bytes or more with one
+ * multiplication by a constant for each eight bytes, and added to what comes there.  64 bytes with the CRC of all are
+ * left at the end, for the instruction.  Byte order: little-endian hosts only, which setup.py sees to.
  */
 #ifndef SHARDIO_CRC_H
 #define SHARDIO_CRC_H
@@ -21,6 +26,10 @@
 #include <intrin.h>
 #define SHARDIO_TARGET
 #else
+#if defined(__x86_64__) && (defined(__clang__) ? __clang_major__ >= 9 : __GNUC__ >= 9)
+#define SHARDIO_WIDE __attribute__((target("sse4.2,pclmul,avx512f,vpclmulqdq")))
+#include <immintrin.h>
+#endif
 #define SHARDIO_TARGET __attribute__((target("sse4.2")))
 #define SHARDIO_CARRYLESS __attribute__((target("sse4.2,pclmul")))
 #include <wmmintrin.h>
@@ -49,7 +58,7 @@ SHARDIO_TARGET static inline uint32_t shardio_step1(uint32_t crc, uint8_t byte) 
 }
 #endif
 
-enum { SHARDIO_CRC32C = 0, SHARDIO_CRC32 = 1, SHARDIO_LANE = 512 };
+enum { SHARDIO_CRC32C = 0, SHARDIO_CRC32 = 1, SHARDIO_LANE = 512, SHARDIO_AHEAD = 1536 };
 
 static uint32_t shardio_tables[2][8][256]; /* [polynomial][zero bytes that follow][byte] */
 static uint32_t shardio_lane[4][256];      /* CRC-32C after LANE zero bytes, by byte of the CRC */
@@ -98,11 +107,55 @@ SHARDIO_TARGET static uint32_t shardio_by_instruction(uint32_t crc, const uint8_
 }
 #endif
 
+#if defined(SHARDIO_WIDE)
+enum { SHARDIO_FOLD = 256 }; /* bytes from which wide products are the faster way */
+
+static int shardio_wide = 0;
+/* Pairs that move 128 bits on by 64 bytes and its multiples: of the first eight of sixteen bytes, and of the others. */
+static uint64_t shardio_folds[4][2];
+
+#define SHARDIO_FOLDED(x, k, y)                                                                      \
+    _mm512_ternarylogic_epi64(_mm512_clmulepi64_epi128(x, k, 0x00), _mm512_clmulepi64_epi128(x, k, 0x11), y, 0x96)
+
+SHARDIO_WIDE static inline __m512i shardio_fold_by(int lines) {
+    return _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)shardio_folds[lines - 1]));
+}
+
+/* Of SHARDIO_FOLD bytes or more. */
+SHARDIO_WIDE static uint32_t shardio_by_folding(uint32_t crc, const uint8_t *p, size_t n) {
+    const __m512i one = shardio_fold_by(1), four = shardio_fold_by(4);
+    __m512i a = _mm512_loadu_si512(p), b = _mm512_loadu_si512(p + 64);
+    __m512i c = _mm512_loadu_si512(p + 128), d = _mm512_loadu_si512(p + 192);
+    uint8_t left[64];
+    a = _mm512_xor_si512(a, _mm512_inserti32x4(_mm512_setzero_si512(), _mm_cvtsi32_si128((int)crc), 0));
+    for (n -= 256, p += 256; n >= 256; n -= 256, p += 256) {
+        for (int line = 0; line < 256; line += 64) SHARDIO_PREFETCH(p + line + SHARDIO_AHEAD);
+        a = SHARDIO_FOLDED(a, four, _mm512_loadu_si512(p));
+        b = SHARDIO_FOLDED(b, four, _mm512_loadu_si512(p + 64));
+        c = SHARDIO_FOLDED(c, four, _mm512_loadu_si512(p + 128));
+        d = SHARDIO_FOLDED(d, four, _mm512_loadu_si512(p + 192));
+    }
+    d = SHARDIO_FOLDED(c, one, d);
+    d = SHARDIO_FOLDED(b, shardio_fold_by(2), d);
+    d = SHARDIO_FOLDED(a, shardio_fold_by(3), d);
+    for (; n >= 64; n -= 64, p += 64) d = SHARDIO_FOLDED(d, one, _mm512_loadu_si512(p));
+    _mm512_storeu_si512(left, d);
+    crc = 0;
+    for (int i = 0; i < 64; i += 8) crc = SHARDIO_STEP8(crc, shardio_load8(left + i));
+    for (; n >= 8; n -= 8, p += 8) crc = SHARDIO_STEP8(crc, shardio_load8(p));
+    for (; n; n--, p++) crc = SHARDIO_STEP1(crc, *p);
+    return crc;
+}
+#endif
+
 /* Masked as TFRecord stores it. */
 static inline uint32_t shardio_mask(uint32_t crc) { return (crc >> 15 | crc << 17) + 0xA282EAD8u; }
 
 /* The CRC of what has `crc`, followed by n bytes. */
 static inline uint32_t shardio_crc_on(int kind, uint32_t crc, const uint8_t *p, size_t n) {
+#if defined(SHARDIO_WIDE)
+    if (kind == SHARDIO_CRC32C && n >= SHARDIO_FOLD && shardio_wide) return ~shardio_by_folding(~crc, p, n);
+#endif
 #if defined(SHARDIO_TARGET)
     if (kind == SHARDIO_CRC32C && shardio_instruction) return ~shardio_by_instruction(~crc, p, n);
 #endif
@@ -122,6 +175,14 @@ static uint32_t shardio_product(uint32_t a, uint32_t b) {
 }
 
 static uint32_t shardio_powers[64]; /* x to the power 8 * 2^k */
+
+/* x to a power. */
+static uint32_t shardio_power(uint32_t power) {
+    uint32_t found = 0x80000000u, square = 0x40000000u;
+    for (; power; power >>= 1, square = shardio_product(square, square))
+        if (power & 1) found = shardio_product(square, found);
+    return found;
+}
 
 #if defined(SHARDIO_CARRYLESS)
 static uint32_t shardio_lowered[64]; /* the same divided by x^32, which the instruction for CRCs multiplies by */
@@ -176,11 +237,16 @@ static int shardio_crc_begin(void) {
     for (int k = 1; k < 64; k++) shardio_powers[k] = shardio_product(shardio_powers[k - 1], shardio_powers[k - 1]);
 #if defined(SHARDIO_CARRYLESS)
     /* x^-32 is x to the power 2^31 - 1 - 32, for the order of x is 2^31 - 1. */
-    uint32_t inverse = 0x80000000u, square = 0x40000000u;
-    for (uint32_t power = 0x7FFFFFFFu - 32; power; power >>= 1, square = shardio_product(square, square))
-        if (power & 1) inverse = shardio_product(square, inverse);
+    uint32_t inverse = shardio_power(0x7FFFFFFFu - 32);
     for (int k = 0; k < 64; k++) shardio_lowered[k] = shardio_product(shardio_powers[k], inverse);
     shardio_carryless = __builtin_cpu_supports("pclmul") && __builtin_cpu_supports("sse4.2");
+#endif
+#if defined(SHARDIO_WIDE)
+    for (int lines = 1; lines <= 4; lines++) {
+        shardio_folds[lines - 1][0] = shardio_power(512u * lines + 31);
+        shardio_folds[lines - 1][1] = shardio_power(512u * lines - 33);
+    }
+    shardio_wide = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("vpclmulqdq");
 #endif
     static const uint8_t zeros[SHARDIO_LANE];
     for (int part = 0; part < 4; part++)
@@ -200,9 +266,13 @@ static int shardio_crc_begin(void) {
     return shardio_instruction;
 }
 
-/* For tests: use the tables although the instruction is there. */
-static inline void shardio_crc_use(int instruction) {
+/* For tests: use the tables although the instruction is there, or the instruction although wide products are. */
+static inline void shardio_crc_use(int instruction, int wide) {
+    (void)wide;
     shardio_instruction = instruction;
+#if defined(SHARDIO_WIDE)
+    shardio_wide = wide && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("vpclmulqdq");
+#endif
 #if defined(SHARDIO_CARRYLESS)
     shardio_carryless = instruction && __builtin_cpu_supports("pclmul");
 #endif

@@ -55,9 +55,14 @@ State = cython.struct(
 )
 
 
-def use_instruction(use: bool) -> None:
-    """Compute CRC-32C by tables although the processor could: for tests and measurements."""
-    shardio_crc_use(use and INSTRUCTION)
+def use_instruction(use: bool, wide: bool) -> None:
+    """Compute CRC-32C by less than the processor could: for tests and measurements.
+
+    Args:
+        use: its instruction, not tables.
+        wide: wide products of polynomials, too, where it has them.
+    """
+    shardio_crc_use(use and INSTRUCTION, use and wide)
 
 
 @cython.cfunc

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shardio.kernels._reference._blocks import slice_blocks, slice_frames
+from shardio.kernels._reference._blocks import RecordLists
 from shardio.kernels._reference._encode import encode_example, encode_examples, encode_sequence_example
 from shardio.kernels._reference._frames import (
     FrameBuffer,
@@ -31,6 +31,7 @@ from shardio.kernels._reference._slices import (
 __all__ = [
     "FrameBuffer",
     "FrameRuns",
+    "RecordLists",
     "RecordLookup",
     "argsort_words",
     "check_frames",
@@ -53,8 +54,6 @@ __all__ = [
     "resize_image",
     "scan_frames",
     "shuffle_ranges",
-    "slice_blocks",
-    "slice_frames",
     "slice_records",
     "slice_rows",
     "take_frames",

@@ -1,87 +1,95 @@
-"""Payloads of whole blocks of frames, compared with their checksums or not."""
+"""Records of one mapped shard in order, by blocks that are compared with their checksums: the reference."""
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from shardio.kernels._arguments import as_bytes, as_checks, as_frames, check_rows, frame_outside
-from shardio.kernels._reference._frames import crc32c_many
-from shardio.kernels._reference._slices import slice_records
+from shardio.kernels._arguments import as_block_crcs, as_bytes, as_lookup, no_row
+from shardio.kernels._checksums import crc32c
+from shardio.kernels._reference._columns import index_fits
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
+    import numpy as np
+    from numpy.typing import NDArray
 
-    from shardio.kernels._arguments import BlockChecks
-
-_HEAD, _TAIL, _FRAME = 12, 4, 16
+    from shardio.kernels._arguments import LookupColumns
 
 
-def slice_frames(buffer: Any, bases: ArrayLike, rows: ArrayLike, frame_stops: ArrayLike) -> list[bytes]:
-    """Copy the payloads of TFRecord frames, which are one after another in blocks, out as a list of bytes.
+class RecordLists:
+    """Cuts consecutive payloads of TFRECORD frames out of one buffer; safe to share among threads.
 
-    No checksum is compared.
+    Of a block that was not compared before, the index's part and then all bytes are compared with their
+    checksums, once.
 
     Args:
-        buffer: any contiguous buffer.
-        bases: int64[blocks], where each block begins in it.
-        rows: int64[blocks], number of frames of each block.
-        frame_stops: uint32, end of each frame, counted from the base of its block; the first frame of a block
-            begins at its base, every other where the one before stopped.
+        buffer: the shard; its blocks are not compressed.
+        columns: of its index. They and the buffer are not copied.
+        crcs: uint32[blocks], CRC-32C of each block, or None where that is not compared.
+        seen: one byte a block, not 0 once all of it was compared; written here, and others write it, too.
+
+    Attributes:
+        opened: how many blocks were compared here.
 
     Raises:
-        ValueError: the numbers of blocks, rows and stops do not fit together.
-        IndexError: a frame has fewer than 16 bytes or leaves the buffer; names the first one.
+        ValueError: lengths do not fit each other.
     """
-    data = as_bytes(buffer)
-    first, counts, ends = as_frames(bases, rows, frame_stops)
-    check_rows(first, counts, ends)
-    stops = ends + np.repeat(first, counts)
-    starts = np.empty_like(stops)
-    starts[1:] = stops[:-1]
-    heads = np.cumsum(counts) - counts
-    starts[heads[counts > 0]] = first[counts > 0]
-    wrong = np.flatnonzero((starts < 0) | (stops - starts < _FRAME) | (stops > data.size))
-    if wrong.size:
-        row = int(wrong[0])
-        raise frame_outside(row, int(starts[row]), int(stops[row]), data.size)
-    return slice_records(buffer, starts + _HEAD, stops - _TAIL)
 
+    def __init__(
+        self, buffer: Any, columns: LookupColumns, crcs: NDArray[np.uint32] | None, seen: bytearray
+    ) -> None:
+        self._data = as_bytes(buffer)
+        self._columns = as_lookup(columns, seen)
+        self._verify = crcs is not None
+        self._crcs = as_block_crcs(crcs, len(seen))
+        self._seen = seen
+        self.opened = 0
 
-def slice_blocks(
-    buffer: Any, bases: ArrayLike, rows: ArrayLike, frame_stops: ArrayLike, checks: BlockChecks
-) -> list[bytes] | None:
-    """Do what `slice_frames` does with blocks that are right; return None where one of them is not.
+    def take(self, first: int, stop: int) -> list[bytes] | None:
+        """Return the payloads of the rows `first .. stop - 1`; None where one of their blocks is not right.
 
-    A block is right where it is in the buffer, both of its CRCs are those of `checks`, and its frames, each
-    of 16 bytes or more, fill it. The caller finds out what is wrong.
+        The caller finds out what is wrong.
 
-    Raises:
-        ValueError: the numbers of blocks, rows and stops do not fit together.
-    """
-    data = as_bytes(buffer)
-    first, counts, ends = as_frames(bases, rows, frame_stops)
-    check_rows(first, counts, ends)
-    sizes, frame_crcs, crcs = as_checks(checks, first.size)
-    # Compared without a sum that could overflow.
-    if bool(((first < 0) | (sizes < 0) | (sizes > data.size) | (first > data.size - sizes)).any()):
-        return None
-    last = np.cumsum(counts)
-    if not np.array_equal(crc32c_many(ends, 4 * (last - counts), 4 * last), frame_crcs):
-        return None
-    if checks.crcs is not None and not np.array_equal(crc32c_many(data, first, first + sizes), crcs):
-        return None
-    filled = counts > 0
-    if not np.array_equal(ends[last[filled] - 1], sizes[filled]):
-        return None
-    if _least(ends, (last - counts)[filled]) < _FRAME:
-        return None
-    return slice_frames(buffer, first, counts, ends)
+        Raises:
+            IndexError: one of the rows is not there.
+        """
+        columns = self._columns
+        rows = len(columns.frame_stops)
+        if first < 0 or stop > rows:
+            raise no_row(first if first < 0 else stop - 1, rows)
+        found: list[bytes] = []
+        row = first
+        while row < stop:
+            block = bisect_right(columns.block_row_stops, row)
+            payloads = self._cut(block, row, min(stop, int(columns.block_row_stops[block])))
+            if payloads is None:
+                return None
+            found += payloads
+            row += len(payloads)
+        return found
 
-
-def _least(ends: NDArray[np.uint32], heads: NDArray[np.int64]) -> int:
-    """Return the size of the smallest frame; those at `heads` begin at 0."""
-    lengths = np.diff(ends.astype(np.int64), prepend=0)
-    lengths[heads] = ends[heads]
-    return int(lengths.min(initial=_FRAME))
+    def _cut(self, block: int, row: int, last: int) -> list[bytes] | None:
+        """Return the payloads of the rows `row .. last - 1` of a block; None where it is not right."""
+        columns, size = self._columns, self._data.size
+        base = int(columns.block_stops[block - 1]) if block else 0
+        if not self._seen[block]:
+            if not index_fits(columns, block, size):
+                return None
+            stored = self._data[base : base + int(columns.block_sizes[block])]
+            if self._verify and crc32c(stored) != self._crcs[block]:
+                return None
+            self._seen[block] = 1
+            self.opened += 1
+        head = int(columns.block_row_stops[block - 1]) if block else 0
+        ends = [
+            int(columns.frame_stops[row - 1]) if row > head else 0,
+            *columns.frame_stops[row:last].tolist(),
+        ]
+        found = []
+        for start, stop in pairwise(base + end for end in ends):
+            # A map may change under our feet, and then hold anything.
+            if stop - start < 16 or stop > size:
+                return None
+            found.append(self._data[start + 12 : stop - 4].tobytes())
+        return found
