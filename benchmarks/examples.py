@@ -1,6 +1,6 @@
 """tf.train.Example and small records through shardio's public functions, against what users would do instead.
 
-    python benchmarks/examples.py --peers PEERS/bin/python [--records 500000] [--rounds 7] [--json]
+    python benchmarks/examples.py --peers PEERS/bin/python [--rounds 7] [--only small Arrow]
 
 PEERS is an environment with `tensorflow-cpu bagz pyarrow`.  The records are Examples of five features: int64,
 float[16], 200 bytes, int64[8] and a label of bytes; the small ones are 100 to 500 random bytes.  shardio and
@@ -424,7 +424,7 @@ class Side:
         self._process.communicate()
 
 
-def measure(peers: str | None, records: int, rounds: int) -> dict[str, list[float]]:
+def measure(peers: str | None, records: int, rounds: int, only: list[str] | None) -> dict[str, list[float]]:
     """Return the median wall and processor time of each contestant, in microseconds per record."""
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
@@ -435,6 +435,8 @@ def measure(peers: str | None, records: int, rounds: int) -> dict[str, list[floa
         for number in range(rounds):
             for side in sides:
                 for name in side.names:
+                    if only and not any(part in name for part in only):
+                        continue
                     taken.setdefault(name, []).append(side.run(name))
             print(f"round {number + 1} of {rounds}", file=sys.stderr, flush=True)
         for side in sides:
@@ -450,6 +452,7 @@ def main() -> None:
     parser.add_argument("--records", type=int, default=500_000)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--peers", help="an interpreter with tensorflow, bagz, pyarrow")
+    parser.add_argument("--only", nargs="*", metavar="TEXT", help="contestants whose names hold one of these")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--serve", choices=("shardio", "peers"), help=argparse.SUPPRESS)
     parser.add_argument("--root", type=Path, help=argparse.SUPPRESS)
@@ -457,7 +460,7 @@ def main() -> None:
     if options.serve:
         serve(options.serve, options.root, options.records)
         return
-    medians = measure(options.peers, options.records, options.rounds)
+    medians = measure(options.peers, options.records, options.rounds, options.only)
     if options.json:
         print(json.dumps(medians, indent=2))
         return

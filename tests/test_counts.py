@@ -278,6 +278,27 @@ def test_a_loop_costs_no_more_than_it_did(name, found) -> None:
     assert left <= 100, f"{name}: {left} blocks of memory are left behind"
 
 
+def test_an_opening_with_its_first_record_makes_half_the_calls_it_made(tmp_path) -> None:
+    """Of Python functions, in a dataset of bytes: 1,388 once, of which 980 looked at characters of keys."""
+    run = opened(tmp_path)
+    run()
+    calls = 0
+
+    def count(frame: Any, event: str, arg: object) -> None:
+        nonlocal calls
+        del frame, arg
+        calls += event == "call"
+
+    before = sys.getprofile()
+    with without_collector():
+        sys.setprofile(count)
+        try:
+            run()
+        finally:
+            sys.setprofile(before)
+    assert calls / 8 <= 1388 / 2 * (1 if sys.version_info[:2] == (3, 11) else 1.2)
+
+
 @pytest.fixture(scope="module")
 def found() -> dict[str, tuple[float, int, int]]:
     """In a process of its own: threads and caches of other tests would count."""

@@ -108,7 +108,7 @@ SHARDIO_TARGET static uint32_t shardio_by_instruction(uint32_t crc, const uint8_
 #endif
 
 #if defined(SHARDIO_WIDE)
-enum { SHARDIO_FOLD = 256 }; /* bytes from which wide products are the faster way */
+enum { SHARDIO_FOLD = 128 }; /* bytes from which wide products are the faster way */
 
 static int shardio_wide = 0;
 /* Pairs that move 128 bits on by 64 bytes and its multiples: of the first eight of sixteen bytes, and of the others. */
@@ -121,23 +121,28 @@ SHARDIO_WIDE static inline __m512i shardio_fold_by(int lines) {
     return _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)shardio_folds[lines - 1]));
 }
 
-/* Of SHARDIO_FOLD bytes or more. */
+/* Of SHARDIO_FOLD bytes or more; four lines at once where there are many. */
 SHARDIO_WIDE static uint32_t shardio_by_folding(uint32_t crc, const uint8_t *p, size_t n) {
-    const __m512i one = shardio_fold_by(1), four = shardio_fold_by(4);
-    __m512i a = _mm512_loadu_si512(p), b = _mm512_loadu_si512(p + 64);
-    __m512i c = _mm512_loadu_si512(p + 128), d = _mm512_loadu_si512(p + 192);
+    const __m512i one = shardio_fold_by(1);
+    __m512i d = _mm512_loadu_si512(p);
     uint8_t left[64];
-    a = _mm512_xor_si512(a, _mm512_inserti32x4(_mm512_setzero_si512(), _mm_cvtsi32_si128((int)crc), 0));
-    for (n -= 256, p += 256; n >= 256; n -= 256, p += 256) {
-        for (int line = 0; line < 256; line += 64) SHARDIO_PREFETCH(p + line + SHARDIO_AHEAD);
-        a = SHARDIO_FOLDED(a, four, _mm512_loadu_si512(p));
-        b = SHARDIO_FOLDED(b, four, _mm512_loadu_si512(p + 64));
-        c = SHARDIO_FOLDED(c, four, _mm512_loadu_si512(p + 128));
-        d = SHARDIO_FOLDED(d, four, _mm512_loadu_si512(p + 192));
+    d = _mm512_xor_si512(d, _mm512_inserti32x4(_mm512_setzero_si512(), _mm_cvtsi32_si128((int)crc), 0));
+    n -= 64, p += 64;
+    if (n >= 448) {
+        const __m512i four = shardio_fold_by(4);
+        __m512i a = d, b = _mm512_loadu_si512(p), c = _mm512_loadu_si512(p + 64);
+        d = _mm512_loadu_si512(p + 128);
+        for (n -= 192, p += 192; n >= 256; n -= 256, p += 256) {
+            for (int line = 0; line < 256; line += 64) SHARDIO_PREFETCH(p + line + SHARDIO_AHEAD);
+            a = SHARDIO_FOLDED(a, four, _mm512_loadu_si512(p));
+            b = SHARDIO_FOLDED(b, four, _mm512_loadu_si512(p + 64));
+            c = SHARDIO_FOLDED(c, four, _mm512_loadu_si512(p + 128));
+            d = SHARDIO_FOLDED(d, four, _mm512_loadu_si512(p + 192));
+        }
+        d = SHARDIO_FOLDED(c, one, d);
+        d = SHARDIO_FOLDED(b, shardio_fold_by(2), d);
+        d = SHARDIO_FOLDED(a, shardio_fold_by(3), d);
     }
-    d = SHARDIO_FOLDED(c, one, d);
-    d = SHARDIO_FOLDED(b, shardio_fold_by(2), d);
-    d = SHARDIO_FOLDED(a, shardio_fold_by(3), d);
     for (; n >= 64; n -= 64, p += 64) d = SHARDIO_FOLDED(d, one, _mm512_loadu_si512(p));
     _mm512_storeu_si512(left, d);
     crc = 0;
