@@ -16,7 +16,15 @@ from shardio.order._keys import record_generator
 from shardio.order._mixture import MixedEpoch, Mixture
 from shardio.order._order import Order, Source, audit, make_order
 from shardio.order._permutation import Permutation
-from shardio.order._plan import SHUFFLE_BYTES, Budget, Plan, default_plan, default_plans, windowed_plans
+from shardio.order._plan import (
+    SHUFFLE_BYTES,
+    Budget,
+    Plan,
+    decoded_memory,
+    default_plan,
+    default_plans,
+    windowed_plans,
+)
 from shardio.order._report import (
     NEAR,
     PRICE_LIST,
@@ -66,6 +74,7 @@ __all__ = [
     "advice",
     "audit",
     "check_memory",
+    "decoded_memory",
     "default_plan",
     "default_plans",
     "make_order",

@@ -22,6 +22,7 @@ __all__ = [
     "Budget",
     "Plan",
     "check_batch",
+    "decoded_memory",
     "default_plan",
     "default_plans",
     "first_batch_bytes",
@@ -50,6 +51,10 @@ _LOCAL_CHUNK = 32 << 10
 _MOST_CHUNK = 5 << 18
 _LEAST_CHUNK = 256 << 10
 _ONE_CHUNK = 1 << 34
+# Of compressed local files, where a chunk costs no request: the blocks at its two ends are decoded by two
+# chunks. So many blocks are smaller than what a bucket needs, and fewer bytes hold as many chunks.
+_DECODED_BLOCKS = 8
+_DECODED_MEMORY = 128 << 20
 ROW_BYTES = 8  # beside the record itself: where it ends, and its place in the permutation
 _SMALL = 64 << 20
 _CHUNKS_PER_LANE = 8
@@ -159,7 +164,9 @@ class Budget:
         mixing: "default", "best" for smaller chunks, "cheap" for larger ones.
         first_batch_bytes: what a process that delivers whole global batches may read, in stored bytes, before
             its first batch; None for no bound.
-        local: shards are mapped files, of which small chunks cost little; else chunks are made for a bucket.
+        local: shards are mapped files, of which small chunks cost little.
+        decoded: shards are local files of compressed blocks, of which a chunk has several. Where neither is
+            so, chunks are made for a bucket.
         by_block: blocks are read whole, though chunks end inside of them: from a bucket always, of local
             files where the index has no checksums of records. It counts for `first_batch_bytes` alone.
     """
@@ -167,6 +174,7 @@ class Budget:
     memory_bytes: int = 512 << 20
     mixing: str = "default"
     local: bool = False
+    decoded: bool = False
     first_batch_bytes: int | None = None
     by_block: bool = True
 
@@ -187,11 +195,32 @@ class Budget:
         """Of `memory_bytes`, what windows may take; the rest is for what is fetched and built ahead."""
         return self.memory_bytes * 7 // 10
 
-    def chunk_bytes(self, row_bytes: float) -> float:
-        """Return the stored bytes that a chunk should have, for records of so many."""
-        bytes_ = _LOCAL_CHUNK if self.local else min(max(_ONE_CHUNK / row_bytes, _LEAST_CHUNK), _MOST_CHUNK)
+    def chunk_bytes(self, sizes: ShardSizes) -> float:
+        """Return the stored bytes that a chunk of some shards should have."""
+        bytes_ = _LOCAL_CHUNK if self.local else _decoded_chunk(sizes) if self.decoded else _chunk(sizes)
         bytes_ *= MIXINGS[self.mixing]
         return min(bytes_, _LEAST_CHUNK) if self.mixing == "best" else bytes_
+
+
+def _chunk(sizes: ShardSizes) -> float:
+    """Return the stored bytes that a chunk should have in a bucket."""
+    row_bytes = max(1.0, sizes.total_stored_bytes / max(1, sizes.total_rows))
+    return min(max(_ONE_CHUNK / row_bytes, _LEAST_CHUNK), _MOST_CHUNK)
+
+
+def _decoded_chunk(sizes: ShardSizes) -> float:
+    """Return the stored bytes that a chunk of compressed local files should have."""
+    block = sizes.total_stored_bytes / max(1, sizes.total_blocks)
+    return min(max(_DECODED_BLOCKS * block, _LOCAL_CHUNK), _chunk(sizes))
+
+
+def decoded_memory(sources: Sequence[ShardSizes]) -> int:
+    """Return the `memory_bytes` that compressed local files have by default.
+
+    It holds as many chunks as the default of a bucket does, whose chunks are larger.
+    """
+    share = max(_decoded_chunk(sizes) / _chunk(sizes) for sizes in sources)
+    return max(_DECODED_MEMORY, round(Budget.memory_bytes * share))
 
 
 def nearest_multiples(value: int, unit: int) -> list[int]:
@@ -453,7 +482,7 @@ def _chunks(
     rows = max(1, sizes.total_rows)
     stored = max(1.0, sizes.total_stored_bytes / rows)
     held = sizes.total_decoded_bytes / rows + ROW_BYTES
-    wanted = max(1, round(budget.chunk_bytes(stored) / stored))
+    wanted = max(1, round(budget.chunk_bytes(sizes) / stored))
     least = max(1, wanted // 4)  # requests cost, too
     # As many chunks as a batch has records, so that no two of a batch come from one chunk, where memory
     # allows it; and two for each strand, so that strands are not all beginning and end.

@@ -48,6 +48,8 @@ _SAMPLED_STEPS = 8
 _SAMPLED_ROWS = 256
 # Bytes between two runs of a file that are read, because a call costs more; as the reader does.
 NEAR = 4096
+# What a window holds of a record that stays in its file: number of the file, place, size and checksum.
+_UNREAD_ROW_BYTES = 32
 
 
 PRICE_LIST = "Amazon S3 Standard, us-east-1, as listed in January 2025"
@@ -95,7 +97,8 @@ class PlanReport(Report):
             because a block is on both sides of a seam between chunks or windows, or for the first batch,
             whose records may be read alone and again with their windows.
         memory_bytes: decoded bytes of the open windows of one process and of what it fetches ahead, an
-            estimate.
+            estimate; of records that stay in their files until they are delivered, what windows hold in place
+            of them.
         first_batch_bytes, first_batch_requests: what the fullest rank reads before its first batch, at the
             beginning of an epoch.
         resume_batch_bytes, resume_batch_requests: the same after a resume in the middle of an epoch.
@@ -107,8 +110,9 @@ class PlanReport(Report):
         transfer_dollars: what the bytes of an epoch cost where they leave the cloud, at the same list.
         mixing: how batches compare with random ones, in the whole job.
         rank_mixing: the same for the batches of rank 0.
-        window_rows, window_bytes: rows and decoded bytes of a window, the mean over sources; of interleaved
-            plans with 8 bytes a row for where each record ends, and its place.
+        window_rows, window_bytes: rows of a window, and bytes that it holds, the mean over sources: decoded
+            ones, or 32 of each record that stays in its file; of interleaved plans with 8 bytes a row for
+            where each record ends, and its place.
         shuffle_radius: rows among which a record may be placed by the second shuffle and the turns of the
             lanes.
         chunks_per_batch, shards_per_batch: different ones among the records of a global batch, the mean over
@@ -305,11 +309,20 @@ class SourceReading(NamedTuple):
             is held of them: of a selection less than all.
         exact: rows of a window that are apart are read without all that is between.
         breaks: the share of neighbouring rows that are too far apart for one request.
+        unread: records stay in their files until they are delivered; what windows hold is where they are.
     """
 
     sizes: ShardSizes
     exact: bool
     breaks: float = 0.0
+    unread: bool = False
+
+    @property
+    def held_row_bytes(self) -> float:
+        """Bytes that a window holds of a row, on average."""
+        if self.unread:
+            return _UNREAD_ROW_BYTES
+        return self.sizes.total_decoded_bytes / max(1, self.sizes.total_rows)
 
 
 def reading_of(
@@ -334,7 +347,7 @@ def reading_of(
     """
     windows, window, row = lanes.locate(parts)
     bytes_, requests, records, blocks = 0.0, 0, 0, 0.0
-    for source, (sizes, exact, breaks) in enumerate(sources):
+    for source, (sizes, exact, breaks, _) in enumerate(sources):
         total = max(1, sizes.total_rows)
         stored = sizes.total_stored_bytes / total
         block = sizes.total_stored_bytes / max(1, sizes.total_blocks)
@@ -428,8 +441,9 @@ class ProcessMemory(NamedTuple):
     Attributes:
         open_windows: how many it holds at a time.
         window_rows: rows of one, the mean over sources.
-        window_bytes: decoded bytes of one, the mean over sources; of interleaved plans with 8 bytes a row for
-            where each record ends, and its place.
+        window_bytes: decoded bytes of one, the mean over sources, or those of what says where its records
+            are, if they stay in their files; of interleaved plans with 8 bytes a row for where each record
+            ends, and its place.
         held_bytes: those of all of them.
         largest_bytes: those of one of the source with the largest ones.
     """
@@ -447,24 +461,22 @@ def process_memory(
     global_batch: int,
     world_size: int = 1,
     workers: int = 1,
-    sizes: Sequence[ShardSizes] | None = None,
+    read: Sequence[SourceReading] | None = None,
 ) -> ProcessMemory:
     """Return what the windows of the fullest process take.
 
     Args:
-        order, global_batch, world_size, workers: as of `report`.
-        sizes: of each source, as of `SourceReading`.
+        order, global_batch, world_size, workers, read: as of `report`.
     """
-    sizes = sizes or [source.sizes for source in order.sources]
+    read = read or _whole(order, by_block=True)
     columns = _rank_columns(order, global_batch, world_size)
     lanes = max(stop - start for start, stop in columns) * _classes(order, workers)
     rows, bytes_, held = [], [], 0.0
-    for own, plan in zip(sizes, order.plans, strict=True):
-        total = own.total_rows
+    for source, plan in zip(read, order.plans, strict=True):
         strands = plan.interleave or 1
-        longest = -(-total // (plan.lanes * strands))
+        longest = -(-source.sizes.total_rows // (plan.lanes * strands))
         rows.append(min(plan.window, longest))
-        row = own.total_decoded_bytes / max(1, total) + (plan.interleave is not None) * ROW_BYTES
+        row = source.held_row_bytes + (plan.interleave is not None) * ROW_BYTES
         bytes_.append(rows[-1] * row)
         held += bytes_[-1] * lanes * strands
     count = len(rows)
@@ -515,7 +527,7 @@ def report(
     makers = max(1, workers)
     worker_copies = makers // math.gcd(order.workers, makers)
     memory = process_memory(
-        order, global_batch=global_batch, world_size=world_size, workers=workers, sizes=sizes
+        order, global_batch=global_batch, world_size=world_size, workers=workers, read=read
     )
     columns = _rank_columns(order, global_batch, world_size)
     touched = sum(stop - start for start, stop in columns)
@@ -743,7 +755,7 @@ def smaller_chunks(plan: Plan, sizes: ShardSizes, budget: Budget | None) -> Plan
     if budget is None or not plan.interleaved:
         return None
     stored = max(1.0, sizes.total_stored_bytes / max(1, sizes.total_rows))
-    rows = max(1, round(replace(budget, mixing="best").chunk_bytes(stored) / stored))
+    rows = max(1, round(replace(budget, mixing="best").chunk_bytes(sizes) / stored))
     return None if rows >= plan.chunk_rows else replace(plan, chunk_rows=rows, window=rows)
 
 
@@ -808,7 +820,7 @@ def _little_memory(order: Order, budget: Budget | None, global_batch: int, world
         stored, block = sizes.total_stored_bytes / rows, sizes.total_stored_bytes / max(1, sizes.total_blocks)
         if budget.local or not plan.interleaved or 2 * plan.chunk_rows * stored >= block:
             continue
-        least = max(1, round(budget.chunk_bytes(stored) / stored) // 4)
+        least = max(1, round(budget.chunk_bytes(sizes) / stored) // 4)
         enough = math.ceil(least * (sizes.total_decoded_bytes / rows + ROW_BYTES) * len(order.sources) / 0.7)
         lines.append(
             f"{given} leaves chunks of {plan.chunk_rows} records, each read with its block: an epoch reads "

@@ -42,6 +42,7 @@ __all__ = [
     "BlockVerifier",
     "DecodedBlock",
     "DecodedBlocks",
+    "DecodedRuns",
     "Decoder",
     "FetchedFrames",
     "Span",
@@ -118,15 +119,61 @@ class Span:
 
 
 class FetchedFrames(NamedTuple):
-    """Stored bytes of some blocks, and where the frames of consecutive rows are in them.
+    """Bytes of some blocks, and where the frames of consecutive rows are in them.
 
     Attributes:
-        buffer: the blocks, compared, as they came.
+        buffer: the blocks, compared and decoded.
         edges: uint32 [rows + 1], where each frame begins, and where the last one stops.
     """
 
     buffer: Buffer
     edges: NDArray[np.uint32]
+
+
+class DecodedRuns(NamedTuple):
+    """Runs of blocks, compared and decoded.
+
+    Attributes:
+        buffers: each block; or, of blocks that follow one another in their shard, one buffer of all.
+        bases: int64 [blocks], where each begins in its buffer.
+        firsts: int64 [blocks], the first row of each.
+        rows: int64 [blocks], number of rows of each.
+    """
+
+    buffers: Sequence[Buffer]
+    bases: NDArray[np.int64]
+    firsts: NDArray[np.int64]
+    rows: NDArray[np.int64]
+
+    def frames(
+        self, part: NDArray[np.uint32], rows: Sequence[tuple[int, int]], runs: Sequence[tuple[int, int]]
+    ) -> list[list[FetchedFrames]]:
+        """Return the frames of runs of rows.
+
+        Args:
+            part: uint32, the parts of `frame_stop` of the blocks, whose frames fill them.
+            rows: runs of rows, each of which begins in the first block of its run of blocks and ends in the
+                last one.
+            runs: `[first, stop)` of blocks, which are these blocks.
+        """
+        if len(self.buffers) < self.rows.size:
+            ((low, high),) = np.asarray(rows) - self.firsts[0]
+            edges = np.zeros(part.size + 1, np.uint32)
+            np.add(part, np.repeat(self.bases, self.rows), out=edges[1:], casting="unsafe")
+            return [[FetchedFrames(self.buffers[0], edges[low : high + 1])]]
+        # Before the ends of the frames of each block, the beginning of its first one.
+        heads = np.cumsum(self.rows) - self.rows
+        edges = np.insert(part, heads, 0)
+        heads += np.arange(heads.size)
+        counts = [stop - first for first, stop in runs]
+        wanted = np.repeat(np.asarray(rows), counts, axis=0) - self.firsts[:, None]
+        starts = (heads + np.maximum(wanted[:, 0], 0)).tolist()
+        stops = (heads + np.minimum(wanted[:, 1], self.rows) + 1).tolist()
+        frames = [
+            FetchedFrames(buffer, edges[start:stop])
+            for buffer, start, stop in zip(self.buffers, starts, stops, strict=True)
+        ]
+        return [frames[end - count : end] for count, end in zip(counts, np.cumsum(counts), strict=True)]
 
 
 class BlockVerifier:
@@ -213,34 +260,34 @@ class Decoder:
         Raises:
             CorruptBlockError: with shard, row and bytes.
         """
-        first, stop = run
-        head = self._head
-        bases, rows = layout(head, first, stop)
-        bases -= int(bases[0])
-        if self._verify:
-            self._checks.stored(np.arange(first, stop), stored, bases)
-        buffer: Buffer = stored
-        if head.compression is not Compression.NONE and not head.stream:
-            ends = [*bases[1:].tolist(), len(stored)]
-            decoded = [
-                self._decompress(block, stored[a:b])
-                for block, a, b in zip(range(first, stop), bases.tolist(), ends, strict=True)
-            ]
-            sizes = head.block_decoded_bytes[first:stop].astype(np.int64)
+        blocks = np.arange(*run)
+        starts = self._head.starts_of_blocks(blocks)
+        buffers, bases, firsts, rows = self.blocks(blocks, stored, starts - starts[0])
+        buffer = buffers[0] if len(buffers) == 1 else b"".join(buffers)
+        if len(buffers) > 1:
+            sizes = self._head.block_decoded_bytes[blocks].astype(np.int64)
             bases = np.cumsum(sizes) - sizes
-            buffer = decoded[0] if len(decoded) == 1 else b"".join(decoded)
-        return Span.cut(head.framing, buffer, head.block_rows(first)[0], part, rows, bases)
+        return Span.cut(self._head.framing, buffer, int(firsts[0]), part, rows, bases)
 
-    def check(self, run: tuple[int, int], stored: memoryview) -> None:
-        """Compare the stored bytes of a run.
+    def blocks(self, blocks: NDArray[np.int64], buffer: memoryview, starts: NDArray[np.int64]) -> DecodedRuns:
+        """Return some blocks, each of which begins at `starts` in `buffer` as it is stored.
+
+        Blocks that need no decoding follow one another there.
 
         Raises:
             CorruptBlockError: with shard, row and bytes.
         """
+        head = self._head
         if self._verify:
-            blocks = np.arange(*run)
-            starts = self._head.starts_of_blocks(blocks)
-            self._checks.stored(blocks, stored, starts - starts[0])
+            self._checks.stored(blocks, buffer, starts)
+        rows = head.rows_of_blocks(blocks)
+        firsts = head.block_row_stop[blocks].astype(np.int64) - rows
+        if head.compression is Compression.NONE or head.stream:
+            return DecodedRuns([buffer], starts, firsts, rows)
+        stops = starts + head.block_stop[blocks].astype(np.int64) - head.starts_of_blocks(blocks)
+        each = zip(blocks.tolist(), starts.tolist(), stops.tolist(), strict=True)
+        decoded = [self._decompress(block, buffer[a:b]) for block, a, b in each]
+        return DecodedRuns(decoded, np.zeros_like(rows), firsts, rows)
 
     def _decompress(self, block: int, stored: memoryview) -> Buffer:
         head = self._head

@@ -124,9 +124,9 @@ def map_records(index: DataFile, head: IndexHead) -> NDArray[np.uint32] | None:
 def frame_parts(
     head: IndexHead, frame_stop: NDArray[np.uint32], blocks: NDArray[np.int64]
 ) -> NDArray[np.uint32]:
-    """Return the parts of a mapped `frame_stop` of ascending blocks, one after another."""
+    """Return the parts of a mapped `frame_stop` of some blocks, one after another."""
     first, last = int(blocks[0]), int(blocks[-1])
-    if last - first + 1 == len(blocks):
+    if last - first + 1 == len(blocks) and bool((blocks[1:] == blocks[:-1] + 1).all()):
         return frame_stop[head.block_rows(first)[0] : head.block_rows(last)[1]]
     rows = head.rows_of_blocks(blocks)
     firsts = head.block_row_stop[blocks].astype(np.int64) - rows

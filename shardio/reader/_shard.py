@@ -494,36 +494,57 @@ class OpenShard:
 
     @property
     def keeps_frames(self) -> bool:
-        """Whether blocks are fetched, and frames are in them as they come."""
+        """Whether blocks are fetched or decoded by themselves, and are runs of frames then."""
         head = self.head
-        plain = head.compression is Compression.NONE and self._tfrecord and not head.gaps
-        return plain and self._mapped is None
+        in_place = self._plain and self._frame_stop is not None
+        return self._tfrecord and not head.gaps and not head.stream and not in_place
 
-    def stored_bytes_of(self, first_row: int, stop_row: int) -> int:
-        """Return the stored bytes of the blocks that consecutive rows are in."""
-        first, last = self._blocks_around(first_row, stop_row)
-        return self.head.block_bounds(last - 1)[1] - self.head.block_bounds(first)[0]
+    def decoded_bytes_of(self, first_row: int, stop_row: int) -> int:
+        """Return the decoded bytes of the blocks that consecutive rows are in."""
+        return int(self.head.block_decoded_bytes[slice(*self._blocks_around(first_row, stop_row))].sum())
 
     def _blocks_around(self, first_row: int, stop_row: int) -> tuple[int, int]:
         return bisect_right(self._row_stop, first_row), bisect_right(self._row_stop, stop_row - 1) + 1
 
-    def begin_frames(self, first_row: int, stop_row: int) -> Callable[[], FetchedFrames]:
-        """Send the requests for consecutive rows of a shard that `keeps_frames`; return what waits for them.
+    def begin_frames(self, runs: Sequence[tuple[int, int]]) -> Callable[[], list[list[FetchedFrames]]]:
+        """Send the requests for runs `[first, stop)` of rows of a shard that `keeps_frames`.
+
+        Returns:
+            What waits for them, and returns the frames of each run.
 
         Raises:
             CorruptBlockError, FormatError, StaleIndexError, StorageError: with shard, row and bytes.
         """
-        run, rows = self._blocks_around(first_row, stop_row), (first_row, stop_row)
+        if self._mapped is not None and self._frame_stop is not None:
+            return partial(self._mapped_frames, self._mapped, self._frame_stop, runs)
+        around = [self._blocks_around(*run) for run in runs]
         if self._held_right:
-            wait_data = self._data.begin([run])
-            return lambda: self._open_frames(run, rows, self._held_part(run), wait_data()[0])
-        wait = self._begin([run])
+            wait_data = self._data.begin(around)
+            return lambda: [
+                self._open_frames(each, run, self._held_part(each), stored)
+                for each, run, stored in zip(around, runs, wait_data(), strict=True)
+            ]
+        wait = self._begin(around)
 
-        def finish() -> FetchedFrames:
-            (frames,), (stored,) = wait()
-            return self._open_frames(run, rows, self._frame_part(run, frames), stored)
+        def finish() -> list[list[FetchedFrames]]:
+            return [
+                self._open_frames(each, run, self._frame_part(each, frames), stored)
+                for each, run, frames, stored in zip(around, runs, *wait(), strict=True)
+            ]
 
         return finish
+
+    def _mapped_frames(
+        self, mapped: memoryview, frame_stop: NDArray[np.uint32], runs: Sequence[tuple[int, int]]
+    ) -> list[list[FetchedFrames]]:
+        """Check and decode the blocks of runs of rows of a mapped shard, and find their frames."""
+        around = [self._blocks_around(*run) for run in runs]
+        blocks = np.concatenate([np.arange(*each) for each in around])
+        part = frame_parts(self.head, frame_stop, blocks)
+        self._checks.frames(blocks, part)
+        decoded = self._decoder.blocks(blocks, mapped, self.head.starts_of_blocks(blocks))
+        self._stats.blocks_opened += blocks.size
+        return decoded.frames(part, runs, around)
 
     @cached_property
     def _held_right(self) -> bool:
@@ -538,18 +559,24 @@ class OpenShard:
         return self._held[self.head.block_rows(run[0])[0] : self.head.block_rows(run[1] - 1)[1]]
 
     def _open_frames(
-        self, run: tuple[int, int], rows: tuple[int, int], part: NDArray[np.uint32], stored: Fetched
-    ) -> FetchedFrames:
-        """Check a run of blocks, and find the frames of some of its rows."""
-        stored = self._checked(run, stored)
-        self._stats.blocks_opened += run[1] - run[0]
-        self._data.keep(run, stored)
-        bases, counts = layout(self.head, *run)
-        # They fill their blocks, so that each begins where the one before stops.
-        edges = np.zeros(part.size + 1, np.uint32)
-        np.add(part, np.repeat(bases - bases[0], counts), out=edges[1:], casting="unsafe")
-        first = self.head.block_rows(run[0])[0]
-        return FetchedFrames(stored.data, edges[rows[0] - first : rows[1] - first + 1])
+        self, run: tuple[int, int], rows: tuple[int, int], part: NDArray[np.uint32], stored: Fetched | None
+    ) -> list[FetchedFrames]:
+        """Check and decode a run of blocks, and find the frames of some of its rows."""
+        blocks = np.arange(*run)
+        starts = self.head.starts_of_blocks(blocks)
+        if stored is None:
+            assert self._mapped is not None  # noqa: S101 - for the type checker
+            decoded = self._decoder.blocks(blocks, self._mapped, starts)
+        else:
+            starts -= starts[0]
+            try:
+                decoded = self._decoder.blocks(blocks, stored.data, starts)
+            except CorruptBlockError:
+                stored = self._again(self._data, run)
+                decoded = self._decoder.blocks(blocks, stored.data, starts)
+            self._data.keep(run, stored)
+        self._stats.blocks_opened += blocks.size
+        return decoded.frames(part, [rows], [run])[0]
 
     def begin_rows(
         self, blocks: NDArray[np.int64], rows: NDArray[np.int64], counts: NDArray[np.int64]
@@ -641,15 +668,6 @@ class OpenShard:
             span = self._decode(run, part, stored.data)
         self._data.keep(run, stored)
         return span
-
-    def _checked(self, run: tuple[int, int], stored: Fetched) -> Fetched:
-        """Return the stored bytes of a run, compared; damage on the way is fetched once more."""
-        try:
-            self._decoder.check(run, stored.data)
-        except CorruptBlockError:
-            stored = self._again(self._data, run)
-            self._decoder.check(run, stored.data)
-        return stored
 
     def _open_mapped(self, run: tuple[int, int], part: NDArray[np.uint32]) -> Span:
         first, stop = run

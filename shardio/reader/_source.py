@@ -83,9 +83,18 @@ class ShardSource:
     @property
     def is_plain_local(self) -> bool:
         """Whether all shards are files of this dataset on a local disk, not compressed."""
+        return self._is_own_local and bool((self.table.compression == Compression.NONE.value).all())
+
+    @property
+    def has_local_blocks(self) -> bool:
+        """Whether all shards are files of this dataset on a local disk, whose blocks are read one by one."""
+        return self._is_own_local and not bool((self.table.compression == Compression.ZLIB.value).any())
+
+    @property
+    def _is_own_local(self) -> bool:
         table = self.table
-        plain = (table.compression == Compression.NONE.value) & (table.framing == Framing.TFRECORD.value)
-        return self.is_local and bool(plain.all()) and not (table.root.any() or any(table.etag))
+        framed = bool((table.framing == Framing.TFRECORD.value).all())
+        return self.is_local and framed and not (table.root.any() or any(table.etag))
 
     @property
     def is_mapped(self) -> bool:

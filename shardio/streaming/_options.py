@@ -58,7 +58,9 @@ class StreamOptions:
             and what comes next.
         memory_bytes: what a process may hold beside its batches, if it delivers whole global batches; each of
             several ranks holds its part of it. The default plan is made to fit, and a warning says where not
-            even one record does; a plan that was given is refused if it does not. Default: 512 MiB.
+            even one record does; a plan that was given is refused if it does not. Default: 512 MiB; 128 MiB
+            where shards are compressed files on local disk, whose chunks are smaller (more with blocks or
+            records larger than the usual 64 KiB).
         first_batch_bytes: stored bytes that a process may read before its first batch, if it delivers whole
             global batches. The default plan gets smaller chunks for it, which cost requests, and where that
             is not enough fewer of them side by side, which costs mixing. Where no such plan is within it,

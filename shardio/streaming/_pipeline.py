@@ -27,6 +27,7 @@ from shardio.order import (
     SourceReading,
     StepGroup,
     check_memory,
+    decoded_memory,
     process_memory,
     reading_of,
     reads_alone,
@@ -172,10 +173,9 @@ class PipelineOptions:
         groups_ahead = 2 if mapped and not reads_by_block(components) else 4
         group_bytes = min(_GROUP_BYTES, -(-ahead_bytes // groups_ahead))
         if options.memory_bytes is not None:
-            left = (
-                options.memory_bytes
-                - process_memory(order, global_batch=global_batch, world_size=world_size).held_bytes
-            )
+            read = [SourceReading(each, exact=False, unread=unread) for each in sizes]
+            windows = process_memory(order, global_batch=global_batch, world_size=world_size, read=read)
+            left = options.memory_bytes - windows.held_bytes
             # A quarter for what is ahead, one for the windows of the groups that are being built and
             # delivered, one for the batches that are gathered from them, one for blocks that are decoded.
             group_bytes = max(1, min(group_bytes, left // (4 * (threads + 2))))
@@ -212,11 +212,22 @@ def budget_of(options: StreamOptions, components: Sequence[Component]) -> Budget
     """Return what the default plan of a stream may cost."""
     # Not by `mmap=`, which ranks may choose each for itself.
     local = all(component.source.is_plain_local for component in components)
-    bound = {} if options.memory_bytes is None else {"memory_bytes": options.memory_bytes}
+    decoded = not local and all(component.source.has_local_blocks for component in components)
+    memory = options.memory_bytes
+    if memory is None and decoded:
+        memory = decoded_memory([component.order.sizes for component in components])
+    bound = {} if memory is None else {"memory_bytes": memory}
     first = options.first_batch_bytes
     # Looked up in an index only where it matters.
     by_block = first is None or not local or reads_by_block(components)
-    return Budget(mixing=options.mixing, local=local, first_batch_bytes=first, by_block=by_block, **bound)
+    return Budget(
+        mixing=options.mixing,
+        local=local,
+        decoded=decoded,
+        first_batch_bytes=first,
+        by_block=by_block,
+        **bound,
+    )
 
 
 def reads_by_block(components: Sequence[Component]) -> bool:

@@ -93,8 +93,10 @@ def plan_report(
         mapped=mapped,
         by_block=by_block,
         read=[
-            _reading_of(component, by_block=by_block, alone=plan.interleaved)
-            for component, plan in zip(made.components, made.order.plans, strict=True)
+            _reading_of(component, by_block=by_block, alone=plan.interleaved)._replace(unread=unread)
+            for component, plan, unread in zip(
+                made.components, made.order.plans, made.stay_unread, strict=True
+            )
         ],
     )
     budget = budget_of(made.options, made.components)

@@ -336,7 +336,7 @@ class Stream:
         # Windows of mapped shards stay in place, but not those of interleaved plans: they are from all over.
         windows, parts = Memory(mapped=False), Memory(mapped=True)
         memory = [windows if plan.interleaved else None for plan in self.order.plans]
-        unread = self._stay_unread()
+        unread = self.stay_unread
 
         def load(source: int, pieces: Pieces, part: NDArray[np.int64] | None = None) -> Any:
             with counters.timed("fetch_seconds"):
@@ -372,8 +372,9 @@ class Stream:
         )
         return iter(Pipeline(schedule, builder, load, pipeline_options))
 
-    def _stay_unread(self) -> list[bool]:
-        """Return of each dataset whether its records are read one by one, when they are delivered.
+    @property
+    def stay_unread(self) -> list[bool]:
+        """Of each dataset, whether its records are read one by one, when they are delivered.
 
         That takes a system call each, which is little beside what holding and copying larger ones costs. What
         is skipped must not depend on when it is read, so streams that skip damage read whole windows.

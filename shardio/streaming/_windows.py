@@ -217,6 +217,10 @@ def load_window(
             data = _copied(component, pieces, memory)
             if data is not None:
                 return data
+            frames = _fetched(component, pieces)
+            if frames is not None:
+                part = np.zeros(int((pieces.stops - pieces.starts).sum()), np.int64)
+                return _dealt(frames, component, pieces, part, [None], memory)[0]
     loading = _loaded(component, pieces, damage)
     if memory is None:
         return WindowData(loading.buffers, loading.table, component, pieces)
@@ -252,22 +256,42 @@ def load_parts(
 
 
 def _fetched(component: Component, pieces: Pieces) -> list[FetchedFrames] | None:
-    """Fetch and check pieces together whose frames are used as they come; None where they must be decoded."""
+    """Fetch, check and decode pieces together; None where the blocks of one are not runs of its frames."""
     pool = component.source.pool
     numbers = pieces.shards.tolist()
-    if any(map(pool.is_local, numbers)):
-        return None
     pool.prepare(numbers)
-    found = []
+    runs: list[tuple[int, int]] = []
+    size = 0
     for number, start, stop in zip(numbers, pieces.starts.tolist(), pieces.stops.tolist(), strict=True):
         shard, rows = pool.get(number), _physical(component, number, start, stop)
-        if not shard.keeps_frames or int(rows[-1]) - int(rows[0]) != len(rows) - 1:
+        runs.append((int(rows[0]), int(rows[-1]) + 1))
+        if not shard.keeps_frames or runs[-1][1] - runs[-1][0] != len(rows):
             return None
-        found.append((shard, int(rows[0]), int(rows[-1]) + 1))
-    if sum(shard.stored_bytes_of(first, stop) for shard, first, stop in found) >= _MOST_DEALT:
+        size += shard.decoded_bytes_of(*runs[-1])
+    if size >= _MOST_DEALT:
         return None
-    waiting = [shard.begin_frames(first, stop) for shard, first, stop in found]
-    return [wait() for wait in waiting]
+    by_shard: dict[int, list[int]] = {}
+    for piece, number in enumerate(numbers):
+        by_shard.setdefault(number, []).append(piece)
+    found: list[list[FetchedFrames]] = [[] for _ in numbers]
+    waiting = []
+    for number, own in by_shard.items():
+        shard = pool.get(number)
+        wait = shard.begin_frames([runs[piece] for piece in own])
+        if pool.is_local(number):
+            # Nothing is under way meanwhile, and a shard that waits holds descriptors.
+            _put(found, own, wait())
+            shard.let_pages_go()
+        else:
+            waiting.append((own, wait))
+    for own, wait in waiting:
+        _put(found, own, wait())
+    return list(itertools.chain.from_iterable(found))
+
+
+def _put(found: list[list[FetchedFrames]], own: list[int], frames: list[list[FetchedFrames]]) -> None:
+    for piece, each in zip(own, frames, strict=True):
+        found[piece] = each
 
 
 def _dealt(
@@ -275,13 +299,22 @@ def _dealt(
     component: Component,
     pieces: Pieces,
     part: NDArray[np.int64],
-    rows: Sequence[NDArray[np.int64]],
+    rows: Sequence[NDArray[np.int64] | None],
     memory: Memory,
 ) -> list[WindowData]:
-    """Return the payloads of frames, each part of them in memory that is used again."""
+    """Return the payloads of frames, each part of them in memory that is used again.
+
+    Args:
+        frames: of the rows of the pieces, in their order.
+        component, pieces, part, memory: as of `load_parts`.
+        rows: the rows of each part; None for all.
+    """
     edges = [each.edges for each in frames]
-    lengths = np.concatenate([np.diff(each) for each in edges]) - np.uint32(TFRECORD_HEAD + TFRECORD_TAIL)
-    sizes = [int(lengths[own].sum(dtype=np.int64)) for own in rows]
+    # Between the frames of two buffers nothing is one.
+    seams = np.cumsum([each.size for each in edges])[:-1] - 1
+    lengths = np.delete(np.diff(np.concatenate(edges)), seams) - np.uint32(TFRECORD_HEAD + TFRECORD_TAIL)
+    # Exact: all of them are less than what a float holds.
+    sizes = np.bincount(part, lengths, minlength=len(rows)).astype(np.int64).tolist()
     leased = [memory.take(size) for size in sizes]
     outs = [lease.bytes[:size] for lease, size in zip(leased, sizes, strict=True)]
     tables = kernels.deal_frames([each.buffer for each in frames], edges, part, outs)

@@ -226,7 +226,7 @@ class Replay:
         return filled
 
 
-def default_shape(sizes, G, *, memory, mixing, local, by_block, first):
+def default_shape(sizes, G, *, memory, mixing, kind, by_block, first):
     """Return (C, chunk rows, J) of the default interleaved plan, and what its first batch reads."""
     N, K = sum(sizes.rows.tolist()), sum(sizes.blocks.tolist())
     stored, held = sum(sizes.stored_bytes.tolist()) / N, sum(sizes.decoded_bytes.tolist()) / N + 8
@@ -234,12 +234,13 @@ def default_shape(sizes, G, *, memory, mixing, local, by_block, first):
     common = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024]
 
     def plan(smaller, windows):
-        chunk = 32768 if local else min(max(2**34 / stored, 2**18), 5 * 2**18)
+        chunk = min(max(2**34 / stored, 2**18), 5 * 2**18)
+        chunk = {"local": 32768, "decoded": min(chunk, max(32768, 8 * stored * N / K))}.get(kind, chunk)
         chunk *= {"cheap": 4, "default": 1, "best": 0.25}[mixing]
         wanted = max(1, round((min(chunk, 2**18) if mixing == "best" else chunk) / stored))
         few = min(int(windows / (G * held)), N // (2 * G))
         m = min(max(wanted // 4, 1, min(wanted, few)), N, max(1, int(windows / held)))
-        m = max(min(m, 1 if local else max(1, round(block / stored))), m >> smaller)
+        m = max(min(m, 1 if kind == "local" else max(1, round(block / stored))), m >> smaller)
         if m == 1:
             side = min(N // 8, int(windows / held))
         else:
@@ -259,7 +260,7 @@ def default_shape(sizes, G, *, memory, mixing, local, by_block, first):
         n = min(e, J)
         rows = min(N, C * e if m == 1 else C * (e + m * n * (n + 1) // (2 * J)))
         windows = rows * stored + C * (n + (e - n) // m) * (block - stored) * by_block
-        return windows if local or m == 1 else min(windows, G * block)
+        return windows if kind == "local" or m == 1 else min(windows, G * block)
 
     usual = plan(0, memory * 7 // 10)
     if first is not None and reads(*usual) > first:

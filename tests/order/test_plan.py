@@ -21,6 +21,7 @@ from shardio.order import (
     Source,
     advice,
     check_memory,
+    decoded_memory,
     default_plan,
     default_plans,
     make_order,
@@ -128,10 +129,26 @@ def texts(rows, record, per_shard=100_000):
     return ShardSizes(counts, counts * record, counts * record, -(-counts * record // (64 << 10)))
 
 
+def packed(rows, record, blocks):
+    """Return shards of records that compress to five eighths."""
+    counts = np.full(100, rows // 100)
+    return ShardSizes(counts, counts * record * 5 // 8, counts * record, np.full(100, blocks // 100))
+
+
+TOKENS = packed(7 * 10**6, 8208, 10**6)
+
+
 @pytest.mark.parametrize(
     ("sizes", "batch", "budget", "expected"),
     [
         (images(), 256, Budget(), (128, 1, 2, 13)),
+        (TOKENS, 64, Budget(), (32, 1, 256, 5)),
+        (TOKENS, 64, Budget(decoded=True, memory_bytes=128 << 20), (32, 1, 56, 6)),
+        (TOKENS, 64, Budget(decoded=True, memory_bytes=128 << 20, mixing="best"), (32, 1, 14, 25)),
+        (TOKENS, 64, Budget(decoded=True, memory_bytes=128 << 20, mixing="cheap"), (32, 1, 178, 2)),
+        (packed(7 * 10**6, 8208, 7 * 10**6), 64, Budget(decoded=True), (32, 1, 8, 178)),
+        (packed(10**6, 100_000, 10**6), 256, Budget(decoded=True), (128, 1, 4, 7)),
+        (packed(10**6, 100_000, 10**6), 256, Budget(), (128, 1, 4, 7)),
         (images(), 256, Budget(local=True), (128, 1, 1, 1)),
         (images(), 1000, Budget(), (200, 1, 2, 8)),
         (images(20_000), 256, Budget(), (128, 1, 2, 13)),
@@ -154,21 +171,43 @@ def test_interleaved_plans_of_a_budget(sizes, batch, budget, expected):
 
 
 @given(
-    st.integers(50, 2_000_000), st.integers(1, 10**10), st.integers(1, 5000), st.booleans(),
+    st.integers(50, 2_000_000), st.integers(1, 10**10), st.integers(1, 5000),
+    st.sampled_from([{}, {"local": True}, {"decoded": True}]),
     st.sampled_from(["cheap", "default", "best"]), st.integers(1, 1 << 40),
 )  # fmt: skip
 @settings(deadline=None)
-def test_any_budget_has_a_plan_that_keeps_it(record, rows, batch, local, mixing, memory):
+def test_any_budget_has_a_plan_that_keeps_it(record, rows, batch, kind, mixing, memory):
     """Windows stay within `memory_bytes`, as long as it holds one record, and the lanes within the batch."""
     shards = min(rows, 100)
     counts = np.full(shards, rows // shards)
     sizes = ShardSizes(counts, counts * record, counts * record, counts)
-    budget = Budget(memory_bytes=memory, mixing=mixing, local=local)
+    budget = Budget(memory_bytes=memory, mixing=mixing, **kind)
     plan = default_plan(sizes, global_batch=batch, budget=budget)
     assert batch % plan.ranks == 0
     if plan.interleaved and memory > 2 * (record + 8):
         assert plan.lanes * plan.interleave * plan.window * record <= memory
         assert plan.lanes * plan.interleave <= sizes.total_rows
+
+
+@pytest.mark.parametrize("batch", [64, 256])
+@pytest.mark.parametrize(
+    ("sizes", "mebibytes"),
+    [
+        (TOKENS, 128),
+        (packed(10**8, 300, 460_000), 128),
+        (packed(2 * 10**6, 32_000, 10**6), 190),
+        (packed(10**6, 100_000, 10**6), 512),
+    ],
+)
+def test_less_memory_holds_as_many_chunks_of_compressed_local_files(sizes, mebibytes, batch):
+    """Their chunks are smaller, so that the default holds less, and mixes as from a bucket or better."""
+    memory = decoded_memory([sizes])
+    assert memory >> 20 == mebibytes
+    assert decoded_memory([sizes, TOKENS]) == memory
+    plan = default_plan(sizes, global_batch=batch, budget=Budget(decoded=True, memory_bytes=memory))
+    usual = default_plan(sizes, global_batch=batch, budget=Budget())
+    assert plan.lanes * plan.interleave >= 0.9 * usual.lanes * usual.interleave
+    assert plan.chunk_rows <= usual.chunk_rows
 
 
 SHAPE = ("ranks", "workers", "chunk_bytes", "window")
@@ -442,16 +481,18 @@ def test_default_plans_are_those_of_the_specification(long):
     rnd, bound, changed = random.Random(14), 0, 0
     for _ in range(500 if long else 150):
         sizes, batch = drawn_sizes(rnd), rnd.choice([1, 2, 7, 60, 64, 256, 1000, 2048, 4096])
-        options = {"mixing": rnd.choice(["cheap", "default", "default", "best"]), "local": rnd.random() < 0.5}
-        options["by_block"] = not options["local"] or rnd.random() < 0.5
+        kind = rnd.choice(["local", "local", "decoded", "bucket"])
+        options = {"mixing": rnd.choice(["cheap", "default", "default", "best"])}
+        options["by_block"] = kind != "local" or rnd.random() < 0.5
         memory = int(2 ** rnd.uniform(20, 34))
-        usual = default_shape(sizes, batch, memory=memory, first=None, **options)[1]
+        usual = default_shape(sizes, batch, memory=memory, kind=kind, first=None, **options)[1]
         first = None if rnd.random() < 0.2 else int(usual * rnd.uniform(0.3, 1.1)) + 1
-        budget = Budget(memory_bytes=memory, first_batch_bytes=first, **options)
+        kinds = {"local": kind == "local", "decoded": kind == "decoded"}
+        budget = Budget(memory_bytes=memory, first_batch_bytes=first, **kinds, **options)
         plan = default_plan(sizes, global_batch=batch, budget=budget)
         if not plan.interleaved:
             continue
-        shape, bytes_ = default_shape(sizes, batch, memory=memory, first=first, **options)
+        shape, bytes_ = default_shape(sizes, batch, memory=memory, kind=kind, first=first, **options)
         assert (plan.ranks, plan.chunk_rows, plan.interleave) == shape
         assert (plan.window, plan.workers) == (plan.chunk_rows, 1)
         if first is not None and bytes_ <= first:

@@ -283,25 +283,40 @@ def fetched(monkeypatch):
 
 
 @THREADS
-@pytest.mark.parametrize("kept", [True, False])
-def test_damage_of_fetched_shards_under_an_interleaved_plan(monkeypatch, url, threads, kept):
-    """Their frames are used as they came, and yet nothing is delivered of a block that was not compared."""
-    fetched(monkeypatch)
-    if not kept:  # as those of many rows, which do not come with the head of an index
+@pytest.mark.parametrize(
+    ("compression", "where"),
+    [
+        (None, "fetched"),
+        (None, "no frames"),
+        ("zstd", "fetched"),
+        ("zstd", "no frames"),
+        ("zstd", "mapped"),
+        ("zstd", "read"),
+        ("gzip", "mapped"),
+    ],
+)
+def test_damage_under_an_interleaved_plan(monkeypatch, url, threads, compression, where):
+    """Frames are taken from their blocks, and yet nothing is delivered of a block that was not compared."""
+    if where in ("fetched", "no frames"):
+        fetched(monkeypatch)
+    else:
+        monkeypatch.setattr("shardio.streaming._pipeline._LOCAL_PART_ROW_BYTES", 1)
+        monkeypatch.setattr("shardio.streaming._pipeline._READ_BYTES", 3 * 64 * 8)
+    if where == "no frames":  # as those of many rows, which do not come with the head of an index
         monkeypatch.setattr("shardio.reader._pool._FRAMES_AT_ONCE", 0)
-    write(url, [300, 100])
+    write(url, [300, 100], compression=compression)
     shape = Plan(ranks=2, workers=1, chunk_rows=64, interleave=2, window=64)
     given = {"plan": shape, "global_batch": 10, "remainder": "keep", "num_threads": threads}
 
     def opened(**options):
-        return shardio.open(url, mmap=False, **options)
+        return shardio.open(url, mmap=where == "mapped", **options)
 
     rows = []
     begin = OpenShard.begin_frames
 
-    def noting(shard, first, stop):
-        rows.append(stop - first)
-        return begin(shard, first, stop)
+    def noting(shard, runs):
+        rows.extend(stop - first for first, stop in runs)
+        return begin(shard, runs)
 
     monkeypatch.setattr(OpenShard, "begin_frames", noting)
     chosen = opened().select(np.delete(np.arange(400), np.arange(150, 170)))
@@ -331,13 +346,13 @@ def test_what_was_hurt_on_its_way_comes_again(monkeypatch, url, threads):
     write(url, [300])
     shape = Plan(ranks=1, workers=1, chunk_rows=64, interleave=2, window=64)
     ds = shardio.open(url, mmap=False)
-    check, checks = Decoder.check, []
+    decode, decoded = Decoder.blocks, []
 
-    def hurting(self, run, stored):
-        checks.append(run)
-        check(self, run, memoryview(bytes(len(stored))) if len(checks) == 2 else stored)
+    def hurting(self, blocks, stored, starts):
+        decoded.append(blocks)
+        return decode(self, blocks, memoryview(bytes(len(stored))) if len(decoded) == 2 else stored, starts)
 
-    monkeypatch.setattr(Decoder, "check", hurting)
+    monkeypatch.setattr(Decoder, "blocks", hurting)
     stream = shardio.stream(ds, plan=shape, global_batch=10, num_threads=threads)
     assert sorted(flat(batch["n"].tolist() for batch in stream)) == list(range(300))
     assert ds.stats["refetched"] == 1

@@ -23,6 +23,7 @@ from shardio.storage import _local as local
 from shardio.storage import _memory
 from shardio.streaming import _stream
 from shardio.streaming._pipeline import PipelineOptions
+from shardio.streaming._windows import Memory
 
 RECORD = 1000
 ROWS = 6000
@@ -290,6 +291,7 @@ def test_a_damaged_column_of_checksums_is_not_believed(url):
 # Records from 4 KiB on stay in their files until they are delivered.
 
 MANY = 900
+_TAKE = Memory.take
 
 
 def large(n: int) -> bytes:
@@ -312,7 +314,7 @@ def unread(pristine, tmp_path, monkeypatch):
     def refuse(*_: object) -> None:
         raise AssertionError("a window was read")
 
-    monkeypatch.setattr("shardio.streaming._windows.Memory.take", refuse)
+    monkeypatch.setattr(Memory, "take", refuse)
     shutil.copytree(pristine, tmp_path / "d")
     return tmp_path / "d"
 
@@ -347,18 +349,51 @@ def slice_some(ds):
 @pytest.mark.parametrize(
     "part", [lambda ds: ds, select_some, lambda ds: ds[100:500]], ids=["all", "some", "slice"]
 )
-def test_records_that_stay_in_their_files_are_delivered_as_any_others(unread, threads, verify, part):
+def test_records_that_stay_in_their_files_are_delivered_as_any_others(
+    unread, monkeypatch, threads, verify, part
+):
     def made(**options):
         ds = part(shardio.open(unread, verify=verify, **options))
         return large_stream(ds, num_threads=threads)
 
-    wanted = records(made(mmap=False))
+    with monkeypatch.context() as whole:
+        whole.setattr(Memory, "take", _TAKE)
+        wanted = records(made(mmap=False))
     before, found = read(), records(made())
     assert found == wanted
     assert read() - before < 1.1 * sum(map(len, found)) + 200_000  # indexes, and frames' heads and ends
     later = made()
     later.go_to(len(later) // 2)
     assert records(later) == wanted[16 * (len(later) // 2) :]
+
+
+@pytest.mark.parametrize("options", [{}, {"on_error": "skip"}, {"mmap": False}], ids=str)
+def test_a_plan_says_what_is_held_of_records_that_stay_in_their_files(pristine, monkeypatch, options):
+    """What says where they are; the records themselves where windows are read when they begin."""
+    ds = shardio.open(pristine, **options)
+    alive, most = [], [0]
+
+    def tracked(load):
+        def loaded(*args, **given):
+            data = load(*args, **given)
+            for each in data if isinstance(data, list) else [data]:
+                read = 0 if each.unread else sum(map(len, each.buffers))
+                alive.append(size := each.table.nbytes + read)
+                weakref.finalize(each, alive.remove, size)
+            most.append(max(most[-1], sum(alive)))
+            return data
+
+        return loaded
+
+    for name in ("load_window", "load_parts"):
+        monkeypatch.setattr(_stream, name, tracked(getattr(_stream, name)))
+    figures = shardio.plan_report(ds, global_batch=16, plan=SHAPE, remainder="keep")[0]
+    assert len(records(large_stream(ds, num_threads=0, ahead_bytes=1))) == MANY
+    windows = figures.open_windows * figures.window_bytes
+    # Some windows are cut short, by chunks and strands; and each has a little of its own.
+    assert 0.5 * windows < most[-1] < 1.1 * windows
+    assert figures.window_rows * 5000 * bool(options) < figures.window_bytes
+    assert windows < figures.memory_bytes <= windows + 6 * max(16 * 5300, figures.window_bytes)
 
 
 @linux

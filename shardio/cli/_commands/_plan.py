@@ -164,7 +164,7 @@ _PARAMS = (
         help="default: drop",
     ),
     flag("--no-shuffle", "storage order", group=_RUN),
-    _option("--memory", "BYTES", "what a process may hold beside its batches; default 512 MiB"),
+    _option("--memory", "BYTES", "held beside batches; default 512 MiB, 128 of compressed local files"),
     _option("--first-batch", "BYTES", "what it may read before its first batch; default: no bound"),
     Option(
         ["--mixing"], type=click.Choice(("cheap", "default", "best")), default="default", group=_RUN,

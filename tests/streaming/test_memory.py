@@ -1,0 +1,113 @@
+"""What a process holds of memory while it streams, as the system counts it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import shardio
+from shardio.streaming._components import components_of
+from shardio.streaming._options import StreamOptions
+from shardio.streaming._pipeline import budget_of
+
+linux = pytest.mark.skipif(sys.platform != "linux", reason="counts by /proc")
+
+TOKENS = 2048
+# Prints the most resident bytes beyond those that the process had before its first pass, of each epoch; what
+# the system may take back at any time, pages of mapped files, aside.
+CHILD = """
+import gc, json, sys
+from pathlib import Path
+import numpy as np
+import shardio, shardio.streaming
+
+def resident():
+    lines = Path("/proc/self/status").read_text().splitlines()
+    found = dict(line.split(":", 1) for line in lines)
+    return sum(int(found[name].split()[0]) << 10 for name in ("RssAnon", "RssShmem"))
+
+url, epochs, options = sys.argv[1], int(sys.argv[2]), json.loads(sys.argv[3])
+ds = shardio.open(url)
+np.zeros(1 << 20)
+gc.collect()
+before, most = resident(), []
+for epoch in range(epochs):
+    held = 0
+    for number, _ in enumerate(shardio.stream(ds, global_batch=64, seed=epoch, **options)):
+        if number % 10 == 0:
+            held = max(held, resident() - before)
+    most.append(held)
+print(json.dumps(most))
+"""
+
+
+def write(url, rows, **options):
+    """Write rows of 8 KB of tokens, which compress to five eighths; a few hundred of them differ."""
+    values = np.random.default_rng(0).integers(0, 1 << 16, (256, TOKENS), dtype=np.int32)
+    schema = {"tokens": f"int32[{TOKENS}]"}
+    with shardio.DatasetWriter(url, schema=schema, shard_bytes=8 << 20, **options) as out:
+        for number in range(rows):
+            out.write({"tokens": values[number % 256]})
+    return shardio.open(url)
+
+
+def held(url, epochs, **options):
+    """Return the bytes that each epoch of a stream in a process of its own held at most."""
+    command = [sys.executable, "-W", "ignore", "-c", CHILD, str(url), str(epochs), json.dumps(options)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout)
+
+
+@linux
+@pytest.mark.parametrize(("compression", "threads"), [("zstd", 0), ("zstd", 2), ("gzip", 2)])
+def test_a_process_holds_what_its_plan_says(tmp_path, compression, threads):
+    """Windows of compressed shards are held decoded, and nothing else grows from epoch to epoch."""
+    ds = write(tmp_path / "d", 3400, compression=compression)
+    options = {"memory_bytes": 20 << 20}
+    figures = shardio.plan_report(ds, global_batch=64, **options)[0]
+    windows = figures.open_windows * figures.window_bytes
+    assert 9 << 20 < windows < 0.7 * options["memory_bytes"] < figures.epoch_bytes
+    first, *later = held(tmp_path / "d", 3, num_threads=threads, **options)
+    # What threads gather, and what the allocator keeps of it, beside windows.
+    assert max(first, *later) < windows + (10 + 8 * threads << 20)
+    assert max(later) < first + (4 + 2 * threads << 20)
+
+
+@pytest.mark.slow
+@linux
+@pytest.mark.parametrize("threads", [0, 2])
+def test_tokens_of_compressed_shards_by_default(tmp_path, threads):
+    """Without an option: 150 MB over what imports take, however many epochs."""
+    write(tmp_path / "d", 22_000, compression="zstd")
+    most = held(tmp_path / "d", 10, num_threads=threads)
+    assert 60_000_000 < max(most) < 150_000_000
+    assert max(most[5:]) < max(most[:3]) + 12_000_000
+
+
+@pytest.mark.parametrize(
+    ("compression", "local", "decoded", "mebibytes"),
+    [
+        ("zstd", True, True, 128),
+        ("gzip", True, True, 128),
+        ("zlib", True, False, 512),  # one stream, of which smaller chunks would be decoded more often
+        (None, True, False, 512),
+        ("zstd", False, False, 512),
+    ],
+)
+def test_the_default_memory_of_a_plan(tmp_path, compression, local, decoded, mebibytes):
+    """Where blocks are decoded and cost no request, chunks are smaller, and less memory holds as many."""
+    url = tmp_path / "d" if local else f"memory://{tmp_path.name}/d"
+    ds = write(url, 300, compression=compression)
+    for options in ({}, {"memory_bytes": 64 << 20}):
+        given = StreamOptions.of("stream", {"global_batch": 64, **options})
+        budget = budget_of(given, components_of(ds))
+        assert (budget.decoded, budget.local) == (decoded, local and compression is None)
+        assert budget.memory_bytes >> 20 == (64 if options else mebibytes)
+    # Whether files are mapped may differ from rank to rank.
+    read = shardio.open(url, mmap=False)
+    assert budget_of(given, components_of(read)) == budget
