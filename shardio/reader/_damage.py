@@ -340,13 +340,20 @@ def _read_shard_by_block(
     if skipped.error is not None:
         _leave_out(source, number, skipped.error, rows, damage)
         return
+    waiting = np.ones(len(rows), bool)
     for block in dict.fromkeys(blocks.tolist()):
-        own = items[blocks == block]
+        here = blocks == block
         with SkipCorrupt() as skipped:
-            payloads = lookup(source.pool, source.stops, positions[own])
-            found.update(zip(own.tolist(), payloads, strict=True))
+            payloads = lookup(source.pool, source.stops, positions[items[here]])
+            found.update(zip(items[here].tolist(), payloads, strict=True))
+        if isinstance(skipped.error, NotFoundError):
+            source.pool.remember(number, skipped.error)
+            here = waiting
         if skipped.error is not None:
-            _leave_out(source, number, skipped.error, rows[blocks == block], damage)
+            _leave_out(source, number, skipped.error, rows[here], damage)
+        if here is waiting:
+            return
+        waiting &= ~here
 
 
 def _leave_out(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+from time import monotonic
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from shardio.errors import FormatError, NotFoundError, StaleIndexError
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from shardio.errors import ShardioError
     from shardio.format import Limits
     from shardio.metadata import IndexHead, ShardEntry, ShardTable
     from shardio.reader._options import ReadOptions, ReadStats
@@ -33,6 +35,8 @@ __all__ = ["ShardPool"]
 
 # Bytes of `frame_stop` that come with the head: 16,384 records.
 _FRAMES_AT_ONCE = 64 << 10
+# Seconds in which a reader that skips damage does not ask again for what a bucket does not have.
+_ASK_AGAIN = 10.0
 
 
 class _OpenIndex(NamedTuple):
@@ -182,6 +186,7 @@ class ShardPool:
         self._kept = DecodedBlocks(options.decoded_bytes) if keeps else None
         self._open: dict[int, OpenShard] = {}
         self._deleted: dict[int, NDArray[np.int64]] = {}
+        self._refused: dict[int, tuple[float, ShardioError]] = {}
         descriptor_users.add(self)
 
     def __len__(self) -> int:
@@ -196,11 +201,28 @@ class ShardPool:
         """
         shard = self._open.get(number)
         if shard is None:
+            self._raise_remembered(number)
             # Before it is opened: its handles come on top of those that are open.
             self._make_room(1)
             # Two threads may open it at once; the first one's checked bits are worth keeping.
             shard = self._open.setdefault(number, self._open_shard(number))
         return shard
+
+    def remember(self, number: int, error: ShardioError) -> None:
+        """Let a shard of a bucket that is gone, or whose index is not right, be refused for a while.
+
+        Each window that holds rows of it would ask again, and read the other shards of its group twice.
+        Readers that raise end with the first such error.
+        """
+        if self._options.on_error != "raise" and not self.is_local(number):
+            self._refused[number] = (monotonic() + _ASK_AGAIN, error)
+            self._open.pop(number, None)
+
+    def _raise_remembered(self, number: int) -> None:
+        until, error = self._refused.get(number, (0.0, None))
+        if error is not None and monotonic() < until:
+            # A copy: threads that raise one error at once would write into each other's traceback.
+            raise error.located().with_traceback(None)
 
     @property
     def capacity(self) -> int:
@@ -280,6 +302,8 @@ class ShardPool:
                     self._open[number] = self._open.pop(number)
         missing = [number for number in wanted if number not in self._open]
         if len(missing) > 1:
+            for number in missing:
+                self._raise_remembered(number)
             self._make_room(len(missing))
             waiting = [(number, self._begin_index(number)) for number in missing]
             for number, wait in waiting:
@@ -301,7 +325,11 @@ class ShardPool:
 
     def _open_shard(self, number: int, index_of: Callable[[], _OpenIndex] | None = None) -> OpenShard:
         entry = self._table[number]
-        index, head, frames = (index_of or self._begin_index(number))()
+        try:
+            index, head, frames = (index_of or self._begin_index(number))()
+        except (NotFoundError, FormatError, StaleIndexError) as error:
+            self.remember(number, error)
+            raise
         try:
             data = self.store_of(number).open(
                 entry.key, size=head.stored_bytes, stable=self._options.mmap and not entry.adopted

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from shardio import kernels
+from shardio.errors import NotFoundError
 from shardio.format import TFRECORD_HEAD, TFRECORD_TAIL
 from shardio.metadata import live_to_physical
 from shardio.order import some_rows
@@ -613,6 +614,10 @@ class _Loading:
                 self._take(places, own, shard.load(block, block + 1))
             if skipped.error is not None:
                 self._damage.note(skipped.error, self._component.source, shard.key, own)
+            if isinstance(skipped.error, NotFoundError):
+                self._component.source.pool.remember(number, skipped.error)
+                self._damage.note(skipped.error, self._component.source, shard.key, rows[rows > own[-1]])
+                return
 
     def _at(self, piece: int) -> NDArray[np.int64]:
         stop = self._ends[piece]

@@ -9,7 +9,7 @@ import multiprocessing
 import pathlib
 import pickle
 import random
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Self
 
@@ -23,6 +23,7 @@ from shardio.catalog import Catalog, commit_receipts
 from shardio.cli import main
 from shardio.errors import CorruptBlockError, NotFoundError, StorageError
 from shardio.metadata import Receipt, ShardTable, SplitReceipt
+from shardio.order import Plan
 from shardio.storage import connect
 from tests.servers import s3
 from tests.servers.faults import FaultServer, Request, fault_server
@@ -374,6 +375,42 @@ def test_shards_that_are_gone_or_of_another_size(
         with (tmp_path / "shardio-quarantine.jsonl").open() as lines:
             assert {row for line in lines for row in json.loads(line)["rows"]} == rows
     assert len(list(opened(server, engine, on_error="skip"))) == len(RECORDS) - len(lost)
+
+
+@pytest.mark.filterwarnings("ignore:damaged records are skipped")
+@pytest.mark.parametrize("how", ["no shard", "no index", "cut index"])
+def test_what_is_gone_is_asked_for_again_only_after_a_while(
+    server: FaultServer, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """Each window with rows of it asked again, and the other shards of its group were read twice."""
+    path = (
+        "/"
+        + opened(server).locate(700).url.removeprefix("s3://")
+        + ("" if how == "no shard" else ".shardidx")
+    )
+    options = {"global_batch": 16, "seed": 1, "remainder": "keep", "num_threads": 0}
+    options["plan"] = Plan(ranks=1, workers=1, chunk_rows=16, interleave=4, window=16)
+
+    def requests(stream: Iterable[dict[str, list[bytes]]]) -> tuple[int, int, int]:
+        server.log.clear()
+        records = sum(len(batch["payload"]) for batch in stream)
+        return records, len(server.log), sum(request.path == path for request, _ in server.log)
+
+    whole, many, _ = requests(shardio.stream(opened(server, on_error="skip"), **options))
+    data = server.objects.pop(path)
+    if how == "cut index":
+        server.objects[path] = data[:100]
+    now = 1000.0
+    monkeypatch.setattr("shardio.reader._pool.monotonic", lambda: now)
+    stream = shardio.stream(opened(server, on_error="skip"), **options)
+    records, sent, again = requests(stream)
+    assert records < whole
+    assert again <= 3
+    assert sent < many
+    server.objects[path] = data
+    assert requests(stream)[0] == records
+    now += 60
+    assert requests(stream)[0] == whole, "what has come back is read"
 
 
 @pytest.mark.parametrize("engine", ["fsspec", "obstore"])

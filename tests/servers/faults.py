@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import functools
 import hashlib
 import html
 import pathlib
@@ -282,6 +283,7 @@ def _unchunk(body: bytes) -> bytes:
     return plain
 
 
+@functools.lru_cache(64)
 def _etag(content: bytes) -> str:
     return f'"{hashlib.md5(content).hexdigest()}"'
 
