@@ -7,6 +7,30 @@ one file in `_commands`; it is found there, and nothing else needs to know of it
 
 from __future__ import annotations
 
-from shardio.cli._main import index, main
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 __all__ = ["index", "main"]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the program and return its exit code.
+
+    Args:
+        argv: the arguments without the program's name; None for those of the process.
+    """
+    try:
+        # NumPy and click take most of the time of a short command, and Ctrl-C may come then, too.
+        from shardio.cli import _main
+    except KeyboardInterrupt:
+        sys.stderr.write("interrupted\n")
+        return 130
+    return _main.main(argv)
+
+
+def index() -> int:
+    """Run `shardio index`; the program `shardio-index`."""
+    return main(["index", *sys.argv[1:]])

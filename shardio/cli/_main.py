@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from types import SimpleNamespace
 
-__all__ = ["index", "main"]
+__all__ = ["main"]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -57,11 +57,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         Console(sys.stdout, sys.stderr, json="--json" in arguments).failure(failure)
         return failure.code
     return code
-
-
-def index() -> int:
-    """Run `shardio index`; the program `shardio-index`."""
-    return main(["index", *sys.argv[1:]])
 
 
 class _Program(click.Group):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from time import monotonic
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from shardio.errors import FormatError, NotFoundError, StaleIndexError
@@ -35,8 +34,8 @@ __all__ = ["ShardPool"]
 
 # Bytes of `frame_stop` that come with the head: 16,384 records.
 _FRAMES_AT_ONCE = 64 << 10
-# Seconds in which a reader that skips damage does not ask again for what a bucket does not have.
-_ASK_AGAIN = 10.0
+# So many times a reader that skips damage does without a shard that a bucket does not have, and asks again.
+_ASK_AGAIN = 64
 
 
 class _OpenIndex(NamedTuple):
@@ -186,7 +185,7 @@ class ShardPool:
         self._kept = DecodedBlocks(options.decoded_bytes) if keeps else None
         self._open: dict[int, OpenShard] = {}
         self._deleted: dict[int, NDArray[np.int64]] = {}
-        self._refused: dict[int, tuple[float, ShardioError]] = {}
+        self._refused: dict[int, tuple[int, ShardioError]] = {}
         descriptor_users.add(self)
 
     def __len__(self) -> int:
@@ -209,18 +208,19 @@ class ShardPool:
         return shard
 
     def remember(self, number: int, error: ShardioError) -> None:
-        """Let a shard of a bucket that is gone, or whose index is not right, be refused for a while.
+        """Let a shard of a bucket that is gone, or whose index is not right, be refused some times.
 
         Each window that holds rows of it would ask again, and read the other shards of its group twice.
         Readers that raise end with the first such error.
         """
         if self._options.on_error != "raise" and not self.is_local(number):
-            self._refused[number] = (monotonic() + _ASK_AGAIN, error)
+            self._refused[number] = (_ASK_AGAIN, error)
             self._open.pop(number, None)
 
     def _raise_remembered(self, number: int) -> None:
-        until, error = self._refused.get(number, (0.0, None))
-        if error is not None and monotonic() < until:
+        times, error = self._refused.get(number, (0, None))
+        if error is not None and times:
+            self._refused[number] = (times - 1, error)
             # A copy: threads that raise one error at once would write into each other's traceback.
             raise error.located().with_traceback(None)
 

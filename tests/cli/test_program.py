@@ -481,3 +481,19 @@ def test_folders_whose_name_is_no_text(run: Run, tmp_path: Path) -> None:
         ended = run(*command, "--json")
         assert ended.code in {1, 3}
         assert "UTF-8" in ended.out + ended.err
+
+
+@pytest.mark.parametrize(
+    "start", [["-m", "shardio"], ["-c", "from shardio.cli import index; raise SystemExit(index())"]]
+)
+def test_an_interrupt_while_the_program_is_imported(tmp_path: Path, start: list[str]) -> None:
+    """Ctrl-C in the first moment of a command was a traceback out of NumPy or click."""
+    (tmp_path / "click.py").write_text("raise KeyboardInterrupt", encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, *start, "info", "x"],
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "interrupted\n")
