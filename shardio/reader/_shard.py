@@ -496,8 +496,7 @@ class OpenShard:
     def keeps_frames(self) -> bool:
         """Whether blocks are fetched or decoded by themselves, and are runs of frames then."""
         head = self.head
-        in_place = self._plain and self._frame_stop is not None
-        return self._tfrecord and not head.gaps and not head.stream and not in_place
+        return self._tfrecord and not head.gaps and not head.stream and not self._plain
 
     def decoded_bytes_of(self, first_row: int, stop_row: int) -> int:
         """Return the decoded bytes of the blocks that consecutive rows are in."""
