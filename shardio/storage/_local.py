@@ -27,7 +27,7 @@ from shardio import kernels
 from shardio.errors import FormatError, NotFoundError, ShardioError, StorageError
 from shardio.format import TFRECORD_HEAD, TFRECORD_TAIL
 from shardio.ranges import coalesce, scatter
-from shardio.storage._create import create, make_folders, replace, written
+from shardio.storage._create import Flush, create, make_folders, replace, written
 from shardio.storage._keys import check_key, is_temporary
 from shardio.storage._store import (
     DataFile,
@@ -553,6 +553,8 @@ class LocalStore(Store):
         self.url = path
         self._base = path if path.endswith(os.sep) else path + os.sep
         self._single_writer = single_writer
+        # Of files that `ahead` has written, by their paths.
+        self._flushes: dict[str, Flush] = {}
 
     def __reduce__(self) -> tuple[object, ...]:
         return _rebuild, (self.url, self._single_writer)
@@ -585,7 +587,7 @@ class LocalStore(Store):
         try:
             for folder in {os.path.dirname(path) for path, _ in named}:
                 make_folders(folder, root=self.url)
-            return create(named, move=move, single_writer=self._single_writer)
+            return create(named, move=move, single_writer=self._single_writer, begun=self._flushes)
         except OSError as error:
             if isinstance(error, FileNotFoundError) and any(
                 isinstance(data, os.PathLike) and not os.path.exists(data) for _, data in objects
@@ -603,7 +605,13 @@ class LocalStore(Store):
                 temporary = stack.enter_context(written(folder, data))
             except OSError as error:
                 _explain_write(error, path)
-            yield pathlib.Path(temporary)
+            # Flushed beside whatever the caller waits for before it gives the file its name.
+            self._flushes[temporary] = Flush(temporary)
+            try:
+                yield pathlib.Path(temporary)
+            finally:
+                with contextlib.suppress(OSError):
+                    self._flushes.pop(temporary).wait()
 
     def _overwrite(self, key: str, data: Buffer) -> None:
         path = self._path(key)

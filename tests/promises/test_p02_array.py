@@ -125,15 +125,16 @@ def test_what_a_resumed_job_reads_as_written_is_safe(tmp_path) -> None:
     dice = random.Random(4)
     place = Place(tmp_path, None)
     url = place.url()
-    before = 0
-    for _ in range(12):
-        attempt(place, url, 0, 400, seconds=dice.uniform(0.005, 0.08))
+    before = attempts = 0
+    while attempts < 12 or not before:
+        # A busy machine may store nothing in so little time: it gets more, each time.
+        attempt(place, url, 0, 400, seconds=dice.uniform(0.005, 0.08) * (1 + attempts / 6))
+        attempts += 1
         with shardio.DatasetWriter(url, session="array", task=0, commit=False, **SMALL) as out:
             now = sum(out.written.values())
             out.abort()
         assert now >= before
         before = now
-    assert before > 0
     while not attempt(place, url, 0, 400, seconds=60):
         pass
     shardio.commit(url, session="array", tasks=1)

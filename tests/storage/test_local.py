@@ -172,6 +172,66 @@ def test_a_failed_write_leaves_nothing(
     assert files(store) == ["spool"]
 
 
+class Flushes:
+    """Counts flushes of files, and fails that of any whose content begins as is said."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.contents: list[bytes] = []
+        self.refused = b"nothing"
+        self._flush = creation._sync_file
+        monkeypatch.setattr(creation, "_sync_file", self)
+
+    def __call__(self, path: str) -> None:
+        content = pathlib.Path(path).read_bytes()
+        self.contents.append(content)
+        if content.startswith(self.refused):
+            raise OSError(errno.EIO, "made to fail")
+        self._flush(path)
+
+
+@pytest.mark.parametrize("refused", [b"first", b"second", b"third"])
+def test_no_file_has_its_name_before_all_are_flushed(
+    store: LocalStore, monkeypatch: pytest.MonkeyPatch, refused: bytes
+) -> None:
+    """Flushed side by side, each of them; one that fails leaves none behind."""
+    flushes = Flushes(monkeypatch)
+    flushes.refused = refused
+    objects = [("a", b"first"), ("b", b"second"), ("c", b"third")]
+    with pytest.raises(StorageError, match="made to fail"):
+        store.put_all_unique(objects)
+    assert files(store) == []
+    assert sorted(flushes.contents) == [b"first", b"second", b"third"]
+
+
+def test_what_is_written_ahead_is_flushed_once_and_before_it_has_its_name(
+    store: LocalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flushes = Flushes(monkeypatch)
+    with store.ahead("a", b"ahead") as ready:
+        assert store.put_all_unique([("a", ready)])
+    assert flushes.contents == [b"ahead"]
+    flushes.refused = b"lost"
+    with store.ahead("b", b"lost") as ready, pytest.raises(StorageError, match="made to fail"):
+        store.put_all_unique([("b", ready)])
+    with store.ahead("c", b"lost"):
+        pass  # never wanted, so nothing is raised
+    assert files(store) == ["a"]
+
+
+def test_files_are_flushed_where_no_thread_can_be_started(
+    store: LocalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse_to_start(_thread: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    flushes = Flushes(monkeypatch)
+    monkeypatch.setattr("threading.Thread.start", refuse_to_start)
+    with store.ahead("c", b"third") as ready:
+        assert store.put_all_unique([("a", b"first"), ("b", b"second"), ("c", ready)])
+    assert sorted(flushes.contents) == [b"first", b"second", b"third"]
+    assert files(store) == ["a", "b", "c"]
+
+
 def test_a_move_across_devices_copies(
     store: LocalStore, monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
 ) -> None:
