@@ -39,7 +39,7 @@ from shardio.reader._open import (
 )
 from shardio.reader._options import ReadOptions, ReadStats
 from shardio.reader._records import DatasetReader, RecordSequence
-from shardio.reader._shard import OpenShard
+from shardio.reader._shard import OpenShard, RowRun, begin_frames
 from shardio.reader._source import DatasetSource, Location, ShardSource, choose_split, root_stores
 from shardio.reader._subset import count_below, is_ascending, selection_digest, take, take_at
 
@@ -59,6 +59,7 @@ __all__ = [
     "ReadOptions",
     "ReadStats",
     "RecordSequence",
+    "RowRun",
     "SequentialShard",
     "ShardReader",
     "ShardSource",
@@ -66,6 +67,7 @@ __all__ = [
     "Span",
     "StoredFrames",
     "advise_frames",
+    "begin_frames",
     "check_key_feature",
     "check_key_index",
     "check_table_bytes",

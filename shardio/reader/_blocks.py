@@ -29,7 +29,7 @@ from shardio.format import (
 from shardio.metadata import check_frames_part, frames_fit
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
@@ -118,16 +118,26 @@ class Span:
         return kernels.slice_records(self.buffer, self.starts[items], self.stops[items])
 
 
+_NO_STOPS, _NO_CRCS = np.zeros(0, np.int64), np.zeros(0, np.uint32)
+
+
 class FetchedFrames(NamedTuple):
     """Bytes of some blocks, and where the frames of consecutive rows are in them.
 
     Attributes:
-        buffer: the blocks, compared and decoded.
+        buffer: the blocks, decoded.
         edges: uint32 [rows + 1], where each frame begins, and where the last one stops.
+        stops, crcs: int64 and uint32 [blocks], where each block stops and its CRC-32C, which are to be
+            compared; empty where they were, or need not be.
+        again: fetches blocks that are not right once more, past every cache, and compares them: they may have
+            been hurt on their way only. It raises what `OpenShard.begin_frames` says.
     """
 
     buffer: Buffer
     edges: NDArray[np.uint32]
+    stops: NDArray[np.int64] = _NO_STOPS
+    crcs: NDArray[np.uint32] = _NO_CRCS
+    again: Callable[[], FetchedFrames] | None = None
 
 
 class DecodedRuns(NamedTuple):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 from bisect import bisect_right
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -44,7 +44,7 @@ from shardio.reader._files import (
     map_records,
     wrong_size,
 )
-from shardio.storage import ChangedObjectError, ShortReadError
+from shardio.storage import ChangedObjectError, ShortReadError, begin_together
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -505,6 +505,32 @@ class OpenShard:
     def _blocks_around(self, first_row: int, stop_row: int) -> tuple[int, int]:
         return bisect_right(self._row_stop, first_row), bisect_right(self._row_stop, stop_row - 1) + 1
 
+    def range_of_frames(self, first_row: int, stop_row: int) -> tuple[DataFile, int, int] | None:
+        """Return the range of the blocks around consecutive rows, if nothing else of them need be fetched.
+
+        None where they must be decoded, too, or need not be compared, or a cache may have them.
+        """
+        if not self._held_right or self._mapped is not None or self.head.compression is not Compression.NONE:
+            return None
+        return self._data.range_of(self._blocks_around(first_row, stop_row))
+
+    def frames_in(self, first_row: int, stop_row: int, data: memoryview) -> FetchedFrames:
+        """Return the frames of rows in the range that `range_of_frames` says; they are to be compared."""
+        head = self.head
+        run = self._blocks_around(first_row, stop_row)
+        self._stats.bytes_read += len(data)
+        self._stats.blocks_opened += run[1] - run[0]
+        part = self._held_part(run)
+        bases, counts = layout(head, *run)
+        # They fill their blocks, so that each begins where the one before stops.
+        edges = np.zeros(part.size + 1, np.uint32)
+        np.add(part, np.repeat(bases - bases[0], counts), out=edges[1:], casting="unsafe")
+        first = head.block_rows(run[0])[0]
+        edges = edges[first_row - first : stop_row - first + 1]
+        stops = head.block_stop[slice(*run)].astype(np.int64) - bases[0]
+        again = partial(self._frames_again, run, edges)
+        return FetchedFrames(data, edges, stops, head.block_crc32c[slice(*run)], again)
+
     def begin_frames(self, runs: Sequence[tuple[int, int]]) -> Callable[[], list[list[FetchedFrames]]]:
         """Send the requests for runs `[first, stop)` of rows of a shard that `keeps_frames`.
 
@@ -576,6 +602,13 @@ class OpenShard:
             self._data.keep(run, stored)
         self._stats.blocks_opened += blocks.size
         return decoded.frames(part, [rows], [run])[0]
+
+    def _frames_again(self, run: tuple[int, int], edges: NDArray[np.uint32]) -> FetchedFrames:
+        stored = self._again(self._data, run)
+        blocks = np.arange(*run)
+        starts = self.head.starts_of_blocks(blocks)
+        self._checks.stored(blocks, stored.data, starts - starts[0])
+        return FetchedFrames(stored.data, edges)
 
     def begin_rows(
         self, blocks: NDArray[np.int64], rows: NDArray[np.int64], counts: NDArray[np.int64]
@@ -685,6 +718,41 @@ class OpenShard:
     def _decode(self, run: tuple[int, int], part: NDArray[np.uint32], stored: memoryview) -> Span:
         self._stats.blocks_opened += run[1] - run[0]
         return self._decoder.decode(run, part, stored)
+
+
+class RowRun(NamedTuple):
+    """Consecutive rows of a shard."""
+
+    shard: OpenShard
+    first: int
+    stop: int
+
+
+def begin_frames(runs: Sequence[RowRun]) -> Callable[[], list[list[FetchedFrames]]] | None:
+    """Do what `OpenShard.begin_frames` does with rows of many shards, in as few calls as possible.
+
+    Returns:
+        What waits for them, and returns the frames of each run; None where not all are of one store, plain
+        and to be compared, or not now.
+    """
+    ranges = [run.shard.range_of_frames(run.first, run.stop) for run in runs]
+    known = [each for each in ranges if each is not None]
+    wait = begin_together(known) if len(known) == len(runs) else None
+    if wait is None:
+        return None
+
+    def finish() -> list[list[FetchedFrames]]:
+        found = list(zip(runs, wait(), strict=True))
+        # Begun together, and waited for in turn.
+        missing = iter(
+            [run.shard.begin_frames([(run.first, run.stop)]) for run, data in found if data is None]
+        )
+        return [
+            next(missing)()[0] if data is None else [run.shard.frames_in(run.first, run.stop, data)]
+            for run, data in found
+        ]
+
+    return finish
 
 
 # What the cache calls a block: shard, block and checksum, so that a name means the same bytes forever.

@@ -21,7 +21,7 @@ from shardio.storage._local import (
     temporary_files,
 )
 from shardio.storage._memory import MemoryStore
-from shardio.storage._remote import RemoteStore, Upload, unlisted, upload_of
+from shardio.storage._remote import RemoteStore, Upload, begin_together, unlisted, upload_of
 from shardio.storage._requests import on_io_thread
 from shardio.storage._store import (
     CannotListError,
@@ -65,6 +65,7 @@ __all__ = [
     "Upload",
     "Uploads",
     "advise_need",
+    "begin_together",
     "begin_write_back",
     "connect",
     "connect_folder",

@@ -13,30 +13,32 @@ an outage does not get every request twice.
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
 import functools
 import itertools
-from typing import TYPE_CHECKING, Any, TypeVar
+import threading
+import time
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from shardio.ranges import Coalesced, coalesce, scatter
 from shardio.storage._errors import BadResponseError, ChangedError, PastEndError, RetryError
-from shardio.storage._requests import refuse_io_thread, submit
+from shardio.storage._requests import Attempt, begin_call, refuse_io_thread, submit
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine, Sequence
+    from collections.abc import Callable, Coroutine, Sequence
     from typing import TypeAlias
 
     from shardio.storage._client import Client, FetchMany, Response
-    from shardio.storage._requests import Permits, Requests
+    from shardio.storage._requests import Requests
     from shardio.storage._store import Buffer, Offsets
     from shardio.storage._tuning import Tuning
 
-    Batch: TypeAlias = tuple[list[int], list[int]]
+    # Path of an object, starts and stops.
+    Batch: TypeAlias = tuple[str, list[int], list[int]]
     Assemble: TypeAlias = Callable[[list[memoryview]], list[memoryview]]
 
-__all__ = ["BatchRead", "ObjectIdentity", "RangeReader"]
+__all__ = ["BatchRead", "ObjectIdentity", "RangeOf", "RangeReader", "read_apart"]
 
 T = TypeVar("T")
 
@@ -157,13 +159,11 @@ class RangeReader:
             RetryError: a request failed for good; by what is returned.
             PastEndError: the object ends before a range does; likewise.
         """
-        wanted = self._wanted_together(starts, stops)
-        if wanted is None:
+        together = self._wanted_together(starts, stops)
+        if together is None:
             return submit(self._read(starts, stops))
-        fetch_many, batches, assemble = wanted
-        wait = BatchRead(
-            self._requests, self._tuning, functools.partial(fetch_many, self._path), batches
-        ).begin()
+        batch, assemble = together
+        wait = batch.begin()
 
         def finish() -> list[memoryview]:
             found = wait()
@@ -172,9 +172,7 @@ class RangeReader:
 
         return finish
 
-    def _wanted_together(
-        self, starts: Offsets, stops: Offsets
-    ) -> tuple[FetchMany, list[Batch], Assemble] | None:
+    def _wanted_together(self, starts: Offsets, stops: Offsets) -> tuple[BatchRead, Assemble] | None:
         """Return what to send in few calls of the engine, or None where each request is sent by itself."""
         if not (self._engine and self._checksummed and self._requests.batches.closed):
             return None
@@ -186,17 +184,19 @@ class RangeReader:
             # What streams ask for: nothing to merge, to cut or to hand round.
             start, stop = int(starts[0]), int(stops[0])
             if 0 <= start < stop <= start + most and self._identity.reaches(stop):
-                return reader.fetch_many, [([start], [stop])], list
+                alone = [(self._path, [start], [stop])]
+                return BatchRead(self._requests, self._tuning, reader.fetch_many, alone), list
         merged = coalesce(starts, stops, gap=self._gap, max_bytes=most)
         if not merged.stops.size or not self._identity.reaches(int(merged.stops.max())):
             return None
         groups = _cut(merged, most)
         pieces = [piece for group in groups for piece in group]
         batches = [
-            ([start for start, _ in batch], [stop for _, stop in batch])
+            (self._path, [start for start, _ in batch], [stop for _, stop in batch])
             for batch in _batches(pieces, self._tuning.large_bytes)
         ]
-        return reader.fetch_many, batches, lambda found: _hand_out(found, groups, merged, starts, stops)
+        batch = BatchRead(self._requests, self._tuning, reader.fetch_many, batches)
+        return batch, lambda found: _hand_out(found, groups, merged, starts, stops)
 
     async def _read(self, starts: Offsets, stops: Offsets) -> list[memoryview]:
         merged = coalesce(starts, stops, gap=self._gap, max_bytes=self._tuning.max_request_bytes)
@@ -224,174 +224,256 @@ class RangeReader:
         return self._identity.check(response, *piece, checksummed=self._checksummed)
 
 
-class BatchRead:
-    """Calls of the engine for several requests each, made, timed and hedged by callbacks of the I/O loop.
+class RangeOf(NamedTuple):
+    """A range of an object, whose responses are held to an identity."""
 
-    Tasks and futures of asyncio's for each of these steps cost several times what sending the request does,
-    all of it in the one thread of the loop, with the interpreter's lock.
+    path: str
+    identity: ObjectIdentity
+    start: int
+    stop: int
+
+
+def read_apart(requests: Requests, tuning: Tuning, ranges: Sequence[RangeOf]) -> BatchRead | None:
+    """Return what sends a request for each of some ranges, None where they must go one by one.
+
+    The caller has checksums; neighbours of one object go in one call of the engine.
+    """
+    if not requests.batches.closed:
+        return None
+    fetch_many: FetchMany | None = None
+    batches: list[Batch] = []
+    path, size = "", 0
+    for each in ranges:
+        if each.path != path:
+            reader = requests.engine.reader_of(each.path)
+            fetch_many = None if reader is None else reader.fetch_many
+        length = each.stop - each.start
+        fits = 0 < length <= tuning.max_request_bytes and each.identity.reaches(each.stop)
+        if fetch_many is None or not fits:
+            return None
+        size += length
+        starts, stops = batches[-1][1:] if each.path == path else ([], [])
+        if starts and len(starts) < _TOGETHER and size <= tuning.large_bytes and stops[-1] != each.start:
+            starts.append(each.start)
+            stops.append(each.stop)
+        else:
+            batches.append((each.path, [each.start], [each.stop]))
+            size = length
+        path = each.path
+    return None if fetch_many is None else BatchRead(requests, tuning, fetch_many, batches, apart=True)
+
+
+class BatchRead:
+    """Calls of the engine for several requests each, without an event loop between them and who waits.
+
+    Threads of the engine note what has come, and who waits is woken once, by the last of it. Until then it
+    looks after the time: a call that is late is made a second time, one without an answer in time has failed.
+    A loop in a thread of its own costs more than sending the requests does, most of it in waking.
 
     Args:
         requests: of this process.
         tuning: time limits.
-        fetch_many: sends the requests of a batch, given their starts and stops.
-        batches: starts and stops of each.
+        fetch_many: sends the requests of a batch, given what it is.
+        batches: path, starts and stops of each.
+        apart: one that fails leaves the others: its requests have None for bytes.
     """
 
     def __init__(
         self,
         requests: Requests,
         tuning: Tuning,
-        fetch_many: Callable[[list[int], list[int]], Awaitable[Sequence[Any]]],
+        fetch_many: FetchMany,
         batches: Sequence[Batch],
+        *,
+        apart: bool = False,
     ) -> None:
         self.requests = requests
         self.tuning = tuning
         self.fetch_many = fetch_many
-        self._calls = [_Call(self, starts, stops) for starts, stops in batches]
+        self.lock = threading.Lock()
+        self._apart = apart
+        self._calls = [_Call(self, *batch) for batch in batches]
         self._left = len(self._calls)
-        self._answer: concurrent.futures.Future[list[memoryview] | None] = concurrent.futures.Future()
+        self._found: list[Any] | None = None
+        self._over = False
+        # Held until the answer is there.
+        self._ended = threading.Lock()
+        self._ended.acquire()
 
-    def begin(self) -> Callable[[], list[memoryview] | None]:
+    def begin(self) -> Callable[[], list[Any] | None]:
         """Send everything; return what waits for the bytes of all requests, in order: None where any failed.
 
         Raises:
-            RuntimeError: called from the I/O thread itself, which would wait for itself.
+            RuntimeError: called from the I/O thread, which must not wait.
         """
         refuse_io_thread()
-        self.requests.loop.call_soon_threadsafe(self._start)
+        for call in list(self._calls):
+            call.send()
         return self._wait
 
-    def _wait(self) -> list[memoryview] | None:
+    def _wait(self) -> list[Any] | None:
         try:
-            found = self._answer.result()
+            while not self._ended.acquire(timeout=self._attend()):
+                pass
         except BaseException:
             # An interrupt of the wait.
-            self.requests.loop.call_soon_threadsafe(self._end, None)
+            self._end(None)
             raise
         # Once: what waits may hold this longer than the bytes.
-        del self._answer
+        found, self._found = self._found, None
         return found
 
-    # All below runs on the loop.
-
-    def _start(self) -> None:
-        answer = self._answer
+    def _attend(self) -> float:
+        """Send late calls again, end those without an answer; return the seconds until the next is due."""
+        now = time.monotonic()
+        due = self.tuning.stall
         for call in self._calls:
-            if not answer.done():
-                call.start()
+            due = min(due, call.attend(now))
+        return due
 
     def finished(self) -> None:
         """Note that one more call has its bytes."""
-        self._left -= 1
-        if not self._left:
-            self._end([memoryview(data) for call in self._calls for data in call.found])
+        with self.lock:
+            self._left -= 1
+            last = not self._left
+        if last:
+            everything = [data for call in self._calls for data in call.found]
+            self._end([None if data is None else memoryview(data) for data in everything])
 
-    def failed(self) -> None:
-        """Note that a call failed: the others are of no use."""
+    def failed(self, call: _Call) -> None:
+        """Note that a call failed; the others are of no use, if they are not apart."""
         self.requests.batches.failed()
-        self._end(None)
+        if self._apart:
+            call.give_up()
+        else:
+            self._end(None)
 
-    def _end(self, found: list[memoryview] | None) -> None:
-        for call in self._calls:
+    def _end(self, found: list[Any] | None) -> None:
+        with self.lock:
+            if self._over:
+                return
+            self._over = True
+            calls = self._calls
+            # They refer back: what they hold would stay until the collector runs.
+            self._calls = []
+            self._found = found
+        for call in calls:
             call.stop()
-        # They refer back: what they hold would stay until the collector runs.
-        self._calls = []
-        if not self._answer.done():
-            self._answer.set_result(found)
+        self._ended.release()
 
 
 class _Call:
-    """One call of the engine, with the permits it holds, its time limit, and the second one if it is late.
+    """One call of the engine, its time limit, and the second one if it is late.
 
     Attributes:
         found: the bytes of each request, once they are there.
     """
 
-    def __init__(self, owner: BatchRead, starts: list[int], stops: list[int]) -> None:
+    def __init__(self, owner: BatchRead, path: str, starts: list[int], stops: list[int]) -> None:
         self.found: Sequence[Any] = ()
         self._owner = owner
         self._ranges = (starts, stops)
+        self._path = path
         self._size = sum(stops) - sum(starts)
-        self._begun = 0.0
-        self._permits: Permits | None = None
-        self._waiting: asyncio.Future[Any] | None = None
-        self._attempts: list[asyncio.Future[Any]] = []
-        self._timers: list[asyncio.TimerHandle] = []
-        self._over = False
+        self._limit = owner.requests.hedge.limit(self._size)
+        self._begun: float | None = None
+        self._attempts: list[Attempt] = []
+        self._futures: list[asyncio.Future[Any]] = []
+        self._failed = 0
+        self._settled = False
 
-    def start(self) -> None:
-        """Send the requests, as soon as there are permits for them."""
-        requests = self._owner.requests
-        count = len(self._ranges[0])
-        permits = requests.data_permits(self._size, count)
-        if permits is not None:
-            self._send(permits)
-            return
-        self._waiting = asyncio.ensure_future(requests.acquire("data", self._size, count))
-        self._waiting.add_done_callback(self._permitted)
+    def send(self) -> None:
+        """Have the requests sent, as soon as there are permits for them."""
+        attempt = Attempt(
+            self._begin, len(self._ranges[0]), large=self._size > self._owner.tuning.large_bytes
+        )
+        self._attempts.append(attempt)
+        self._owner.requests.limiter.submit(attempt)
 
     def stop(self) -> None:
-        """Cancel what is under way and release the permits."""
-        self._over = True
-        if self._waiting is not None:
-            self._waiting.cancel()
-        for timer in self._timers:
-            timer.cancel()
-        for attempt in self._attempts:
-            attempt.cancel()
-        if self._permits is not None:
-            self._permits.release()
-            self._permits = None
-        self._attempts, self._timers = [], []
+        """Cancel what is under way, and release the permits."""
+        with self._owner.lock:
+            self._settled = True
+            attempts, self._attempts = self._attempts, []
+            futures, self._futures = self._futures, []
+        for future in futures:
+            future.cancel()
+        for attempt in attempts:
+            self._owner.requests.limiter.release(attempt)
 
-    def _permitted(self, waiting: asyncio.Future[Permits]) -> None:
-        self._waiting = None
-        if waiting.cancelled():
-            return
-        if self._over:
-            waiting.result().release()
-        else:
-            self._send(waiting.result())
-
-    def _send(self, permits: Permits) -> None:
-        self._permits = permits
-        owner = self._owner
-        requests, loop = owner.requests, owner.requests.loop
-        self._begun = requests.clock.now()
-        self._timers.append(loop.call_later(owner.tuning.timeout(self._size), owner.failed))
-        limit = requests.hedge.limit(self._size)
-        if limit is not None:
-            self._timers.append(loop.call_later(limit, self._send_again))
-        self._attempt()
-
-    def _send_again(self) -> None:
-        self._owner.requests.hedge.sent()
-        self._attempt()
-
-    def _attempt(self) -> None:
-        requests = self._owner.requests
-        requests.count(len(self._ranges[0]))
-        try:
-            attempt = asyncio.ensure_future(self._owner.fetch_many(*self._ranges))
-        except Exception:  # noqa: BLE001 - whatever it was comes again, one request at a time, and is reported then
-            self._owner.failed()
-            return
-        self._attempts.append(attempt)
-        attempt.add_done_callback(self._answered)
-
-    def _answered(self, attempt: asyncio.Future[Any]) -> None:
-        # Asked for in any case: asyncio logs errors that are not.
-        error = None if attempt.cancelled() else attempt.exception()
-        if attempt.cancelled() or self._over:
-            return
-        owner = self._owner
-        if error is None and self._fits(attempt.result()):
-            self.found = attempt.result()
-            owner.requests.hedge.record(self._size, owner.requests.clock.now() - self._begun)
+    def give_up(self) -> None:
+        """End without bytes, while others go on."""
+        with self._owner.lock:
+            first, self._settled = not self._settled, True
+        if first:
+            self.found = [None] * len(self._ranges[0])
             self.stop()
-            owner.finished()
-        elif all(each.done() for each in self._attempts):
-            owner.failed()
+            self._owner.finished()
+
+    def attend(self, now: float) -> float:
+        """Send the requests again if they are late, or give up; return the seconds until the next is due."""
+        owner = self._owner
+        most = owner.tuning.timeout(self._size)
+        limit = most if self._limit is None else min(most, self._limit)
+        if self._settled or self._begun is None:
+            return limit
+        spent = now - self._begun
+        if spent >= most:
+            owner.failed(self)
+            return most
+        if self._limit is None:
+            return most - spent
+        if spent < self._limit:
+            return self._limit - spent
+        self._limit = None
+        owner.requests.hedge.sent()
+        self.send()
+        return most - spent
+
+    def _begin(self, attempt: Attempt) -> None:
+        owner = self._owner
+        if self._settled:
+            # Between the end of all calls and now.
+            owner.requests.limiter.release(attempt)
+            return
+        if self._begun is None:
+            self._begun = time.monotonic()
+        try:
+            future = begin_call(owner.fetch_many, self._path, *self._ranges)
+        except Exception:  # noqa: BLE001 - whatever it was comes again, one request at a time, and is reported then
+            owner.failed(self)
+            return
+        with owner.lock:
+            settled = self._settled
+            if not settled:
+                self._futures.append(future)
+        if settled:
+            future.cancel()
+        else:
+            future.add_done_callback(self._answered)
+
+    def _answered(self, future: asyncio.Future[Any]) -> None:
+        """Take what has come, in the thread that it came in: any one."""
+        # Asked for in any case: asyncio logs errors that are not.
+        error = None if future.cancelled() else future.exception()
+        if future.cancelled() or self._settled:
+            return
+        owner = self._owner
+        right = error is None and self._fits(future.result())
+        with owner.lock:
+            first = right and not self._settled
+            self._settled |= right
+            self._failed += not right
+            failed = not self._settled and self._failed == len(self._attempts)
+        if failed:
+            owner.failed(self)
+        if not first:
+            return
+        assert self._begun is not None  # noqa: S101 - for the type checker
+        owner.requests.hedge.record(self._size, time.monotonic() - self._begun)
+        self.found = future.result()
+        self.stop()
+        owner.finished()
 
     def _fits(self, found: Sequence[Any]) -> bool:
         starts, stops = self._ranges

@@ -25,7 +25,7 @@ from shardio.storage._client import Response
 from shardio.storage._errors import EngineError, ErrorKind, classify
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Callable, Coroutine
 
     from shardio.storage._backends import Backend
     from shardio.storage._client import Client, FetchMany, Reader
@@ -145,12 +145,15 @@ class ObstoreReader:
         data = memoryview(await result.bytes_async())
         return Response(data, meta["size"], self._etag_of(meta))
 
-    def _fetch_many(self, path: str, starts: list[int], stops: list[int]) -> Awaitable[Sequence[Any]]:
+    def _fetch_many(self, path: str, starts: list[int], stops: list[int]) -> asyncio.Future[Any]:
         # obstore's own future: a coroutine around it would need a task.
         from obstore import get_ranges_async
 
         key = path[len(self._prefix) :]
-        return get_ranges_async(self._store, key, starts=starts, ends=stops, coalesce=0)
+        return cast(
+            "asyncio.Future[Any]",
+            get_ranges_async(self._store, key, starts=starts, ends=stops, coalesce=0),
+        )
 
 
 @functools.cache
@@ -244,7 +247,8 @@ async def _s3(fs: Any, bucket: str, common: dict[str, Any]) -> Any:
     explicit = getattr(fs._s3._request_signer, "_credentials", None)  # noqa: SLF001 - those given as options
     if fs.anon or (explicit is None and credentials is None):
         return S3Store(bucket, skip_signature=True, **config, **common)
-    return S3Store(bucket, credential_provider=_aws_provider(explicit or credentials), **config, **common)
+    provider = _aws_provider(explicit or credentials, fs.loop)
+    return S3Store(bucket, credential_provider=provider, **config, **common)
 
 
 async def _bucket_region(fs: Any, bucket: str) -> str | None:
@@ -256,11 +260,15 @@ async def _bucket_region(fs: Any, bucket: str) -> str | None:
     return region
 
 
-def _aws_provider(credentials: Any) -> Any:
-    async def provide() -> dict[str, Any]:
+# Providers are plain functions, which obstore calls in threads of its own: coroutines it would hand to the
+# loop that a request was made in, and most are made without one (`begin_call`).
+
+
+def _aws_provider(credentials: Any, loop: asyncio.AbstractEventLoop) -> Any:
+    def provide() -> dict[str, Any]:
         frozen = credentials.get_frozen_credentials()
         if hasattr(frozen, "__await__"):
-            frozen = await frozen
+            frozen = _wait_for(frozen, loop)
         return {
             "access_key_id": frozen.access_key,
             "secret_access_key": frozen.secret_key,
@@ -270,6 +278,10 @@ def _aws_provider(credentials: Any) -> Any:
         }
 
     return provide
+
+
+def _wait_for(work: Coroutine[Any, Any, Any], loop: asyncio.AbstractEventLoop) -> Any:
+    return asyncio.run_coroutine_threadsafe(work, loop).result()
 
 
 def _soon() -> datetime.datetime:
@@ -290,10 +302,8 @@ def _gcs(fs: Any, bucket: str, common: dict[str, Any]) -> Any:
     if getattr(holder, "credentials", None) is None:
         return GCSStore(bucket, skip_signature=True, **common)
 
-    async def provide() -> dict[str, Any]:
-        import asyncio
-
-        await asyncio.to_thread(holder.maybe_refresh)
+    def provide() -> dict[str, Any]:
+        holder.maybe_refresh()
         expiry = getattr(holder.credentials, "expiry", None)
         moment = _soon() if expiry is None else expiry.replace(tzinfo=datetime.UTC)
         return {"token": holder.credentials.token, "expires_at": moment}
@@ -315,7 +325,8 @@ def _azure(fs: Any, container: str, common: dict[str, Any]) -> Any:
     elif token is not None:
         config["sas_key"] = token.lstrip("?")
     elif fs.credential is not None and hasattr(fs.credential, "get_token"):
-        return AzureStore(container, credential_provider=_azure_provider(fs.credential), **config, **common)
+        provider = _azure_provider(fs.credential, fs.loop)
+        return AzureStore(container, credential_provider=provider, **config, **common)
     elif fs.credential is not None:
         raise UntranslatableError("obstore has no counterpart for this kind of credential")
     else:
@@ -323,9 +334,9 @@ def _azure(fs: Any, container: str, common: dict[str, Any]) -> Any:
     return AzureStore(container, **config, **common)
 
 
-def _azure_provider(credential: Any) -> Any:
-    async def provide() -> dict[str, Any]:
-        token = await credential.get_token("https://storage.azure.com/.default")
+def _azure_provider(credential: Any, loop: asyncio.AbstractEventLoop) -> Any:
+    def provide() -> dict[str, Any]:
+        token = _wait_for(credential.get_token("https://storage.azure.com/.default"), loop)
         moment = datetime.datetime.fromtimestamp(token.expires_on, datetime.UTC)
         return {"token": token.token, "expires_at": moment}
 

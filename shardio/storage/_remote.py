@@ -14,7 +14,7 @@ import os
 import pathlib
 import secrets
 import threading
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, cast
 
 from shardio.errors import FormatError, NotFoundError, ShardioError, StorageError
 from shardio.storage._backends import fingerprint
@@ -26,7 +26,7 @@ from shardio.storage._errors import (
     raise_storage_error,
     storage_error,
 )
-from shardio.storage._fetch import ObjectIdentity, RangeReader
+from shardio.storage._fetch import ObjectIdentity, RangeOf, RangeReader, read_apart
 from shardio.storage._keys import check_key, is_temporary
 from shardio.storage._requests import PerProcess, run
 from shardio.storage._store import CannotListError, DataFile, ShortReadError, Store, UnknownOutcomeError
@@ -204,32 +204,58 @@ class RemoteFile(DataFile):
 
     def __init__(self, store: RemoteStore, key: str, identity: ObjectIdentity) -> None:
         self.url = store.url_of(key)
-        self._store = store
-        self._key = key
+        self.store = store
+        self.key = key
         self._identity = identity
+
+    @property
+    def identity(self) -> ObjectIdentity:
+        """What is known of the object; responses are held to it."""
+        return self._identity
 
     def invalidate(self) -> None:
         self._identity = self._identity.afresh()
 
     @property
     def size(self) -> int:
-        return self._store.size_of(self._key, self._identity)
+        return self.store.size_of(self.key, self._identity)
 
     def read(self, start: int, stop: int) -> memoryview:
         return self.read_many([start], [stop])[0]
 
     def read_many(self, starts: Offsets, stops: Offsets) -> list[memoryview]:
-        return self._store.begin_ranges(self._key, self._identity, (starts, stops), engine=True)()
+        return self.store.begin_ranges(self.key, self._identity, (starts, stops), engine=True)()
 
     def begin_read(
         self, starts: Offsets, stops: Offsets, *, checksummed: bool = False, gap: int | None = None
     ) -> Callable[[], list[memoryview]]:
-        return self._store.begin_ranges(
-            self._key, self._identity, (starts, stops), engine=True, checksummed=checksummed, gap=gap
+        return self.store.begin_ranges(
+            self.key, self._identity, (starts, stops), engine=True, checksummed=checksummed, gap=gap
         )
 
     def close(self) -> None:
         """Do nothing: connections belong to the store."""
+
+
+def begin_together(
+    ranges: Sequence[tuple[DataFile, int, int]],
+) -> Callable[[], list[memoryview | None]] | None:
+    """Send a request for each of some ranges of several objects, and return what waits for all of them.
+
+    That costs less than to begin each by itself, and who waits is woken once. What did not come is asked for
+    again by itself, which says what is wrong with it.
+
+    Args:
+        ranges: of each the file, start and stop; the caller has checksums to compare the bytes with.
+
+    Returns:
+        What waits, for the bytes of each range in the order asked, None where they did not come; or None
+        where these are not objects of one store, or its engine does not do it now.
+    """
+    store = getattr(ranges[0][0], "store", None) if ranges else None
+    if store is None or any(getattr(file, "store", None) is not store for file, _, _ in ranges):
+        return None
+    return cast("RemoteStore", store).begin_apart(cast("Sequence[tuple[RemoteFile, int, int]]", ranges))
 
 
 class RemoteStore(Store):
@@ -311,6 +337,24 @@ class RemoteStore(Store):
             self._begin_ranges, key, identity, ranges, engine=engine, checksummed=checksummed, gap=gap
         )
         return functools.partial(self._await_ranges, begin(), begin, os.getpid(), key, identity, ranges)
+
+    def begin_apart(
+        self, ranges: Sequence[tuple[RemoteFile, int, int]]
+    ) -> Callable[[], list[memoryview | None]] | None:
+        """Do what `begin_together` does with files of this store."""
+        path_of = self._backend.path_of
+        wanted = [RangeOf(path_of(file.key), file.identity, start, stop) for file, start, stop in ranges]
+        reading = read_apart(self._requests.current(), self._tuning, wanted)
+        if reading is None:
+            return None
+        wait, home = reading.begin(), os.getpid()
+
+        def finish() -> list[memoryview | None]:
+            # In a forked child: the thread that the answer would come from stayed with the parent.
+            found = wait() if os.getpid() == home else None
+            return [None] * len(wanted) if found is None else found
+
+        return finish
 
     def _begin_ranges(
         self, key: str, identity: ObjectIdentity, ranges: tuple[Offsets, Offsets], **options: Any

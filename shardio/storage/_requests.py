@@ -12,10 +12,11 @@ from __future__ import annotations
 import asyncio
 import collections
 import functools
+import logging
 import os
 import threading
 import weakref
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 from shardio.storage._obstore import Engine
 from shardio.storage._retry import Hedge, Retrier
@@ -28,11 +29,14 @@ if TYPE_CHECKING:
     from shardio.storage._tuning import Clock, Tuning
 
 __all__ = [
+    "Attempt",
     "CircuitBreaker",
     "PerProcess",
     "Permits",
+    "RequestLimiter",
     "Requests",
     "Semaphore",
+    "begin_call",
     "on_io_thread",
     "refuse_io_thread",
     "run",
@@ -40,6 +44,8 @@ __all__ = [
 ]
 
 T = TypeVar("T")
+
+_log = logging.getLogger("shardio")
 
 _PAUSE = 10.0  # seconds without batches after a failure
 
@@ -100,6 +106,49 @@ def submit(work: Coroutine[Any, Any, T]) -> Callable[[], T]:
 def run(work: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine to its end and return its result; see `submit`."""
     return submit(work)()
+
+
+class _DirectLoop:
+    """An event loop without a thread and a queue: what becomes ready is called where it becomes so.
+
+    Futures of compiled libraries only ask their loop to have the result set, and callbacks called.
+    """
+
+    def get_debug(self) -> bool:
+        return False
+
+    def is_running(self) -> bool:
+        return True
+
+    def is_closed(self) -> bool:
+        return False
+
+    def create_future(self) -> asyncio.Future[Any]:
+        return asyncio.Future(loop=cast("asyncio.AbstractEventLoop", self))
+
+    def call_soon(self, callback: Callable[..., Any], *args: Any, context: Any = None) -> Any:
+        if context is None:
+            callback(*args)
+        else:
+            context.run(callback, *args)
+
+    call_soon_threadsafe = call_soon
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        _log.error("%s", context.get("message"), exc_info=context.get("exception"))
+
+
+_direct = cast("asyncio.AbstractEventLoop", _DirectLoop())
+
+
+def begin_call(function: Callable[..., asyncio.Future[Any]], *args: Any) -> asyncio.Future[Any]:
+    """Call what returns a future of the running loop, though none runs: its callbacks come in any thread."""
+    before = asyncio._get_running_loop()  # noqa: SLF001 - documented for those who write event loops
+    asyncio._set_running_loop(_direct)  # noqa: SLF001 - as above
+    try:
+        return function(*args)
+    finally:
+        asyncio._set_running_loop(before)  # noqa: SLF001 - as above
 
 
 class Semaphore:
@@ -173,6 +222,82 @@ class Permits:
             semaphore.release(count)
 
 
+class Attempt:
+    """A call of some requests, and its permits.
+
+    Args:
+        send: begins the call, given this; raises nothing.
+        count: of its requests.
+        large: whether they are for so many bytes that fewer of them may be under way.
+    """
+
+    def __init__(self, send: Callable[[Attempt], None], count: int, *, large: bool) -> None:
+        self.send = send
+        self.count = count
+        self.large = large
+        # Whether it waits for permits or has them; changed by `RequestLimiter` alone.
+        self.waits = self.has = False
+
+
+class RequestLimiter:
+    """How many requests may be under way at a time, for calls that any thread begins and ends.
+
+    First come, first served.
+
+    Args:
+        most: requests.
+        large: those of them that are large.
+
+    Attributes:
+        sent: requests so far.
+    """
+
+    def __init__(self, most: int, large: int) -> None:
+        self.sent = 0
+        self._most = self._free = most
+        self._free_large = large
+        self._lock = threading.Lock()
+        self._waiting: collections.deque[Attempt] = collections.deque()
+
+    def submit(self, attempt: Attempt) -> None:
+        """Send a call as soon as there are permits: now, or in the thread that gives them back."""
+        with self._lock:
+            self._waiting.append(attempt)
+            attempt.waits = True
+            ready = self._ready()
+        for each in ready:
+            each.send(each)
+
+    def release(self, attempt: Attempt) -> None:
+        """Give back the permits of a call that has ended, or is not to begin."""
+        with self._lock:
+            if attempt.waits:
+                attempt.waits = False
+                self._waiting.remove(attempt)
+            if attempt.has:
+                attempt.has = False
+                self._free += min(attempt.count, self._most)
+                self._free_large += attempt.large
+            ready = self._ready()
+        for each in ready:
+            each.send(each)
+
+    def _ready(self) -> list[Attempt]:
+        """Take permits for those that come first, with the lock held."""
+        ready = []
+        while self._waiting:
+            first = self._waiting[0]
+            count = min(first.count, self._most)
+            if count > self._free or self._free_large < first.large:
+                break
+            self._free -= count
+            self._free_large -= first.large
+            self.sent += first.count
+            first.waits, first.has = False, True
+            ready.append(self._waiting.popleft())
+        return ready
+
+
 class CircuitBreaker:
     """Whether something that has failed may be tried again now."""
 
@@ -217,6 +342,7 @@ class Requests:
 
     Attributes:
         engine: reads data.
+        limiter: of its calls for several requests.
         batches: whether several requests may be sent in one call.
         hedge: when a request for data is late.
     """
@@ -226,6 +352,7 @@ class Requests:
         self.loop = _current_loop()
         self.clock = clock
         self.engine = Engine(backend, tuning)
+        self.limiter = RequestLimiter(tuning.concurrency, tuning.large_concurrency)
         self.batches = CircuitBreaker(clock)
         self._backend = backend
         self._tuning = tuning
@@ -279,25 +406,10 @@ class Requests:
             raise
         return permits
 
-    def data_permits(self, size: int, count: int) -> Permits | None:
-        """Return the permits of some requests for data, or None where one would have to wait for them."""
-        permits = Permits()
-        for semaphore in self._semaphores("data", size):
-            taken = semaphore.take(count)
-            if taken is None:
-                permits.release()
-                return None
-            permits.add(semaphore, taken)
-        return permits
-
-    def count(self, requests: int) -> None:
-        """Count requests that were sent past `send`."""
-        self._retrier.requests += requests
-
     @property
     def sent(self) -> tuple[int, int]:
         """Requests that were sent, and those of them that were sent again."""
-        return self._retrier.requests, self._retrier.retries
+        return self._retrier.requests + self.limiter.sent, self._retrier.retries
 
     async def _attempt(self, request: Callable[[Client], Awaitable[T]]) -> T:
         client = self._client

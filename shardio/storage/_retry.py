@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import collections
 import random
+import threading
 from typing import TYPE_CHECKING, TypeVar
 
 from shardio.storage._errors import ErrorKind, RequestFailure, RetryError, classify
@@ -151,6 +152,8 @@ class Hedge:
         self._counts: collections.Counter[int] = collections.Counter()
         self._limits: dict[int, float] = {}
         self._stock = 0.0
+        # Threads record, too.
+        self._lock = threading.Lock()
 
     def limit(self, size: int) -> float | None:
         """Return the seconds after which a request for `size` bytes is late; None if it is not known yet."""
@@ -160,18 +163,22 @@ class Hedge:
 
     def sent(self) -> None:
         """Count a second request."""
-        self._stock -= 1
+        with self._lock:
+            self._stock -= 1
 
     def record(self, size: int, seconds: float) -> None:
         """Record that a request for `size` bytes took so long."""
         kind = _kind(size)
-        seen = self._seen.setdefault(kind, collections.deque(maxlen=_REMEMBERED))
-        seen.append(seconds)
-        self._stock = min(_STOCK, self._stock + self._tuning.hedge_share)
-        self._counts[kind] += 1
-        if len(seen) >= _ENOUGH and (kind not in self._limits or self._counts[kind] % 16 == 0):
-            ranked = sorted(seen)
-            self._limits[kind] = max(_FASTEST, ranked[int(self._tuning.hedge_quantile * (len(ranked) - 1))])
+        with self._lock:
+            seen = self._seen.setdefault(kind, collections.deque(maxlen=_REMEMBERED))
+            seen.append(seconds)
+            self._stock = min(_STOCK, self._stock + self._tuning.hedge_share)
+            self._counts[kind] += 1
+            if len(seen) >= _ENOUGH and (kind not in self._limits or self._counts[kind] % 16 == 0):
+                ranked = sorted(seen)
+                self._limits[kind] = max(
+                    _FASTEST, ranked[int(self._tuning.hedge_quantile * (len(ranked) - 1))]
+                )
 
     async def run(self, request: Callable[[], Awaitable[T]], size: int) -> T:
         """Send a request, and once more if it is late; the first to succeed answers.

@@ -649,7 +649,9 @@ class _WindowPart:
 
     def result(self) -> WindowData:
         """Wait for the fetch, raise what it raised, or return the part."""
-        self._task.result()
+        # Future's own way to look takes a lock, and each part is wanted by a dozen groups.
+        if not self._slot:
+            self._task.result()
         return self._slot[0]
 
 

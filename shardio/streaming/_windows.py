@@ -22,8 +22,15 @@ from shardio.errors import NotFoundError
 from shardio.format import TFRECORD_HEAD, TFRECORD_TAIL
 from shardio.metadata import live_to_physical
 from shardio.order import some_rows
-from shardio.reader import SkipCorrupt, advise_frames, read_frames, read_records
-from shardio.storage import ShortReadError
+from shardio.reader import (
+    RowRun,
+    SkipCorrupt,
+    advise_frames,
+    begin_frames,
+    read_frames,
+    read_records,
+)
+from shardio.storage import ShortReadError, advise_need
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -109,7 +116,9 @@ class WindowData:
 def _mapped(size: int) -> NDArray[np.uint8]:
     """Return memory that goes back to the system at once with its last reference."""
     if size < _LARGE_MEMORY or not hasattr(mmap, "MADV_HUGEPAGE"):
-        return np.frombuffer(mmap.mmap(-1, max(1, size), **_OWN), np.uint8, size)
+        memory = mmap.mmap(-1, max(1, size), **_OWN)
+        advise_need(memoryview(memory), 0, size, write=True)
+        return np.frombuffer(memory, np.uint8, size)
     # The first touch of 512 pages costs eight times what one of a huge page does. Linux puts a map where its
     # huge pages begin if it has a whole number of them.
     memory = mmap.mmap(-1, -(-size // _HUGE_PAGE) * _HUGE_PAGE, **_OWN)
@@ -144,7 +153,8 @@ class Memory:
         Of mapped memory up to twice as much, where more would have to be asked for than was once in use.
         """
         free = [(len(each), key) for key, each in list(self._free.items())]
-        room = self._most - sum(list(self._used.values())) - sum(many for many, _ in free)
+        used = sum(list(self._used.values()))
+        room = self._most - used - sum([many for many, _ in free])
         most = size + (size if room < size and self._is_mapped else max(size // 8, _LEAST_MEMORY))
         fits = [(many, key) for many, key in free if size <= many <= most]
         memory = self._free.pop(min(fits)[1], None) if fits else None
@@ -154,7 +164,7 @@ class Memory:
             size = -(-size // step) * step
             memory = _mapped(size) if self._is_mapped else np.empty(size, np.uint8)
         self._used[id(memory)] = len(memory)
-        used = sum(list(self._used.values()))
+        used += len(memory)
         self._most = max(self._most, used)
         room = self._most - used
         for key, each in reversed(list(self._free.items())):
@@ -271,6 +281,10 @@ def _fetched(component: Component, pieces: Pieces) -> list[FetchedFrames] | None
         size += shard.decoded_bytes_of(*runs[-1])
     if size >= _MOST_DEALT:
         return None
+    rows_of = [RowRun(pool.get(number), *run) for number, run in zip(numbers, runs, strict=True)]
+    together = begin_frames(rows_of)
+    if together is not None:
+        return list(itertools.chain.from_iterable(together()))
     by_shard: dict[int, list[int]] = {}
     for piece, number in enumerate(numbers):
         by_shard.setdefault(number, []).append(piece)
@@ -318,11 +332,26 @@ def _dealt(
     sizes = np.bincount(part, lengths, minlength=len(rows)).astype(np.int64).tolist()
     leased = [memory.take(size) for size in sizes]
     outs = [lease.bytes[:size] for lease, size in zip(leased, sizes, strict=True)]
-    tables = kernels.deal_frames([each.buffer for each in frames], edges, part, outs)
+    while isinstance(tables := _deal_frames(frames, part, outs), int):
+        again = frames[tables].again
+        assert again is not None  # noqa: S101 - for the type checker; what is compared can be fetched again
+        frames = [*frames[:tables], again(), *frames[tables + 1 :]]
     return [
         WindowData([memoryview(values)], table, component, pieces, lease, rows=own)
         for values, table, lease, own in zip(outs, tables, leased, rows, strict=True)
     ]
+
+
+def _deal_frames(
+    frames: Sequence[FetchedFrames], part: NDArray[np.int64], outs: Sequence[NDArray[np.uint8]]
+) -> list[NDArray[np.uint32]] | int:
+    return kernels.deal_frames(
+        [each.buffer for each in frames],
+        [each.edges for each in frames],
+        [(each.stops, each.crcs) for each in frames],
+        part,
+        outs,
+    )
 
 
 def _loaded(component: Component, pieces: Pieces, damage: Damage) -> _Loading:

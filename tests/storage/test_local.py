@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import concurrent.futures
 import errno
+import mmap
 import multiprocessing
 import os
 import pathlib
 import pickle
+import resource
 import stat
 import struct
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -17,7 +19,7 @@ import pytest
 from crc32c import crc32c
 
 from shardio.errors import NotFoundError, StorageError
-from shardio.storage import LocalStore, ShortReadError, Store, UnknownOutcomeError, connect
+from shardio.storage import LocalStore, ShortReadError, Store, UnknownOutcomeError, advise_need, connect
 from shardio.storage import _create as creation
 from shardio.storage import _local as local
 from tests.independent_reader import masked
@@ -569,3 +571,13 @@ def test_many_racers_for_many_names(store: LocalStore) -> None:
         ]
         won = [job.result() for job in jobs]
     assert [won[k * 16 : k * 16 + 16].count(True) for k in range(20)] == [1] * 20
+
+
+def test_pages_of_new_memory_come_at_once() -> None:
+    size = 4 << 20
+    memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    if not advise_need(memoryview(memory), 0, size, write=True):
+        return  # a system without the call: pages come when they are touched
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    np.frombuffer(memory, np.uint8)[:] = 1
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before < size // mmap.PAGESIZE // 2

@@ -17,7 +17,7 @@ import shardio
 from shardio.errors import CorruptBlockError, CorruptRecordError, FormatError, NotFoundError, SchemaError
 from shardio.order import Plan
 from shardio.reader import OpenShard
-from shardio.reader._blocks import Decoder
+from shardio.reader._files import BlockFetcher
 from shardio.storage._local import LocalStore
 from shardio_indexer import adopt
 from tests.streaming.datasets import flat, plan, write
@@ -346,16 +346,55 @@ def test_what_was_hurt_on_its_way_comes_again(monkeypatch, url, threads):
     write(url, [300])
     shape = Plan(ranks=1, workers=1, chunk_rows=64, interleave=2, window=64)
     ds = shardio.open(url, mmap=False)
-    decode, decoded = Decoder.blocks, []
+    begin, begun = BlockFetcher.begin, []
 
-    def hurting(self, blocks, stored, starts):
-        decoded.append(blocks)
-        return decode(self, blocks, memoryview(bytes(len(stored))) if len(decoded) == 2 else stored, starts)
+    def hurting(self, runs, **options):
+        wait = begin(self, runs, **options)
+        begun.append(runs)
+        if len(begun) != 2:
+            return wait
+        return lambda: [each._replace(data=memoryview(bytes(len(each.data)))) for each in wait()]
 
-    monkeypatch.setattr(Decoder, "blocks", hurting)
+    monkeypatch.setattr(BlockFetcher, "begin", hurting)
     stream = shardio.stream(ds, plan=shape, global_batch=10, num_threads=threads)
     assert sorted(flat(batch["n"].tolist() for batch in stream)) == list(range(300))
     assert ds.stats["refetched"] == 1
+
+
+@THREADS
+@pytest.mark.parametrize("verify", [True, False])
+def test_what_did_not_come_with_the_others_is_asked_for_by_itself(monkeypatch, url, threads, verify):
+    """And what came, but hurt, once more; nothing of a block is delivered before it is right."""
+    fetched(monkeypatch)
+    write(url, [300, 100])
+    shape = Plan(ranks=1, workers=1, chunk_rows=64, interleave=2, window=64)
+    ds = shardio.open(url, mmap=False, verify=verify)
+    asked = []
+
+    def together(ranges):
+        waiting = [file.begin_read([start], [stop]) for file, start, stop in ranges]
+        asked.append(len(ranges))
+
+        def wait():
+            found = [each()[0] for each in waiting]
+            if len(asked) == 2:
+                found[0] = memoryview(bytes(len(found[0])))
+            if len(asked) == 3:
+                found[-1] = None
+            return found
+
+        return wait
+
+    monkeypatch.setattr("shardio.reader._shard.begin_together", together)
+    stream = shardio.stream(ds, plan=shape, global_batch=10, num_threads=threads)
+    found = sorted(flat(batch["n"].tolist() for batch in stream))
+    if verify:
+        assert len(asked) > 3
+        assert found == list(range(400))
+        assert ds.stats["refetched"] == 1
+    else:
+        assert not asked  # its replies must prove what they are of, by themselves
+        assert found == list(range(400))
 
 
 def test_it_is_said_once(url):
