@@ -474,7 +474,7 @@ class OpenFiles:
             close_files(self._numbers)
             self._numbers, known, code = open_each_file(paths, _READ)
         # One that has lost its name cannot be opened, and none where there is no descriptor left.
-        expected = np.array([(file.device, file.inode) for file in self._files], np.uint64)
+        expected = np.array([(file.device, file.inode) for file in self._files], np.uint64).reshape(-1, 2)
         self.complete = not code and bool((known == expected).all())
         return self
 

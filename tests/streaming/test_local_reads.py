@@ -424,15 +424,29 @@ def test_deleted_records_are_left_out(unread):
 
 
 @linux
-def test_a_mixture_has_records_of_both_kinds(pristine, written):
+@pytest.mark.parametrize("verify", [True, False])
+def test_a_mixture_has_records_of_both_kinds(pristine, written, verify):
     def made(**options):
-        parts = [(shardio.open(pristine, **options), 1), (shardio.open(written / "d", **options), 2)]
+        parts = [
+            (shardio.open(pristine, **options), 1),
+            (shardio.open(written / "d", verify=verify, **options), 2),
+        ]
         return shardio.stream(shardio.mix(parts), global_batch=16, plan=SHAPE, num_threads=2, positions=True)
 
     for found, wanted in zip(made(), made(mmap=False), strict=True):
         assert found["payload"] == wanted["payload"]
         assert {len(record) > RECORD for record in found["payload"]} == {True, False}
         assert (found["_position"] == wanted["_position"]).all()
+
+
+@linux
+def test_a_mixture_may_compare_some_of_what_stays_in_files(unread):
+    def made(**options):
+        parts = [(shardio.open(unread, verify=verify, **options), 1) for verify in (True, False)]
+        return shardio.stream(shardio.mix(parts), global_batch=16, plan=SHAPE, num_threads=2)
+
+    wanted = records(made(mmap=False))
+    assert records(made()) == wanted
 
 
 @linux
