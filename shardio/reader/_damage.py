@@ -161,10 +161,13 @@ class Damage:
             )
 
     def _write(self, entry: dict[str, Any], place: tuple[str, str], rows: list[int]) -> None:
-        """Append a line with those rows that the file does not list; processes take turns."""
+        """Append a line with those rows that the file does not list.
+
+        Nothing is locked, because a process that is stopped with a lock would stop all others: two that meet
+        a row in the same moment both list it.
+        """
         try:
             with Path(QUARANTINE_FILE).open("a+b") as file:
-                _wait_for_turn(file)
                 ends = self._read_listed(file)
                 listed = self._listed.get(place, ())
                 rows = [row for row in rows if row not in listed]
@@ -193,17 +196,6 @@ class Damage:
                 rows = self._listed.setdefault((entry["dataset"], entry["shard"]), set())
                 rows.update(row for row in entry["rows"] if isinstance(row, int))
         return line.endswith(b"\n")
-
-
-def _wait_for_turn(file: IO[bytes]) -> None:
-    """Wait until no other process writes to a file, until it is closed, where the system knows such locks."""
-    try:
-        import fcntl
-    except ImportError:
-        return
-    # Some network disks have no locks: there two processes may list a row twice.
-    with contextlib.suppress(OSError):
-        fcntl.flock(file, fcntl.LOCK_EX)
 
 
 def _plain(error: ShardioError) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import multiprocessing
 import os
@@ -181,11 +180,12 @@ def run_rank(rank, url, both_are_open):
         pass
 
 
-def test_ranks_and_later_runs_in_one_folder_list_a_row_once(url, tmp_path):
-    """Windows hold rows of several ranks, so each of them meets the damage of the others."""
+def test_what_ranks_have_listed_later_runs_do_not_list_again(url, tmp_path):
+    """Windows hold rows of several ranks, so each meets the damage of the others, now and then at once."""
     ds = shardio.open(write(url, [100, 60], compression="zstd"))
     bad = {ds.locate(position)[1:3] for position in hurt(ds, 33) | hurt(ds, 120)}
     spawn = multiprocessing.get_context("spawn")
+    before = None
     for _ in range(2):
         both = spawn.Barrier(2)
         ranks = [spawn.Process(target=run_rank, args=(rank, url, both)) for rank in range(2)]
@@ -195,26 +195,11 @@ def test_ranks_and_later_runs_in_one_folder_list_a_row_once(url, tmp_path):
             process.join()
             assert process.exitcode == 0
         found = quarantined(tmp_path)
-        assert len(found) == len(bad)
+        assert len(bad) <= len(found) <= 2 * len(bad)
+        assert before in (None, found)
+        before = found
         assert {place[1:] for place in found} == bad
         assert {place[0] for place in found} == {ds.source.url}
-
-
-def test_a_writer_looks_again_when_its_turn_has_come(url, tmp_path, monkeypatch):
-    """Two ranks meet the same damage at once: what one lists is there when the other gets the lock."""
-    ds = shardio.open(write(url, [100], compression="zstd"))
-    bad = sorted(ds.locate(position).row for position in hurt(ds, 33))
-    line = {"dataset": ds.source.url, "shard": ds.locate(33).shard, "rows": bad}
-    lock = fcntl.flock
-
-    def waiting(file, how):
-        if not os.fstat(file.fileno()).st_size:
-            (tmp_path / "shardio-quarantine.jsonl").write_text(json.dumps(line) + "\n", encoding="utf-8")
-        lock(file, how)
-
-    monkeypatch.setattr(fcntl, "flock", waiting)
-    list(make(url, "quarantine"))
-    assert [place[2] for place in quarantined(tmp_path)] == bad
 
 
 def test_two_streams_that_take_turns_list_a_row_once(url, tmp_path):
@@ -374,12 +359,13 @@ def test_what_did_not_come_with_the_others_is_asked_for_by_itself(monkeypatch, u
     def together(ranges):
         waiting = [file.begin_read([start], [stop]) for file, start, stop in ranges]
         asked.append(len(ranges))
+        number = len(asked)  # others are asked for before this one is waited for
 
         def wait():
             found = [each()[0] for each in waiting]
-            if len(asked) == 2:
+            if number == 2:
                 found[0] = memoryview(bytes(len(found[0])))
-            if len(asked) == 3:
+            if number == 3:
                 found[-1] = None
             return found
 
