@@ -13,8 +13,10 @@ an outage does not get every request twice.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import itertools
+import os
 import threading
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -309,9 +311,10 @@ class BatchRead:
         refuse_io_thread()
         for call in list(self._calls):
             call.send()
-        return self._wait
+        return _Waiting(self)
 
-    def _wait(self) -> list[Any] | None:
+    def wait(self) -> list[Any] | None:
+        """Wait for the bytes, as what `begin` returns does."""
         try:
             while not self._ended.acquire(timeout=self._attend()):
                 pass
@@ -348,6 +351,14 @@ class BatchRead:
         else:
             self._end(None)
 
+    def drop(self) -> None:
+        """Cancel what is under way, since nobody waits for it any more; in the middle of anything."""
+        requests = self.requests
+        if requests.pid == os.getpid():
+            # Here a lock might be held that ending needs.
+            with contextlib.suppress(RuntimeError):  # at the end of the program the loop is closed
+                requests.loop.call_soon_threadsafe(self._end, None)
+
     def _end(self, found: list[Any] | None) -> None:
         with self.lock:
             if self._over:
@@ -360,6 +371,22 @@ class BatchRead:
         for call in calls:
             call.stop()
         self._ended.release()
+
+
+class _Waiting:
+    """Waits for a batch, once. Dropped before that it drops the batch, whose permits others may want."""
+
+    def __init__(self, batch: BatchRead) -> None:
+        self._batch: BatchRead | None = batch
+
+    def __call__(self) -> list[Any] | None:
+        batch, self._batch = self._batch, None
+        assert batch is not None  # noqa: S101 - for the type checker
+        return batch.wait()
+
+    def __del__(self) -> None:
+        if self._batch is not None:
+            self._batch.drop()
 
 
 class _Call:

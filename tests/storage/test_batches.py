@@ -127,10 +127,21 @@ def test_an_interrupt_cancels_what_is_under_way() -> None:
         def release(self) -> None:
             pass
 
-    wait.__self__._ended = Interrupted()
+    wait._batch._ended = Interrupted()
     with pytest.raises(KeyboardInterrupt):
         wait()
     assert engine.cancelled == 2
+
+
+def test_what_nobody_waits_for_any_more_is_cancelled() -> None:
+    """Another call has failed, or a stream was dropped: a silent server would keep the permits."""
+    made, silent = requests(dataclasses.replace(TUNING, hedge_quantile=1.0)), Engine(30.0)
+    waiting = [begin(made, silent, calls=2) for _ in range(4)]  # four have permits, the others wait for them
+    assert silent.sent == 4
+    del waiting
+    found = begin(made, Engine(0.01), calls=4)()
+    assert found is not None
+    assert silent.cancelled == silent.sent == 4
 
 
 def test_who_waits_is_woken_once() -> None:
@@ -138,7 +149,7 @@ def test_who_waits_is_woken_once() -> None:
     made, engine = requests(dataclasses.replace(TUNING, hedge_quantile=1.0, concurrency=8)), Engine(0.01)
     wait = begin(made, engine, calls=8)
     woken = []
-    ended = wait.__self__._ended
+    ended = wait._batch._ended
 
     class Counted:
         def acquire(self, timeout: float) -> bool:
@@ -147,7 +158,7 @@ def test_who_waits_is_woken_once() -> None:
 
         release = ended.release
 
-    wait.__self__._ended = Counted()
+    wait._batch._ended = Counted()
     assert len(wait()) == 8
     assert woken == [True]
 
