@@ -440,9 +440,9 @@ def test_a_mixture_has_records_of_both_kinds(pristine, written, verify):
 
 
 @linux
-def test_a_mixture_may_compare_some_of_what_stays_in_files(unread):
+def test_a_mixture_may_compare_some_of_what_stays_in_files(pristine):
     def made(**options):
-        parts = [(shardio.open(unread, verify=verify, **options), 1) for verify in (True, False)]
+        parts = [(shardio.open(pristine, verify=verify, **options), 1) for verify in (True, False)]
         return shardio.stream(shardio.mix(parts), global_batch=16, plan=SHAPE, num_threads=2)
 
     wanted = records(made(mmap=False))

@@ -188,7 +188,8 @@ class Counted:
         monkeypatch.setattr(_stream, "load_window", counting)
 
     def _gone(self, size):
-        self.alive -= size
+        with self._lock:
+            self.alive -= size
 
     @property
     def loads(self):
@@ -230,22 +231,26 @@ class CountedParts:
 
     def __init__(self, monkeypatch):
         self.rows, self.alive, self.peak = 0, 0, 0
+        # Reentrant, since a window may end wherever memory is asked for.
+        self._lock = threading.RLock()
         from shardio.streaming import _stream, _windows
 
         def counting(member, pieces, damage, part, memory):
             found = _windows.load_parts(member, pieces, damage, part, memory)
-            self.rows += sum(len(data.table) - 1 for data in found)
-            for data in found:
-                size = sum(len(buffer) for buffer in data.buffers)
-                self.alive += size
-                weakref.finalize(data, self._gone, size)
-            self.peak = max(self.peak, self.alive)
+            with self._lock:
+                self.rows += sum(len(data.table) - 1 for data in found)
+                for data in found:
+                    size = sum(len(buffer) for buffer in data.buffers)
+                    self.alive += size
+                    weakref.finalize(data, self._gone, size)
+                self.peak = max(self.peak, self.alive)
             return found
 
         monkeypatch.setattr(_stream, "load_parts", counting)
 
     def _gone(self, size):
-        self.alive -= size
+        with self._lock:
+            self.alive -= size
 
 
 @pytest.mark.parametrize("large_", [False, True])
