@@ -123,7 +123,7 @@ def plot_order(
 
 
 def _save(figure: Any, target: str) -> None:
-    """Write a figure; what was there before stays until the new one is whole."""
+    """Write a figure; one that cannot be drawn leaves what was there."""
     from shardio.storage import files_of_callers
 
     path = Path(target)
