@@ -501,6 +501,7 @@ def report(
     world_size: int = 1,
     workers: int = 0,
     mapped: bool = False,
+    local: bool = False,
     by_block: bool = True,
     read: Sequence[SourceReading] | None = None,
 ) -> PlanReport:
@@ -510,8 +511,8 @@ def report(
         order: what was laid down.
         global_batch, world_size: rows of a global batch, and how many ranks share it.
         workers: loader workers of each rank; 0 is none.
-        mapped: shards are mapped files: nothing is to be paid, and a block that was compared once is not
-            read whole again.
+        mapped: shards are mapped files: a block that was compared once is not read whole again.
+        local: shards are local files, mapped or not: nothing is to be paid.
         by_block: blocks are read whole, though windows end inside of them; not of mapped files whose records
             are compared with checksums of their own.
         read: of each source, how it is read; where it is not given, every record is.
@@ -573,8 +574,8 @@ def report(
         resume_batch_requests=again.requests,
         resume_bytes=round(max(resume, again.bytes)),
         step_bytes=fetched * copies / max(1, schedule.stop),
-        request_dollars=0.0 if mapped else 2 * requests * copies * _DOLLARS_PER_REQUEST,
-        transfer_dollars=0.0 if mapped else fetched * copies * _DOLLARS_PER_BYTE,
+        request_dollars=0.0 if local else 2 * requests * copies * _DOLLARS_PER_REQUEST,
+        transfer_dollars=0.0 if local else fetched * copies * _DOLLARS_PER_BYTE,
         mixing=mixing,
         rank_mixing=rank_mixing,
         window_rows=memory.window_rows,

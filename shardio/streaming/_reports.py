@@ -91,6 +91,7 @@ def plan_report(
         world_size=world_size,
         workers=workers,
         mapped=mapped,
+        local=all(component.source.is_local for component in made.components),
         by_block=by_block,
         read=[
             _reading_of(component, by_block=by_block, alone=plan.interleaved)._replace(unread=unread)

@@ -44,6 +44,16 @@ def test_plan_prints_what_a_run_costs(run: Run, numbers: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize("compression", ["none", "zstd"])
+def test_only_of_a_bucket_there_is_something_to_pay(run: Run, tmp_path: Path, compression: str) -> None:
+    for url, paid in ((f"memory://{tmp_path.name}/{compression}", True), (tmp_path / compression, False)):
+        write(url, [70, 5, 125], compression=compression)
+        ended = run("plan", url, "--global-batch", 8)
+        assert ("cost" in ended.out, "leave the cloud" in ended.out) == (paid, paid)
+        figures, _ = shardio.plan_report(shardio.open(url, mmap=False), global_batch=8)
+        assert (figures.request_dollars > 0) == (figures.transfer_dollars > 0) == paid
+
+
 def test_plan_gives_advice(run: Run, numbers: Path) -> None:
     ended = run("plan", numbers, "--global-batch", 8, "--ranks", 3, "--workers", 5)
     assert ended.code == 0

@@ -116,9 +116,14 @@ def _lines(figures: PlanReport, arguments: SimpleNamespace) -> list[tuple[str, s
         f"{count(figures.first_batch_requests)} requests of a rank",
         "at a resume": f"after {size(figures.resume_batch_bytes)} in "
         f"{count(figures.resume_batch_requests)} requests; {size(figures.resume_bytes)} are read again",
-        "cost": f"{_dollars(figures.request_dollars)} for requests of an epoch, and "
-        f"{_dollars(figures.transfer_dollars)} where its bytes leave the cloud",
-        "prices": PRICE_LIST,
+    }
+    if figures.request_dollars:
+        rows |= {
+            "cost": f"{_dollars(figures.request_dollars)} for requests of an epoch, and "
+            f"{_dollars(figures.transfer_dollars)} where its bytes leave the cloud",
+            "prices": PRICE_LIST,
+        }
+    rows |= {
         "mixing": _mixing(figures.mixing),
         "mixing of a rank": _mixing(figures.rank_mixing),
         "memory": f"{size(figures.memory_bytes)} in a process: {count(figures.open_windows)} windows of "
