@@ -352,7 +352,7 @@ class BatchRead:
             self._end(None)
 
     def drop(self) -> None:
-        """Cancel what is under way, since nobody waits for it any more; in the middle of anything."""
+        """Cancel what is under way, since what waited for it is gone; in the middle of anything."""
         requests = self.requests
         if requests.pid == os.getpid():
             # Here a lock might be held that ending needs.

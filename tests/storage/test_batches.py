@@ -133,7 +133,7 @@ def test_an_interrupt_cancels_what_is_under_way() -> None:
     assert engine.cancelled == 2
 
 
-def test_what_nobody_waits_for_any_more_is_cancelled() -> None:
+def test_a_call_that_is_not_waited_for_any_more_is_cancelled() -> None:
     """Another call has failed, or a stream was dropped: a silent server would keep the permits."""
     made, silent = requests(dataclasses.replace(TUNING, hedge_quantile=1.0)), Engine(30.0)
     waiting = [begin(made, silent, calls=2) for _ in range(4)]  # four have permits, the others wait for them
