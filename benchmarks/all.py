@@ -102,7 +102,7 @@ WORKLOADS = [
         "writing.py small --python peers={loaders} --python tensorflow={tensorflow}",
         "--rounds 3",
         "--rounds 1 --count 10000",
-        1.5,
+        3.0,
     ),
     Workload(
         "Adoption",

@@ -26,6 +26,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+# Last, and each contestant runs with `-P`: files beside this one have names that packages have, too.
+sys.path.append(str(Path(__file__).parent))
 from range_server import options
 
 if TYPE_CHECKING:
