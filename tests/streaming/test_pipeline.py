@@ -172,6 +172,8 @@ class Counted:
         self.pieces = []
         self.alive = 0
         self.peak = 0
+        # Reentrant, since a window may end wherever memory is asked for.
+        self._lock = threading.RLock()
         from shardio.streaming import _stream, _windows
 
         load = _windows.load_window
@@ -179,10 +181,11 @@ class Counted:
         def counting(member, pieces, damage, **options):
             data = load(member, pieces, damage, **options)
             size = sum(len(buffer) for buffer in data.buffers)
-            self.pieces.append((pieces, int((pieces.stops - pieces.starts).sum()), size))
-            self.alive += size
-            self.peak = max(self.peak, self.alive)
-            weakref.finalize(data, self._gone, size)
+            with self._lock:
+                self.pieces.append((pieces, int((pieces.stops - pieces.starts).sum()), size))
+                self.alive += size
+                self.peak = max(self.peak, self.alive)
+                weakref.finalize(data, self._gone, size)
             return data
 
         monkeypatch.setattr(_stream, "load_window", counting)
@@ -231,7 +234,6 @@ class CountedParts:
 
     def __init__(self, monkeypatch):
         self.rows, self.alive, self.peak = 0, 0, 0
-        # Reentrant, since a window may end wherever memory is asked for.
         self._lock = threading.RLock()
         from shardio.streaming import _stream, _windows
 
