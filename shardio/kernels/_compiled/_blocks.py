@@ -30,6 +30,16 @@ Bytes = cython.typedef(cython.pointer(cython.const[cython.uchar]))
 Table = cython.typedef(cython.pointer(cython.const[Columns]))
 
 
+@cython.cfunc
+@cython.inline
+def _put(records: list, place: cython.Py_ssize_t, frame: Bytes, size: int64_t):
+    """Put the payload of a frame of so many bytes into a list that has nothing there yet."""
+    record = PyBytes_FromStringAndSize(cython.cast(cython.p_char, frame + HEAD), size - FRAME)
+    # The list takes a reference of its own, and every place of it is filled once.
+    Py_INCREF(record)
+    PyList_SET_ITEM(records, place, record)
+
+
 @cython.final
 @cython.cclass
 class RecordLists:
@@ -116,12 +126,7 @@ class RecordLists:
                     break
                 if stop - start < FRAME:
                     return False
-                record = PyBytes_FromStringAndSize(
-                    cython.cast(cython.p_char, data + start + HEAD), stop - start - FRAME
-                )
-                # The list takes a reference of its own, and every place of it is filled once.
-                Py_INCREF(record)
-                PyList_SET_ITEM(records, row - before, record)
+                _put(records, row - before, data + start, stop - start)
                 start = stop
                 row += 1
         return row == last and crc == self._crcs[block]
@@ -162,12 +167,7 @@ class RecordLists:
             stop = base + table.frame_stops[row]
             if stop - start < FRAME or stop > table.size:
                 return False
-            record = PyBytes_FromStringAndSize(
-                cython.cast(cython.p_char, data + start + HEAD), stop - start - FRAME
-            )
-            # The list takes a reference of its own, and every place of it is filled once.
-            Py_INCREF(record)
-            PyList_SET_ITEM(records, row - before, record)
+            _put(records, row - before, data + start, stop - start)
             start = stop
             row += 1
         return True
