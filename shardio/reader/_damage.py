@@ -13,8 +13,9 @@ import json
 import os
 import threading
 import warnings
+from io import BufferedReader, FileIO
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, TypeGuard
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
 
@@ -167,26 +168,27 @@ class Damage:
         a row in the same moment both list it.
         """
         try:
-            with Path(QUARANTINE_FILE).open("a+b") as file:
-                ends = self._read_listed(file)
+            # Without a buffer, as one call of the system puts a line after what others have appended.
+            with Path(QUARANTINE_FILE).open("a+b", buffering=0) as file:
+                self._read_listed(file)
                 listed = self._listed.get(place, ())
                 rows = [row for row in rows if row not in listed]
                 if rows:
                     line = json.dumps({**entry, "rows": rows}).encode() + b"\n"
-                    # What a killed process left without an end stays a line of its own.
-                    file.write(line if ends else b"\n" + line)
+                    while not _append_whole(file, line):
+                        pass
         except OSError as error:
             what = f"damage cannot be written down ({error.strerror})"
             path = str(Path(QUARANTINE_FILE).absolute())
             raise StorageError(what, url=path, advice='on_error="skip" writes nothing') from error
 
-    def _read_listed(self, file: IO[bytes]) -> bool:
-        """Take up what was written since the last look; tell whether the file ends with a whole line."""
+    def _read_listed(self, file: FileIO) -> None:
+        """Take up the whole lines that were written since the last look."""
         if file.seek(0, os.SEEK_END) < self._read:  # it was cut, or is another one
             self._read, self._listed = 0, {}
         file.seek(self._read)
-        line = b"\n"
-        for line in file:
+        lines = BufferedReader(file)
+        for line in lines:
             if not line.endswith(b"\n"):
                 break
             self._read += len(line)
@@ -195,7 +197,19 @@ class Damage:
                 entry = json.loads(line)
                 rows = self._listed.setdefault((entry["dataset"], entry["shard"]), set())
                 rows.update(row for row in entry["rows"] if isinstance(row, int))
-        return line.endswith(b"\n")
+        lines.detach()  # it would close the file with itself
+
+
+def _append_whole(file: FileIO, line: bytes) -> bool:
+    """Append a line; tell whether it is one: all of it was taken, and the line before it had its end.
+
+    Only then can it be known that a line was cut, by a kill or a full disk: before that, another process may
+    be writing it. What is appended to a cut line ends that, and is then written again.
+    """
+    written = file.write(line)
+    start = file.tell() - written
+    file.seek(max(0, start - 1))
+    return written == len(line) and (not start or file.read(1) == b"\n")
 
 
 def _plain(error: ShardioError) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import resource
 import shutil
 import warnings
 from pathlib import Path
@@ -13,9 +14,16 @@ import numpy as np
 import pytest
 
 import shardio
-from shardio.errors import CorruptBlockError, CorruptRecordError, FormatError, NotFoundError, SchemaError
+from shardio.errors import (
+    CorruptBlockError,
+    CorruptRecordError,
+    FormatError,
+    NotFoundError,
+    SchemaError,
+    StorageError,
+)
 from shardio.order import Plan
-from shardio.reader import OpenShard
+from shardio.reader import Damage, OpenShard
 from shardio.reader._files import BlockFetcher
 from shardio.storage._local import LocalStore
 from shardio_indexer import adopt
@@ -212,12 +220,83 @@ def test_two_streams_that_take_turns_list_a_row_once(url, tmp_path):
     for one, other in zip(first, second, strict=True):
         assert one["n"].tolist() == other["n"].tolist()
     lines = file.read_bytes().split(b"\n")
-    assert lines[:4] == [b"[1]", b'{"rows": 3}', b"notes", b'{"dataset": "a", "sha']
+    assert lines[:3] == [b"[1]", b'{"rows": 3}', b"notes"]
+    assert lines[3].startswith(b'{"dataset": "a", "sha{')
     rows = flat(json.loads(line)["rows"] for line in lines[4:] if line)
     assert len(rows) == len(bad)
     file.unlink()
     list(make(url, "quarantine"))
     assert len(quarantined(tmp_path)) == len(bad), "a new list begins where the old one was taken away"
+
+
+LINES = [100_000 * k + np.arange((k * 7919) % 15_000 + 1) for k in range(40)]  # up to 100 KB
+
+
+def note_rows(rank, url, all_are_open):
+    """List rows that no other process lists."""
+    source = shardio.open(url, on_error="quarantine").source
+    damage = Damage(source, 1)
+    warnings.simplefilter("ignore")
+    all_are_open.wait()
+    for rows in LINES:
+        damage.note(FormatError("a block is damaged"), source, f"shard {rank}", rows)
+
+
+def test_processes_that_list_at_once_write_whole_lines(url, tmp_path):
+    """A process that looks while another writes may see a part of its line."""
+    write(url, [1])
+    spawn = multiprocessing.get_context("spawn")
+    every = spawn.Barrier(3)
+    processes = [spawn.Process(target=note_rows, args=(rank, url, every)) for rank in range(3)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+        assert process.exitcode == 0
+    found = quarantined(tmp_path)
+    for rank in range(3):
+        assert [row for _, shard, row in found if shard == f"shard {rank}"] == flat(
+            map(np.ndarray.tolist, LINES)
+        )
+    assert (tmp_path / "shardio-quarantine.jsonl").read_bytes().count(b"\n") == 3 * len(LINES)
+
+
+def test_a_line_that_another_ends_meanwhile_is_no_cut_one(url, tmp_path, monkeypatch):
+    source = shardio.open(write(url, [1]), on_error="quarantine").source
+    file = tmp_path / "shardio-quarantine.jsonl"
+    other = json.dumps({"dataset": source.url, "shard": "shard", "rows": [1]})
+    file.write_text(other[:20])
+    dumps = json.dumps
+
+    def end_the_other_first(entry):
+        with file.open("a") as rest:
+            rest.write(other[20:] + "\n")
+        return dumps(entry)
+
+    monkeypatch.setattr(json, "dumps", end_the_other_first)
+    Damage(source, 1).note(FormatError("a block is damaged"), source, "shard", np.arange(1, 3))
+    assert [json.loads(line)["rows"] for line in file.read_text().splitlines()] == [[1], [1, 2]]
+
+
+def test_a_line_that_a_full_disk_cut_is_written_again(url, tmp_path):
+    source = shardio.open(write(url, [1]), on_error="quarantine").source
+    damage = Damage(source, 1)
+    error = FormatError("a block is damaged")
+    damage.note(error, source, "shard", np.arange(10))
+    room = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, room[1]))
+    try:
+        with pytest.raises(StorageError, match="damage cannot be written down"):
+            damage.note(error, source, "shard", np.arange(10, 1000))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, room)
+    later = Damage(source, 1)
+    for _ in range(2):
+        later.note(error, source, "shard", np.arange(1000))
+    lines = (tmp_path / "shardio-quarantine.jsonl").read_bytes().splitlines()
+    assert len(lines) == 3
+    assert len(lines[0]) < 1000 < len(lines[1])
+    assert [json.loads(line)["rows"] for line in lines[::2]] == [[*range(10)], [*range(10, 1000)]]
 
 
 def test_shards_of_one_name_in_a_mixture_are_told_apart(tmp_path, monkeypatch):
