@@ -9,7 +9,6 @@ before anything else is fetched, so the first batch waits for its own chunks alo
 from __future__ import annotations
 
 import atexit
-import contextlib
 import os
 import queue
 import threading
@@ -86,6 +85,8 @@ _CYCLES = 1 << 41
 _IO_THREADS = 4
 # Threads end with the record, block or request that they are at; one that hangs is left behind.
 _ENDING_SECONDS = 5.0
+# So long Ctrl-C waits for them: it must not seem to do nothing where one of them hangs.
+_INTERRUPTED_SECONDS = 0.5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -284,21 +285,24 @@ class Pipeline:
                 for planned in self._planner.plan(group, _run_here):
                     yield from self._builder.build(planned)
             return
-        home = os.getpid()
         threads = _PassThreads(self._planner, self._builder, self._options)
-        seconds = 0.0
+        seconds = _INTERRUPTED_SECONDS
         try:
-            for batch in threads:
-                yield batch
-                _check_process(home)
-            seconds = _ENDING_SECONDS
-        except (Exception, GeneratorExit):
-            seconds = _ENDING_SECONDS
-            raise
-        finally:
-            # Threads of a parent cannot be waited for, and Ctrl-C must not wait for a function that hangs.
-            if os.getpid() == home:
+            try:
+                threads.start()
+                for batch in threads:
+                    yield batch
+                    _check_process(threads.home)
+                seconds = _ENDING_SECONDS
+            except (Exception, GeneratorExit):
+                seconds = _ENDING_SECONDS
+                raise
+            finally:
                 threads.close(seconds)
+        except KeyboardInterrupt:
+            # It may have come while they were being ended: those that were not told would wait for ever.
+            threads.close(_INTERRUPTED_SECONDS)
+            raise
 
 
 def _check_process(home: int) -> None:
@@ -416,7 +420,8 @@ class _Planner:
 class _PassThreads:
     """The threads of one pass: a planner, builders, and fetchers where data is remote.
 
-    Iterating, in the consumer's thread, gives the batches.
+    Once they are started, iterating, in the consumer's thread, gives the batches. Ctrl-C may come between any
+    two of its instructions: each thread is known to `close` before it is started.
     """
 
     def __init__(self, planner: _Planner, builder: BatchBuilder, options: PipelineOptions) -> None:
@@ -432,18 +437,32 @@ class _PassThreads:
         self._finished = False
         self._closed = False
         self._error: BaseException | None = None
-        with contextlib.ExitStack() as started:  # where a later one cannot be started, the others end
-            self._builders = DaemonThreads(options.threads, "shardio-stream")
-            started.callback(self._builders.close)
-            self._fetchers = self._builders
-            if options.io_threads:
-                self._fetchers = DaemonThreads(options.io_threads, "shardio-fetch")
-                started.callback(self._fetchers.close)
-            self._planning = threading.Thread(target=self._plan_ahead, name="shardio-plan", daemon=True)
-            self._planning.start()
-            started.pop_all()
+        self._ended = False
+        self._builders = DaemonThreads(options.threads, "shardio-stream")
+        self._fetchers = self._builders
+        if options.io_threads:
+            self._fetchers = DaemonThreads(options.io_threads, "shardio-fetch")
+        self._planning = threading.Thread(target=self._plan_ahead, name="shardio-plan", daemon=True)
         self.home = os.getpid()
         _passes.add(self)
+
+    def start(self) -> None:
+        """Start all threads.
+
+        Raises:
+            RuntimeError: the system has no more threads; those that were started are for `close` to end.
+        """
+        fetchers = [] if self._fetchers is self._builders else self._fetchers.threads
+        threads = [*self._builders.threads, *fetchers, self._planning]
+        for number, thread in enumerate(threads):
+            try:
+                thread.start()
+            except RuntimeError as error:
+                message = (
+                    f"{number} of {len(threads)} threads could be started ({error}); use a smaller "
+                    "num_threads=, or raise the limit of threads (ulimit -u, or that of the container)"
+                )
+                raise RuntimeError(message) from error
 
     def __iter__(self) -> Iterator[Batch]:
         while True:
@@ -518,21 +537,25 @@ class _PassThreads:
     def close(self, seconds: float) -> None:
         """End all threads: no new task is begun, and those under way stop at the next record.
 
+        What Ctrl-C interrupts here may be done again.
+
         Args:
             seconds: to wait for them at most.
         """
-        if self._closed:
+        # Threads of a parent cannot be waited for.
+        if self._ended or os.getpid() != self.home:
             return
+        deadline = time.monotonic() + seconds
         self._builder.cancel()
         with self._changed:
             self._closed = True
             self._changed.notify_all()
-        deadline = time.monotonic() + seconds
-        self._planning.join(max(0.0, deadline - time.monotonic()))
+        _join(self._planning, deadline)
         for threads in (self._builders, self._fetchers):
             threads.close()
         for threads in (self._builders, self._fetchers):
             threads.join(deadline)
+        self._ended = True
 
 
 _passes: weakref.WeakSet[_PassThreads] = weakref.WeakSet()
@@ -542,8 +565,7 @@ _passes: weakref.WeakSet[_PassThreads] = weakref.WeakSet()
 def _end_passes() -> None:
     """End what was left in the middle while modules are still there: iterators end after some of them."""
     for threads in list(_passes):
-        if threads.home == os.getpid():
-            threads.close(_ENDING_SECONDS)
+        threads.close(_ENDING_SECONDS)
 
 
 class DaemonThreads:
@@ -551,24 +573,22 @@ class DaemonThreads:
 
     Unlike those of a `ThreadPoolExecutor`, the interpreter does not wait for them when it ends: a function of
     the caller's that hangs must not make the program hang.
+
+    Args:
+        count: of threads.
+        name: what their names begin with.
+
+    Attributes:
+        threads: for the caller to start.
     """
 
     def __init__(self, count: int, name: str) -> None:
         self._tasks: queue.SimpleQueue[tuple[Future[Any], Callable[..., Any], tuple[Any, ...]] | None]
         self._tasks = queue.SimpleQueue()
-        self._threads: list[threading.Thread] = []
-        for number in range(count):
-            thread = threading.Thread(target=self._work, name=f"{name}_{number}", daemon=True)
-            try:
-                thread.start()
-            except RuntimeError as error:
-                self.close()
-                message = (
-                    f"{number} of {count} threads could be started ({error}); use a smaller num_threads=, or "
-                    "raise the limit of threads (ulimit -u, or that of the container)"
-                )
-                raise RuntimeError(message) from error
-            self._threads.append(thread)
+        self.threads = [
+            threading.Thread(target=self._work, name=f"{name}_{number}", daemon=True)
+            for number in range(count)
+        ]
 
     def submit(self, function: Callable[..., Any], *args: Any) -> Future[Any]:
         """Return the future of a call."""
@@ -596,13 +616,18 @@ class DaemonThreads:
             if task is not None:
                 task[0].cancel()
                 task[0].set_running_or_notify_cancel()
-        for _ in self._threads:
+        for _ in self.threads:
             self._tasks.put(None)
 
     def join(self, deadline: float) -> None:
         """Wait for the threads until a moment of `time.monotonic`."""
-        for thread in self._threads:
-            thread.join(max(0.0, deadline - time.monotonic()))
+        for thread in self.threads:
+            _join(thread, deadline)
+
+
+def _join(thread: threading.Thread, deadline: float) -> None:
+    if thread.is_alive():  # else it may never have been started
+        thread.join(max(0.0, deadline - time.monotonic()))
 
 
 def _run(future: Future[Any], function: Callable[..., Any], args: tuple[Any, ...]) -> None:

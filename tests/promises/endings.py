@@ -51,9 +51,10 @@ def plain(value):
 
 def left():
     """Return what is still there of threads and worker processes; multiprocessing keeps helpers."""
-    # A queue's own thread ends a moment after the queue was closed.
+    # A queue's own thread ends a moment after the queue was closed, and one that Ctrl-C left at a record when
+    # it has that.
     for thread in threading.enumerate():
-        if thread.name == "QueueFeederThread":
+        if thread is not threading.current_thread():
             thread.join(30)
     children = []
     for child in psutil.Process().children(recursive=True):

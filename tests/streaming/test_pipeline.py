@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
+import sys
 import threading
+import time
 import weakref
 from pathlib import Path
 
@@ -15,6 +18,7 @@ import shardio
 from shardio.errors import CorruptBlockError
 from shardio.order import Plan, report
 from shardio.storage._local import LocalStore
+from shardio.streaming import _pipeline
 from shardio.streaming._windows import WindowData
 from tests.streaming.datasets import RICH, flat, memory_url, numbers, plan, rich_value, write
 
@@ -136,7 +140,7 @@ def test_closing_early_leaves_no_thread(ds, threads):
     assert stream_threads() == []
 
 
-@pytest.mark.parametrize("most", range(3))
+@pytest.mark.parametrize("most", range(7))
 def test_where_threads_cannot_be_started_none_is_left(monkeypatch, ds, most):
     """As in a container with a limit."""
     stream = make(ds, num_threads=2)
@@ -151,12 +155,72 @@ def test_where_threads_cannot_be_started_none_is_left(monkeypatch, ds, most):
         start(thread)
 
     monkeypatch.setattr(threading.Thread, "start", limited)
-    with pytest.raises(RuntimeError, match="new thread"):
+    with pytest.raises(RuntimeError, match=rf"^{most} of 7 threads could be started .* num_threads="):
         next(iter(stream))
     for thread in started:
         thread.join(60)
     assert len(started) == most
     assert stream_threads() == []
+
+
+class Interrupt:
+    """Ctrl-C before the n-th line that this thread comes to in the pipeline, or when it has started a thread.
+
+    Attributes:
+        lines: how many it came to.
+    """
+
+    def __init__(self, n=-1):
+        self._n, self.lines = n, 0
+        source = Path(_pipeline.__file__).read_text(encoding="utf-8").splitlines()
+        # A tracer comes to them again between a block and its exit, where no signal does.
+        self._skipped = {at for at, line in enumerate(source, 1) if line.lstrip().startswith("with ")}
+
+    def __enter__(self):
+        sys.settrace(self._trace)
+        return self
+
+    def __exit__(self, *_):
+        sys.settrace(None)
+
+    def _trace(self, frame, event, _):
+        if frame.f_code is threading.Thread.start.__code__:
+            self._count(event == "return")
+        elif frame.f_code.co_filename == _pipeline.__file__:
+            self._count(event == "line" and frame.f_lineno not in self._skipped)
+        else:
+            return None
+        return self._trace
+
+    def _count(self, one):
+        self.lines += one
+        if one and self.lines == self._n:
+            raise KeyboardInterrupt
+
+
+def one_pass(ds):
+    it = iter(make(ds, num_threads=2))
+    for _ in range(12):
+        next(it)
+    it.close()
+
+
+@pytest.mark.sampled(5)
+@pytest.mark.parametrize("part", range(5))
+def test_wherever_ctrl_c_comes_no_thread_is_left(ds, part):
+    """Between any two lines: while threads are started, while batches are taken, while threads are ended."""
+    threads = set(threading.enumerate())
+    with Interrupt() as whole:
+        one_pass(ds)
+    assert whole.lines > 100
+    # How often the consumer waits is chance, so that some runs have more lines than others.
+    for n in range(1 + part, whole.lines + 20, 5):
+        with contextlib.suppress(KeyboardInterrupt), Interrupt(n):
+            one_pass(ds)
+        deadline = time.monotonic() + 60
+        while (left := set(threading.enumerate()) - threads) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert not left, f"interrupted at line {n}"
 
 
 def test_nothing_runs_before_the_first_batch_is_asked_for(ds):
@@ -258,8 +322,6 @@ class CountedParts:
 @pytest.mark.parametrize("large_", [False, True])
 def test_of_very_large_batches_two_are_made_at_a_time(monkeypatch, large, large_):
     """With three batches of 256 MB in the caller's hands, two more are what the stated bound leaves."""
-    from shardio.streaming import _pipeline
-
     if large_:
         monkeypatch.setattr(_pipeline, "_AHEAD_BYTES", 1 << 10)
         monkeypatch.setattr(_pipeline, "_BUILT_BYTES", 1 << 10)
@@ -575,8 +637,6 @@ def test_windows_of_one_fetch_are_of_like_length(monkeypatch, fetched_url):
 
 def test_steps_that_are_too_large_come_one_by_one(monkeypatch, fetched_url):
     """Windows and batches of several would take more than the process may hold."""
-    from shardio.streaming import _pipeline
-
     from_bucket(monkeypatch)
     monkeypatch.setattr(_pipeline, "_LARGE_STEP_BYTES", 1)
     waiting = []
