@@ -38,6 +38,7 @@ from shardio.reader._open import (
     open_shard,
 )
 from shardio.reader._options import ReadOptions, ReadStats
+from shardio.reader._pool import ShardPool
 from shardio.reader._records import DatasetReader, RecordSequence
 from shardio.reader._shard import OpenShard, RowRun, begin_frames
 from shardio.reader._source import DatasetSource, Location, ShardSource, choose_split, root_stores
@@ -61,6 +62,7 @@ __all__ = [
     "RecordSequence",
     "RowRun",
     "SequentialShard",
+    "ShardPool",
     "ShardReader",
     "ShardSource",
     "SkipCorrupt",

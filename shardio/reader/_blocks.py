@@ -139,6 +139,13 @@ class FetchedFrames(NamedTuple):
     crcs: NDArray[np.uint32] = _NO_CRCS
     again: Callable[[], FetchedFrames] | None = None
 
+    def in_wrong_blocks(self) -> NDArray[np.bool_]:
+        """Return which frames are in blocks that are not right, bool [rows]."""
+        starts = np.concatenate([[0], self.stops[:-1]])[: self.stops.size]
+        right = kernels.crc32c_many(self.buffer, starts, self.stops) == self.crcs
+        wrong = np.append(~right, False)  # the last entry stands for frames that need not be compared
+        return wrong[np.searchsorted(self.stops, self.edges[1:], side="left")]
+
 
 class DecodedRuns(NamedTuple):
     """Runs of blocks, compared and decoded.

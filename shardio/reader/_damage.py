@@ -28,8 +28,8 @@ from shardio.errors import (
     StorageError,
     UnsupportedVersionError,
 )
-from shardio.reader._iterate import block_runs, in_lists, iterate_payloads
-from shardio.reader._lookup import lookup, physical_rows
+from shardio.reader._iterate import block_runs, in_lists, iterate_payloads, iterate_runs
+from shardio.reader._lookup import begin_lookup, lookup, physical_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -220,7 +220,7 @@ def _plain(error: ShardioError) -> dict[str, Any]:
     }
 
 
-_MOST = 1024  # positions of an irregular selection that are read block by block together
+_MOST = 1024  # positions of an irregular selection that are read together
 
 
 def iterate_skipping(
@@ -232,6 +232,19 @@ def iterate_skipping(
         StorageError: the environment failed.
         FormatError: more is damaged than may be skipped.
     """
+    if not isinstance(selection, range) or selection.step != 1:
+        for low in range(0, len(selection), _MOST):
+            yield _look_up_skipping(source, np.asarray(selection[low : low + _MOST], np.int64), damage)
+    elif not source.is_local:
+        yield from _fetch_skipping(source, selection, damage)
+    else:
+        yield from _cut_skipping(source, selection, damage)
+
+
+def _cut_skipping(
+    source: ShardSource, selection: range, damage: Damage
+) -> Iterator[tuple[list[bytes], range | NDArray[np.int64]]]:
+    """Do what `iterate_skipping` does with local shards."""
     at = 0
     while at < len(selection):
         with SkipCorrupt() as skipped:
@@ -240,8 +253,37 @@ def iterate_skipping(
                 yield payloads, selection[here:at]
         if skipped.error is not None:
             stop = _end_of_run(source, selection, at)
-            yield _read_by_block(source, np.asarray(selection[at:stop], np.int64), damage)
+            yield _read_by_block(source, np.arange(selection[at], selection[stop - 1] + 1), damage)
             at = stop
+
+
+def _fetch_skipping(
+    source: ShardSource, selection: range, damage: Damage
+) -> Iterator[tuple[list[bytes], range | NDArray[np.int64]]]:
+    """Do what `iterate_skipping` does with shards of a bucket: what is under way stays so."""
+    at = selection.start
+    for run in iterate_runs(source, selection):
+        here, at = at, at + run.records
+        with SkipCorrupt() as skipped:
+            yield run.payloads(), range(here, at)
+        if skipped.error is not None:
+            source.pool.remember_missing(run.number, skipped.error)
+            yield _read_by_block(source, np.arange(here, at), damage)
+
+
+def _look_up_skipping(
+    source: ShardSource, positions: NDArray[np.int64], damage: Damage
+) -> tuple[list[bytes], NDArray[np.int64]]:
+    """Return the payloads of some positions that are whole, in order, with their positions."""
+    found: dict[int, bytes] = {}
+    for begun in begin_lookup(source.pool, source.stops, positions):
+        with SkipCorrupt() as skipped:
+            found.update(zip(begun.items, begun.wait(), strict=True))
+        if skipped.error is not None:
+            source.pool.remember_missing(begun.number, skipped.error)
+            _read_shard_by_block(source, begun.number, np.array(begun.items), positions, damage, found)
+    kept = sorted(found)
+    return [found[k] for k in kept], positions[kept]
 
 
 def decode_skipping(
@@ -300,10 +342,8 @@ def batches_skipping(
             yield decode(kept)
 
 
-def _end_of_run(source: ShardSource, selection: Selection, at: int) -> int:
+def _end_of_run(source: ShardSource, selection: range, at: int) -> int:
     """Return up to which item of a selection the run reaches that failed and began with item `at`."""
-    if not isinstance(selection, range) or selection.step != 1:
-        return min(at + _MOST, len(selection))
     number = int(np.searchsorted(source.stops, selection[at], side="right"))
     end = min(len(selection), at + int(source.stops[number]) - selection[at])
     with SkipCorrupt() as skipped:
@@ -333,7 +373,7 @@ def _read_by_block(
 def _read_shard_by_block(
     source: ShardSource,
     number: int,
-    items: NDArray[np.intp],
+    items: NDArray[np.int64],
     positions: NDArray[np.int64],
     damage: Damage,
     found: dict[int, bytes],
@@ -353,9 +393,9 @@ def _read_shard_by_block(
             payloads = lookup(source.pool, source.stops, positions[items[here]])
             found.update(zip(items[here].tolist(), payloads, strict=True))
         if isinstance(skipped.error, NotFoundError):
-            source.pool.remember(number, skipped.error)
             here = waiting
         if skipped.error is not None:
+            source.pool.remember_missing(number, skipped.error)
             _leave_out(source, number, skipped.error, rows[here], damage)
         if here is waiting:
             return

@@ -16,7 +16,7 @@ import threading
 import warnings
 from bisect import bisect_right
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeAlias
 
 import numpy as np
 
@@ -48,6 +48,7 @@ __all__ = [
     "REFUSED",
     "BlockFetcher",
     "Fetched",
+    "KnownEnd",
     "MappedLists",
     "MappedRows",
     "RefusedError",
@@ -64,6 +65,7 @@ __all__ = [
     "map_records",
     "read_frames",
     "read_records",
+    "refuse",
     "wrong_size",
 ]
 
@@ -595,6 +597,31 @@ class Fetched(NamedTuple):
     fresh: list[tuple[int, int]]
 
 
+class KnownEnd:
+    """Where a file was found to be cut, so that it is not asked each time for what is behind.
+
+    Args:
+        times: so many reads are refused before one asks again, since the file may have come back.
+    """
+
+    def __init__(self, times: int) -> None:
+        self._times = times
+        self._found: tuple[int, ShardioError, int] | None = None
+
+    def remember(self, end: int, error: ShardioError) -> None:
+        """Refuse reads beyond a place with an error, some times."""
+        self._found = end, error, self._times
+
+    def refusal(self, stop: int) -> ShardioError | None:
+        """Return the error of a read up to `stop`; None where the file is to be asked."""
+        if self._found is None or stop <= self._found[0]:
+            return None
+        end, error, left = self._found
+        self._found = (end, error, left - 1) if left > 1 else None
+        # A copy: threads that raise one error at once would write into each other's traceback.
+        return error.located().with_traceback(None)
+
+
 class BlockFetcher:
     """Reads one file block by block.
 
@@ -607,9 +634,10 @@ class BlockFetcher:
         refused: the error for a file that is cut, gone or another one.
         checksummed: what is fetched will be compared with checksums.
         held: the bytes of all blocks, one after another, if they were read already.
+        known_end: remembers where the file was found to be cut; None to ask it each time.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - made in one place
         self,
         file: DataFile,
         bounds: Callable[[int], tuple[int, int]],
@@ -620,8 +648,10 @@ class BlockFetcher:
         *,
         checksummed: bool = True,
         held: memoryview | None = None,
+        known_end: KnownEnd | None = None,
     ) -> None:
         self._held = held
+        self._known_end = known_end
         self._file = file
         self._bounds = bounds
         self._name = name
@@ -651,6 +681,9 @@ class BlockFetcher:
         found = [self._look_up(run) if cached else [] for run in runs]
         missing = [self._missing(run, held) for run, held in zip(runs, found, strict=True)]
         flat = [segment for segments in missing for segment in segments]
+        refusal = self.refusal(flat)
+        if refusal is not None:
+            return partial(refuse, refusal)
         starts = [self._bounds(first)[0] for first, _ in flat]
         stops = [self._bounds(stop - 1)[1] for _, stop in flat]
         checksummed = self._checksummed and cached
@@ -663,7 +696,10 @@ class BlockFetcher:
             try:
                 replies = iter(wait())
             except REFUSED as error:
-                raise self._refused(error) from error
+                refused, end = self._refused(error), self._file.ends_at
+                if self._known_end is not None and end is not None:
+                    self._known_end.remember(end, refused)
+                raise refused from error
             self._stats.bytes_read += sum(stops) - sum(starts)
             return [
                 Fetched(self._join(held, [(segment, next(replies)) for segment in segments]), segments)
@@ -671,6 +707,12 @@ class BlockFetcher:
             ]
 
         return finish
+
+    def refusal(self, runs: Sequence[tuple[int, int]]) -> ShardioError | None:
+        """Return the error of runs of blocks that end behind a file that was found to be cut; else None."""
+        if self._known_end is None or not runs:
+            return None
+        return self._known_end.refusal(max(self._bounds(stop - 1)[1] for _, stop in runs))
 
     def range_of(self, run: tuple[int, int]) -> tuple[DataFile, int, int] | None:
         """Return the range of a run of blocks, None where it must be fetched by `begin`."""
@@ -707,6 +749,11 @@ class BlockFetcher:
         if len(parts) == 1:
             return next(iter(parts.values()))
         return memoryview(b"".join(parts[first] for first in sorted(parts)))
+
+
+def refuse(error: ShardioError) -> NoReturn:
+    """Raise an error in its turn, when it is waited for."""
+    raise error
 
 
 def decoded_file(data: DataFile, head: IndexHead, limits: Limits, stats: ReadStats) -> DataFile:

@@ -116,23 +116,32 @@ class BlockRun:
     """Some blocks of a shard, of which the live rows `first_row .. stop_row - 1` are wanted.
 
     Args:
+        number: of the shard.
         shard: that they are in.
         blocks: the first, and one past the last.
         first_row, stop_row: of the shard; blocks may hold more.
         deleted: rows of the shard that are deleted, or None.
+
+    Attributes:
+        number: of the shard.
+        records: how many of the rows that are wanted are in these blocks.
     """
 
     def __init__(
         self,
+        number: int,
         shard: OpenShard,
         blocks: tuple[int, int],
         first_row: int,
         stop_row: int,
         deleted: NDArray[np.int64] | None,
     ) -> None:
-        self._shard = shard
-        self._blocks = blocks
-        self._rows = (first_row, stop_row)
+        self.number = number
+        first, last = shard.head.block_rows(blocks[0])[0], shard.head.block_rows(blocks[1] - 1)[1]
+        self._rows = max(first_row, first), min(stop_row, last)
+        self.records = self._rows[1] - self._rows[0]
+        if deleted is not None:
+            self.records -= int(np.diff(np.searchsorted(deleted, self._rows))[0])
         self._deleted = deleted
         self._wait = shard.begin([blocks])
 
@@ -148,8 +157,7 @@ class BlockRun:
     def placed(self) -> Placed:
         """Return where the payloads are, when they are there; errors are those of `payloads`."""
         span = self._wait()[0]
-        first, stop = self._rows
-        rows = np.arange(max(first, span.first_row), min(stop, span.first_row + len(span)))
+        rows = np.arange(*self._rows)
         if self._deleted is not None:
             rows = np.setdiff1d(rows, self._deleted, assume_unique=True)
         items = slice(None) if len(rows) == len(span) else rows - span.first_row
@@ -157,9 +165,10 @@ class BlockRun:
 
 
 class _FailedRun(BlockRun):
-    """A run that could not be begun; fails in its turn, after the records before it."""
+    """The rest of a shard that could not be begun; fails in its turn, after the records before it."""
 
-    def __init__(self, error: Exception) -> None:
+    def __init__(self, number: int, records: int, error: Exception) -> None:
+        self.number, self.records = number, records
         self._error = error
 
     def payloads(self) -> list[bytes]:
@@ -188,15 +197,19 @@ def _begun(source: ShardSource, selection: range) -> Iterator[BlockRun]:
     """Yield each run of records in turn, after its requests were sent."""
     parts = _parts(source, selection)
     for place, (number, start, stop) in enumerate(parts):
+        records = stop - start
         try:
             if place % _HEADS == 1 and not source.is_local:
                 # A shard that cannot be opened fails in its own turn, below, not in that of an earlier one.
                 with contextlib.suppress(ShardioError):
                     source.pool.prepare([number for number, _, _ in parts[place : place + _HEADS]])
-            yield from _begin_shard(source, number, start, stop)
+            for run in _begin_shard(source, number, start, stop):
+                records -= run.records
+                yield run
         except Exception as error:  # noqa: BLE001 - it is raised in its turn, after the records before it
-            yield _FailedRun(error)
-            return
+            yield _FailedRun(number, records, error)
+            if source.options.on_error == "raise":
+                return
 
 
 def _begin_shard(source: ShardSource, number: int, start: int, stop: int) -> Iterator[BlockRun]:
@@ -212,7 +225,7 @@ def _begin_shard(source: ShardSource, number: int, start: int, stop: int) -> Ite
         stop_row = last + 1
     blocks = shard.blocks_of(np.array([first_row, stop_row - 1]))
     for run in block_runs(shard, int(blocks[0]), int(blocks[1]) + 1):
-        yield BlockRun(shard, run, first_row, stop_row, deleted)
+        yield BlockRun(number, shard, run, first_row, stop_row, deleted)
 
 
 def block_runs(shard: OpenShard, first: int, stop: int) -> Iterator[tuple[int, int]]:

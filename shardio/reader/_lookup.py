@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
-from typing import TYPE_CHECKING, Any, TypeAlias
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from shardio.errors import FormatError, NotFoundError, StaleIndexError
 from shardio.metadata import live_to_physical
+from shardio.reader._files import refuse
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -17,7 +21,7 @@ if TYPE_CHECKING:
     from shardio.reader._pool import ShardPool
     from shardio.reader._shard import OpenShard
 
-__all__ = ["Placed", "lookup", "physical_rows", "place_together"]
+__all__ = ["BegunRows", "Placed", "begin_lookup", "lookup", "physical_rows", "place_together"]
 
 # Where payloads are: a buffer, and int64 starts and stops in it.
 Placed: TypeAlias = "tuple[Any, NDArray[np.int64], NDArray[np.int64]]"
@@ -25,6 +29,8 @@ Placed: TypeAlias = "tuple[Any, NDArray[np.int64], NDArray[np.int64]]"
 # Blocks and decoded bytes that are held at once; a batch over more is read in several goes.
 _MOST_BLOCKS = 256
 _MOST_BYTES = 64 << 20
+# What a shard that cannot be opened is, and what may be wrong with its rows.
+_REFUSED = (NotFoundError, FormatError, StaleIndexError)
 
 
 def lookup(pool: ShardPool, stops: NDArray[np.int64], positions: NDArray[np.int64]) -> list[bytes]:
@@ -44,48 +50,78 @@ def lookup(pool: ShardPool, stops: NDArray[np.int64], positions: NDArray[np.int6
         found = pool.get(number).records(physical_rows(pool, number, live))
         if found is not None:
             return found
+    out: list[bytes] = [b""] * len(positions)
+    for begun in begin_lookup(pool, stops, positions):
+        for item, payload in zip(begun.items, begun.wait(), strict=True):
+            out[item] = payload
+    return out
+
+
+class BegunRows(NamedTuple):
+    """Some rows of a shard that were asked for.
+
+    Attributes:
+        number: of the shard.
+        items: the places of these rows among all that are wanted.
+        wait: returns their payloads, or raises what is wrong with them alone.
+    """
+
+    number: int
+    items: list[int]
+    wait: Callable[[], list[bytes]]
+
+
+def begin_lookup(
+    pool: ShardPool, stops: NDArray[np.int64], positions: NDArray[np.int64]
+) -> Iterator[BegunRows]:
+    """Do what `lookup` does, and yield what waits for the rows of one shard after another; arguments are its.
+
+    Raises:
+        StorageError: the environment failed.
+    """
     order = np.argsort(positions, kind="stable")
     ordered = positions[order]
     shards = np.searchsorted(stops, ordered, side="right")
     cuts = np.flatnonzero(np.diff(shards)) + 1
     edges = [0, *cuts.tolist(), len(ordered)]
-    parts = [(int(shards[a]), ordered[a:b]) for a, b in itertools.pairwise(edges) if a < b]
-    payloads: list[bytes] = []
+    parts = [(int(shards[a]), a, b) for a, b in itertools.pairwise(edges) if a < b]
+    items = order.tolist()
     together = pool.capacity
     for first in range(0, len(parts), together):
-        _read_parts(pool, stops, parts[first : first + together], payloads)
-    out: list[bytes] = [b""] * len(payloads)
-    for place, payload in zip(order.tolist(), payloads, strict=True):
-        out[place] = payload
-    return out
+        some = parts[first : first + together]
+        with contextlib.suppress(*_REFUSED):  # it is raised in its turn
+            pool.prepare(number for number, _, _ in some)
+        yield from _begin_parts(pool, stops, ordered, items, some)
 
 
-def _read_parts(
-    pool: ShardPool, stops: NDArray[np.int64], parts: list[tuple[int, NDArray[np.int64]]], out: list[bytes]
-) -> None:
-    """Add the payloads of ascending positions to `out`; a part is the number of a shard and its positions."""
-    pool.prepare(number for number, _ in parts)
-    waiting: list[Callable[[], list[bytes]]] = []
+def _begin_parts(
+    pool: ShardPool,
+    stops: NDArray[np.int64],
+    ordered: NDArray[np.int64],
+    items: list[int],
+    parts: list[tuple[int, int, int]],
+) -> Iterator[BegunRows]:
+    """Yield the rows of some shards; a part is the number of one, and where its positions begin and end."""
+    waiting: list[BegunRows] = []
     blocks = size = 0
-
-    def finish_all() -> None:
-        nonlocal blocks, size
-        blocks = size = 0
-        for finish in waiting:
-            out.extend(finish())
-        waiting.clear()
-
-    for number, own in parts:
-        live = own - (int(stops[number - 1]) if number else 0)
+    for number, low, end in parts:
+        live = ordered[low:end] - (int(stops[number - 1]) if number else 0)
         # A local disk does its work at the end, so waiting for others only holds descriptors.
         alone = pool.is_local(number)
-        for count, decoded, finish in _begin_rows(pool.get(number), physical_rows(pool, number, live)):
-            waiting.append(finish)
-            blocks += count
-            size += decoded
-            if alone or blocks >= _MOST_BLOCKS or size >= _MOST_BYTES:
-                finish_all()
-    finish_all()
+        own = items[low:end]
+        try:
+            shard = pool.get(number)
+            for rows, count, decoded, wait in _begin_rows(shard, physical_rows(pool, number, live)):
+                waiting.append(BegunRows(number, own[:rows], wait))
+                own = own[rows:]
+                blocks += count
+                size += decoded
+                if alone or blocks >= _MOST_BLOCKS or size >= _MOST_BYTES:
+                    yield from waiting
+                    waiting, blocks, size = [], 0, 0
+        except _REFUSED as error:
+            waiting.append(BegunRows(number, own, partial(refuse, error.located())))
+    yield from waiting
 
 
 def place_together(pool: ShardPool, stops: NDArray[np.int64], positions: NDArray[np.int64]) -> Placed | None:
@@ -120,22 +156,22 @@ def physical_rows(pool: ShardPool, number: int, live: NDArray[np.int64]) -> NDAr
 
 def _begin_rows(
     shard: OpenShard, rows: NDArray[np.int64]
-) -> Iterator[tuple[int, int, Callable[[], list[bytes]]]]:
-    """Begin the lookup of ascending rows of one shard; yield numbers of blocks and of decoded bytes, and what
-    waits for them.
+) -> Iterator[tuple[int, int, int, Callable[[], list[bytes]]]]:
+    """Begin the lookup of ascending rows of one shard; yield numbers of rows, of blocks and of decoded bytes,
+    and what waits for them.
     """  # noqa: D205 - one thought
     found = shard.records(rows)
     if found is not None:
-        yield 0, 0, lambda: found
+        yield len(rows), 0, 0, lambda: found
         return
     alone = shard.frames_alone(rows)
     if alone is not None:
         starts, stops = alone
         held = np.cumsum(stops - starts)
         for k, end in _runs_of(held, _MOST_BYTES):
-            own = slice(k, end)
+            some = slice(k, end)
             size = int(held[end - 1]) - (int(held[k - 1]) if k else 0)
-            yield 0, size, shard.begin_alone(rows[own], starts[own], stops[own])
+            yield end - k, 0, size, shard.begin_alone(rows[some], starts[some], stops[some])
         return
     blocks = shard.blocks_of(rows)
     needed = blocks[np.append(True, blocks[1:] != blocks[:-1])]
@@ -145,7 +181,8 @@ def _begin_rows(
         decoded = int(sizes[end - 1]) - (int(sizes[k - 1]) if k else 0)
         firsts = np.searchsorted(blocks, part, side="left")
         lasts = np.searchsorted(blocks, part, side="right")
-        yield len(part), decoded, shard.begin_rows(part, rows[firsts[0] : lasts[-1]], lasts - firsts)
+        own = rows[firsts[0] : lasts[-1]]
+        yield len(own), len(part), decoded, shard.begin_rows(part, own, lasts - firsts)
 
 
 def _runs_of(ends: NDArray[np.int64], most_bytes: int, most: int | None = None) -> Iterator[tuple[int, int]]:

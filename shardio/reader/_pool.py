@@ -10,11 +10,11 @@ import contextlib
 import functools
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
-from shardio.errors import FormatError, NotFoundError, StaleIndexError
+from shardio.errors import FormatError, NotFoundError, ShardioError, StaleIndexError
 from shardio.format import DEFAULT_LIMITS
 from shardio.metadata import INDEX_ADVICE, parse_deletions, parse_head
 from shardio.reader._blocks import DecodedBlocks
-from shardio.reader._files import check_index_file, cut_short
+from shardio.reader._files import KnownEnd, check_index_file, cut_short
 from shardio.reader._shard import OpenShard
 from shardio.storage import BlockCache, ShortReadError, descriptor_limit, descriptor_users
 
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from shardio.errors import ShardioError
     from shardio.format import Limits
     from shardio.metadata import IndexHead, ShardEntry, ShardTable
     from shardio.reader._options import ReadOptions, ReadStats
@@ -34,7 +33,7 @@ __all__ = ["ShardPool"]
 
 # Bytes of `frame_stop` that come with the head: 16,384 records.
 _FRAMES_AT_ONCE = 64 << 10
-# So many times a reader that skips damage does without a shard that a bucket does not have, and asks again.
+# So many times a reader that skips damage does without what a bucket does not have, and asks again.
 _ASK_AGAIN = 64
 
 
@@ -186,6 +185,7 @@ class ShardPool:
         self._open: dict[int, OpenShard] = {}
         self._deleted: dict[int, NDArray[np.int64]] = {}
         self._refused: dict[int, tuple[int, ShardioError]] = {}
+        self._known_ends: dict[int, tuple[KnownEnd, KnownEnd]] = {}
         descriptor_users.add(self)
 
     def __len__(self) -> int:
@@ -210,12 +210,25 @@ class ShardPool:
     def remember(self, number: int, error: ShardioError) -> None:
         """Let a shard of a bucket that is gone, or whose index is not right, be refused some times.
 
-        Each window that holds rows of it would ask again, and read the other shards of its group twice.
-        Readers that raise end with the first such error.
+        Each window that holds rows of it would ask again. Readers that raise end with the first such error.
+        Of a shard that was cut what is left may be read: where it ends is remembered by what reads it.
         """
-        if self._options.on_error != "raise" and not self.is_local(number):
+        if self._remembers(number):
             self._refused[number] = (_ASK_AGAIN, error)
             self._open.pop(number, None)
+
+    def remember_missing(self, number: int, error: ShardioError) -> None:
+        """Let a shard be refused some times if an error of reading it says that it is gone."""
+        if isinstance(error, NotFoundError):
+            self.remember(number, error)
+
+    def _remembers(self, number: int) -> bool:
+        return self._options.on_error != "raise" and not self.is_local(number)
+
+    def _known_ends_of(self, number: int) -> tuple[KnownEnd, KnownEnd] | None:
+        if not self._remembers(number):
+            return None
+        return self._known_ends.setdefault(number, (KnownEnd(_ASK_AGAIN), KnownEnd(_ASK_AGAIN)))
 
     def _raise_remembered(self, number: int) -> None:
         times, error = self._refused.get(number, (0, None))
@@ -293,21 +306,38 @@ class ShardPool:
     def prepare(self, numbers: Iterable[int]) -> None:
         """Open several shards, at most `capacity`; the heads of their indexes are fetched together.
 
-        On a local disk that saves nothing: shards are opened one by one when they are read.
+        On a local disk that saves nothing: shards are opened one by one when they are read. So are those that
+        were refused before.
+
+        Raises:
+            NotFoundError, FormatError, StaleIndexError, StorageError: with the address of the first object
+                that failed; the other shards are open all the same.
         """
         wanted = dict.fromkeys(number for number in numbers if not self.is_local(number))
         for number in wanted:
             if number in self._open:  # again the newest, so that it is not the one that makes room
                 with contextlib.suppress(KeyError):
                     self._open[number] = self._open.pop(number)
-        missing = [number for number in wanted if number not in self._open]
-        if len(missing) > 1:
-            for number in missing:
-                self._raise_remembered(number)
-            self._make_room(len(missing))
-            waiting = [(number, self._begin_index(number)) for number in missing]
-            for number, wait in waiting:
+        missing = [number for number in wanted if number not in self._open and not self._is_refused(number)]
+        if len(missing) < 2:
+            return
+        self._make_room(len(missing))
+        waiting = [(number, self._begin_index(number)) for number in missing]
+        failed: ShardioError | None = None
+        for number, wait in waiting:
+            try:
                 self._open.setdefault(number, self._open_shard(number, wait))
+            except ShardioError as error:
+                failed = failed or error
+        if failed is not None:
+            try:
+                raise failed
+            finally:
+                # The error holds this frame, which must not hold it.
+                del failed
+
+    def _is_refused(self, number: int) -> bool:
+        return self._refused.get(number, (0,))[0] > 0
 
     def _begin_index(self, number: int) -> Callable[[], _OpenIndex]:
         return _begin_head(
@@ -349,4 +379,5 @@ class ShardPool:
             cache=self._cache_of(entry.root),
             alone=self._options.on_error == "raise",
             kept=self._kept,
+            known_ends=self._known_ends_of(number),
         )

@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from shardio.format import Buffer, Limits
     from shardio.metadata import IndexHead
     from shardio.reader._blocks import DecodedBlocks
+    from shardio.reader._files import KnownEnd
     from shardio.reader._options import ReadStats
     from shardio.storage import BlockCache, DataFile
 
@@ -85,6 +86,7 @@ class OpenShard:
         alone: lookups may compare records alone, where the index holds their checksums. Readers that skip
             damage compare whole blocks, so that what is left out does not depend on how it is read.
         kept: decoded blocks that lookups may use again, or None.
+        known_ends: remember where the shard and its index were found to be cut, or None.
     """
 
     def __init__(  # noqa: PLR0913 - made in one place
@@ -102,6 +104,7 @@ class OpenShard:
         cache: BlockCache | None = None,
         alone: bool = True,
         kept: DecodedBlocks | None = None,
+        known_ends: tuple[KnownEnd, KnownEnd] | None = None,
     ) -> None:
         self.key = key
         self.head = head
@@ -124,6 +127,7 @@ class OpenShard:
             stats,
             self._refused,
             checksummed=verify,
+            known_end=None if known_ends is None else known_ends[0],
         )
         self._frames = BlockFetcher(
             index,
@@ -133,6 +137,7 @@ class OpenShard:
             stats,
             partial(_index_refused, index, head, key),
             held=frames,
+            known_end=None if known_ends is None else known_ends[1],
         )
         self._frame_stop = map_frames(index, head)
         self._mapped = map_data(data, head, key, adopted=adopted)
@@ -505,6 +510,10 @@ class OpenShard:
     def _blocks_around(self, first_row: int, stop_row: int) -> tuple[int, int]:
         return bisect_right(self._row_stop, first_row), bisect_right(self._row_stop, stop_row - 1) + 1
 
+    def refusal(self, first_row: int, stop_row: int) -> ShardioError | None:
+        """Return the error of rows behind the end of a shard that was found to be cut; else None."""
+        return self._data.refusal([self._blocks_around(first_row, stop_row)])
+
     def range_of_frames(self, first_row: int, stop_row: int) -> tuple[DataFile, int, int] | None:
         """Return the range of the blocks around consecutive rows, if nothing else of them need be fetched.
 
@@ -728,12 +737,12 @@ class RowRun(NamedTuple):
     stop: int
 
 
-def begin_frames(runs: Sequence[RowRun]) -> Callable[[], list[list[FetchedFrames]]] | None:
+def begin_frames(runs: Sequence[RowRun]) -> Callable[[], list[Callable[[], list[FetchedFrames]]]] | None:
     """Do what `OpenShard.begin_frames` does with rows of many shards, in as few calls as possible.
 
     Returns:
-        What waits for them, and returns the frames of each run; None where not all are of one store, plain
-        and to be compared, or not now.
+        What waits for them, and returns for each run what returns its frames, or raises what is wrong with
+        it alone; None where not all are of one store, plain and to be compared, or not now.
     """
     ranges = [run.shard.range_of_frames(run.first, run.stop) for run in runs]
     known = [each for each in ranges if each is not None]
@@ -741,18 +750,24 @@ def begin_frames(runs: Sequence[RowRun]) -> Callable[[], list[list[FetchedFrames
     if wait is None:
         return None
 
-    def finish() -> list[list[FetchedFrames]]:
-        found = list(zip(runs, wait(), strict=True))
-        # Begun together, and waited for in turn.
-        missing = iter(
-            [run.shard.begin_frames([(run.first, run.stop)]) for run, data in found if data is None]
-        )
+    def finish() -> list[Callable[[], list[FetchedFrames]]]:
+        # What did not come is begun together, and waited for in turn.
         return [
-            next(missing)()[0] if data is None else [run.shard.frames_in(run.first, run.stop, data)]
-            for run, data in found
+            partial(_only, run.shard.begin_frames([(run.first, run.stop)]))
+            if data is None
+            else partial(_frames_in, run, data)
+            for run, data in zip(runs, wait(), strict=True)
         ]
 
     return finish
+
+
+def _only(wait: Callable[[], list[list[FetchedFrames]]]) -> list[FetchedFrames]:
+    return wait()[0]
+
+
+def _frames_in(run: RowRun, data: memoryview) -> list[FetchedFrames]:
+    return [run.shard.frames_in(run.first, run.stop, data)]
 
 
 # What the cache calls a block: shard, block and checksum, so that a name means the same bytes forever.

@@ -107,13 +107,15 @@ class ChangedError(BadResponseError):
     Attributes:
         expected, found: sizes or ETags.
         settled: the same was found by all attempts of an earlier request, so that another one is of no use.
+        total: the size that the response tells.
     """
 
-    def __init__(self, expected: str, found: str, *, settled: bool = False) -> None:
+    def __init__(self, expected: str, found: str, *, settled: bool = False, total: int | None = None) -> None:
         super().__init__(f"the object has changed: expected {expected}, found {found}")
         self.expected = expected
         self.found = found
         self.settled = settled
+        self.total = total
 
 
 class PastEndError(Exception):

@@ -24,7 +24,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import numpy as np
 
 from shardio.ranges import Coalesced, coalesce, scatter
-from shardio.storage._errors import BadResponseError, ChangedError, PastEndError, RetryError
+from shardio.storage._errors import (
+    BadResponseError,
+    ChangedError,
+    ErrorKind,
+    PastEndError,
+    RetryError,
+    classify,
+)
 from shardio.storage._requests import Attempt, begin_call, refuse_io_thread, submit
 
 if TYPE_CHECKING:
@@ -45,14 +52,22 @@ __all__ = ["BatchRead", "ObjectIdentity", "RangeOf", "RangeReader", "read_apart"
 T = TypeVar("T")
 
 _TOGETHER = 8  # requests of one call, which obstore sends side by side; more win little
+# What a service says of one object, and not of itself.
+_OF_ONE_OBJECT = {ErrorKind.NOT_FOUND, ErrorKind.PAST_END}
 
 
 class ObjectIdentity:
-    """What is known of an object: its size and ETag, given when it was opened or learned from responses."""
+    """What is known of an object: its size and ETag, given when it was opened or learned from responses.
+
+    Attributes:
+        size, etag: those of the object that was opened.
+        end: where it ends, if a request found that to be before its size.
+    """
 
     def __init__(self, size: int | None = None, etag: str = "") -> None:
         self.size = size
         self.etag = etag
+        self.end: int | None = None
         self._given = size, etag
         # What the object is now, where it is another one: the size or ETag that a request found to its end.
         self._settled = ""
@@ -85,6 +100,7 @@ class ObjectIdentity:
         # Only a response that counts may teach us.
         self.size = self.size if response.total is None else response.total
         self.etag = self.etag or response.etag
+        self.end = None
         return response
 
     def _change(self, response: Response) -> ChangedError | None:
@@ -94,12 +110,12 @@ class ObjectIdentity:
             expected, found = f"ETag {self.etag}", f"ETag {response.etag}"
         else:
             return None
-        return ChangedError(expected, found, settled=found == self._settled)
+        return ChangedError(expected, found, settled=found == self._settled, total=response.total)
 
     def afresh(self) -> ObjectIdentity:
         """Return what is known without what responses have told of the object that was opened."""
         copy = ObjectIdentity(*self._given)
-        copy._settled = self._settled
+        copy._settled, copy.end = self._settled, self.end
         return copy
 
     def settle(self, error: RetryError) -> None:
@@ -111,6 +127,13 @@ class ObjectIdentity:
         cause = error.__cause__
         if isinstance(cause, ChangedError):
             self._settled = cause.found
+        if isinstance(cause, ChangedError | PastEndError):
+            self.found_size(cause.total)
+
+    def found_size(self, size: int | None) -> None:
+        """Note the size of what is there now."""
+        if size is not None and self.size is not None and size < self.size:
+            self.end = size
 
     def reaches(self, stop: int) -> bool:
         """Return whether the object may hold `[..., stop)`, as far as is known."""
@@ -343,9 +366,10 @@ class BatchRead:
             everything = [data for call in self._calls for data in call.found]
             self._end([None if data is None else memoryview(data) for data in everything])
 
-    def failed(self, call: _Call) -> None:
+    def failed(self, call: _Call, error: BaseException | None = None) -> None:
         """Note that a call failed; the others are of no use, if they are not apart."""
-        self.requests.batches.failed()
+        if error is None or classify(error).kind not in _OF_ONE_OBJECT:
+            self.requests.batches.failed()
         if self._apart:
             call.give_up()
         else:
@@ -493,7 +517,7 @@ class _Call:
             self._failed += not right
             failed = not self._settled and self._failed == len(self._attempts)
         if failed:
-            owner.failed(self)
+            owner.failed(self, error)
         if not first:
             return
         assert self._begun is not None  # noqa: S101 - for the type checker

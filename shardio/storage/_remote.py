@@ -217,6 +217,10 @@ class RemoteFile(DataFile):
         self._identity = self._identity.afresh()
 
     @property
+    def ends_at(self) -> int | None:
+        return self._identity.end
+
+    @property
     def size(self) -> int:
         return self.store.size_of(self.key, self._identity)
 
@@ -386,6 +390,7 @@ class RemoteStore(Store):
                     info = self.head(key)
                     size = None if info is None else info.size
                     identity.size = size if identity.size is None else identity.size
+                    identity.found_size(size)
             raise_storage_error(error, self.url_of(key), size=size, ranges=ranges)
 
     def get_ranges(self, key: str, starts: Offsets, stops: Offsets) -> list[memoryview]:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import collections
 import functools
-import logging
 import os
 import threading
 import weakref
@@ -44,8 +43,6 @@ __all__ = [
 ]
 
 T = TypeVar("T")
-
-_log = logging.getLogger("shardio")
 
 _PAUSE = 10.0  # seconds without batches after a failure
 
@@ -135,7 +132,7 @@ class _DirectLoop:
     call_soon_threadsafe = call_soon
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        _log.error("%s", context.get("message"), exc_info=context.get("exception"))
+        """Say nothing: a future reports an error as not asked for that its own callbacks have taken."""
 
 
 _direct = cast("asyncio.AbstractEventLoop", _DirectLoop())

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from shardio.format import Buffer
     from shardio.order import Pieces
-    from shardio.reader import Damage, FetchedFrames, OpenShard, Span
+    from shardio.reader import Damage, FetchedFrames, OpenShard, ShardPool, Span
     from shardio.storage import NamedFile
     from shardio.streaming._components import Component
 
@@ -228,11 +228,13 @@ def load_window(
             data = _copied(component, pieces, memory)
             if data is not None:
                 return data
-            frames = _fetched(component, pieces)
-            if frames is not None:
-                part = np.zeros(int((pieces.stops - pieces.starts).sum()), np.int64)
-                return _dealt(frames, component, pieces, part, [None], memory)[0]
-    loading = _loaded(component, pieces, damage)
+    fetched = None if memory is None else _fetched(component, pieces, damage)
+    if fetched is not None and memory is not None:
+        part = np.zeros(int((pieces.stops - pieces.starts).sum()), np.int64)
+        dealt = _dealt(fetched, component, pieces, damage, part, [None], memory)
+        if dealt is not None:
+            return dealt[0]
+    loading = _loaded(component, pieces, damage, fetched)
     if memory is None:
         return WindowData(loading.buffers, loading.table, component, pieces)
     data = _alone(loading, component, pieces)
@@ -255,75 +257,121 @@ def load_parts(
     """
     order = np.argsort(part, kind="stable")
     rows = np.split(order, np.cumsum(np.bincount(part))[:-1])
-    # Skipping goes block by block, below.
-    with SkipCorrupt(skips=damage.skips):
-        frames = _fetched(component, pieces)
-        if frames is not None:
-            return _dealt(frames, component, pieces, part, rows, memory)
-    loading = _loaded(component, pieces, damage)
+    fetched = _fetched(component, pieces, damage)
+    if fetched is not None:
+        dealt = _dealt(fetched, component, pieces, damage, part, rows, memory)
+        if dealt is not None:
+            return dealt
+    loading = _loaded(component, pieces, damage, fetched)
     found = [_alone(loading, component, pieces, own) for own in rows]
     loading.end()
     return found
 
 
-def _fetched(component: Component, pieces: Pieces) -> list[FetchedFrames] | None:
-    """Fetch, check and decode pieces together; None where the blocks of one are not runs of its frames."""
+def _fetched(component: Component, pieces: Pieces, damage: Damage) -> list[list[FetchedFrames] | None] | None:
+    """Fetch and decode pieces together.
+
+    Returns:
+        The frames of each piece, None for one that is damaged, if that is to be skipped; or None where the
+        blocks of one are not runs of its frames.
+    """
     pool = component.source.pool
     numbers = pieces.shards.tolist()
-    pool.prepare(numbers)
-    runs: list[tuple[int, int]] = []
+    with SkipCorrupt(skips=damage.skips):
+        pool.prepare(numbers)
+    found: list[list[FetchedFrames] | None] = [None] * len(numbers)
+    wanted: list[int] = []
+    runs: list[RowRun] = []
     size = 0
-    for number, start, stop in zip(numbers, pieces.starts.tolist(), pieces.stops.tolist(), strict=True):
-        shard, rows = pool.get(number), _physical(component, number, start, stop)
-        runs.append((int(rows[0]), int(rows[-1]) + 1))
-        if not shard.keeps_frames or runs[-1][1] - runs[-1][0] != len(rows):
-            return None
-        size += shard.decoded_bytes_of(*runs[-1])
+    for piece, (number, start, stop) in enumerate(
+        zip(numbers, pieces.starts.tolist(), pieces.stops.tolist(), strict=True)
+    ):
+        with SkipCorrupt(skips=damage.skips):
+            shard, rows = pool.get(number), _physical(component, number, start, stop)
+            run = RowRun(shard, int(rows[0]), int(rows[-1]) + 1)
+            if not shard.keeps_frames or run.stop - run.first != len(rows):
+                return None
+            size += shard.decoded_bytes_of(run.first, run.stop)
+            refusal = shard.refusal(run.first, run.stop)
+            if refusal is not None:
+                raise refusal
+            wanted.append(piece)
+            runs.append(run)
     if size >= _MOST_DEALT:
         return None
-    rows_of = [RowRun(pool.get(number), *run) for number, run in zip(numbers, runs, strict=True)]
-    together = begin_frames(rows_of)
+    together = begin_frames(runs)
     if together is not None:
-        return list(itertools.chain.from_iterable(together()))
+        for piece, wait in zip(wanted, together(), strict=True):
+            with _Remembered(pool, numbers[piece], damage):
+                found[piece] = wait()
+        return found
     by_shard: dict[int, list[int]] = {}
-    for piece, number in enumerate(numbers):
-        by_shard.setdefault(number, []).append(piece)
-    found: list[list[FetchedFrames]] = [[] for _ in numbers]
+    for k, piece in enumerate(wanted):
+        by_shard.setdefault(numbers[piece], []).append(k)
     waiting = []
     for number, own in by_shard.items():
-        shard = pool.get(number)
-        wait = shard.begin_frames([runs[piece] for piece in own])
+        shard = runs[own[0]].shard
+        begun = shard.begin_frames([(runs[k].first, runs[k].stop) for k in own])
         if pool.is_local(number):
             # Nothing is under way meanwhile, and a shard that waits holds descriptors.
-            _put(found, own, wait())
+            _put(found, number, [wanted[k] for k in own], begun, pool, damage)
             shard.let_pages_go()
         else:
-            waiting.append((own, wait))
-    for own, wait in waiting:
-        _put(found, own, wait())
-    return list(itertools.chain.from_iterable(found))
+            waiting.append((number, [wanted[k] for k in own], begun))
+    for number, places, begun in waiting:
+        _put(found, number, places, begun, pool, damage)
+    return found
 
 
-def _put(found: list[list[FetchedFrames]], own: list[int], frames: list[list[FetchedFrames]]) -> None:
-    for piece, each in zip(own, frames, strict=True):
-        found[piece] = each
+def _put(
+    found: list[list[FetchedFrames] | None],
+    number: int,
+    places: list[int],
+    wait: Callable[[], list[list[FetchedFrames]]],
+    pool: ShardPool,
+    damage: Damage,
+) -> None:
+    with _Remembered(pool, number, damage):
+        for piece, each in zip(places, wait(), strict=True):
+            found[piece] = each
+
+
+class _Remembered(SkipCorrupt):
+    """Skips damage of a shard, and lets the pool remember one that is gone."""
+
+    def __init__(self, pool: ShardPool, number: int, damage: Damage) -> None:
+        super().__init__(skips=damage.skips)
+        self._pool, self._number = pool, number
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
+        found = super().__exit__(kind, error, trace)
+        if self.error is not None:
+            self._pool.remember_missing(self._number, self.error)
+        return found
 
 
 def _dealt(
-    frames: Sequence[FetchedFrames],
+    fetched: Sequence[list[FetchedFrames] | None],
     component: Component,
     pieces: Pieces,
+    damage: Damage,
     part: NDArray[np.int64],
     rows: Sequence[NDArray[np.int64] | None],
     memory: Memory,
-) -> list[WindowData]:
+) -> list[WindowData] | None:
     """Return the payloads of frames, each part of them in memory that is used again.
 
     Args:
-        frames: of the rows of the pieces, in their order.
-        component, pieces, part, memory: as of `load_parts`.
+        fetched: of the pieces, as `_fetched` returns them.
+        component, pieces, damage, part, memory: as of `load_parts`.
         rows: the rows of each part; None for all.
+
+    Returns:
+        None where some are damaged, if that is to be skipped: it goes block by block.
     """
+    if any(each is None for each in fetched):
+        return None
+    frames = list(itertools.chain.from_iterable(each for each in fetched if each is not None))
     edges = [each.edges for each in frames]
     # Between the frames of two buffers nothing is one.
     seams = np.cumsum([each.size for each in edges])[:-1] - 1
@@ -335,7 +383,10 @@ def _dealt(
     while isinstance(tables := _deal_frames(frames, part, outs), int):
         again = frames[tables].again
         assert again is not None  # noqa: S101 - for the type checker; what is compared can be fetched again
-        frames = [*frames[:tables], again(), *frames[tables + 1 :]]
+        with SkipCorrupt(skips=damage.skips) as skipped:
+            frames[tables] = again()
+        if skipped.error is not None:
+            return None
     return [
         WindowData([memoryview(values)], table, component, pieces, lease, rows=own)
         for values, table, lease, own in zip(outs, tables, leased, rows, strict=True)
@@ -354,9 +405,23 @@ def _deal_frames(
     )
 
 
-def _loaded(component: Component, pieces: Pieces, damage: Damage) -> _Loading:
-    """Return the rows of windows in buffers that may hold others, too."""
+def _loaded(
+    component: Component,
+    pieces: Pieces,
+    damage: Damage,
+    fetched: Sequence[list[FetchedFrames] | None] | None = None,
+) -> _Loading:
+    """Return the rows of windows in buffers that may hold others, too.
+
+    Args:
+        component, pieces, damage: as of `load_window`.
+        fetched: what there is of them already, as `_fetched` returns it, of which some is damaged.
+    """
     loading = _Loading(component, pieces, damage)
+    if fetched is not None:
+        for piece, frames in enumerate(fetched):
+            loading.take_fetched(piece, frames)
+        return loading
     waiting: list[tuple[int, Callable[[], list[Span]] | None]] = []
     numbers = list(dict.fromkeys(pieces.shards.tolist()))
     with SkipCorrupt(skips=damage.skips):
@@ -619,7 +684,7 @@ class _Loading:
     def finish(self, piece: int, wait: Callable[[], list[Span]] | None) -> None:
         """Wait for a piece; where it is damaged and that may be, take the blocks that are not."""
         rows, at = self._rows[piece], self._at(piece)
-        with SkipCorrupt(skips=self._damage.skips):
+        with _Remembered(self._component.source.pool, self._shards[piece], self._damage):
             if wait is not None:
                 for span in wait():
                     low, high = np.searchsorted(rows, [span.first_row, span.first_row + len(span)]).tolist()
@@ -627,10 +692,29 @@ class _Loading:
                 return
         self._salvage(self._shards[piece], rows, at)
 
+    def take_fetched(self, piece: int, fetched: list[FetchedFrames] | None) -> None:
+        """Take what there is of a piece already, and of what is not right the blocks that are."""
+        rows, at = self._rows[piece], self._at(piece)
+        if fetched is None:
+            self._salvage(self._shards[piece], rows, at)
+            return
+        low = 0
+        for each in fetched:
+            edges = each.edges.astype(np.int64)
+            here = slice(low, low + edges.size - 1)
+            low = here.stop
+            wrong = each.in_wrong_blocks()
+            right = np.flatnonzero(~wrong)
+            starts, stops = edges[right] + TFRECORD_HEAD, edges[right + 1] - TFRECORD_TAIL
+            self._place(at[here][right], each.buffer, starts, stops)
+            if wrong.any():
+                self._salvage(self._shards[piece], rows[here][wrong], at[here][wrong])
+
     def _salvage(self, number: int, rows: NDArray[np.int64], at: NDArray[np.int64]) -> None:
         """Load block by block, leaving out those that are damaged; or all, if the shard cannot be opened."""
+        pool = self._component.source.pool
         with SkipCorrupt() as skipped:
-            shard = self._component.source.pool.get(number)
+            shard = pool.get(number)
             blocks = shard.blocks_of(rows)
         if skipped.error is not None:
             source = self._component.source
@@ -644,7 +728,7 @@ class _Loading:
             if skipped.error is not None:
                 self._damage.note(skipped.error, self._component.source, shard.key, own)
             if isinstance(skipped.error, NotFoundError):
-                self._component.source.pool.remember(number, skipped.error)
+                pool.remember_missing(number, skipped.error)
                 self._damage.note(skipped.error, self._component.source, shard.key, rows[rows > own[-1]])
                 return
 
