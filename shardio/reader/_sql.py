@@ -8,6 +8,7 @@ no subquery, aggregate, window, parameter or macro, and nothing that differs fro
 
 from __future__ import annotations
 
+import atexit
 import functools
 import json
 import os
@@ -65,16 +66,28 @@ def _connect() -> Any:
     return _database(os.getpid()).cursor()
 
 
-@functools.cache
+_databases: dict[int, Any] = {}
+
+
 def _database(process: int) -> Any:
     """Return a database for this process: making one takes a hundred times as long as connecting to it.
 
     A forked child makes another: threads that it does not have may have held locks of its parent's.
     """
-    del process
-    connection = _need_duckdb().connect(":memory:", config=_CONFIG)
-    connection.execute("SET lock_configuration = true")
-    return connection
+    if process not in _databases:
+        connection = _need_duckdb().connect(":memory:", config=_CONFIG)
+        connection.execute("SET lock_configuration = true")
+        _databases.setdefault(process, connection)
+    return _databases[process]
+
+
+@atexit.register
+def _forget_database() -> None:
+    """Let this process's own database go.
+
+    Beside torch, one that is still there when modules are gone prints thirty lines about leaks.
+    """
+    _databases.pop(os.getpid(), None)
 
 
 @functools.cache
