@@ -813,12 +813,13 @@ _FRAME_HEAD = struct.Struct("<QI")
 def _payload(frame: memoryview, crc: int) -> bytes | None:
     """Return the payload of a frame; None where it is not right, or not the one that the index means."""
     length, length_crc = _FRAME_HEAD.unpack_from(frame)
-    payload = bytes(frame[TFRECORD_HEAD:-TFRECORD_TAIL])
+    end = TFRECORD_HEAD + length
+    if end + TFRECORD_TAIL != len(frame) or frame[end:] != crc.to_bytes(4, "little"):
+        return None
+    payload = bytes(frame[TFRECORD_HEAD:end])
     right = (
-        length == len(payload)
-        and kernels.mask_crc(kernels.crc32c(frame[:8])) == length_crc
+        kernels.mask_crc(kernels.crc32c(frame[:8])) == length_crc
         and kernels.mask_crc(kernels.crc32c(payload)) == crc
-        and bytes(frame[-TFRECORD_TAIL:]) == crc.to_bytes(4, "little")
     )
     return payload if right else None
 

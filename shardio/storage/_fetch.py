@@ -51,7 +51,11 @@ __all__ = ["BatchRead", "ObjectIdentity", "RangeOf", "RangeReader", "read_apart"
 
 T = TypeVar("T")
 
-_TOGETHER = 8  # requests of one call, which obstore sends side by side; more win little
+# Requests of one call. obstore sends ten of them side by side, so that more wait for each other: that costs
+# less than a call does only where answers are near.
+_TOGETHER = 8
+_TOGETHER_NEAR = 32
+_NEAR_SECONDS = 0.005
 # What a service says of one object, and not of itself.
 _OF_ONE_OBJECT = {ErrorKind.NOT_FOUND, ErrorKind.PAST_END}
 
@@ -216,9 +220,11 @@ class RangeReader:
             return None
         groups = _cut(merged, most)
         pieces = [piece for group in groups for piece in group]
+        near = self._requests.hedge.fastest <= _NEAR_SECONDS
+        together = _TOGETHER_NEAR if near else _TOGETHER
         batches = [
             (self._path, [start for start, _ in batch], [stop for _, stop in batch])
-            for batch in _batches(pieces, self._tuning.large_bytes)
+            for batch in _batches(pieces, self._tuning.large_bytes, together)
         ]
         batch = BatchRead(self._requests, self._tuning, reader.fetch_many, batches)
         return batch, lambda found: _hand_out(found, groups, merged, starts, stops)
@@ -533,16 +539,21 @@ class _Call:
 
 def _cut(merged: Coalesced, longest: int) -> list[list[tuple[int, int]]]:
     """Cut what is longer than one request into equal parts."""
+    ranges = zip(merged.starts.tolist(), merged.stops.tolist(), strict=True)
+    if not (merged.stops - merged.starts > longest).any():
+        return [[each] for each in ranges]
     groups = []
-    for start, stop in zip(merged.starts.tolist(), merged.stops.tolist(), strict=True):
+    for start, stop in ranges:
         count = -(-(stop - start) // longest)
         edges = [start + (stop - start) * i // count for i in range(count + 1)]
         groups.append(list(itertools.pairwise(edges)))
     return groups
 
 
-def _batches(pieces: Sequence[tuple[int, int]], most_bytes: int) -> list[Sequence[tuple[int, int]]]:
-    """Cut into runs of a few requests and of at most so many bytes, if they are more than one.
+def _batches(
+    pieces: Sequence[tuple[int, int]], most_bytes: int, most: int
+) -> list[Sequence[tuple[int, int]]]:
+    """Cut into runs of at most so many requests and, if they are more than one, bytes.
 
     Pieces that touch are never in one run: they were cut from a range too long for one request.
     """
@@ -550,7 +561,7 @@ def _batches(pieces: Sequence[tuple[int, int]], most_bytes: int) -> list[Sequenc
     size = 0
     for start, stop in pieces:
         size += stop - start
-        if runs and len(runs[-1]) < _TOGETHER and size <= most_bytes and runs[-1][-1][1] != start:
+        if runs and len(runs[-1]) < most and size <= most_bytes and runs[-1][-1][1] != start:
             runs[-1].append((start, stop))
         else:
             runs.append([(start, stop)])

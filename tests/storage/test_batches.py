@@ -11,12 +11,14 @@ import weakref
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 from fsspec.asyn import get_loop
 
 from shardio.storage import Tuning, _obstore
-from shardio.storage._fetch import BatchRead, ObjectIdentity, RangeOf, read_apart
-from shardio.storage._requests import Requests
+from shardio.storage._errors import StatusError
+from shardio.storage._fetch import BatchRead, ObjectIdentity, RangeOf, RangeReader, read_apart
+from shardio.storage._requests import Requests, begin_call
 from shardio.storage._tuning import Clock
 
 TUNING = Tuning(hedge_quantile=0.9, concurrency=4)
@@ -29,6 +31,7 @@ class Engine:
     def __init__(self, *answers: float | str) -> None:
         self.answers = list(answers)
         self.sent = self.cancelled = self.under_way = self.most = 0
+        self.error: Exception = OSError("fails")
 
     def fetch_many(self, path: str, starts: list[int], stops: list[int]) -> asyncio.Future[Any]:
         answer = self.answers[min(self.sent, len(self.answers) - 1)]
@@ -44,7 +47,7 @@ class Engine:
             if future.done():
                 return
             if answer == "fails":
-                future.set_exception(OSError(answer))
+                future.set_exception(self.error)
             else:
                 sizes = [b - a - (answer == "short") for a, b in zip(starts, stops, strict=True)]
                 future.set_result(self.made(sizes))
@@ -210,6 +213,28 @@ def test_one_that_fails_leaves_the_others() -> None:
     assert begin(made, Engine(0.0), calls=2, ranges=4)() is not None  # all permits were given back
 
 
+@pytest.mark.parametrize(
+    ("error", "closed"),
+    [(FileNotFoundError("gone"), True), (StatusError(416, ""), True), (StatusError(503, ""), False)],
+)
+def test_what_is_said_of_one_object_is_no_outage(error: Exception, closed: bool) -> None:
+    """Where one shard was gone all requests went one by one for a while."""
+    made, engine = requests(), Engine("fails")
+    engine.error = error
+    assert begin(made, engine)() is None
+    assert made.batches.closed == closed
+
+
+def test_errors_that_callbacks_have_taken_are_not_logged(caplog: Any) -> None:
+    """Asyncio marks an error as not asked for after the callbacks, which a usual loop calls later."""
+    future = begin_call(lambda: asyncio.get_running_loop().create_future())
+    future.add_done_callback(lambda done: done.exception())
+    future.set_exception(OSError("gone"))
+    del future
+    gc.collect()
+    assert not caplog.records
+
+
 class Reader:
     """Notes what is asked for."""
 
@@ -253,6 +278,22 @@ def test_ranges_of_one_object_go_together() -> None:
     assert asked(("a", 5, 5)) is None
     made.batches.failed()
     assert asked(("a", 0, 40)) is None
+
+
+@pytest.mark.parametrize(("seconds", "sizes"), [(0.001, [32, 8]), (0.02, [8] * 5)])
+def test_more_ranges_of_one_object_go_together_where_answers_are_near(
+    seconds: float, sizes: list[int]
+) -> None:
+    """Obstore sends ten of a call side by side: further ones wait for a round trip, which may be short."""
+    made = requests()
+    for _ in range(200):
+        made.hedge.record(SIZE, seconds)
+    made.engine.reader = Reader()
+    reader = RangeReader(made, TUNING, "a", ObjectIdentity(10**9), engine=True, checksummed=True, gap=0)
+    starts = np.arange(40) * 10_000
+    found = reader.begin(starts, starts + np.arange(1, 41))()
+    assert [len(data) for data in found] == list(range(1, 41))
+    assert [len(begins) for _, begins, _ in made.engine.reader.asked] == sizes
 
 
 def test_credentials_are_asked_for_without_a_loop() -> None:
