@@ -66,6 +66,7 @@ permute = _chosen.permute
 resize_image = _chosen.resize_image
 scan_frames = _chosen.scan_frames
 shuffle_ranges = _chosen.shuffle_ranges
+slice_frames = _chosen.slice_frames
 slice_records = _chosen.slice_records
 slice_rows = _chosen.slice_rows
 take_frames = _chosen.take_frames
@@ -118,6 +119,7 @@ __all__ = [
     "resize_image",
     "scan_frames",
     "shuffle_ranges",
+    "slice_frames",
     "slice_records",
     "slice_rows",
     "take_frames",

@@ -29,7 +29,7 @@ from shardio.format import (
 from shardio.metadata import check_frames_part, frames_fit
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -301,10 +301,53 @@ class Decoder:
         firsts = head.block_row_stop[blocks].astype(np.int64) - rows
         if head.compression is Compression.NONE or head.stream:
             return DecodedRuns([buffer], starts, firsts, rows)
-        stops = starts + head.block_stop[blocks].astype(np.int64) - head.starts_of_blocks(blocks)
-        each = zip(blocks.tolist(), starts.tolist(), stops.tolist(), strict=True)
-        decoded = [self._decompress(block, buffer[a:b]) for block, a, b in each]
+        decoded = list(self._each(blocks, buffer, starts))
         return DecodedRuns(decoded, np.zeros_like(rows), firsts, rows)
+
+    def payloads(
+        self, run: tuple[int, int], part: NDArray[np.uint32], stored: memoryview, rows: tuple[int, int]
+    ) -> list[bytes] | None:
+        """Return the payloads of the rows `[first, stop)` that are in a run of compressed TFRECORD blocks.
+
+        Decoded and cut one by one, blocks stay in the processor's cache, and each takes the memory of the one
+        before.
+
+        Args:
+            run, part, stored: as of `decode`.
+            rows: of the shard.
+
+        Returns:
+            None where a frame is none, which a span of these blocks says.
+
+        Raises:
+            CorruptBlockError: with shard, row and bytes.
+        """
+        blocks, stops = np.arange(*run), part.astype(np.int64)
+        starts = self._head.starts_of_blocks(blocks)
+        starts -= starts[0]
+        if self._verify:
+            self._checks.stored(blocks, stored, starts)
+        row = first = self._head.block_rows(run[0])[0]
+        found: list[bytes] = []
+        ends = self._head.block_row_stop[slice(*run)].tolist()
+        for buffer, end in zip(self._each(blocks, stored, starts), ends, strict=True):
+            begin, stop = max(row, rows[0]), min(end, rows[1])
+            if begin < stop:
+                start = int(stops[begin - first - 1]) if begin > row else 0
+                cut = kernels.slice_frames(buffer, stops[begin - first : stop - first], start)
+                if cut is None:
+                    return None
+                found += cut
+            row = end
+        return found
+
+    def _each(
+        self, blocks: NDArray[np.int64], buffer: memoryview, starts: NDArray[np.int64]
+    ) -> Iterator[Buffer]:
+        head = self._head
+        stops = starts + head.block_stop[blocks].astype(np.int64) - head.starts_of_blocks(blocks)
+        for block, start, stop in zip(blocks.tolist(), starts.tolist(), stops.tolist(), strict=True):
+            yield self._decompress(block, buffer[start:stop])
 
     def _decompress(self, block: int, stored: memoryview) -> Buffer:
         head = self._head

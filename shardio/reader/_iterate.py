@@ -137,13 +137,14 @@ class BlockRun:
         deleted: NDArray[np.int64] | None,
     ) -> None:
         self.number = number
+        self._shard, self._blocks = shard, blocks
         first, last = shard.head.block_rows(blocks[0])[0], shard.head.block_rows(blocks[1] - 1)[1]
         self._rows = max(first_row, first), min(stop_row, last)
         self.records = self._rows[1] - self._rows[0]
         if deleted is not None:
             self.records -= int(np.diff(np.searchsorted(deleted, self._rows))[0])
         self._deleted = deleted
-        self._wait = shard.begin([blocks])
+        self._wait = shard.begin_run(blocks)
 
     def payloads(self) -> list[bytes]:
         """Return the payloads, when they are there.
@@ -152,11 +153,13 @@ class BlockRun:
             CorruptBlockError, FormatError, StaleIndexError, NotFoundError: damage, with its address.
             StorageError: the environment failed.
         """
+        if self._deleted is None:
+            return self._shard.payloads(self._blocks, self._rows, self._wait())
         return kernels.slice_records(*self.placed())
 
     def placed(self) -> Placed:
         """Return where the payloads are, when they are there; errors are those of `payloads`."""
-        span = self._wait()[0]
+        span = self._shard.span(self._blocks, self._wait())
         rows = np.arange(*self._rows)
         if self._deleted is not None:
             rows = np.setdiff1d(rows, self._deleted, assume_unique=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 from bisect import bisect_right
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -61,9 +61,13 @@ if TYPE_CHECKING:
 
 __all__ = ["OpenShard"]
 
+# The part of `frame_stop` and the stored bytes of a run of blocks; None of what is mapped.
+FetchedRun: TypeAlias = tuple[Fetched | None, Fetched | None]
+
 # Bytes between two records that cost less than another request: the heads of one and of its answer take more.
 _GAP = 512
 _OVERHEAD = 5  # beyond that, a fifth of what is wanted may be fetched besides
+_Decoded = TypeVar("_Decoded")
 _TRIES = 2  # requests for the checksums of a shard's records: blocks are read whole where they are damaged
 
 
@@ -480,13 +484,13 @@ class OpenShard:
 
     def _loaded(self, row: int, stop: int) -> list[bytes]:
         first, last = self.blocks_of(np.array([row, stop - 1])).tolist()
-        span = self.load(first, last + 1)
-        rows = slice(row - span.first_row, stop - span.first_row)
-        return kernels.slice_records(span.buffer, span.starts[rows], span.stops[rows])
+        run = first, last + 1
+        return self.payloads(run, (row, stop), self.begin_run(run)())
 
     def load(self, first: int, stop: int) -> Span:
         """Return the blocks `first .. stop - 1`, checked and decoded; raises what `begin` says."""
-        return self.begin([(first, stop)])()[0]
+        run = first, stop
+        return self.span(run, self.begin_run(run)())
 
     def begin(self, runs: Sequence[tuple[int, int]]) -> Callable[[], list[Span]]:
         """Send the requests that runs of blocks need; return what waits for them, checks and decodes.
@@ -496,6 +500,41 @@ class OpenShard:
         """
         wait = self._begin(runs)
         return lambda: [self._open(*each) for each in zip(runs, *wait(), strict=True)]
+
+    def begin_run(self, run: tuple[int, int]) -> Callable[[], FetchedRun]:
+        """Send the requests of a run of blocks; return what waits for what `span` and `payloads` take."""
+        wait = self._begin([run])
+
+        def finish() -> FetchedRun:
+            (frames,), (stored,) = wait()
+            return frames, stored
+
+        return finish
+
+    def span(self, run: tuple[int, int], fetched: FetchedRun) -> Span:
+        """Check and decode a run of blocks, and find its payloads; raises what `begin` says."""
+        return self._open(run, *fetched)
+
+    def payloads(self, run: tuple[int, int], rows: tuple[int, int], fetched: FetchedRun) -> list[bytes]:
+        """Check and decode a run of blocks, and return the payloads of those of its rows that are wanted.
+
+        Args:
+            run: `[first, stop)` of blocks.
+            rows: `[first, stop)`; there may be others on both sides.
+            fetched: of the run.
+
+        Raises:
+            CorruptBlockError, FormatError, StaleIndexError, StorageError: with shard, row and bytes.
+        """
+        frames, stored = fetched
+        if self.keeps_frames:
+            part = self._frame_part(run, frames)
+            found = self._decode(run, stored, lambda data: self._decoder.payloads(run, part, data, rows))
+            if found is not None:
+                return found
+        span = self._open(run, frames, stored)
+        wanted = slice(max(rows[0] - span.first_row, 0), max(rows[1] - span.first_row, 0))
+        return kernels.slice_records(span.buffer, span.starts[wanted], span.stops[wanted])
 
     @property
     def keeps_frames(self) -> bool:
@@ -700,23 +739,14 @@ class OpenShard:
         if stored is None and self._plain and self._frame_stop is not None:
             self._check_mapped(np.arange(*run))
         part = self._frame_part(run, frames)
-        if stored is None:
+        if stored is None and self._plain:
             return self._open_mapped(run, part)
-        try:
-            span = self._decode(run, part, stored.data)
-        except CorruptBlockError:
-            stored = self._again(self._data, run)
-            span = self._decode(run, part, stored.data)
-        self._data.keep(run, stored)
-        return span
+        return self._decode(run, stored, partial(self._decoder.decode, run, part))
 
     def _open_mapped(self, run: tuple[int, int], part: NDArray[np.uint32]) -> Span:
         first, stop = run
         head = self.head
         assert self._mapped is not None  # noqa: S101 - for the type checker
-        if not self._plain:
-            start = head.block_bounds(first)[0]
-            return self._decode(run, part, self._mapped[start : head.block_bounds(stop - 1)[1]])
         if self._frame_stop is None and self.verify:
             blocks = np.arange(first, stop)
             self._checks.stored(blocks, self._mapped, head.starts_of_blocks(blocks))
@@ -724,9 +754,22 @@ class OpenShard:
         bases, rows = layout(head, first, stop)
         return Span.cut(head.framing, self._mapped, head.block_rows(first)[0], part, rows, bases)
 
-    def _decode(self, run: tuple[int, int], part: NDArray[np.uint32], stored: memoryview) -> Span:
+    def _decode(
+        self, run: tuple[int, int], stored: Fetched | None, decode: Callable[[memoryview], _Decoded]
+    ) -> _Decoded:
+        """Return what is made of the stored bytes of a run; damaged ones are fetched again."""
         self._stats.blocks_opened += run[1] - run[0]
-        return self._decoder.decode(run, part, stored)
+        if stored is None:
+            assert self._mapped is not None  # noqa: S101 - for the type checker
+            bounds = self.head.block_bounds
+            return decode(self._mapped[bounds(run[0])[0] : bounds(run[1] - 1)[1]])
+        try:
+            found = decode(stored.data)
+        except CorruptBlockError:
+            stored = self._again(self._data, run)
+            found = decode(stored.data)
+        self._data.keep(run, stored)
+        return found
 
 
 class RowRun(NamedTuple):

@@ -153,3 +153,31 @@ def test_what_is_not_there_is_said(kernels) -> None:
             kernels.RecordLists(shard.stored, LookupColumns(**short), shard.crcs, shard.seen)
     with pytest.raises(ValueError, match="one value for each block"):
         kernels.RecordLists(shard.stored, LookupColumns(**shard.columns), shard.crcs[1:], shard.seen)
+
+
+@given(st.lists(st.binary(max_size=40), max_size=8), st.integers(0, 9), st.binary(max_size=5))
+def test_frames_that_follow_one_another_are_cut(payloads, skip, behind) -> None:
+    frames = [frame(payload) for payload in payloads]
+    stops = np.cumsum([len(each) for each in frames], dtype=np.int64)
+    begin = int(stops[skip - 1]) if 0 < skip <= len(frames) else 0
+    for kernels in IMPLEMENTATIONS:
+        for table in (stops, stops.astype(np.uint32), stops.tolist()):
+            whole = kernels.slice_frames(b"".join([*frames, behind]), table)
+            assert whole == payloads
+            if skip <= len(frames):
+                rest = kernels.slice_frames(memoryview(b"".join(frames)), table[skip:], begin)
+                assert rest == payloads[skip:]
+
+
+@pytest.mark.parametrize(
+    ("stops", "begin"),
+    [([15], 0), ([16, 31], 0), ([16, 8], 0), ([65], 0), ([-1], 0), ([16], -1), ([16], 1), ([2**63 - 1], 0),
+     ([-(2**63)], 0), ([16], 2**63 - 1), ([32], -(2**63))],
+)  # fmt: skip
+def test_what_is_no_frame_is_not_cut(kernels, stops, begin) -> None:
+    """No combination of stops reaches outside of the buffer."""
+    assert kernels.slice_frames(bytes(64), stops, begin) is None
+    assert kernels.slice_frames(b"", [16]) is None
+    assert kernels.slice_frames(b"", []) == []
+    with pytest.raises(TypeError, match="stops"):
+        kernels.slice_frames(bytes(64), [16.5])

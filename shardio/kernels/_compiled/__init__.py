@@ -85,15 +85,15 @@ else:
 
     MISSING += ("FrameBuffer", "crc32c_joined")
 if all(map(_is_built, ("_blocks", "_columns", "_lookups", "_runs"))):
-    from shardio.kernels._compiled._blocks import RecordLists
+    from shardio.kernels._compiled._blocks import RecordLists, slice_frames
     from shardio.kernels._compiled._lookups import RecordLookup
     from shardio.kernels._compiled._runs import FrameRuns, take_frames
 else:
-    from shardio.kernels._reference._blocks import RecordLists
+    from shardio.kernels._reference._blocks import RecordLists, slice_frames
     from shardio.kernels._reference._lookups import RecordLookup
     from shardio.kernels._reference._runs import FrameRuns, take_frames
 
-    MISSING += ("RecordLists", "RecordLookup", "FrameRuns", "take_frames")
+    MISSING += ("RecordLists", "RecordLookup", "FrameRuns", "slice_frames", "take_frames")
 
 __all__ = [
     "FrameBuffer",
@@ -120,6 +120,7 @@ __all__ = [
     "resize_image",
     "scan_frames",
     "shuffle_ranges",
+    "slice_frames",
     "slice_records",
     "slice_rows",
     "take_frames",

@@ -16,7 +16,7 @@ from cython.cimports.libc.stdint import int64_t, uint32_t
 from cython.cimports.shardio.kernels._compiled._columns import Columns, IndexColumns, block_of, index_fits
 from cython.cimports.shardio.kernels._compiled._crc import shardio_crc, shardio_crc_begin, shardio_crc_on
 
-from shardio.kernels._arguments import as_block_crcs, as_bytes, no_row
+from shardio.kernels._arguments import as_block_crcs, as_bytes, as_offsets, no_row
 
 COMPILED = cython.compiled
 _INSTRUCTION = bool(shardio_crc_begin())  # fills the tables of this module
@@ -38,6 +38,24 @@ def _put(records: list, place: cython.Py_ssize_t, frame: Bytes, size: int64_t):
     # The list takes a reference of its own, and every place of it is filled once.
     Py_INCREF(record)
     PyList_SET_ITEM(records, place, record)
+
+
+def slice_frames(buffer, stops, begin: int64_t = 0):
+    data: cython.const[cython.uchar][::1] = as_bytes(buffer)
+    ends: cython.const[int64_t][::1] = as_offsets(stops, "stops")
+    size: int64_t = data.shape[0]
+    count: cython.Py_ssize_t = ends.shape[0]
+    start: int64_t = begin
+    stop: int64_t
+    row: cython.Py_ssize_t
+    records: list = PyList_New(count)
+    for row in range(count):
+        stop = ends[row]
+        if start < 0 or stop > size or stop < FRAME or start > stop - FRAME:
+            return None
+        _put(records, row, cython.address(data[0]) + start, stop - start)
+        start = stop
+    return records
 
 
 @cython.final

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shardio.kernels._reference._blocks import RecordLists
+from shardio.kernels._reference._blocks import RecordLists, slice_frames
 from shardio.kernels._reference._encode import encode_example, encode_examples, encode_sequence_example
 from shardio.kernels._reference._frames import (
     FrameBuffer,
@@ -54,6 +54,7 @@ __all__ = [
     "resize_image",
     "scan_frames",
     "shuffle_ranges",
+    "slice_frames",
     "slice_records",
     "slice_rows",
     "take_frames",

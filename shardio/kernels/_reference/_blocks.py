@@ -6,15 +6,34 @@ from bisect import bisect_right
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from shardio.kernels._arguments import as_block_crcs, as_bytes, as_lookup, no_row
+from shardio.kernels._arguments import as_block_crcs, as_bytes, as_lookup, as_offsets, no_row
 from shardio.kernels._checksums import crc32c
 from shardio.kernels._reference._columns import index_fits
 
 if TYPE_CHECKING:
     import numpy as np
-    from numpy.typing import NDArray
+    from numpy.typing import ArrayLike, NDArray
 
     from shardio.kernels._arguments import LookupColumns
+
+
+def slice_frames(buffer: Any, stops: ArrayLike, begin: int = 0) -> list[bytes] | None:
+    """Return the payloads of TFRECORD frames that follow one another in a buffer; it is not compared.
+
+    Args:
+        buffer: bytes.
+        stops: integers [n], where each frame ends.
+        begin: where the first one begins.
+
+    Returns:
+        None where a frame is shorter than its head and its end, or leaves the buffer.
+    """
+    data, found = as_bytes(buffer), []
+    for start, stop in pairwise([begin, *as_offsets(stops, "stops").tolist()]):
+        if start < 0 or stop - start < 16 or stop > data.size:
+            return None
+        found.append(data[start + 12 : stop - 4].tobytes())
+    return found
 
 
 class RecordLists:
@@ -86,10 +105,6 @@ class RecordLists:
             int(columns.frame_stops[row - 1]) if row > head else 0,
             *columns.frame_stops[row:last].tolist(),
         ]
-        found = []
-        for start, stop in pairwise(base + end for end in ends):
-            # A map may change under our feet, and then hold anything.
-            if stop - start < 16 or stop > size:
-                return None
-            found.append(self._data[start + 12 : stop - 4].tobytes())
-        return found
+        # A map may change under our feet, and then hold anything.
+        start, *stops = [base + end for end in ends]
+        return slice_frames(self._data, stops, start)
