@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from shardio.catalog import Catalog, Version, forget_session, writer_name
-from shardio.errors import CommitConflictError, CommitOutcomeUnknownError, StorageError
+from shardio.errors import CommitConflictError, CommitOutcomeUnknownError, ShardioError, StorageError
 from shardio.format import DEFAULT_BLOCK_BYTES
 from shardio.lifecycle._targets import TargetShard, shards_of
 from shardio.metadata import Rewrite, ShardTable, random_session
@@ -299,11 +299,14 @@ class Rewriting:
 
     @contextlib.contextmanager
     def removed_on_failure(self) -> Any:
-        """Remove the new shards where they did not become part of a version for certain."""
+        """Remove the new shards where they did not become part of a version for certain.
+
+        An interrupt says nothing of that: it may come behind the commit. What it leaves, `shardio gc` lists.
+        """
         try:
             yield
         except CommitOutcomeUnknownError:
             raise
-        except BaseException:
+        except ShardioError:
             remove_shards(self._catalog, [new for _, new in self._groups])
             raise

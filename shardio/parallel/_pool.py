@@ -44,21 +44,24 @@ def stop_pool(pool: ProcessPoolExecutor) -> None:
     """End a pool now: tasks under way clean up, workers that take too long are killed, none is left."""
     # `terminate_workers` came with Python 3.14; before it there is no public way to the processes.
     workers = list((getattr(pool, "_processes", None) or {}).values())
-    for worker in workers:
-        with contextlib.suppress(OSError, ValueError):
-            worker.terminate()
     alive = {worker.sentinel: worker for worker in workers}
-    while alive:
-        ended = connection.wait(list(alive), timeout=_GRACE)
-        if not ended:
-            break
-        for sentinel in ended:
-            del alive[sentinel]
-    for worker in alive.values():
-        with contextlib.suppress(OSError, ValueError):
-            worker.kill()
-    # Its futures are left as they are: a pool that finds its workers dead stumbles over cancelled ones.
-    pool.shutdown(wait=True)
+    try:
+        for worker in workers:
+            with contextlib.suppress(OSError, ValueError):
+                worker.terminate()
+        while alive:
+            ended = connection.wait(list(alive), timeout=_GRACE)
+            if not ended:
+                break
+            for sentinel in ended:
+                del alive[sentinel]
+    finally:
+        # At once where another Ctrl-C comes.
+        for worker in alive.values():
+            with contextlib.suppress(OSError, ValueError):
+                worker.kill()
+        # Its futures are left as they are: a pool that finds its workers dead stumbles over cancelled ones.
+        pool.shutdown(wait=True)
 
 
 def check_travels(function: Callable[..., Any]) -> None:

@@ -40,7 +40,6 @@ __all__ = ["Flush", "begin_write_back", "create", "make_folders", "replace", "wr
 _AT_FDCWD = -100
 _RENAME_NOREPLACE = 1
 _SYNC_FILE_RANGE_WRITE = 2
-_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
 # What `fsync` of a folder answers where a filesystem has no such thing.
 _NO_FOLDER_SYNC = frozenset(
     getattr(errno, name) for name in ("EINVAL", "ENOSYS", "ENOTSUP", "EOPNOTSUPP") if hasattr(errno, name)
@@ -268,9 +267,8 @@ def _exclusive_rename() -> Callable[[str, str], None] | None:
 def written(folder: str, data: Buffer | pathlib.Path) -> Iterator[str]:
     """Write a temporary in a folder and yield its path, its bytes on their way; it is gone afterwards."""
     temporary = os.path.join(folder, TEMPORARY + secrets.token_hex(12))
-    number = os.open(temporary, _NEW, 0o666)
     try:
-        with open(number, "wb", buffering=0) as file:
+        with open(temporary, "xb", buffering=0) as file:
             if isinstance(data, os.PathLike):
                 with open(data, "rb", buffering=0) as source:
                     shutil.copyfileobj(source, file, 1 << 20)
@@ -278,7 +276,7 @@ def written(folder: str, data: Buffer | pathlib.Path) -> Iterator[str]:
                 view = memoryview(data).cast("B")
                 while view:
                     view = view[file.write(view) :]
-            begin_write_back(number)
+            begin_write_back(file.fileno())
         yield temporary
     finally:
         _remove(temporary)
@@ -300,17 +298,18 @@ def _adopt(folder: str, spool: os.PathLike[str]) -> bool:
 def _mode_of_new_files(folder: str) -> int:
     """Return the rights of a new file in a folder; to ask for the umask is to change it for a moment."""
     sample = os.path.join(folder, TEMPORARY + secrets.token_hex(12))
-    number = os.open(sample, _NEW, 0o666)
     try:
-        return os.fstat(number).st_mode & 0o777
+        with open(sample, "xb", buffering=0) as file:
+            return os.fstat(file.fileno()).st_mode & 0o777
     finally:
         _remove(sample)
-        os.close(number)
 
 
 def _remove(path: str) -> None:
-    with contextlib.suppress(OSError):
+    try:  # noqa: SIM105 - at a call of `suppress` an interrupt would come between
         os.unlink(path)
+    except OSError:
+        pass
 
 
 class Flush:
@@ -407,6 +406,7 @@ def _opened(folder: str) -> Iterator[Callable[[], None]]:
     try:
         yield sync
     finally:
-        # What there was to flush is flushed, or its failure is on its way.
-        with contextlib.suppress(OSError):
+        try:  # noqa: SIM105 - at a call of `suppress` an interrupt would come between
             os.close(number)
+        except OSError:
+            pass  # what there was to flush is flushed, or its failure is on its way

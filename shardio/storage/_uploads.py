@@ -16,9 +16,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Uploads"]
 
-# Seconds to wait for a thread that may have been started or not.
-_TIMEOUT = 5.0
-
 
 class Uploads:
     """Uploads of one writer; begun and awaited by one thread.
@@ -104,30 +101,35 @@ class _UploadThread:
         self._before = before
         self._group = group
         self._ended = threading.Event()
-        self._timeout: float | None = None
+        # Taken by the thread before it does anything, or by who finds that it was not started.
+        self._turn = threading.Lock()
+        self._started = False
         # Daemonic, so that a second Ctrl-C need not wait for a slow network.
         self._thread = threading.Thread(target=self._run, name="shardio-upload", daemon=True)
 
     def start(self) -> None:
         try:
             self._thread.start()
-        except RuntimeError as error:
-            # No thread could be had.
-            self.failure = error
-            self._ended.set()
-            raise
         except BaseException as error:
-            # An interrupt; the thread may have started, or not.
+            # No thread could be had; or an interrupt, and it may have started or not.
             self.failure = error
-            self._timeout = _TIMEOUT
             raise
+        self._started = True
 
     def join(self) -> None:
+        """Wait until it has ended; what an interrupt kept from starting has, and will do nothing any more."""
+        if not self._started and self._turn.acquire(blocking=False):
+            self.failure = self.failure or RuntimeError("an upload was interrupted before it began")
+            self._ended.set()
+            return
         # Not `Thread.join` first: when a signal interrupts that one, CPython 3.11 takes the thread for ended.
-        if self._ended.wait(self._timeout) and self._thread.ident is not None:
+        self._ended.wait()
+        if self._thread.ident is not None:
             self._thread.join()
 
     def _run(self) -> None:
+        if not self._turn.acquire(blocking=False):
+            return
         work, self._work = self._work, None
         before, self._before = self._before, None
         try:
@@ -137,7 +139,8 @@ class _UploadThread:
             store()
             if before is not None:
                 before.join()
-                self.failure = before.failure
+                # That of an interrupt of `start` stays.
+                self.failure = self.failure or before.failure
             # A chain of references to all uploads before would keep their indexes in memory.
             before = None
             if self.failure is None and not self._group.cancelled:

@@ -328,6 +328,7 @@ class DatasetWriter(AtomicWriter):
             self._refuse()
         if self._closed:
             return
+        committing = False
         try:
             for split, part in self._splits.items():
                 if self._shards is None:
@@ -335,13 +336,14 @@ class DatasetWriter(AtomicWriter):
                 else:
                     self._cut(split, part.spool, self._shards)
             receipt = self._task.complete()
+            committing = self._commit
             if self._commit:
                 self._version = commit_receipts(
                     self._catalog, [receipt], mode=self.mode, base_version=self._base_version
                 )
         except BaseException as error:
             # A commit whose outcome is unknown may have happened: its shards must stay.
-            self._abandon(error, keep_shards=not isinstance(error, CommitConflictError))
+            self._abandon(error, keep_shards=committing and not isinstance(error, CommitConflictError))
             raise
         self._closed = True
         self._splits = {}

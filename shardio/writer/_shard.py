@@ -7,7 +7,7 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 from shardio.catalog import writer_name
-from shardio.errors import CommitConflictError, StorageError
+from shardio.errors import CommitConflictError, ShardioError, StorageError
 from shardio.format import DEFAULT_BLOCK_BYTES, Compression
 from shardio.metadata import usual_index_key
 from shardio.storage import UnknownOutcomeError, connect_folder, url_text
@@ -137,10 +137,14 @@ class ShardWriter(AtomicWriter):
             self._put(self._name, shard.path)
         except UnknownOutcomeError:
             raise  # the shard may be there, or come yet: it needs its index
-        except BaseException:
-            # What this call created is its own; left there, it would stand in the way of the next try.
+        except BaseException as error:
+            # What this call created is its own; left there, it would stand in the way of the next try. An
+            # interrupt may come when the shard is there, or on its way to a bucket: then it needs its index.
             with contextlib.suppress(StorageError):
-                self._store.delete(index_key)
+                if isinstance(error, ShardioError) or (
+                    self._store.is_local and self._store.head(self._name) is None
+                ):
+                    self._store.delete(index_key)
             raise
 
     def _put(self, key: str, data: bytes | Path) -> None:

@@ -162,6 +162,8 @@ class ShardSpool:
         frames_crc32c: CRC-32C over all decoded bytes so far, from the one given on.
     """
 
+    _pid = -1  # of the process whose file it is, while there is one
+
     def __init__(self, options: ShardOptions, *, frames_crc32c: int = 0) -> None:
         self.frames_crc32c = frames_crc32c
         self._stream = StreamCompressor(options.level) if options.compression is Compression.ZLIB else None
@@ -182,6 +184,7 @@ class ShardSpool:
             record_checksums=self._record_checksums,
         )
         self._path = options.spool / f"{TEMPORARY}{secrets.token_hex(12)}"
+        self._pid = os.getpid()
         # Blocks that are not in the file yet, and their bytes.
         self._waiting: list[Buffer] = []
         self._waiting_bytes = 0
@@ -193,11 +196,6 @@ class ShardSpool:
             self._file = self._path.open("xb", buffering=0)
         except OSError as error:
             raise self._failed(error) from error
-        except BaseException:
-            # A signal that came while the file was made: its name is known nowhere else.
-            with contextlib.suppress(OSError):
-                self._path.unlink(missing_ok=True)
-            raise
 
     @property
     def stored_bytes(self) -> int:
@@ -250,10 +248,16 @@ class ShardSpool:
     def discard(self) -> None:
         """Remove the spool file."""
         # Whatever fails here comes after what ended the write; a file that stays is listed by `shardio gc`.
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, AttributeError):  # an interrupt may come before it is known
             self._file.close()
         with contextlib.suppress(OSError):
             self._path.unlink(missing_ok=True)
+        self._pid = -1
+
+    def __del__(self) -> None:
+        # An interrupt came before anyone had it to discard. In a forked child the file is the parent's.
+        if self._pid == os.getpid():
+            self.discard()
 
     def store(self, block: Block) -> None:
         """Take a block that `blocks` has closed."""

@@ -59,13 +59,14 @@ def test_they_are_acknowledged_in_the_order_in_which_they_were_begun() -> None:
 def test_no_more_are_under_way_than_allowed() -> None:
     running, most = 0, 0
     lock = threading.Lock()
+    pairs = threading.Barrier(2)  # one alone would wait
 
     def store() -> None:
         nonlocal running, most
         with lock:
             running += 1
             most = max(most, running)
-        threading.Event().wait(0.002)
+        pairs.wait(60)
         with lock:
             running -= 1
 
@@ -140,9 +141,17 @@ def test_what_is_cancelled_ends_without_being_acknowledged() -> None:
     uploads = Uploads(3)
     gate = Gate(done, 1)
     uploads.begin(gate.store, gate.acknowledge)
-    gate.begun.wait(60)
-    threading.Timer(0.05, gate.open.set).start()
+    assert gate.begun.wait(60)
+
+    def open_once_cancelled() -> None:
+        while not uploads.cancelled:
+            pass
+        gate.open.set()
+
+    opens = threading.Thread(target=open_once_cancelled)
+    opens.start()
     uploads.cancel()
+    opens.join()
     assert done == [("stored", 1)]
 
 
@@ -160,6 +169,45 @@ def test_a_thread_that_cannot_start_is_a_failure(monkeypatch) -> None:
     with pytest.raises(RuntimeError, match="can't start"):
         uploads.finish()
     uploads.cancel()
+
+
+@pytest.mark.parametrize("runs", [False, True])
+def test_an_upload_whose_start_was_interrupted_is_not_waited_for(monkeypatch, runs) -> None:
+    """Ctrl-C came before its thread ran, or after, when it may have ended, too."""
+    done: list = []
+    uploads = Uploads(3)
+    start = threading.Thread.start
+
+    def interrupted(thread: threading.Thread) -> None:
+        if runs:
+            start(thread)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            uploads.begin(lambda: done.append("stored"), lambda: done.append("acknowledged"))
+    uploads.cancel()
+    assert done == ["stored", "acknowledged"][: len(done) if runs else 0]
+    assert not uploads._under_way
+
+
+def test_an_upload_that_an_interrupt_kept_from_starting_is_not_waited_for(monkeypatch) -> None:
+    """Ctrl-C came between taking note of it and starting it."""
+    done: list = []
+    uploads = Uploads(3)
+
+    def interrupted(_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("shardio.storage._uploads._UploadThread.start", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            uploads.begin(lambda: done.append("stored"), lambda: done.append("acknowledged"))
+    with pytest.raises(RuntimeError, match="interrupted before it began"):
+        uploads.finish()
+    uploads.cancel()
+    assert done == []
 
 
 def test_an_upload_that_ended_is_forgotten() -> None:
