@@ -94,8 +94,12 @@ def test_changed_shards_are_reported_as_stale_and_updated_when_asked(tmp_path) -
 
 
 KILLED = """
-    import sys, shardio_indexer
-    shardio_indexer.adopt(sys.argv[1], workers=int(sys.argv[2]))
+    import sys, threading, shardio_indexer
+    def show(progress):
+        if progress.done_shards >= 10:
+            print("ten", flush=True)
+            threading.Event().wait()
+    shardio_indexer.adopt(sys.argv[1], workers=int(sys.argv[2]), progress=show)
 """
 
 
@@ -106,9 +110,8 @@ def test_killed_in_the_middle_and_run_again(tmp_path, workers) -> None:
     folder = tmp_path / "data"
     wanted = write(folder, range(150))
     command = [sys.executable, "-c", textwrap.dedent(KILLED), str(folder), str(workers)]
-    with subprocess.Popen(command, start_new_session=True) as process:
-        while len(indexes(folder)) < 10 and process.poll() is None:
-            time.sleep(0.005)
+    with subprocess.Popen(command, start_new_session=True, stdout=subprocess.PIPE) as process:
+        assert process.stdout.readline() == b"ten\n"
         os.kill(process.pid, signal.SIGKILL)
         process.wait()
         _wait_until_gone(process.pid)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -11,21 +10,21 @@ from pathlib import Path
 import pytest
 
 import shardio
+from tests.servers.processes import held_port
 
 JOB = Path(__file__).with_name("job.py")
 
 
 def run(*jobs, whole=False):
     """Run processes side by side and return what each has printed."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        coordinator = f"127.0.0.1:{free.getsockname()[1]}"
     processes = []
-    for number, job in enumerate(jobs):
-        more = {"coordinator": coordinator, "processes": len(jobs), "process": number}
-        command = [sys.executable, str(JOB), json.dumps({**more, **job})]
-        processes.append(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
-    done = [(process, *process.communicate(timeout=140)) for process in processes]
+    with held_port() as port:
+        for number, job in enumerate(jobs):
+            more = {"coordinator": f"127.0.0.1:{port}", "processes": len(jobs), "process": number}
+            command = [sys.executable, str(JOB), json.dumps({**more, **job})]
+            pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+            processes.append(subprocess.Popen(command, **pipes))
+        done = [(process, *process.communicate(timeout=140)) for process in processes]
     for process, _, errors in done:
         assert process.returncode == 0, errors[-3000:]
     # Gloo prints lines of its own.

@@ -88,6 +88,14 @@ def wait_for_ever(item):
         time.sleep(0.05)
 
 
+def wait_half_way(item):
+    """From record 100 on, wait until a file is there."""
+    number, flag = item
+    while number >= 100 and not Path(flag).exists():
+        time.sleep(0.01)
+    return {"n": number}
+
+
 def picture(item):
     """A record that does not compress, of the item's number and some 20 KB."""
     return b"%08d" % item + os.urandom(20_000)

@@ -14,10 +14,17 @@ from tests.parallel.programs import driver, wait_until, wait_until_gone, workers
 
 
 def at_work(folder: Path, process, most: int = 2) -> list:
+    """Return the workers once so many are busy, and the others, too, leave Ctrl-C to the driver."""
     wait_until(lambda: len(list(folder.iterdir())) >= min(most, os.cpu_count() or 1))
+    wait_until(lambda: all(ignores_ctrl_c(worker.pid) for worker in workers_of(process)))
     workers = workers_of(process)
     assert {int(path.name) for path in folder.iterdir()} <= {worker.pid for worker in workers}
     return workers
+
+
+def ignores_ctrl_c(pid: int) -> bool:
+    status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
+    return bool(int(status.partition("SigIgn:")[2].split()[0], 16) >> (signal.SIGINT - 1) & 1)
 
 
 @pytest.mark.sampled(3)

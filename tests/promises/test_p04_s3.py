@@ -61,21 +61,21 @@ def test_a_signal(number, s3, tmp_path):
 
 def test_killed_in_the_middle_of_an_upload(s3, tmp_path, monkeypatch):
     """P4: an object whose body was cut off is not an object; nothing half of it is ever listed."""
-    url, ready = fresh("s3", tmp_path), tmp_path / "ready"
+    url, ready, go_on = fresh("s3", tmp_path), tmp_path / "ready", tmp_path / "go on"
     before = begin(url, "append")
     with proxy(s3) as relay:
-        child = 0
 
         def plan(exchange, _answered):
             # The head of the request has passed by and its body is on its way.
-            if exchange.method == "PUT" and ".tfrecord" in exchange.path and child:
+            if exchange.method == "PUT" and ".tfrecord" in exchange.path:
                 os.kill(child, signal.SIGKILL)
                 return -1
             return None
 
         def work() -> None:
             ready.touch()
-            time.sleep(0.2)
+            while not go_on.exists():
+                time.sleep(0.005)
             with shardio.DatasetWriter(url, mode="append") as out:
                 for _ in range(40):
                     out.write(os.urandom(100_000))
@@ -84,6 +84,7 @@ def test_killed_in_the_middle_of_an_upload(s3, tmp_path, monkeypatch):
             through.setenv("AWS_ENDPOINT_URL", relay.url)
             child = in_child(work, ready)
         relay.plan = plan
+        go_on.touch()
         _, status = os.waitpid(child, 0)
         assert os.waitstatus_to_exitcode(status) == -signal.SIGKILL
     check_nothing_new(url, before)

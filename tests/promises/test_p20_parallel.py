@@ -57,11 +57,14 @@ def test_a_session_given_up_while_it_is_written_publishes_nothing(tmp_path) -> N
     url = place.url()
     with shardio.DatasetWriter(url, schema=jobs.SCHEMA) as out:
         out.write({"n": -1})
-    options = {"url": url, "count": COUNT, "mode": "append", "session": "doomed"}
-    with driver(**options) as process:
+    go_on = tmp_path / "go on"
+    items = [[n, str(go_on)] for n in range(COUNT)]
+    options = {"url": url, "items": items, "mode": "append", "session": "doomed"}
+    with driver(**options, function="wait_half_way") as process:
         for line in process.stdout:
             if int(line.split()[1]) >= 3:
                 shardio.gc(url, abandon=["doomed"], dry_run=False)
+                go_on.touch()
                 break
         _, err = process.communicate(timeout=60)
         assert process.returncode == 1

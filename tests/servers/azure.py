@@ -7,7 +7,7 @@ import contextlib
 import itertools
 from typing import TYPE_CHECKING
 
-from tests.servers.processes import NODE, free_port, running
+from tests.servers.processes import NODE, held_port, running
 
 if TYPE_CHECKING:
     import pathlib
@@ -33,11 +33,11 @@ def options_for(endpoint: str) -> dict[str, str]:
 @contextlib.contextmanager
 def azurite(folder: pathlib.Path) -> Iterator[str]:
     """Run Azurite with its data in `folder`; yield its endpoint."""
-    port = free_port()
-    command = [str(NODE / "azurite-blob"), "--blobHost", "127.0.0.1", "--blobPort", str(port)]
-    command += ["--location", str(folder), "--skipApiVersionCheck", "--silent", "--disableTelemetry"]
-    with running(command, port):
-        yield f"http://127.0.0.1:{port}/{ACCOUNT}"
+    with held_port() as port:
+        command = [str(NODE / "azurite-blob"), "--blobHost", "127.0.0.1", "--blobPort", str(port)]
+        command += ["--location", str(folder), "--skipApiVersionCheck", "--silent", "--disableTelemetry"]
+        with running(command, port):
+            yield f"http://127.0.0.1:{port}/{ACCOUNT}"
 
 
 def make_container(endpoint: str) -> str:

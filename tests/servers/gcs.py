@@ -6,7 +6,7 @@ import contextlib
 import pathlib
 from typing import TYPE_CHECKING, Any
 
-from tests.servers.processes import PYTHON, free_port, running
+from tests.servers.processes import PYTHON, held_port, running
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,7 +21,6 @@ def options_for(endpoint: str) -> dict[str, Any]:
 @contextlib.contextmanager
 def gcs_emulator() -> Iterator[str]:
     """Run the emulator, with one empty bucket; yield its endpoint."""
-    port = free_port()
     script = pathlib.Path(__file__).with_name("gcs_emulator.py")
-    with running([str(PYTHON / "python"), str(script), str(port), BUCKET], port):
+    with held_port() as port, running([str(PYTHON / "python"), str(script), str(port), BUCKET], port):
         yield f"http://127.0.0.1:{port}"

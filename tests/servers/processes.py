@@ -18,10 +18,18 @@ PYTHON = BUILD / "servers" / "bin"
 NODE = BUILD / "npm" / "node_modules" / ".bin"
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+@contextlib.contextmanager
+def held_port() -> Iterator[int]:
+    """Yield a port of the loopback that is free, for a server that is told its number.
+
+    Until the block ends the system gives it to no other that lets it choose, server or client, because a
+    socket is bound to it. That one does not listen, and lets a server do so that sets SO_REUSEADDR, as they
+    do.
+    """
+    with socket.socket() as held:
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        held.bind(("127.0.0.1", 0))
+        yield int(held.getsockname()[1])
 
 
 @contextlib.contextmanager

@@ -10,7 +10,7 @@ import os
 import threading
 from typing import TYPE_CHECKING, Any
 
-from tests.servers.processes import PYTHON, free_port, running
+from tests.servers.processes import PYTHON, held_port, running
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -94,8 +94,8 @@ def _client(endpoint: str) -> Any:
 @contextlib.contextmanager
 def ministack() -> Iterator[str]:
     """Run ministack, an S3 server of another make, as a program of its own; yield its endpoint."""
-    port = free_port()
-    env = {"BIND_HOST": "127.0.0.1", "GATEWAY_PORT": str(port), "SERVICES": "s3", "LOG_LEVEL": "ERROR"}
-    env["PATH"] = os.environ["PATH"]
-    with running([str(PYTHON / "ministack")], port, env=env):
-        yield f"http://127.0.0.1:{port}"
+    with held_port() as port:
+        env = {"BIND_HOST": "127.0.0.1", "GATEWAY_PORT": str(port), "SERVICES": "s3", "LOG_LEVEL": "ERROR"}
+        env["PATH"] = os.environ["PATH"]
+        with running([str(PYTHON / "ministack")], port, env=env):
+            yield f"http://127.0.0.1:{port}"

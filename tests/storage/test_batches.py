@@ -8,7 +8,7 @@ import datetime
 import gc
 import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,10 +26,14 @@ SIZE = 1000
 
 
 class Engine:
-    """Answers each call as told: after seconds, with an error, or with bytes of another length."""
+    """Answers each call as told: after seconds, with an error, with bytes of another length, or "last".
+
+    That is after a later call was answered, however long that took.
+    """
 
     def __init__(self, *answers: float | str) -> None:
         self.answers = list(answers)
+        self.last: list[Callable[[], None]] = []
         self.sent = self.cancelled = self.under_way = self.most = 0
         self.error: Exception = OSError("fails")
 
@@ -51,7 +55,13 @@ class Engine:
             else:
                 sizes = [b - a - (answer == "short") for a, b in zip(starts, stops, strict=True)]
                 future.set_result(self.made(sizes))
+            if answer != "last":
+                while self.last:
+                    self.last.pop()()
 
+        if answer == "last":
+            self.last.append(lambda: loop.call_soon_threadsafe(finish))
+            return future
         seconds = answer if isinstance(answer, float) else 0
         timer = threading.Timer(seconds, lambda: loop.call_soon_threadsafe(finish))
         timer.daemon = True
@@ -66,10 +76,11 @@ class Engine:
         self.cancelled += future.cancelled()
 
 
-def requests(tuning: Tuning = TUNING) -> Requests:
+def requests(tuning: Tuning = TUNING, seconds: float = 0.001) -> Requests:
+    """Return those that know that a request usually takes so long: of 0.001, one is late after 0.02."""
     made = Requests(None, tuning, Clock())  # no client is built
     for _ in range(100):
-        made.hedge.record(SIZE, 0.001)
+        made.hedge.record(SIZE, seconds)
     return made
 
 
@@ -83,14 +94,14 @@ def begin(made: Requests, engine: Engine, calls: int = 1, ranges: int = 1) -> An
     [
         ((0.0,), 1, True),
         ((30.0, 0.0), 2, True),  # late: the second request wins
-        ((0.05, "fails"), 2, True),  # late, and the second fails: the first may still answer
+        (("last", "fails"), 2, True),  # late, and the second fails: the first may still answer
         (("fails",), 1, False),
         (("short",), 1, False),
-        ((0.3, "short", 0.0), 2, True),  # the second one is wrong, and the first one still counts
+        (("last", "short"), 2, True),  # the second one is wrong, and the first one still counts
     ],
 )
 def test_a_call_gives_all_its_bytes_or_nothing(answers: Any, sent: int, good: bool) -> None:
-    made, engine = requests(), Engine(*answers)
+    made, engine = requests(seconds=30.0 if sent == 1 else 0.001), Engine(*answers)
     found = begin(made, engine)()
     assert (found is not None) == good
     assert found is None or [len(data) for data in found] == [SIZE]

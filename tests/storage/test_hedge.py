@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import math
 
 import pytest
 
@@ -22,17 +23,22 @@ def learned(tuning: Tuning = TUNING, seconds: float = 0.001, count: int = 100) -
 
 
 def replies(*delays: float):
-    """A request whose n-th sending takes so long; one below nothing fails at once."""
+    """A request whose n-th sending takes so long; one below nothing fails at once.
+
+    One that is infinite takes until another one has failed, however long that took.
+    """
     sent: list[int] = []
     cancelled: list[int] = []
+    failed = asyncio.Event()
 
     async def request() -> int:
         number = len(sent)
         sent.append(number)
         if delays[number] < 0:
+            failed.set()
             raise OSError(f"failure {number}")
         try:
-            await asyncio.sleep(delays[number])
+            await (failed.wait() if math.isinf(delays[number]) else asyncio.sleep(delays[number]))
         except asyncio.CancelledError:
             cancelled.append(number)
             raise
@@ -74,7 +80,7 @@ def test_a_punctual_request_is_sent_once() -> None:
 
 
 def test_a_straggler_that_answers_after_the_second_failed_wins() -> None:
-    request, sent, _ = replies(0.1, -1)
+    request, sent, _ = replies(math.inf, -1)
     assert asyncio.run(learned().run(request, 1000)) == 0
     assert sent == [0, 1]
 
@@ -103,11 +109,18 @@ def test_second_requests_are_capped() -> None:
 
 
 def test_cancelling_the_call_cancels_both() -> None:
-    request, _, cancelled = replies(30, 30)
+    request, sent, cancelled = replies(30, 30)
 
     async def work() -> None:
-        task = asyncio.ensure_future(learned().run(request, 1000))
-        await asyncio.sleep(0.1)
+        both = asyncio.Event()
+
+        async def noted() -> int:
+            if sent:
+                both.set()
+            return await request()
+
+        task = asyncio.ensure_future(learned().run(noted, 1000))
+        await both.wait()
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task

@@ -8,7 +8,6 @@ from __future__ import annotations
 import importlib.util
 import pathlib
 import re
-import socket
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -31,6 +30,7 @@ from shardio.storage._errors import ErrorKind, classify
 from shardio.storage._remote import _probed
 from tests.servers.faults import FaultServer, Request, fault_server
 from tests.servers.gcs import options_for as gcs_options
+from tests.servers.processes import held_port
 from tests.servers.s3 import options_for
 from tests.suites.clock import FakeClock
 
@@ -78,12 +78,6 @@ def place(client: str, url: str) -> dict[str, Any]:
     return {"url": "s3://bucket/ds", "storage_options": options_for(url), "engine": engine}
 
 
-def free_address() -> str:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return f"http://127.0.0.1:{taken.getsockname()[1]}"
-
-
 LOOKS: list[Callable[..., object]] = [shardio.open, shardio.verify]
 
 
@@ -91,8 +85,9 @@ LOOKS: list[Callable[..., object]] = [shardio.open, shardio.verify]
 @pytest.mark.parametrize("client", CLIENTS)
 class TestUnreachable:
     def test_a_port_where_nothing_listens(self, client: str, look: Any, clock: FakeClock) -> None:
-        with pytest.raises(StorageError, match=r"connection failed .*[Cc]onnect.*check the network"):
-            look(**place(client, free_address()))
+        failed = pytest.raises(StorageError, match=r"connection failed .*[Cc]onnect.*check the network")
+        with held_port() as port, failed:
+            look(**place(client, f"http://127.0.0.1:{port}"))
         # The timeout of one call, not that of each object that might have been asked for.
         assert clock.time - 1000 <= Tuning().first_deadline
         assert len(clock.slept) < 20

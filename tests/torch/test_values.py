@@ -251,7 +251,7 @@ def test_other_transforms_are_not(url, recwarn, options):
 # Leaving: what is under way is not waited for.
 
 
-def test_leaving_a_loop_ends_transforms_at_the_next_record(url):
+def test_leaving_a_loop_ends_transforms_at_the_next_record(url, monkeypatch):
     """Counted, not timed: after `break` each thread finishes the record it is at, and begins no other."""
     calls = []
     gate, held = threading.Event(), threading.Event()
@@ -267,7 +267,13 @@ def test_leaving_a_loop_ends_transforms_at_the_next_record(url):
     it = iter(loader)
     next(it)
     assert held.wait(60)
-    threading.Timer(0.5, gate.set).start()
+    join = threading.Thread.join
+
+    def opening(thread, timeout=None):
+        gate.set()  # they have been told to end, and are waited for
+        join(thread, timeout)
+
+    monkeypatch.setattr(threading.Thread, "join", opening)
     it.close()
     assert len(calls) <= 6 + 2
 

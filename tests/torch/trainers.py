@@ -12,12 +12,13 @@ import json
 import os
 import re
 import signal
-import socket
 import sys
 import time
 import traceback
 import warnings
 from pathlib import Path
+
+from tests.servers.processes import held_port
 
 PAGES = Path(__file__).parents[2] / "docs" / "training"
 
@@ -178,21 +179,19 @@ def fork(job, rank, world_size, port):
 def run(job):
     """Run a job and return the exit codes of its ranks; 9 after a kill."""
     world_size = job.get("world_size", 1)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    waiting = {fork(job, rank, world_size, port): rank for rank in range(world_size)}
     codes = [0] * world_size
     deadline = time.monotonic() + 120
-    while waiting:
-        child, status = os.waitpid(-1, os.WNOHANG)
-        if child:
-            codes[waiting.pop(child)] = abs(os.waitstatus_to_exitcode(status))
-        if any(codes) or time.monotonic() > deadline:
-            for other in waiting:
-                os.kill(other, signal.SIGKILL)
-        if not child:
-            time.sleep(0.01)
+    with held_port() as port:
+        waiting = {fork(job, rank, world_size, port): rank for rank in range(world_size)}
+        while waiting:
+            child, status = os.waitpid(-1, os.WNOHANG)
+            if child:
+                codes[waiting.pop(child)] = abs(os.waitstatus_to_exitcode(status))
+            if any(codes) or time.monotonic() > deadline:
+                for other in waiting:
+                    os.kill(other, signal.SIGKILL)
+            if not child:
+                time.sleep(0.01)
     return codes
 
 
