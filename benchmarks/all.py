@@ -65,7 +65,7 @@ WORKLOADS = [
     Workload(
         "Streams into torch",
         "streaming.py --peers {torch}",
-        "--rounds 2 --photos 400",
+        "--rounds 3 --photos 400 --minutes 5.7",
         "--rounds 1 --tokens 2000 --photos 60",
         6,
     ),

@@ -259,8 +259,7 @@ class Schedule:
         Args:
             steps: numbers of the steps, ascending.
         """
-        found = [self.parts(step, rank=rank, world_size=world_size) for step in steps]
-        parts = np.concatenate([np.zeros((0, 3), np.int64), *(each for each, _ in found)])
+        parts, sizes, valid = self._parts_of(steps, rank, world_size)
         counts = parts[:, 2] - parts[:, 1]
         # A class of lanes continues where it left off, so in lane order most parts continue the part before.
         order = np.lexsort((parts[:, 1], parts[:, 0]))
@@ -276,8 +275,24 @@ class Schedule:
         shift = np.repeat((ends - counts)[order] - (np.cumsum(counts[order]) - counts[order]), counts[order])
         index = np.empty(int(counts.sum()), np.int64)
         index[shift + np.arange(index.size)] = np.arange(index.size)
+        return StepGroup(list(steps), np.cumsum([0, *sizes]), valid, merged, index)
+
+    def _parts_of(
+        self, steps: Sequence[int], rank: int, world_size: int
+    ) -> tuple[Array, list[int], list[int]]:
+        """Return the parts of steps, one after another, and of each its rows with and without padding."""
+        # While classes take turns, each step takes as much from one of them.
+        segment = self._segment_of(steps[-1]) if len(steps) > 1 else None
+        if segment is not None and segment.step <= steps[0] and steps[-1] < segment.step + segment.visits:
+            self._check(steps[0], rank, world_size)
+            self._check(steps[-1], rank, world_size)
+            start, stop = rank_slice(segment.global_batch, rank, world_size)
+            sizes = [stop - start] * len(steps)
+            return segment.turns(steps, start, stop), sizes, sizes
+        found = [self.parts(step, rank=rank, world_size=world_size) for step in steps]
+        parts = np.concatenate([np.zeros((0, 3), np.int64), *(each for each, _ in found)])
         sizes = [int((each[:, 2] - each[:, 1]).sum()) for each, _ in found]
-        return StepGroup(list(steps), np.cumsum([0, *sizes]), [valid for _, valid in found], merged, index)
+        return parts, sizes, [valid for _, valid in found]
 
     def batch(self, step: int, *, rank: int = 0, world_size: int = 1) -> StepShare:
         """Return the records that a rank delivers at a step."""
@@ -421,18 +436,22 @@ class Segment:
         if number >= self.visits:
             offset = (self.tail or 0) + (number - self.visits) * self.global_batch
             return spans(self._edges, self._firsts, offset + start, offset + stop)
+        return self.turns([step], start, stop)
+
+    def turns(self, steps: Sequence[int], start: int, stop: int) -> Array:
+        """Return the parts that are rows [start, stop) of each of some steps in which classes take turns."""
         if start >= stop:
             return np.zeros((0, 3), np.int64)
-        here = self.visit(number)
+        here = np.array([self.visit(step - self.step) for step in steps], np.int64)[:, None]
         share = self._share
         low, high = start // share, -(-stop // share)
-        parts = np.empty((high - low, 3), np.int64)
-        parts[:, 0] = np.arange(here.lane_class * self._ranks + low, here.lane_class * self._ranks + high)
-        parts[:, 1] = here.place
-        parts[:, 2] = here.place + share
-        parts[0, 1] += start - low * share
-        parts[-1, 2] -= high * share - stop
-        return parts
+        parts = np.empty((len(steps), high - low, 3), np.int64)
+        parts[:, :, 0] = here[:, :, 0] * self._ranks + np.arange(low, high)
+        parts[:, :, 1] = here[:, :, 1]
+        parts[:, :, 2] = here[:, :, 1] + share
+        parts[:, 0, 1] += start - low * share
+        parts[:, -1, 2] -= high * share - stop
+        return parts.reshape(-1, 3)
 
     def cursor(self, step: int) -> tuple[list[int], int | None]:
         """Return the places and the tail before a step: what the next segment begins with."""

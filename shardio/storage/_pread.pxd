@@ -11,7 +11,18 @@ cdef extern from *:
         posix_fadvise(descriptor, start, length, POSIX_FADV_WILLNEED);
     #endif
     }
+    /* Whether the system has a byte of a file at hand; 0 also where it does not tell. */
+    static int shardio_is_cached(int descriptor, int64_t start) {
+    #ifdef RWF_NOWAIT
+        char byte;
+        struct iovec part = {&byte, 1};
+        return preadv2(descriptor, &part, 1, start, RWF_NOWAIT) == 1;
+    #else
+        return 0;
+    #endif
+    }
     """
+    bint shardio_is_cached(int descriptor, int64_t start) noexcept nogil
     void shardio_will_need(int descriptor, int64_t start, int64_t length) noexcept nogil
 
     ctypedef struct Part "struct iovec":

@@ -31,6 +31,8 @@ shardio_crc_begin()  # fills the tables of this module
 
 HEAD = cython.declare(int64_t, 12)
 TAIL = cython.declare(int64_t, 4)
+# Ranges that are looked at before the system is asked for all: where it has these, it has nearly all.
+PROBES = cython.declare(cython.Py_ssize_t, 64)
 
 Bytes = cython.typedef(cython.pointer(cython.const[cython.uchar]))
 
@@ -79,10 +81,21 @@ def advise_ranges(numbers, starts, stops):
     descriptors: cython.const[int32_t][::1] = np.ascontiguousarray(numbers, np.int32)
     begins: cython.const[int64_t][::1] = np.ascontiguousarray(starts, np.int64)
     ends: cython.const[int64_t][::1] = np.ascontiguousarray(stops, np.int64)
+    count: cython.Py_ssize_t = min(descriptors.shape[0], begins.shape[0], ends.shape[0])
+    probes: cython.Py_ssize_t = min(count, PROBES)
+    probe: cython.Py_ssize_t
     k: cython.Py_ssize_t
+    missing: cython.bint = False
     with cython.nogil:
-        for k in range(min(descriptors.shape[0], begins.shape[0], ends.shape[0])):
-            shardio_will_need(descriptors[k], begins[k], ends[k] - begins[k])
+        # Of what is in the system's cache already, asking costs a sixth of what reading it does.
+        for probe in range(probes):
+            k = probe * count // probes
+            if not shardio_is_cached(descriptors[k], begins[k]):
+                missing = True
+                break
+        if missing:
+            for k in range(count):
+                shardio_will_need(descriptors[k], begins[k], ends[k] - begins[k])
 
 
 @cython.cfunc

@@ -18,7 +18,7 @@ from shardio import kernels
 from shardio.codecs import ImageCodec
 from shardio.order import StepGroup, record_generator
 from shardio.reader import JoinedSource, SkipCorrupt
-from shardio.streaming._windows import WindowData, locate_rows, read_row_records, read_rows
+from shardio.streaming._windows import Memory, WindowData, locate_rows, read_row_records, read_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 __all__ = ["Batch", "BatchBuilder", "CancelledError", "PlannedSteps", "RowIdentities", "stack"]
 
 _NUMBERS = (bool, int, float, np.number, np.bool_)
+# Memory of batches that are gone is kept for the next ones up to so many bytes.
+_BATCH_MEMORY = 64 << 20
 
 
 class Batch(NamedTuple):
@@ -260,6 +262,7 @@ class BatchBuilder:
         images = any(_decodes_images(each.source) for each in components)
         self._patterned = columnar and (self._by_value or images)
         self._pattern: Any = None
+        self._memory = Memory(mapped=True, most=_BATCH_MEMORY)
         self._cancelled = False
 
     def cancel(self) -> None:
@@ -439,7 +442,7 @@ class BatchBuilder:
                     records = read_row_records(rows.which, rows.row, data, self._damage)
                 return self._decode_records(planned, data, records)
             with self._counters.timed("fetch_seconds"):
-                values, offsets = read_rows(rows.which, rows.row, data, self._damage)
+                values, offsets = read_rows(rows.which, rows.row, data, self._damage, self._memory)
             with self._counters.timed("decode_seconds"):
                 return self._decode_payloads(planned, data, np.arange(order.size), values, offsets, None)
         if any(unread):
@@ -453,7 +456,9 @@ class BatchBuilder:
         own = np.flatnonzero(unread[rows.which])
         some, which = np.unique(rows.which[own], return_inverse=True)
         windows = [rows.windows[k] for k in some.tolist()]
-        return rows.with_read(unread, own, *read_rows(which, rows.row[own], windows, self._damage))
+        return rows.with_read(
+            unread, own, *read_rows(which, rows.row[own], windows, self._damage, self._memory)
+        )
 
     def _decode_windows(self, planned: PlannedSteps, data: list[WindowData], rows: _Gathered) -> _Decoded:
         tables = [each.whole for each in rows.windows]

@@ -58,6 +58,8 @@ _TEMPLATE_ROWS = 16
 # Rows of a group: enough that NumPy's overhead is small, few enough that the first batches come soon.
 _GROUP_ROWS = 4096
 _GROUP_BYTES = 8 << 20
+# Where windows hold nothing there is room for larger ones, which cost half as much Python.
+_UNREAD_GROUP_BYTES = 16 << 20
 # What is ahead evens out how long requests take; local files need little of that.
 _AHEAD_BYTES = 32 << 20
 _LOCAL_AHEAD_BYTES = 16 << 20
@@ -69,6 +71,8 @@ _GROUP_ROWS_BY_VALUE = 256
 # Windows of local files that are not mapped are read together up to so many bytes, by threads side by side;
 # what is mapped or fetched comes by the group, which is how it is needed.
 _READ_BYTES = 2 << 20
+# Windows that hold no records are found together up to so many rows, each of which takes 32 bytes.
+_UNREAD_ROWS = 16_384
 # Windows whose rows are copied or decoded are held in so many parts; what finds the rows of a part costs more
 # than small records take.
 _PARTS = 4
@@ -100,7 +104,7 @@ class PipelineOptions:
         row_bytes: mean decoded bytes of a row.
         group_rows, group_bytes: what a group of more than one step holds at most.
         ahead_bytes: decoded bytes that are planned ahead of the consumer.
-        fetch_bytes: decoded bytes of the windows that one call fetches, if they are small.
+        fetch_bytes: decoded bytes of the windows that one call fetches, or finds, if they are small.
         slow: each row costs a call of the caller's function, or an image.
         identities: batches need to know which records their rows are.
         unread: windows hold no records.
@@ -172,7 +176,8 @@ class PipelineOptions:
         # records are copied one by one are visited once a group, so groups of half the size cost twice as
         # many visits; of whatever is fetched or decoded by the block larger groups only hold more.
         groups_ahead = 2 if mapped and not reads_by_block(components) else 4
-        group_bytes = min(_GROUP_BYTES, -(-ahead_bytes // groups_ahead))
+        most = _UNREAD_GROUP_BYTES if unread else _GROUP_BYTES
+        group_bytes = min(most, -(-ahead_bytes // groups_ahead))
         if options.memory_bytes is not None:
             read = [SourceReading(each, exact=False, unread=unread) for each in sizes]
             windows = process_memory(order, global_batch=global_batch, world_size=world_size, read=read)
@@ -181,6 +186,9 @@ class PipelineOptions:
             # delivered, one for the batches that are gathered from them, one for blocks that are decoded.
             group_bytes = max(1, min(group_bytes, left // (4 * (threads + 2))))
             ahead_bytes = max(1, min(ahead_bytes, left // 4))
+        fetch_bytes = group_bytes if mapped or not local else min(group_bytes, _READ_BYTES)
+        if unread:
+            fetch_bytes = int(_UNREAD_ROWS * row_bytes)
         return cls(
             rank=rank,
             world_size=world_size,
@@ -192,7 +200,7 @@ class PipelineOptions:
             group_rows=_GROUP_ROWS_BY_VALUE if slow else _GROUP_ROWS,
             group_bytes=group_bytes,
             ahead_bytes=ahead_bytes,
-            fetch_bytes=group_bytes if mapped or not local else min(group_bytes, _READ_BYTES),
+            fetch_bytes=fetch_bytes,
             identities=options.positions
             or options.random_transform is not None
             or any(isinstance(component.source, JoinedSource) for component in components)

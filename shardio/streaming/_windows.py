@@ -137,10 +137,12 @@ class Memory:
         mapped: what is not kept goes back to the system at once. Parts of windows end in another order than
             they began in, so that `malloc` would keep what is between; of whole ones it keeps what is wanted
             again.
+        most: bytes that are kept at most; None for no other bound.
     """
 
-    def __init__(self, *, mapped: bool) -> None:
+    def __init__(self, *, mapped: bool, most: int | None = None) -> None:
         self._is_mapped = mapped
+        self._keeps = most
         # By a number, in the order in which they were given back; and the sizes of those in use. No lock: the
         # collector may give one back in the middle of anything.
         self._free: dict[int, NDArray[np.uint8]] = {}
@@ -175,7 +177,8 @@ class Memory:
 
     def give_back(self, memory: NDArray[np.uint8]) -> None:
         """Keep memory that nothing refers to any more."""
-        self._free[id(memory)] = memory
+        if self._keeps is None or len(memory) + sum(map(len, list(self._free.values()))) <= self._keeps:
+            self._free[id(memory)] = memory
         self._used.pop(id(memory), None)
 
 
@@ -183,12 +186,17 @@ class LeasedMemory:
     """Memory that is given back when nothing refers to this any more.
 
     Attributes:
-        bytes: uint8 array.
+        bytes: uint8 array; a view of it does not keep this alive.
     """
 
     def __init__(self, owner: Memory, memory: NDArray[np.uint8]) -> None:
         self.bytes = memory
         self._owner = owner
+
+    @property
+    def __array_interface__(self) -> dict[str, Any]:
+        """What `numpy.asarray` looks at: the same bytes, whose views keep this alive."""
+        return self.bytes.__array_interface__
 
     def __del__(self) -> None:
         self._owner.give_back(self.bytes)
@@ -442,7 +450,11 @@ def _loaded(
 
 
 def read_rows(
-    which: NDArray[np.int64], rows: NDArray[np.int64], windows: list[WindowData], damage: Damage
+    which: NDArray[np.int64],
+    rows: NDArray[np.int64],
+    windows: list[WindowData],
+    damage: Damage,
+    memory: Memory,
 ) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     """Read and check rows of windows that are not read yet.
 
@@ -451,6 +463,7 @@ def read_rows(
         rows: int64[rows], the number of each row in its window.
         windows: their data.
         damage: what to do about it.
+        memory: for the payloads, if they are many bytes; given back with the last view of them.
 
     Returns:
         The payloads, uint8, in the order of the rows, and int64[rows + 1], where each begins.
@@ -463,7 +476,7 @@ def read_rows(
     offsets = np.zeros(len(rows) + 1, np.int64)
     np.cumsum(frames[:, 2], out=offsets[1:])
     size = int(offsets[-1])
-    values = _mapped(size) if size >= _LARGE_MEMORY else np.empty(size, np.uint8)
+    values = np.asarray(memory.take(size))[:size] if size >= _LARGE_MEMORY else np.empty(size, np.uint8)
     with _explained(windows):
         left = read_frames(files, frames, values, offsets)
     for place, payload in _read_by_map(left, which, rows, windows, damage):

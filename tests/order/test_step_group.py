@@ -91,3 +91,19 @@ def test_a_group_of_no_steps_is_empty():
     found = schedule.lanes.locate(group.parts)
     assert len(found.windows) == 0
     assert found.window.size == found.row.size == 0
+
+
+def test_steps_of_the_tail_are_found_though_the_batch_changes_in_it():
+    """Not all steps before the last change are turns of classes."""
+    sizes = random_sizes(random.Random(1), 9, 400)
+    plan = Plan(ranks=4, workers=8, chunk_bytes=1000, window=16)
+    order = order_of(sizes, plan=plan, global_batch=16, seed=1, remainder="keep")
+    schedule = order.schedule(0, 16)
+    first = schedule.tail_start
+    assert schedule.stop > first + 3
+    changed = schedule.changed(first + 3, 8)
+    for steps in (range(first - 2, first + 2), range(first, first + 3), range(first + 1, first + 4)):
+        wanted = [changed.batch(step).positions for step in steps]
+        group = changed.group(steps)
+        found = changed.lanes.rows(group.parts).positions[group.order]
+        assert found.tolist() == np.concatenate(wanted).tolist()

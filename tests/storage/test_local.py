@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import ctypes
 import errno
 import mmap
 import multiprocessing
@@ -12,6 +13,7 @@ import pickle
 import resource
 import stat
 import struct
+import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -409,6 +411,33 @@ class TestReadRanges:
         assert read(numbers, np.array([0, 0]), np.array([3, 3]), out) == (3, errno.EBADF)
 
 
+@pytest.mark.parametrize("advise", list(dict.fromkeys([local.advise_each_range, local.advise_ranges])))
+def test_what_the_system_lacks_is_asked_for(advise: Callable[..., None], tmp_path: pathlib.Path) -> None:
+    """All ranges, also where it has most of them; they come without anybody waiting for them."""
+    page, ranges = mmap.PAGESIZE, 1000
+    (tmp_path / "file").write_bytes(os.urandom(8 * ranges * page))
+    calls = ctypes.CDLL(None, use_errno=True)
+    with (tmp_path / "file").open("rb") as file:
+        os.fsync(file.fileno())
+        view = np.frombuffer(mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ), np.uint8)
+        present = np.zeros(8 * ranges, np.uint8)
+
+        def has() -> NDArray[np.bool_]:
+            address = ctypes.c_void_p(view.ctypes.data)
+            assert (
+                calls.mincore(address, ctypes.c_size_t(view.size), ctypes.c_void_p(present.ctypes.data)) == 0
+            )
+            return (present.reshape(ranges, 8)[:, :2] & 1 == 1).all(axis=1)
+
+        # A file system in memory has them whatever it is told.
+        os.posix_fadvise(file.fileno(), 6 * ranges * page, 2 * ranges * page, os.POSIX_FADV_DONTNEED)
+        starts = np.arange(ranges) * 8 * page
+        advise(np.full(ranges, file.fileno(), np.int32), starts, starts + 2 * page)
+        deadline = time.monotonic() + 60
+        while not has().all():
+            assert time.monotonic() < deadline, np.flatnonzero(~has())
+
+
 class TestReadFrames:
     """Frames, each implementation against the payloads that they were made of."""
 
@@ -467,7 +496,8 @@ class TestReadFrames:
     def test_records_are_the_payloads(self, read_records, shards: Shards) -> None:
         shards.frames[4, 3] ^= 1
         records, right, count, _, code = read_records(shards.numbers, shards.frames)
-        assert records == shards.payloads
+        # The place of a frame that is not right may hold anything.
+        assert records[:4] + records[5:] == shards.payloads[:4] + shards.payloads[5:]
         assert np.flatnonzero(~right).tolist() == [4]
         assert (count, code) == (len(records), 0)
         assert read_records(shards.numbers, np.zeros((0, 4), np.int64))[0] == []

@@ -21,7 +21,7 @@ from shardio.errors import CorruptBlockError
 from shardio.order import Plan
 from shardio.storage import _local as local
 from shardio.storage import _memory
-from shardio.streaming import _stream
+from shardio.streaming import _stream, _windows
 from shardio.streaming._pipeline import PipelineOptions
 from shardio.streaming._windows import Memory
 
@@ -414,6 +414,59 @@ def test_a_plan_says_what_the_system_is_asked_for(unread, monkeypatch):
     assert sum(asked) == pytest.approx(figures.first_batch_bytes, rel=0.1)
     list(batches)
     assert sum(asked) == pytest.approx(figures.epoch_bytes + figures.bytes_twice, rel=0.05)
+
+
+@linux
+@pytest.mark.parametrize("threads", [0, 2])
+def test_memory_of_batches_is_used_again_but_not_below_a_view(tmp_path, monkeypatch, threads):
+    """What the system clears is dear; a batch that is held, or a row of it, stays what it is."""
+    made, mapped = [], _windows._mapped
+
+    def counting(size):
+        made.append(size)
+        return mapped(size)
+
+    monkeypatch.setattr(_windows, "_mapped", counting)
+    monkeypatch.setattr(_windows, "_LARGE_MEMORY", 1 << 16)
+    values = np.random.default_rng(0).integers(0, 1 << 30, (MANY, 1100), dtype=np.int32)
+    with shardio.DatasetWriter(tmp_path / "d", schema={"x": "int32[1100]"}, encoding="array") as out:
+        for row in values:
+            out.write(row)
+    ds = shardio.open(tmp_path / "d")
+
+    def batches():
+        return large_stream(ds, num_threads=threads, positions=True, ahead_bytes=1)
+
+    for batch in batches():
+        assert (batch["x"] == values[batch["_position"]]).all()
+        del batch
+    steps = -(-MANY // 16)
+    assert 0 < len(made) < steps / 4
+    made.clear()
+    held = [(batch["x"], batch["_position"]) for batch in batches()]
+    assert len(made) >= steps - 1  # each step is a group here, and the last one small
+    rows = [(x[3:5], positions[3:5]) for x, positions in held]
+    for x, positions in held:
+        assert (x == values[positions]).all()
+    del held, x, positions
+    for batch in batches():
+        assert (batch["x"] == values[batch["_position"]]).all()
+    for x, positions in rows:
+        assert (x == values[positions]).all()
+
+
+@linux
+def test_what_is_kept_of_the_memory_of_batches_is_bounded():
+    memory = Memory(mapped=True, most=1 << 20)
+    leased = [np.asarray(memory.take(300_000))[:100] for _ in range(8)]
+    places = {each.__array_interface__["data"][0] for each in leased}
+    assert len(places) == 8
+    del leased
+    kept = [memory.take(300_000) for _ in range(8)]
+    assert len(places & {each.bytes.__array_interface__["data"][0] for each in kept}) >= 3
+    assert len(memory._free) == 0
+    del kept
+    assert sum(map(len, memory._free.values())) <= 1 << 20
 
 
 @linux
