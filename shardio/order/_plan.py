@@ -32,6 +32,8 @@ __all__ = [
 ]
 
 SHUFFLE_BYTES = 1 << 30
+# Of storage order, where windows mix nothing: all of one is there before its first row is delivered.
+_STORAGE_ORDER_BYTES = 16 << 20
 _MAX_WINDOW_ROWS = 1 << 23  # rows in all windows: their permutations take 4 bytes each
 _CHUNK_BYTES = 1 << 20  # some blocks, for a chunk's first and last one are fetched by two chunks
 _MAX_LANES = 1 << 16
@@ -311,12 +313,14 @@ def windowed_plans(
 ) -> list[Plan]:
     """Return windowed plans, which were the default ones of order 1; see `default_plans`.
 
-    `shuffle_bytes` are the decoded bytes of all windows of the whole job.
+    `shuffle_bytes` are the decoded bytes of all windows of the whole job; without a shuffle at most 16 MiB.
     """
     check_batch(global_batch, 1)
     if shuffle_bytes < 1:
         msg = f"shuffle_bytes must be at least 1, found {shuffle_bytes}"
         raise ValueError(msg)
+    if not shuffle:
+        shuffle_bytes = min(shuffle_bytes, _STORAGE_ORDER_BYTES)
     fixed = list(given or [Plan()] * len(sources))
     ranks, workers = _fixed_lanes(fixed, global_batch)
     counts = list(shares or [1] * len(sources))

@@ -294,6 +294,18 @@ def test_without_shuffle_the_order_is_that_of_storage():
     assert rows.tolist() == list(range(71))
 
 
+def test_without_shuffle_little_is_read_before_the_first_batch():
+    """Windows mix nothing then, and all of one is there before its first row is delivered."""
+    sources = [images(1_000_000, 1000, 100_000), images(5_000_000, 1000, 300)]
+    plans = default_plans(sources, global_batch=256, shares=(3, 1), shuffle=False)
+    for plan, sizes, share in zip(plans, sources, (3, 1), strict=True):
+        assert plan.lanes == 1
+        window = plan.window * sizes.total_decoded_bytes / sizes.total_rows
+        assert share / 4 * 15e6 < window <= share / 4 * (16 << 20)
+    (large,) = default_plans([images(3, 1, 1 << 30)], global_batch=1, shuffle=False)
+    assert large.window == 1
+
+
 def test_plans_that_cannot_be_are_refused():
     for field, value in (
         ("ranks", 0),
