@@ -127,6 +127,7 @@ class _Builder:
             lists = self.lists.extend(self._catalog, (), table, merge=False)
         added = ShardTable.of(fresh)
         whole = ShardTable.concatenate([table, added])
+        named = set(whole.root.tolist())
         return Manifest(
             dataset_uuid=old.dataset_uuid if old is not None else uuid.uuid4().bytes,
             operation="adopt",
@@ -134,7 +135,7 @@ class _Builder:
             session_lists=old.session_lists if old else (),
             schemas=schemas,
             metadata={**(old.metadata if old is not None else {}), **self._change.metadata},
-            roots={number: url for number, url in roots.items() if number in set(whole.root.tolist())},
+            roots={number: url for number, url in roots.items() if number in named},
             lists=self.lists.extend(self._catalog, lists, added, merge=not changed),
             splits=tuple(total for _, total in sorted(whole.totals().items())),
             expiry=replace(old.expiry, doomed_keys=()) if old is not None else Manifest.expiry,

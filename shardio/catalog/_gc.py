@@ -286,15 +286,15 @@ class _Removals:
 
     def report(self) -> GcReport:
         """Return what was found."""
-        given_up = self._gone | self._merged
-        uploads = [
+        given_up, named = self._gone | self._merged, self._live | self._adopted
+        uploads = {
             info
             for info in self._temporaries
             if upload_of(info) is not None and info.key not in self._live and _session_of(info) in given_up
-        ]
+        }
         unclaimed = _unclaimed(
             (
-                *(info for info in self._objects if info.key not in self._live | self._adopted),
+                *(info for info in self._objects if info.key not in named),
                 *(info for info in self._temporaries if upload_of(info) is not None),
             ),
             given_up,
@@ -308,7 +308,7 @@ class _Removals:
             deleted=0,
             unclaimed=unclaimed,
             temporaries=tuple(info for info in self._temporaries if info not in uploads),
-            uploads=tuple(uploads),
+            uploads=tuple(info for info in self._temporaries if info in uploads),
             unlisted=tuple(self._unlisted),
         )
 

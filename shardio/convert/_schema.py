@@ -254,7 +254,8 @@ def _as_known(source: ForeignSource, name: str, feature: Feature, known: Feature
                 found=named if len(named) <= 400 else named[:400] + " ...",
                 advice="name the classes in the order of the dataset's numbers, for this feature in schema=",
             )
-        new = [each for each in feature.classes if each not in set(known.classes)]
+        numbered = set(known.classes)
+        new = [each for each in feature.classes if each not in numbered]
         return known.replace(classes=(*known.classes, *new))
     if not source.payloads and known.classes is not None and feature.type == "text":
         # Words, of which the dataset knows what they number.
