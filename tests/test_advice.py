@@ -472,6 +472,34 @@ def indexes(tmp: Path) -> None:
 
 
 @follows(
+    "if `shardio gc` expired the version that is open, open the dataset again; else `shardio repair` makes "
+    "the index again; that of an adopted shard, `shardio index URL --update`"
+)
+def indexes_that_are_gone(tmp: Path) -> None:
+    for n, mode in enumerate(("create", "overwrite")):
+        with shardio.DatasetWriter(tmp / "d", mode=mode) as out:
+            out.write(b"%d" % n)
+        if mode == "create":
+            earlier = shardio.open(tmp / "d")
+    shardio.gc(tmp / "d", keep=1, dry_run=False)
+    expired = raised(shardio.errors.NotFoundError, lambda: list(earlier))
+    assert list(shardio.open(tmp / "d")) == [b"1"]
+    (usual,) = (tmp / "d").rglob("*.shardidx")
+    usual.unlink()
+    assert expired == raised(shardio.errors.NotFoundError, lambda: list(shardio.open(tmp / "d")))
+    assert main(["repair", str(tmp / "d"), "--yes"]) == 0
+    assert list(shardio.open(tmp / "d")) == [b"1"]
+    (tmp / "others").mkdir()
+    lines_of(tmp / "others" / "x.tfrecord", tfrecord([b"x"]))
+    assert index([str(tmp / "others")]) == 0
+    (theirs,) = (tmp / "others").glob("*.shardidx")
+    theirs.unlink()
+    assert expired == raised(shardio.errors.NotFoundError, lambda: list(shardio.open(tmp / "others")))
+    assert index([str(tmp / "others"), "--update"]) == 0
+    assert list(shardio.open(tmp / "others")) == [b"x"]
+
+
+@follows(
     "check the address; a folder of TFRecord files becomes a dataset with `shardio index`",
     "check the address; TFRecord files without a dataset around them are adopted with `shardio index`",
     "open the folder of the dataset that holds it; where there is none, `shardio index {}` makes one, and "

@@ -35,6 +35,10 @@ __all__ = ["ShardPool"]
 _FRAMES_AT_ONCE = 64 << 10
 # So many times a reader that skips damage does without what a bucket does not have, and asks again.
 _ASK_AGAIN = 64
+_GONE_ADVICE = (
+    "if `shardio gc` expired the version that is open, open the dataset again; else `shardio repair` makes "
+    "the index again; that of an adopted shard, `shardio index URL --update`"
+)
 
 
 class _OpenIndex(NamedTuple):
@@ -127,7 +131,7 @@ def _refuse_missing(store: Store, entry: ShardEntry, error: NotFoundError) -> No
         "a shard has no index where the list of shards says",
         url=store.url_of(entry.usual_index_key),
         shard=entry.key,
-        advice=INDEX_ADVICE,
+        advice=_GONE_ADVICE,
     ) from error
 
 
