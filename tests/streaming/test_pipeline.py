@@ -661,6 +661,36 @@ def test_steps_that_are_too_large_come_one_by_one(monkeypatch, fetched_url):
     assert any(waiting)
 
 
+def test_groups_from_a_bucket_are_planned_two_at_a_time(monkeypatch, fetched_url):
+    """And no more of them are ahead than if they were planned one by one."""
+    from_bucket(monkeypatch)
+    more, planned = [], {}
+    start, plan = _pipeline._PassThreads._start_builds, _pipeline._Planner.plan
+
+    def noting(self):
+        room = self._planner.room + self._planner._ahead
+        more.append(len(self._planned) + len(self._building) > room)
+        start(self)
+
+    def counting(self, group, submit):
+        found = plan(self, group, submit)
+        planned.setdefault(together, []).append(len(found))
+        return found
+
+    monkeypatch.setattr(_pipeline._PassThreads, "_start_builds", noting)
+    monkeypatch.setattr(_pipeline._Planner, "plan", counting)
+    options = {"global_batch": 20, "plan": _PARTED, "seed": 3, "num_threads": 2}
+    options["ahead_bytes"] = 1 << 18  # four groups of three steps
+    records = {}
+    for together in (1, 2):
+        monkeypatch.setattr(_pipeline, "_PLANNED_TOGETHER", together)
+        stream = shardio.stream(shardio.open(fetched_url, mmap=False), **options)
+        records[together] = [bytes(each) for batch in stream for each in batch["payload"]]
+    assert records[1] == records[2]
+    assert (max(planned[1]), max(planned[2])) == (1, 2)
+    assert not any(more)
+
+
 def test_larger_memory_is_taken_where_more_would_be_held():
     from shardio.streaming._windows import Memory
 
