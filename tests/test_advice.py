@@ -500,6 +500,33 @@ def indexes_that_are_gone(tmp: Path) -> None:
 
 
 @follows(
+    "if `shardio gc` expired the version that is open, open the dataset again; else "
+    "`shardio repair --mirror` restores it from a copy of the dataset",
+    "see that it is where it was, or take it out of the dataset with `shardio index URL --drop-missing`",
+)
+def shards_that_are_gone(tmp: Path) -> None:
+    for n, mode in enumerate(("create", "overwrite")):
+        with shardio.DatasetWriter(tmp / "d", mode=mode) as out:
+            out.write(b"%d" % n)
+    copy = shutil.copytree(tmp / "d", tmp / "copy")
+    for shard in (tmp / "d").rglob("*.tfrecord"):
+        shard.unlink()
+    own = raised(shardio.errors.NotFoundError, lambda: list(shardio.open(tmp / "d")))
+    assert own.startswith("if `shardio gc` expired the version that is open")
+    assert main(["repair", str(tmp / "d"), "--mirror", str(copy), "--yes"]) == 0
+    assert list(shardio.open(tmp / "d")) == [b"1"]
+    (tmp / "others").mkdir()
+    for name in ("x", "y"):
+        lines_of(tmp / "others" / f"{name}.tfrecord", tfrecord([name.encode()]))
+    assert index([str(tmp / "others")]) == 0
+    (tmp / "others" / "x.tfrecord").unlink()
+    theirs = raised(shardio.errors.NotFoundError, lambda: list(shardio.open(tmp / "others")))
+    assert theirs.endswith("with `shardio index URL --drop-missing`")
+    assert index([str(tmp / "others"), "--drop-missing"]) == 0
+    assert list(shardio.open(tmp / "others")) == [b"y"]
+
+
+@follows(
     "check the address; a folder of TFRecord files becomes a dataset with `shardio index`",
     "check the address; TFRecord files without a dataset around them are adopted with `shardio index`",
     "open the folder of the dataset that holds it; where there is none, `shardio index {}` makes one, and "

@@ -60,6 +60,7 @@ __all__ = [
     "cut_short",
     "decoded_file",
     "frame_parts",
+    "gone",
     "map_data",
     "map_frames",
     "map_records",
@@ -182,6 +183,21 @@ def wrong_size(data: DataFile, head: IndexHead, key: str, found: str, *, adopted
         found=found,
         advice="it was cut or changed: `shardio repair` copies it (--mirror) or salvages its records",
     )
+
+
+def gone(error: NotFoundError, key: str, *, adopted: bool) -> NotFoundError:
+    """Return the error for a shard that is not there any more, made of what its store said."""
+    if adopted:
+        advice = (
+            "see that it is where it was, or take it out of the dataset with "
+            "`shardio index URL --drop-missing`"
+        )
+    else:
+        advice = (
+            "if `shardio gc` expired the version that is open, open the dataset again; else "
+            "`shardio repair --mirror` restores it from a copy of the dataset"
+        )
+    return NotFoundError(error.what, url=error.url, shard=key, advice=advice)
 
 
 class MappedLists:

@@ -14,7 +14,7 @@ from shardio.errors import FormatError, NotFoundError, ShardioError, StaleIndexE
 from shardio.format import DEFAULT_LIMITS
 from shardio.metadata import INDEX_ADVICE, parse_deletions, parse_head
 from shardio.reader._blocks import DecodedBlocks
-from shardio.reader._files import KnownEnd, check_index_file, cut_short
+from shardio.reader._files import KnownEnd, check_index_file, cut_short, gone
 from shardio.reader._shard import OpenShard
 from shardio.storage import BlockCache, ShortReadError, descriptor_limit, descriptor_users
 
@@ -369,7 +369,7 @@ class ShardPool:
                 entry.key, size=head.stored_bytes, stable=self._options.mmap and not entry.adopted
             )
         except NotFoundError as error:
-            raise error.located(shard=entry.key) from error
+            raise gone(error, entry.key, adopted=entry.adopted) from error
         return OpenShard(
             entry.key,
             head,

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 import numpy as np
 
 from shardio import kernels
-from shardio.errors import CorruptBlockError, FormatError, StorageError
+from shardio.errors import CorruptBlockError, FormatError, NotFoundError, StorageError
 from shardio.format import TFRECORD_HEAD, TFRECORD_TAIL, Compression, Framing
 from shardio.metadata import INDEX_ADVICE, frames_fit, records_fit
 from shardio.reader._blocks import (
@@ -39,6 +39,7 @@ from shardio.reader._files import (
     cut_short,
     decoded_file,
     frame_parts,
+    gone,
     map_data,
     map_frames,
     map_records,
@@ -830,6 +831,8 @@ def _data_refused(
     elif isinstance(error, ChangedObjectError) and error.expected == f"{head.stored_bytes} bytes":
         # Its size was told by its index: it is another one however often the dataset is opened again.
         found = str(error.found)
+    elif isinstance(error, NotFoundError):
+        return gone(error, key, adopted=adopted)
     else:
         return error.located(shard=key)
     return wrong_size(data, head, key, found, adopted=adopted)

@@ -351,9 +351,16 @@ def test_shards_that_are_gone_or_of_another_size(
     # Requests that make claims find any other size out; of many in one call the bytes alone are looked at.
     if lost or engine == "fsspec":
         wanted = NotFoundError if how == "gone" else CorruptBlockError
-        with pytest.raises(wanted) as caught:
-            list(opened(server, engine))
-        assert (caught.value.url, caught.value.shard) == (f"s3:/{path}", path.removeprefix("/bucket/birds/"))
+        for read in (
+            list,
+            lambda ds: ds.read([699, max(lost, default=700)]),
+            lambda ds: list(shardio.stream(ds, global_batch=16)),
+        ):
+            with pytest.raises(wanted) as caught:
+                read(opened(server, engine))
+            place = (f"s3:/{path}", path.removeprefix("/bucket/birds/"))
+            assert (caught.value.url, caught.value.shard) == place
+            assert "`shardio repair" in caught.value.advice
     for threads in (0, 2):
         ds = opened(server, engine, on_error="quarantine")
         asked(server)
