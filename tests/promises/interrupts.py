@@ -451,12 +451,17 @@ def interrupted(operation, folder, at):
     return moments.where, "interrupted" if ignored == [KeyboardInterrupt] else outcome
 
 
-def left_behind(folder, scratch, children, files):
-    """Yield what an operation has left: threads, processes, descriptors, temporary files."""
+def wait_for_threads():
+    """Give other threads some seconds to end; the last one would hold its pipes, if it were held here."""
     deadline = time.monotonic() + SECONDS
     for thread in threading.enumerate():
         if thread is not threading.main_thread():
             thread.join(max(0.0, deadline - time.monotonic()))
+
+
+def left_behind(folder, scratch, children, files):
+    """Yield what an operation has left: threads, processes, descriptors, temporary files."""
+    wait_for_threads()
     yield from (
         f"thread {each.name}" for each in threading.enumerate() if each is not threading.main_thread()
     )
