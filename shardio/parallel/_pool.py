@@ -7,6 +7,7 @@ open forever, and print a traceback each at Ctrl-C.
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import pickle
 import shutil
@@ -87,9 +88,15 @@ def run_in_worker(function: Callable[..., Any], *arguments: Any) -> Any:
     try:
         _busy = True
         return function(*arguments)
+    except BaseException:
+        if not _stopping:
+            raise
     finally:
         _busy = False
         if _stopping:
+            # The error is gone, and so are the frames that it kept: what their objects remove with themselves
+            # is removed.
+            gc.collect()
             os._exit(1)
 
 

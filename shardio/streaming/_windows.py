@@ -663,11 +663,12 @@ class _Loading:
         ]
         self._ends = np.cumsum(pieces.stops - pieces.starts).tolist()
         self.buffers: list[Buffer] = []
+        self._numbers: dict[int, int] = {}  # of each buffer, by its identity
         self.table = np.full((3, self._ends[-1] if self._ends else 0), -1, np.int64)
 
     def end(self) -> None:
         """Let go of what was found, and of the pages of mapped shards that were looked into."""
-        self.buffers = []
+        self.buffers, self._numbers = [], {}
         pool = self._component.source.pool
         for number in dict.fromkeys(self._shards):
             if pool.is_local(number):
@@ -757,7 +758,7 @@ class _Loading:
         self, at: NDArray[np.int64], buffer: Buffer, starts: NDArray[np.int64], stops: NDArray[np.int64]
     ) -> None:
         # Spans of a mapped shard share its map.
-        number = next((i for i, held in enumerate(self.buffers) if held is buffer), len(self.buffers))
+        number = self._numbers.setdefault(id(buffer), len(self.buffers))
         if number == len(self.buffers):
             self.buffers.append(buffer)
         self.table[0, at] = number

@@ -7,6 +7,8 @@ import signal
 import time
 from pathlib import Path
 
+from shardio.storage import TEMPORARY
+
 SCHEMA = {"n": "int64"}
 
 
@@ -86,6 +88,21 @@ def wait_for_ever(item):
     Path(item, str(os.getpid())).touch()
     while True:
         time.sleep(0.05)
+
+
+def stopped_while_a_file_is_made(item):
+    """Be told to end when the next file under construction is there, before its name is known."""
+    true = Path.open
+
+    def opened(path, *arguments, **options):
+        file = true(path, *arguments, **options)
+        if path.name.startswith(TEMPORARY):
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(60)
+        return file
+
+    Path.open = opened
+    return {"n": item}
 
 
 def wait_half_way(item):

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 import shardio
-from shardio.errors import NotFoundError
+from shardio.errors import NotFoundError, ShardioError
+from tests.parallel import jobs
 from tests.parallel.programs import driver, wait_until, wait_until_gone, workers_of
 
 
@@ -71,3 +72,12 @@ def test_sigterm_ends_a_driver_like_any_program(tmp_path) -> None:
         wait_until_gone(workers)
     with pytest.raises(NotFoundError):
         shardio.open(url)
+
+
+def test_a_worker_that_is_told_to_end_while_it_makes_a_file_leaves_none(tmp_path) -> None:
+    """The error that ends it keeps the writer that has the file, and a worker does not end as programs do."""
+    with pytest.raises(ShardioError):
+        shardio.write_dataset(
+            tmp_path / "ds", range(4), jobs.stopped_while_a_file_is_made, schema=jobs.SCHEMA, workers=2
+        )
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
