@@ -26,6 +26,8 @@ T = TypeVar("T")
 
 # A wrong response that comes again is the server's habit, not an accident.
 _BAD_RESPONSES = 4
+# Not the global generator: a program that seeded that one must draw the same numbers whatever a network does.
+_jitter = random.SystemRandom()
 
 
 class RetryBudget:
@@ -127,7 +129,7 @@ class Retrier:
         tuning = self._tuning
         # Full jitter: uniform from nothing to the bound.
         bound = min(tuning.max_backoff, tuning.backoff * 2.0 ** min(attempts, 30))
-        pause = last.retry_after + random.uniform(0.0, bound)  # noqa: S311 - spreads load, guards nothing
+        pause = last.retry_after + _jitter.uniform(0.0, bound)
         pause = max(pause, self._budget.take())
         deadline = tuning.deadline if self._answered else min(tuning.first_deadline, tuning.deadline)
         if self._clock.now() + pause > begun + deadline:

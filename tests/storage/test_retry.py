@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import random
 import statistics
 
 import pytest
@@ -43,6 +44,16 @@ def test_it_waits_longer_each_time_with_full_jitter() -> None:
     assert min(fifth) < 0.4
     assert 2.4 < max(fifth) <= 3.2
     assert 1.3 < statistics.mean(fifth) < 1.9
+
+
+def test_it_draws_nothing_from_the_generator_of_the_program() -> None:
+    """A retry must not change what a seeded program draws, nor what other threads' tests generate."""
+    random.seed(7)
+    before = random.getstate()
+    clock = FakeClock()
+    assert asyncio.run(Retrier(TUNING, clock).run(failing(StatusError(503, "busy"), "done"))) == "done"
+    assert clock.slept
+    assert random.getstate() == before
 
 
 def test_the_deadline_bounds_it() -> None:
