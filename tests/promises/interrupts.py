@@ -260,11 +260,13 @@ class Compact(OnDataset):
 
 
 class Erase(OnDataset):
+    erase = True
+
     def run(self, folder):
         ds = shardio.open(folder / "ds")
         gone = [p for p, value in enumerate(ds) if value["n"] in (3, 40)]
         if gone:
-            shardio.delete(folder / "ds", gone, version=ds.version, erase=True)
+            shardio.delete(folder / "ds", gone, version=ds.version, erase=self.erase)
 
     def check(self, folder):
         assert numbers(folder / "ds") == [n for n in EVERY if n not in (3, 40)]
@@ -272,11 +274,7 @@ class Erase(OnDataset):
 
 
 class Delete(Erase):
-    def run(self, folder):
-        ds = shardio.open(folder / "ds")
-        gone = [p for p, value in enumerate(ds) if value["n"] in (3, 40)]
-        if gone:
-            shardio.delete(folder / "ds", gone, version=ds.version)
+    erase = False
 
 
 class Keys(OnDataset):
