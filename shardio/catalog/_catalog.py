@@ -12,8 +12,10 @@ absent for the version after one that could be read, and for the hint as long as
 
 from __future__ import annotations
 
+import contextlib
+import functools
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from shardio.arguments import integer
 from shardio.display import count, html_table, size
@@ -34,12 +36,18 @@ from shardio.metadata import (
 from shardio.storage import CannotListError, DeniedError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from shardio.metadata import ListRef, MergedSession
     from shardio.storage import Store
 
 __all__ = ["Catalog", "Version"]
+
+T = TypeVar("T")
+
+
+def _call(read: Callable[[], T]) -> T:
+    return read()
 
 
 @dataclass(frozen=True)
@@ -153,7 +161,13 @@ class Catalog:
 
     def _highest(self, hinted: int) -> Version | None:
         """Return the version found from the hint, else from the highest name listed, then upward."""
-        version = self._read(hinted) if hinted else None
+        version = following = None
+        if hinted:
+            # Nearly always the version is there and the next one is not: a bucket is asked for both at once.
+            reads = [functools.partial(self._read, hinted), functools.partial(self._following, hinted)]
+            with contextlib.closing(self.store.concurrently(_call, reads)) as found:
+                version = next(found)
+                following = next(found) if version is not None else None
         if version is None:
             number = self._highest_listed()
             if number == 0:
@@ -162,8 +176,9 @@ class Catalog:
             if version is None:
                 what = "a manifest was listed and is not there"
                 raise StorageError(what, url=self.store.url_of(manifest_key(number)), advice="try again")
-        while (following := self._following(version)) is not None:
-            version = following
+            following = self._following(number)
+        while following is not None:
+            version, following = following, self._following(following.number)
         return version
 
     def _highest_listed(self) -> int:
@@ -185,12 +200,12 @@ class Catalog:
             ) from error
         return max((found for found in listed if found is not None), default=0)
 
-    def _following(self, version: Version) -> Version | None:
-        """Return the next version, or None where there is none."""
+    def _following(self, number: int) -> Version | None:
+        """Return the version after one that is there, or None where there is none."""
         try:
-            return self._read(version.number + 1)
+            return self._read(number + 1)
         except DeniedError:
-            key = manifest_key(version.number + 1)
+            key = manifest_key(number + 1)
             try:
                 forbidden = any(info.key == key for info in self.store.list(key))
             except (CannotListError, DeniedError):
@@ -220,7 +235,10 @@ class Catalog:
         elif number is not None:
             number = integer("version", number)
         latest = None if known_live and number is not None else self._latest_for(number)
-        version = latest if number is None else self._read(number) if number >= 1 else None
+        if number is None or (latest is not None and latest.number == number):
+            version = latest
+        else:
+            version = self._read(number) if number >= 1 else None
         if version is None or (
             latest is not None and version.number in latest.manifest.expiry.expired_versions
         ):
@@ -260,7 +278,7 @@ class Catalog:
         except (CannotListError, DeniedError):
             version = following = self._read(number)
         while following is not None:
-            version, following = following, self._following(following)
+            version, following = following, self._following(following.number)
         return version
 
     def versions(self) -> Iterator[Version]:

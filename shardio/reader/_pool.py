@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
+import threading
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from shardio.errors import FormatError, NotFoundError, ShardioError, StaleIndexError
@@ -162,6 +164,57 @@ def _checked_head(view: memoryview, entry: ShardEntry, url: str, limits: Limits)
     return head
 
 
+class _Opening:
+    """A shard that is being opened: threads that want it at once share one request for its index.
+
+    The thread that comes first takes the answer; the others wait for it.
+
+    Args:
+        pool: that keeps the shard.
+        number: of the shard.
+
+    Attributes:
+        pid: the process that it is opened in.
+    """
+
+    def __init__(self, pool: ShardPool, number: int) -> None:
+        self.pid = os.getpid()
+        self._pool = pool
+        self._number = number
+        self._lock = threading.Lock()
+        self._wait: Callable[[], _OpenIndex] | None = None
+        self._shard: OpenShard | None = None
+        self._error: ShardioError | None = None
+
+    def begin(self) -> None:
+        """Send the request, if none was sent."""
+        with self._lock:
+            if self._wait is None and self._shard is None and self._error is None:
+                self._wait = self._pool.begin_index(self._number)
+
+    def finish(self) -> OpenShard:
+        """Return the shard, opened.
+
+        Raises:
+            NotFoundError, FormatError, StaleIndexError, StorageError: with the address of the object; each
+                caller gets an error of its own.
+        """
+        with self._lock:
+            if self._shard is None and self._error is None:
+                # Taken out before it is called, which works once: an interrupt leaves it to begin again.
+                wait, self._wait = self._wait, None
+                try:
+                    self._shard = self._pool.add(self._number, wait)
+                except ShardioError as error:
+                    # A copy: threads that raise one error would write into each other's traceback.
+                    self._error = error.located().with_traceback(None)
+                    raise
+            if self._error is not None:
+                raise self._error.located().with_traceback(None)
+        assert self._shard is not None  # noqa: S101 - for the type checker
+        return self._shard
+
+
 class ShardPool:
     """Open shards by their number in a table; safe to share among threads and with forked children.
 
@@ -187,6 +240,7 @@ class ShardPool:
         keeps = options.decoded_bytes > 0 and options.on_error == "raise"
         self._kept = DecodedBlocks(options.decoded_bytes) if keeps else None
         self._open: dict[int, OpenShard] = {}
+        self._opening: dict[int, _Opening] = {}
         self._deleted: dict[int, NDArray[np.int64]] = {}
         self._refused: dict[int, tuple[int, ShardioError]] = {}
         self._known_ends: dict[int, tuple[KnownEnd, KnownEnd]] = {}
@@ -207,8 +261,7 @@ class ShardPool:
             self._raise_remembered(number)
             # Before it is opened: its handles come on top of those that are open.
             self._make_room(1)
-            # Two threads may open it at once; the first one's checked bits are worth keeping.
-            shard = self._open.setdefault(number, self._open_shard(number))
+            shard = self._opening_of(number).finish()
         return shard
 
     def remember(self, number: int, error: ShardioError) -> None:
@@ -304,7 +357,7 @@ class ShardPool:
         Raises:
             NotFoundError, FormatError, StaleIndexError, StorageError: with the address of the index.
         """
-        opened = self._begin_index(number)()
+        opened = self.begin_index(number)()
         return opened.file, opened.head
 
     def prepare(self, numbers: Iterable[int]) -> None:
@@ -326,11 +379,13 @@ class ShardPool:
         if len(missing) < 2:
             return
         self._make_room(len(missing))
-        waiting = [(number, self._begin_index(number)) for number in missing]
+        waiting = [self._opening_of(number) for number in missing]
+        for opening in waiting:
+            opening.begin()
         failed: ShardioError | None = None
-        for number, wait in waiting:
+        for opening in waiting:
             try:
-                self._open.setdefault(number, self._open_shard(number, wait))
+                opening.finish()
             except ShardioError as error:
                 failed = failed or error
         if failed is not None:
@@ -340,10 +395,20 @@ class ShardPool:
                 # The error holds this frame, which must not hold it.
                 del failed
 
-    def _is_refused(self, number: int) -> bool:
-        return self._refused.get(number, (0,))[0] > 0
+    def _opening_of(self, number: int) -> _Opening:
+        """Return what opens a shard: what another thread has begun, if there is one."""
+        opening = self._opening.get(number)
+        # The thread that began it, and the one that its answer would come from, are not in a forked child.
+        if opening is None or opening.pid != os.getpid():
+            new = _Opening(self, number)
+            if opening is None:
+                opening = self._opening.setdefault(number, new)
+            else:
+                opening = self._opening[number] = new
+        return opening
 
-    def _begin_index(self, number: int) -> Callable[[], _OpenIndex]:
+    def begin_index(self, number: int) -> Callable[[], _OpenIndex]:
+        """Send the request for the head of a shard's index; return what waits for it and checks it."""
         return _begin_head(
             self._stores[0],
             self._table[number],
@@ -353,14 +418,26 @@ class ShardPool:
             mapped=self._options.mmap,
         )
 
+    def add(self, number: int, index_of: Callable[[], _OpenIndex] | None) -> OpenShard:
+        """Open a shard and keep it, given what waits for its index if that was asked for; for `_Opening`."""
+        try:
+            shard = self._open_shard(number, index_of or self.begin_index(number))
+            # Another thread may have opened it between two looks: its checked bits are worth keeping.
+            return self._open.setdefault(number, shard)
+        finally:
+            self._opening.pop(number, None)
+
+    def _is_refused(self, number: int) -> bool:
+        return self._refused.get(number, (0,))[0] > 0
+
     def _cache_of(self, root: int) -> BlockCache | None:
         # What is on local disk needs no copy there.
         return None if self._stores[root].is_local else self._cache
 
-    def _open_shard(self, number: int, index_of: Callable[[], _OpenIndex] | None = None) -> OpenShard:
+    def _open_shard(self, number: int, index_of: Callable[[], _OpenIndex]) -> OpenShard:
         entry = self._table[number]
         try:
-            index, head, frames = (index_of or self._begin_index(number))()
+            index, head, frames = index_of()
         except (NotFoundError, FormatError, StaleIndexError) as error:
             self.remember(number, error)
             raise

@@ -33,7 +33,7 @@ from shardio.storage._store import CannotListError, DataFile, ShortReadError, St
 from shardio.storage._tuning import Clock, Tuning
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterator, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Hashable, Iterator, Sequence
 
     from shardio.storage._backends import Backend
     from shardio.storage._client import Client
@@ -415,7 +415,7 @@ class RemoteStore(Store):
             found.append(data if identity.size in {None, len(data)} else self._get(key, size))
         return found
 
-    def concurrently(self, call: Callable[[T], R], items: Sequence[T]) -> Iterator[R]:
+    def concurrently(self, call: Callable[[T], R], items: Sequence[T]) -> Generator[R, None, None]:
         if len(items) < 2:
             yield from map(call, items)
             return

@@ -22,7 +22,7 @@ from shardio.storage._keys import check_key, check_prefix
 
 if TYPE_CHECKING:
     import pathlib
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Generator, Iterator, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
@@ -380,7 +380,7 @@ class Store(abc.ABC):
         """
         return [self.get(key, max_bytes=size) for key, size in wanted]
 
-    def concurrently(self, call: Callable[[T], R], items: Sequence[T]) -> Iterator[R]:
+    def concurrently(self, call: Callable[[T], R], items: Sequence[T]) -> Generator[R, None, None]:
         """Yield `call(item)` for each item, in order; calls that wait for remote responses wait side by side.
 
         Args:

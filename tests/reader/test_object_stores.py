@@ -130,6 +130,30 @@ def test_a_cold_lookup_takes_two_rounds_and_one_afterwards(
     assert sorted(asked(server)) == parts
 
 
+def test_opening_takes_three_rounds_and_reads_each_object_once(server: FaultServer) -> None:
+    """The hint; its manifest, and the one after it, which is absent; the list of shards."""
+    with Rounds(server, 1, 2, 1):
+        opened(server)
+    assert asked(server) == ["latest", "manifests", "manifests", "lists"]
+    with Rounds(server, 1, 2, 1):
+        opened(server, version=1)
+
+
+@pytest.mark.parametrize("engine", ["fsspec", "obstore"])
+@pytest.mark.parametrize("threads", [0, 4])
+def test_the_index_of_a_shard_is_asked_for_once(server: FaultServer, engine: str, threads: int) -> None:
+    """Whatever reads it first: threads of a stream, and of the caller's own, race for the same shards."""
+    ds = opened(server, engine)
+    asked(server)
+    plan = Plan(ranks=1, workers=1, chunk_rows=16, interleave=16, window=16)
+    stream = shardio.stream(ds, global_batch=16, seed=1, plan=plan, num_threads=threads)
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        lookups = [pool.submit(ds.read, range(first, len(RECORDS), 100)) for first in (3, 50, 97)]
+        assert sum(len(batch["payload"]) for batch in stream) == len(RECORDS)
+        assert all(len(each.result()) == 12 for each in lookups)
+    assert asked(server).count("head") == len(set(ds.source.table.key))
+
+
 @pytest.mark.parametrize("engine", ["fsspec", "obstore"])
 def test_a_batch_takes_two_rounds_for_all_shards_together(
     server: FaultServer, engine: str, parts: list[str]
