@@ -309,6 +309,10 @@ class ShardPool:
         sent = [store.requests_sent for store in {id(each): each for each in self._stores.values()}.values()]
         return sum(each for each, _ in sent), sum(each for _, each in sent)
 
+    def latency(self) -> float:
+        """Return the seconds that the farthest store takes to answer; infinite if not known yet."""
+        return max(store.latency for store in self._stores.values())
+
     def is_local(self, number: int) -> bool:
         """Tell whether a shard and its index are on local disk, where an open one costs descriptors."""
         return self._stores[0].is_local and self._stores[int(self._table.root[number])].is_local

@@ -292,6 +292,10 @@ class RemoteStore(Store):
     def requests_sent(self) -> tuple[int, int]:
         return self._requests.current().sent
 
+    @property
+    def latency(self) -> float:
+        return self._requests.current().hedge.fastest
+
     def url_of(self, key: str) -> str:
         return self._backend.url_of(key)
 

@@ -387,6 +387,8 @@ class Requests:
             attempt = functools.partial(self._attempt, request)
             if kind == "data":
                 attempt = functools.partial(self.hedge.run, attempt, size)
+            elif kind == "small":
+                attempt = functools.partial(self._timed, attempt)
             return await self._retrier.run(attempt, size=size, renew=self._renew)
         finally:
             permits.release()
@@ -414,6 +416,12 @@ class Requests:
             # Building may read files and ask metadata services, which must not hold the loop.
             client = await asyncio.to_thread(self._build)
         return await request(client)
+
+    async def _timed(self, attempt: Callable[[], Awaitable[T]]) -> T:
+        begun = self.clock.now()
+        response = await attempt()
+        self.hedge.note(self.clock.now() - begun)
+        return response
 
     def _semaphores(self, kind: str, size: int) -> list[Semaphore]:
         """Return the semaphores of a request, in the order in which they are acquired."""

@@ -149,7 +149,7 @@ class Hedge:
     """Remembers how long requests of a kind take, and sends a second one when one takes too long.
 
     Attributes:
-        fastest: seconds that the fastest of some requests of late took; infinite before there were as many.
+        fastest: seconds that the fastest request of late took; infinite before the first.
     """
 
     def __init__(self, tuning: Tuning, clock: Clock) -> None:
@@ -160,7 +160,7 @@ class Hedge:
         self._limits: dict[int, float] = {}
         self._stock = 0.0
         self.fastest = self._least = float("inf")
-        self._recorded = 0
+        self._noted = 0
         # Threads record, too.
         self._lock = threading.Lock()
 
@@ -175,16 +175,23 @@ class Hedge:
         with self._lock:
             self._stock -= 1
 
+    def note(self, seconds: float) -> None:
+        """Record that a request of whatever kind took so long: the fastest tell how near the store is."""
+        with self._lock:
+            self._noted += 1
+            self._least = min(self._least, seconds)
+            if self._noted % _COMPARED == 0:
+                self.fastest, self._least = self._least, float("inf")
+            elif self._noted < _COMPARED:
+                self.fastest = self._least
+
     def record(self, size: int, seconds: float) -> None:
-        """Record that a request for `size` bytes took so long."""
+        """Record that a request for `size` bytes of data took so long."""
+        self.note(seconds)
         kind = _kind(size)
         with self._lock:
             seen = self._seen.setdefault(kind, collections.deque(maxlen=_REMEMBERED))
             seen.append(seconds)
-            self._least = min(self._least, seconds)
-            self._recorded += 1
-            if self._recorded % _COMPARED == 0:
-                self.fastest, self._least = self._least, float("inf")
             self._stock = min(_STOCK, self._stock + self._tuning.hedge_share)
             self._counts[kind] += 1
             if len(seen) >= _ENOUGH and (kind not in self._limits or self._counts[kind] % 16 == 0):

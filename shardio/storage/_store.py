@@ -205,6 +205,8 @@ class Store(abc.ABC):
         is_local: objects are local files.
         gap: bytes between two ranges of one call that are fetched needlessly, to save a request.
         requests_sent: requests of this process, and those of them that were sent again; 0 without a network.
+        latency: seconds that the fastest request of late took; 0 without a network, infinite before one was
+            answered.
     """
 
     url: str
@@ -214,6 +216,10 @@ class Store(abc.ABC):
     @property
     def requests_sent(self) -> tuple[int, int]:
         return 0, 0
+
+    @property
+    def latency(self) -> float:
+        return 0.0
 
     @property
     def read_only(self) -> bool:

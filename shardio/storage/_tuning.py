@@ -32,8 +32,8 @@ class Tuning:
     Attributes:
         concurrency: requests in flight per store and process; what 20 ms of latency and small ranges need.
         fsspec_concurrency: among them, those of fsspec's clients, which more only slow down.
-        large_concurrency: among them, those for more than `large_bytes`; together with `max_request_bytes` it
-            bounds the memory of what is under way.
+        large_concurrency: among them, those for more than `large_bytes`, twice what the default plan asks for
+            at once; together with `max_request_bytes` it bounds the memory of what is under way.
         gap: bytes fetched needlessly to save a request; what a connection moves in a millisecond or two.
         max_request_bytes: longest range of one request; longer ones are cut and fetched side by side.
         uploads: objects in flight; each holds at most two parts of `part_bytes` per connection in memory.
@@ -54,7 +54,7 @@ class Tuning:
     concurrency: int = 256
     fsspec_concurrency: int = 32
     large_concurrency: int = 24
-    large_bytes: int = 1 << 20
+    large_bytes: int = 2 << 20
     gap: int = 128 << 10
     max_request_bytes: int = 8 << 20
     uploads: int = 4

@@ -77,7 +77,7 @@ class StreamOptions:
             `StreamingDataLoader` has its own `num_threads` instead.
         ahead_bytes: decoded bytes of the batches that are planned, and fetched, ahead of the consumer; by
             default 16 MiB of datasets that are local files alone, 64 MiB where their records stay there until
-            they are delivered, 32 MiB of others.
+            they are delivered, 32 MiB of others, and up to 128 MiB where a store takes long to answer.
         progress: True for a display on stderr, or a function of how far the epoch has come: `done` and
             `total` steps, and `records`. Worker processes need a function that pickles.
 

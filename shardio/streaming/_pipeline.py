@@ -62,8 +62,13 @@ _GROUP_BYTES = 8 << 20
 _UNREAD_GROUP_BYTES = 16 << 20
 # What is ahead evens out how long requests take; local files need little of that.
 _AHEAD_BYTES = 32 << 20
+_MOST_AHEAD_BYTES = 128 << 20
 _LOCAL_AHEAD_BYTES = 16 << 20
 _UNREAD_AHEAD_BYTES = 64 << 20
+# A second of requests that are under way brings so many bytes, which is what two processors take; half of
+# what is ahead is under way, the other half is built.
+_BYTES_PER_SECOND = 600 << 20
+_UNDER_WAY = 0.5
 # Groups of rows that are fetched in parts are planned so many at once: Python and NumPy cost a third less.
 _PLANNED_TOGETHER = 2
 # Groups that are built, or wait to be taken, have so many bytes together, or are two.
@@ -87,8 +92,9 @@ _FOREVER = 1 << 62
 _FIRST_ROWS = 64
 # The number of a window is below this, so that it and the cycle make one number.
 _CYCLES = 1 << 41
-# Threads that fetch from a network, where most of the time is waiting.
+# Threads that fetch from a network, where most of the time is waiting: each has a group under way.
 _IO_THREADS = 4
+_MOST_IO_THREADS = 16
 # Threads end with the record, block or request that they are at; one that hangs is left behind.
 _ENDING_SECONDS = 5.0
 # So long Ctrl-C waits for them: it must not seem to do nothing where one of them hangs.
@@ -172,7 +178,7 @@ class PipelineOptions:
         # A row takes its payload and the image that is made of it; one image is what most records hold.
         row_bytes = sum(s.total_decoded_bytes for s in sizes) / sum(s.total_rows for s in sizes)
         row_bytes += 0 if images is None else images.bytes_each
-        usual = _UNREAD_AHEAD_BYTES if unread else _LOCAL_AHEAD_BYTES if local else _AHEAD_BYTES
+        usual = _UNREAD_AHEAD_BYTES if unread else _LOCAL_AHEAD_BYTES if local else _ahead_bytes(components)
         ahead_bytes = options.ahead_bytes or usual
         # Each thread has a group, and others are ahead: few bytes ahead are small groups, too. Shards whose
         # records are copied one by one are visited once a group, so groups of half the size cost twice as
@@ -188,6 +194,9 @@ class PipelineOptions:
             # delivered, one for the batches that are gathered from them, one for blocks that are decoded.
             group_bytes = max(1, min(group_bytes, left // (4 * (threads + 2))))
             ahead_bytes = max(1, min(ahead_bytes, left // 4))
+        io_threads = max(_IO_THREADS, threads, min(_MOST_IO_THREADS, ahead_bytes // group_bytes))
+        if threads == 0 or local:
+            io_threads = 0
         fetch_bytes = group_bytes if mapped or not local else min(group_bytes, _READ_BYTES)
         if unread:
             fetch_bytes = int(_UNREAD_ROWS * row_bytes)
@@ -197,7 +206,7 @@ class PipelineOptions:
             worker=worker,
             workers=workers,
             threads=threads,
-            io_threads=0 if threads == 0 or local else max(_IO_THREADS, threads),
+            io_threads=io_threads,
             row_bytes=row_bytes,
             group_rows=_GROUP_ROWS_BY_VALUE if slow else _GROUP_ROWS,
             group_bytes=group_bytes,
@@ -217,6 +226,15 @@ class PipelineOptions:
                 for plan, component in zip(order.plans, components, strict=True)
             ),
         )
+
+
+def _ahead_bytes(components: Sequence[Component]) -> int:
+    """Return what is ahead by default where data is remote: the farther the store, the more."""
+    latency = max(component.source.pool.latency() for component in components)
+    if latency == float("inf"):
+        return _AHEAD_BYTES
+    wanted = int(latency * _BYTES_PER_SECOND / _UNDER_WAY)
+    return max(_AHEAD_BYTES, min(_MOST_AHEAD_BYTES, wanted))
 
 
 def budget_of(options: StreamOptions, components: Sequence[Component]) -> Budget:

@@ -62,6 +62,19 @@ def test_the_limit_is_the_quantile_and_never_tiny() -> None:
     assert learned(seconds=1e-6).limit(1000) == 0.02
 
 
+def test_the_fastest_of_late_tells_how_near_the_store_is() -> None:
+    hedge = Hedge(TUNING, Clock())
+    assert hedge.fastest == float("inf")
+    for seconds in (0.3, 0.1, 0.2):
+        hedge.note(seconds)
+    assert hedge.fastest == 0.1, "known from the first request on"
+    hedge.record(1000, 0.05)
+    assert hedge.fastest == 0.05
+    for _ in range(128):
+        hedge.record(1000, 0.5)
+    assert hedge.fastest == 0.5, "the network has changed"
+
+
 def test_a_quantile_of_one_turns_it_off() -> None:
     assert learned(dataclasses.replace(TUNING, hedge_quantile=1.0)).limit(1000) is None
 

@@ -756,3 +756,30 @@ def test_a_resume_reads_what_is_still_to_be_delivered(monkeypatch, tmp_path, nam
             assert left <= read <= left + 3 * 64
         assert read <= left + 15 * 20 + 64 or name == "strands of one chunk" or step > 29
         monkeypatch.undo()
+
+
+@pytest.mark.parametrize(
+    ("latency", "mebibytes", "threads"),
+    [(0.0, 32, 4), (0.02, 32, 4), (0.1, 120, 15), (0.5, 128, 16), (float("inf"), 32, 4)],
+)
+def test_more_is_under_way_the_farther_the_store(ds, monkeypatch, latency, mebibytes, threads):
+    """What a slow answer leaves idle is asked for meanwhile; an unknown store is taken for a near one."""
+    monkeypatch.setattr("shardio.storage.MemoryStore.latency", latency)
+    seen, real = [], _pipeline.PipelineOptions.of
+
+    def of(*args, **options):
+        seen.append(real(*args, **options))
+        return seen[-1]
+
+    monkeypatch.setattr(_pipeline.PipelineOptions, "of", of)
+    expected = numbers(make(ds, num_threads=0))
+    assert numbers(make(ds, num_threads=2)) == expected
+    assert [(each.ahead_bytes >> 20, each.io_threads) for each in seen] == [
+        (mebibytes, 0),
+        (mebibytes, threads),
+    ]
+    seen.clear()
+    numbers(make(ds, num_threads=2, ahead_bytes=8 << 20))
+    assert [(each.ahead_bytes >> 20, each.io_threads) for each in seen] == [(8, 4)], (
+        "what the caller says rules"
+    )
