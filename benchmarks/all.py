@@ -1,19 +1,22 @@
-"""Run all workloads against their peers, and write what was found into docs/performance.md: `make bench`.
+"""Run all workloads against their peers, and write what was found: `make bench`.
 
     python benchmarks/all.py [--small] [--minutes 20] [--only WORDS] [--no-write]
 
 Each peer lives in an environment of its own under `.build/bench`, made here. A package that cannot be
 installed, a contestant that fails, and a workload for which no time is left are named, in the page too. The
-tables are those that each benchmark prints; they and a plot go between the markers of "The last `make
-bench`". `--small` takes data so small that it shows no more than that everything runs.
+tables are those that each benchmark prints; they go between the markers of docs/design/benchmarks.md. A
+chart and a table of the `COMPARISONS` go to docs/performance.md, unless one of them was not measured.
+`--small` takes data so small that it shows no more than that everything runs.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import datetime
 import os
 import platform
+import re
 import subprocess
 import sys
 import time
@@ -21,8 +24,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs" / "performance.md"
-PLOTS = ROOT / "docs" / "figures"
+PAGE = ROOT / "docs" / "design" / "benchmarks.md"
+SUMMARY = ROOT / "docs" / "performance.md"
+CHART = ROOT / "docs" / "figures" / "bench.svg"
 BEGIN, END = "<!-- make bench: begin -->", "<!-- make bench: end -->"
 # Those that must not meet: TensorFlow chooses its own NumPy, Streaming and LitData their own packages for
 # storage. torch and torchvision are a pair, for the operators of one are compiled for the other.
@@ -189,51 +193,176 @@ def tables(lines: list[str]) -> str:
     return "\n\n".join("\n".join(part if table else ["```", *part, "```"]) for table, part in parts)
 
 
-def bars(lines: list[str]) -> list[tuple[str, str, float]]:
-    """Return column, row and value of the first column of figures of each table."""
-    found, heads = [], []
+class Comparison(NamedTuple):
+    """A row of the chart: two cells of one column of what a workload printed.
+
+    Attributes:
+        work: what is done, in the reader's words.
+        peer: by whom else.
+        title: of the workload.
+        column: head of the column.
+        ours, theirs: the first cells of the two rows.
+        unit: of both figures.
+        rate: more is better; else less.
+    """
+
+    work: str
+    peer: str
+    title: str
+    column: str
+    ours: str
+    theirs: str
+    unit: str
+    rate: bool
+
+
+COMPARISONS = [
+    Comparison(
+        "Read records of 300 bytes in order",
+        "tfrecord, without checksums",
+        "Local disk",
+        "us a record, wall",
+        "stream, plain, every block checked (with start-up)",
+        "the `tfrecord` package, nothing checked",
+        "us per record",
+        rate=False,
+    ),
+    Comparison(
+        "The same compressed and shuffled",
+        "ArrayRecord",
+        "Local disk",
+        "us a record, wall",
+        "stream, zstd, shuffled by the default plan",
+        "ArrayRecord, groups of 256, zstd, shuffled",
+        "us per record",
+        rate=False,
+    ),
+    Comparison(
+        "Read and parse tf.train.Example",
+        "tf.data",
+        "tf.train.Example",
+        "wall",
+        "disk: iter_batches",
+        "tf.data batch and parse",
+        "us per record",
+        rate=False,
+    ),
+    Comparison(
+        "Load JPEGs of 60 KB into PyTorch",
+        "DataLoader over LMDB, torchvision",
+        "Images",
+        "images/s",
+        "shardio, 2 threads",
+        "torch over LMDB, 2 workers, torchvision.io",
+        "images per second",
+        rate=True,
+    ),
+    Comparison(
+        "Stream records of 8 KB from a bucket",
+        "LitData, over a copy on local disk",
+        "Object stores",
+        "MB/s",
+        "shardio.stream, obstore, default plan",
+        "LitData",
+        "MB per second",
+        rate=True,
+    ),
+    Comparison(
+        "Write records of 300 bytes",
+        "TensorFlow",
+        "Writing small records",
+        "processor us/record",
+        "shardio_many",
+        "tensorflow",
+        "us of CPU per record",
+        rate=False,
+    ),
+]
+
+
+def figures(lines: list[str]) -> dict[tuple[str, str], float]:
+    """Return the figures that a workload printed, by first cell and head of the column; the first counts.
+
+    Rows are those of Markdown tables, or words, two spaces or more, `cpu` and `wall`.
+    """
+    found: dict[tuple[str, str], float] = {}
+    heads: list[str] = []
     for line in lines:
-        cells = [cell.strip() for cell in line.strip("|").split("|")] if line.startswith("|") else []
-        if not cells:
-            heads = []
-        elif not heads:
-            heads = cells
-        elif not cells[0].startswith("---") and len(cells) > 1:
-            try:
-                found.append((heads[1], cells[0], float(cells[1].replace(",", ""))))
-            except ValueError:
+        if line.startswith("|"):
+            cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
+            # A table may follow another without a line between them; its heads are no figures.
+            if not heads or (not any(cell[:1].isdigit() for cell in cells[1:]) and "---" not in cells[0]):
+                heads = cells
                 continue
+        else:
+            cells, heads = re.split(r"\s{2,}", line.strip()), ["", "cpu", "wall"]
+        for head, cell in zip(heads[1:], cells[1:], strict=False):
+            with contextlib.suppress(ValueError):
+                found.setdefault((cells[0], head), float(cell.replace(",", "")))
+        if not line.startswith("|"):
+            heads = []
     return found
 
 
-def plot(outputs: dict[str, list[str]]) -> bool:
-    """Draw the first column of each table as bars; False without matplotlib."""
-    try:
-        import matplotlib as mpl
-        from matplotlib.figure import Figure
-    except ImportError:
-        return False
+def compared(outputs: dict[str, list[str]]) -> list[tuple[Comparison, float, float, float]] | None:
+    """Return the comparisons with our figure, theirs, and how many times as fast; None if one is missing."""
+    rows = []
+    for each in COMPARISONS:
+        found = figures(outputs.get(each.title, []))
+        ours, theirs = (found.get((name, each.column)) for name in (each.ours, each.theirs))
+        if ours is None or theirs is None:
+            print(f"no figure of {each.title}: {each.ours}, {each.theirs}", file=sys.stderr)
+            return None
+        rows.append((each, ours, theirs, ours / theirs if each.rate else theirs / ours))
+    return rows
+
+
+def plot(rows: list[tuple[Comparison, float, float, float]]) -> None:
+    """Draw how many times as fast as its peer each is."""
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
     mpl.rcParams["svg.fonttype"] = "none"
     mpl.rcParams["svg.hashsalt"] = "shardio"
-    panels: dict[tuple[str, str], list[tuple[str, float]]] = {}
-    for title, lines in outputs.items():
-        for column, row, value in bars(lines):
-            panels.setdefault((title, column), []).append((row, value))
-    if not panels:
-        return False
-    heights = [len(rows) + 2 for rows in panels.values()]
-    figure = Figure(figsize=(9, 0.24 * sum(heights)), layout="constrained")
-    axes = figure.subplots(len(panels), 1, squeeze=False, height_ratios=heights)
-    for axis, ((title, column), rows) in zip(axes[:, 0], panels.items(), strict=True):
-        names, values = zip(*reversed(rows), strict=True)
-        axis.barh(
-            range(len(rows)), values, color=["#2a7fb8" if "shardio" in name else "#b0b7bd" for name in names]
-        )
-        axis.set_yticks(range(len(rows)), names, fontsize=7)
-        axis.set_title(f"{title}: {column}", fontsize=8, loc="left")
-        axis.tick_params(axis="x", labelsize=7)
-    figure.savefig(PLOTS / "bench.svg", metadata={"Date": None})
-    return True
+    figure = Figure(figsize=(8, 0.55 * len(rows) + 0.7), layout="constrained")
+    axis = figure.subplots()
+    ratios = [ratio for *_, ratio in reversed(rows)]
+    names = [f"{each.work}\nagainst {each.peer}" for each, *_ in reversed(rows)]
+    places = range(len(rows))
+    axis.barh(places, ratios, height=0.55, color=["#0f766e" if r >= 1 else "#b0b7bd" for r in ratios])
+    axis.axvline(1, color="#24292f", linewidth=0.8)
+    axis.set_xscale("log")
+    axis.set_xlim(min(0.4, min(ratios) / 1.3), max(ratios) * 1.8)
+    axis.set_xticks([0.5, 1, 2, 5, 10, 20, 50], ["0.5", "1", "2", "5", "10", "20", "50"], fontsize=8)
+    axis.set_yticks(places, names, fontsize=8)
+    axis.set_xlabel("times as fast as the peer", fontsize=8)
+    for place, ratio in zip(places, ratios, strict=True):
+        axis.text(max(ratio, 1) * 1.06, place, f"{ratio:.1f}", va="center", fontsize=9)
+    for side in ("top", "right"):
+        axis.spines[side].set_visible(False)
+    figure.savefig(CHART, metadata={"Date": None})
+
+
+def summary(rows: list[tuple[Comparison, float, float, float]], head: str) -> str:
+    """Return the table of the page for users."""
+    lines = [
+        f"Measured on {head}.",
+        "",
+        "| work | shardio | peer | | times as fast |",
+        "|---|---|---|---|---|",
+    ]
+    lines += [
+        f"| {each.work}, {each.unit} | {ours:.3g} | {each.peer} | {theirs:.3g} | **{ratio:.1f}** |"
+        for each, ours, theirs, ratio in rows
+    ]
+    return "\n".join(lines)
+
+
+def write_between(page: Path, body: str) -> None:
+    """Put text between the markers of a page."""
+    before, _, rest = page.read_text(encoding="utf-8").partition(BEGIN)
+    page.write_text(f"{before}{BEGIN}\n\n{body}\n\n{END}{rest.partition(END)[2]}", encoding="utf-8")
+    print(f"wrote {page.relative_to(ROOT)}", file=sys.stderr)
 
 
 def main() -> None:
@@ -271,16 +400,15 @@ def main() -> None:
         f"{datetime.date.today():%d %B %Y}, {cpus}, Python {platform.python_version()}; {minutes:.0f} minutes"  # noqa: DTZ011 - the day here
     )
     absent = ", ".join(missing) or "none"
-    drawn = plot(outputs) if not options.no_write else False
-    picture = "![the first column of each table as bars](figures/bench.svg)\n\n" if drawn else ""
-    body = f"{head}. Packages that could not be installed: {absent}.\n\n{picture}" + "\n\n".join(parts)
+    body = f"{head}. Packages that could not be installed: {absent}.\n\n" + "\n\n".join(parts)
     if options.no_write:
         print(body)
         return
-    page = PAGE.read_text(encoding="utf-8")
-    before, _, rest = page.partition(BEGIN)
-    PAGE.write_text(f"{before}{BEGIN}\n\n{body}\n\n{END}{rest.partition(END)[2]}", encoding="utf-8")
-    print(f"wrote {PAGE.relative_to(ROOT)} after {minutes:.1f} minutes", file=sys.stderr)
+    write_between(PAGE, body)
+    rows = compared(outputs)
+    if rows is not None and not options.small:
+        plot(rows)
+        write_between(SUMMARY, summary(rows, head))
 
 
 if __name__ == "__main__":
