@@ -22,7 +22,7 @@ from shardio_indexer._report import AdoptProgress, AdoptReport, Refusal, opening
 from shardio_indexer._scan import ScanOptions
 from shardio_indexer._schema import line_content, partition_outcomes, resolve_schema
 from shardio_indexer._shard import AdoptJob, index_is_intact, run_jobs
-from shardio_indexer._sniff import UnknownKindError
+from shardio_indexer._sniff import UnknownKindError, format_of_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -48,6 +48,7 @@ def adopt(  # noqa: PLR0913 - the options are the public contract
     update: bool = False,
     drop_missing: bool = False,
     schema: Any = None,
+    encoding: str | None = None,
     scan: ScanOptions | None = None,
     storage_options: Mapping[str, Any] | None = None,
     into_options: Mapping[str, Any] | None = None,
@@ -69,8 +70,11 @@ def adopt(  # noqa: PLR0913 - the options are the public contract
         update: index shards again that have changed since they were adopted, or whose index is damaged or
             gone.
         drop_missing: take shards out of the dataset that `urls` would find, and that are no longer there.
-        schema: a schema or mapping for the records; it takes the place of the one that the dataset has. None
-            keeps that, or infers one for Examples and JSON lines; False leaves records as they are.
+        schema: types of some features instead of those that the dataset has, or that are inferred (None takes
+            a feature out); or a whole `Schema`, which takes the place of the dataset's. None keeps that, or
+            infers one for Examples, JSON lines and tar files; False leaves records as they are.
+        encoding: how records hold the features of `schema`, where that is not what is inferred; a mapping is
+            the whole schema then. "bytes" with one feature takes lines as they are.
         scan: format, checksums and block size, where they are not to be detected.
         storage_options: of the shards, as in fsspec.
         into_options: of `into`; None for the same where it is the same kind of storage.
@@ -118,7 +122,7 @@ def adopt(  # noqa: PLR0913 - the options are the public contract
     if target is None:
         raise nothing
     work = _Adoption(
-        target, options, storage_options, search, schema, update=update, drop_missing=drop_missing
+        target, options, storage_options, search, schema, encoding, update=update, drop_missing=drop_missing
     )
     work.plan(splits)
     if not (search.shards or work.missing):
@@ -136,7 +140,7 @@ class _Adoption:
         options: of the scan.
         data_options: storage options of the shards.
         search: what was found.
-        schema: that the caller wants.
+        schema, encoding: that the caller wants.
         update: index changed shards again.
         drop_missing: take shards out that are gone.
     """
@@ -148,6 +152,7 @@ class _Adoption:
         data_options: Mapping[str, Any] | None,
         search: ShardSearch,
         schema: Any,
+        encoding: str | None,
         *,
         update: bool,
         drop_missing: bool,
@@ -159,9 +164,10 @@ class _Adoption:
         self._catalog = Catalog(target.store)
         self._base: Version | None = self._catalog.latest()
         self._known: dict[tuple[str, str], ShardEntry] = known_shards(self._catalog, self._base)
-        self._schema = schema
+        self._schema, self._encoding = schema, encoding
         if options.lines is None:
-            lines = line_content(schema, self._base, self._known.values())
+            formats = {options.format or format_of_name(file.key) for file in search.shards.values()}
+            lines = line_content(schema, encoding, self._base, self._known.values(), formats)
             self._options = replace(options, lines=lines)
         self._drop_missing = drop_missing
         self._notes = [target.note] if target.note else []
@@ -274,8 +280,9 @@ class _Adoption:
         again = {(outcome.shard.root, outcome.shard.key) for outcome in good}
         known = [RootedEntry(root, entry) for (root, key), entry in stays.items() if (root, key) not in again]
         resolved = resolve_schema(
-            good, known, self._schema, self._base, self._target, self._options, self._data_options
-        )
+            good, known, self._schema, self._encoding, self._base,
+            self._target, self._options, self._data_options,
+        )  # fmt: skip
         self._notes += resolved.notes
         version = self._base
         if good or gone or resolved.replaces:

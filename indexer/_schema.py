@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from shardio.codecs import InferenceReport, infer_schema
+from shardio.codecs import infer_schema
+from shardio.convert import infer_from_payloads
 from shardio.errors import (
     CorruptRecordError,
     FormatError,
@@ -27,7 +28,7 @@ from shardio_indexer._commit import RootedEntry
 from shardio_indexer._sniff import format_of_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from numpy.typing import NDArray
 
@@ -42,11 +43,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "JSON_LINES",
-    "Inferred",
     "ResolvedSchema",
     "check_lines",
     "check_reads",
-    "infer",
     "line_content",
     "partition_outcomes",
     "resolve_schema",
@@ -60,41 +59,59 @@ _MOST_BYTES = 32 << 20
 
 
 class Inferred(NamedTuple):
-    """A schema and what it rests on; None where the records are not Examples."""
+    """A schema and what it rests on.
 
-    schema: Schema | None
-    report: InferenceReport | None
-
-
-def infer(table: ShardTable, stores: Mapping[int, Store]) -> Inferred:
-    """Infer the schema of TFRECORD shards from a few records of each of many.
-
-    Raises:
-        FormatError, StorageError: the records cannot be read.
+    Attributes:
+        schema: None where the records stay bytes, or text.
+        records: how many were looked at.
+        notes: what to know of the schema.
+        report: of Examples.
+        mixed: splits with the kinds of their records, where no one schema reads all.
     """
-    payloads = _sample(table, stores)
+
+    schema: Schema | None = None
+    records: int = 0
+    notes: Sequence[str] = ()
+    report: InferenceReport | None = None
+    mixed: Sequence[str] = ()
+
+
+def _infer_examples(payloads: list[bytes]) -> Inferred:
     try:
         schema, report = infer_schema(payloads)
     except (CorruptRecordError, ValueError):
-        return Inferred(None, None)
+        return Inferred(records=len(payloads))
     # Records of which no feature can be read are bytes.
     empty = not len(schema) and not schema.sequence_features
-    return Inferred(None, report) if empty else Inferred(schema, report)
+    return Inferred(None if empty else schema, len(payloads), report.notes(), report)
 
 
-def check_reads(schema: Schema, table: ShardTable, stores: Mapping[int, Store]) -> None:
-    """Decode a few records of many shards through a schema.
+def _infer_dicts(kind: str, payloads: list[bytes]) -> Inferred:
+    if not payloads:
+        return Inferred()
+    schema, notes = infer_from_payloads(kind, payloads)
+    framing = Framing.LINES if kind == "jsonl" else Framing.TAR_SAMPLE
+    if schema is None and kind == "jsonl":
+        schema = JSON_LINES
+    if schema is not None:
+        notes = [*notes, *_misfits(schema, framing, payloads)]
+    return Inferred(schema, len(payloads), notes)
+
+
+def check_reads(schema: Schema, table: ShardTable, stores: Mapping[int, Store]) -> list[str]:
+    """Decode a few records of many shards through a schema; return names that it does not have.
 
     Raises:
         SchemaError: one does not fit; names the feature.
     """
+    unnamed: dict[str, None] = {}
     for framing in np.unique(table.framing).tolist():
         part = table.take(np.flatnonzero(table.framing == framing))
         payloads = _sample(part, stores)
         if not payloads:
             continue
         try:
-            value_codec([framing], schema).decode_many(payloads)
+            values = value_codec([framing], schema).decode_many(payloads)
         except ShardioError as error:
             # The number of a record in this sample says nothing.
             raise SchemaError(
@@ -104,11 +121,14 @@ def check_reads(schema: Schema, table: ShardTable, stores: Mapping[int, Store]) 
                 advice="give another schema, or adopt them as a dataset of their own, with --into",
             ) from error
         except ValueError as error:
-            # Lines want one feature, and no other encoding than "bytes".
+            # Whole lines want one feature, and other lines no other encoding than "example".
             raise SchemaError(
                 f"the schema does not read the records: {error}",
                 advice="give another schema, or adopt them as a dataset of their own, with --into",
             ) from error
+        if framing in (int(Framing.TAR_SAMPLE), int(Framing.LINES)) and schema.encoding != "bytes":
+            unnamed |= dict.fromkeys(name for value in values for name in value)
+    return [name for name in unnamed if name not in schema and name != "__key__"]
 
 
 def check_lines(schema: Schema | None, table: ShardTable, stores: Mapping[int, Store]) -> None:
@@ -218,14 +238,38 @@ def partition_outcomes(
     return good, bad
 
 
-def line_content(wanted: Any, base: Version | None, known: Iterable[ShardEntry]) -> LineContent | None:
-    """Return what readers of the dataset will make of a line; None where each file's format says it."""
+def line_content(
+    wanted: Any,
+    encoding: str | None,
+    base: Version | None,
+    known: Iterable[ShardEntry],
+    formats: Iterable[str | None],
+) -> LineContent | None:
+    """Return what readers of the dataset will make of a line; None where each file's format says it.
+
+    Args:
+        wanted, encoding: what the caller says of the schema.
+        base, known: the dataset that is there, and its shards.
+        formats: of the files, as far as they are known.
+    """
     if wanted is False:
         return "text"
-    schema = wanted if wanted is not None else base.manifest.schema if base is not None else None
-    if schema is None:
-        return "text" if any(entry.framing is Framing.LINES for entry in known) else None
-    kinds = {feature.kind for feature in Schema.parse(schema).values()} if _is_flat(schema) else set()
+    if wanted is None:
+        schema = base.manifest.schema if base is not None else None
+        if schema is None:
+            return "text" if any(entry.framing is Framing.LINES for entry in known) else None
+    else:
+        if not isinstance(wanted, Schema) and encoding is None and "jsonl" in formats:
+            # Features of the objects that the lines are.
+            return None
+        encoding = encoding or (wanted.encoding if isinstance(wanted, Schema) else "bytes")
+        schema = wanted
+    if isinstance(schema, Schema):
+        encoding = schema.encoding
+    if encoding != "bytes" or not _is_flat(schema):
+        return "json" if any(entry.framing is Framing.LINES for entry in known) else None
+    given = {name: feature for name, feature in schema.items() if feature is not None}
+    kinds = {feature.kind for feature in Schema.parse(given).values()}
     return "json" if kinds == {"json"} else "text" if kinds == {"text"} else "bytes"
 
 
@@ -233,6 +277,7 @@ def resolve_schema(
     good: list[ShardOutcome],
     known: list[RootedEntry],
     wanted: Any,
+    encoding: str | None,
     base: Version | None,
     target: AdoptTarget,
     options: ScanOptions,
@@ -243,7 +288,9 @@ def resolve_schema(
     Args:
         good: the new shards.
         known: the shards that the dataset has and keeps.
-        wanted: what the caller says: a schema, False for none, None for what is there or can be inferred.
+        wanted: what the caller says: a whole schema, features by name that are other than those there or
+            inferred, False for no schema, None for what is there or can be inferred.
+        encoding: how records hold the features of `wanted`; None for what is there or can be inferred.
         base: the version that the new one follows.
         target: place of the dataset.
         options: of the scan.
@@ -259,7 +306,7 @@ def resolve_schema(
     metadata, notes = _codewithgpu(stores, table)
     old = base.manifest.schema if base is not None else None
     if wanted is not None:
-        schema = _parse(wanted, [*known, *new])
+        schema, report = _as_said(wanted, encoding, old, [*known, *new], options, shards, notes)
         if schema is not None and old is not None:
             # A number keeps meaning the class that it means.
             schema = schema.completed(old)
@@ -269,58 +316,113 @@ def resolve_schema(
             table, stores = shards.open([*known, *new])
             check_lines(schema, table, stores)
         if schema is not None:
-            check_reads(schema, table, stores)
+            notes += _unnamed(check_reads(schema, table, stores))
         if replaces and known:
             notes.append("the records that were part of the dataset before are read by the new schema, too")
             notes += schema.changes_since(old) if schema is not None and old is not None else []
-        return ResolvedSchema(schema, metadata, notes, replaces=replaces)
+        return ResolvedSchema(schema, metadata, notes, replaces=replaces, report=report)
     if old is not None:
-        check_reads(old, table, stores)
+        notes += _unnamed(check_reads(old, table, stores))
         return ResolvedSchema(old, metadata, notes)
-    kinds = _ShardsByKind(new, options)
-    if known:
-        before = _ShardsByKind(known, options)
-        for kind in kinds.splits.keys() - before.splits.keys():
-            if kind != "tar samples" and _infer_kind(kind, kinds, shards).schema is not None:
-                raise _mixed(target, [*before.described(), *kinds.described()])
+    before = [shard for shard in known if shard.entry.rows]
+    if before:
+        kinds, others = _ShardsByKind(new, options), _ShardsByKind(before, options)
+        for kind in kinds.splits.keys() - others.splits.keys():
+            if _infer_kind(kind, kinds, shards).schema is not None:
+                raise _mixed(target, [*others.described(), *kinds.described()])
         return ResolvedSchema(None, metadata, notes)
-    inferred = {kind: _infer_kind(kind, kinds, shards) for kind in kinds.splits}
-    if len(inferred) > 1:
-        if any(one.schema is not None for one in inferred.values()):
-            raise _mixed(target, kinds.described())
-        return ResolvedSchema(None, metadata, notes)
-    for one in inferred.values():
-        total = int(table.rows.sum())
-        if one.schema is None and _EXAMPLES in inferred and total:
-            notes.append(
-                "the records are not tf.train.Examples that a schema could describe: they are read as bytes"
-            )
-        elif one.report is not None:
-            notes.append(f"the schema was inferred from {one.report.records:,} of {total:,} records")
-            notes += one.report.notes()
-        return ResolvedSchema(one.schema, metadata, notes, report=one.report)
-    return ResolvedSchema(None, metadata, notes)
+    found = _infer(new, options, shards)
+    if found.mixed:
+        raise _mixed(target, found.mixed)
+    return ResolvedSchema(found.schema, metadata, [*notes, *_said_of(found, table)], report=found.report)
+
+
+def _unnamed(names: Sequence[str]) -> list[str]:
+    """Return the note on names in records that a schema does not have."""
+    shown = ", ".join(map(repr, names[:5])) + (", ..." if len(names) > 5 else "")
+    what = f"records hold {shown}, which the schema does not name: they are given as they are stored"
+    return [what] if names else []
+
+
+def _said_of(found: Inferred, table: ShardTable) -> list[str]:
+    """Return the notes on an inferred schema."""
+    total = int(table.rows.sum())
+    examples = bool(total and (table.framing == int(Framing.TFRECORD)).all())
+    if found.schema is None and examples:
+        return ["the records are not tf.train.Examples that a schema could describe: they are read as bytes"]
+    if found.schema is None:
+        return list(found.notes)
+    return [f"the schema was inferred from {found.records:,} of {total:,} records", *found.notes]
+
+
+def _misfits(schema: Schema, framing: Framing, payloads: Sequence[bytes]) -> list[str]:
+    """Return the note on records that an inferred schema does not read, as one web page among documents."""
+    codec = value_codec([framing], schema)
+    found = []
+    for payload in payloads:
+        try:
+            codec.decode(payload)
+        except (SchemaError, FormatError) as error:
+            found.append(error)
+    if not found:
+        return []
+    count = f"{len(found):,} of {len(payloads):,} records that were looked at do not fit the schema"
+    way_out = "--type NAME=bytes takes a tar member as it is, --type NAME=json a key of JSON"
+    return [f"{count}, and reading them is an error: {found[0].what}; {way_out}"]
+
+
+def _infer(rooted: Iterable[RootedEntry], options: ScanOptions, shards: _Shards) -> Inferred:
+    """Return the schema that shards would have by themselves."""
+    kinds = _ShardsByKind(rooted, options)
+    inferred = [_infer_kind(kind, kinds, shards) for kind in kinds.splits]
+    if len(inferred) == 1:
+        return inferred[0]
+    mixed = next((one.mixed for one in inferred if one.mixed), kinds.described())
+    return Inferred(mixed=mixed if any(one.schema is not None or one.mixed for one in inferred) else ())
+
+
+def _as_said(
+    wanted: Any,
+    encoding: str | None,
+    old: Schema | None,
+    rooted: list[RootedEntry],
+    options: ScanOptions,
+    shards: _Shards,
+    notes: list[str],
+) -> tuple[Schema | None, InferenceReport | None]:
+    """Return the schema that a caller means, and what it rests on: a whole one, or changes to what is there.
+
+    Changed is the dataset's schema, else the one that its records would have by themselves.
+    """
+    if wanted is False:
+        return None, None
+    if isinstance(wanted, Schema):
+        return Schema.parse(wanted, encoding=encoding), None
+    nested = not _is_flat(wanted)
+    kinds = {_kind(shard.entry, options) for shard in rooted}
+    if kinds == {_TEXT}:
+        encoding = encoding or "bytes"
+    elif nested and (old is None or old.encoding != "sequence_example"):
+        encoding = encoding or "sequence_example"
+    found = Inferred(old)
+    if old is None or (kinds == {_JSON} and old.encoding == "bytes"):
+        found = _infer(rooted, options, shards)
+    held = found.schema
+    if held is not None and held.encoding != "bytes" and encoding in (None, held.encoding):
+        if held is not old:
+            notes += _said_of(found, shards.open(rooted)[0])
+        return held.changed(wanted), found.report
+    without = next((name for name, feature in wanted.items() if feature is None), None)
+    if without is not None:
+        message = f"feature {without!r}: null takes a feature from a schema, and these records have none yet"
+        raise ValueError(message)
+    if found.mixed:
+        notes.append("the shards hold records of different kinds: the schema given is the whole one")
+    return Schema.parse(wanted, encoding=encoding), None
 
 
 def _is_flat(schema: Any) -> bool:
     return isinstance(schema, Schema) or not any(isinstance(part, Mapping) for part in schema.values())
-
-
-def _parse(wanted: Any, shards: Iterable[RootedEntry]) -> Schema | None:
-    """Return what the caller means by a schema."""
-    if wanted is False:
-        return None
-    if isinstance(wanted, Schema):
-        return wanted
-    if isinstance(wanted, Mapping):
-        without = next((name for name, feature in wanted.items() if feature is None), None)
-        if without is not None:
-            message = f"feature {without!r}: null is for converting; a schema of adopted shards leaves it out"
-            raise ValueError(message)
-        if not _is_flat(wanted):
-            return Schema.parse(wanted, encoding="sequence_example")
-    lines = {shard.entry.framing for shard in shards} == {Framing.LINES}
-    return Schema.parse(wanted, encoding="bytes" if lines else None)
 
 
 def _check_own(base: Version | None, known: Iterable[RootedEntry], schema: Schema | None) -> None:
@@ -358,39 +460,41 @@ class _ShardsByKind:
         return [f"{split}: {kind}" for kind, splits in self.splits.items() for split in sorted(splits)]
 
 
-_EXAMPLES, _JSON = "TFRECORD records", "JSON lines"
+_EXAMPLES, _TAR, _JSON, _TEXT = "TFRECORD records", "tar samples", "JSON lines", "lines of text"
 
 
 def _kind(entry: ShardEntry, options: ScanOptions) -> str:
     if entry.framing is Framing.LINES:
         named = options.format or format_of_name(entry.key)
         json_lines = named == "jsonl" and options.lines in (None, "json")
-        return _JSON if json_lines else "lines of text"
-    names = {Framing.TFRECORD: _EXAMPLES, Framing.TAR_SAMPLE: "tar samples"}
+        return _JSON if json_lines else _TEXT
+    names = {Framing.TFRECORD: _EXAMPLES, Framing.TAR_SAMPLE: _TAR}
     return names.get(entry.framing, "codewithgpu records")
 
 
 def _infer_kind(kind: str, kinds: _ShardsByKind, shards: _Shards) -> Inferred:
     """Return the schema that the records of one kind would have by themselves."""
-    if kind == _JSON:
-        return Inferred(JSON_LINES, None)
+    if kind in (_JSON, _TAR):
+        return _infer_dicts(
+            "jsonl" if kind == _JSON else "webdataset", _sample(*shards.open(kinds.shards[kind]))
+        )
     if kind != _EXAMPLES:
-        return Inferred(None, None)
-    whole = infer(*shards.open(kinds.shards[kind]))
+        return Inferred()
+    whole = _infer_examples(_sample(*shards.open(kinds.shards[kind])))
     splits = kinds.splits[kind]
     if whole.schema is None and len(splits) > 1:
         # Where some are Examples and others are not, bytes for all would be a surprise.
         each = {}
         for split in sorted(splits):
             part = [shard for shard in kinds.shards[kind] if shard.entry.split == split]
-            each[split] = infer(*shards.open(part)).schema is not None
+            each[split] = _infer_examples(_sample(*shards.open(part))).schema is not None
         if any(each.values()):
             words = {True: "tf.train.Examples", False: "other records"}
-            raise _mixed(shards.target, [f"{split}: {words[is_one]}" for split, is_one in each.items()])
+            return Inferred(mixed=[f"{split}: {words[is_one]}" for split, is_one in each.items()])
     return whole
 
 
-def _mixed(target: AdoptTarget, found: list[str]) -> SchemaError:
+def _mixed(target: AdoptTarget, found: Sequence[str]) -> SchemaError:
     return SchemaError(
         "these shards hold records of different kinds, which no one schema reads",
         url=target.place.url,

@@ -29,7 +29,7 @@ from shardio import Feature, codecs
 from shardio.catalog import Catalog
 from shardio.cli import main
 from shardio.cli._commands import all_commands
-from shardio.errors import ShardioError
+from shardio.errors import SchemaError, ShardioError
 from shardio.reader import QUARANTINE_FILE
 from shardio_indexer import _lines
 from tests.advice import ROOT, inventory, mistakes, parameters
@@ -220,14 +220,34 @@ def lines_of(path: Path, data: bytes) -> Path:
     return path
 
 
-@follows("correct the line, or leave it out with --salvage")
+@follows("correct the line, leave it out with --salvage, or take lines as text with --format text")
 def mend_a_line(tmp: Path) -> None:
     path = lines_of(tmp / "x.jsonl", b"1\nx\n")
     assert "--salvage" in refused(path)
+    assert index([str(path), "--format", "text", "--into", str(tmp / "text")]) == 0
     assert index([str(path), "--salvage"]) == 0
     path.write_bytes(b"1\n2\n")
     assert index([str(path), "--update"]) == 0
-    assert list(shardio.open(tmp)) == [1, 2]
+    assert list(shardio.open(tmp)) == [{"value": 1}, {"value": 2}]
+
+
+@follows(
+    'let records lack it: shardio schema set URL --feature \'{}={"type": "{}", "optional": true}\'',
+    "take whatever the key holds, by adopting the shards again with schema={}",
+)
+def keys_of_lines(tmp: Path) -> None:
+    """A look at some records said too much."""
+    lines = [{"n": 1, "x": 1}] * 5000
+    lines[77], lines[78] = {"n": 1}, {"n": "wren", "x": 1}
+    path = lines_of(tmp / "x.jsonl", "".join(json.dumps(line) + "\n" for line in lines).encode())
+    shardio_indexer.adopt(path)
+    advice = raised(SchemaError, lambda: shardio.open(tmp)[77])
+    (optional,) = re.findall("--feature '(.*)'", advice)
+    assert main(["schema", "set", str(tmp), "--feature", optional]) == 0
+    advice = raised(SchemaError, lambda: shardio.open(tmp)[78])
+    (schema,) = re.findall("schema=(.*)", advice)
+    shardio_indexer.adopt(path, schema=json.loads(schema))
+    assert list(shardio.open(tmp))[77:79] == [{"n": 1, "x": None}, {"n": "wren", "x": 1}]
 
 
 @follows('declare lines to be bytes with --schema \'{"line": "bytes"}\', or leave it out with --salvage')
@@ -553,9 +573,7 @@ def roots(tmp: Path) -> None:
     assert list(shardio.open(tmp / "into", allow_roots=eval(given))) == [b"a"]
 
 
-@follows(
-    "make the feature optional in the schema", "only .npy members hold arrays; declare it as text or bytes"
-)
+@follows("only .npy members hold arrays; declare it as text or bytes")
 def samples(tmp: Path) -> None:
     lines_of(tmp / "x.tar", tar([("a.cls", b"1 2"), ("b.txt", b"3")]))
     assert index([str(tmp), "--schema", '{"cls": "bytes"}']) == 1

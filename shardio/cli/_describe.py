@@ -26,6 +26,7 @@ __all__ = [
     "DRY_RUN",
     "dataset_facts",
     "feature_facts",
+    "feature_lines",
     "feature_notes",
     "moment",
     "print_change",
@@ -37,6 +38,7 @@ __all__ = [
 
 DRY_RUN = "nothing was changed; without --dry-run it is done"
 _SHOWN = 10  # names of classes in one line
+_MOST_FEATURES = 40
 _PACKAGES = (
     "numpy",
     "fsspec",
@@ -178,6 +180,18 @@ def feature_facts(schema: Schema) -> list[dict[str, Any]]:
     from shardio.view import feature_facts as facts_of_schema
 
     return facts_of_schema(schema)
+
+
+def feature_lines(schema: Schema | None) -> list[str]:
+    """Return a line for each feature of a schema that a command has made, as far as people read them."""
+    facts = [] if schema is None else feature_facts(schema)
+    lines = []
+    for each in facts[:_MOST_FEATURES]:
+        words = feature_notes(each)
+        lines.append(f"  {each['name']}: {each['type']}{f' ({words})' if words else ''}")
+    if len(facts) > _MOST_FEATURES:
+        lines.append(f"  ... and {len(facts) - _MOST_FEATURES:,} more; shardio schema shows all")
+    return lines
 
 
 def seen_facts(

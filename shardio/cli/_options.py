@@ -21,7 +21,7 @@ from shardio.cli._command import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from types import SimpleNamespace
 
     from shardio.reader import DatasetReader
@@ -32,6 +32,7 @@ __all__ = [
     "DATASETS",
     "ENGINE",
     "READING",
+    "SCHEMA",
     "STORAGE",
     "VERSION",
     "VERSION_VALUE",
@@ -41,10 +42,12 @@ __all__ = [
     "anonymous_option",
     "build_options",
     "name_and_value",
+    "once",
     "open_dataset",
     "pair",
     "parse_key",
     "read_json",
+    "schema_option",
     "sidecar_options",
     "storage_options",
     "url_argument",
@@ -298,6 +301,54 @@ def name_and_value(text: str) -> tuple[str, str]:
         message = f"expected NAME=VALUE, found {text!r}"
         raise ValueError(message)
     return name, value
+
+
+def once(flag: str, pairs: Sequence[tuple[str, str]]) -> dict[str, str]:
+    """Return pairs as a dict; a name given twice is refused."""
+    found: dict[str, str] = {}
+    for name, value in pairs:
+        if name in found:
+            message = f"{flag} {name}= is given twice"
+            raise ValueError(message)
+        found[name] = value
+    return found
+
+
+# What is said of features, in adoption and conversion.
+SCHEMA = (
+    options(
+        "--type",
+        metavar="NAME=TYPE",
+        type=Value(name_and_value),
+        help='type of a feature instead of the inferred one, "-" to leave it out; may be repeated',
+    ),
+    Option(
+        ["--schema"],
+        metavar="JSON",
+        help='the same for several at once, with defaults: {"n": {"type": "int64", "default": 0}, "x": null}',
+    ),
+)
+
+
+def schema_option(arguments: SimpleNamespace) -> dict[str, Any] | None:
+    """Return what `SCHEMA` says of features, as `schema=` takes it; None where it says nothing.
+
+    Raises:
+        ValueError: no features; names the flag.
+    """
+    from shardio.metadata import parse_schema_json
+
+    types = once("--type", arguments.type)
+    if arguments.schema is None and not types:
+        return None
+    given: dict[str, Any] = {}
+    if arguments.schema is not None:
+        try:
+            given = dict(parse_schema_json(arguments.schema))
+        except (TypeError, ValueError) as error:
+            message = f"--schema: {error}"
+            raise ValueError(message) from None
+    return {**given, **{name: None if kind == "-" else kind for name, kind in types.items()}}
 
 
 def reading_options(arguments: SimpleNamespace, url: str | None = None) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from shardio.convert._convert import ConvertReport, convert_dataset
 from shardio.convert._export import TARGET_KINDS, ExportReport, export_dataset
 from shardio.convert._kinds import SOURCE_KINDS
 from shardio.convert._pack import PackDatasetReport, pack_dataset
+from shardio.convert._schema import infer_from_payloads
 from shardio.errors import BadRecord
 
 __all__ = [
@@ -22,5 +23,6 @@ __all__ = [
     "PackDatasetReport",
     "convert_dataset",
     "export_dataset",
+    "infer_from_payloads",
     "pack_dataset",
 ]

@@ -19,16 +19,17 @@ import numpy as np
 
 from shardio.codecs import image_type, infer_schema
 from shardio.convert._images import IMAGE_TYPES
-from shardio.convert._source import ForeignSource, Piece, Sample, Unreadable, keep_as
+from shardio.convert._source import ForeignSource, Piece, Sample, SourceOptions, Unreadable, keep_as
+from shardio.convert._text import JsonLines
 from shardio.convert._tfrecord import ShardioDataset
-from shardio.convert._webdataset import WebDataset
+from shardio.convert._webdataset import INTEGER_ENDINGS, WebDataset
 from shardio.errors import SchemaError, ShardioError, StorageError
 from shardio.metadata import Feature, Schema, check_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["SKIP", "Resolved", "infer_from_values", "resolve_schema", "type_for"]
+__all__ = ["SKIP", "Resolved", "infer_from_payloads", "infer_from_values", "resolve_schema", "type_for"]
 
 SKIP = 'on_error="skip" leaves such records out'
 # Types that take more values than others do, the most telling first.
@@ -334,11 +335,50 @@ def _notes_on(source: ForeignSource, schema: Schema | None, given: Mapping[str, 
     """Return what the caller may not expect of an inferred schema."""
     if not isinstance(source, WebDataset):
         return []
+    inferred = {name: feature.type for name, feature in (schema or {}).items() if name not in given}
     return [
         f"none of the members {name!r} that were looked at is an image: they are kept as bytes, unchecked"
-        for name, feature in (schema or {}).items()
-        if name not in given and feature.type == "bytes" and name.rpartition(".")[2] in IMAGE_TYPES
+        for name, kind in inferred.items()
+        if kind == "bytes" and name.rpartition(".")[2] in IMAGE_TYPES
+    ] + [
+        f"the members {name!r} that were looked at are not all integers of 64 bits, written as Python writes "
+        f"them: they are {kind}"
+        for name, kind in inferred.items()
+        if kind in ("bytes", "text") and name.rpartition(".")[2] in INTEGER_ENDINGS
     ]
+
+
+def infer_from_payloads(kind: str, payloads: Sequence[bytes]) -> tuple[Schema | None, list[str]]:
+    """Return the schema of samples of tar files or of JSON lines, as conversion infers it, and notes on it.
+
+    Nothing is refused: values that contradict each other are `json`, or bytes in tar files.  A schema that
+    would have more features than one may have is None.
+
+    Args:
+        kind: "webdataset" or "jsonl".
+        payloads: some records, as an adopted dataset has them.
+
+    Raises:
+        FormatError, ValueError: a payload is no such record.
+    """
+    source = _PAYLOADS[kind]("", SourceOptions())
+    samples = [Sample(f"record {number}", source.of_payload(each)) for number, each in enumerate(payloads)]
+    widened: list[str] = []
+    try:
+        found = infer_from_values(source, samples, None, widened=widened)
+    except ValueError as error:
+        return None, [f"the records have no schema: {error}"]
+    lacking = Counter(name for sample in samples for name in sample.value)
+    missing = {name: len(samples) - lacking[name] for name in found or ()}
+    notes = [
+        f"{name}: missing in {count:,} of {len(samples):,} records, so it is optional"
+        for name, count in missing.items()
+        if count
+    ]
+    return found, [*notes, *widened, *_notes_on(source, found, {})]
+
+
+_PAYLOADS: Mapping[str, type[WebDataset | JsonLines]] = {"webdataset": WebDataset, "jsonl": JsonLines}
 
 
 def _resolve_of_payloads(
@@ -482,6 +522,7 @@ def infer_from_values(
     *,
     encoding: str | None = None,
     lenient: bool = False,
+    widened: list[str] | None = None,
 ) -> Schema | None:
     """Return the schema to convert with.
 
@@ -492,6 +533,7 @@ def infer_from_values(
         encoding: of the records.
         lenient: where values contradict each other take the type that most have, since the others are to be
             left out.
+        widened: where values contradict each other take a type that holds all of them, and say so here.
 
     Raises:
         SchemaError: values of one feature contradict each other, and the caller did not say which are meant.
@@ -519,10 +561,16 @@ def infer_from_values(
         if isinstance(chosen, Unreadable):
             raise SchemaError(chosen.reason, advice=chosen.advice(name))
         if chosen is None and name not in overrides:
-            chosen = _conclude(source, name, seen[name], len(samples), lenient=lenient)
+            chosen = _conclude(source, name, seen[name], len(samples), lenient=lenient, widened=widened)
         if chosen is not None:
             if name in seen:
-                _check_found_name(name, seen[name].first)
+                try:
+                    _check_found_name(name, seen[name].first)
+                except SchemaError as error:
+                    if widened is None:
+                        raise
+                    widened.append(f"left out of the schema: {error.what}")
+                    continue
             features[name] = chosen
     return Schema.parse(features, encoding=encoding)
 
@@ -535,10 +583,22 @@ def _check_found_name(name: str, where: str) -> None:
 
 
 def _conclude(
-    source: ForeignSource, name: str, seen: _FeatureValues, records: int, *, lenient: bool
+    source: ForeignSource,
+    name: str,
+    seen: _FeatureValues,
+    records: int,
+    *,
+    lenient: bool,
+    widened: list[str] | None,
 ) -> Feature | str | None:
-    own = source.infer(name, seen.values)
     optional = seen.present < records
+    try:
+        own = source.infer(name, seen.values)
+    except SchemaError as error:
+        if widened is None:
+            raise
+        widened.append(f"{error.what} ({error.found}): they are bytes")
+        own = "bytes"
     if own is not None:
         feature = own if isinstance(own, Feature) else Feature(own)
         return Feature(feature.type, shape=feature.shape, optional=optional) if optional else feature
@@ -558,6 +618,10 @@ def _conclude(
                 size[0] if len(size) == 1 and size[0] else None
                 for size in map(tuple, map(set, zip(*sizes, strict=True)))
             )
+        elif widened is not None:
+            found = _contradiction(name, seen)
+            widened.append(f"{found.what} ({found.found}): they are json")
+            merged, shape = "json", ()
         else:
             raise _contradiction(name, seen)
     return Feature(merged, shape=shape, optional=optional)

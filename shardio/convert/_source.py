@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 from shardio.errors import SchemaError, StorageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from shardio.errors import BadRecord
     from shardio.metadata import Feature, Schema
@@ -27,9 +27,13 @@ __all__ = [
     "SourceOptions",
     "Unreadable",
     "exact_integer",
+    "integer_type",
     "keep_as",
     "misfit",
 ]
+
+
+_INT64 = 1 << 63  # what an int64 does not reach
 
 
 class Piece(NamedTuple):
@@ -93,6 +97,23 @@ def exact_integer(text: str) -> int:
     if str(number) != text:
         raise ValueError("it would not come back byte for byte")
     return number
+
+
+def integer_type(items: Iterable[bytes]) -> str | None:
+    """Return the type of integers that text spells as Python writes them; None where one is not such.
+
+    That is "int64", or "uint64" where they are larger and none is negative.
+    """
+    lowest, highest = 0, 0
+    for item in items:
+        # No number of 64 bits is longer; Python refuses to read numbers of thousands of digits.
+        text = item.decode(errors="replace") if len(item) <= len(str(-_INT64)) else ""
+        if not text.removeprefix("-").isdecimal() or str(int(text)) != text:
+            return None
+        lowest, highest = min(lowest, int(text)), max(highest, int(text))
+    if lowest >= -_INT64 and highest < _INT64:
+        return "int64"
+    return "uint64" if not lowest and highest < 2 * _INT64 else None
 
 
 def misfit(what: str, name: str, feature: Feature, stored: bytes, error: ValueError) -> SchemaError:

@@ -10,15 +10,13 @@ A text file is one record, `{"text", "path"}`; line ends and everything else sta
 
 from __future__ import annotations
 
-import base64
-import binascii
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from shardio.convert._files import DecodedFile, FileSource, read_whole, split_of
 from shardio.convert._source import Piece, Sample
 from shardio.errors import BadRecord, FormatError
-from shardio.format import DEFAULT_LIMITS, UTF8_BOM, is_blank_line, parse_json, wide_encoding
+from shardio.format import DEFAULT_LIMITS, UTF8_BOM, is_blank_line, parse_json, restored_object, wide_encoding
 from shardio.storage import connect
 
 if TYPE_CHECKING:
@@ -32,7 +30,6 @@ __all__ = ["JSON_ENDINGS", "TEXT_ENDINGS", "JsonLines", "TextFiles"]
 JSON_ENDINGS = (".jsonl", ".ndjson", ".jsonl.gz", ".jsonl.zst", ".ndjson.gz", ".ndjson.zst")
 _RUN = 8 << 20
 _SIP = 1 << 20
-_FLOATS = ("NaN", "Infinity", "-Infinity")
 
 TEXT_ENDINGS = (".txt", ".text", ".md", ".rst")
 
@@ -56,6 +53,12 @@ class JsonLines(FileSource):
                     Piece(file.root, file.key, splits(file.name), stop - start, start, stop, compressed)
                 )
         return runs
+
+    @staticmethod
+    def of_payload(payload: bytes) -> dict[str, Any]:
+        """Return the record that a line is; ValueError where it is no JSON."""
+        value = parse_json(payload, make=restored_object)
+        return value if isinstance(value, dict) else {"value": value}
 
     def read(self, piece: Piece) -> Iterator[Sample | BadRecord]:
         """Yield the lines that begin within a run."""
@@ -123,27 +126,9 @@ def _decoded_lines(file: DataFile, url: str) -> Iterator[tuple[int, bytes]]:
 
 def _parsed(line: bytes, where: str) -> Sample | BadRecord:
     try:
-        value = parse_json(line, make=_restored)
+        return Sample(where, JsonLines.of_payload(line))
     except ValueError as error:
         return BadRecord(where, f"the line is no JSON: {error}")
-    return Sample(where, value if isinstance(value, dict) else {"value": value})
-
-
-def _restored(value: dict[str, Any]) -> Any:
-    """Return what `export_dataset` wrote as an object because JSON has no word for it."""
-    if len(value) != 1:
-        return value
-    ((name, text),) = value.items()
-    if name == "$float" and text in _FLOATS:
-        return float(text)
-    if name == "$complex" and isinstance(text, list) and [type(part) for part in text] == [float, float]:
-        return complex(*text)
-    if name == "$base64" and isinstance(text, str):
-        try:
-            return base64.b64decode(text, validate=True)
-        except (binascii.Error, ValueError):
-            return value
-    return value
 
 
 @dataclass(frozen=True)

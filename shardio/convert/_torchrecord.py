@@ -28,7 +28,15 @@ import numpy as np
 
 from shardio.codecs import read_tensors
 from shardio.convert import _lmdb_child as child
-from shardio.convert._source import ForeignSource, Piece, Sample, SourceOptions, exact_integer, misfit
+from shardio.convert._source import (
+    ForeignSource,
+    Piece,
+    Sample,
+    SourceOptions,
+    exact_integer,
+    integer_type,
+    misfit,
+)
 from shardio.errors import BadRecord, FormatError, NotFoundError, StorageError
 from shardio.metadata import Feature
 
@@ -92,7 +100,7 @@ class TorchRecord(ForeignSource):
             return None
         found = [value for value in values if isinstance(value, _UntypedBytes)]
         if name == "label" and len(found) == len(values) and all(value.paired for value in found):
-            return "int64" if all(map(_is_integer, found)) else "bytes"
+            return integer_type(found) or "bytes"
         images = [value.image() for value in found]
         if len(found) < len(values) or any(image is None for image in images):
             return None
@@ -144,11 +152,6 @@ def _as_feature(name: str, item: _UntypedBytes, feature: Feature) -> Any:
         return item.decode() if feature.kind == "text" else bytes(item)
     except ValueError as error:
         raise misfit("tensor", name, feature, item, error) from error
-
-
-def _is_integer(data: bytes) -> bool:
-    digits = data.removeprefix(b"-")
-    return digits.isdigit() and len(data) < 19 and str(int(data)).encode() == data
 
 
 def _shown(key: bytes) -> str:

@@ -19,7 +19,7 @@ import numpy as np
 from shardio.codecs import image_type
 from shardio.convert._files import DecodedFile, FileSource, split_of
 from shardio.convert._images import IMAGE_TYPES, image_trouble, label_of
-from shardio.convert._source import Piece, Sample, Unreadable, exact_integer, keep_as, misfit
+from shardio.convert._source import Piece, Sample, Unreadable, exact_integer, integer_type, keep_as, misfit
 from shardio.errors import BadRecord, FormatError, SchemaError
 from shardio.format import (
     DEFAULT_LIMITS,
@@ -29,6 +29,7 @@ from shardio.format import (
     TarMember,
     parse_json,
     read_member,
+    read_sample,
     sample_name,
 )
 from shardio.metadata import Feature
@@ -40,10 +41,10 @@ if TYPE_CHECKING:
 
     from shardio.metadata import Schema
 
-__all__ = ["TAR_ENDINGS", "WebDataset"]
+__all__ = ["INTEGER_ENDINGS", "TAR_ENDINGS", "WebDataset"]
 
 TAR_ENDINGS = (".tar", ".tar.gz", ".tgz", ".tar.zst")
-_INTEGERS = {"cls", "cls2", "id", "index", "count", "inx"}
+INTEGER_ENDINGS = {"cls", "cls2", "id", "index", "count", "inx"}
 _TEXTS = {"txt", "text", "transcript"}
 _PIECE = 1 << 20
 
@@ -83,6 +84,15 @@ class WebDataset(FileSource):
                     what, url=piece.url, start=error.start, expected=error.expected, found=error.found
                 ) from error
 
+    @staticmethod
+    def of_payload(payload: bytes) -> dict[str, Any]:
+        """Return the sample that an adopted tar file holds as a payload, as `read` would yield it."""
+        key, members = read_sample(payload)
+        return {
+            "__key__": key,
+            **{name: _Member(payload[start:stop]) for name, (start, stop) in members.items()},
+        }
+
     def known(self) -> Mapping[str, Feature | str | Unreadable]:
         """Return the classes of the members `cls`, where the caller names them."""
         return {} if self.options.classes is None else {"cls": label_of(self.options.classes)}
@@ -100,9 +110,9 @@ class WebDataset(FileSource):
         if not members:
             return None
         ending = name.rpartition(".")[2]
-        if ending in _INTEGERS and all(_is_integer(member) for member in members):
-            return "int64"
-        if ending in _TEXTS | _INTEGERS and any(_is_text(member) for member in members):
+        if ending in INTEGER_ENDINGS and (integers := integer_type(members)) is not None:
+            return integers
+        if ending in _TEXTS | INTEGER_ENDINGS and any(_is_text(member) for member in members):
             return "text"
         if ending == "json" and any(_is_json(member) for member in members):
             return "json"
@@ -299,11 +309,6 @@ def _check_image(member: bytes) -> None:
 
 def _image_type(member: bytes) -> str | None:
     return image_type(member[:16]) or ("image" if member[:2] in (b"P5", b"P6") else None)
-
-
-def _is_integer(member: bytes) -> bool:
-    text = member.decode(errors="replace")
-    return text.removeprefix("-").isdecimal() and len(text) < 19 and str(int(text)) == text
 
 
 def _is_text(member: bytes) -> bool:

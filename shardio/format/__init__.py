@@ -30,6 +30,7 @@ from shardio.format._json import (
     check_json_keys,
     is_blank_line,
     parse_json,
+    restored_object,
     wide_encoding,
 )
 from shardio.format._limits import DEFAULT_LIMITS, Limits
@@ -79,6 +80,7 @@ __all__ = [
     "payload_bounds",
     "read_member",
     "read_sample",
+    "restored_object",
     "sample_name",
     "sniff_compression",
     "wide_encoding",

@@ -10,6 +10,8 @@ A file of JSON lines may begin with a byte order mark and may hold blank lines: 
 
 from __future__ import annotations
 
+import base64
+import binascii
 import functools
 import json
 import math
@@ -28,6 +30,7 @@ __all__ = [
     "check_json_keys",
     "is_blank_line",
     "parse_json",
+    "restored_object",
     "wide_encoding",
 ]
 
@@ -45,6 +48,7 @@ _STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 # An exponent of three digits, or as many digits without one: else a number is below 1e308.
 _MAYBE_TOO_LARGE = re.compile(rb"[0-9][eE]\+?[0-9]{3}|[0-9]{200}")
 _WHITESPACE = b" \t\r\n"
+_FLOATS = ("NaN", "Infinity", "-Infinity")
 
 
 def parse_json(
@@ -77,6 +81,27 @@ def parse_json(
     except json.JSONDecodeError as error:
         message = f"{error.msg} at character {error.pos}"
         raise ValueError(message) from error
+
+
+def restored_object(value: dict[str, Any]) -> Any:
+    """Return what an export to JSON lines wrote as an object, because JSON has no word for it.
+
+    Another object is returned as it is. Such values are bytes as `{"$base64": ...}`, `{"$float": "NaN"}`
+    and infinities, and `{"$complex": [re, im]}`.
+    """
+    if len(value) != 1:
+        return value
+    ((name, text),) = value.items()
+    if name == "$float" and text in _FLOATS:
+        return float(text)
+    if name == "$complex" and isinstance(text, list) and [type(part) for part in text] == [float, float]:
+        return complex(*text)
+    if name == "$base64" and isinstance(text, str):
+        try:
+            return base64.b64decode(text, validate=True)
+        except (binascii.Error, ValueError):
+            return value
+    return value
 
 
 def is_blank_line(line: bytes) -> bool:

@@ -2,21 +2,23 @@
 
 A sample of a tar file is a dict: `"__key__"` and, by extension, the contents of its members, as WebDataset
 gives them.  A schema decodes some of them: text, JSON, images, decimal numbers, `.npy` arrays of NumPy.  A
-line is a str, or by the schema JSON or bytes.
+line is a str, or a dict by the keys of its JSON object; through a schema of the encoding "bytes" it is JSON,
+text or bytes as a whole.
 """
 
 from __future__ import annotations
 
 import io
+import json
 from abc import abstractmethod
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 import numpy as np
 
 from shardio import kernels
 from shardio.codecs import RecordCodec, collate, record_codec, with_images
 from shardio.errors import CorruptRecordError, FormatError, SchemaError
-from shardio.format import Framing, read_sample
+from shardio.format import Framing, parse_json, read_sample, restored_object
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -24,9 +26,8 @@ if TYPE_CHECKING:
     from shardio.codecs import ImageOptions
     from shardio.metadata import Feature, Schema
 
-__all__ = ["LineCodec", "TarSampleCodec", "foreign_codec", "value_codec"]
+__all__ = ["LineCodec", "ObjectLineCodec", "TarSampleCodec", "foreign_codec", "value_codec"]
 
-_KEY = "__key__"
 _FOREIGN = {int(Framing.LINES), int(Framing.TAR_SAMPLE)}
 
 
@@ -51,7 +52,7 @@ def foreign_codec(
             f"these shards hold records of several kinds ({names})",
             advice="open one split, or with decode=False for payloads",
         )
-    codec: RecordCodec = LineCodec(schema) if kinds == {int(Framing.LINES)} else TarSampleCodec(schema)
+    codec: RecordCodec = line_codec(schema) if kinds == {int(Framing.LINES)} else TarSampleCodec(schema)
     if features is not None:
         codec.features = tuple(features)
     return with_images(codec, images)
@@ -93,40 +94,124 @@ class _ReadOnlyCodec(RecordCodec):
         """Return the value of one record."""
 
 
-class TarSampleCodec(_ReadOnlyCodec):
-    """Samples of tar files: `{"__key__": str, extension: bytes}`; a schema names what is decoded further."""
+class _DictCodec(_ReadOnlyCodec):
+    """Records that are dicts by name; what the schema does not name stays as it is stored.
+
+    Attributes:
+        first: the name that every record has, whether asked for or not; None where there is none.
+        whole, part: what a record, and an item of it, is called.
+    """
+
+    first: ClassVar[str | None] = None
+    whole: ClassVar[str]
+    part: ClassVar[str]
+
+    def __init__(self, schema: Schema | None) -> None:
+        super().__init__(schema)
+        features: Mapping[str, Feature] = schema or {}
+        self._called = {feature.stored_name or name: name for name, feature in features.items()}
 
     def decode_batch(self, payloads: Any, *, features: Sequence[str] | None = None) -> dict[str, Any]:
-        """Return columns: `"__key__"` and one list per extension, None where a sample has no such member."""
-        samples = self.decode_many(payloads, features=features)
+        """Return columns: those of the schema, and lists of what else there is.
+
+        In lists None stands for what a record lacks.
+        """
+        records = self.decode_many(payloads, features=features)
         asked = self.features if features is None else tuple(features)
-        names: dict[str, None] = {_KEY: None}
+        names: dict[str, None] = {} if self.first is None else {self.first: None}
         if asked is None and self.schema is not None:
             names |= dict.fromkeys(self.schema)
-        for sample in samples if asked is None else ():
-            names |= dict.fromkeys(sample)
+        for record in records if asked is None else ():
+            names |= dict.fromkeys(record)
         names |= dict.fromkeys(asked or ())
-        return {name: self._column(name, [sample.get(name) for sample in samples]) for name in names}
+        return {name: self._column(name, [record.get(name) for record in records]) for name in names}
 
     def _column(self, name: str, values: list[Any]) -> Any:
         feature = self.schema.get(name) if self.schema is not None else None
         return values if feature is None else collate(name, feature, values)
 
     def _value(self, payload: bytes, features: tuple[str, ...] | None) -> dict[str, Any]:
-        key, members = read_sample(payload)
+        items = self._items(payload)
         schema: Mapping[str, Feature] = {} if self.schema is None else self.schema
-        names = members if features is None else [name for name in features if name in members]
-        sample: dict[str, Any] = {_KEY: key}
-        for name in names:
-            start, stop = members[name]
-            sample[name] = _decode(name, schema.get(name), payload[start:stop])
+        record: dict[str, Any] = {}
+        for stored, item in items.items():
+            name = self._called.get(stored, stored)
+            feature = schema.get(name)
+            if features is not None and name not in features and name != self.first:
+                continue
+            if stored not in self._called:
+                # A name that the schema has for something else is not given twice.
+                if feature is None:
+                    record[name] = item
+            elif feature is not None and (item is not None or feature.kind == "json"):
+                record[name] = self._item(name, feature, item)
         for name, feature in schema.items():
-            if name not in members and (features is None or name in features):
+            if name not in record and (features is None or name in features):
                 if not feature.optional:
-                    what = f"sample {key!r} has no member {name!r}, which the schema requires"
-                    raise SchemaError(what, advice="make the feature optional in the schema")
-                sample[name] = feature.default
-        return sample
+                    raise self._lacks(name, feature, items)
+                record[name] = feature.default
+        return record
+
+    def _lacks(self, name: str, feature: Feature, items: Mapping[str, Any]) -> SchemaError:
+        key = f" {items[self.first]!r}" if self.first is not None else ""
+        return SchemaError(
+            f"the {self.whole}{key} has no {self.part} {name!r}, which the schema requires",
+            found=", ".join(items) or "nothing",
+            advice="let records lack it: shardio schema set URL --feature "
+            f'\'{name}={{"type": "{feature.short}", "optional": true}}\'',
+        )
+
+    @abstractmethod
+    def _items(self, payload: bytes) -> Mapping[str, Any]:
+        """Return what a record holds, by name."""
+
+    @abstractmethod
+    def _item(self, name: str, feature: Feature, item: Any) -> Any:
+        """Return an item as the value of a feature; of null None."""
+
+
+class TarSampleCodec(_DictCodec):
+    """Samples of tar files: `{"__key__": str, extension: bytes}`; a schema names what is decoded further."""
+
+    first = "__key__"
+    whole, part = "sample", "member"
+
+    def _items(self, payload: bytes) -> dict[str, Any]:
+        key, members = read_sample(payload)
+        return {"__key__": key, **{name: payload[start:stop] for name, (start, stop) in members.items()}}
+
+    def _item(self, name: str, feature: Feature, item: Any) -> Any:
+        return item if isinstance(item, str) else _decode(name, feature, item)
+
+
+class ObjectLineCodec(_DictCodec):
+    """Lines of JSON whose keys are features; a line that is not an object is `{"value": ...}` of it.
+
+    Objects by which an export stands for what JSON has no word for are such values again, but within json.
+    """
+
+    whole, part = "line", "key"
+
+    def _items(self, payload: bytes) -> dict[str, Any]:
+        value = _parsed(payload)
+        named = isinstance(value, dict) and isinstance(restored_object(value), dict)
+        return value if named else {"value": value}
+
+    def _item(self, name: str, feature: Feature, item: Any) -> Any:
+        if item is None or feature.kind == "json":
+            return item
+        if type(item) is str and feature.kind == "text" and not feature.shape and item.isascii():
+            return item
+        try:
+            return feature.restore(feature.fit(_restored(item), name))
+        except SchemaError as error:
+            takes_all = json.dumps({name: "json"}, ensure_ascii=False)
+            raise SchemaError(
+                error.what,
+                expected=error.expected,
+                found=error.found,
+                advice=f"take whatever the key holds, by adopting the shards again with schema={takes_all}",
+            ) from error
 
 
 class LineCodec(_ReadOnlyCodec):
@@ -134,9 +219,8 @@ class LineCodec(_ReadOnlyCodec):
 
     def __init__(self, schema: Schema | None) -> None:
         super().__init__(schema)
-        if schema is not None and (len(schema) != 1 or schema.encoding != "bytes"):
-            wanted = 'one text, json or bytes feature, encoding "bytes"'
-            message = f"lines are read through a schema of {wanted}, not {schema!r}"
+        if schema is not None and len(schema) != 1:
+            message = f'lines are read whole through one feature, encoding "bytes", not through {schema!r}'
             raise ValueError(message)
         self._name = "text" if schema is None else next(iter(schema))
         self._feature: Feature | None = None if schema is None else schema[self._name]
@@ -150,6 +234,20 @@ class LineCodec(_ReadOnlyCodec):
         if self._feature is None:
             return _text(self._name, payload)
         return _decode(self._name, self._feature, payload)
+
+
+def line_codec(schema: Schema | None) -> RecordCodec:
+    """Return what reads lines: whole, or by the keys of their objects.
+
+    Raises:
+        ValueError: the schema is that of no lines.
+    """
+    if schema is None or schema.encoding == "bytes":
+        return LineCodec(schema)
+    if schema.encoding != "example":
+        message = f'lines of JSON are read through a schema of encoding "example", not {schema.encoding!r}'
+        raise ValueError(message)
+    return ObjectLineCodec(schema)
 
 
 def _as_list(payloads: Any) -> list[bytes]:
@@ -166,9 +264,24 @@ def _text(name: str, content: bytes) -> str:
         raise CorruptRecordError(f"{name!r} is no UTF-8", found=str(error), advice=advice) from error
 
 
-def _decode(name: str, feature: Feature | None, content: bytes) -> Any:
+def _parsed(line: bytes) -> Any:
+    try:
+        return parse_json(line)
+    except (ValueError, RecursionError) as error:
+        what = f"the line is no JSON ({error})"
+        raise CorruptRecordError(what, advice="look at the shard with `shardio verify`") from error
+
+
+def _restored(value: Any) -> Any:
+    """Return a value of JSON with what an export could not write otherwise."""
+    if isinstance(value, dict):
+        return restored_object({name: _restored(item) for name, item in value.items()})
+    return [_restored(item) for item in value] if isinstance(value, list) else value
+
+
+def _decode(name: str, feature: Feature, content: bytes) -> Any:
     """Return what a feature of a schema makes of the contents of a member, or of a line."""
-    if feature is None or feature.kind in ("bytes", "image"):
+    if feature.kind in ("bytes", "image"):
         return content
     if feature.kind == "text":
         return _text(name, content)
@@ -190,5 +303,7 @@ def _number(name: str, feature: Feature, content: bytes) -> Any:
     if feature.shape:
         what = f"{name!r} is text, and the schema wants {feature.short}"
         raise SchemaError(what, advice="only .npy members hold arrays; declare it as text or bytes")
-    spelled = content.decode("ascii").strip()
+    spelled = content.decode("ascii" if feature.classes is None else "utf-8").strip()
+    if feature.classes is not None and spelled in feature.classes:
+        return spelled
     return float(spelled) if feature.type.startswith("float") else int(spelled)

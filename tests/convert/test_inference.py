@@ -6,12 +6,14 @@ conversion of a TFRecord file, and adoption of one.
 
 from __future__ import annotations
 
+import io
+import json
 import tempfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import shardio
@@ -19,9 +21,10 @@ import shardio_indexer
 from shardio import codecs
 from shardio.convert import _schema, _text
 from shardio.convert._source import Sample, SourceOptions
+from shardio.errors import SchemaError
 from shardio.metadata import Schema
 from shardio.v1 import example_pb2
-from tests.indexer.shards import tfrecord
+from tests.indexer.shards import tar, tfrecord
 
 HEADS = (
     b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"II*\0", b"MM\0*", b"GIF87a", b"GIF89a", b"BM",
@@ -31,6 +34,18 @@ INTEGERS = st.integers(-(1 << 63), (1 << 63) - 1)
 FLOATS = st.floats(width=32, allow_nan=False)
 # No text: a schema of Examples never says by itself that bytes are text.
 BYTES = st.sampled_from((*HEADS, b"\xfe")).flatmap(lambda head: st.just(head + b"\0" * 16))
+
+
+def npy(value: Any) -> bytes:
+    file = io.BytesIO()
+    np.save(file, np.asarray(value))
+    return file.getvalue()
+
+
+def shown(value: dict[str, Any]) -> dict[str, str]:
+    """Types and dtypes count, the order of the features does not."""
+    return {name: repr(item) for name, item in value.items()}
+
 
 # Of one feature, the items of each record that has it; None where a record lacks it.
 Items = list[list[Any] | None]
@@ -120,3 +135,45 @@ def test_values_and_examples_are_inferred_alike(records: Items) -> None:
 @given(RECORDS)
 def test_each_way_in_infers_the_same(records: Items) -> None:
     agree(records, from_values, from_payloads, by_converting, by_adopting)
+
+
+WORDS = st.sampled_from(["", "wren", "\u00fc", "7"])
+JSON_VALUES = st.one_of(
+    st.none(), st.booleans(), st.integers(-(1 << 63), (1 << 64) - 1), st.floats(allow_nan=False), WORDS,
+    st.lists(st.integers(0, 9), max_size=3), st.lists(WORDS, max_size=2), st.just({"$base64": "/9j/"}),
+    st.just({"a": [1, None]}), st.just([[1, 2], [3, 4]]), st.just({"$float": "NaN"}),
+)  # fmt: skip
+OBJECTS = st.dictionaries(st.sampled_from(["a", "b", "label", "\u00fc"]), JSON_VALUES, max_size=4)
+MEMBERS = st.dictionaries(
+    st.sampled_from(["txt", "json", "cls", "id", "jpg", "seg.png", "x.npy", "bin"]),
+    st.sampled_from(
+        [b"", b"7", b"-1", b"007", b"wren", b"\xff", b'{"a": 1}', HEADS[0] + b"x", HEADS[1],
+         npy([1, 2]), npy(0.5), b"9223372036854775807", b"9223372036854775808",
+         b"-9223372036854775808", b"18446744073709551616"]
+    ),
+    min_size=1,
+)  # fmt: skip
+
+
+@settings(deadline=None)
+@given(st.lists(OBJECTS | JSON_VALUES, min_size=1, max_size=5), st.lists(MEMBERS, min_size=1, max_size=5))
+@example([{"n": 1 << 63}, {"n": 7}], [{"id": b"%d" % ((1 << 63) - 1), "cls": b"%d" % (1 << 63)}])
+def test_adopted_lines_and_samples_are_what_conversion_makes_of_them(lines: Any, samples: Any) -> None:
+    """Whatever a conversion takes, adoption takes with the same schema, and reads as the same values."""
+    text = "".join(json.dumps(line) + "\n" for line in lines)
+    members = [(f"{n}.{name}", item) for n, sample in enumerate(samples) for name, item in sample.items()]
+    for name, data in (("a.jsonl", text.encode()), ("a.tar", tar(members))):
+        with tempfile.TemporaryDirectory() as folder:
+            (Path(folder) / name).write_bytes(data)
+            report = shardio_indexer.adopt([folder], workers=1)
+            assert report.ok
+            try:
+                made = shardio.convert_dataset(
+                    f"{folder}/{name}", f"{folder}/out", workers=1, check_images=False
+                )
+            except SchemaError:
+                continue
+            assert report.schema == made.schema
+            adopted, converted = shardio.open(folder), shardio.open(f"{folder}/out")
+            assert [shown(value) for value in adopted] == [shown(value) for value in converted]
+            assert shown(adopted[len(adopted) - 1]) == shown(converted[len(adopted) - 1])

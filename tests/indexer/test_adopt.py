@@ -329,7 +329,8 @@ def test_lines(tmp_path) -> None:
     assert list(ds) == ["wren", "röbin", "", "last"]
     assert ds.read_batch([1, 3]) == {"text": ["röbin", "last"]}
     (tmp_path / "b.jsonl").write_text('{"n": 1}\n[2]\n"three"\n')
-    report = shardio_indexer.adopt(tmp_path / "b.jsonl", into=tmp_path / "json")
+    whole = shardio.Schema.parse({"json": "json"}, encoding="bytes")
+    report = shardio_indexer.adopt(tmp_path / "b.jsonl", into=tmp_path / "json", schema=whole)
     assert report.schema is not None
     ds = shardio.open(tmp_path / "json", allow_roots={str(tmp_path): {}})
     assert [ds[i] for i in range(3)] == [{"n": 1}, [2], "three"]
@@ -422,6 +423,9 @@ def test_every_reader_sees_the_same(tmp_path, kind) -> None:
 def test_tar_columns_have_none_where_a_sample_lacks_a_member(tmp_path) -> None:
     (tmp_path / "x.tar").write_bytes(tar([("a.txt", b"1"), ("a.cls", b"7"), ("b.txt", b"2")]))
     shardio_indexer.adopt(tmp_path)
+    ds = shardio.open(tmp_path)
+    assert list(ds) == [{"__key__": "a", "txt": "1", "cls": 7}, {"__key__": "b", "txt": "2", "cls": None}]
+    shardio_indexer.adopt(tmp_path, schema=False)
     ds = shardio.open(tmp_path)
     assert ds.read_batch([0, 1]) == {"__key__": ["a", "b"], "txt": [b"1", b"2"], "cls": [b"7", None]}
     into = tmp_path / "typed"

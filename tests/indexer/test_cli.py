@@ -27,7 +27,10 @@ def folder(tmp_path) -> Path:
 
 def test_the_last_line_opens_the_result(folder, capsys) -> None:
     """The last line printed is the line of Python that opens the result."""
-    assert main([str(folder), "--split", "train=train*", "--split", "val=*"]) == 0
+    splits = ["--split", "train=train*", "--split", "val=*"]
+    assert main([str(folder), *splits]) == 1
+    assert "--no-schema" in capsys.readouterr().err
+    assert main([str(folder), *splits, "--no-schema"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "shards: 4 adopted; 7 records, 10.3 kB" or lines[0].startswith(
         "shards: 4 adopted; 7 records"
@@ -35,7 +38,7 @@ def test_the_last_line_opens_the_result(folder, capsys) -> None:
     names = {"shardio": shardio}
     exec(lines[-1], names)
     assert list(names["ds"]) == [b"0", b"x", b"1", b"x", b"2", b"x"]
-    assert main([str(folder), "--split", "train=train*", "--split", "val=*"]) == 0
+    assert main([str(folder), *splits]) == 0
     assert capsys.readouterr().out.startswith("shards: 0 adopted, 4 known")
 
 

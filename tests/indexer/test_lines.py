@@ -62,8 +62,8 @@ def test_a_mark_and_blank_lines_are_no_records(tmp_path, packed) -> None:
     assert (report.ok, report.records) == (True, 2)
     assert "blank lines left out: 4" in report.notes
     ds = shardio.open(tmp_path)
-    assert list(ds) == [{"a": 1}, [2]]
-    assert ds[1] == [2]
+    assert [value["a"] for value in ds] == [1, None]
+    assert ds[1]["value"].tolist() == [2]
     assert shardio.open(tmp_path, decode=False)[0] == b'{"a": 1}'
     assert shardio.verify(tmp_path).ok
 
@@ -93,9 +93,11 @@ def test_text_is_utf_8_unless_it_is_declared_to_be_bytes(tmp_path) -> None:
 def test_jsonl_may_be_declared_to_be_text(tmp_path) -> None:
     path = tmp_path / "x.jsonl"
     path.write_bytes(b"no json\n\n")
-    for schema in ({"line": "text"}, False):
-        into = tmp_path / str(schema is False)
-        assert shardio_indexer.adopt(path, into=into, schema=schema).ok
+    said = ({"schema": {"line": "text"}, "encoding": "bytes"}, {"schema": False},
+            {"scan": shardio_indexer.ScanOptions(format="text")})  # fmt: skip
+    for number, options in enumerate(said):
+        into = tmp_path / str(number)
+        assert shardio_indexer.adopt(path, into=into, **options).ok
         assert list(shardio.open(into, allow_roots={str(tmp_path): {}})) == ["no json", ""]
 
 

@@ -22,7 +22,7 @@ FILES = {
     "samples.tar": tar([("a.cls", b"1")]),
 }
 # Where neither kind would have a schema by itself, none is lost.
-ALIKE = [{"raw.tfrecord", "text.txt"}, {"raw.tfrecord", "samples.tar"}, {"text.txt", "samples.tar"}]
+ALIKE = [{"raw.tfrecord", "text.txt"}]
 
 
 def lay(folder, train: str, val: str) -> None:
@@ -80,7 +80,7 @@ def read_plain(name: str) -> list[object]:
 def test_records_of_another_kind_do_not_lose_their_values_to_an_older_dataset(tmp_path, later) -> None:
     """A dataset without a schema takes no records that would have one."""
     (tmp_path / "val-samples.tar").write_bytes(FILES["samples.tar"])
-    shardio_indexer.adopt(tmp_path, split="val")
+    shardio_indexer.adopt(tmp_path, split="val", schema=False)
     (tmp_path / f"train-{later}").write_bytes(FILES[later])
     with pytest.raises(SchemaError, match="different kinds"):
         shardio_indexer.adopt(tmp_path, split={"val": "val*", "train": "*"})
@@ -100,7 +100,7 @@ def test_a_schema_must_read_the_records_of_every_kind(tmp_path) -> None:
 
 @pytest.mark.parametrize("update", [False, True])
 def test_a_schema_is_corrected_by_one_new_version(tmp_path, update) -> None:
-    """A schema given for a known folder applies, as a new version; given again it changes nothing."""
+    """A whole schema given for a known folder applies, as a new version; given again it changes nothing."""
     (tmp_path / "x.tfrecord").write_bytes(EXAMPLES)
     assert shardio_indexer.adopt(tmp_path).schema["data"].type == "jpeg"
     wanted = Schema.parse(
@@ -116,14 +116,14 @@ def test_a_schema_is_corrected_by_one_new_version(tmp_path, update) -> None:
     assert "more" not in shardio.open(tmp_path, version=1)[1]
     assert shardio.verify(tmp_path).ok
     # Narrower again: nothing that was stored depends on a schema here.
-    assert shardio_indexer.adopt(tmp_path, schema={"data": "jpeg"}).version == 3
+    assert shardio_indexer.adopt(tmp_path, schema=Schema.parse({"data": "jpeg"})).version == 3
     assert shardio.open(tmp_path)[0] == {"data": b"\xff\xd8\xff0"}
     assert shardio_indexer.adopt(tmp_path, schema=False).version == 4
     assert isinstance(shardio.open(tmp_path)[0], bytes)
     assert shardio_indexer.adopt(tmp_path).version == 4
-    report = shardio_indexer.adopt(tmp_path, schema={"n": "int64"})
+    report = shardio_indexer.adopt(tmp_path, schema={"data": "bytes"})
     assert report.version == 5
-    assert shardio.open(tmp_path)[2] == {"n": 2}
+    assert shardio.open(tmp_path)[2] == {"n": 2, "data": b"\xff\xd8\xff2"}
 
 
 def test_a_schema_and_new_shards_are_one_version(tmp_path) -> None:
@@ -190,14 +190,17 @@ def test_the_command_line_says_all_that_a_feature_says(tmp_path, capsys) -> None
     schema = '{"n": {"type": "int64", "default": -1}, "name": {"type": "text", "optional": true}}'
     assert main([str(tmp_path), "--schema", schema, "--json"]) == 0
     report = json.loads(capsys.readouterr().out.splitlines()[-1])
-    assert report["schema"] == json.loads(schema)
-    wanted = {"n": Feature("int64", default=-1), "name": Feature("text", optional=True)}
+    assert report["schema"] == json.loads(schema) | {"data": "jpeg"}
+    wanted = {
+        "n": Feature("int64", default=-1), "data": Feature("jpeg"), "name": Feature("text", optional=True)
+    }  # fmt: skip
     assert dict(shardio.open(tmp_path).schema) == wanted
     assert main([str(tmp_path), "--schema", '{"n": {"type": "int65"}}']) == 2
     assert "feature 'n'" in capsys.readouterr().err
-    assert main([str(tmp_path), "--schema", '{"n": null}']) == 2
-    assert "'n'" in capsys.readouterr().err
+    assert main([str(tmp_path), "--schema", '{"absent": null}']) == 2
+    assert "'absent'" in capsys.readouterr().err
     assert main([str(tmp_path), "--encoding", "tensors"]) == 2
+    assert main([str(tmp_path), "--no-schema", "--type", "n=int64"]) == 2
     assert main([str(tmp_path), "--schema", '{"n": "int64"}', "--encoding", "tensors"]) == 1
 
 

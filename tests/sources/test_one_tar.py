@@ -60,7 +60,7 @@ def by_conversion(path: Path, url: Path, names: set[str]) -> list[dict[str, Any]
 
 
 def by_adoption(path: Path) -> list[dict[str, Any]] | None:
-    report = shardio_indexer.adopt(path, workers=1)
+    report = shardio_indexer.adopt(path, workers=1, schema=False)
     if report.refused:
         error = str(report.refused[0].error)
         return None if "two members" in error else [{"": error}]

@@ -126,7 +126,7 @@ def samples(url: Path) -> dict[str, str]:
                 member.size = len(data)
                 tar.addfile(member, io.BytesIO(data))
     shardio_indexer.adopt(url / "birds.tar", into=url)
-    return {"__key__": "text", "jpg": "image", "json": "text", "cls": "text", "wav": "audio"}
+    return {"__key__": "text", "jpg": "image", "json": "json", "cls": "number", "wav": "audio"}
 
 
 KINDS = (values, examples, sequences, bare_sequences, tensors, lines, samples)

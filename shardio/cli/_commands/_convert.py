@@ -19,8 +19,17 @@ from shardio.cli._command import (
     flag,
     options,
 )
-from shardio.cli._describe import feature_facts, feature_notes
-from shardio.cli._options import STORAGE, name_and_value, storage_options, url_argument, workers_option
+from shardio.cli._describe import feature_lines
+from shardio.cli._options import (
+    SCHEMA,
+    STORAGE,
+    name_and_value,
+    once,
+    schema_option,
+    storage_options,
+    url_argument,
+    workers_option,
+)
 from shardio.display import plural
 
 if TYPE_CHECKING:
@@ -47,7 +56,7 @@ def _run(arguments: SimpleNamespace, console: Console) -> int:
             arguments.source,
             arguments.url,
             kind=arguments.kind,
-            schema=_schema(arguments.schema, list(_once("--type", arguments.type).items())),
+            schema=schema_option(arguments),
             process=_function(arguments.process),
             split=arguments.split,
             shares=_shares(arguments.shares),
@@ -58,14 +67,14 @@ def _run(arguments: SimpleNamespace, console: Console) -> int:
             workers=arguments.workers,
             root=arguments.root,
             classes=arguments.classes or None,
-            metadata={name: _value(text) for name, text in _once("--metadata", arguments.metadata).items()},
+            metadata={name: _value(text) for name, text in once("--metadata", arguments.metadata).items()},
             check_images=not arguments.no_image_check,
             encoding=arguments.encoding,
             mode=arguments.mode,
             session=arguments.session,
             progress=progress,
             source_options={
-                name: _value(text) for name, text in _once("--source-option", arguments.source_option).items()
+                name: _value(text) for name, text in once("--source-option", arguments.source_option).items()
             }
             or None,
             storage_options=storage_options(arguments),
@@ -80,30 +89,11 @@ def _run(arguments: SimpleNamespace, console: Console) -> int:
     total = plural(sum(report.records.values()), "record")
     parts = ", ".join(f"{name} {rows:,}" for name, rows in sorted(report.records.items()))
     console.line(f"{arguments.url} is at version {report.version}: {total} from {report.kind} ({parts})")
-    for facts in [] if report.schema is None else feature_facts(report.schema):
-        words = feature_notes(facts)
-        console.line(f"  {facts['name']}: {facts['type']}{f' ({words})' if words else ''}")
+    for line in feature_lines(report.schema):
+        console.line(line)
     if report.skipped:
         console.line(f"{plural(len(report.skipped), 'record')} left out")
     return DAMAGE if report.skipped else CLEAN
-
-
-def _once(flag: str, pairs: list[tuple[str, str]]) -> dict[str, str]:
-    """Return pairs as a dict; a name given twice is refused."""
-    found: dict[str, str] = {}
-    for name, value in pairs:
-        if name in found:
-            message = f"{flag} {name}= is given twice"
-            raise ValueError(message)
-        found[name] = value
-    return found
-
-
-def _schema(text: str | None, types: list[tuple[str, str]]) -> dict[str, Any] | None:
-    from shardio.metadata import parse_schema_json
-
-    given: dict[str, Any] = {} if text is None else parse_schema_json(text)
-    return {**given, **{name: None if kind == "-" else kind for name, kind in types}} or None
 
 
 def _value(text: str) -> Any:
@@ -138,7 +128,7 @@ def _shares(text: str | None) -> dict[str, float] | None:
     if text is None:
         return None
     pairs = [(name.strip(), share) for name, _, share in (part.partition("=") for part in text.split(","))]
-    shares = _once("--shares", pairs)
+    shares = once("--shares", pairs)
     try:
         return {name: float(share) for name, share in shares.items()}
     except ValueError:
@@ -155,14 +145,7 @@ _PARAMS = (
     Option(
         ["--kind"], type=click.Choice(_KINDS), help="kind of the source; default: told by the names of files"
     ),
-    options(
-        "--type", metavar="NAME=TYPE", type=Value(name_and_value),
-        help='type of a feature instead of the inferred one, "-" to leave it out; may be repeated',
-    ),
-    Option(
-        ["--schema"], metavar="JSON",
-        help='the same for several at once, with defaults: {"n": {"type": "int64", "default": 0}, "x": null}',
-    ),
+    *SCHEMA,
     Option(
         ["--process"], metavar="MODULE:FUNCTION", help="for lists: makes records of a line or row"
     ),

@@ -21,11 +21,14 @@ from shardio.cli._command import (
     flag,
     options,
 )
+from shardio.cli._describe import feature_lines
 from shardio.cli._options import (
+    SCHEMA,
     allow_roots,
     allowed_roots_option,
     anonymous_option,
     pair,
+    schema_option,
     storage_options,
     workers_option,
 )
@@ -62,7 +65,8 @@ def _adopt(arguments: SimpleNamespace, console: Console) -> int:
                 salvage=arguments.salvage,
                 update=arguments.update,
                 drop_missing=arguments.drop_missing,
-                schema=False if arguments.no_schema else _schema(arguments.schema, arguments.encoding),
+                schema=_schema(arguments),
+                encoding=arguments.encoding,
                 scan=ScanOptions(
                     format=arguments.format,
                     record_crc=arguments.record_crc,
@@ -153,6 +157,8 @@ def _print(report: AdoptReport, console: Console) -> None:
         f"shards: {', '.join(counts)}; {plural(report.records, 'record')}, {size(report.stored_bytes)}"
     )
     console.line(f"version {report.version} of {report.url} ({splits})")
+    for line in feature_lines(report.schema):
+        console.line(line)
     console.line(report.opens)
 
 
@@ -167,19 +173,16 @@ def _splits(given: Sequence[str]) -> str | dict[str, str] | None:
     return {name: pattern for name, _, pattern in pairs}
 
 
-def _schema(text: str | None, encoding: str | None) -> Any:
-    from shardio.metadata import Schema, parse_schema_json
-
-    if text is None:
-        if encoding is not None:
-            raise ValueError("--encoding says how records hold the features of --schema, which is missing")
-        return None
-    try:
-        mapping = parse_schema_json(text)
-        return mapping if encoding is None else Schema.parse(mapping, encoding=encoding)
-    except (TypeError, ValueError) as error:
-        message = f"--schema: {error}"
-        raise ValueError(message) from None
+def _schema(arguments: SimpleNamespace) -> Any:
+    """Return what is said of features: None for nothing, False for no schema."""
+    given = schema_option(arguments)
+    if arguments.no_schema:
+        if given is not None:
+            raise ValueError("--no-schema leaves records as they are: leave out --schema and --type, or this")
+        return False
+    if given is None and arguments.encoding is not None:
+        raise ValueError("--encoding says how records hold the features of --schema, which is missing")
+    return given
 
 
 _PARAMS = (
@@ -206,14 +209,11 @@ _PARAMS = (
         ["--record-crc"], type=click.Choice(("crc32c", "crc32", "none")), default="crc32c",
         help="what the writer used; default: crc32c",
     ),
-    Option(
-        ["--schema"], metavar="JSON",
-        help="features by name, in place of those that were inferred or given before, e.g. "
-        '\'{"jpg": "image", "cls": {"type": "int64", "default": -1}}\'',
-    ),
+    *SCHEMA,
     Option(
         ["--encoding"], type=click.Choice(_ENCODINGS),
-        help="how records hold the features of --schema; default: example, or what it tells",
+        help="how records hold the features of --schema, where that is not what is inferred; bytes takes "
+        "lines as they are",
     ),
     flag("--no-schema", "infer none: records are bytes"),
     Option(
@@ -248,6 +248,9 @@ COMMAND = Command(
         ),
         "shardio index 'gs://public/x-{0000..1023}.tfrecord' --anon --into ~/x": (
             "a bucket of others; the dataset is in ~/x"
+        ),
+        "shardio index old/ --type caption=text --type debug=-": (
+            "two features are other than what is inferred: text, and left out"
         ),
         "shardio index @urls.txt --into ~/web": "URLs of a web server, one a line",
         "shardio index s3://bucket/birds --export dali": "write the indexes that DALI reads",
