@@ -184,7 +184,10 @@ class _Adoption:
         """Tell new shards from known ones, and these from changed ones."""
         shards, left = assign_shards(self._search, self._target, splits)
         if left:
-            self._notes.append(f"{len(left)} shards match no pattern of --split ({splits}), e.g. {left[0]}")
+            none = "are in no split of dataset_info.json"
+            if splits.given:
+                none = f"match no pattern of --split ({splits})"
+            self._notes.append(f"{len(left)} shards {none}, e.g. {left[0]}")
             self._ignored += left
         self._find_missing({(shard.root, shard.key) for shard in shards})
         doomed = self._doomed_keys()
@@ -280,10 +283,17 @@ class _Adoption:
         again = {(outcome.shard.root, outcome.shard.key) for outcome in good}
         known = [RootedEntry(root, entry) for (root, key), entry in stays.items() if (root, key) not in again]
         resolved = resolve_schema(
-            good, known, self._schema, self._encoding, self._base,
-            self._target, self._options, self._data_options,
-        )  # fmt: skip
-        self._notes += resolved.notes
+            good,
+            known,
+            wanted=self._schema,
+            encoding=self._encoding,
+            base=self._base,
+            target=self._target,
+            options=self._options,
+            data_options=self._data_options,
+            tfds=self._search.tfds,
+        )
+        self._notes += [*resolved.notes, *self._untold(good)]
         version = self._base
         if good or gone or resolved.replaces:
             change = Changeset(
@@ -301,6 +311,16 @@ class _Adoption:
             seen = self._base.number if self._base is not None else 0
             version = commit_shards(self._catalog, change, seen=seen)
         return self._report(good, resolved, version)
+
+    def _untold(self, good: list[ShardOutcome]) -> list[str]:
+        """Return which shards have other numbers of records than the folder says."""
+        told = {place.url: file.rows for place, file in self._search.told.items()}
+        rows = {outcome.shard.url: outcome.entry.rows for outcome in good if outcome.entry is not None}
+        return [
+            f"{url}: dataset_info.json says {told[url]:,} records, found {count:,}"
+            for url, count in rows.items()
+            if told.get(url) not in (None, count)
+        ]
 
     def _report(
         self, good: list[ShardOutcome], resolved: ResolvedSchema, version: Version | None

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from shardio.catalog import Catalog
 from shardio.errors import NotFoundError, ShardioError, UnsafeNameError
 from shardio.metadata import check_split
-from shardio.sources import FoundFile, Listing, SplitUrl, common_folder, find_files
+from shardio.sources import FoundFile, Listing, SplitUrl, common_folder, find_files, find_tfds
 from shardio.storage import RemoteStore, connect
 from shardio_indexer._shard import FoundShard
 from shardio_indexer._sniff import format_of_name, may_be_shard
@@ -26,6 +26,7 @@ from shardio_indexer._sniff import format_of_name, may_be_shard
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from shardio.sources import TfdsFolder, TfdsSplitFile
     from shardio.storage import Store
 
 __all__ = [
@@ -53,6 +54,8 @@ class ShardSearch:
         doubtful: of the shards, those whose names do not say that they are any.
         ignored: URLs of what was found and is not a shard by its name.
         listings: what was searched, to tell which files are gone.
+        tfds: what a folder of TensorFlow Datasets says of its files, where one was searched.
+        told: of the shards, what that says of each.
     """
 
     shards: dict[SplitUrl, FoundFile] = field(default_factory=dict)
@@ -61,6 +64,8 @@ class ShardSearch:
     doubtful: set[SplitUrl] = field(default_factory=set)
     ignored: list[str] = field(default_factory=list)
     listings: list[Listing] = field(default_factory=list)
+    tfds: TfdsFolder | None = None
+    told: dict[SplitUrl, TfdsSplitFile] = field(default_factory=dict)
 
     def lacking(self, place: SplitUrl) -> list[Listing]:
         """Return what would have found a file if it were there."""
@@ -75,8 +80,9 @@ def find_shards(urls: Iterable[str], *, storage_options: Mapping[str, Any] | Non
 
     Raises:
         NotFoundError: a list of names does not exist.
+        FormatError: the description of a dataset of TensorFlow Datasets cannot be read.
         StorageError: a store cannot be listed, or did not answer.
-        ValueError: a URL makes no sense.
+        ValueError: a URL makes no sense, or there are several datasets of TensorFlow Datasets.
     """
     search = ShardSearch()
     for listing in find_files(urls, storage_options=storage_options):
@@ -86,6 +92,9 @@ def find_shards(urls: Iterable[str], *, storage_options: Mapping[str, Any] | Non
                 search.ignored.append(url)
             else:
                 search.unmatched.append((listing, _bad_name(url)))
+        tfds = find_tfds(listing, storage_options)
+        if tfds is not None:
+            _take_tfds(search, listing, tfds)
         taken = [file for file in listing.files if _is_taken(search, listing, file)]
         for file in taken:
             search.shards.setdefault(file.place, file)
@@ -96,9 +105,31 @@ def find_shards(urls: Iterable[str], *, storage_options: Mapping[str, Any] | Non
     return search
 
 
+def _take_tfds(search: ShardSearch, listing: Listing, tfds: TfdsFolder) -> None:
+    """Note what a folder of TensorFlow Datasets says of its files, and which are not there."""
+    if search.tfds is not None and search.tfds.url != tfds.url:
+        message = f"{search.tfds.url} and {tfds.url} are two datasets of TFDS: adopt them one by one"
+        raise ValueError(message)
+    search.tfds = tfds
+    there = {file.key for file in listing.files}
+    for file in tfds.files:
+        key = tfds.prefix + file.name
+        search.told[listing.root.join(key)] = file
+        if key not in there:
+            error = NotFoundError(
+                f"a file of split {file.split!r} is not there",
+                url=f"{tfds.url}/{file.name}",
+                expected="the files that dataset_info.json names",
+                advice="fetch it, and run the command again",
+            )
+            search.unmatched.append((listing, error))
+
+
 def _is_taken(search: ShardSearch, listing: Listing, file: FoundFile) -> bool:
-    if listing.kind == "file":
+    if listing.kind == "file" or file.place in search.told:
         return True
+    if search.tfds is not None and search.tfds.describes(file.key):
+        return False
     if file.is_shardio:
         return False
     name = file.key.rpartition("/")[2]
@@ -218,7 +249,11 @@ def assign_shards(
             folder = next(root for root in roots if place.below(root) is not None)
             root, key = folder.url, place.below(folder)
         assert key is not None  # noqa: S101 - for the type checker
-        split = splits.of(key)
+        told = None if splits.given else search.told.get(place)
+        split = told.split if told is not None else splits.of(key)
+        if search.told and told is None and not splits.given:
+            # Of a folder that names its files no others belong to a split.
+            split = None
         if split is None:
             left.append(place.url)
             continue
@@ -305,6 +340,7 @@ class SplitRules:
             self._patterns = dict(given)
         else:
             self._patterns = {given or DEFAULT_SPLIT: "*"}
+        self.given = given is not None
         for name in self._patterns:
             check_split(name)
 

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from shardio.catalog import Version
     from shardio.codecs import InferenceReport
     from shardio.metadata import ShardEntry
+    from shardio.sources import TfdsFolder
     from shardio.storage import Store
     from shardio_indexer._layout import AdoptTarget
     from shardio_indexer._lines import LineContent
@@ -67,6 +68,7 @@ class Inferred(NamedTuple):
         notes: what to know of the schema.
         report: of Examples.
         mixed: splits with the kinds of their records, where no one schema reads all.
+        declared: the folder says what records hold.
     """
 
     schema: Schema | None = None
@@ -74,6 +76,7 @@ class Inferred(NamedTuple):
     notes: Sequence[str] = ()
     report: InferenceReport | None = None
     mixed: Sequence[str] = ()
+    declared: bool = False
 
 
 def _infer_examples(payloads: list[bytes]) -> Inferred:
@@ -273,15 +276,17 @@ def line_content(
     return "json" if kinds == {"json"} else "text" if kinds == {"text"} else "bytes"
 
 
-def resolve_schema(
+def resolve_schema(  # noqa: PLR0913 - what a schema depends on
     good: list[ShardOutcome],
     known: list[RootedEntry],
+    *,
     wanted: Any,
     encoding: str | None,
     base: Version | None,
     target: AdoptTarget,
     options: ScanOptions,
     data_options: Mapping[str, Any] | None,
+    tfds: TfdsFolder | None,
 ) -> ResolvedSchema:
     """Find the schema of the dataset with its new shards.
 
@@ -295,15 +300,18 @@ def resolve_schema(
         target: place of the dataset.
         options: of the scan.
         data_options: storage options of the shards.
+        tfds: what a folder of TensorFlow Datasets says of its records.
 
     Raises:
         SchemaError: no one schema reads all records.
         ValueError, TypeError: what the caller gave is not a schema.
     """
     new = [RootedEntry(outcome.shard.root, outcome.entry) for outcome in good if outcome.entry is not None]
-    shards = _Shards(target, data_options)
+    shards = _Shards(target, data_options, tfds)
     table, stores = shards.open(new)
     metadata, notes = _codewithgpu(stores, table)
+    if tfds is not None:
+        metadata["tfds"] = dict(tfds.metadata)
     old = base.manifest.schema if base is not None else None
     if wanted is not None:
         schema, report = _as_said(wanted, encoding, old, [*known, *new], options, shards, notes)
@@ -334,6 +342,8 @@ def resolve_schema(
     found = _infer(new, options, shards)
     if found.mixed:
         raise _mixed(target, found.mixed)
+    if tfds is not None and found.schema is not None:
+        notes += _unnamed(check_reads(found.schema, table, stores))
     return ResolvedSchema(found.schema, metadata, [*notes, *_said_of(found, table)], report=found.report)
 
 
@@ -350,7 +360,7 @@ def _said_of(found: Inferred, table: ShardTable) -> list[str]:
     examples = bool(total and (table.framing == int(Framing.TFRECORD)).all())
     if found.schema is None and examples:
         return ["the records are not tf.train.Examples that a schema could describe: they are read as bytes"]
-    if found.schema is None:
+    if found.schema is None or found.declared:
         return list(found.notes)
     return [f"the schema was inferred from {found.records:,} of {total:,} records", *found.notes]
 
@@ -411,7 +421,9 @@ def _as_said(
     if held is not None and held.encoding != "bytes" and encoding in (None, held.encoding):
         if held is not old:
             notes += _said_of(found, shards.open(rooted)[0])
-        return held.changed(wanted), found.report
+        return held.changed(
+            {name: _kept_optional(held, name, each) for name, each in wanted.items()}
+        ), found.report
     without = next((name for name, feature in wanted.items() if feature is None), None)
     if without is not None:
         message = f"feature {without!r}: null takes a feature from a schema, and these records have none yet"
@@ -419,6 +431,18 @@ def _as_said(
     if found.mixed:
         notes.append("the shards hold records of different kinds: the schema given is the whole one")
     return Schema.parse(wanted, encoding=encoding), None
+
+
+def _kept_optional(held: Schema, name: str, said: Any) -> Any:
+    """Return what is said of a feature; a short string says a type, and not that all records have it."""
+    known = held.get(name)
+    if not isinstance(said, str) or known is None or not known.optional:
+        return said
+    feature = Feature(said)
+    try:
+        return feature.replace(optional=True, default=known.default)
+    except (SchemaError, ValueError, TypeError):
+        return feature.replace(optional=True)
 
 
 def _is_flat(schema: Any) -> bool:
@@ -481,6 +505,8 @@ def _infer_kind(kind: str, kinds: _ShardsByKind, shards: _Shards) -> Inferred:
     if kind != _EXAMPLES:
         return Inferred()
     whole = _infer_examples(_sample(*shards.open(kinds.shards[kind])))
+    if shards.tfds is not None and (whole.schema is not None or not whole.records):
+        return _declared(whole, shards.tfds)
     splits = kinds.splits[kind]
     if whole.schema is None and len(splits) > 1:
         # Where some are Examples and others are not, bytes for all would be a surprise.
@@ -492,6 +518,19 @@ def _infer_kind(kind: str, kinds: _ShardsByKind, shards: _Shards) -> Inferred:
             words = {True: "tf.train.Examples", False: "other records"}
             return Inferred(mixed=[f"{split}: {words[is_one]}" for split, is_one in each.items()])
     return whole
+
+
+def _declared(inferred: Inferred, tfds: TfdsFolder) -> Inferred:
+    """Return the schema that a folder of TensorFlow Datasets declares, and infer what it leaves open."""
+    features = tfds.as_stored(inferred.schema or {})
+    if not features:
+        return inferred
+    if not tfds.features:
+        # An old folder, with names of classes and nothing else.
+        return inferred._replace(schema=Schema(features))
+    source = f"the schema is that of {tfds.url}/features.json"
+    notes = [source, *tfds.notes()]
+    return inferred._replace(schema=Schema(features), notes=notes, report=None, declared=True)
 
 
 def _mixed(target: AdoptTarget, found: Sequence[str]) -> SchemaError:
@@ -507,8 +546,11 @@ def _mixed(target: AdoptTarget, found: Sequence[str]) -> SchemaError:
 class _Shards:
     """Opens shards by the URL of their roots."""
 
-    def __init__(self, target: AdoptTarget, data_options: Mapping[str, Any] | None) -> None:
+    def __init__(
+        self, target: AdoptTarget, data_options: Mapping[str, Any] | None, tfds: TfdsFolder | None
+    ) -> None:
         self.target = target
+        self.tfds = tfds
         self._options = data_options
         self._stores: dict[str, Store] = {"": target.store}
 

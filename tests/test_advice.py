@@ -45,6 +45,12 @@ pytestmark = [
 FOLLOWED: dict[str, Callable[[Path], None]] = {}
 # Followed where the situation is at home: the test does what the advice says, and it helps.
 ELSEWHERE = {
+    "fetch it, and run the command again":
+        "tests/sources/test_tfds.py::test_files_of_a_split_that_are_not_there_are_named",
+    "fetch the file again, or name the shards with a pattern to leave it out":
+        "tests/sources/test_tfds.py::test_a_description_that_is_cut_is_left_out_by_a_pattern",
+    "take features.json away to have the schema inferred from the records":
+        "tests/sources/test_tfds.py::test_other_folders_are_refused_by_name",
     "give tensor.float(), which is exact":
         "tests/torch/test_values.py::test_tensors_of_bfloat16_are_refused_with_advice_that_works",
     "add it: features={}":
@@ -166,6 +172,7 @@ ELSEWHERE = {
         "tests/promises/test_p23_repair.py::test_a_single_shard_is_salvaged_by_adoption",
 }  # fmt: skip
 OUTSIDE = {
+    "prepare it with tfds in its default format, tfrecord": "TensorFlow Datasets is not installed here",
     "nothing was changed; run it again, with fewer workers if memory was short": "a lost worker",
     "do not run it at the same time": "needs garbage collection between all steps, three times",
     "change the dataset where it can be written, or a copy of it": "a fact of the place",

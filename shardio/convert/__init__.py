@@ -1,8 +1,9 @@
 """From what people have, and back: converters of foreign data sets, and exports.
 
 `convert_dataset` reads image folders, lists, JSON lines, text, Parquet and Arrow, WebDataset, MDS,
-TorchRecord, codewithgpu and TFRecord; `export_dataset` writes TFRecord, WebDataset, JSON lines, Parquet and
-image folders.  One file per source and target; pyarrow and lmdb load when they are first needed.
+TorchRecord, codewithgpu, TFRecord and TensorFlow Datasets; `export_dataset` writes TFRecord, WebDataset,
+JSON lines, Parquet and image folders.  One file per source and target; pyarrow and lmdb load when they are
+first needed.
 """
 
 from __future__ import annotations

@@ -15,11 +15,12 @@ from shardio.convert._listing import ListSource
 from shardio.convert._mds import MdsFolder, is_mds_index
 from shardio.convert._parquet import ARROW_ENDINGS, PARQUET_ENDINGS, ArrowFiles, HuggingFaceDataset
 from shardio.convert._text import JSON_ENDINGS, TEXT_ENDINGS, JsonLines, TextFiles
+from shardio.convert._tfds import TfdsDataset
 from shardio.convert._tfrecord import ShardioDataset, TfRecords
 from shardio.convert._torchrecord import TorchRecord
 from shardio.convert._webdataset import TAR_ENDINGS, WebDataset
 from shardio.errors import FormatError
-from shardio.sources import find_files
+from shardio.sources import find_files, find_tfds
 
 if TYPE_CHECKING:
     from shardio.convert._source import ForeignSource, SourceOptions
@@ -38,6 +39,7 @@ _SOURCES: dict[str, Any] = {
     "torchrecord": TorchRecord,
     "codewithgpu": CodeWithGpu,
     "tfrecord": TfRecords,
+    "tfds": TfdsDataset,
     "shardio": ShardioDataset,
 }
 SOURCE_KINDS = tuple(_SOURCES)
@@ -117,6 +119,8 @@ def _of_names(place: Any, options: SourceOptions) -> str:
         if listing.kind == "file" or not (file.is_clutter or file.is_shardio)
     ]
     names = {file.key.rpartition("/")[2] for file in found}
+    if "dataset_info.json" in names and any(find_tfds(each, options.storage_options) for each in listings):
+        return "tfds"
     if "data.mdb" in names:
         return "torchrecord"
     if "METADATA" in names and any(name.endswith(".data") for name in names):

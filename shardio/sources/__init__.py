@@ -6,15 +6,20 @@ Adoption and conversion both begin here, so that both find the same files.
 from __future__ import annotations
 
 from shardio.sources._find import FoundFile, Listing, explain_listing, find_files, is_clutter
+from shardio.sources._tfds import TfdsFolder, TfdsSplitFile, find_tfds, tfds_feature
 from shardio.sources._urls import SplitUrl, common_folder, expand_braces
 
 __all__ = [
     "FoundFile",
     "Listing",
     "SplitUrl",
+    "TfdsFolder",
+    "TfdsSplitFile",
     "common_folder",
     "expand_braces",
     "explain_listing",
     "find_files",
+    "find_tfds",
     "is_clutter",
+    "tfds_feature",
 ]

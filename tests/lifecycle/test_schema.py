@@ -263,8 +263,8 @@ def test_adopted_datasets(tmp_path) -> None:
     with pytest.raises(SchemaError, match="class 0 changes from 'a' to 'c'"):
         shardio_indexer.adopt(tmp_path, schema={"kind": CAT.replace(classes=["c", "b", "a"])})
     assert shard.read_bytes() == before
-    # A schema given again takes the place of the one that there is, and what that changes is said.
-    report = shardio_indexer.adopt(tmp_path, schema={"kind": Feature("int64", default=2)})
+    # What is said changes the schema that there is, and what that changes is said.
+    report = shardio_indexer.adopt(tmp_path, schema={"kind": Feature("int64", default=2), "note": None})
     assert "note: no longer read" in report.notes
     assert "kind: Feature('int64') -> Feature('int64', default=2)" in report.notes
     assert shardio.open(tmp_path).schema["kind"].classes == ("a", "b", "c")

@@ -42,7 +42,7 @@ __all__ = ["COMMAND"]
 # `shardio.convert.SOURCE_KINDS`, written out so that help names them and loads nothing; a test compares both.
 _KINDS = (
     "images", "list", "jsonl", "text", "parquet", "arrow", "webdataset", "mds", "torchrecord", "codewithgpu",
-    "tfrecord", "shardio",
+    "tfrecord", "tfds", "shardio",
 )  # fmt: skip
 
 

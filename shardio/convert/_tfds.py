@@ -1,0 +1,153 @@
+"""TensorFlow Datasets: a version folder, its splits, and values of the types that its features have.
+
+Payloads are decoded and written again, because an Example of TFDS has other types than the feature:
+`shardio.sources` knows which.  Images stay the files that they are.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from shardio.codecs import infer_schema, record_codec
+from shardio.convert._files import FileSource
+from shardio.convert._source import Piece, Sample, Unreadable
+from shardio.errors import BadRecord, CorruptRecordError, NotFoundError, SchemaError
+from shardio.metadata import Schema
+from shardio.parallel import Note
+from shardio.reader import ReadOptions, SequentialShard
+from shardio.sources import find_files, find_tfds, tfds_feature
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from shardio.metadata import Feature
+    from shardio.sources import FoundFile, Listing, TfdsFolder
+
+__all__ = ["TfdsDataset"]
+
+_PLACES, _LOOK_AT = 8, 100
+
+
+@dataclass(frozen=True)
+class TfdsDataset(FileSource):
+    """A version folder of TFDS, whose `features.json` says what records hold, or else the records."""
+
+    kind: ClassVar[str] = "tfds"
+    declared: ClassVar[bool] = True
+
+    @cached_property
+    def _folder(self) -> TfdsFolder:
+        for listing in find_files(self.place, storage_options=self.options.storage_options):
+            if listing.error is not None:
+                raise listing.error
+            found = find_tfds(listing, self.options.storage_options)
+            if found is not None:
+                return found if found.features else self._inferred(found, listing)
+        raise NotFoundError(
+            "there is no dataset_info.json of TFDS",
+            url=str(self.place),
+            advice="name the folder of one version, such as mnist/3.0.1, or convert the files with "
+            'kind="tfrecord"',
+        )
+
+    def _inferred(self, folder: TfdsFolder, listing: Listing) -> TfdsFolder:
+        """Return a folder without `features.json`, with the features that records of its files show."""
+        files = [file for file in listing.files if folder.file_of(file.key) is not None]
+        options = ReadOptions(storage_options=dict(self.options.storage_options or {}) or None)
+        payloads = [
+            payload
+            for file in files[:: max(1, len(files) // _PLACES)]
+            for payload in itertools.islice(SequentialShard(file.url, options), _LOOK_AT)
+        ]
+        schema, report = infer_schema(payloads)
+        stored = folder.as_stored(schema)
+        return replace(
+            folder,
+            features=[tfds_feature(name, feature) for name, feature in stored.items()],
+            unknown={name: "of several kinds" for name, seen in report.features.items() if seen.type is None},
+        )
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Workers do not read the description again.
+        return {**super().__getstate__(), "_folder": self._folder}
+
+    def _divide(self, listing: Listing) -> tuple[list[FoundFile], list[FoundFile]]:
+        taken = {file for file in listing.files if self._folder.file_of(file.key) is not None}
+        others = [
+            file for file in listing.files if file not in taken and not self._folder.describes(file.key)
+        ]
+        return [file for file in listing.files if file in taken], others
+
+    def pieces(self) -> list[Piece]:
+        """Return the files of all splits, in their order.
+
+        Raises:
+            NotFoundError: one is not there.
+        """
+        there = {file.key: file for file in self.files}
+        pieces = []
+        for each in self._folder.files:
+            file = there.get(self._folder.prefix + each.name)
+            if file is None:
+                raise NotFoundError(
+                    f"a file of split {each.split!r} is not there",
+                    url=f"{self._folder.url}/{each.name}",
+                    expected="the files that dataset_info.json names",
+                    advice='fetch it, or convert the files that are there with kind="tfrecord"',
+                )
+            pieces.append(Piece(file.root, file.key, each.split, file.size, extra=each.rows))
+        return pieces
+
+    def read(self, piece: Piece) -> Iterator[Sample | BadRecord | Note]:
+        """Yield the records of a file; both checksums of every record are compared."""
+        features = self._folder.features
+        codec = record_codec(
+            Schema({name: each for feature in features for name, each in feature.stored.items()})
+        )
+        options = ReadOptions(storage_options=dict(self.options.storage_options or {}) or None)
+        row = -1
+        for row, payload in enumerate(SequentialShard(piece.url, options)):
+            where = f"{piece.url} row {row}"
+            try:
+                held = codec.decode(payload)
+                value: dict[str, Any] = {}
+                for feature in features:
+                    if feature.typed is None or feature.value is None:
+                        value |= {name: held[name] for name in feature.stored}
+                    else:
+                        value[feature.name] = feature.value(held)
+            except (CorruptRecordError, SchemaError) as error:
+                yield BadRecord(where, f"the record is not what features.json says: {error}")
+            else:
+                yield Sample(where, value)
+        if piece.extra is not None and piece.extra != row + 1:
+            yield Note(piece.url, f"dataset_info.json says {piece.extra:,} records, found {row + 1:,}")
+
+    def known(self) -> Mapping[str, Feature | str | Unreadable]:
+        """Return the types of the features, by the names that Examples have for them."""
+        known: dict[str, Feature | str | Unreadable] = {}
+        for feature in self._folder.features:
+            known |= feature.stored if feature.typed is None else {feature.name: feature.typed}
+        for name, kind in self._folder.unknown.items():
+            known[name] = Unreadable(f"feature {name!r} is {kind}, of which records do not tell the values")
+        return known
+
+    def notes(self) -> list[str]:
+        """Return what becomes another type than TFDS gives."""
+        nested = [
+            feature.name
+            for feature in self._folder.features
+            if feature.typed is not None and feature.typed.type == "json"
+        ]
+        return [
+            f"{feature.name}: {feature.note.removesuffix(' in the records')}, as in the records"
+            for feature in self._folder.features
+            if feature.typed is None
+        ] + [f"{name}: sequences in sequences are json" for name in nested]
+
+    def metadata(self) -> dict[str, Any]:
+        """Return name, version, citation and the like, under `tfds`."""
+        return {"tfds": dict(self._folder.metadata)}
