@@ -48,7 +48,7 @@ ONLY_IN = {
     "tqdm": {"progress"},
 }
 # Locks and thread-local values make a pure room safe to use from threads; they start none.
-HARMLESS_THREADING = {"Lock", "RLock", "current_thread", "local", "main_thread"}
+HARMLESS_THREADING = {"BoundedSemaphore", "Lock", "RLock", "current_thread", "local", "main_thread"}
 
 
 def room_of(path: Path) -> str:

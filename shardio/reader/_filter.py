@@ -29,7 +29,7 @@ from shardio.reader._sql import Condition
 from shardio.reader._subset import take, take_at
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from fractions import Fraction
 
     from numpy.typing import NDArray
@@ -225,6 +225,10 @@ def _hashes(values: Any, rows: int, seed: int, name: str) -> NDArray[np.uint64]:
     return np.array([known[item] for item in items], np.uint64)[numbers]
 
 
+class _OtherThreadFailedError(Exception):
+    """The result of this thread is not wanted any more."""
+
+
 class _Count:
     """How many records were looked at by all threads, shown as it grows."""
 
@@ -232,11 +236,20 @@ class _Count:
         self._lock = threading.Lock()
         self._total, self._done, self._found = total, 0, 0
         self._show = show
+        self.stopped = False
 
     def add(self, found: NDArray[Any]) -> None:
         with self._lock:
             self._done += len(found)
             self._found += int(np.count_nonzero(found))
+            if self._show is not None:
+                self._show(FilterProgress(self._done, self._total, self._found))
+
+    def wait(self) -> None:
+        """Show it again, so that the function may raise; stop after another thread's error."""
+        if self.stopped:
+            raise _OtherThreadFailedError
+        with self._lock:
             if self._show is not None:
                 self._show(FilterProgress(self._done, self._total, self._found))
 
@@ -277,11 +290,10 @@ def _look_at(
     wanted = type(records)(source, records.selection)
     total = len(records)
     stride = batch_size * _BATCHES
-    failed = False
 
     def walk(start: int) -> None:
         for low in range(start, min(start + stride, total), batch_size):
-            if failed:
+            if count.stopped:
                 return
             stop = min(low + batch_size, total)
             kept = _evaluate(wanted, (low, stop), look, read, damage, out)
@@ -289,18 +301,22 @@ def _look_at(
                 there[low:stop][kept] = True
             count.add(out[low:stop])
 
-    with ThreadPoolExecutor(_threads(options), "shardio-filter") as pool:
+    _in_threads(walk, range(0, total, stride), options, count)
+
+
+def _in_threads(
+    function: Callable[[int], None], items: Iterable[int], options: FilterOptions, count: _Count
+) -> None:
+    """Call a function with each item; at the first error all threads stop."""
+    threads = options.num_threads or min(8, os.cpu_count() or 1)
+    with ThreadPoolExecutor(threads, "shardio-filter") as pool:
         try:
-            for _ in pool.map(walk, range(0, total, stride)):
+            for _ in pool.map(function, items):
                 pass
         except BaseException:
-            failed = True
+            count.stopped = True
             pool.shutdown(wait=False, cancel_futures=True)
             raise
-
-
-def _threads(options: FilterOptions) -> int:
-    return options.num_threads or min(8, os.cpu_count() or 1)
 
 
 def matching_sql(records: BatchReader, text: str, options: FilterOptions) -> NDArray[np.bool_]:
@@ -317,7 +333,21 @@ def matching_sql(records: BatchReader, text: str, options: FilterOptions) -> NDA
         touched[np.searchsorted(source.stops, places, side="right")] = True
     lacking = shards_without_table(source, columns) & touched
     warn_of_records(source, lacking, columns, stacklevel=3)
-    held = _matching_tables(source, condition, touched & ~lacking, options)
+    with displayed(options.progress, "filter") as show:
+        count = _Count(len(records), show)
+        return _matching_sql(records, condition, (touched, lacking), options, count)
+
+
+def _matching_sql(
+    records: BatchReader,
+    condition: Condition,
+    shards: tuple[NDArray[np.bool_], NDArray[np.bool_]],
+    options: FilterOptions,
+    count: _Count,
+) -> NDArray[np.bool_]:
+    source, selection, columns = records.source, records.selection, condition.columns
+    touched, lacking = shards
+    held = _matching_tables(source, condition, touched & ~lacking, options, count)
     mask = np.zeros(len(records), bool)
     unread = np.zeros(len(records) if lacking.any() else 0, bool)
     for low in range(0, len(records), _AT_ONCE):
@@ -331,24 +361,26 @@ def matching_sql(records: BatchReader, text: str, options: FilterOptions) -> NDA
         return arrow_batch(some, positions, columns)
 
     def look(table: Any, _rows: int) -> NDArray[np.bool_]:
-        return condition.evaluate(table)
+        return condition.evaluate(table, count.wait)
 
-    with displayed(options.progress, "filter") as show:
-        count = _Count(len(records), show)
-        count.add(mask[~unread] if lacking.any() else mask)
-        if unread.any():
-            decoding = with_features(source, sources_of(columns), values=True)
-            rest = records
-            if not unread.all():
-                rest = type(records)(source, take_at(selection, np.flatnonzero(unread)))
-            found = np.zeros(len(rest), bool)
-            _look_at(rest, decoding, found, look, read, options, count)
-            mask[unread] = found
+    count.add(mask[~unread] if lacking.any() else mask)
+    if unread.any():
+        decoding = with_features(source, sources_of(columns), values=True)
+        rest = records
+        if not unread.all():
+            rest = type(records)(source, take_at(selection, np.flatnonzero(unread)))
+        found = np.zeros(len(rest), bool)
+        _look_at(rest, decoding, found, look, read, options, count)
+        mask[unread] = found
     return mask
 
 
 def _matching_tables(
-    source: ShardSource, condition: Condition, shards: NDArray[np.bool_], options: FilterOptions
+    source: ShardSource,
+    condition: Condition,
+    shards: NDArray[np.bool_],
+    options: FilterOptions,
+    count: _Count,
 ) -> NDArray[np.bool_]:
     """Return for each position whether a condition holds, as the tables of some shards say; else False."""
     held = np.zeros(len(source), bool)
@@ -356,16 +388,10 @@ def _matching_tables(
     def look(number: int) -> None:
         before = int(source.stops[number - 1]) if number else 0
         rows = live_rows(source, number)
-        found = condition.evaluate(load_table(source, number, condition.columns))
+        found = condition.evaluate(load_table(source, number, condition.columns), count.wait)
         held[before : int(source.stops[number])] = found if rows is None else found[rows]
 
-    with ThreadPoolExecutor(_threads(options), "shardio-filter") as pool:
-        try:
-            for _ in pool.map(look, np.flatnonzero(shards).tolist()):
-                pass
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
+    _in_threads(look, np.flatnonzero(shards).tolist(), options, count)
     return held
 
 

@@ -4,23 +4,36 @@ What comes from a user's form or a configuration file must not reach files, sett
 DuckDB runs in memory, without access to anything outside and with its settings locked, and of what its parser
 makes of the text only comparisons, arithmetic, casts and functions that depend on their arguments alone pass:
 no subquery, aggregate, window, parameter or macro, and nothing that differs from call to call.
+
+It runs in a process of its own (`_sql_child`), which is ended when a query takes too long or is not wanted
+any more, and whose memory the system bounds: neither is possible from within.
 """
 
 from __future__ import annotations
 
 import atexit
+import contextlib
 import functools
+import importlib.util
 import json
 import os
+import re
+import signal
+import subprocess
+import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from shardio.arguments import closest
+from shardio.reader import _sql_child as child
 from shardio.reader._columns import choose_columns
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
     from numpy.typing import NDArray
 
     from shardio.metadata import Schema
@@ -29,7 +42,13 @@ if TYPE_CHECKING:
 __all__ = ["Condition"]
 
 _MOST_CHARACTERS = 1 << 16
-_PLACE = "SELECT ("
+_PLACE = "SELECT "
+_MEMORY = 1 << 30
+_SECONDS = 60.0  # for the records of one query
+_ROWS = 1 << 16
+_BYTES = 16 << 20
+_WAIT = 0.2  # seconds between two looks whether anybody still wants the answer
+_KEPT = 2  # processes that wait for the next condition: starting one takes about half a second
 # What the parser makes of a condition.
 _ALLOWED = {
     "BETWEEN", "CASE", "CAST", "COLLATE", "COLUMN_REF", "COMPARISON", "CONJUNCTION", "CONSTANT", "FUNCTION",
@@ -39,73 +58,171 @@ _NAMES = {
     "SUBQUERY": "a query within the condition", "WINDOW": "a window function", "PARAMETER": "a parameter",
     "STAR": "a star", "LAMBDA": "a lambda", "DEFAULT": "DEFAULT",
 }  # fmt: skip
-_CONFIG = {
-    "enable_external_access": "false",
-    "python_enable_replacements": "false",
-    "autoload_known_extensions": "false",
-    "autoinstall_known_extensions": "false",
-    "allow_community_extensions": "false",
-    "temp_directory": "",
-    "memory_limit": "2GB",
-    "threads": "1",
-}
+_TEXT = re.compile(rb"'(?:[^']|'')*'")
 
 
-def _need_duckdb() -> Any:
-    try:
-        import duckdb
-        import pyarrow  # noqa: F401, ICN001 - columns travel as Arrow's
-    except ImportError as error:
-        message = f'a condition in SQL needs DuckDB and pyarrow: pip install "shardio[table]" ({error.name})'
-        raise ImportError(message, name=error.name) from error
-    return duckdb
+def _need_duckdb() -> None:
+    missing = [name for name in ("duckdb", "pyarrow") if importlib.util.find_spec(name) is None]
+    if missing:
+        message = f'a condition in SQL needs DuckDB and pyarrow: pip install "shardio[table]" ({missing[0]})'
+        raise ImportError(message, name=missing[0])
 
 
-def _connect() -> Any:
-    """Return a connection of its own, whose tables no other sees, to the one database of this process."""
-    return _database(os.getpid()).cursor()
+class _QueryError(Exception):
+    """What DuckDB says of a query."""
 
 
-_databases: dict[int, Any] = {}
+class _SqlEngine:
+    """A process that runs DuckDB; for one query at a time, of the process that started it."""
+
+    def __init__(self) -> None:
+        _need_duckdb()
+        self._owner = os.getpid()
+        # The child finds its packages where this process would.
+        command = [sys.executable, "-P", child.__file__, os.pathsep.join(sys.path), str(_MEMORY)]
+        self._process = subprocess.Popen(  # noqa: S603 - this Python, and a file of ours
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        )
+        assert self._process.stdin is not None  # noqa: S101 - pipes were asked for
+        assert self._process.stdout is not None  # noqa: S101
+        self._sink, self._source = self._process.stdin, self._process.stdout
+        self._thread = ThreadPoolExecutor(1, "shardio-sql")
+
+    def _answer(self) -> tuple[dict[str, Any], bytes] | None:
+        """Return what the process says; None where it has ended."""
+        head = self._source.read(child.HEAD.size)
+        if len(head) < child.HEAD.size:
+            return None
+        told, given = child.HEAD.unpack(head)
+        text, values = self._source.read(told), self._source.read(given)
+        return (json.loads(text), values) if len(text) + len(values) == told + given else None
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether it is this process's own, and there."""
+        return self._owner == os.getpid() and self._process.poll() is None
+
+    def ask(self, request: dict[str, Any], data: Any, waiting: Callable[[], None]) -> tuple[Any, bytes]:
+        """Return the answer to a request.
+
+        Raises:
+            _QueryError: the query failed, took too long, or ended the process.
+        """
+        text = json.dumps(request).encode()
+        with contextlib.suppress(BrokenPipeError):  # why it ended is said below
+            self._sink.write(child.HEAD.pack(len(text), len(data)) + text)
+            self._sink.write(data)
+            self._sink.flush()
+        answering = self._thread.submit(self._answer)
+        for _ in range(round(_SECONDS / _WAIT)):
+            with contextlib.suppress(TimeoutError):
+                found = answering.result(_WAIT)
+                break
+            waiting()
+        else:
+            raise _QueryError(_OVER_TIME)
+        if found is None:
+            raise self._death()
+        answer, values = found
+        if "error" in answer:
+            raise _QueryError(_OVER_MEMORY if answer["memory"] else answer["error"])
+        return answer, values
+
+    def _death(self) -> _QueryError:
+        code = self._process.wait()
+        # What libraries do that ask for memory and do not look whether they have it.
+        if code in (-signal.SIGABRT, -signal.SIGSEGV):
+            return _QueryError(f"{_OVER_MEMORY}; or DuckDB failed ({signal.Signals(-code).name})")
+        return _QueryError(f"the process that ran DuckDB ended, with code {code}")
+
+    def end(self) -> None:
+        """End the process, whatever it does."""
+        if self._owner != os.getpid():
+            return  # of before a fork: its pipes and its lock are the parent's
+        self._process.kill()
+        self._process.wait()
+        with contextlib.suppress(OSError):
+            self._sink.close()
+        self._thread.shutdown()
+        self._source.close()
 
 
-def _database(process: int) -> Any:
-    """Return a database for this process: making one takes a hundred times as long as connecting to it.
+_OVER_MEMORY = (
+    f"it needs more than {_MEMORY >> 30} GB of memory for {_ROWS:,} records or fewer; leave out functions "
+    "that make long text or long lists, such as repeat"
+)
+_OVER_TIME = (
+    f"it took more than {_SECONDS:.0f} seconds for {_ROWS:,} records or fewer; write a condition that costs "
+    "less for each record"
+)
+_waiting_engines: list[_SqlEngine] = []
 
-    A forked child makes another: threads that it does not have may have held locks of its parent's.
-    """
-    if process not in _databases:
-        connection = _need_duckdb().connect(":memory:", config=_CONFIG)
-        connection.execute("SET lock_configuration = true")
-        _databases.setdefault(process, connection)
-    return _databases[process]
+
+def _engine() -> _SqlEngine:
+    while _waiting_engines:
+        with contextlib.suppress(IndexError):  # another thread was quicker
+            engine = _waiting_engines.pop()
+            if engine.is_usable:
+                return engine
+            engine.end()
+    return _SqlEngine()
 
 
 @atexit.register
-def _forget_database() -> None:
-    """Let this process's own database go.
+def _end_engines() -> None:
+    while _waiting_engines:
+        _waiting_engines.pop().end()
 
-    Beside torch, one that is still there when modules are gone prints thirty lines about leaks.
+
+def _ask(
+    sql: str,
+    parameters: list[Any] | None = None,
+    *,
+    table: Any = None,
+    rows: bool = True,
+    waiting: Callable[[], None] = lambda: None,
+) -> Any:
+    """Return the rows of a query, or where `rows` is False the bools of its one column, as bytes.
+
+    Raises:
+        _QueryError: it failed; it took too long, or too much.
     """
-    _databases.pop(os.getpid(), None)
+    data: Any = b""
+    if table is not None:
+        import pyarrow as pa
+
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, table.schema) as stream:
+            stream.write_table(table)
+        data = sink.getvalue()
+    engine = _engine()
+    try:
+        answer, values = engine.ask({"sql": sql, "parameters": parameters or [], "rows": rows}, data, waiting)
+    except BaseException:
+        engine.end()
+        raise
+    if len(_waiting_engines) < _KEPT:
+        _waiting_engines.append(engine)
+    else:
+        engine.end()
+    return answer["rows"] if rows else values
 
 
 @functools.cache
 def _functions() -> tuple[frozenset[str], frozenset[str]]:
     """Return the functions that a condition may call, and all others, by name."""
-    with _connect() as connection:
-        rows = connection.execute(
-            "SELECT lower(function_name), bool_and(function_type = 'scalar' AND stability = 'CONSISTENT' AND "
-            "NOT coalesce(has_side_effects, true)) FROM duckdb_functions() "
-            "WHERE function_type IN ('scalar', 'aggregate', 'window', 'macro') GROUP BY 1"
-        ).fetchall()
+    rows = _ask(
+        "SELECT lower(function_name), bool_and(function_type = 'scalar' AND stability = 'CONSISTENT' AND "
+        "NOT coalesce(has_side_effects, true)) FROM duckdb_functions() "
+        "WHERE function_type IN ('scalar', 'aggregate', 'window', 'macro') GROUP BY 1"
+    )
     return frozenset(name for name, pure in rows if pure), frozenset(name for name, pure in rows if not pure)
 
 
 class Condition:
     """A condition in SQL, over the columns of a dataset.
 
-    Safe to share among threads: each has a connection of its own, and so has a forked child.
+    Names of classes stand for their numbers, as in `label = 'robin'`. Safe to share among threads.
 
     Args:
         text: what is behind WHERE.
@@ -130,15 +247,19 @@ class Condition:
     columns: list[ChosenColumn]
 
     def __init__(self, text: str, schema: Schema | None) -> None:
-        self._text = text
-        self._local = threading.local()
+        self._text = self._query_text = text
+        self._lock = threading.Lock()
+        _need_duckdb()
         if not text.strip():
             raise ValueError("a condition in SQL is empty")
         if len(text) > _MOST_CHARACTERS or "\0" in text:
             message = f"a condition in SQL has at most {_MOST_CHARACTERS} characters, and no NUL"
             raise ValueError(message)
+        expression = self._expression()
+        found: list[tuple[str, int | None]] = []
+        self._walk(expression, found)
         names: dict[str, str] = {}
-        for name, place in self._names():
+        for name, place in found:
             names.setdefault(self._resolve(name, place, schema), name)
         if not names:
             raise self._refuse("it names no feature", None)
@@ -148,47 +269,52 @@ class Condition:
         # As the condition writes them: SQL does not see case.
         self._names_in_sql = list(names.values())
         self.columns = choose_columns(schema, list(names), what="a condition in SQL")
+        self._number_classes(expression)
         self._check_type()
 
     def __reduce__(self) -> Any:
         raise TypeError("a condition does not travel; what it has chosen does")
 
-    def evaluate(self, table: Any) -> NDArray[np.bool_]:
+    def evaluate(self, table: Any, waiting: Callable[[], None] = lambda: None) -> NDArray[np.bool_]:
         """Return for each row whether the condition holds; what is unknown (NULL) does not.
 
         Args:
             table: a pyarrow Table of the columns, in their order.
+            waiting: called every 0.2 s; what it raises ends the query.
 
         Raises:
-            ValueError: it cannot be evaluated, as where a text is not a number.
+            ValueError: it cannot be evaluated, as where a text is not a number; it takes more than 60 s or
+                1 GB for 65,536 records.
         """
-        connection = self._connection()
-        connection.register("columns", table.rename_columns(self._names_in_sql))
-        try:
-            found = connection.execute(self._query()).fetchnumpy()["holds"]
-        except _need_duckdb().Error as error:
-            raise self._refuse(_first_line(error), None) from error
-        finally:
-            connection.unregister("columns")
-        return np.asarray(found, np.bool_)
-
-    def _query(self) -> str:
+        table = table.rename_columns(self._names_in_sql)
+        table = table.cast(_widened(table.schema))
+        rows = max(1, min(_ROWS, len(table) * _BYTES // max(table.nbytes, 1)))
         # The text has passed the parser as one expression, with nothing before and behind it.
-        return f"SELECT coalesce(({self._text}\n), false) AS holds FROM columns"  # noqa: S608
+        query = f"SELECT coalesce(({self._query_text}\n), false) AS holds FROM columns"  # noqa: S608
+        parts = []
+        for low in range(0, len(table), rows):
+            with self._lock:  # one process for a condition, however many threads read
+                found = self._ask(query, table=table.slice(low, rows), rows=False, waiting=waiting)
+            parts.append(np.frombuffer(found, np.bool_))
+        return np.concatenate(parts) if parts else np.zeros(0, np.bool_)
 
-    def _connection(self) -> Any:
-        # Of before a fork it is not even closed: that would ask for locks, too.
-        connections, process = vars(self._local), str(os.getpid())
-        if process not in connections:
-            connections[process] = _connect()
-        return connections[process]
+    def _ask(self, sql: str, parameters: list[Any] | None = None, **options: Any) -> Any:
+        try:
+            return _ask(sql, parameters, **options)
+        except _QueryError as error:
+            raise self._refuse(str(error), None) from error
 
-    def _names(self) -> list[tuple[str, int | None]]:
-        """Return the columns that the text names, each with its place in the text."""
-        statement = f"{_PLACE}{self._text}\n)"
-        found = json.loads(
-            self._connection().execute("SELECT json_serialize_sql(?)", [statement]).fetchall()[0][0]
-        )
+    def _expression(self) -> dict[str, Any]:
+        """Return what the parser makes of the text.
+
+        Raises:
+            ValueError: it is not one expression.
+        """
+        # Without parentheses around it: it could close them.
+        statement = f"{_PLACE}{self._text}\n"
+        found = json.loads(self._ask("SELECT json_serialize_sql(?)", [statement])[0][0])
+        if found["error"] and found.get("error_type") != "parser":
+            raise self._refuse("it is more than one expression", None)
         if found["error"]:
             place = found.get("position")
             at = None if place is None else int(place) - len(_PLACE)
@@ -201,12 +327,12 @@ class Condition:
             others == {key: value for key, value in plain.items() if key in others}
             and node.get("from_table", {}).get("type") == "EMPTY"
             and len(node.get("select_list", ())) == 1
+            and not node["select_list"][0]["alias"]
         )
         if not alone:
             raise self._refuse("it is more than one expression", None)
-        names: list[tuple[str, int | None]] = []
-        self._walk(node["select_list"][0], names)
-        return names
+        expression: dict[str, Any] = node["select_list"][0]
+        return expression
 
     def _walk(self, node: Any, names: list[tuple[str, int | None]]) -> None:
         """Refuse what is not an expression over columns, and gather the columns."""
@@ -258,29 +384,51 @@ class Condition:
             raise self._refuse(str(error), place) from error
         return name
 
+    def _number_classes(self, expression: dict[str, Any]) -> None:
+        """Put the numbers of classes in the query where the text compares a label with their names.
+
+        Raises:
+            ValueError: there is no such class.
+        """
+        labels = {
+            name.casefold(): column.feature
+            for name, column in zip(self._names_in_sql, self.columns, strict=True)
+            if column.feature.classes is not None and not column.derived
+        }
+        text = self._text.encode()
+        for place, name, label in sorted(_compared(expression), reverse=True):
+            feature = labels.get(label.casefold())
+            if feature is None or feature.classes is None or _is_number(name):
+                continue
+            literal = _TEXT.match(text, place)
+            if name not in feature.classes:
+                near = closest(name, feature.classes)
+                meant = f"; did you mean {near!r}?" if near else ""
+                raise self._refuse(f"{label!r} has no class {name!r}{meant}", place)
+            if literal is None:
+                raise self._refuse(f"write the class in single quotes: '{name}'", place)
+            text = text[:place] + b"%d" % feature.classes.index(name) + text[literal.end() :]
+        self._query_text = text.decode()
+
     def _check_type(self) -> None:
         import pyarrow as pa
 
         fields = [
             pa.field(name, column.type) for name, column in zip(self._names_in_sql, self.columns, strict=True)
         ]
-        empty = pa.schema(fields).empty_table()
-        connection = self._connection()
-        connection.register("columns", empty)
-        try:
-            query = f"DESCRIBE SELECT ({self._text}\n) AS holds FROM columns"  # noqa: S608 - parsed above
-            kind = connection.execute(query).fetchall()[0][1]
-        except _need_duckdb().Error as error:
-            raise self._refuse(_first_line(error), None) from error
-        finally:
-            connection.unregister("columns")
+        empty = _widened(pa.schema(fields)).empty_table()
+        query = f"DESCRIBE SELECT ({self._query_text}\n) AS holds FROM columns"  # noqa: S608 - parsed above
+        kind = self._ask(query, table=empty)[0][1]
         if kind != "BOOLEAN":
             raise self._refuse(
                 f"it is not a condition but a value of the type {kind}: compare it with something", None
             )
 
     def _refuse(self, what: str, place: int | None) -> ValueError:
-        where = "" if place is None or not 0 <= place <= len(self._text) else f" at character {place + 1}"
+        """Return the error that says what is wrong where; `place` counts bytes of the text."""
+        text = self._text.encode()
+        inside = place is not None and 0 <= place <= len(text)
+        where = f" at character {len(text[:place].decode(errors='replace')) + 1}" if inside else ""
         return ValueError(f"condition {self._text[:200]!r}{where}: {what}")
 
 
@@ -293,8 +441,7 @@ def _known(schema: Schema) -> list[str]:
 @functools.cache
 def _plain_node() -> dict[str, Any]:
     """Return what the parser makes of one expression alone."""
-    with _connect() as connection:
-        text = connection.execute("SELECT json_serialize_sql('SELECT (TRUE)')").fetchall()[0][0]
+    text = _ask("SELECT json_serialize_sql('SELECT TRUE')")[0][0]
     node: dict[str, Any] = json.loads(text)["statements"][0]["node"]
     return node
 
@@ -302,9 +449,59 @@ def _plain_node() -> dict[str, Any]:
 def _place_of(node: dict[str, Any]) -> int | None:
     place = node.get("query_location")
     # The parser counts from the beginning of the statement; a huge number stands for none.
-    return place - len(_PLACE) if isinstance(place, int) and place < _MOST_CHARACTERS * 4 else None
+    return place - len(_PLACE) if isinstance(place, int) and place < _MOST_CHARACTERS * 8 else None
 
 
-def _first_line(error: Exception) -> str:
-    text = str(error).strip().splitlines()
-    return text[0] if text else type(error).__name__
+def _compared(node: Any) -> Iterator[tuple[int, str, str]]:
+    """Yield the texts that columns are compared with: place, text, and name of the column."""
+    if isinstance(node, list):
+        for item in node:
+            yield from _compared(item)
+        return
+    if not isinstance(node, dict):
+        return
+    if str(node.get("type", "")).startswith(("COMPARE_", "OPERATOR_COALESCE")):
+        named = (node.get(side) for side in ("left", "right", "input", "lower", "upper"))
+        sides: list[dict[str, Any]] = [
+            side for side in (*named, *node.get("children", ())) if isinstance(side, dict)
+        ]
+        columns = [side["column_names"][0] for side in sides if side.get("class") == "COLUMN_REF"]
+        for side in sides if len(columns) == 1 else ():
+            text, place = _text_of(side), _place_of(side)
+            if text is not None and place is not None:
+                yield place, text, columns[0]
+    for value in node.values():
+        yield from _compared(value)
+
+
+def _text_of(node: dict[str, Any]) -> str | None:
+    """Return the text that a constant is; None for what is none."""
+    literal = node.get("literal")
+    if isinstance(literal, dict):
+        return str(literal["text"]) if literal.get("kind") == "STRING" else None
+    value = node.get("value")  # before DuckDB 2.0
+    if isinstance(value, dict) and value.get("type", {}).get("id") == "VARCHAR":
+        return None if value.get("is_null") else str(value["value"])
+    return None
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _widened(schema: Any) -> Any:
+    """Return a schema whose columns DuckDB knows: it has no float16."""
+    import pyarrow as pa
+
+    def wide(kind: Any) -> Any:
+        if pa.types.is_float16(kind):
+            return pa.float32()
+        if pa.types.is_fixed_size_list(kind):
+            return pa.list_(wide(kind.value_type), kind.list_size)
+        return pa.list_(wide(kind.value_type)) if pa.types.is_list(kind) else kind
+
+    return pa.schema([field.with_type(wide(field.type)) for field in schema])

@@ -55,6 +55,7 @@ _FIRST_BYTES = 1024
 _FOUND = 200
 _LISTED = 1000  # findings
 _SCANNED = 64 << 20  # stored bytes that a condition may read where there is no table
+_CONDITIONS = 3  # evaluated at a time
 _KEPT = 8  # versions, and readers
 _EDGES = (32, 2048)
 _SECRET_CHARACTERS = 4
@@ -68,7 +69,7 @@ class Media(NamedTuple):
 
 
 class _Stopped(Exception):  # noqa: N818 - no error: it was asked for
-    """Verification was asked to stop."""
+    """The result is not wanted any more."""
 
 
 class _Reading(NamedTuple):
@@ -136,7 +137,8 @@ class Pages:
         self._report = dict(report) if report is not None else None
         self._progress: VerifyProgress | None = None
         self._verifying = threading.Lock()
-        self._stop = False
+        self._stop = self._closed = False
+        self._filtering = threading.BoundedSemaphore(_CONDITIONS)
         self._secrets = _secrets(self.url, self._options)
 
     # ------------------------------------------------------------------------------------------ metadata
@@ -423,9 +425,19 @@ class Pages:
         return {"found": len(found), "positions": found[:_FOUND].tolist()}
 
     def filter(
-        self, version: int | str | None = None, split: str | None = None, *, where: str
+        self,
+        version: int | str | None = None,
+        split: str | None = None,
+        *,
+        where: str,
+        is_gone: Callable[[], bool] = lambda: False,
     ) -> dict[str, Any]:
         """Return how many records meet a condition in SQL, and the positions of the first ones.
+
+        Args:
+            version, split: of the records.
+            where: the condition.
+            is_gone: tells that the answer is not wanted any more, which ends the search.
 
         Raises:
             ValueError: not a condition; or shards have no table, and reading all of them would take long.
@@ -439,7 +451,21 @@ class Pages:
                 "shardio table URL --features NAME"
             )
             raise ValueError(message)
-        found = reader.filter(where)
+
+        def look(_progress: Any) -> None:
+            if self._closed or is_gone():
+                raise _Stopped
+
+        # Requests are answered by a few threads, and most of them must stay free for other pages.
+        if not self._filtering.acquire(blocking=False):
+            message = f"{_CONDITIONS} conditions are being evaluated; try again when one has ended"
+            raise ValueError(message)
+        try:
+            found = reader.filter(where, progress=look)
+        except _Stopped:
+            return {"stopped": True}
+        finally:
+            self._filtering.release()
         places = take_at(found.selection, np.arange(min(len(found), _FOUND)))
         return {"found": len(found), "total": len(reader), "positions": places.tolist()}
 
@@ -509,6 +535,10 @@ class Pages:
         """Stop a verification at its next step."""
         self._stop = True
         return {}
+
+    def close(self) -> None:
+        """End what is under way, at its next step."""
+        self._stop = self._closed = True
 
     def damage(self) -> dict[str, Any]:
         """Return the report that is known, and how far a verification under way has come."""

@@ -85,7 +85,7 @@ class ViewServer:
 
     def close(self) -> None:
         """Stop listening, and end what is under way; requests that take more than seconds are left."""
-        self._pages.stop_verifying()
+        self._pages.close()
         self._server.task_dispatcher.shutdown()
         for each in list(self._server._map.values()):  # noqa: SLF001 - waitress closes them nowhere else
             each.close()
@@ -133,6 +133,7 @@ def make_server(
         threads=_THREADS,
         ident="shardio",
         max_request_body_size=_MOST_BODY,
+        channel_request_lookahead=1,  # else a client that is gone is not noticed
         expose_tracebacks=False,
     )
     return ViewServer(server, host, token, pages)
@@ -178,7 +179,9 @@ def make_app(pages: Pages, *, token: str, host: str = "127.0.0.1", phrase: Calla
         return bottle.HTTPResponse(_static(name), 200, {"Content-Type": _STATIC[name]})
 
     def show_page(name: str) -> Any:
-        return answer(lambda: _get(pages, name, _query(bottle.request.environ)))
+        environ = bottle.request.environ
+        is_gone = environ.get("waitress.client_disconnected", lambda: False)
+        return answer(lambda: _get(pages, name, _query(environ), is_gone))
 
     def act(name: str) -> Any:
         body = bottle.request.body.read()
@@ -320,7 +323,9 @@ def _path(given: Mapping[str, Any]) -> list[str | int]:
     return path
 
 
-def _get(pages: Pages, name: str, given: Mapping[str, str]) -> Any:  # noqa: C901, PLR0911 - a case a page
+def _get(  # noqa: C901, PLR0911 - a case a page
+    pages: Pages, name: str, given: Mapping[str, str], is_gone: Callable[[], bool]
+) -> Any:
     version, split = _which(given)
     match name:
         case "summary":
@@ -358,7 +363,7 @@ def _get(pages: Pages, name: str, given: Mapping[str, str]) -> Any:  # noqa: C90
         case "find":
             return pages.find(version, split, key=given.get("key", ""), feature=given.get("feature") or None)
         case "filter":
-            return pages.filter(version, split, where=given.get("where", ""))
+            return pages.filter(version, split, where=given.get("where", ""), is_gone=is_gone)
         case "damage":
             return pages.damage()
     message = f"there is no page {name!r}"

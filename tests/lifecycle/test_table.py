@@ -5,6 +5,10 @@ from __future__ import annotations
 import concurrent.futures
 import errno
 import os
+import resource
+import select
+import subprocess
+import sys
 import tempfile
 import threading
 import warnings
@@ -23,8 +27,10 @@ from hypothesis import strategies as st
 import shardio
 from shardio import Feature
 from shardio.catalog import Catalog
+from shardio.codecs import arrow_array
 from shardio.errors import FormatError, NotFoundError, StorageError
 from shardio.metadata import TABLES, Schema
+from shardio.reader import _sql
 from shardio.reader._sql import Condition
 from shardio.storage import connect
 from tests.suites.store import answer_of_child
@@ -295,10 +301,17 @@ WRONG = {
     "label = 3 and lenght(caption) > 1": "at character 15: there is no function lenght; did you mean length",
     "box_length = 1": "has no length",
     "label = ": "syntax error",
-    "label = 3; DROP TABLE x": "at character 10: syntax error",
-    "1) FROM x WHERE (1": "more than one expression",
-    "ok), (ok": "more than one expression",
-    "label = 3) UNION SELECT (true": "",
+    "label = 3; DROP TABLE x": "more than one expression",
+    "label = 3; SELECT true": "more than one expression",
+    "label = 3;": 'syntax error at or near ";"',
+    "label = 3 FROM x": "more than one expression",
+    "label = 3 x": "more than one expression",
+    "ok, ok": "more than one expression",
+    "1) FROM x WHERE (1": "at character 2: syntax error",
+    "ok), (ok": "at character 3: syntax error",
+    "label=1) OR (1=1": "at character 8: syntax error",
+    "caption = 'é' AND )": "at character 19: syntax error",
+    "label = 3) UNION SELECT (true": "at character 10: syntax error",
     "label IN (SELECT 3)": "a query within the condition is not allowed",
     "(SELECT count(*) FROM read_csv('/etc/passwd')) > label": "a query within the condition",
     "(SELECT count(*) FROM glob('/*')) > label": "a query within the condition",
@@ -329,12 +342,9 @@ def test_conditions_that_are_none_are_refused_and_name_what_is_wrong(url, condit
     assert not isinstance(caught.value, shardio.ShardioError)
 
 
-def test_a_condition_reaches_no_file(tmp_path, url):
+def test_a_condition_reaches_no_file(tmp_path):
     """Even where the parser's rules were wrong, the engine has no access to anything outside."""
-    from shardio.reader._sql import _connect
-
     (tmp_path / "secret.csv").write_text("a\n1\n")
-    connection = _connect()
     for statement in (
         f"SELECT * FROM read_csv('{tmp_path}/secret.csv')",
         f"COPY (SELECT 1) TO '{tmp_path}/out.csv'",
@@ -343,13 +353,12 @@ def test_a_condition_reaches_no_file(tmp_path, url):
         "SET memory_limit = '1TB'",
         "INSTALL httpfs",
     ):
-        with pytest.raises(duckdb.Error):
-            connection.execute(statement)
+        with pytest.raises(_sql._QueryError):
+            _sql._ask(statement)
     assert not (tmp_path / "out.csv").exists()
 
 
 def test_conditions_in_threads_see_the_rows_that_they_were_given():
-    """Conditions of a process share a database, and each thread a table named like the others' there."""
     schema = Schema.parse({"label": "int64"})
     shared = Condition("label % 7 = 3", schema)
     together = threading.Barrier(4)
@@ -366,23 +375,163 @@ def test_conditions_in_threads_see_the_rows_that_they_were_given():
         assert answers == [(49, [k % 7 == 3 for k in range(number * 100, number * 100 + 50)])] * 20
 
 
-def test_conditions_in_a_forked_child_have_a_database_of_its_own():
-    """A thread that the child does not have may have held a lock of the parent's at the fork."""
+def test_conditions_in_a_forked_child_have_an_engine_of_its_own():
+    """Two processes that share the pipes of one engine would read each other's answers."""
     condition = Condition("label > 1", Schema.parse({"label": "int64"}))
     table = pa.table({"label": [1, 2, 3]})
     assert condition.evaluate(table).tolist() == [False, True, True]
-    condition._connection().execute("CREATE TABLE parents AS SELECT 1")
+    (theirs,) = {each._process.pid for each in _sql._waiting_engines[-1:]}
 
     def child():
         assert condition.evaluate(table).tolist() == [False, True, True]
-        with pytest.raises(duckdb.Error, match="parents does not exist"):
-            condition._connection().execute("SELECT * FROM parents")
+        assert _sql._waiting_engines[-1]._process.pid != theirs
         return b"well"
 
-    try:
-        assert answer_of_child(child) == b"well"
-    finally:
-        condition._connection().execute("DROP TABLE parents")
+    assert answer_of_child(child) == b"well"
+    assert condition.evaluate(table).tolist() == [False, True, True]
+
+
+GREEDY = [
+    "length(repeat(id, 2000000000)) > 0",
+    "length(lpad(id, 2000000000, 'ab')) > 0",
+    "len(range(1000000000)) > label",
+    "length(" + "replace(" * 40 + "id" + ", 'x', 'xxxx')" * 40 + ") > 0",
+    "length(" + "hex(" * 60 + "id" + ")" * 60 + ") > 0",
+    "length([repeat(id, 100000000)]::VARCHAR) > 0",
+    "repeat('x', 2000000000) = id",
+]
+
+
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("text", GREEDY)
+def test_a_condition_has_no_more_memory_than_its_bound(text):
+    """The engine's own limit does not count what its functions make."""
+    schema = Schema.parse({"id": "text", "label": "int64"})
+    table = pa.table({"label": range(200), "id": [f"x{n}" for n in range(200)]})
+    table = table.select(["label"] if "label" in text else ["id"])
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(ValueError, match="needs more than 1 GB of memory") as caught:
+        Condition(text, schema).evaluate(table)
+    assert text[:50] in str(caught.value)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 64 << 10
+    most = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+    assert most < 2 << 20
+    assert Condition("id = 'x7'", schema).evaluate(pa.table({"id": ["x7", "x8"]})).sum() == 1
+
+
+# A function of DuckDB does not look whether it was interrupted before it has ended.
+ENDLESS = "levenshtein(id, reverse(id)) > 3"
+LONG = pa.table({"id": ["ab" * 10_000] * 200})
+
+
+def engines(pid):
+    """Return the processes that a process has as its own and that run."""
+    found = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return [int(each) for each in found if b"_sql_child" in Path(f"/proc/{each}/cmdline").read_bytes()]
+
+
+def test_a_condition_has_no_more_time_than_its_bound(monkeypatch):
+    monkeypatch.setattr(_sql, "_SECONDS", 1.0)
+    condition = Condition(ENDLESS, Schema.parse({"id": "text"}))
+    waiting = list(_sql._waiting_engines)
+    with pytest.raises(ValueError, match=r"took more than \d+ seconds for 65,536 records or fewer; write"):
+        condition.evaluate(LONG)
+    assert waiting[-1] not in _sql._waiting_engines
+    assert not waiting[-1].is_usable
+
+
+def test_what_progress_raises_ends_a_condition(url):
+    """So that a page that was closed, or Ctrl-C, ends what would take long."""
+    seen = []
+
+    class Enough(Exception):  # noqa: N818
+        pass
+
+    def look(progress):
+        seen.append(progress)
+        if len(seen) == 3:
+            raise Enough
+
+    url = url + "-endless"
+    with shardio.DatasetWriter(url, schema={"id": "text"}) as out:
+        for value in LONG["id"].to_pylist():
+            out.write({"id": value})
+    shardio.build_table(url, ["id"], workers=1)
+    with pytest.raises(Enough):
+        shardio.open(url).filter(ENDLESS, progress=look)
+    assert len(seen) == 3
+
+
+ORPHAN = """
+import threading
+import pyarrow as pa
+from shardio.metadata import Schema
+from shardio.reader import _sql
+from shardio.reader._sql import Condition
+condition = Condition({text!r}, Schema.parse({{"id": "text"}}))
+table = pa.table({{"id": ["ab" * 10_000] * 200}})
+condition.evaluate(table, lambda: print("under way", flush=True))
+"""
+
+
+def test_an_engine_ends_with_the_process_that_asked_it():
+    command = [sys.executable, "-c", ORPHAN.format(text=ENDLESS)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        assert process.stdout.readline() == b"under way\n"
+        (engine,) = engines(process.pid)
+        handle = os.pidfd_open(engine)
+        process.kill()
+    ready, _, _ = select.select([handle], [], [], 60)
+    os.close(handle)
+    assert ready
+
+
+def test_float16_is_compared_as_a_number():
+    schema = Schema.parse({"x": "float16", "v": "float16[2]"})
+    vectors = arrow_array(np.array([[0.5, 0], [1.5, 0]], np.float16), schema["v"])
+    table = pa.table({"x": pa.array(np.array([0.5, 1.5], np.float16)), "v": vectors})
+    assert Condition("x > 1", schema).evaluate(table.select(["x"])).tolist() == [False, True]
+    assert Condition("v[1] > 1", schema).evaluate(table.select(["v"])).tolist() == [False, True]
+
+
+BIRDS = ["robin", "wren", "tit"]
+NAMED = {
+    "label = 'wren'": [1, 4],
+    "'wren' = LABEL": [1, 4],
+    "label <> 'wren' AND n < 3": [0, 2],
+    "label IN ('robin', 'tit')": [0, 2, 3, 5],
+    "label NOT IN ('robin', 1)": [2, 5],
+    "label BETWEEN 'wren' AND 'tit'": [1, 2, 4, 5],
+    "label = 2 OR other = 'wren'": [2, 5],
+    "caption = 'é''wren' OR label = 'robin'": [0, 3],
+    "label = '1'": [1, 4],
+}
+
+
+@pytest.mark.parametrize("text", NAMED)
+def test_names_of_classes_stand_for_their_numbers(tmp_path, text):
+    schema = Schema(
+        {
+            "label": Feature("int64", classes=BIRDS),
+            "n": Feature("int64"),
+            "other": Feature("text"),
+            "caption": Feature("text"),
+        }
+    )
+    with shardio.DatasetWriter(str(tmp_path / "birds"), schema=schema) as out:
+        for n in range(6):
+            out.write({"label": BIRDS[n % 3], "n": n, "other": "x", "caption": "wren"})
+    shardio.build_table(str(tmp_path / "birds"), ["label", "n", "other", "caption"], workers=1)
+    ds = shardio.open(str(tmp_path / "birds"))
+    assert [value["n"] for value in ds.filter(text)] == NAMED[text]
+
+
+def test_a_class_that_is_none_is_refused():
+    schema = Schema({"label": Feature("int64", classes=BIRDS)})
+    with pytest.raises(
+        ValueError, match=r"at character 9: 'label' has no class 'robn'; did you mean 'robin'\?"
+    ):
+        Condition("label = 'robn'", schema)
 
 
 REFUSED = {

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 import urllib.parse
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -16,7 +17,7 @@ from typing import Any, NamedTuple
 import pytest
 
 import shardio
-from shardio.view import Pages, make_server
+from shardio.view import Pages, _pages, make_server
 from tests.view import made
 
 TOKEN = "a-token-of-the-test"
@@ -181,6 +182,36 @@ def test_pages_are_those_of_the_library(browser, tmp_path):
     assert (
         browser.post("audit", {"state": json.dumps({**state, "seed": float(2**63)}), "step": 1}).status == 400
     )
+
+
+def test_a_condition_ends_with_the_page_that_asked_and_hinders_no_other(tmp_path):
+    """Four browsers ask what takes minutes and leave: none keeps the server or a processor busy."""
+    with shardio.DatasetWriter(tmp_path / "ds", schema={"id": "text"}) as out:
+        for _ in range(200):
+            out.write({"id": "ab" * 10_000})
+    shardio.build_table(tmp_path / "ds", ["id"], workers=1)
+    pages = Pages(tmp_path / "ds")
+    permits = range(_pages._CONDITIONS)
+    with serving(pages) as browser, contextlib.ExitStack() as leaving:
+        query = urllib.parse.urlencode({"where": "levenshtein(id, reverse(id)) > 3"})
+        clients = []
+        for _ in permits:
+            client = http.client.HTTPConnection("127.0.0.1", browser.port)
+            leaving.callback(client.close)
+            client.request("GET", f"/api/filter?{query}", headers={"X-Shardio-Token": TOKEN})
+            clients.append(client)
+        while pages._filtering.acquire(blocking=False):
+            pages._filtering.release()
+            time.sleep(0.01)
+        assert browser.get("summary").json == pages.summary()
+        more = browser.get("filter", where="id = 'x'")
+        assert (more.status, "try again when one has ended" in more.json["error"]) == (400, True)
+        for client in clients:
+            client.close()
+        assert all(pages._filtering.acquire(timeout=30) for _ in permits)
+        for _ in permits:
+            pages._filtering.release()
+        assert browser.get("filter", where="id = 'x'").json["found"] == 0
 
 
 @pytest.mark.parametrize(
