@@ -260,7 +260,7 @@ def line_content(
     if wanted is None:
         schema = base.manifest.schema if base is not None else None
         if schema is None:
-            return "text" if any(entry.framing is Framing.LINES for entry in known) else None
+            return "text" if any(entry.framing is Framing.LINES and entry.rows for entry in known) else None
     else:
         if not isinstance(wanted, Schema) and encoding is None and "jsonl" in formats:
             # Features of the objects that the lines are.

@@ -75,7 +75,10 @@ def check_indexed(
         for _ in index_file.parts():
             pass
     else:
-        json_lines = schema is not None and [feature.kind for feature in schema.values()] == ["json"]
+        # Lines are objects by their keys, or values as a whole.
+        json_lines = schema is not None and (
+            schema.encoding != "bytes" or [feature.kind for feature in schema.values()] == ["json"]
+        )
         blocks = _BlockWalk(survey, head, data, shard, limits, json_lines, take)
         for (block, stored), part in zip(blocks.stored(), index_file.parts(), strict=True):
             blocks.check(block, stored, part)

@@ -144,13 +144,20 @@ def test_the_number_of_gaps_is_bounded() -> None:
     assert (head.rows, len(frames)) == (1000, 1000)
 
 
-def test_verify_reads_json_as_the_reader_does(tmp_path) -> None:
+@pytest.mark.parametrize(
+    "schema",
+    [
+        shardio.Schema({"json": shardio.Feature("json")}, encoding="bytes"),
+        shardio.Schema({"a": shardio.Feature("int64")}),
+    ],
+    ids=["whole lines", "objects"],
+)
+def test_verify_reads_json_as_the_reader_does(tmp_path, schema) -> None:
     """Lines that were adopted before they were looked at: what cannot be read is found."""
     path = Path(tmp_path / "x.txt")
     path.write_bytes(b'{"a": 1}\nno json\n{"a": NaN}\n')
     shardio_indexer.adopt(path, schema=False)
     assert shardio.verify(tmp_path).ok
-    schema = shardio.Schema({"json": shardio.Feature("json")}, encoding="bytes")
     commit_shards(
         Catalog(connect(str(tmp_path))), Changeset(additions=[], schema=schema, replaces=True), seen=1
     )

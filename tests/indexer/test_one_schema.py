@@ -210,3 +210,105 @@ def test_sequence_examples_by_the_command_line(tmp_path) -> None:
     schema = '{"context": {"id": "int64"}, "feature_lists": {"frame": "bytes"}}'
     assert main([str(tmp_path), "--schema", schema]) == 0
     assert shardio.open(tmp_path)[0] == value
+
+
+JSON = b'{"n": 1, "id": "a", "x": 0.5}\n{"n": 2, "id": "b", "x": 1.5}\n'
+SAMPLES = tar([("a.cls", b"1"), ("a.txt", b"x"), ("b.cls", b"2"), ("b.txt", b"y")])
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "feature", "kind", "others"),
+    [
+        ("a.tfrecord", EXAMPLES, "data", "bytes", ["n"]),
+        ("a.jsonl", JSON, "n", "float32", ["id", "x"]),
+        ("a.tar", SAMPLES, "cls", "text", ["__key__", "txt"]),
+    ],
+)
+def test_what_is_said_of_one_feature_leaves_the_others(tmp_path, capsys, name, data, feature, kind, others):
+    """At first and later, by either flag, as conversion has it; null takes one out."""
+    (tmp_path / name).write_bytes(data)
+    inferred = shardio_indexer.adopt(tmp_path, into=tmp_path / "inferred").schema
+    assert feature in inferred
+    assert inferred[feature].type != kind
+    for number, flags in enumerate(
+        (["--type", f"{feature}={kind}"], ["--schema", json.dumps({feature: kind})])
+    ):
+        into = ["--into", str(tmp_path / str(number))]
+        for first in ([], flags):
+            assert main([str(tmp_path / name), *into, *first]) == 0
+        assert f"  {feature}: {kind}\n" in capsys.readouterr().out
+        found = shardio.open(tmp_path / str(number), allow_roots={str(tmp_path): {}}).schema
+        assert found[feature].type == kind
+        assert {each: found[each] for each in others} == {each: inferred[each] for each in others}
+        assert main([str(tmp_path / name), *into, "--type", f"{others[-1]}=-"]) == 0
+        last = shardio.open(tmp_path / str(number), allow_roots={str(tmp_path): {}}).schema
+        assert list(last) == [each for each in found if each != others[-1]]
+    assert (
+        shardio.convert_dataset(
+            tmp_path / name, tmp_path / "converted", schema={feature: kind}, workers=1
+        ).schema
+        == found
+    )
+
+
+def test_a_dataset_without_a_schema_gets_the_inferred_one_when_asked(tmp_path) -> None:
+    (tmp_path / "a.jsonl").write_bytes(JSON)
+    shardio_indexer.adopt(tmp_path, schema=False)
+    assert shardio.open(tmp_path)[0] == JSON.decode().splitlines()[0]
+    assert main([str(tmp_path), "--schema", "{}", "--format", "jsonl"]) == 0
+    assert shardio.open(tmp_path)[1] == {"n": 2, "id": "b", "x": 1.5}
+
+
+def test_lines_that_were_one_value_become_features(tmp_path) -> None:
+    """Datasets that were adopted before lines were inferred."""
+    (tmp_path / "a.jsonl").write_bytes(JSON)
+    whole = Schema.parse({"json": "json"}, encoding="bytes")
+    assert shardio_indexer.adopt(tmp_path, schema=whole).ok
+    assert shardio_indexer.adopt(tmp_path).version == 1
+    assert shardio.open(tmp_path)[0] == {"n": 1, "id": "a", "x": 0.5}
+    assert list(shardio_indexer.adopt(tmp_path, schema={"n": "int32"}).schema) == ["n", "id", "x"]
+    assert shardio.open(tmp_path)[0]["n"].dtype == "int32"
+
+
+def test_no_records_say_nothing_of_those_to_come(tmp_path) -> None:
+    (tmp_path / "a.jsonl").write_bytes(b"\n")
+    assert shardio_indexer.adopt(tmp_path).schema is None
+    (tmp_path / "b.jsonl").write_bytes(JSON)
+    assert list(shardio_indexer.adopt(tmp_path).schema) == ["n", "id", "x"]
+
+
+def test_what_the_schema_does_not_name_is_noted_and_kept(tmp_path) -> None:
+    (tmp_path / "a.jsonl").write_bytes(JSON)
+    shardio_indexer.adopt(tmp_path)
+    (tmp_path / "b.jsonl").write_bytes(b'{"n": 3, "id": "c", "x": 2, "late": [1]}\n')
+    report = shardio_indexer.adopt(tmp_path)
+    assert any("'late', which the schema does not name" in note for note in report.notes)
+    assert shardio.open(tmp_path)[2]["late"] == [1]
+
+
+def test_features_that_were_renamed_are_found_in_tar_files_and_lines(tmp_path) -> None:
+    for name, data, old in (("a.tar", SAMPLES, "cls"), ("a.jsonl", JSON, "n")):
+        url = tmp_path / old
+        url.mkdir()
+        (url / name).write_bytes(data)
+        shardio_indexer.adopt(url)
+        shardio.set_schema(url, rename={old: "label"})
+        for ds in (shardio.open(url), shardio.open(url, features=["label"])):
+            assert [int(value["label"]) for value in ds] == [1, 2]
+            assert all(old not in value for value in ds)
+
+
+def test_keys_beyond_what_a_schema_holds_leave_lines_whole(tmp_path) -> None:
+    (tmp_path / "a.jsonl").write_text(json.dumps({f"k{n}": n for n in range(10_001)}) + "\n")
+    report = shardio_indexer.adopt(tmp_path)
+    assert any("no schema" in note for note in report.notes)
+    assert shardio.open(tmp_path)[0]["k10000"] == 10_000
+
+
+def test_a_member_that_does_not_fit_is_noted(tmp_path) -> None:
+    (tmp_path / "a.tar").write_bytes(tar([("a.json", b"{}"), ("b.json", b"<html>")]))
+    report = shardio_indexer.adopt(tmp_path)
+    assert report.schema["json"].type == "json"
+    assert any("1 of 2 records" in note and "--type NAME=bytes" in note for note in report.notes)
+    assert main([str(tmp_path), "--type", "json=bytes"]) == 0
+    assert shardio.open(tmp_path)[1]["json"] == b"<html>"
