@@ -13,11 +13,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from shardio.catalog import Catalog
+from shardio.display import plural
 from shardio.errors import BadRecord, NotFoundError, StorageError
 from shardio.progress import displayed
-from shardio.sources import SplitUrl, explain_listing
+from shardio.sources import SplitRules, SplitUrl, explain_listing
 from shardio_indexer._commit import Changeset, RootedEntry, commit_shards, known_shards
-from shardio_indexer._layout import SplitRules, assign_shards, choose_target, find_shards, known_target
+from shardio_indexer._layout import assign_shards, choose_target, find_shards, known_target
 from shardio_indexer._report import AdoptProgress, AdoptReport, Refusal, opening_line
 from shardio_indexer._scan import ScanOptions
 from shardio_indexer._schema import line_content, partition_outcomes, resolve_schema
@@ -63,8 +64,9 @@ def adopt(  # noqa: PLR0913 - the options are the public contract
         urls: names, folders, globs, braces (`train-{0000..1023}.tar`), and `@file` for a list of URLs.
         into: where the dataset goes; None for beside the shards, or the user's cache folder where that
             cannot be written.
-        split: name of their split, or patterns by name, `{"train": "*train*", "val": "*val*"}`; None for
-            "train".
+        split: name of their split, or patterns by name, `{"train": "*train*", "val": "*val*"}`; None goes by
+            the names of files and folders, such as `val-00000-of-00008.tfrecord`, and by "train" where no
+            name tells a split. `report.notes` says what was decided.
         executor: any of `concurrent.futures`, or one with its interface; None for a process pool of its own.
         salvage: index around damage and report what was left out; otherwise a damaged shard is refused.
         update: index shards again that have changed since they were adopted, or whose index is damaged or
@@ -88,7 +90,7 @@ def adopt(  # noqa: PLR0913 - the options are the public contract
         NotFoundError: nothing matches.
         StorageError: a place cannot be listed or written.
         SchemaError: no one schema reads all records of the dataset; nothing was committed.
-        ValueError: arguments that make no sense.
+        ValueError: arguments that make no sense; or some file names tell a split and others do not.
 
     Examples:
         >>> import shardio_indexer, shardio, pathlib, tempfile
@@ -182,12 +184,15 @@ class _Adoption:
 
     def plan(self, splits: SplitRules) -> None:
         """Tell new shards from known ones, and these from changed ones."""
-        shards, left = assign_shards(self._search, self._target, splits)
+        shards, left, notes = assign_shards(self._search, self._target, splits, self._known)
+        self._notes += notes
         if left:
-            none = "are in no split of dataset_info.json"
-            if splits.given:
-                none = f"match no pattern of --split ({splits})"
-            self._notes.append(f"{len(left)} shards {none}, e.g. {left[0]}")
+            none = (
+                f"match no pattern of a split ({splits})"
+                if splits.given
+                else "are in no split of dataset_info.json"
+            )
+            self._notes.append(f"{plural(len(left), 'shard')} {none}, such as {left[0]}")
             self._ignored += left
         self._find_missing({(shard.root, shard.key) for shard in shards})
         doomed = self._doomed_keys()

@@ -6,34 +6,40 @@ place of the shards cannot be written.
 
 from __future__ import annotations
 
-import fnmatch
 import hashlib
 import os
 import pathlib
 import sys
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shardio.catalog import Catalog
 from shardio.errors import NotFoundError, ShardioError, UnsafeNameError
-from shardio.metadata import check_split
-from shardio.sources import FoundFile, Listing, SplitUrl, common_folder, find_files, find_tfds
+from shardio.sources import (
+    Division,
+    FoundFile,
+    Listing,
+    SplitRules,
+    SplitUrl,
+    common_folder,
+    find_files,
+    find_tfds,
+    folder_of,
+)
 from shardio.storage import RemoteStore, connect
 from shardio_indexer._shard import FoundShard
 from shardio_indexer._sniff import format_of_name, may_be_shard
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
+    from shardio.metadata import ShardEntry
     from shardio.sources import TfdsFolder, TfdsSplitFile
     from shardio.storage import Store
 
 __all__ = [
-    "DEFAULT_SPLIT",
     "AdoptTarget",
     "ShardSearch",
-    "SplitRules",
     "assign_shards",
     "choose_target",
     "find_shards",
@@ -237,29 +243,58 @@ def known_target(
 
 
 def assign_shards(
-    search: ShardSearch, target: AdoptTarget, splits: SplitRules
-) -> tuple[list[FoundShard], list[str]]:
-    """Return the shards with their data roots, and the URLs that no split's pattern matches."""
+    search: ShardSearch, target: AdoptTarget, rules: SplitRules, known: Mapping[tuple[str, str], ShardEntry]
+) -> tuple[list[FoundShard], list[str], list[str]]:
+    """Divide the shards among splits.
+
+    Args:
+        search: what was found.
+        target: where the dataset goes.
+        rules: how to divide.
+        known: shards that are part of the dataset, by data root and key; they stay in their splits.
+
+    Returns:
+        The shards with their data roots, the URLs that no pattern of a split matches, and what the division
+        rests on.
+
+    Raises:
+        ValueError: some names tell a split and others do not.
+    """
     roots = _roots(search.folders)
-    shards, left = [], []
-    for place, found in search.shards.items():
+    common = common_folder(search.folders)
+    places, names, existing = [], [], {}
+    for place in search.shards:
         key = place.below(target.place)
         root = ""
         if key is None:
             folder = next(root for root in roots if place.below(root) is not None)
             root, key = folder.url, place.below(folder)
         assert key is not None  # noqa: S101 - for the type checker
-        told = None if splits.given else search.told.get(place)
-        split = told.split if told is not None else splits.of(key)
-        if search.told and told is None and not splits.given:
-            # Of a folder that names its files no others belong to a split.
-            split = None
-        if split is None:
+        name = (None if common is None else place.below(common)) or key
+        places.append((root, key))
+        names.append(name)
+        if (entry := known.get((root, key))) is not None:
+            existing[name] = entry.split
+    if search.told and rules.given is None:
+        # Of a folder that names its files no others belong to a split.
+        told = [search.told.get(place) for place in search.shards]
+        division = Division([None if file is None else file.split for file in told], [])
+    else:
+        division = rules.divide(names, folder=folder_of(search.listings), existing=existing)
+    # A file that may be no shard at all is refused when it has turned out to be one.
+    doubtful = {name for place, name in zip(search.shards, names, strict=True) if place in search.doubtful}
+    if certain := [name for name in division.silent if name not in doubtful]:
+        division.refuse(certain)
+    shards, left = [], []
+    for (place, found), (root, key), split in zip(
+        search.shards.items(), places, division.splits, strict=True
+    ):
+        if split is None and not division.silent:
             left.append(place.url)
             continue
         shards.append(
             FoundShard(
-                split=split,
+                split=split or "",
                 root=root,
                 key=key,
                 url=place.url,
@@ -268,7 +303,7 @@ def assign_shards(
                 doubtful=place in search.doubtful,
             )
         )
-    return shards, left
+    return shards, left, division.notes
 
 
 def _target(place: SplitUrl, options: Mapping[str, Any] | None, note: str) -> AdoptTarget:
@@ -319,38 +354,3 @@ def _cache_folder(root: SplitUrl) -> SplitUrl:
     cache = home / "Library" / "Caches" if sys.platform == "darwin" else home / ".cache"
     digest = hashlib.sha256(root.url.encode("utf-8", "surrogateescape")).hexdigest()[:16]
     return SplitUrl.parse(str(cache / "shardio" / "adopted" / digest))
-
-
-DEFAULT_SPLIT = "train"
-
-
-class SplitRules:
-    """Names of splits by pattern.
-
-    Args:
-        given: None for one split "train"; the name of the one split; or patterns by name, e.g.
-            `{"train": "*train*", "val": "*val*"}`, the first that matches counts.
-
-    Raises:
-        UnsafeNameError: no name for a split.
-    """
-
-    def __init__(self, given: str | Mapping[str, str] | None) -> None:
-        if isinstance(given, Mapping):
-            self._patterns = dict(given)
-        else:
-            self._patterns = {given or DEFAULT_SPLIT: "*"}
-        self.given = given is not None
-        for name in self._patterns:
-            check_split(name)
-
-    def of(self, key: str) -> str | None:
-        """Return the split of a shard by its key; None where no pattern matches."""
-        name = key.rpartition("/")[2]
-        for split, pattern in self._patterns.items():
-            if fnmatch.fnmatchcase(key, pattern) or fnmatch.fnmatchcase(name, pattern):
-                return split
-        return None
-
-    def __str__(self) -> str:
-        return ", ".join(f"{name}={pattern}" for name, pattern in self._patterns.items())

@@ -60,7 +60,7 @@ class FoundShard:
     """One object.
 
     Attributes:
-        split: that it belongs to.
+        split: that it belongs to; "" where its name tells none though others do.
         root: URL of the data root; "" for the dataset's own.
         key: under that root.
         url: of the object.

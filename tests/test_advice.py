@@ -306,6 +306,15 @@ def kinds(tmp: Path) -> None:
     assert index([f"{tmp}/c/*", "--split", "other=*.tfrecord", "--split", "train=*"]) == 0
 
 
+@follows("give each split a pattern (--split NAME=PATTERN)")
+def no_split(tmp: Path) -> None:
+    lines_of(tmp / "test-0.tfrecord", tfrecord([b"x"]))
+    # It may be a shard by its name, and turns out to be one.
+    lines_of(tmp / "birds-00000-of-00001", tfrecord([b"y"]))
+    assert index([str(tmp)]) == 1
+    assert index([str(tmp), "--split", "test=test*", "--split", "train=*"]) == 0
+
+
 @follows("adopt them as a dataset of their own, with --into")
 def another_kind(tmp: Path) -> None:
     lines_of(tmp / "a.tfrecord", tfrecord([codecs.encode_example({"n": 1})]))

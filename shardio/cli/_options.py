@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -49,6 +50,8 @@ __all__ = [
     "read_json",
     "schema_option",
     "sidecar_options",
+    "splits",
+    "splits_option",
     "storage_options",
     "url_argument",
     "workers_option",
@@ -419,3 +422,32 @@ DATASETS = (
     *STORAGE,
     ENGINE,
 )
+
+
+def splits_option() -> Option:
+    """Return the option that names one split, or patterns of names by split."""
+    return options(
+        "--split",
+        metavar="NAME[=PATTERN]",
+        help="split of all files, or of those whose names fit a pattern; may be repeated; default: as the "
+        "names of files and folders tell",
+    )
+
+
+def splits(arguments: SimpleNamespace) -> str | dict[str, str] | None:
+    """Return what `--split` says: None, the name of the one split, or patterns by name.
+
+    Raises:
+        ValueError: several names without patterns.
+    """
+    given: Sequence[str] = arguments.split
+    if not given:
+        return None
+    if len(given) == 1 and "=" not in given[0]:
+        return given[0]
+    pairs = [text.partition("=") for text in given]
+    if any(not equals for _, equals, _ in pairs):
+        raise ValueError("--split NAME alone names the one split; several need patterns: --split 'val=*val*'")
+    if any(re.match(r"[\d.]+(,|$)", pattern) for _, _, pattern in pairs):
+        raise ValueError(f"--split {given[0]}: shares of the records are given with --shares")
+    return {name: pattern for name, _, pattern in pairs}

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from shardio.convert._files import FileSource, read_whole, split_of
+from shardio.convert._files import File, FileSource, read_whole
 from shardio.convert._source import Piece, Sample, Unreadable
 from shardio.errors import BadRecord, FormatError
 from shardio.metadata import Feature
@@ -103,24 +103,30 @@ class CodeWithGpu(FileSource):
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "_metadata": self._metadata}
 
+    @property
+    def heads(self) -> list[File]:
+        """The indexes."""
+        return [file for file in self.files if file.key.endswith(".index")]
+
     def pieces(self) -> list[Piece]:
         """Return runs of records."""
         sizes = {file.key: file for file in self.files if file.key.endswith(".data")}
-        indexes = [file for file in self.files if file.key.endswith(".index")]
-        alone = sizes.keys() ^ {f"{file.key.removesuffix('.index')}.data" for file in indexes}
+        alone = sizes.keys() ^ {f"{file.key.removesuffix('.index')}.data" for file in self.heads}
         if alone:
             raise FormatError("a .data or .index file is missing", url=str(self.place), found=min(alone))
-        splits = split_of([file.name for file in indexes])
         runs = []
         entries = 0
-        for file in indexes:
+        splits = {file.url: split for file, split in self.split_files()}
+        for file in self.heads:
             data = sizes[f"{file.key.removesuffix('.index')}.data"]
             spans = _spans(read_whole(file.root, file.key, self.options.storage_options), file.url, data.size)
             entries += len(spans)
+            if file.url not in splits:
+                continue
             for first, part in _runs(spans):
                 size = sum(stop - start for start, stop in part)
                 runs.append(
-                    Piece(file.root, data.key, splits(file.name), size, first, first + len(part), part)
+                    Piece(file.root, data.key, splits[file.url], size, first, first + len(part), part)
                 )
         if entries != self._metadata.get("entries", entries):
             raise FormatError(

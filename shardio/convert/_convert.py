@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Unpack
 
 import numpy as np
 
+from shardio.convert._files import FileSource
 from shardio.convert._kinds import open_source
 from shardio.convert._parquet import HuggingFaceDataset
 from shardio.convert._schema import SKIP, resolve_schema, type_for
@@ -78,7 +79,9 @@ class _Splitter:
             check_split(self.wanted)
 
     @classmethod
-    def of(cls, split: str | None, shares: Mapping[str, float] | None, seed: int) -> _Splitter:
+    def of(
+        cls, split: str | Mapping[str, str] | None, shares: Mapping[str, float] | None, seed: int
+    ) -> _Splitter:
         """Return the splitter for what a caller says.
 
         Raises:
@@ -86,11 +89,17 @@ class _Splitter:
             UnsafeNameError: not a name for a split.
             ValueError: both are given, or shares that make no sense.
         """
-        if isinstance(split, Mapping):
-            message = f"split={dict(split)!r} must be a name; shares are given as shares={dict(split)!r}"
+        if isinstance(split, Mapping) and not all(isinstance(pattern, str) for pattern in split.values()):
+            message = (
+                f"split={dict(split)!r} must be a name, or patterns of file names by split; shares are given "
+                f"as shares={dict(split)!r}"
+            )
             raise TypeError(message)
         if split is not None and shares is not None:
-            raise ValueError("split= names one split and shares= divides among several: give one of them")
+            raise ValueError("split= names splits and shares= divides among several: give one of them")
+        if isinstance(split, Mapping):
+            # The source follows the patterns.
+            split = None
         return cls(split if shares is None else dict(shares), seed)
 
     def __call__(self, where: str, split: str) -> str:
@@ -307,7 +316,7 @@ def convert_dataset(  # noqa: PLR0913 - the options are the public contract
     kind: str | None = None,
     schema: Mapping[str, Any] | Schema | None = None,
     process: Callable[[Any], Any] | None = None,
-    split: str | None = None,
+    split: str | Mapping[str, str] | None = None,
     shares: Mapping[str, float] | None = None,
     on_error: Literal["raise", "skip"] = "raise",
     shuffle: bool = False,
@@ -340,7 +349,10 @@ def convert_dataset(  # noqa: PLR0913 - the options are the public contract
             `Schema`.
         process: for lists: called with each line, row or item, in a worker (and, to see what it makes, with
             some of them before); returns a value, several, or none.
-        split: a name for all records; None keeps the source's splits.
+        split: a name for all records, or patterns of file names by split, `{"train": "*train*", "val":
+            "val/*"}`; None keeps the source's splits, which of files are those that names of files and
+            folders tell, such as `val-00000-of-00008.parquet`, and "train" where no name tells one.
+            `report.notes` says what was decided.
         shares: names of splits and what each gets of all records, `{"train": 0.9, "test": 0.1}`, instead of
             `split`.
         on_error: what to do about what cannot become a record: "raise", or "skip": left out and listed in
@@ -395,9 +407,15 @@ def convert_dataset(  # noqa: PLR0913 - the options are the public contract
     options = SourceOptions(
         storage_options=source_options, process=process, root=None if root is None else str(root),
         check_images=check_images, classes=None if classes is None else tuple(classes),
+        split=split if shares is None else next(iter(shares), None),
     )  # fmt: skip
-    opened = open_source(source, kind, options)
     splitter = _Splitter.of(split, shares, seed)
+    opened = open_source(source, kind, options)
+    if isinstance(split, Mapping) and not isinstance(opened, FileSource):
+        message = (
+            f"split={dict(split)!r} has patterns of file names, but the source is not files: name one split"
+        )
+        raise ValueError(message)  # noqa: TRY004 - the type is right, the source is not
     check_shuffle(shuffle, seed)
     check_writer_options(writer, "convert_dataset")
     if shares is not None:
@@ -507,7 +525,7 @@ def _report_of(
         schema=schema,
         skipped=[*bad, *report.skipped],
         ignored=list(source.ignored()),
-        notes=[*notes, *report.notes],
+        notes=[*notes, *report.notes, *source.notes()],
     )
 
 

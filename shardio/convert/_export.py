@@ -24,6 +24,7 @@ from shardio.errors import (
 from shardio.progress import CountProgress, displayed
 from shardio.reader import open as open_dataset
 from shardio.reports import Report
+from shardio.sources import SplitRules
 from shardio.storage import url_text
 
 if TYPE_CHECKING:
@@ -141,8 +142,10 @@ def export_dataset(  # noqa: PLR0913 - the options are the public contract
     done = 0
     form = _TARGETS[kind]
     form.check(whole.schema, compression)
+    split_of: dict[str, str] = {}
     with displayed(progress, "export") as show, AtomicOutput(url_text(target), target_options) as output:
         for name in names:
+            before = len(output.names)
             reader = open_dataset(url, split=name, version=whole.version, decode=form.decode, **reading)
             with form(
                 output, name, reader, compression=compression, shard_bytes=shard_bytes, splits=len(names)
@@ -166,13 +169,29 @@ def export_dataset(  # noqa: PLR0913 - the options are the public contract
                     done += 1
                     if show is not None and done % _EVERY == 0:
                         show(CountProgress(done, total))
+            split_of |= dict.fromkeys(list(output.names)[before:], name)
         files = list(output.names)
         if show is not None:
             show(CountProgress(done, total))
-    notes = form.notes(whole.schema, whole.source.version.manifest.schemas)
+    notes = form.notes(whole.schema, whole.source.version.manifest.schemas) + _split_notes(split_of, form)
     return ExportReport(
         str(url), whole.version, whole.digest, str(target), kind, records, files, skipped, notes
     )
+
+
+def _split_notes(split_of: Mapping[str, str], form: type[TargetWriter]) -> list[str]:
+    """Say how the splits come back where the names of the files tell others."""
+    rules = SplitRules()
+    divide = rules.divide_folders if form.file_is_record else rules.divide
+    if divide(list(split_of)).splits == list(split_of.values()):
+        return []
+    if len(set(split_of.values())) == 1:
+        (name,) = set(split_of.values())
+        return [f"the names of the files do not tell their split: convert them with split={name!r}"]
+    # Of two that fit a file, the longer name is meant: "train-clean-00000" is not of "train".
+    names = sorted(set(split_of.values()), key=len, reverse=True)
+    patterns = ", ".join(f"{name}={form.names.format(split=name)}" for name in names)
+    return [f"the names of the files do not tell these splits; patterns of file names do: {patterns}"]
 
 
 def _placed(error: ShardioError, place: str) -> ShardioError:

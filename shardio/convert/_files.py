@@ -15,29 +15,19 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 from shardio.convert._source import ForeignSource, SourceOptions
 from shardio.errors import BadRecord
 from shardio.format import Compression, decode_stream, sniff_compression
-from shardio.sources import common_folder, find_files, is_clutter
+from shardio.sources import SplitRules, common_folder, find_files, folder_of, is_clutter
 from shardio.storage import connect
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from shardio.sources import FoundFile, Listing
+    from shardio.sources import Division, FoundFile, Listing
     from shardio.storage import DataFile
 
-__all__ = ["DecodedFile", "File", "FileSource", "SeekableFile", "read_whole", "split_of"]
+__all__ = ["DecodedFile", "File", "FileSource", "SeekableFile", "read_whole"]
 
 _PIECE = 1 << 20
 _MAX_WHOLE = 1 << 30
-_SPLITS = {
-    "train": "train",
-    "training": "train",
-    "val": "val",
-    "valid": "valid",
-    "validation": "validation",
-    "dev": "dev",
-    "test": "test",
-    "testing": "test",
-}
 
 
 class File(NamedTuple):
@@ -62,14 +52,19 @@ class File(NamedTuple):
 
 @dataclass(frozen=True)
 class FileSource(ForeignSource):
-    """A source that is files; `endings` says which files of a folder or pattern are of the kind.
+    """A source that is files.
 
     Args:
         place: name of a file or folder, a pattern, an `@list`, or several of them.
         options: what the caller says about it.
+
+    Attributes:
+        endings: which files of a folder or pattern are of the kind.
+        file_is_record: a file is one record, so that its name tells no split; its folder may.
     """
 
     endings: ClassVar[tuple[str, ...]] = ()
+    file_is_record: ClassVar[bool] = False
     place: Any
     options: SourceOptions
 
@@ -81,12 +76,17 @@ class FileSource(ForeignSource):
         self.__dict__.update(state)
 
     @cached_property
-    def _chosen(self) -> tuple[list[File], list[str], list[BadRecord]]:
-        """The files of the kind, each once, the names of the others, and names that are not text."""
+    def _listings(self) -> list[Listing]:
         listings = find_files(self.place, storage_options=self.options.storage_options)
         for listing in listings:
             if listing.error is not None:
                 raise listing.error
+        return listings
+
+    @cached_property
+    def _chosen(self) -> tuple[list[File], list[str], list[BadRecord]]:
+        """The files of the kind, each once, the names of the others, and names that are not text."""
+        listings = self._listings
         files: dict[str, File] = {}
         ignored: dict[str, str] = {}
         bad: dict[str, BadRecord] = {}
@@ -128,49 +128,46 @@ class FileSource(ForeignSource):
         """The files, each once, in the order in which they were asked for and by name within each."""
         return self._chosen[0]
 
+    def divided(self, names: Sequence[str]) -> Division:
+        """Return the splits of files by their names.
+
+        Raises:
+            ValueError: some of the names tell a split and others do not.
+        """
+        rules = SplitRules(self.options.split)
+        if self.file_is_record:
+            return rules.divide_folders(names)
+        division = rules.divide(names, folder=folder_of(self._listings))
+        if division.silent:
+            division.refuse(division.silent)
+        return division
+
+    @property
+    def heads(self) -> list[File]:
+        """The files whose names tell splits: all, or the indexes of the others."""
+        return self.files
+
+    @cached_property
+    def _division(self) -> Division:
+        return self.divided([file.name for file in self.heads])
+
+    def split_files(self) -> list[tuple[File, str]]:
+        """Return the heads with their splits, without those that no pattern of a split matches."""
+        pairs = zip(self.heads, self._division.splits, strict=True)
+        return [(file, split) for file, split in pairs if split is not None]
+
+    def notes(self) -> Sequence[str]:
+        """Return what the splits rest on."""
+        return self._division.notes
+
     def bad_records(self) -> Sequence[BadRecord]:
         """Return files whose names are not text."""
         return self._chosen[2]
 
     def ignored(self) -> Sequence[str]:
-        """Return files that were found and are of another kind, by their names."""
-        return self._chosen[1]
-
-
-def split_of(keys: Sequence[str]) -> Callable[[str], str]:
-    """Return the function from key to split.
-
-    The names of folders at the top (`train/`, `val/`, `test/` ...) are splits where all files are in such
-    folders, and
-    so are the beginnings of the names (`train-00000-of-00512`) where all begin so; everything else is
-    "train".
-    """
-    if keys and all("/" in key and key.split("/")[0].lower() in _SPLITS for key in keys):
-        return _split_by_folder
-    if keys and all(_by_name(key) is not None for key in keys):
-        return _split_by_name
-    return _always_train
-
-
-def _split_by_folder(key: str) -> str:
-    return _SPLITS[key.split("/", maxsplit=1)[0].lower()]
-
-
-def _split_by_name(key: str) -> str:
-    return _by_name(key) or "train"
-
-
-def _always_train(key: str) -> str:
-    del key
-    return "train"
-
-
-def _by_name(key: str) -> str | None:
-    name = key.rpartition("/")[2].lower()
-    stem = name
-    for mark in "-_.0123456789":
-        stem = stem.split(mark)[0]
-    return _SPLITS.get(stem)
+        """Return files that were found and are of another kind, or of no split, by their names."""
+        pairs = zip(self.heads, self._division.splits, strict=True)
+        return [*self._chosen[1], *(file.name for file, split in pairs if split is None)]
 
 
 def read_whole(

@@ -1,7 +1,8 @@
 """Folders of images, one folder a class: `root/[split/]class/name.jpg`.
 
 The file's bytes are stored as they are.  Classes are numbered in the order of their names, over all splits;
-their names are the classes of the feature "label".  A folder without folders has images without labels.
+their names are the classes of the feature "label".  A folder without folders has images without labels, and
+so have folders that are all named like splits (`train/1.jpg`, `test/2.jpg`).
 """
 
 from __future__ import annotations
@@ -11,10 +12,11 @@ from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
 
 from shardio.codecs import decode_image, image_type
-from shardio.convert._files import File, FileSource, read_whole, split_of
+from shardio.convert._files import File, FileSource, read_whole
 from shardio.convert._source import Piece, Sample, Unreadable
 from shardio.errors import BadRecord, FormatError
 from shardio.metadata import Feature
+from shardio.sources import Division, folders_are_splits
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -37,6 +39,7 @@ class ImageFolder(FileSource):
     declared: ClassVar[bool] = True
     names_classes: ClassVar[bool] = True
     endings: ClassVar[tuple[str, ...]] = IMAGE_ENDINGS
+    file_is_record: ClassVar[bool] = True
 
     @cached_property
     def _classes(self) -> tuple[str, ...]:
@@ -52,20 +55,25 @@ class ImageFolder(FileSource):
 
     @cached_property
     def _by_folder(self) -> bool:
-        """Whether the folders at the top are splits with folders of classes in them."""
-        splits = split_of([file.name for file in self.files])
-        named = splits is not split_of([]) and all(file.name.count("/") >= 1 for file in self.files)
-        return named and any(file.name.count("/") >= 2 for file in self.files)
+        """Whether the folders at the top are splits, and those of classes are in them, if there are any."""
+        names = [file.name for file in self.files]
+        tops = {name.partition("/")[0] for name in names}
+        return folders_are_splits(names) and not tops.issubset(self.options.classes or ())
+
+    def divided(self, names: Sequence[str]) -> Division:
+        """Return the splits, unless folders named like splits are classes."""
+        if self._by_folder or self.options.split is not None:
+            return super().divided(names)
+        return Division(["train"] * len(names), [])
 
     def pieces(self) -> list[Piece]:
         """Return the images, one by one, split after split as their names are."""
-        splits = split_of([file.name for file in self.files]) if self._by_folder else split_of([])
         numbers = {name: number for number, name in enumerate(self._classes)}
         found = []
-        for file in self.files:
+        for file, split in self.split_files():
             name = self._class_of(file)
             extra = (name, numbers.get(name or ""), bool(self._classes), file.name)
-            found.append(Piece(file.root, file.key, splits(file.name), file.size, extra=extra))
+            found.append(Piece(file.root, file.key, split, file.size, extra=extra))
         return found
 
     def read(self, piece: Piece) -> Iterator[Sample | BadRecord]:

@@ -41,6 +41,10 @@ class ListSource(FileSource):
     names_classes: ClassVar[bool] = True
     endings: ClassVar[tuple[str, ...]] = LIST_ENDINGS
 
+    def notes(self) -> Sequence[str]:
+        """Return what the split rests on, where the list is a file."""
+        return () if self._is_given else super().notes()
+
     def __getstate__(self) -> dict[str, Any]:
         # The items travel with the pieces that hold them.
         place = None if self._is_given else self.place
@@ -78,11 +82,15 @@ class ListSource(FileSource):
     def pieces(self) -> list[Piece]:
         """Return runs of items."""
         root, key, items = self._items
+        # Of a file that no pattern of a split matches, nothing is left.
+        split = "train" if self._is_given else next((split for _, split in self.split_files()), None)
+        if split is None:
+            return []
         runs = []
         for start in range(0, len(items), _ITEMS):
             part = items[start : start + _ITEMS]
             # What an item weighs is not known; a photograph is a fair guess where it names a file.
-            runs.append(Piece(root, key, "train", len(part) << 16, start, start + len(part), part))
+            runs.append(Piece(root, key, split, len(part) << 16, start, start + len(part), part))
         return runs
 
     def read(self, piece: Piece) -> Iterator[Sample | BadRecord]:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from shardio.convert._files import FileSource, read_whole, split_of
+from shardio.convert._files import File, FileSource, read_whole
 from shardio.convert._source import Piece, Sample, Unreadable
 from shardio.errors import BadRecord, FormatError, ShardioError
 from shardio.format import Compression, decode_stream, parse_json
@@ -147,25 +147,31 @@ class MdsFolder(FileSource):
         used = {piece.key for piece in self.pieces()} | {key for _, key, _ in self._indexes}
         return [*super().ignored(), *(file.name for file in self.files if file.key not in used)]
 
+    @property
+    def heads(self) -> list[File]:
+        """The indexes."""
+        return [file for file in self.files if file.key.rpartition("/")[2] == "index.json"]
+
     @cached_property
     def _indexes(self) -> list[tuple[str, str, dict[str, Any]]]:
         """(root, key of the index, its content) of each folder."""
         found = []
-        for file in self.files:
-            if file.key.rpartition("/")[2] == "index.json":
-                data = read_whole(file.root, file.key, self.options.storage_options, max_bytes=64 << 20)
-                if not is_mds_index(data):
-                    raise FormatError("this index.json is none of MDS", url=file.url)
-                found.append((file.root, file.key, json.loads(data)))
+        for file in self.heads:
+            data = read_whole(file.root, file.key, self.options.storage_options, max_bytes=64 << 20)
+            if not is_mds_index(data):
+                raise FormatError("this index.json is none of MDS", url=file.url)
+            found.append((file.root, file.key, json.loads(data)))
         if not found:
             raise FormatError("there is no index.json here", url=str(self.place))
         return found
 
     def pieces(self) -> list[Piece]:
         """Return the shards."""
-        splits = split_of([key for _, key, _ in self._indexes])
+        splits = {(file.root, file.key): split for file, split in self.split_files()}
         found = []
         for root, index_key, index in self._indexes:
+            if (root, index_key) not in splits:
+                continue
             folder = index_key.rpartition("/")[0]
             for shard in index["shards"]:
                 try:
@@ -186,7 +192,7 @@ class MdsFolder(FileSource):
                         found=numbers,
                     )
                 check_foreign_key(name, what="the name of an MDS shard")
-                found.append(Piece(root, name, splits(index_key), size, extra=shard))
+                found.append(Piece(root, name, splits[root, index_key], size, extra=shard))
         return found
 
     def known(self) -> Mapping[str, Feature | str | Unreadable]:

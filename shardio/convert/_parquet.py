@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 import numpy as np
 
 from shardio.codecs import arrow_type_of
-from shardio.convert._files import File, FileSource, SeekableFile, split_of
+from shardio.convert._files import File, FileSource, SeekableFile
 from shardio.convert._source import ForeignSource, Piece, Sample, SourceOptions, Unreadable, keep_as
 from shardio.errors import BadRecord, FormatError, SchemaError, ShardioError
 from shardio.format import parse_json
@@ -618,11 +618,11 @@ class ArrowFiles(_ArrowRows, FileSource):
 
     def pieces(self) -> list[Piece]:
         """Return the row groups, or record batches."""
-        heads = self._readable
-        splits = split_of([head.file.name for head in heads])
+        splits = {file.url: split for file, split in self.split_files()}
         return [
-            Piece(file.root, file.key, splits(file.name), file.size // len(rows), group, group + 1)
-            for file, rows in ((head.file, head.rows) for head in heads)
+            Piece(file.root, file.key, splits[file.url], file.size // len(rows), group, group + 1)
+            for file, rows in ((head.file, head.rows) for head in self._readable)
+            if file.url in splits
             for group in range(len(rows))
         ]
 

@@ -135,6 +135,7 @@ class SourceOptions:
         root: folder that relative paths of a list start from.
         check_images: decode every image once, to find those that cannot be decoded.
         classes: names of the classes in the order of their labels, or None for those found, sorted.
+        split: name of the one split, or patterns of names by split; None for those that the source tells.
     """
 
     storage_options: Mapping[str, Any] | None = None
@@ -142,6 +143,7 @@ class SourceOptions:
     root: str | None = None
     check_images: bool = True
     classes: tuple[str, ...] | None = None
+    split: str | Mapping[str, str] | None = None
 
 
 class ForeignSource(ABC):
@@ -211,6 +213,10 @@ class ForeignSource(ABC):
 
     def ignored(self) -> Sequence[str]:
         """Return files that are there and do not belong to the source, by name."""
+        return ()
+
+    def notes(self) -> Sequence[str]:
+        """Return what was decided that the caller should know, such as the splits."""
         return ()
 
     def infer(self, name: str, values: Sequence[Any]) -> str | Feature | None:

@@ -46,7 +46,6 @@ import numpy as np
 
 from shardio import kernels
 from shardio.codecs import image_type
-from shardio.convert._files import split_of
 from shardio.convert._images import IMAGE_ENDINGS
 from shardio.convert._parquet import arrow_field, arrow_schema
 from shardio.errors import CommitConflictError, SchemaError, StorageError, UnsafeNameError
@@ -211,11 +210,15 @@ class TargetWriter(AtomicWriter):
         decode: whether values are wanted, or payloads.
         holds_classes: whether the names of classes go with their numbers.
         compressions: that it knows.
+        names: pattern of the names of the files of a split.
+        file_is_record: each file is a record, as for sources.
     """
 
     decode: ClassVar[bool] = True
     holds_classes: ClassVar[bool] = False
     compressions: ClassVar[tuple[str, ...]] = ()
+    names: ClassVar[str] = "{split}-[0-9]*"
+    file_is_record: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -545,6 +548,7 @@ def _ending(name: str, endings: tuple[str, ...]) -> str:
 class JsonLinesWriter(TargetWriter):
     """Write JSON lines."""
 
+    names: ClassVar[str] = "{split}.jsonl*"
     compressions: ClassVar[tuple[str, ...]] = ("gzip",)
     _file: IO[bytes] | None = None
 
@@ -728,6 +732,8 @@ class ImageFolderWriter(TargetWriter):
     """Write one file a record."""
 
     holds_classes: ClassVar[bool] = True
+    names: ClassVar[str] = "{split}/*"
+    file_is_record: ClassVar[bool] = True
 
     @classmethod
     def check(cls, schema: Schema | None, compression: str | None) -> None:
@@ -763,7 +769,7 @@ class ImageFolderWriter(TargetWriter):
             what = "feature 'path' names a file that readers of image folders pass over"
             raise SchemaError(what, expected=" ".join(IMAGE_ENDINGS), found=path)
         parts = path.split("/")[:-1]
-        in_split = bool(parts) and split_of([path])(path) == self.split
+        in_split = bool(parts) and parts[0] == self.split
         if folder is not None and folder not in (parts[:1] + parts[1:2] * in_split):
             what = "feature 'path' is in the folder of another class than 'label' says"
             raise SchemaError(what, expected=f"{folder}/...", found=path)

@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from shardio.convert._files import DecodedFile, FileSource, read_whole, split_of
+from shardio.convert._files import DecodedFile, FileSource, read_whole
 from shardio.convert._source import Piece, Sample
 from shardio.errors import BadRecord, FormatError
 from shardio.format import DEFAULT_LIMITS, UTF8_BOM, is_blank_line, parse_json, restored_object, wide_encoding
@@ -43,15 +43,12 @@ class JsonLines(FileSource):
 
     def pieces(self) -> list[Piece]:
         """Return runs of 8 MiB; of compressed files the whole."""
-        splits = split_of([file.name for file in self.files])
         runs = []
-        for file in self.files:
+        for file, split in self.split_files():
             compressed = file.key.lower().endswith((".gz", ".zst"))
             for start in range(0, file.size, max(1, file.size) if compressed else _RUN):
                 stop = file.size if compressed else min(start + _RUN, file.size)
-                runs.append(
-                    Piece(file.root, file.key, splits(file.name), stop - start, start, stop, compressed)
-                )
+                runs.append(Piece(file.root, file.key, split, stop - start, start, stop, compressed))
         return runs
 
     @staticmethod
@@ -141,9 +138,9 @@ class TextFiles(FileSource):
 
     def pieces(self) -> list[Piece]:
         """Return the files, one by one."""
-        splits = split_of([file.name for file in self.files])
         return [
-            Piece(file.root, file.key, splits(file.name), file.size, extra=file.name) for file in self.files
+            Piece(file.root, file.key, split, file.size, extra=file.name)
+            for file, split in self.split_files()
         ]
 
     def read(self, piece: Piece) -> Iterator[Sample | BadRecord]:

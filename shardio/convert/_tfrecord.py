@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from shardio.convert._files import FileSource, split_of
+from shardio.convert._files import FileSource
 from shardio.convert._source import ForeignSource, Piece, Sample, SourceOptions
 from shardio.errors import BadRecord, FormatError, ShardioError, StorageError
 from shardio.reader import DatasetReader, ReadOptions, SequentialShard
@@ -43,8 +43,7 @@ class TfRecords(FileSource):
 
     def pieces(self) -> list[Piece]:
         """Return the files."""
-        splits = split_of([file.name for file in self.files])
-        return [Piece(file.root, file.key, splits(file.name), file.size) for file in self.files]
+        return [Piece(file.root, file.key, split, file.size) for file, split in self.split_files()]
 
     def read(self, piece: Piece) -> Iterator[Sample | BadRecord]:
         """Yield the payloads of a file; both checksums of every record are compared."""

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from shardio.codecs import image_type
-from shardio.convert._files import DecodedFile, FileSource, split_of
+from shardio.convert._files import DecodedFile, FileSource
 from shardio.convert._images import IMAGE_TYPES, image_trouble, label_of
 from shardio.convert._source import Piece, Sample, Unreadable, exact_integer, integer_type, keep_as, misfit
 from shardio.errors import BadRecord, FormatError, SchemaError
@@ -64,8 +64,7 @@ class WebDataset(FileSource):
 
     def pieces(self) -> list[Piece]:
         """Return the tar files."""
-        splits = split_of([file.name for file in self.files])
-        return [Piece(file.root, file.key, splits(file.name), file.size) for file in self.files]
+        return [Piece(file.root, file.key, split, file.size) for file, split in self.split_files()]
 
     def read(self, piece: Piece) -> Iterator[Sample | BadRecord | Note]:
         """Yield the samples of a tar file, one after another, in constant memory but for the keys seen."""

@@ -6,12 +6,15 @@ Adoption and conversion both begin here, so that both find the same files.
 from __future__ import annotations
 
 from shardio.sources._find import FoundFile, Listing, explain_listing, find_files, is_clutter
+from shardio.sources._splits import Division, SplitRules, folder_of, folders_are_splits
 from shardio.sources._tfds import TfdsFolder, TfdsSplitFile, find_tfds, tfds_feature
 from shardio.sources._urls import SplitUrl, common_folder, expand_braces
 
 __all__ = [
+    "Division",
     "FoundFile",
     "Listing",
+    "SplitRules",
     "SplitUrl",
     "TfdsFolder",
     "TfdsSplitFile",
@@ -20,6 +23,8 @@ __all__ = [
     "explain_listing",
     "find_files",
     "find_tfds",
+    "folder_of",
+    "folders_are_splits",
     "is_clutter",
     "tfds_feature",
 ]

@@ -89,7 +89,7 @@ def test_names_that_begin_with_two_underscores(convert, tmp_path) -> None:
     values = convert(path)
     assert values == library_values(path)
     assert [value["__key__"] for value in values] == ["__a", "__index__", "c"]
-    (note,) = convert.report.notes
+    (note, _) = convert.report.notes
     assert "1 hidden" in note
     assert "__meta__/b.txt" in note
 

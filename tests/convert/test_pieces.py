@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from shardio.convert import _schema, _text
 from shardio.convert._codewithgpu import read_fields
-from shardio.convert._files import split_of
 from shardio.convert._source import Sample, SourceOptions
 from shardio.errors import BadRecord, SchemaError
 from shardio.storage import connect
@@ -78,13 +77,6 @@ def test_contradictions() -> None:
     assert guessed(1, 2, "a", lenient=True) == "int64"
 
 
-def test_splits_by_name() -> None:
-    assert split_of(["train/a", "val/b"])("val/b") == "val"
-    assert split_of(["train-00000-of-2.tar", "test-1.tar"])("test-1.tar") == "test"
-    assert split_of(["train/a", "b"])("train/a") == "train"
-    assert split_of(["testimony.txt"])("testimony.txt") == "train"
-
-
 @given(st.binary(max_size=60))
 def test_the_wire_reader_says_no_in_one_way(data: bytes) -> None:
     try:
@@ -101,20 +93,3 @@ def test_lines_as_they_come() -> None:
     assert isinstance(_text._parsed(b"nope", "here"), BadRecord)
     bad = _text._parsed(b'{"a": {"$base64": "%%"}}', "here")
     assert bad == Sample("here", {"a": {"$base64": "%%"}})
-
-
-@pytest.mark.parametrize(
-    ("keys", "splits"),
-    [
-        (["Train/a.jsonl", "VAL/b.jsonl"], ["train", "val"]),
-        (["train/a.jsonl", "other/b.jsonl"], ["train", "train"]),
-        (["train0.jsonl", "test2017.jsonl"], ["train", "test"]),
-        (["train.x.jsonl", "test-1.jsonl", "val_2.jsonl"], ["train", "test", "val"]),
-        (["train.jsonl", "trainer.jsonl"], ["train", "train"]),
-        (["test.jsonl", "x.jsonl"], ["train", "train"]),
-        ([], []),
-    ],
-)
-def test_splits_by_names(keys, splits):
-    names = split_of(keys)
-    assert [names(key) for key in keys] == splits

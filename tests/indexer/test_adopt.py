@@ -434,8 +434,12 @@ def test_tar_columns_have_none_where_a_sample_lacks_a_member(tmp_path) -> None:
     ds = shardio.open(into, allow_roots={str(tmp_path): {}})
     assert ds[1] == {"__key__": "b", "txt": "2", "cls": -1}
     assert ds.read_batch([0, 1])["cls"].tolist() == [7, -1]
+    # A type alone leaves a feature optional that some samples lack; a whole schema means what it says.
+    shardio_indexer.adopt(tmp_path, into=tmp_path / "still", schema={"cls": "int32"})
+    assert shardio.open(tmp_path / "still", allow_roots={str(tmp_path): {}})[1]["cls"] is None
+    strict = shardio.Schema.parse({"txt": "text", "cls": "int64"})
     with pytest.raises(SchemaError, match="has no member 'cls'"):
-        shardio_indexer.adopt(tmp_path, into=tmp_path / "strict", schema={"txt": "text", "cls": "int64"})
+        shardio_indexer.adopt(tmp_path, into=tmp_path / "strict", schema=strict)
 
 
 def test_arrays_in_tar_files_are_loaded_without_pickle(tmp_path) -> None:

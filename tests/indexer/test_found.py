@@ -67,7 +67,7 @@ def test_what_is_no_shard_is_listed(tmp_path) -> None:
         (tmp_path / name).write_bytes(data)
     for name in (*OTHERS, ".hidden.tfrecord", "text.txt"):
         (tmp_path / name).write_bytes(b"something else")
-    report = shardio_indexer.adopt(tmp_path)
+    report = shardio_indexer.adopt(tmp_path, split="train")
     assert (report.ok, report.adopted) == (True, len(wanted))
     assert sorted(report.ignored) == sorted(
         f"{tmp_path}/{name}" for name in (*OTHERS, ".hidden.tfrecord", "text.txt")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 import shardio_indexer
-from shardio.errors import NotFoundError, UnsafeNameError
+from shardio.errors import NotFoundError
 from shardio.sources import SplitUrl
-from shardio_indexer._layout import SplitRules, find_shards
+from shardio_indexer._layout import find_shards
 
 
 @pytest.fixture
@@ -74,12 +74,3 @@ def test_what_matches_nothing_is_named_and_the_rest_done(tree, pattern) -> None:
     report = shardio_indexer.adopt([f"{tree}/{pattern}", f"{tree}/notes.txt"], into=tree / "into")
     assert (report.ok, report.adopted, len(report.refused)) == (False, 1, 1)
     assert pattern.rstrip("*") in str(report.refused[0].error)
-
-
-def test_splits() -> None:
-    splits = SplitRules({"train": "*train*", "val": "val/*"})
-    assert [splits.of(key) for key in ("a/train-0", "val/x", "test/x")] == ["train", "val", None]
-    assert SplitRules(None).of("x") == "train"
-    assert SplitRules("test").of("x") == "test"
-    with pytest.raises(UnsafeNameError):
-        SplitRules("all")

@@ -83,7 +83,7 @@ def converted(sources: list[str], url: Path) -> tuple[list[str], shardio.Convert
 
 def adopted(sources: list[str], root: Path) -> tuple[list[str], shardio_indexer.AdoptReport]:
     # The dataset goes to a folder above all sources, so that no root is elsewhere.
-    report = shardio_indexer.adopt(sources, into=str(root.parent))
+    report = shardio_indexer.adopt(sources, into=str(root.parent), split="train")
     values = shardio.open(root.parent) if report.version is not None else []
     return [value["at"] for value in values], report
 
@@ -130,8 +130,10 @@ def test_names_that_are_not_text_are_listed_by_both(tree, tmp_path, pattern) -> 
     with open(os.fsencode(tree) + b"/bad\xff.jsonl", "wb") as file:  # noqa: PTH123 - pathlib has no bytes
         file.write(b'{"at": "bad 0"}\n')
     with pytest.raises(shardio.errors.FormatError, match="not UTF-8"):
-        shardio.convert_dataset(str(tree / pattern), tmp_path / "refused", kind="jsonl")
-    report = shardio.convert_dataset(str(tree / pattern), tmp_path / "out", kind="jsonl", on_error="skip")
+        shardio.convert_dataset(str(tree / pattern), tmp_path / "refused", kind="jsonl", split="train")
+    report = shardio.convert_dataset(
+        str(tree / pattern), tmp_path / "out", kind="jsonl", on_error="skip", split="train"
+    )
     (bad,) = report.skipped
     assert bad.where.endswith("bad\\udcff.jsonl")
     theirs, adopt_report = adopted([str(tree / pattern)], tree)
@@ -157,5 +159,5 @@ def test_a_pattern_of_files_without_endings(tree, tmp_path) -> None:
     (tree / "a.jsonl").rename(tree / "raw-0")
     report = shardio.convert_dataset(str(tree / "raw-*"), tmp_path / "out", kind="jsonl")
     assert dict(report.records) == {"train": 2}
-    report = shardio.convert_dataset(tree, tmp_path / "whole", kind="jsonl")
+    report = shardio.convert_dataset(tree, tmp_path / "whole", kind="jsonl", split="train")
     assert "raw-0" in report.ignored

@@ -26,6 +26,8 @@ from shardio.cli._options import (
     name_and_value,
     once,
     schema_option,
+    splits,
+    splits_option,
     storage_options,
     url_argument,
     workers_option,
@@ -58,7 +60,7 @@ def _run(arguments: SimpleNamespace, console: Console) -> int:
             kind=arguments.kind,
             schema=schema_option(arguments),
             process=_function(arguments.process),
-            split=arguments.split,
+            split=splits(arguments),
             shares=_shares(arguments.shares),
             on_error="skip" if arguments.skip else "raise",
             shuffle=arguments.shuffle,
@@ -155,7 +157,7 @@ _PARAMS = (
         type=PlaceParam(),
         help="for lists: folder that relative paths start from",
     ),
-    Option(["--split"], metavar="NAME", help="a name for all records; default: as found"),
+    splits_option(),
     Option(
         ["--shares"], metavar="NAME=SHARE,...", help="divide the records among splits: train=0.9,test=0.1"
     ),

@@ -29,6 +29,8 @@ from shardio.cli._options import (
     anonymous_option,
     pair,
     schema_option,
+    splits,
+    splits_option,
     storage_options,
     workers_option,
 )
@@ -61,7 +63,7 @@ def _adopt(arguments: SimpleNamespace, console: Console) -> int:
             report = adopt(
                 arguments.urls,
                 into=arguments.into,
-                split=_splits(arguments.split),
+                split=splits(arguments),
                 salvage=arguments.salvage,
                 update=arguments.update,
                 drop_missing=arguments.drop_missing,
@@ -152,25 +154,14 @@ def _print(report: AdoptReport, console: Console) -> None:
     if report.version is None:
         console.line(f"{report.url}: {', '.join(counts)}; there is no dataset")
         return
-    splits = ", ".join(f"{name} {count(rows)}" for name, rows in report.splits.items())
+    rows_of = ", ".join(f"{name} {count(rows)}" for name, rows in report.splits.items())
     console.line(
         f"shards: {', '.join(counts)}; {plural(report.records, 'record')}, {size(report.stored_bytes)}"
     )
-    console.line(f"version {report.version} of {report.url} ({splits})")
+    console.line(f"version {report.version} of {report.url} ({rows_of})")
     for line in feature_lines(report.schema):
         console.line(line)
     console.line(report.opens)
-
-
-def _splits(given: Sequence[str]) -> str | dict[str, str] | None:
-    if not given:
-        return None
-    if len(given) == 1 and "=" not in given[0]:
-        return given[0]
-    pairs = [text.partition("=") for text in given]
-    if any(not equals for _, equals, _ in pairs):
-        raise ValueError("--split NAME alone names the one split; several need patterns: --split 'val=*val*'")
-    return {name: pattern for name, _, pattern in pairs}
 
 
 def _schema(arguments: SimpleNamespace) -> Any:
@@ -196,7 +187,7 @@ _PARAMS = (
         type=PlaceParam(),
         help="where the dataset goes; default: beside the shards",
     ),
-    options("--split", metavar="NAME[=PATTERN]", help="split of the shards whose name fits; may be repeated"),
+    splits_option(),
     Option(
         ["--format"], type=click.Choice(_FORMATS), help="what the shards are, where it is not to be detected"
     ),

@@ -1,0 +1,238 @@
+"""Which split each file of a source belongs to: as the caller says, else as its name tells.
+
+The one rule of adoption and conversion.  A name tells a split by a word of `WORDS`, whatever its case:
+
+- a folder: `test/part-0.tfrecord`, `train-clean-100/...`, `coco_val/...`;
+- the beginning of the file's name: `train-00000-of-00008.tfrecord`, `val_images.tar`, `test2017.jsonl`;
+- the end of it, before number and ending: `bird-test.tfrecord-00000-of-00001`, `imagenet-val-000012.tar`;
+- a part between dots: `wiki.train.tokens`.
+
+Of files that are numbered as writers of shards do, `<split>-00000` or `<split>-00000-of-00008`, all that is
+before the number is the split, so that `validation_matched` and `validation_mismatched` stay two; and where
+one such name tells a split, those beside it do, too: `unsupervised-00000-of-00001`.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
+
+from shardio.display import plural
+from shardio.errors import UnsafeNameError
+from shardio.metadata import check_split
+from shardio.sources._urls import common_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping, Sequence
+
+    from shardio.sources._find import Listing
+
+__all__ = ["Division", "SplitRules", "folder_of", "folders_are_splits"]
+
+DEFAULT_SPLIT = "train"
+# A split keeps the word that its files have; where two words for one thing meet, it is the last of them.
+_SYNONYMS = [("val", "valid", "validation"), ("eval", "evaluation"), ("dev",), ("trainval",)]
+WORDS = {"train": "train", "training": "train", "test": "test", "testing": "test"} | {
+    word: word for words in _SYNONYMS for word in words
+}
+_NUMBERED = re.compile(r"(.+?)-\d{5,}(?:-of-\d{5,})?")
+_NUMBER = re.compile(r"(.*?)[-_ ]?\d+(?:[-_]?of[-_]?\d+)?")
+# TensorFlow Datasets numbers behind the ending.
+_NUMBER_BEHIND = re.compile(r"([^.]+)\.[^.]+-\d{5,}-of-\d{5,}")
+_SHOWN = 3
+
+
+class Division(NamedTuple):
+    """What was decided.
+
+    Attributes:
+        splits: of each file, in the order given; None where no pattern of the caller's matches, or where a
+            name tells nothing though others do.
+        notes: what it rests on, for people.
+        silent: the names that tell nothing though others do.
+    """
+
+    splits: list[str | None]
+    notes: list[str]
+    silent: Sequence[str] = ()
+
+    def refuse(self, silent: Collection[str]) -> NoReturn:
+        """Raise ValueError for some of `silent`: there is no split that they certainly belong to."""
+        shown = ", ".join(list(silent)[:_SHOWN]) + ", ..." * (len(silent) > _SHOWN)
+        raise ValueError(
+            f"{plural(len(silent), 'file name')} tell no split ({shown}), and others do "
+            f"({'; '.join(self.notes)}): name one split for all files, or a pattern for each split"
+        )
+
+
+@dataclass(frozen=True)
+class SplitRules:
+    """How files are divided among splits.
+
+    Args:
+        given: None to go by the names; the name of the one split; or patterns by name, e.g.
+            `{"train": "*train*", "val": "*val*"}`, the first that matches counts.
+
+    Raises:
+        UnsafeNameError: no name for a split.
+    """
+
+    given: str | Mapping[str, str] | None = None
+
+    def __post_init__(self) -> None:
+        for name in [self.given] if isinstance(self.given, str) else self.given or ():
+            check_split(name)
+
+    def divide(
+        self, names: Sequence[str], *, folder: str = "", existing: Mapping[str, str] | None = None
+    ) -> Division:
+        """Return the split of each file.
+
+        Args:
+            names: paths of the files below the folder that they have in common, `/` between components.
+            folder: name of that folder, if it was named itself; it counts where no path tells anything.
+            existing: the splits of those of the files that are part of a dataset already; they stay there.
+        """
+        if isinstance(self.given, str):
+            return Division([self.given] * len(names), [])
+        if self.given is not None:
+            return Division([self._matching(name) for name in names], [])
+        return _by_names(names, folder, existing or {})
+
+    def divide_folders(self, names: Sequence[str]) -> Division:
+        """Return the split of each file where a file is a record: by the folder at the top alone.
+
+        Names of records say what they are of, and folders may be classes: one called `train` is a split only
+        if all folders at the top are named like splits.
+        """
+        if self.given is not None:
+            return self.divide(names)
+        if not folders_are_splits(names):
+            return Division([DEFAULT_SPLIT] * len(names), [])
+        return _by_names([f"{name.partition('/')[0]}/" for name in names], "", {})
+
+    def _matching(self, name: str) -> str | None:
+        assert not isinstance(self.given, str | None)  # noqa: S101 - for the type checker
+        last = name.rpartition("/")[2]
+        for split, pattern in self.given.items():
+            if fnmatch.fnmatchcase(name, pattern) or fnmatch.fnmatchcase(last, pattern):
+                return split
+        return None
+
+    def __str__(self) -> str:
+        given = {self.given: "*"} if isinstance(self.given, str) else self.given or {}
+        return ", ".join(f"{name}={pattern}" for name, pattern in given.items())
+
+
+def folders_are_splits(names: Collection[str]) -> bool:
+    """Return whether all files are in folders, and all folders at the top are named like splits."""
+    return bool(names) and all("/" in name and _exact(name.partition("/")[0]) for name in names)
+
+
+def _by_names(names: Sequence[str], folder: str, existing: Mapping[str, str]) -> Division:
+    fresh = [name for name in names if name not in existing]
+    told = dict(zip(fresh, _with_siblings(fresh, [_told(name) for name in fresh]), strict=True))
+    silent = [name for name in fresh if told[name] is None]
+    notes = []
+    if silent and len(silent) == len(fresh):
+        # Folders of people's own projects are called `dev`, too.
+        telling = folder.lower() in WORDS and folder.lower() != "dev"
+        split = WORDS[folder.lower()] if telling else DEFAULT_SPLIT
+        by = f"the folder is named {folder!r}" if telling else "no file name tells a split"
+        notes = [f"{by}: {plural(len(fresh), 'file')} in split {split!r}"]
+        told = dict.fromkeys(fresh, split)
+        silent = []
+    elif fresh:
+        unified = _unified({*told.values(), *existing.values()}, set(existing.values()))
+        told = {name: unified.get(split, split) for name, split in told.items()}
+        counts = Counter(split for split in told.values() if split is not None)
+        first = {split: name for name, split in reversed(told.items())}
+        parts = [f"{split} {plural(number, 'file')} ({first[split]})" for split, number in counts.items()]
+        notes = [f"splits told by file names: {', '.join(parts)}"]
+    return Division([existing.get(name) or told[name] for name in names], notes, silent)
+
+
+def _unified(found: Collection[str | None], preferred: Collection[str]) -> dict[str | None, str]:
+    """Return the one word for each that has a synonym among those found: the dataset's, or the longest."""
+    last: dict[str | None, str] = {}
+    for words in _SYNONYMS:
+        there = [word for word in words if word in found]
+        kept = [word for word in there if word in preferred]
+        if len(there) > 1 and len(kept) < 2:
+            last.update(dict.fromkeys(there, (kept or there)[-1]))
+    return last
+
+
+def _told(name: str) -> str | None:
+    """Return the split that a path tells, or None where it tells none, or several."""
+    *folders, file = name.split("/")
+    by_folder = {word for part in folders if (word := _word_of(part)) is not None}
+    stem, *parts = file.split(".")
+    by_file = {word for part in (stem, *parts) if (word := _word_of(part) if part is stem else _exact(part))}
+    whole = _numbered(file)
+    if whole is not None and by_file == {_word_at_beginning(whole)} and _is_name(whole):
+        by_file = {WORDS.get(whole.lower(), whole)}
+        if by_folder and {_word_of(whole)} == by_folder:
+            by_folder = by_file
+    found = by_folder | by_file
+    return found.pop() if len(found) == 1 else None
+
+
+def _exact(part: str) -> str | None:
+    return WORDS.get(part.lower())
+
+
+def _word_of(part: str) -> str | None:
+    """Return the split that the first or last word of a folder, or of a file without its ending, tells."""
+    number = _NUMBER.fullmatch(part)
+    words = [word for word in re.split(r"[-_ ]+", (number[1] if number else part).lower()) if word]
+    found = {WORDS[bare] for word in (words[:1] + words[-1:]) if (bare := word.rstrip("0123456789")) in WORDS}
+    return found.pop() if len(found) == 1 else None
+
+
+def _word_at_beginning(part: str) -> str | None:
+    return WORDS.get(re.split(r"[-_ ]", part.lower())[0])
+
+
+def _numbered(file: str) -> str | None:
+    """Return what is before the number in the name of a numbered shard, or None where it is none."""
+    found = _NUMBER_BEHIND.match(file) or _NUMBERED.fullmatch(file.partition(".")[0])
+    return found[1] if found else None
+
+
+def _is_name(split: str) -> bool:
+    try:
+        check_split(split)
+    except UnsafeNameError:
+        return False
+    return True
+
+
+def _with_siblings(names: Sequence[str], told: list[str | None]) -> list[str | None]:
+    """Return the splits also of files that are numbered beside others whose names tell one."""
+    whole = [_numbered(name.rpartition("/")[2]) for name in names]
+    if None in told and None not in whole:
+        # What is before the split in the names that tell one: "" or "imdb_reviews-".
+        before = set(_before(zip(whole, told, strict=True)))
+        for number, (name, split) in enumerate(zip(whole, told, strict=True)):
+            if split is None and len(before) == 1 and name is not None:
+                (prefix,) = before
+                own = name.removeprefix(prefix) if name.startswith(prefix) else ""
+                told[number] = own if own and _is_name(own) else None
+    return told
+
+
+def _before(named: Iterable[tuple[str | None, str | None]]) -> Iterable[str]:
+    for name, split in named:
+        if name is not None and split is not None and name.endswith(split):
+            yield name.removesuffix(split)
+
+
+def folder_of(listings: Sequence[Listing]) -> str:
+    """Return the name of the folder that all files were searched in, or "" where files were named."""
+    common = common_folder([listing.root for listing in listings])
+    named = any(listing.kind == "file" for listing in listings)
+    return common.parts[-1] if common is not None and common.parts and not named else ""

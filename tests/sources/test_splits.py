@@ -1,0 +1,223 @@
+"""The one rule of splits: what names of files and folders tell, for adoption, conversion and the way back."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+
+import shardio
+import shardio_indexer
+from shardio.cli import main
+from shardio.errors import UnsafeNameError
+from shardio.sources import SplitRules
+
+# Names, and the split of each.
+LAYOUTS: dict[str, dict[str, str]] = {
+    "shards": {
+        "train-00000-of-00002.jsonl": "train",
+        "train-00001-of-00002.jsonl": "train",
+        "validation-00000-of-00001.jsonl": "validation",
+    },
+    "val": {"val-00000-of-00001.jsonl": "val", "train-00000-of-00001.jsonl": "train"},
+    "folders": {"train/part-0.jsonl": "train", "test/part-0.jsonl": "test", "dev/part-0.jsonl": "dev"},
+    "deep folders": {"en/train/0.jsonl": "train", "fr/train/0.jsonl": "train", "fr/test/0.jsonl": "test"},
+    "LibriSpeech": {
+        "train-clean-100/0.jsonl": "train",
+        "train-other-500/0.jsonl": "train",
+        "dev-clean/0.jsonl": "dev",
+        "test-other/0.jsonl": "test",
+    },
+    "COCO": {"train2017/0.jsonl": "train", "val2017/0.jsonl": "val"},
+    "both agree": {"train/train-00000.jsonl": "train", "val/val-00000.jsonl": "val"},
+    "WebDataset": {"imagenet-train-000000.jsonl": "train", "imagenet-val-000000.jsonl": "val"},
+    "before the number": {"flowers_train_0.jsonl": "train", "flowers_test_0.jsonl": "test"},
+    "beginnings": {"train_images.jsonl": "train", "Test2017.jsonl": "test", "VALID.jsonl": "valid"},
+    "dots": {"wiki.train.jsonl": "train", "wiki.valid.jsonl": "valid", "wiki.test.jsonl": "test"},
+    "GLUE": {
+        "train-00000-of-00001.jsonl": "train",
+        "validation_matched-00000-of-00001.jsonl": "validation_matched",
+        "validation_mismatched-00000-of-00001.jsonl": "validation_mismatched",
+        "extra-00000-of-00001.jsonl": "extra",
+    },
+    "hashes behind": {
+        "data/train-00000-of-00002-ab12.jsonl": "train",
+        "data/test-00000-of-00001-cd34.jsonl": "test",
+    },
+    "two words for one thing": {
+        "a/val/0.jsonl": "validation",
+        "b/validation/0.jsonl": "validation",
+        "a/train/0.jsonl": "train",
+    },
+    "nothing": {
+        "part-00000-of-00002.jsonl": "train",
+        "testimonials-0.jsonl": "train",
+        "developer/0.jsonl": "train",
+        "trainer.jsonl": "train",
+        "latest/0.jsonl": "train",
+    },
+    "two at once": {"train_val_0.jsonl": "train", "test/dev/0.jsonl": "train"},
+}
+MIXED = [
+    ["test.jsonl", "birds.jsonl"],
+    ["train/0.jsonl", "1.jsonl"],
+    ["train-00000-of-00001.jsonl", "test-00000-of-00001.jsonl", "notes.jsonl"],
+]
+
+
+def write(folder: Path, names: list[str] | dict[str, str]) -> None:
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(json.dumps({"at": name}) + "\n")
+
+
+def splits_of(url: Path) -> dict[str, str]:
+    """Return the split of each record, by the name of its file."""
+    found = {}
+    for split in shardio.open(url, split="all").splits:
+        found.update({value["at"]: split for value in shardio.open(url, split=split)})
+    return found
+
+
+@pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
+def test_adoption_and_conversion_find_the_same_splits(tmp_path, layout) -> None:
+    write(tmp_path / "files", layout)
+    converted = shardio.convert_dataset(tmp_path / "files", tmp_path / "converted")
+    adopted = shardio_indexer.adopt(tmp_path / "files", into=tmp_path / "adopted")
+    assert adopted.ok
+    options = {"allow_roots": {str(tmp_path / "files"): {}}}
+    assert splits_of(tmp_path / "converted") == layout
+    for split, rows in shardio.open(tmp_path / "adopted", split="all", **options).splits.items():
+        values = shardio.open(tmp_path / "adopted", split=split, **options)
+        assert len(values) == rows
+        assert {layout[value["at"]] for value in values} == {split}
+    for report in (converted, adopted):
+        assert any("split" in note for note in report.notes), "what was decided is said"
+        assert report.to_dict()["notes"]
+
+
+@pytest.mark.parametrize("names", MIXED, ids=str)
+def test_names_of_which_some_tell_nothing_are_refused_and_the_advice_works(tmp_path, capsys, names) -> None:
+    write(tmp_path / "files", names)
+    with pytest.raises(ValueError, match=r"tell no split \(.*name one split for all files, or a pattern"):
+        shardio.convert_dataset(tmp_path / "files", tmp_path / "converted")
+    with pytest.raises(ValueError, match="tell no split"):
+        shardio_indexer.adopt(tmp_path / "files", into=tmp_path / "adopted")
+    assert not (tmp_path / "converted").exists()
+    assert not (tmp_path / "adopted").exists()
+    assert main(["convert", str(tmp_path / "files"), str(tmp_path / "one"), "--split", "birds"]) == 0
+    assert shardio.open(tmp_path / "one").splits == {"birds": len(names)}
+    patterns = ["--split", "test=*test*", "--split", "train=*"]
+    assert main(["convert", str(tmp_path / "files"), str(tmp_path / "several"), *patterns]) == 0
+    assert main(["index", str(tmp_path / "files"), *patterns]) == 0
+    capsys.readouterr()
+    wanted = {name: "test" if "test" in name else "train" for name in names}
+    assert splits_of(tmp_path / "several") == splits_of(tmp_path / "files") == wanted
+
+
+def test_tfrecords_of_tensorflow_datasets(tmp_path) -> None:
+    """Numbered behind the ending; a name beside others that tell a split is one, too."""
+    names = [f"imdb_reviews-{split}.tfrecord-00000-of-00001" for split in ("train", "test", "unsupervised")]
+    assert SplitRules().divide(names).splits == ["train", "test", "unsupervised"]
+    assert SplitRules().divide(["my-data.tfrecord-00000-of-00001"]).splits == ["train"]
+
+
+def test_a_folder_that_is_named_itself(tmp_path) -> None:
+    write(tmp_path / "test", ["0.jsonl", "1.jsonl"])
+    assert shardio.convert_dataset(tmp_path / "test", tmp_path / "a").records == {"test": 2}
+    assert shardio_indexer.adopt(tmp_path / "test").splits == {"test": 2}
+    # Its name says nothing of one file in it, and nothing of a project in a folder called dev.
+    assert shardio.convert_dataset(tmp_path / "test" / "0.jsonl", tmp_path / "b").records == {"train": 1}
+    write(tmp_path / "dev", ["0.jsonl"])
+    assert shardio.convert_dataset(tmp_path / "dev", tmp_path / "c").records == {"train": 1}
+
+
+def test_what_is_adopted_already_stays_in_its_split(tmp_path) -> None:
+    write(tmp_path, ["a.jsonl", "b.jsonl"])
+    assert shardio_indexer.adopt(tmp_path, split="birds").splits == {"birds": 2}
+    write(tmp_path, ["test-0.jsonl"])
+    assert shardio_indexer.adopt(tmp_path).splits == {"birds": 2, "test": 1}
+    write(tmp_path, ["val/0.jsonl"])
+    assert shardio_indexer.adopt(tmp_path).splits == {"birds": 2, "test": 1, "val": 1}
+    write(tmp_path, ["validation/1.jsonl"])
+    assert shardio_indexer.adopt(tmp_path).splits == {"birds": 2, "test": 1, "val": 2}
+
+
+def test_a_list_of_files_is_of_the_split_that_its_name_tells(tmp_path) -> None:
+    photo(tmp_path / "1.png")
+    (tmp_path / "test.csv").write_text("path,label\n1.png,3\n")
+    report = shardio.convert_dataset(tmp_path / "test.csv", tmp_path / "a", kind="list")
+    assert report.records == {"test": 1}
+
+
+def photo(path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    data = io.BytesIO()
+    Image.new("RGB", (4, 3), (len(str(path)) % 256, 90, 200)).save(data, "PNG")
+    path.write_bytes(data.getvalue())
+
+
+def test_folders_of_images_named_like_splits(tmp_path) -> None:
+    """Without classes in them they are splits of images without labels; beside another folder, classes."""
+    for name in ("train/1.png", "train/2.png", "test/1.png"):
+        photo(tmp_path / "plain" / name)
+    report = shardio.convert_dataset(tmp_path / "plain", tmp_path / "a")
+    assert report.records == {"train": 2, "test": 1}
+    assert "label" not in report.schema
+    photo(tmp_path / "plain" / "bus" / "1.png")
+    report = shardio.convert_dataset(tmp_path / "plain", tmp_path / "b")
+    assert (report.records, report.schema["label"].classes) == ({"train": 4}, ("bus", "test", "train"))
+    for name in ("train/bus/1.png", "train/train/1.png", "val/bus/1.png"):
+        photo(tmp_path / "classes" / name)
+    report = shardio.convert_dataset(tmp_path / "classes", tmp_path / "c")
+    assert report.records == {"train": 2, "val": 1}
+    assert report.schema["label"].classes == ("bus", "train")
+
+
+@pytest.mark.parametrize("kind", ["images", "jsonl", "tfrecord", "parquet", "webdataset"])
+@pytest.mark.parametrize(
+    "names", [["train", "val"], ["train", "test", "dev"], ["train-clean", "test"], ["a", "b-c", "b"]], ids=str
+)
+def test_an_export_comes_back_with_its_splits(tmp_path, kind, names) -> None:
+    photo(tmp_path / "one.png")
+    image = (tmp_path / "one.png").read_bytes()
+    with shardio.DatasetWriter(tmp_path / "ds", schema={"image": "png"}) as out:
+        for number, name in enumerate(names, 1):
+            for _ in range(number):
+                out.write({"image": image}, split=name)
+    report = shardio.export_dataset(tmp_path / "ds", tmp_path / "out", kind=kind)
+    back = shardio.convert_dataset(tmp_path / "out", tmp_path / "back").records
+    wanted = {name: number for number, name in enumerate(names, 1)}
+    if back != wanted:
+        # Said when it is exported, with what brings them back.
+        (note,) = [note for note in report.notes if "split" in note]
+        patterns = dict(part.split("=", 1) for part in note.rpartition(": ")[2].split(", "))
+        back = shardio.convert_dataset(tmp_path / "out", tmp_path / "again", split=patterns).records
+    assert back == wanted
+
+
+def test_patterns() -> None:
+    rules = SplitRules({"train": "*train*", "val": "val/*"})
+    assert rules.divide(["a/train-0", "val/x", "test/x"]).splits == ["train", "val", None]
+    assert SplitRules("test").divide(["train-0", "x"]).splits == ["test", "test"]
+    for bad in ("all", {"a/b": "*"}):
+        with pytest.raises(UnsafeNameError):
+            SplitRules(bad)
+
+
+@given(st.lists(st.text("trainvldes0-_./ ", min_size=1, max_size=12), max_size=5, unique=True))
+def test_every_name_has_a_split_or_is_said_to_have_none(names: list[str]) -> None:
+    division = SplitRules().divide(names)
+    assert len(division.splits) == len(names)
+    assert [name for name, split in zip(names, division.splits, strict=True) if split is None] == list(
+        division.silent
+    )
+    assert bool(names) == bool(division.notes)
+    # The order of the files changes nothing.
+    again = SplitRules().divide(names[::-1])
+    assert again.splits == division.splits[::-1]
