@@ -50,4 +50,4 @@ def test_reports_are_json_with_all_their_fields(tmp_path: Path) -> None:
     assert [each["kind"] for each in adopted.to_dict()["refused"]] == [
         type(adopted.refused[0].error).__name__
     ]
-    assert adopted.to_dict()["schema"].keys() == {"json"}
+    assert adopted.to_dict()["schema"].keys() == {"a"}

@@ -202,7 +202,10 @@ def _opened(
     reading = _FeatureTree(labels)
     if _FEATURES in beside:
         try:
-            reading.add((), json.loads(_read(beside[_FEATURES], storage_options)), _Place())
+            tree = _as_message(json.loads(_read(beside[_FEATURES], storage_options)))
+            if "featuresDict" not in tree:
+                raise ValueError("it does not begin with a FeaturesDict")
+            reading.add((), tree, _Place())
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise FormatError(
                 "the features of a TFDS dataset cannot be read",
@@ -280,6 +283,7 @@ class _FeatureTree:
     def add(self, path: tuple[str, ...], node: Mapping[str, Any], place: _Place) -> None:
         """Add a node of the tree, and what is below it."""
         name = "/".join(path)
+        node = _as_message(node)
         if "featuresDict" in node:
             for child, below in node["featuresDict"].get("features", {}).items():
                 self.add((*path, child), below, place)
@@ -370,6 +374,43 @@ class _FeatureTree:
             typed = made.typed.replace(description=description) if made.typed is not None else None
             made = replace(made, stored=said, typed=typed)
         self.found.append(replace(made, note=note) if note else made)
+
+
+# Kinds of features by the names of their classes, and as fields of `feature.proto`.
+_FIELDS = {
+    "FeaturesDict": "featuresDict", "Sequence": "sequence", "Image": "image", "LabeledImage": "image",
+    "ClassLabel": "classLabel", "Tensor": "tensor", "Scalar": "tensor", "Text": "text", "Audio": "audio",
+    "Video": "video", "BBoxFeature": "boundingBox", "Translation": "translation",
+    "TranslationVariableLanguages": "translation",
+}  # fmt: skip
+
+
+def _as_message(node: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a node as the message that TFDS writes today; before 4.5 it was `{"type", "content"}`."""
+    if "type" not in node:
+        return node
+    kind = node["type"].rpartition(".")[2]
+    content = node["content"]
+    if isinstance(content, str):
+        content = json.loads(content)
+    if kind not in _FIELDS:
+        return {"pythonClassName": node["type"]}
+    if kind == "FeaturesDict":
+        known = set(content) == {"features"} and "type" not in content["features"]
+        return {"featuresDict": content if known else {"features": content}}
+    given = {_camel_case(name): item for name, item in content.items()}
+    if isinstance(given.get("shape"), list):
+        given["shape"] = {"dimensions": [-1 if size is None else size for size in given["shape"]]}
+    if kind == "Sequence" and given.get("length") is None:
+        given["length"] = -1
+    if kind == "TranslationVariableLanguages":
+        given["variableLanguagesPerExample"] = True
+    return {_FIELDS[kind]: given}
+
+
+def _camel_case(name: str) -> str:
+    first, *rest = name.split("_")
+    return first + "".join(part[:1].upper() + part[1:] for part in rest)
 
 
 def _shape(node: Mapping[str, Any]) -> _Shape:

@@ -129,6 +129,59 @@ def plain(value: Any) -> Any:
     return [plain(item) for item in value] if isinstance(value, list | tuple) else value
 
 
+def flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return the leaves of nested dicts by their names joined."""
+    out: dict[str, Any] = {}
+    for name, item in tree.items():
+        out |= flat(item, f"{prefix}{name}/") if isinstance(item, dict) else {prefix + name: item}
+    return out
+
+
+KINDS = {
+    "featuresDict": "features_dict.FeaturesDict", "sequence": "sequence_feature.Sequence",
+    "image": "image_feature.Image", "classLabel": "class_label_feature.ClassLabel",
+    "tensor": "tensor_feature.Tensor", "text": "text_feature.Text", "audio": "audio_feature.Audio",
+    "video": "video_feature.Video", "boundingBox": "bounding_boxes.BBoxFeature",
+    "translation": "translation_feature.Translation",
+}  # fmt: skip
+NAMES = {"encodingFormat": "encoding_format", "numClasses": "num_classes", "sampleRate": "sample_rate"}
+KEPT = {
+    "image": ("shape", "dtype", "encoding_format"), "classLabel": ("num_classes",), "boundingBox": (),
+    "text": (), "tensor": ("shape", "dtype", "encoding", "optional"), "translation": ("languages",),
+    "audio": ("shape", "dtype", "file_format", "sample_rate"),
+    "video": ("shape", "encoding_format", "ffmpeg_extra_args"), "sequence": ("feature", "length"),
+}  # fmt: skip
+
+
+def legacy(node: dict[str, Any]) -> dict[str, Any]:
+    """Return a node of `features.json` as TFDS wrote it before 4.5."""
+    (field,) = node.keys() & KINDS.keys()
+    given = node[field]
+    if field == "featuresDict":
+        content = {name: legacy(child) for name, child in given["features"].items()}
+        return {"type": f"tensorflow_datasets.core.features.{KINDS[field]}", "content": content}
+    content = {NAMES.get(name, name): item for name, item in given.items()}
+    kind = KINDS[field]
+    if field == "sequence":
+        content["feature"] = legacy(content["feature"])
+        content["length"] = None if content["length"] == "-1" else int(content["length"])
+    if field in ("image", "tensor", "audio", "video"):
+        sizes = content.get("shape", {}).get("dimensions", [])
+        content["shape"] = [None if size == "-1" else int(size) for size in sizes]
+    if field in ("image", "video"):
+        content.setdefault("encoding_format", None)
+    if field == "video":
+        content["ffmpeg_extra_args"] = []
+    if field == "audio":
+        content |= {"file_format": None, "sample_rate": int(content["sample_rate"])}
+    if field == "classLabel":
+        content["num_classes"] = int(content["num_classes"])
+    if field == "translation" and content.get("variableLanguagesPerExample"):
+        kind = "translation_feature.TranslationVariableLanguages"
+    content = {name: item for name, item in content.items() if name in KEPT[field]}
+    return {"type": f"tensorflow_datasets.core.features.{kind}", "content": content}
+
+
 def main() -> None:
     """Write the folder again."""
     import tensorflow_datasets as tfds  # type: ignore[import-not-found]
@@ -162,7 +215,15 @@ def main() -> None:
     }
     (FOLDER / "values.json").write_text(json.dumps(values) + "\n", encoding="utf-8")
     for path in (FOLDER / "birds").rglob("features.json"):
-        path.write_text(json.dumps(json.loads(path.read_text()), separators=(",", ":")))
+        tree = json.loads(path.read_text())
+        path.write_text(json.dumps(tree, separators=(",", ":")))
+        older = legacy(tree)
+        # tfds reads it as the same features.
+        read = tfds.features.FeatureConnector.from_json(json.loads(json.dumps(older)))
+        both = (each.get_serialized_info() for each in (read, builder.info.features))
+        one, other = ({name: str(info) for name, info in flat(each).items()} for each in both)
+        assert one == other
+        (FOLDER / "features-before-4.5.json").write_text(json.dumps(older, separators=(",", ":")) + "\n")
 
 
 if __name__ == "__main__":

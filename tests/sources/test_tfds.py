@@ -125,6 +125,13 @@ def test_an_adoption_has_the_values_as_records_hold_them_and_names_the_others(fo
     assert changed.keys() == schema.keys() - {"mask"}
 
 
+def test_descriptions_of_older_versions_say_the_same(folder, tmp_path) -> None:
+    """Before 4.5 `features.json` was another tree; tfds reads both alike."""
+    wanted = shardio.convert_dataset(folder, tmp_path / "today", workers=1).schema
+    shutil.copy(GOLDEN / "features-before-4.5.json", folder / "features.json")
+    assert shardio.convert_dataset(folder, tmp_path / "before", workers=1).schema == wanted
+
+
 def test_the_folder_of_the_dataset_is_that_of_its_one_version(folder, tmp_path) -> None:
     data = tmp_path / "data" / "birds"
     shutil.move(folder, data / "1.0.0")
@@ -194,7 +201,7 @@ def test_what_tfds_alone_knows_is_named(folder, tmp_path) -> None:
 def test_other_folders_are_refused_by_name(folder, tmp_path, change) -> None:
     info = folder / "dataset_info.json"
     if change is None:
-        (folder / "features.json").write_text('{"featuresDict": []}')
+        (folder / "features.json").write_text('{"text": {}}')
     else:
         info.write_text(json.dumps(json.loads(info.read_text()) | change))
     with pytest.raises(FormatError, match=r"array_record|features\.json"):
