@@ -202,10 +202,7 @@ def _opened(
     reading = _FeatureTree(labels)
     if _FEATURES in beside:
         try:
-            tree = _as_message(json.loads(_read(beside[_FEATURES], storage_options)))
-            if "featuresDict" not in tree:
-                raise ValueError("it does not begin with a FeaturesDict")
-            reading.add((), tree, _Place())
+            reading.read(json.loads(_read(beside[_FEATURES], storage_options)))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise FormatError(
                 "the features of a TFDS dataset cannot be read",
@@ -279,6 +276,17 @@ class _FeatureTree:
         self._labels = labels
         self.found: list[TfdsFeature] = []
         self.unknown: dict[str, str] = {}
+
+    def read(self, tree: Mapping[str, Any]) -> None:
+        """Add all features.
+
+        Raises:
+            ValueError, KeyError, TypeError, AttributeError: it is not such a tree.
+        """
+        root = _as_message(tree)
+        if "featuresDict" not in root:
+            raise ValueError("it does not begin with a FeaturesDict")
+        self.add((), root, _Place())
 
     def add(self, path: tuple[str, ...], node: Mapping[str, Any], place: _Place) -> None:
         """Add a node of the tree, and what is below it."""
