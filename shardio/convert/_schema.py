@@ -21,7 +21,6 @@ from shardio.codecs import image_type, infer_schema
 from shardio.convert._images import IMAGE_TYPES
 from shardio.convert._source import ForeignSource, Piece, Sample, SourceOptions, Unreadable, keep_as
 from shardio.convert._text import JsonLines
-from shardio.convert._tfds import TfdsDataset
 from shardio.convert._tfrecord import ShardioDataset
 from shardio.convert._webdataset import INTEGER_ENDINGS, WebDataset
 from shardio.errors import SchemaError, ShardioError, StorageError
@@ -334,8 +333,6 @@ def _check_readable(source: ForeignSource, schema: Schema) -> None:
 
 def _notes_on(source: ForeignSource, schema: Schema | None, given: Mapping[str, Any]) -> list[str]:
     """Return what the caller may not expect of an inferred schema."""
-    if isinstance(source, TfdsDataset):
-        return source.notes()
     if not isinstance(source, WebDataset):
         return []
     inferred = {name: feature.type for name, feature in (schema or {}).items() if name not in given}

@@ -143,7 +143,7 @@ class TfdsDataset(FileSource):
             if feature.typed is not None and feature.typed.type == "json"
         ]
         return [
-            f"{feature.name}: {feature.note.removesuffix(' in the records')}, as in the records"
+            f"{feature.name}: {feature.note}; they stay so"
             for feature in self._folder.features
             if feature.typed is None
         ] + [f"{name}: sequences in sequences are json" for name in nested]
