@@ -18,10 +18,10 @@ from shardio.errors import BadRecord, CorruptRecordError, NotFoundError, SchemaE
 from shardio.metadata import Schema
 from shardio.parallel import Note
 from shardio.reader import ReadOptions, SequentialShard
-from shardio.sources import find_files, find_tfds, tfds_feature
+from shardio.sources import Division, find_files, find_tfds, tfds_feature
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from shardio.metadata import Feature
     from shardio.sources import FoundFile, Listing, TfdsFolder
@@ -81,25 +81,33 @@ class TfdsDataset(FileSource):
         ]
         return [file for file in listing.files if file in taken], others
 
+    def divided(self, names: Sequence[str]) -> Division:
+        """Return the splits that the folder says, unless the caller says others."""
+        if self.options.split is not None:
+            return super().divided(names)
+        told = {self._folder.prefix + file.name: file.split for file in self._folder.files}
+        return Division([told[name] for name in names], [])
+
     def pieces(self) -> list[Piece]:
-        """Return the files of all splits, in their order.
+        """Return the files of the splits, in the order of their names.
 
         Raises:
             NotFoundError: one is not there.
         """
-        there = {file.key: file for file in self.files}
-        pieces = []
+        there = {file.key for file in self.files}
         for each in self._folder.files:
-            file = there.get(self._folder.prefix + each.name)
-            if file is None:
+            if self._folder.prefix + each.name not in there and self.options.split is None:
                 raise NotFoundError(
                     f"a file of split {each.split!r} is not there",
                     url=f"{self._folder.url}/{each.name}",
                     expected="the files that dataset_info.json names",
                     advice='fetch it, or convert the files that are there with kind="tfrecord"',
                 )
-            pieces.append(Piece(file.root, file.key, each.split, file.size, extra=each.rows))
-        return pieces
+        rows = {self._folder.prefix + file.name: file.rows for file in self._folder.files}
+        return [
+            Piece(file.root, file.key, split, file.size, extra=rows[file.key])
+            for file, split in self.split_files()
+        ]
 
     def read(self, piece: Piece) -> Iterator[Sample | BadRecord | Note]:
         """Yield the records of a file; both checksums of every record are compared."""
@@ -142,11 +150,14 @@ class TfdsDataset(FileSource):
             for feature in self._folder.features
             if feature.typed is not None and feature.typed.type == "json"
         ]
-        return [
+        stored = [
             f"{feature.name}: {feature.note}; they stay so"
             for feature in self._folder.features
             if feature.typed is None
-        ] + [f"{name}: sequences in sequences are json" for name in nested]
+        ]
+        return [
+            *super().notes(), *stored, *(f"{name}: sequences in sequences are json" for name in nested)
+        ]  # fmt: skip
 
     def metadata(self) -> dict[str, Any]:
         """Return name, version, citation and the like, under `tfds`."""

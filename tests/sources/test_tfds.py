@@ -162,6 +162,14 @@ def test_files_of_a_split_that_are_not_there_are_named(folder, tmp_path) -> None
     assert shardio.convert_dataset(files, tmp_path / "some", kind="tfrecord", workers=1).schema is not None
 
 
+def test_splits_may_be_said_otherwise(folder, tmp_path) -> None:
+    report = shardio.convert_dataset(folder, tmp_path / "some", split={"one": "*test*"}, workers=1)
+    assert report.records == {"one": SPLITS["test"]}
+    assert "birds-train.tfrecord-00000-of-00002" in report.ignored
+    assert shardio.convert_dataset(folder, tmp_path / "all", split="one", workers=1).records == {"one": 9}
+    assert shardio_indexer.adopt(folder, split={"one": "*test*"}, workers=1).splits == {"one": SPLITS["test"]}
+
+
 def test_other_numbers_of_records_than_the_folder_says_are_noted(folder, tmp_path) -> None:
     info = json.loads((folder / "dataset_info.json").read_text())
     info["splits"][1]["shardLengths"] = ["1", "9"]
