@@ -12,7 +12,7 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["closest", "integer", "integers", "no_option", "options_by_root"]
+__all__ = ["closest", "integer", "integers", "names", "no_option", "options_by_root"]
 
 
 def integer(name: str, value: object) -> int:
@@ -33,6 +33,29 @@ def integer(name: str, value: object) -> int:
             pass
     message = f"{name} must be an integer, found {value!r}"
     raise TypeError(message)
+
+
+def names(name: str, values: object) -> tuple[str, ...]:
+    """Return an argument as a tuple of names; one name alone would be taken for its letters.
+
+    Raises:
+        TypeError: it is something else; says what to write.
+
+    Examples:
+        >>> names("features", ["image", "label"])
+        ('image', 'label')
+    """
+    if isinstance(values, str):
+        message = f"{name}= takes a list of names, found a string: {name}=[{values!r}]"
+        raise TypeError(message)
+    if not isinstance(values, Iterable) or isinstance(values, bytes | bytearray | Mapping):
+        message = f"{name}= takes a list of names, found {values!r:.80}"
+        raise TypeError(message)
+    found = tuple(values)
+    if not all(isinstance(each, str) for each in found):
+        message = f"{name}= takes a list of names, found {found!r:.80}"
+        raise TypeError(message)
+    return found
 
 
 def integers(name: str, values: object, *, mask: str = "") -> NDArray[Any]:

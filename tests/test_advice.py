@@ -21,6 +21,8 @@ from typing import Any
 from unittest import mock
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import shardio
@@ -563,7 +565,6 @@ def shards_that_are_gone(tmp: Path) -> None:
 
 
 @follows(
-    "check the address; a folder of TFRecord files becomes a dataset with `shardio index`",
     "check the address; TFRecord files without a dataset around them are adopted with `shardio index`",
     "open the folder of the dataset that holds it; where there is none, `shardio index {}` makes one, and "
     "`shardio head` reads a file by itself",
@@ -578,6 +579,44 @@ def no_dataset(tmp: Path) -> None:
     assert main(["index", str(tmp)]) == 0
     assert list(shardio.open(tmp)) == [b"a"]
     assert main(["info", str(tmp)]) == 0
+
+
+@follows("`shardio index {}` makes a dataset of them")
+def folder_of_shards(tmp: Path) -> None:
+    lines_of(tmp / "x.tfrecord-00000-of-00001", tfrecord([b"a"]))
+    advice = raised(shardio.errors.NotFoundError, lambda: shardio.open(tmp))
+    (command,) = re.findall(r"`shardio (.*?)`", advice)
+    assert main(command.split()) == 0
+    assert list(shardio.open(tmp)) == [b"a"]
+
+
+@follows(
+    "`shardio convert {} NEW` makes a dataset of it",
+    "check the address; `shardio convert {} NEW` makes a dataset of other formats",
+)
+def other_files(tmp: Path) -> None:
+    (tmp / "in").mkdir()
+    pq.write_table(pa.table({"n": [1, 2]}), tmp / "in" / "x.parquet")
+    for number, source in enumerate((tmp / "in" / "x.parquet", tmp / "in")):
+        advice = raised(shardio.errors.NotFoundError, functools.partial(shardio.open, source))
+        (command,) = re.findall(r"`shardio (.*?)`", advice)
+        new = tmp / f"new{number}"
+        assert main(command.replace("NEW", str(new)).split()) == 0
+        assert [value["n"] for value in shardio.open(new)] == [1, 2]
+
+
+@follows(
+    "when its tasks have ended, shardio.commit({}, session={}, tasks=N) makes the dataset; N is how many "
+    "they are"
+)
+def session_under_way(tmp: Path) -> None:
+    url = str(tmp / "ds")
+    with shardio.DatasetWriter(url, schema={"n": "int64"}, session="r1", task=0, commit=False) as out:
+        out.write({"n": 1})
+    advice = raised(shardio.errors.NotFoundError, lambda: shardio.open(url))
+    (call,) = re.findall(r"shardio\.commit\(.*?\)", advice)
+    eval(call.replace("N", "1"))
+    assert shardio.open(url)[0]["n"] == 1
 
 
 @follows("if you trust it, open with allow_roots={{}: {}}, storage_options as value")

@@ -14,16 +14,19 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from shardio.arguments import integer
 from shardio.display import count, html_table, size
-from shardio.errors import FormatError, NotFoundError, StorageError
+from shardio.errors import FormatError, NotFoundError, ShardioError, StorageError
 from shardio.format import DEFAULT_LIMITS, Limits
 from shardio.metadata import (
     HINT_KEY,
     MANIFESTS,
+    SESSIONS,
     Manifest,
     ShardTable,
     is_random_session,
@@ -44,6 +47,11 @@ if TYPE_CHECKING:
 __all__ = ["Catalog", "Version"]
 
 T = TypeVar("T")
+
+# Names that tell what is at an address where no dataset is.
+_ADOPTED = re.compile(r"\.tfrecords?\b|\.(tfrec|tar|jsonl|ndjson)(\.\w+)?$")
+_TABLE = re.compile(r"\.(parquet|arrow|feather|csv|tsv|jsonl|ndjson|tar)(\.\w+)?$")
+_LOOKED_AT = 100
 
 
 def _call(read: Callable[[], T]) -> T:
@@ -441,10 +449,57 @@ class Catalog:
         if len(places) != len(table):
             raise FormatError("a shard is in the dataset twice", url=url)
 
+    def nothing_here(self, what: str) -> NotFoundError:
+        """Return the error of a place without a dataset, which says what there is instead."""
+        url = self.store.url
+        sessions: list[str] = []
+        names: list[str] = []
+        # Where nothing can be listed, the address is all that can be told.
+        with contextlib.suppress(ShardioError):
+            sessions = [info.key for info in itertools.islice(self.store.list(SESSIONS), 1)]
+            names = [info.key for info in itertools.islice(self.store.list(linked=True), _LOOKED_AT)]
+        session = sessions[0].removeprefix(SESSIONS).partition("/")[0] if sessions else ""
+        if session and not is_random_session(session):
+            return NotFoundError(
+                what,
+                url=url,
+                found=f"the session {session!r}, which was not committed",
+                advice=f"when its tasks have ended, shardio.commit({url!r}, session={session!r}, tasks=N) "
+                "makes the dataset; N is how many they are",
+            )
+        own = any(name.startswith("_shardio/") or name.endswith(".shardidx") for name in names)
+        shards = [name for name in names if _ADOPTED.search(name)]
+        if shards and not own:
+            return NotFoundError(
+                what,
+                url=url,
+                found=f"shards of another kind, such as {shards[0]!r}",
+                advice=f"`shardio index {url}` makes a dataset of them",
+            )
+        if names and not own:
+            return NotFoundError(
+                what,
+                url=url,
+                found=f"other files, such as {names[0]!r}",
+                advice=f"check the address; `shardio convert {url} NEW` makes a dataset of other formats",
+            )
+        return NotFoundError(
+            what,
+            url=url,
+            advice="check the address; TFRecord files without a dataset around them are adopted with "
+            "`shardio index`",
+        )
+
     def _missing(self, number: int | None, latest: Version | None) -> NotFoundError:
         if latest is None:
             folder, _, name = self.store.url.rstrip("/").rpartition("/")
             # The name alone tells, as in `is_shard`: an error asks for nothing more.
+            if _TABLE.search(name):
+                return NotFoundError(
+                    "there is no shardio dataset here: this names one file",
+                    url=self.store.url,
+                    advice=f"`shardio convert {self.store.url} NEW` makes a dataset of it",
+                )
             if ".tfrecord" in name:
                 return NotFoundError(
                     "there is no shardio dataset here: this names one file",
@@ -452,12 +507,7 @@ class Catalog:
                     advice="open the folder of the dataset that holds it; where there is none, "
                     f"`shardio index {folder}` makes one, and `shardio head` reads a file by itself",
                 )
-            return NotFoundError(
-                "there is no shardio dataset here",
-                url=self.store.url,
-                advice="check the address; TFRecord files without a dataset around them are adopted with "
-                "`shardio index`",
-            )
+            return self.nothing_here("there is no shardio dataset here")
         if number in latest.manifest.expiry.expired_versions:
             return NotFoundError(
                 f"version {number} expired",

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from shardio.arguments import names
 from shardio.catalog import Catalog
 from shardio.codecs import need_pyarrow
 from shardio.errors import CommitConflictError, StorageError
@@ -264,10 +265,7 @@ class _TableBuild:
                 message = 'this dataset has no table yet: name its features, as in features=["label"]'
                 raise ValueError(message)
             features = [column.name for _, column in columns_now(manifest.schema, manifest.table)]
-        if isinstance(features, str):
-            message = f"features= takes a list of names, found a string: features=[{features!r}]"
-            raise TypeError(message)
-        self._features = tuple(features)
+        self._features = names("features", features)
         self._check(manifest.schema)
         self._table = self._published = catalog.table(seen)
         self._made: dict[bytes, _StoredTable] = {}

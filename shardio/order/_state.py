@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from shardio.errors import ResumeError
@@ -24,6 +24,7 @@ _FIELDS = (
     *("order", "datasets", "plans", "mixture", "seed", "epoch", "shuffle", "remainder", "step", "batches"),
     "seal",
 )
+_OF_DATASETS = ("uuid", "split", "fingerprint", "selection")
 _REMAINDERS = ("drop", "pad", "keep")
 
 
@@ -39,6 +40,7 @@ class Identity:
         selection: digest of the chosen positions where a part is streamed, but not a plain slice; else None.
         joined: of the datasets whose features are read beside its own, in the order in which they came.
         on: of a joined one, the feature by whose values its records were found; None for by position.
+        url: where it was, without credentials, for messages alone: a copy elsewhere is the same dataset.
     """
 
     uuid: str
@@ -48,12 +50,16 @@ class Identity:
     selection: str | None = None
     joined: tuple[Identity, ...] = ()
     on: str | None = None
+    url: str | None = field(default=None, compare=False)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields, without `selection`, `joined` and `on` where there is none."""
+        """Return the fields, without `selection`, `joined`, `on` and `url` where there is none."""
         fields = {name: value for name, value in asdict(self).items() if value is not None}
         del fields["joined"]
         return fields | ({"joined": [each.to_dict() for each in self.joined]} if self.joined else {})
+
+    def __str__(self) -> str:
+        return f"version {self.version} of {self.url or f'dataset {self.uuid}'}, split {self.split!r}"
 
 
 @dataclass(frozen=True)
@@ -197,6 +203,7 @@ def _parse_identity(each: Any, *, joins: bool = True) -> Identity:
         selection=_selection(each),
         joined=tuple(_parse_identity(one, joins=False) for one in joined),
         on=_field(each, "on", str, "a dataset of the state") if not joins and "on" in each else None,
+        url=_field(each, "url", str, "a dataset of the state") if "url" in each else None,
     )
 
 
@@ -252,17 +259,33 @@ def check_identities(expected: Sequence[Identity], found: Sequence[Identity]) ->
     for number, (theirs, ours) in enumerate(zip(expected, found, strict=True)):
         which = "the dataset" if len(expected) == 1 else f"source {number} of the mixture"
         _check_joined(theirs.joined, ours.joined, which)
-        for name in ("uuid", "split", "fingerprint", "selection"):
-            if getattr(theirs, name) == getattr(ours, name):
-                continue
-            advice = f"open version {theirs.version} of dataset {theirs.uuid}, split {theirs.split!r}"
-            what = f"the {name} of {which} differs from the state's"
-            if name == "selection":
-                what = f"another selection of {which} is streamed than the state's"
-                advice = "give the same filter(), select() or slice as when the state was saved"
-            if name == "fingerprint":
-                what += f" (the shards of split {theirs.split!r} have changed since version {theirs.version})"
-            raise ResumeError(what, expected=getattr(theirs, name), found=getattr(ours, name), advice=advice)
+        for name in _OF_DATASETS:
+            if getattr(theirs, name) != getattr(ours, name):
+                raise _other(name, theirs, ours, which)
+
+
+def _other(name: str, theirs: Identity, ours: Identity, which: str) -> ResumeError:
+    """Return the error that says of what a state is and what is at hand, and digests where needed."""
+    what, told, advice = {
+        "uuid": (f"{which} is not that of the state", theirs.url != ours.url, ""),
+        "split": (f"the split of {which} is not that of the state", True, ""),
+        "fingerprint": (
+            f"the shards of {which} are not those of the state",
+            theirs.version != ours.version,
+            "",
+        ),
+        "selection": (
+            f"another selection of {which} is streamed than the state's",
+            False,
+            "give the same filter(), select() or slice as when the state was saved",
+        ),
+        "on": (f"{which} is joined by another key than the state says", False, "join as before"),
+    }[name]
+    sides = (
+        str(each) if told else f"{each} ({name} {getattr(each, name) or 'none'})" for each in (theirs, ours)
+    )
+    expected, found = sides
+    return ResumeError(what, expected=expected, found=found, advice=advice or f"open {theirs}")
 
 
 def _check_joined(expected: Sequence[Identity], found: Sequence[Identity], which: str) -> None:
@@ -270,15 +293,9 @@ def _check_joined(expected: Sequence[Identity], found: Sequence[Identity], which
         what = f"another number of datasets is joined to {which} than the state says"
         raise ResumeError(what, expected=len(expected), found=len(found), advice="join as before")
     for theirs, ours in zip(expected, found, strict=True):
-        for name in ("uuid", "split", "fingerprint", "selection", "on"):
+        for name in (*_OF_DATASETS, "on"):
             if getattr(theirs, name) != getattr(ours, name):
-                raise ResumeError(
-                    f"the {name} of a dataset joined to {which} differs from the state's",
-                    expected=getattr(theirs, name),
-                    found=getattr(ours, name),
-                    advice=f"join version {theirs.version} of dataset {theirs.uuid}, split {theirs.split!r}, "
-                    "the same part of it",
-                )
+                raise _other(name, theirs, ours, f"a dataset joined to {which}")
 
 
 def replay(schedule: Schedule, state: State) -> Schedule:

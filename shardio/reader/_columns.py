@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shardio.arguments import closest
+from shardio.arguments import names as as_names
 from shardio.codecs import arrow_array, arrow_type_of, need_pyarrow, value_lengths
 from shardio.errors import FormatError, NotFoundError, SchemaError, ShardioError
 from shardio.format import DEFAULT_LIMITS
@@ -122,9 +123,7 @@ def choose_columns(schema: Schema | None, names: Sequence[str], *, what: str) ->
         TypeError: `names` is not a sequence of names.
         ValueError: there is no schema, no such feature, or no such length; or a name comes twice.
     """
-    if isinstance(names, str) or not all(isinstance(name, str) for name in names):
-        message = f"features= takes a list of names, found {names!r}"
-        raise TypeError(message)
+    names = as_names("features", names)
     if schema is None:
         message = f"{what} needs a schema, and this dataset has none: its records are bytes"
         raise ValueError(message)
@@ -196,10 +195,7 @@ def with_features(
     if values:
         given = replace(given, decode=True)
     if features is not None:
-        if isinstance(features, str):
-            message = f"features= takes a list of names, found a string: features=[{features!r}]"
-            raise TypeError(message)
-        given = replace(given, features=tuple(features))
+        given = replace(given, features=as_names("features", features))
     other.options = given
     other.__dict__.pop("codec", None)
     _ = other.codec  # refuses features that are missing before anything is read

@@ -10,7 +10,7 @@ import contextlib
 import warnings
 from typing import TYPE_CHECKING, Any, Literal
 
-from shardio.arguments import integer, options_by_root
+from shardio.arguments import integer, names, options_by_root
 from shardio.catalog import Catalog
 from shardio.errors import FormatError, NotFoundError, ShardioError, UnsafeNameError
 from shardio.format import (
@@ -118,7 +118,7 @@ def open(  # noqa: A001, PLR0913 - the name and the options are the public contr
         storage_options=dict(storage_options) if storage_options else None,
         engine=engine,
         decode=decode,
-        features=None if features is None else tuple(features),
+        features=None if features is None else names("features", features),
         cache=cache,
         verify=verify,
         on_error=on_error,
@@ -173,11 +173,7 @@ def is_shard(
         raise
     if _is_object(name, storage_options, engine):
         return True
-    raise NotFoundError(
-        "there is neither a shardio dataset nor a shard here",
-        url=store.url,
-        advice="check the address; a folder of TFRecord files becomes a dataset with `shardio index`",
-    )
+    raise Catalog(store).nothing_here("there is neither a shardio dataset nor a shard here")
 
 
 def _is_object(url: str, storage_options: Mapping[str, Any] | None, engine: str | None) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from shardio.storage._cache import BlockCache, CachedBlocks, CacheOptions, CacheUsage
 from shardio.storage._connect import connect, connect_folder
 from shardio.storage._create import begin_write_back, make_folders
-from shardio.storage._keys import TEMPORARY, local_path, url_text
+from shardio.storage._keys import TEMPORARY, local_path, public_url, url_text
 from shardio.storage._local import (
     READS_COMPILED,
     LocalStore,
@@ -75,6 +75,7 @@ __all__ = [
     "local_path",
     "make_folders",
     "on_io_thread",
+    "public_url",
     "temporary_files",
     "unlisted",
     "upload_of",

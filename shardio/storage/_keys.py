@@ -75,6 +75,17 @@ def is_temporary(key: str) -> bool:
     return key.rpartition("/")[2].startswith(TEMPORARY)
 
 
+def public_url(text: str) -> str:
+    """Return a URL, or text with URLs, without user names, passwords and signed queries.
+
+    Examples:
+        >>> public_url("https://me:secret@host/birds?sig=abc")
+        'https://host/birds?***'
+    """
+    text = re.sub(r"(://)[^/@\s]*@", r"\1", text)
+    return re.sub(r"(://[^\s?#]*)\?[^\s,;)]*", r"\1?***", text)
+
+
 def url_text(url: object) -> str:
     """Return a URL or path that a caller gave, as text.
 

@@ -21,6 +21,7 @@ from shardio.reader import (
     take,
     take_at,
 )
+from shardio.storage import public_url
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -139,8 +140,9 @@ def _identity(
     digest.update(table.deletion_sha256.tobytes())
     manifest = source.version.manifest
     return Identity(
-        manifest.dataset_uuid.hex(), manifest.version, digest.hexdigest(), source.split, selection, joined
-    )
+        manifest.dataset_uuid.hex(), manifest.version, digest.hexdigest(), source.split, selection, joined,
+        url=public_url(source.url),
+    )  # fmt: skip
 
 
 def _joined(source: DatasetSource) -> tuple[Identity, ...]:

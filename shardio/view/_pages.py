@@ -8,7 +8,6 @@ Nothing here changes a dataset.
 from __future__ import annotations
 
 import io
-import re
 import threading
 import urllib.parse
 from collections import OrderedDict
@@ -28,7 +27,7 @@ from shardio.reader import (
     take_at,
     with_features,
 )
-from shardio.storage import connect, url_text
+from shardio.storage import connect, public_url, url_text
 from shardio.view._facts import seen_facts, shard_list_facts, version_facts
 from shardio.view._statistics import histogram, summarize
 from shardio.view._values import audio_type, cell, flatten, follow, guess_value, is_picture
@@ -157,8 +156,8 @@ class Pages:
         chosen = latest if wanted is None else self._load(wanted)
         if version is None and self._digest is not None and chosen.digest != self._digest.lower():
             chosen = self._catalog.load(chosen.number, digest=self._digest)
-        facts = version_facts(_public_url(self._catalog.store.url), chosen, latest)
-        facts["roots"] = [_public_url(root) for root in facts["roots"]]
+        facts = version_facts(public_url(self._catalog.store.url), chosen, latest)
+        facts["roots"] = [public_url(root) for root in facts["roots"]]
         names = list(facts["splits"])
         if self._split is not None and self._split not in names:
             message = f"there is no split {self._split!r}; there is {', '.join(map(repr, names)) or 'none'}"
@@ -247,7 +246,7 @@ class Pages:
         from shardio.lifecycle import diff
 
         found = diff(self.url, first, second, storage_options=self._options.storage_options).to_dict()
-        return {**found, "url": _public_url(found["url"])}
+        return {**found, "url": public_url(found["url"])}
 
     # ------------------------------------------------------------------------------------------ records
 
@@ -551,7 +550,7 @@ class Pages:
                 "findings": len(progress.findings),
             }
         if report is not None:
-            shown = {**report, "url": _public_url(str(report.get("url", "")))}
+            shown = {**report, "url": public_url(str(report.get("url", "")))}
             for name in ("findings", "skipped"):
                 listed = report.get(name) or []
                 shown[name] = [self._redacted(each) for each in listed[:_LISTED]]
@@ -601,7 +600,7 @@ class Pages:
         """Return text without what the storage options and the address keep secret."""
         for secret in self._secrets:
             text = text.replace(secret, "***")
-        return _public_url(text)
+        return public_url(text)
 
     def _redacted(self, fields: Mapping[str, Any]) -> dict[str, Any]:
         return {
@@ -624,7 +623,7 @@ class Pages:
             # The bytes of a frame may take a request of their own, so only one record's are looked up.
             if full and error is None:
                 place = reading.payloads.locate(position)
-                found |= {"url": _public_url(place.url), "start": place.start, "stop": place.stop}
+                found |= {"url": public_url(place.url), "start": place.start, "stop": place.stop}
         except ShardioError as wrong:
             error = error or wrong
         if not isinstance(payload, ShardioError):
@@ -723,12 +722,6 @@ class Pages:
                 while len(self._kept) > 3 * _KEPT:
                     self._kept.popitem(last=False)
             return made
-
-
-def _public_url(text: str) -> str:
-    """Return an address, or text with addresses, without user names, passwords and signed queries."""
-    text = re.sub(r"(://)[^/@\s]*@", r"\1", text)
-    return re.sub(r"(://[^\s?#]*)\?[^\s,;)]*", r"\1?***", text)
 
 
 def _place(position: int, total: int) -> int:

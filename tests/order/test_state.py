@@ -76,23 +76,67 @@ def test_an_epoch_that_ended_stays_ended():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"uuid": "other"}, "the uuid of the dataset differs.*expected uuid-1, found other.*open version 3"),
+        (
+            {"uuid": "other", "url": "s3://b/y"},
+            (
+                r"the dataset is not that of the state: expected version 3 of s3://b/x, split 'train', found "
+                "version 3 of s3://b/y, split 'train'; open version 3 of s3://b/x, split 'train'$"
+            ),
+        ),
+        (
+            {"uuid": "other"},
+            (
+                "the dataset is not that of the state: expected version 3 of s3://b/x, split 'train' "
+                r"\(uuid uuid-1\), found version 3 of s3://b/x, split 'train' \(uuid other\); open version 3"
+            ),
+        ),
+        (
+            {"fingerprint": "other", "version": 4},
+            (
+                "the shards of the dataset are not those of the state: expected version 3 of s3://b/x, split "
+                "'train', found version 4 of s3://b/x, split 'train'; open version 3 of s3://b/x"
+            ),
+        ),
         (
             {"fingerprint": "other"},
-            "the shards of split 'train' have changed since version 3.*open version 3",
+            r"expected version 3 of s3://b/x, split 'train' \(fingerprint print-1\), found .*other\)",
         ),
-        ({"split": "test"}, "the split of the dataset differs.*expected train, found test"),
+        (
+            {"split": "test"},
+            "the split of the dataset is not that of the state: expected .*'train', found .*'test'; open",
+        ),
+        (
+            {"selection": "ab"},
+            r"another selection .*\(selection none\), found .*\(selection ab\); give the same filter",
+        ),
     ],
 )
 def test_what_differs_is_named_with_the_version_to_open(change, message):
     """What differs is named in `ResumeError`, with the version to open."""
     order = run_of()
+    known = replace(IDENTITY, url="s3://b/x")
+    order = replace(order, sources=(Source(SIZES, known),))
     state = order.state(order.schedule(0, 8), 0, 3)
-    other = replace(order, sources=(Source(SIZES, replace(IDENTITY, **change)),))
+    other = replace(order, sources=(Source(SIZES, replace(known, **change)),))
     with pytest.raises(ResumeError, match=message):
         other.resume(state)
     with pytest.raises(ResumeError, match=message):
         audit(state, other.sources, 0)
+
+
+def test_a_copy_elsewhere_is_the_same_dataset():
+    """The URL in a state is for messages; states of before it was there, and of other places, are read."""
+    order = run_of()
+    state = order.state(order.schedule(0, 8), 0, 3)
+    assert "url" not in state["datasets"][0]
+    for url in ("s3://b/x", "/copy/birds"):
+        other = replace(order, sources=(Source(SIZES, replace(IDENTITY, url=url)),))
+        assert other.resume(state)[1].step == 3
+        state = other.state(other.schedule(0, 8), 0, 3)
+        assert state["datasets"][0]["url"] == url
+    assert order.resume(state)[1].step == 3
+    with pytest.raises(ResumeError, match="field 'url' of a dataset of the state has the wrong type"):
+        order.resume({**state, "datasets": [{**state["datasets"][0], "url": 3}]})
 
 
 def test_another_version_with_the_same_shards_will_do():

@@ -281,6 +281,14 @@ def test_senseless_options(options, match, urls):
         _ = shardio.open(urls["three", "local"], **options)[0]
 
 
+@pytest.mark.parametrize("given", ["image", b"image", [b"image"], {"image": 1}, 3])
+def test_features_are_a_list_of_names(given, urls):
+    """One name alone would be taken for its letters."""
+    with pytest.raises(TypeError, match=r"features= takes a list of names, found") as caught:
+        shardio.open(urls["three", "local"], features=given)
+    assert given != "image" or str(caught.value).endswith("found a string: features=['image']")
+
+
 @EVERY_PLACE
 def test_verify_off_still_finds_what_does_not_decode(place, tmp_path):
     """`verify=False` trusts the stored bytes and nothing else."""
