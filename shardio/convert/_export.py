@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from shardio.codecs import record_codec
 from shardio.convert._targets import (
     AtomicOutput,
     ImageFolderWriter,
@@ -21,6 +22,7 @@ from shardio.errors import (
     StorageError,
     UnsafeNameError,
 )
+from shardio.metadata import Schema
 from shardio.progress import CountProgress, displayed
 from shardio.reader import open as open_dataset
 from shardio.reports import Report
@@ -146,14 +148,18 @@ def export_dataset(  # noqa: PLR0913 - the options are the public contract
     with displayed(progress, "export") as show, AtomicOutput(url_text(target), target_options) as output:
         for name in names:
             before = len(output.names)
-            reader = open_dataset(url, split=name, version=whole.version, decode=form.decode, **reading)
+            reader = open_dataset(url, split=name, version=whole.version, decode=False, **reading)
+            encode = None
+            if form.decode or reader.source.holds_objects:
+                reader = open_dataset(url, split=name, version=whole.version, **reading)
+                encode = None if form.decode else _payload_of(reader)
             with form(
                 output, name, reader, compression=compression, shard_bytes=shard_bytes, splits=len(names)
             ) as out:
                 for position, value in _values(reader, None if on_error == "raise" else skipped):
                     place = f"{whole.source.url} {name} {position}"
                     try:
-                        out.add(value)
+                        out.add(value if encode is None else encode(value))
                     except (SchemaError, UnsafeNameError, CommitConflictError) as error:
                         if on_error == "raise":
                             raise _placed(error, place) from error
@@ -177,6 +183,18 @@ def export_dataset(  # noqa: PLR0913 - the options are the public contract
     return ExportReport(
         str(url), whole.version, whole.digest, str(target), kind, records, files, skipped, notes
     )
+
+
+def _payload_of(reader: DatasetReader) -> Callable[[Any], bytes]:
+    """Return what makes payloads of the values of samples and JSON objects, whose bytes are not payloads."""
+    if reader.schema is None:
+        raise SchemaError(
+            "samples of tar files cannot become TFRecord records without a schema",
+            url=reader.source.url,
+            shard=reader.source.table.key[0],
+            advice="adopt them again without schema=False, or export to another kind",
+        )
+    return record_codec(Schema.parse(reader.schema, encoding="example")).encode
 
 
 def _split_notes(split_of: Mapping[str, str], form: type[TargetWriter]) -> list[str]:

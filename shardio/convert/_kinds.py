@@ -16,7 +16,7 @@ from shardio.convert._mds import MdsFolder, is_mds_index
 from shardio.convert._parquet import ARROW_ENDINGS, PARQUET_ENDINGS, ArrowFiles, HuggingFaceDataset
 from shardio.convert._text import JSON_ENDINGS, TEXT_ENDINGS, JsonLines, TextFiles
 from shardio.convert._tfds import TfdsDataset
-from shardio.convert._tfrecord import ShardioDataset, TfRecords
+from shardio.convert._tfrecord import AdoptedObjects, ShardioDataset, TfRecords
 from shardio.convert._torchrecord import TorchRecord
 from shardio.convert._webdataset import TAR_ENDINGS, WebDataset
 from shardio.errors import FormatError
@@ -82,6 +82,8 @@ def open_source(place: Any, kind: str | None, options: SourceOptions) -> Foreign
         message = f"kind={kind!r} must be one of {', '.join(_SOURCES)}"
         raise ValueError(message)
     source: ForeignSource = _SOURCES[kind](place, options)
+    if isinstance(source, ShardioDataset) and source.holds_objects:
+        return AdoptedObjects(place, options)
     return source
 
 

@@ -20,11 +20,12 @@ from shardio.reader import DatasetReader, ReadOptions, SequentialShard
 from shardio.reader import open as open_dataset
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
-    from shardio.metadata import Schema
+    from shardio.convert._source import Unreadable
+    from shardio.metadata import Feature, Schema
 
-__all__ = ["ShardioDataset", "TfRecords"]
+__all__ = ["AdoptedObjects", "ShardioDataset", "TfRecords"]
 
 _SIDECARS = (".index", ".idx", ".shardidx", ".json", ".txt", ".md")
 _RUN = 16 << 20
@@ -67,12 +68,17 @@ class ShardioDataset(ForeignSource):
     def _reader(self) -> DatasetReader:
         return self._open("all")
 
-    def _open(self, split: str) -> DatasetReader:
+    def _open(self, split: str, *, decode: bool = False) -> DatasetReader:
         version, digest = self.pin or (None, None)
         return open_dataset(
-            self.place, split=split, version=version, digest=digest, decode=False,
+            self.place, split=split, version=version, digest=digest, decode=decode,
             storage_options=self.options.storage_options,
         )  # fmt: skip
+
+    @property
+    def holds_objects(self) -> bool:
+        """Whether its bytes are not payloads: see `AdoptedObjects`."""
+        return self._reader.source.holds_objects
 
     def __getstate__(self) -> dict[str, Any]:
         # Every worker reads the version that this process found.
@@ -104,8 +110,8 @@ class ShardioDataset(ForeignSource):
         ]
 
     def read(self, piece: Piece) -> Iterator[Sample | BadRecord]:
-        """Yield payloads of a run, verified."""
-        reader = self._open(piece.split)[piece.start : piece.stop]
+        """Yield the records of a run, verified."""
+        reader = self._open(piece.split, decode=not self.payloads)[piece.start : piece.stop]
         number = piece.start
         for start in range(0, len(reader), 256):
             rows = np.arange(start, min(start + 256, len(reader)))
@@ -119,12 +125,24 @@ class ShardioDataset(ForeignSource):
         return dict(self._reader.metadata)
 
 
-def _looked_up(reader: DatasetReader, rows: Any) -> list[bytes | BadRecord]:
-    """Return payloads; where some are damaged, the others one by one."""
+@dataclass(frozen=True)
+class AdoptedObjects(ShardioDataset):
+    """A dataset of adopted tar files or JSON lines: their values are encoded again, by the same schema."""
+
+    payloads: ClassVar[bool] = False
+    trusted: ClassVar[bool] = False
+
+    def known(self) -> Mapping[str, Feature | str | Unreadable]:
+        """Return the features of its schema; without one they are inferred from values."""
+        return dict(self.schema or {})
+
+
+def _looked_up(reader: DatasetReader, rows: Any) -> list[Any]:
+    """Return records; where some are damaged, the others one by one, and what is wrong with those."""
     try:
         return list(reader.read(rows))
     except FormatError:
-        found: list[bytes | BadRecord] = []
+        found: list[Any] = []
         for row in rows:
             try:
                 found.append(reader[int(row)])

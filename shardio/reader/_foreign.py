@@ -26,7 +26,14 @@ if TYPE_CHECKING:
     from shardio.codecs import ImageOptions
     from shardio.metadata import Feature, Schema
 
-__all__ = ["LineCodec", "ObjectLineCodec", "TarSampleCodec", "foreign_codec", "value_codec"]
+__all__ = [
+    "LineCodec",
+    "ObjectLineCodec",
+    "TarSampleCodec",
+    "foreign_codec",
+    "holds_objects",
+    "value_codec",
+]
 
 _FOREIGN = {int(Framing.LINES), int(Framing.TAR_SAMPLE)}
 
@@ -56,6 +63,16 @@ def foreign_codec(
     if features is not None:
         codec.features = tuple(features)
     return with_images(codec, images)
+
+
+def holds_objects(framings: Iterable[int], schema: Schema | None) -> bool:
+    """Return whether some records are not payloads of an encoding, and mean nothing without their framing.
+
+    Those are samples of tar files, and lines that are read by the keys of their JSON objects.
+    """
+    kinds = set(framings)
+    lines = int(Framing.LINES) in kinds and isinstance(line_codec(schema), ObjectLineCodec)
+    return lines or int(Framing.TAR_SAMPLE) in kinds
 
 
 def value_codec(framings: Iterable[int], schema: Schema) -> RecordCodec:

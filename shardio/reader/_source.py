@@ -149,6 +149,13 @@ class ShardSource:
 
         return record_codec(self.schema, features=options.features, images=images)
 
+    @property
+    def holds_objects(self) -> bool:
+        """Whether records are samples of tar files or JSON objects, whose bytes are not payloads."""
+        from shardio.reader._foreign import holds_objects
+
+        return holds_objects(self.table.framing.tolist(), self.schema)
+
     def shard_of(self, position: int) -> tuple[int, int]:
         """Return the shard's number in the table and the physical row of a position."""
         number = int(np.searchsorted(self.stops, position, side="right"))
