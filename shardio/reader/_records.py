@@ -620,7 +620,7 @@ class DatasetReader(RecordSequence):
         return DatasetReader(reopen(self.source, version, digest))
 
     def __repr__(self) -> str:
-        schema = "bytes" if self.schema is None else ", ".join(self.schema)
+        schema = self.source.values_without_schema if self.schema is None else ", ".join(self.schema)
         return (
             f"<shardio.DatasetReader {self.source.url} version {self.version} split {self.split!r}: "
             f"{len(self):,} records ({schema})>"
@@ -633,5 +633,5 @@ class DatasetReader(RecordSequence):
             ("split", f"{self.split}: {plural(len(self), 'record')}, {size(self.num_bytes)}"),
         ]
         if self.schema is None:
-            return html_table([*rows, ("schema", "none: records are bytes")])
+            return html_table([*rows, ("schema", f"none: records are {self.source.values_without_schema}")])
         return html_table(rows) + self.schema._repr_html_()

@@ -134,6 +134,11 @@ class ShardSource:
         images = options.images
         if not isinstance(options.decode, bool) and images is None:
             return options.decode
+        if self.schema is None and images is not None:
+            raise ValueError(
+                f'{self.url}: decode="image" needs a schema that says which features are images, and this '
+                "dataset has none"
+            )
         if options.decode is not False:
             from shardio.reader._foreign import foreign_codec
 
@@ -155,6 +160,15 @@ class ShardSource:
         from shardio.reader._foreign import holds_objects
 
         return holds_objects(self.table.framing.tolist(), self.schema)
+
+    @property
+    def values_without_schema(self) -> str:
+        """What records are where there is no schema, in a word or two."""
+        kinds = set(self.table.framing.tolist())
+        if self.options.decode is False or len(kinds) != 1:
+            return "bytes"
+        names = {Framing.TAR_SAMPLE.value: "members of samples", Framing.LINES.value: "text"}
+        return names.get(kinds.pop(), "bytes")
 
     def shard_of(self, position: int) -> tuple[int, int]:
         """Return the shard's number in the table and the physical row of a position."""

@@ -312,3 +312,18 @@ def test_a_member_that_does_not_fit_is_noted(tmp_path) -> None:
     assert any("1 of 2 records" in note and "--type NAME=bytes" in note for note in report.notes)
     assert main([str(tmp_path), "--type", "json=bytes"]) == 0
     assert shardio.open(tmp_path)[1]["json"] == b"<html>"
+
+
+def test_without_a_schema_the_reader_says_what_records_are(tmp_path) -> None:
+    """And refuses what needs one, where it would give bytes."""
+    for name, data, what in (("a.tar", SAMPLES, "members of samples"), ("a.jsonl", JSON, "text")):
+        into = tmp_path / name.replace(".", "-")
+        into.mkdir()
+        (into / name).write_bytes(data)
+        shardio_indexer.adopt(into, schema=False)
+        ds = shardio.open(into)
+        assert repr(ds).endswith(f"({what})>")
+        assert f"none: records are {what}" in ds._repr_html_()
+        assert repr(shardio.open(into, decode=False)).endswith("(bytes)>")
+        with pytest.raises(ValueError, match='decode="image" needs a schema'):
+            shardio.open(into, decode="image")
