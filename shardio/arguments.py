@@ -1,7 +1,8 @@
-"""What callers give: the rules of what is an integer and what is a set of roots; names that nothing has."""
+"""What callers give: integers, names, sets of roots; names that nothing has; packages that must be there."""
 
 from __future__ import annotations
 
+import importlib.util
 import operator
 import os
 from collections.abc import Iterable, Iterator, Mapping
@@ -12,7 +13,10 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["closest", "integer", "integers", "names", "no_option", "options_by_root"]
+__all__ = ["closest", "integer", "integers", "names", "need", "no_option", "options_by_root"]
+
+# Packages whose modules have other names.
+_MODULES = {"DuckDB": "duckdb", "LMDB": "lmdb", "Pillow": "PIL", "Ray": "ray"}
 
 
 def integer(name: str, value: object) -> int:
@@ -33,6 +37,24 @@ def integer(name: str, value: object) -> int:
             pass
     message = f"{name} must be an integer, found {value!r}"
     raise TypeError(message)
+
+
+def need(what: str, install: str, *packages: str) -> None:
+    """Return where packages are installed.
+
+    Args:
+        what: needs them, for the message.
+        install: brings them, for pip: an extra, as in "shardio[table]".
+        packages: their names.
+
+    Raises:
+        ModuleNotFoundError: one is not there; says the one line that installs it.
+    """
+    for package in packages:
+        module = _MODULES.get(package, package)
+        if importlib.util.find_spec(module) is None:
+            message = f'{what} needs {package}: pip install "{install}"'
+            raise ModuleNotFoundError(message, name=module)
 
 
 def names(name: str, values: object) -> tuple[str, ...]:

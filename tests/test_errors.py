@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import ast
+import importlib
 import pickle
+import sys
+import tomllib
+from pathlib import Path
 
 import pytest
 
 from shardio.errors import FormatError, ShardioError
 
+ROOT = Path(__file__).parent.parent
 LONG = [
     "a" * (16 << 20),
     b"a" * (16 << 20),
@@ -43,3 +49,39 @@ def test_texts_are_cut_where_they_are_long():
 def test_short_sides_stay_what_they_are():
     for value in (7, "x", b"abc", (1, "a"), ["a", "b"], {"a": 1}, None, 2.5):
         assert FormatError("x", expected=value, found=value).expected is value
+
+
+def test_missing_packages_are_said_in_one_way() -> None:
+    """`need` alone says how to install what is missing, by an extra that brings it."""
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        extras = tomllib.load(file)["project"]["optional-dependencies"]
+    asked, others = [], set()
+    for path in sorted((ROOT / "shardio").rglob("*.py")):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        texts = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == "need":
+                asked.append(node.args[1:])
+            elif (
+                isinstance(node, ast.Constant) and id(node) not in texts and "pip install" in str(node.value)
+            ):
+                others.add(path.relative_to(ROOT).as_posix())
+    assert len(asked) > 12
+    for install, *packages in asked:
+        if isinstance(install, ast.Constant) and install.value.startswith("shardio["):
+            brought = " ".join(extras[install.value[8:-1]]).lower()
+            assert {each.value for each in packages if each.value.lower() not in brought} == set()
+    # The one that makes the line, a program's own line for other modules, and a package that only speeds up.
+    assert others == {"shardio/arguments.py", "shardio/cli/_console.py", "shardio/codecs/_images.py"}
+
+
+@pytest.mark.parametrize("module", ["shardio.torch", "shardio.jax"])
+def test_a_room_without_its_framework_names_the_extra(module, monkeypatch) -> None:
+    name = module.removeprefix("shardio.")
+    for loaded in [each for each in sys.modules if each == module or each.startswith(f"{module}.")]:
+        monkeypatch.delitem(sys.modules, loaded)
+    monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(
+        ModuleNotFoundError, match=rf'^{module} needs {name}: pip install "shardio\[{name}\]"$'
+    ):
+        importlib.import_module(module)

@@ -452,12 +452,11 @@ class Catalog:
     def nothing_here(self, what: str) -> NotFoundError:
         """Return the error of a place without a dataset, which says what there is instead."""
         url = self.store.url
-        sessions: list[str] = []
         names: list[str] = []
         # Where nothing can be listed, the address is all that can be told.
         with contextlib.suppress(ShardioError):
-            sessions = [info.key for info in itertools.islice(self.store.list(SESSIONS), 1)]
             names = [info.key for info in itertools.islice(self.store.list(linked=True), _LOOKED_AT)]
+        sessions = [name for name in names if name.startswith(SESSIONS)]
         session = sessions[0].removeprefix(SESSIONS).partition("/")[0] if sessions else ""
         if session and not is_random_session(session):
             return NotFoundError(

@@ -6,6 +6,7 @@ import io
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from shardio.arguments import need
 from shardio.cli._command import Option
 from shardio.display import count, size
 
@@ -53,11 +54,7 @@ def check_plot(target: str) -> None:
     if not path.absolute().parent.is_dir():
         message = f"--plot {target}: there is no folder {path.absolute().parent}"
         raise ValueError(message)
-    try:
-        import matplotlib.figure  # noqa: F401 - asked for before work begins
-    except ImportError as error:
-        message = '--plot FILE needs matplotlib: pip install "shardio[plot]"; --plot - draws in the terminal'
-        raise ImportError(message, name="matplotlib") from error
+    need("--plot FILE (--plot - draws in the terminal)", "shardio[plot]", "matplotlib")
 
 
 def bars(rows: Sequence[tuple[str, float, str]], *, width: int) -> list[str]:

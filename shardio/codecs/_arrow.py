@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from shardio.arguments import need
 from shardio.codecs._columns import RaggedColumn
 
 if TYPE_CHECKING:
@@ -23,11 +24,9 @@ def need_pyarrow(what: str) -> Any:
     Raises:
         ImportError: it is not installed; `what` needs it.
     """
-    try:
-        import pyarrow as pa
-    except ImportError as error:
-        message = f'{what} needs pyarrow: pip install "shardio[table]"'
-        raise ImportError(message, name="pyarrow") from error
+    need(what, "shardio[table]", "pyarrow")
+    import pyarrow as pa
+
     return pa
 
 

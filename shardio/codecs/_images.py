@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from shardio import kernels
+from shardio.arguments import need
 from shardio.errors import CorruptRecordError, FormatError
 
 if TYPE_CHECKING:
@@ -467,11 +468,9 @@ def _pixels(image: Any) -> npt.NDArray[np.uint8]:
 
 @cache
 def _pillow() -> tuple[Any, tuple[str, ...]]:
-    try:
-        from PIL import Image
-    except ImportError as error:
-        message = 'decoding images needs Pillow: pip install "shardio[image]"'
-        raise ImportError(message) from error
+    need("decoding images", "shardio[image]", "Pillow")
+    from PIL import Image
+
     Image.init()
     return Image, tuple(name for name in Image.ID if name not in _NEVER)
 

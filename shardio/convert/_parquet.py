@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
+from shardio.arguments import need
 from shardio.codecs import arrow_type_of
 from shardio.convert._files import File, FileSource, SeekableFile
 from shardio.convert._source import ForeignSource, Piece, Sample, SourceOptions, Unreadable, keep_as
@@ -819,13 +820,11 @@ class _Opened:
     """One file, whatever its format: schema, groups, batches of rows."""
 
     def __init__(self, root: str, key: str, options: SourceOptions) -> None:
-        try:
-            import pyarrow as pa
-            import pyarrow.ipc
-            import pyarrow.parquet
-        except ImportError as error:
-            message = 'Parquet and Arrow need pyarrow: pip install "shardio[convert]"'
-            raise ImportError(message, name="pyarrow") from error
+        need("reading Parquet and Arrow", "shardio[convert]", "pyarrow")
+        import pyarrow as pa
+        import pyarrow.ipc
+        import pyarrow.parquet
+
         self._pa = pa
         self.url = f"{root}/{key}"
         self._file = SeekableFile(connect(root, storage_options=options.storage_options).open(key))

@@ -12,7 +12,6 @@ The environment is read in a child process, since a damaged one ends its reader 
 
 from __future__ import annotations
 
-import importlib.util
 import math
 import os
 import signal
@@ -26,6 +25,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from shardio.arguments import need
 from shardio.codecs import read_tensors
 from shardio.convert import _lmdb_child as child
 from shardio.convert._source import (
@@ -193,9 +193,7 @@ def _chunks(folder: Path, name: bytes | None) -> Iterator[bytes]:
         StorageError: the child process failed for another reason.
         ImportError: lmdb is not installed.
     """
-    if importlib.util.find_spec("lmdb") is None:
-        message = 'reading LMDB needs lmdb: pip install "shardio[convert]"'
-        raise ImportError(message, name="lmdb")
+    need("reading TorchRecord", "shardio[convert]", "LMDB")
     # The child finds lmdb where this process would.
     command = [sys.executable, "-P", child.__file__, os.pathsep.join(sys.path), str(folder)]
     command += [] if name is None else [os.fsdecode(name)]

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
-from shardio.jax._loader import StreamingLoader
+from shardio.arguments import need
+
+need("shardio.jax", "shardio[jax]", "jax")
+
+from shardio.jax._loader import StreamingLoader  # noqa: E402 - what is missing is said first
 
 __all__ = ["StreamingLoader"]

@@ -5,6 +5,8 @@ from __future__ import annotations
 from concurrent.futures import Executor, Future
 from typing import TYPE_CHECKING, Any
 
+from shardio.arguments import need
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -18,14 +20,13 @@ class RayExecutor(Executor):
         options: of `ray.remote`, e.g. `num_cpus=2`.
 
     Raises:
-        ModuleNotFoundError: Ray is not installed; `pip install shardio[ray]`.
+        ModuleNotFoundError: Ray is not installed: `pip install "shardio[ray]"`.
     """
 
     def __init__(self, **options: Any) -> None:
-        try:
-            import ray
-        except ModuleNotFoundError as error:
-            raise ModuleNotFoundError("RayExecutor needs Ray: pip install 'shardio[ray]'") from error
+        need("RayExecutor", "shardio[ray]", "Ray")
+        import ray
+
         self._ray = ray
         self._own = not ray.is_initialized()
         if self._own:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from shardio.arguments import need
 from shardio.codecs import need_pyarrow
 from shardio.reader._columns import choose_columns, read_columns
 
@@ -117,12 +118,11 @@ def to_hf_dataset(records: Any, names: Sequence[str] | None, *, split: str | Non
         ValueError, TypeError: there are no such features, no schema, or a feature of complex numbers.
         FormatError, NotFoundError, StorageError: with the address of the table or record.
     """
-    try:
-        import datasets
-        from datasets.table import InMemoryTable
-    except ImportError as error:
-        raise ImportError('to_hf needs datasets: pip install "shardio[hf]"', name="datasets") from error
-    pa = need_pyarrow("to_hf")
+    need("to_hf", "shardio[hf]", "datasets", "pyarrow")
+    import datasets
+    import pyarrow as pa
+    from datasets.table import InMemoryTable
+
     schema: Schema = records.schema
     if names is None:
         names = records.source.options.features or tuple(schema or ())

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
-from shardio.arguments import integer, integers
+from shardio.arguments import integer, integers, need
 from shardio.display import html_table, plural, size
 from shardio.errors import ShardioError
 from shardio.reader._columns import (
@@ -321,11 +321,8 @@ class RecordSequence(Sequence[Any]):
         Raises:
             ImportError: pandas or pyarrow is not installed.
         """
-        try:
-            import pandas as pd  # noqa: F401 - Arrow's own error does not say how to install it
-        except ImportError as error:
-            message = 'to_pandas needs pandas: pip install "shardio[table]" pandas'
-            raise ImportError(message, name="pandas") from error
+        need("to_pandas", "shardio[table]", "pyarrow")
+        need("to_pandas", "pandas", "pandas")
         return self.to_arrow(features, positions=positions).to_pandas()
 
     def to_hf(self, features: Sequence[str] | None = None) -> Any:

@@ -14,7 +14,6 @@ from __future__ import annotations
 import atexit
 import contextlib
 import functools
-import importlib.util
 import json
 import os
 import re
@@ -27,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from shardio.arguments import closest
+from shardio.arguments import closest, need
 from shardio.reader import _sql_child as child
 from shardio.reader._columns import choose_columns
 
@@ -61,13 +60,6 @@ _NAMES = {
 _TEXT = re.compile(rb"'(?:[^']|'')*'")
 
 
-def _need_duckdb() -> None:
-    missing = [name for name in ("duckdb", "pyarrow") if importlib.util.find_spec(name) is None]
-    if missing:
-        message = f'a condition in SQL needs DuckDB and pyarrow: pip install "shardio[table]" ({missing[0]})'
-        raise ImportError(message, name=missing[0])
-
-
 class _QueryError(Exception):
     """What DuckDB says of a query."""
 
@@ -76,7 +68,6 @@ class _SqlEngine:
     """A process that runs DuckDB; for one query at a time, of the process that started it."""
 
     def __init__(self) -> None:
-        _need_duckdb()
         self._owner = os.getpid()
         # The child finds its packages where this process would.
         command = [sys.executable, "-P", child.__file__, os.pathsep.join(sys.path), str(_MEMORY)]
@@ -249,7 +240,7 @@ class Condition:
     def __init__(self, text: str, schema: Schema | None) -> None:
         self._text = self._query_text = text
         self._lock = threading.Lock()
-        _need_duckdb()
+        need("a condition in SQL", "shardio[table]", "DuckDB", "pyarrow")
         if not text.strip():
             raise ValueError("a condition in SQL is empty")
         if len(text) > _MOST_CHARACTERS or "\0" in text:

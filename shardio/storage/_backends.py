@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import importlib.util
 import os
 import re
 import threading
 from typing import TYPE_CHECKING, Any
+
+from shardio.arguments import need
 
 if TYPE_CHECKING:
     import asyncio
@@ -218,10 +219,10 @@ def backend_of(
             raise ValueError(f"engine='obstore' serves S3, GCS, Azure and HTTP, not {root.protocol}://")
         _check_known(root)
     package = _PACKAGES.get(kind)
-    if package is not None and importlib.util.find_spec(package) is None:
-        raise ModuleNotFoundError(f"{root.protocol}:// needs {package}: pip install '{_EXTRAS[kind]}'")
-    if engine == "obstore" and importlib.util.find_spec("obstore") is None:
-        raise ModuleNotFoundError("engine='obstore' needs obstore: pip install 'shardio[obstore]'")
+    if package is not None:
+        need(f"{root.protocol}://", _EXTRAS[kind], package)
+    if engine == "obstore":
+        need("engine='obstore'", "shardio[obstore]", "obstore")
     merged = dict(options or {})
     path = root.path
     if kind == "azure":

@@ -18,6 +18,7 @@ import urllib.parse
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
+from shardio.arguments import need
 from shardio.errors import NotFoundError, ShardioError, StorageError
 from shardio.view._pages import Media
 
@@ -112,10 +113,9 @@ def make_server(
         ImportError: the web framework is not installed: `pip install "shardio[view]"`.
         OSError: the address cannot be listened on.
     """
-    try:
-        import waitress
-    except ImportError as error:
-        raise _missing(error) from error
+    need("the viewer", "shardio[view]", "bottle", "waitress")
+    import waitress
+
     token = token or secrets.token_urlsafe(24)
     app = make_app(pages, token=token, host=host, phrase=phrase)
     # That requests wait for a thread is not a news for who looks at pages.
@@ -139,17 +139,11 @@ def make_server(
     return ViewServer(server, host, token, pages)
 
 
-def _missing(error: ImportError) -> ImportError:
-    message = 'the viewer needs bottle and waitress: pip install "shardio[view]"'
-    return ImportError(message, name=error.name)
-
-
 def make_app(pages: Pages, *, token: str, host: str = "127.0.0.1", phrase: Callable[[str], str] = str) -> App:
     """Return the WSGI application; arguments as in `make_server`."""
-    try:
-        import bottle
-    except ImportError as error:
-        raise _missing(error) from error
+    need("the viewer", "shardio[view]", "bottle")
+    import bottle
+
     app = bottle.Bottle()
     index = _static("index.html")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import builtins
+import sys
 from pathlib import Path
 
 import pytest
@@ -44,14 +44,7 @@ def test_a_figure_that_cannot_be_written(run: Run, birds: Path, tmp_path: Path) 
 def test_terminals_need_no_matplotlib(
     run: Run, birds: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    real = builtins.__import__
-
-    def without(name, *rest, **more):
-        if name.startswith("matplotlib"):
-            raise ImportError(name, name=name)
-        return real(name, *rest, **more)
-
-    monkeypatch.setattr(builtins, "__import__", without)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
     shown = run("plan", birds, "--split", "train", "--global-batch", "1", "--plot", "-")
     assert "last   step 0 to" in shown.out
     shown = run("bench", birds, "--split", "train", "--seconds", "0.2", "--global-batch", "2", "--plot", "-")
