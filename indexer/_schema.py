@@ -55,7 +55,7 @@ __all__ = [
 JSON_LINES = Schema({"json": Feature("json")}, encoding="bytes")
 
 _MOST_SHARDS = 32
-_MOST_ROWS = 32  # of a shard
+_MOST_ROWS = 1024  # of all of them
 _MOST_BYTES = 32 << 20
 
 
@@ -174,7 +174,7 @@ def _sample(table: ShardTable, stores: Mapping[int, Store]) -> list[bytes]:
 def _positions(table: ShardTable) -> NDArray[np.int64]:
     """Return positions spread over every shard; of a compressed one the first, for it may be a stream."""
     mean = float(table.decoded_bytes.sum()) / float(table.rows.sum())
-    most = max(1, min(_MOST_ROWS, int(_MOST_BYTES / max(1.0, mean) / len(table))))
+    most = max(1, min(_MOST_ROWS // len(table), int(_MOST_BYTES / max(1.0, mean) / len(table))))
     starts = np.cumsum(table.rows) - table.rows
     out = []
     for number in range(len(table)):

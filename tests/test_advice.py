@@ -246,17 +246,17 @@ def mend_a_line(tmp: Path) -> None:
 )
 def keys_of_lines(tmp: Path) -> None:
     """A look at some records said too much."""
-    lines = [{"n": 1, "x": 1}] * 5000
-    lines[77], lines[78] = {"n": 1}, {"n": "wren", "x": 1}
+    lines = [{"n": 1, "x": 1}] * 20_000
+    lines[85], lines[86] = {"n": 1}, {"n": "wren", "x": 1}
     path = lines_of(tmp / "x.jsonl", "".join(json.dumps(line) + "\n" for line in lines).encode())
     shardio_indexer.adopt(path)
-    advice = raised(SchemaError, lambda: shardio.open(tmp)[77])
+    advice = raised(SchemaError, lambda: shardio.open(tmp)[85])
     (optional,) = re.findall("--feature '(.*)'", advice)
     assert main(["schema", "set", str(tmp), "--feature", optional]) == 0
-    advice = raised(SchemaError, lambda: shardio.open(tmp)[78])
+    advice = raised(SchemaError, lambda: shardio.open(tmp)[86])
     (schema,) = re.findall("schema=(.*)", advice)
     shardio_indexer.adopt(path, schema=json.loads(schema))
-    assert list(shardio.open(tmp))[77:79] == [{"n": 1, "x": None}, {"n": "wren", "x": 1}]
+    assert list(shardio.open(tmp))[85:87] == [{"n": 1, "x": None}, {"n": "wren", "x": 1}]
 
 
 @follows('declare lines to be bytes with --schema \'{"line": "bytes"}\', or leave it out with --salvage')
