@@ -3,7 +3,8 @@
 The law: a record, a batch, a call or an opening takes at most so many of the interpreter's instructions, at
 most so many bytes at its peak, and leaves nothing behind. No clock is asked, and one thread does all the
 work, so that two runs give the same counts on a busy machine and on a quiet one. Compiled kernels count as
-one step each; what they take is measured by `benchmarks/kernels.py`.
+one step each; what they take is measured by `benchmarks/kernels.py`. A second law binds single calls: through
+so many files, and between them so often, goes who follows one.
 
 `python -m tests.test_counts` prints what is found now. The limits are a seventh above what Python 3.11
 counts, of memory a quarter; other versions cut the same code into other instructions, and may take half as
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import itertools
 import json
 import subprocess
 import sys
@@ -35,6 +37,7 @@ from shardio_indexer._scan import scan_shard
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+SHARDIO = str(Path(shardio.__file__).parent)
 ROWS = 4096
 SCHEMA = {"x": "float32[16]", "label": "int64", "name": "bytes"}
 PAYLOADS = [bytes([row % 256]) * (80 + row % 41) for row in range(ROWS)]
@@ -203,6 +206,89 @@ LOOPS = {
 }
 
 
+class Walk(NamedTuple):
+    """One call of a user, once it is warm, and how far a reader of the sources has to walk to follow it.
+
+    Attributes:
+        make: given a folder, makes what is called upon; twice before, so that nothing is imported late.
+        call: what is counted, in functions of `shardio` alone.
+        files: that it passes through.
+        switches: from one file to another.
+        calls: of Python functions.
+        c_calls: of C functions.
+    """
+
+    make: Callable[[Path], Any]
+    call: Callable[[Any], object]
+    files: int
+    switches: int
+    calls: int
+    c_calls: int
+
+
+def stored(folder: Path, **options: Any) -> Path:
+    if not (folder / "ds").exists():
+        bytes_dataset(folder / "ds", **options)
+    return folder / "ds"
+
+
+def stored_zstd(folder: Path) -> Any:
+    return shardio.open(stored(folder, compression="zstd"))
+
+
+def reader(folder: Path) -> Any:
+    return shardio.open(stored(folder))
+
+
+def used_reader(folder: Path) -> Any:
+    ds = reader(folder)
+    ds.read([7, 8])
+    return ds
+
+
+def used_zstd(folder: Path) -> Any:
+    ds = stored_zstd(folder)
+    ds.read([7, 8])
+    return ds
+
+
+def begun_stream(folder: Path) -> Any:
+    return iter(shardio.stream(reader(folder), global_batch=64, seed=0, num_threads=0))
+
+
+def steady_stream(folder: Path) -> Any:
+    batches = begun_stream(folder)
+    for _ in range(3):
+        next(batches)
+    return batches
+
+
+def first_of_iteration(ds: Any) -> object:
+    return next(ds.iter_batches(64))
+
+
+def looked_up(ds: Any) -> object:
+    return ds[9]
+
+
+def looked_up_together(ds: Any) -> object:
+    return ds.read([4, 2, 9])
+
+
+WALKS = {
+    "open": Walk(stored, shardio.open, 24, 110, 307, 346),
+    "the first lookup": Walk(reader, looked_up, 14, 68, 156, 200),
+    "a later lookup": Walk(used_reader, looked_up, 3, 3, 3, 3),
+    "a later lookup in zstd": Walk(used_zstd, looked_up, 4, 4, 8, 9),
+    "a later read of three": Walk(used_reader, looked_up_together, 8, 12, 17, 21),
+    "a later read of three in zstd": Walk(used_zstd, looked_up_together, 8, 12, 22, 29),
+    "the first batch, iterated": Walk(reader, first_of_iteration, 17, 82, 181, 219),
+    "the first batch, streamed": Walk(begun_stream, next, 37, 261, 609, 708),
+    "a later batch, streamed": Walk(steady_stream, next, 4, 8, 25, 26),
+    "verify": Walk(stored, shardio.verify, 33, 436, 953, 828),
+}
+
+
 @contextlib.contextmanager
 def without_collector() -> Iterator[None]:
     """What the collector finds is finished at no moment of its own choice."""
@@ -264,6 +350,33 @@ def measure(loop: Loop, folder: Path) -> tuple[float, int, int]:
     return count_steps(run) / loop.units, *measure_memory(run)
 
 
+def follow(walk: Walk, folder: Path) -> tuple[int, int, int, int]:
+    """Return what this thread does in `shardio`: files, switches of file, Python calls and C calls."""
+    for _ in range(2):
+        walk.call(walk.make(folder))
+    subject = walk.make(folder)
+    places: list[str] = []
+    c_calls = 0
+
+    def count(frame: Any, event: str, arg: object) -> None:
+        nonlocal c_calls
+        del arg
+        if frame.f_code.co_filename.startswith(SHARDIO):
+            c_calls += event == "c_call"
+            if event == "call":
+                places.append(frame.f_code.co_filename)
+
+    before = sys.getprofile()
+    with without_collector():
+        sys.setprofile(count)
+        try:
+            walk.call(subject)
+        finally:
+            sys.setprofile(before)
+    switches = 1 + sum(place != last for last, place in itertools.pairwise(places))
+    return len(set(places)), switches, len(places), c_calls
+
+
 @pytest.mark.skipif(
     kernels.IMPLEMENTATION != "compiled" or bool(kernels.MISSING), reason="the reference kernels are Python"
 )
@@ -278,29 +391,18 @@ def test_a_loop_costs_no_more_than_it_did(name, found) -> None:
     assert left <= 100, f"{name}: {left} blocks of memory are left behind"
 
 
-def test_an_opening_with_its_first_record_makes_half_the_calls_it_made(tmp_path) -> None:
-    """Of Python functions, in a dataset of bytes: 1,388 once, of which 980 looked at characters of keys."""
-    run = opened(tmp_path)
-    run()
-    calls = 0
-
-    def count(frame: Any, event: str, arg: object) -> None:
-        nonlocal calls
-        del frame, arg
-        calls += event == "call"
-
-    before = sys.getprofile()
-    with without_collector():
-        sys.setprofile(count)
-        try:
-            run()
-        finally:
-            sys.setprofile(before)
-    assert calls / 8 <= 1388 / 2 * (1 if sys.version_info[:2] == (3, 11) else 1.2)
+@pytest.mark.skipif(
+    kernels.IMPLEMENTATION != "compiled" or bool(kernels.MISSING), reason="the reference kernels are Python"
+)
+@pytest.mark.parametrize("name", WALKS)
+def test_a_walk_is_no_longer_than_it_was(name, found) -> None:
+    slack = 1 if sys.version_info[:2] == (3, 11) else 1.2
+    for what, limit, count in zip(Walk._fields[2:], WALKS[name][2:], found[name], strict=True):
+        assert count <= limit * slack, f"{name}: {count} {what}, at most {limit * slack:.0f} before"
 
 
 @pytest.fixture(scope="module")
-def found() -> dict[str, tuple[float, int, int]]:
+def found() -> dict[str, tuple[float, ...]]:
     """In a process of its own: threads and caches of other tests would count."""
     command = [sys.executable, "-m", "tests.test_counts", "--json"]
     root = Path(__file__).parents[1]
@@ -310,14 +412,19 @@ def found() -> dict[str, tuple[float, int, int]]:
 
 def main() -> None:
     """Print what is found now."""
-    found = {}
+    loops, walks = {}, {}
     for name, loop in LOOPS.items():
         with tempfile.TemporaryDirectory() as folder:
-            found[name] = measure(loop, Path(folder))
+            loops[name] = measure(loop, Path(folder))
+    for name, walk in WALKS.items():
+        with tempfile.TemporaryDirectory() as folder:
+            walks[name] = follow(walk, Path(folder))
     if "--json" in sys.argv:
-        print(json.dumps(found))
+        print(json.dumps({**loops, **walks}))
         return
-    for name, (steps, peak, left) in found.items():
+    for name, (files, switches, calls, c_calls) in walks.items():
+        print(f"{name:40} {files:4} files  {switches:4} switches  {calls:4} calls  {c_calls:4} C calls")
+    for name, (steps, peak, left) in loops.items():
         print(f"{name:40} {steps:12,.2f} steps  {peak:12,} bytes  {left:4} blocks left")
 
 
