@@ -349,16 +349,42 @@ class TensorsCodec(RecordCodec):
         }
 
     def _value(self, tensors: list[Tensor], names: frozenset[str]) -> dict[str, Any]:
-        if tensors and not any(tensor.name for tensor in tensors):
-            stored = (feature.stored_name or name for name, feature in self.schema.items())
-            by_name = dict(zip(stored, tensors, strict=False))
-        else:
-            by_name = {tensor.name: tensor for tensor in tensors}
+        by_name = self._by_name(tensors)
         return {
             name: self._item(name, feature, by_name.get(feature.stored_name or name))
             for name, feature in self.schema.items()
             if name in names
         }
+
+    def _by_name(self, tensors: list[Tensor]) -> dict[str, Tensor]:
+        """Return the tensors by name, those without names by their place; none is dropped for another."""
+        named = [tensor.name for tensor in tensors if tensor.name]
+        if tensors and not named:
+            stored = [feature.stored_name or name for name, feature in self.schema.items()]
+            if len(tensors) > len(stored):
+                raise SchemaError(
+                    "the record holds more tensors than the schema has features",
+                    expected=f"at most {len(stored)} tensors without names",
+                    found=f"{len(tensors)} tensors",
+                    advice="list a feature for each tensor in the schema, in their order",
+                )
+            return dict(zip(stored, tensors, strict=False))
+        if len(named) < len(tensors):
+            raise SchemaError(
+                "only some tensors of the record have names",
+                expected="a name for each tensor, or for none",
+                found=f"{len(named)} names for {len(tensors)} tensors",
+                advice="write the record again, with a name for each tensor",
+            )
+        by_name = {tensor.name: tensor for tensor in tensors}
+        if len(by_name) < len(tensors):
+            twice = next(name for name in named if named.count(name) > 1)
+            raise SchemaError(
+                f"the record holds {named.count(twice)} tensors called {twice!r}",
+                expected="one tensor of each name",
+                advice="write the record again, with a name of its own for each tensor",
+            )
+        return by_name
 
     def _item(self, name: str, feature: Feature, tensor: Tensor | None) -> Any:
         if tensor is None:

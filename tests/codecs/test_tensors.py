@@ -201,3 +201,34 @@ def test_damage_gives_values_or_errors_of_the_tree(data):
         assert isinstance(error, FormatError)  # noqa: PT017 - the error is one of two right outcomes
     with pytest.raises(CorruptRecordError, match="no TensorProtos"):
         decode_tensors(bytes(payload) + b"\x0a")
+
+
+def _message(*tensors):
+    """Return a TensorProtos message, of (name, number) pairs."""
+    message = tensor_pb2.TensorProtos()
+    for name, number in tensors:
+        proto = message.protos.add(data_type=10, int64_data=[number])
+        if name:
+            proto.name = name
+    return message.SerializeToString()
+
+
+@pytest.mark.parametrize(
+    ("tensors", "why"),
+    [
+        ([("a", 1), ("b", 2), ("a", 3)], "2 tensors called 'a'"),
+        ([("a", 1), ("b", 2), ("other", 3), ("other", 4)], "2 tensors called 'other'"),
+        ([("", 1), ("", 2), ("", 3)], "more tensors than the schema has features"),
+        ([("a", 1), ("b", 2), ("", 3)], "only some tensors of the record have names"),
+        ([("", 1), ("b", 2)], "only some tensors of the record have names"),
+    ],
+)
+def test_no_tensor_is_dropped_for_another(tensors, why):
+    codec = record_codec({"a": "int64", "b": "int64"}, encoding="tensors")
+    good = _message(("", 1), ("", 2))
+    assert codec.decode(good) == codec.decode(_message(("b", 2), ("a", 1), ("other", 3))) == {"a": 1, "b": 2}
+    for features in (None, ["b"]):
+        with pytest.raises(SchemaError, match=why) as caught:
+            codec.decode_batch([good, _message(*tensors)], features=features)
+        assert caught.value.row == 1
+        assert caught.value.advice
