@@ -16,6 +16,7 @@ import functools
 import json
 import math
 import re
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -45,9 +46,8 @@ _WIDE = (
     (b"\xfe\xff", "UTF-16"),
 )
 _STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
-# An exponent of three digits, or as many digits without one: else a number is below 1e308.
-_MAYBE_TOO_LARGE = re.compile(rb"[0-9][eE]\+?[0-9]{3}|[0-9]{200}")
 _WHITESPACE = b" \t\r\n"
+_CONTAINERS = {dict, list}
 _FLOATS = ("NaN", "Infinity", "-Infinity")
 
 
@@ -77,7 +77,9 @@ def parse_json(
         raise ValueError("a byte order mark is where a JSON document should begin")
     check_json_depth(data)
     try:
-        return _decoder(make, _MAYBE_TOO_LARGE.search(data) is not None).decode(text)
+        value = _decoder(make, finite=False).decode(text)
+        # Of a number that is too large, or of what `make` returned: the numbers themselves tell.
+        return _decoder(make, finite=True).decode(text) if _has_infinity(value) else value
     except json.JSONDecodeError as error:
         message = f"{error.msg} at character {error.pos}"
         raise ValueError(message) from error
@@ -117,8 +119,8 @@ def wide_encoding(head: bytes) -> str | None:
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     value = dict(pairs)
     if len(value) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
+        names = Counter(name for name, _ in pairs)
+        twice = next(name for name, times in names.items() if times > 1)
         message = f"the name {twice[:100]!r} comes twice in an object"
         raise ValueError(message)
     return value
@@ -126,13 +128,28 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 # Made once: `json.loads` with a hook makes a decoder at every call.
 @functools.lru_cache(maxsize=16)
-def _decoder(make: Callable[[dict[str, Any]], Any] | None, finite: bool) -> json.JSONDecoder:  # noqa: FBT001 - for the cache
+def _decoder(make: Callable[[dict[str, Any]], Any] | None, *, finite: bool) -> json.JSONDecoder:
     return json.JSONDecoder(
         object_pairs_hook=_object if make is None else lambda pairs: make(_object(pairs)),
         parse_constant=_no_constant,
-        # A function of Python for each number costs, so it is called only where one may be too large.
+        # A function of Python for each number costs, so it is called only where one is infinite.
         parse_float=_finite if finite else None,
     )
+
+
+def _has_infinity(value: Any) -> bool:
+    """Return whether there is an infinite float in a value, at any depth."""
+    # Not recursive: whether a document can be read must not depend on the caller's stack.
+    waiting = [[value]]
+    while waiting:
+        items = waiting.pop()
+        # In C, which is most of it where a list holds numbers.
+        if math.inf in items or -math.inf in items:
+            return True
+        waiting += [
+            item if type(item) is list else list(item.values()) for item in items if type(item) in _CONTAINERS
+        ]
+    return False
 
 
 def _finite(digits: str) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from shardio import Feature
 from shardio.errors import SchemaError
-from shardio.format import MAX_JSON_DEPTH, is_blank_line, parse_json, wide_encoding
+from shardio.format import MAX_JSON_DEPTH, is_blank_line, parse_json, restored_object, wide_encoding
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -99,3 +100,24 @@ def test_lines_and_marks() -> None:
     for name in ("utf-16", "utf-32"):
         assert wide_encoding("{}".encode(name)) == name.upper()
     assert wide_encoding(b"{}") is None
+
+
+def test_a_doubled_name_among_many_is_found_at_once() -> None:
+    """Comparing each name with all others would take minutes."""
+    names = ", ".join(f'"{number}": 1' for number in range(200_000))
+    with pytest.raises(ValueError, match="the name '199999' comes twice"):
+        parse_json(f'{{{names}, "199999": 2}}'.encode())
+
+
+@pytest.mark.parametrize(
+    "document",
+    ["1e999", "[1.5, [2, -1e400]]", '{"a": [{"b": 1E+309}]}', f"[{'9' * 400}.0]", '[[[{"x": [0, 1e1000]}]]]'],
+)
+def test_a_number_beyond_float64_is_refused_wherever_it_is(document: str) -> None:
+    with pytest.raises(ValueError, match="larger than float64 can hold"):
+        parse_json(document.encode())
+
+
+def test_infinities_that_an_export_wrote_come_back() -> None:
+    document = b'{"a": {"$float": "Infinity"}, "b": [1.5, {"$float": "-Infinity"}]}'
+    assert parse_json(document, make=restored_object) == {"a": math.inf, "b": [1.5, -math.inf]}
