@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import operator
 import os
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
@@ -52,7 +53,8 @@ def need(what: str, install: str, *packages: str) -> None:
     """
     for package in packages:
         module = _MODULES.get(package, package)
-        if importlib.util.find_spec(module) is None:
+        # What is loaded is there, also where it was made by hand and has no specification.
+        if sys.modules.get(module) is None and importlib.util.find_spec(module) is None:
             message = f'{what} needs {package}: pip install "{install}"'
             raise ModuleNotFoundError(message, name=module)
 

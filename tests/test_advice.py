@@ -27,12 +27,13 @@ import pytest
 
 import shardio
 import shardio_indexer
-from shardio import Feature, codecs
+from shardio import Feature, Schema, codecs
 from shardio.catalog import Catalog
 from shardio.cli import main
 from shardio.cli._commands import all_commands
 from shardio.errors import SchemaError, ShardioError
 from shardio.reader import QUARANTINE_FILE
+from shardio.v1 import tensor_pb2
 from shardio_indexer import _lines
 from tests.advice import ROOT, inventory, mistakes, parameters
 from tests.indexer.shards import main as index
@@ -647,6 +648,36 @@ def members_that_are_no_text(tmp: Path) -> None:
     assert shardio.open(tmp, decode=False)[1501]
     assert index([str(tmp), "--schema", '{"txt": "bytes"}']) == 0
     assert shardio.open(tmp)[1501]["txt"] == b"\xe9"
+
+
+@follows(
+    "list a feature for each tensor in the schema, in their order",
+    "write the record again, with a name for each tensor",
+    "write the record again, with a name of its own for each tensor",
+)
+def tensors(tmp: Path) -> None:
+    def protos(*names: str) -> bytes:
+        message = tensor_pb2.TensorProtos()
+        for name in names:
+            proto = message.protos.add()
+            proto.CopyFrom(
+                tensor_pb2.TensorProtos.FromString(codecs.encode_tensors({"a": np.int64(1)})).protos[0]
+            )
+            proto.name = name
+        return message.SerializeToString()
+
+    one, two = {"a": "int64"}, {"a": "int64", "b": "int64"}
+    for number, (bad, given, good, wanted) in enumerate(
+        [
+            (protos("", ""), one, protos("", ""), two),
+            (protos("a", ""), two, protos("a", "b"), two),
+            (protos("a", "a"), two, protos("a", "b"), two),
+        ]
+    ):
+        wrong = codecs.record_codec(Schema.parse(given, encoding="tensors"))
+        assert "tensor" in raised(SchemaError, functools.partial(wrong.decode, bad)), number
+        right = codecs.record_codec(Schema.parse(wanted, encoding="tensors"))
+        assert right.decode(good) == {"a": 1, "b": 1}
 
 
 @follows("make the feature optional in the schema if it may be missing", "add it to the schema")

@@ -6,6 +6,7 @@ Field numbers and meaning: caffe2/proto/caffe2.proto; see protos/shardio/v1/tens
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -378,9 +379,9 @@ class TensorsCodec(RecordCodec):
             )
         by_name = {tensor.name: tensor for tensor in tensors}
         if len(by_name) < len(tensors):
-            twice = next(name for name in named if named.count(name) > 1)
+            ((twice, times),) = Counter(named).most_common(1)
             raise SchemaError(
-                f"the record holds {named.count(twice)} tensors called {twice!r}",
+                f"the record holds {times} tensors called {twice!r}",
                 expected="one tensor of each name",
                 advice="write the record again, with a name of its own for each tensor",
             )

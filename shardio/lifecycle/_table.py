@@ -8,7 +8,6 @@ has doomed before the commit is made again.
 from __future__ import annotations
 
 import hashlib
-import os
 import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -439,9 +438,9 @@ def _make_table(job: TableJob) -> _StoredTable:
             *(pa.field(column.name, column.type) for column in columns),
         ]
     )
-    handle, path = tempfile.mkstemp(prefix="shardio-table-", suffix=".parquet")
-    os.close(handle)
-    try:
+    # A folder, which goes also where an interrupt comes in the moment in which it was made.
+    with tempfile.TemporaryDirectory(prefix="shardio-table-") as folder:
+        path = f"{folder}/table.parquet"
         row = 0
         with pq.ParquetWriter(path, schema, compression="zstd") as writer:
             waiting: list[Any] = []
@@ -472,8 +471,6 @@ def _make_table(job: TableJob) -> _StoredTable:
         key = table_key(table_address(job.entry.index_head_sha256, job.described))
         store.put_unique(key, Path(path), move=True)
         return _StoredTable(key, size, digest)
-    finally:
-        Path(path).unlink(missing_ok=True)
 
 
 def _stored_table(store: Any, key: str, job: TableJob, most: int) -> _StoredTable | None:

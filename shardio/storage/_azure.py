@@ -79,15 +79,16 @@ class AzureClient:
                 if not folder and not entry.name.endswith("/"):
                     yield ObjectInfo(f"{container}/{entry.name}", entry.size, _etag(entry.etag))
 
-    async def put(self, path: str, data: bytes | pathlib.Path, *, exclusive: bool, token: str = "") -> None:
+    async def put(self, path: str, data: bytes | pathlib.Path, *, exclusive: bool, token: str = "") -> bool:
         # Metadata of Azure has names of identifiers.
         options: dict[str, Any] = {"overwrite": not exclusive, "metadata": {_TOKEN: token}} | _ONCE
         async with self._blob(path) as blob:
             if isinstance(data, pathlib.Path):
                 with open(data, "rb") as file:  # noqa: ASYNC230 - local disk, read by the SDK part by part
-                    await blob.upload_blob(file, max_concurrency=2, **options)
+                    found = await blob.upload_blob(file, max_concurrency=2, **options)
             else:
-                await blob.upload_blob(data, **options)
+                found = await blob.upload_blob(data, **options)
+        return bool(found.get("etag") and found.get("request_id"))
 
     async def token(self, path: str) -> str | None:
         async with self._blob(path) as blob:

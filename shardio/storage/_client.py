@@ -73,8 +73,12 @@ class Client(Protocol):
         """Yield the objects under a path prefix, with whole paths as keys, in any order."""
         ...
 
-    async def put(self, path: str, data: bytes | pathlib.Path, *, exclusive: bool, token: str = "") -> None:
+    async def put(self, path: str, data: bytes | pathlib.Path, *, exclusive: bool, token: str = "") -> bool:
         """Upload in one go; `exclusive` makes it fail where an object exists.
+
+        Returns:
+            True where the answer has what the service itself gives with every object that it stores, so that
+            no gateway or login page answered in its place; else the caller has to look at the object.
 
         The token is kept with the object where the service can: the HTTP library below may repeat a request
         whose connection broke, without telling, so a refusal may be caused by our own first sending.

@@ -101,6 +101,10 @@ class BadResponseError(Exception):
     """A response that claims success but is not what was asked for."""
 
 
+class UnprovenError(BadResponseError):
+    """An upload was answered with success, and the object is not there: something else answered."""
+
+
 class ChangedError(BadResponseError):
     """The response is of another version of the object than the one that was opened.
 
@@ -204,7 +208,9 @@ def classify(error: BaseException) -> RequestFailure:
     for link in _chain(error):
         if isinstance(link, BadResponseError):
             settled = isinstance(link, ChangedError) and link.settled
-            return RequestFailure(ErrorKind.CHANGED if settled else ErrorKind.BAD_RESPONSE, str(link))
+            kind = ErrorKind.CHANGED if settled else ErrorKind.BAD_RESPONSE
+            # What answers in a service's place may answer the look at the object, too.
+            return RequestFailure(kind, str(link), applied=isinstance(link, UnprovenError))
         facts = _facts(link)
         if facts is not None:
             return _classify_status(facts)

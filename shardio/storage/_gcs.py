@@ -113,7 +113,7 @@ class GCSClient:
             if not token:
                 return
 
-    async def put(self, path: str, data: bytes | pathlib.Path, *, exclusive: bool, token: str = "") -> None:
+    async def put(self, path: str, data: bytes | pathlib.Path, *, exclusive: bool, token: str = "") -> bool:
         from gcsfs import core
 
         del token
@@ -127,13 +127,15 @@ class GCSClient:
             condition = {"ifGenerationMatch": "0"} if exclusive else {}
             params: dict[str, Any] = {"uploadType": "media", "name": key, **condition}
             headers = {"Content-Type": _OCTETS}
-            async with await self._send("POST", url, headers=headers, data=content, **params):
-                return
+            async with await self._send("POST", url, headers=headers, data=content, **params) as response:
+                return _is_resource(await response.read(), key, size)
         mode = "create" if exclusive else "overwrite"
         location = await core.initiate_upload(self._fs, bucket, key, _OCTETS, mode=mode)
         with io.BytesIO(data) if isinstance(data, bytes) else open(data, "rb") as file:  # noqa: ASYNC230 - local disk, part by part
             for start in range(0, size, part):
                 await core.upload_chunk(self._fs, location, file.read(part), start, size, _OCTETS)
+        # It keeps the answers to itself.
+        return False
 
     async def token(self, path: str) -> str | None:
         """Return None: uploads are POST requests, which no library repeats by itself."""
@@ -166,6 +168,15 @@ class GCSClient:
 
 def _quote(text: str) -> str:
     return urllib.parse.quote(text, safe="")
+
+
+def _is_resource(body: bytes, key: str, size: int) -> bool:
+    """Return whether an answer is the description of an object that was stored, and not some page."""
+    try:
+        found = json.loads(body)
+        return bool(found["name"] == key and int(found["size"]) == size)
+    except (ValueError, KeyError, TypeError):
+        return False
 
 
 def _describe(path: str, entry: Mapping[str, Any]) -> ObjectInfo:

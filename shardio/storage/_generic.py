@@ -73,7 +73,7 @@ class GenericClient:
             if path.startswith(wanted):
                 yield _describe(self._url_path(path), info)
 
-    async def put(self, path: str, data: bytes | pathlib.Path, *, exclusive: bool, token: str = "") -> None:
+    async def put(self, path: str, data: bytes | pathlib.Path, *, exclusive: bool, token: str = "") -> bool:
         del token
         taken = await self.head(path) is not None
         if exclusive and taken:
@@ -94,6 +94,8 @@ class GenericClient:
         except BaseException:
             await self._forget(temporary)
             raise
+        # Filesystems have no answers to be mistaken for theirs.
+        return True
 
     async def _forget(self, temporary: str) -> None:
         try:

@@ -76,7 +76,7 @@ class HTTPClient:
         """Refuse: HTTP has no listing."""
         _refuse(prefix, "web servers cannot be listed")
 
-    async def put(self, path: str, data: bytes | pathlib.Path, *, exclusive: bool, token: str = "") -> None:
+    async def put(self, path: str, data: bytes | pathlib.Path, *, exclusive: bool, token: str = "") -> bool:
         """Refuse; the store is read-only."""
         del data, exclusive, token
         _refuse(path, "a web server takes no objects")

@@ -22,6 +22,7 @@ from shardio.storage._errors import (
     ErrorKind,
     PastEndError,
     RetryError,
+    UnprovenError,
     missing_bucket,
     raise_storage_error,
     storage_error,
@@ -561,7 +562,15 @@ class RemoteStore(Store):
         token = secrets.token_hex(16)
 
         async def request(client: Client) -> None:
-            await client.put(path, content, exclusive=exclusive, token=token)
+            if await client.put(path, content, exclusive=exclusive, token=token):
+                return
+            found = await client.head(path)
+            if found is None or found.size != size or not found.etag:
+                there = "absent" if found is None else f"{found.size} bytes, ETag {found.etag or 'none'}"
+                raise UnprovenError(
+                    f"an upload of {size} bytes was answered with success, and the object is {there}: "
+                    "something between here and the service answers in its place"
+                )
 
         try:
             run(self._requests.current().send(request, kind="upload" if limited else "probe", size=size))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 import pathlib
 from datetime import UTC
 from typing import TYPE_CHECKING, Any
@@ -90,15 +92,22 @@ class S3Client:
                 return
             token = {argument: page[field] for argument, field in following.items()}
 
-    async def put(self, path: str, data: bytes | pathlib.Path, *, exclusive: bool, token: str = "") -> None:
+    async def put(self, path: str, data: bytes | pathlib.Path, *, exclusive: bool, token: str = "") -> bool:
         mark = {"Metadata": {TOKEN: token}} if token else {}
         mode = "create" if exclusive else "overwrite"
         part = self._tuning.part_bytes
         if isinstance(data, pathlib.Path):
-            await self._fs._put_file(str(data), path, mode=mode, chunksize=part, max_concurrency=2, **mark)  # noqa: SLF001 - `put_file` is its blocking twin
-            return
+            if os.stat(data).st_size >= 2 * part:
+                put = self._fs._put_file  # noqa: SLF001 - `put_file` is its blocking twin
+                await put(str(data), path, mode=mode, chunksize=part, max_concurrency=2, **mark)
+                # It keeps the answers to itself.
+                return False
+            data = await asyncio.to_thread(data.read_bytes)
         condition = {"IfNoneMatch": "*"} if exclusive else {}
-        await self._call("put_object", path, Body=data, **condition, **mark)
+        response = await self._call("put_object", path, Body=data, **condition, **mark)
+        # The answer has an ETag and no body; a page of something in between has a body, and may have an ETag.
+        length = response["ResponseMetadata"]["HTTPHeaders"].get("content-length", "0")
+        return bool(response.get("ETag")) and length == "0"
 
     async def token(self, path: str) -> str | None:
         response = await self._call("head_object", path)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import random
+import re
 
 import pytest
 
 import shardio
+from shardio.errors import CommitOutcomeUnknownError, StorageError
 from shardio.storage import Tuning
 from tests.promises.appends import append_at_once, check_none_lost_or_doubled
 from tests.promises.places import fresh
@@ -49,6 +51,50 @@ def test_no_commit_is_lost_or_doubled_when_replies_are(s3, tmp_path, monkeypatch
             appended = append_at_once(url, rounds=20 if long else 2)
         assert relay.lost > 50
     check_none_lost_or_doubled(url, *appended)
+
+
+PAGE = b"<html>Please sign in</html>"
+PORTAL = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n%sContent-Length: %d\r\n\r\n%s"
+# What an append under a session stores, and by what its key is known.
+KINDS = {
+    "shard": r"\.tfrecord$",
+    "index": r"\.shardidx$",
+    "list": "/lists/",
+    "manifest": "/0+2[.]manifest$",
+    "receipt": r"\.receipt$",
+}
+
+
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("etag", [b"", b'ETag: "page"\r\n'], ids=["no ETag", "ETag"])
+@pytest.mark.parametrize("methods", [{"PUT"}, {"PUT", "HEAD", "GET"}], ids=["puts", "everything"])
+def test_what_something_else_acknowledged_is_not_there(s3, tmp_path, monkeypatch, kind, etag, methods):
+    """P2: a gateway answers in the place of the service, with a page; what names the object is not stored."""
+    monkeypatch.setattr("shardio.storage._remote.Tuning", Hasty)
+    url = fresh("s3", tmp_path)
+    with shardio.DatasetWriter(url) as out:
+        out.write(b"first")
+    with proxy(s3) as relay:
+
+        def portal(exchange: Exchange, answered: bool) -> bytes | None:
+            path = exchange.path.partition("?")[0]
+            mine = exchange.method in methods and re.search(KINDS[kind], path) and not answered
+            return PORTAL % (etag, len(PAGE), PAGE) if mine else None
+
+        with monkeypatch.context() as through:
+            through.setenv("AWS_ENDPOINT_URL", relay.url)
+            writer = shardio.DatasetWriter(url, mode="append", session="run7")
+            relay.plan = portal
+            with pytest.raises((StorageError, CommitOutcomeUnknownError)), writer as out:
+                out.write(b"second")
+        assert relay.lost
+    assert list(shardio.open(url)) == [b"first"]
+    assert shardio.verify(url).ok
+    # The same write, once the way is free.
+    with shardio.DatasetWriter(url, mode="append", session="run7") as out:
+        out.write(b"second")
+    assert list(shardio.open(url)) == [b"first", b"second"]
 
 
 @pytest.mark.sampled(2)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import socket
 import struct
 import urllib.parse
@@ -34,8 +35,10 @@ class Exchange(NamedTuple):
 
 
 # Bytes of the reply that are let through; None for all.  Called before the request is passed on, and again,
-# with `answered`, once the reply begins.
-Plan = Callable[[Exchange, bool], int | None]
+# with `answered`, once the reply begins.  Before, it may also be a reply that the client gets in place of the
+# server's, which hears nothing.
+Plan = Callable[[Exchange, bool], "int | bytes | None"]
+_LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
 
 
 class Proxy:
@@ -88,13 +91,29 @@ class _Link:
                 self._answering = False
                 self._exchange = Exchange(len(self._proxy.exchanges), data[:1000])
                 self._proxy.exchanges.append(self._exchange)
-                if self._proxy.plan(self._exchange, False) == -1:
+                planned = self._proxy.plan(self._exchange, False)
+                if isinstance(planned, bytes):
+                    self._proxy.lost += 1
+                    await self._answer(data, planned)
+                    continue
+                if planned == -1:
                     # The request itself is lost.
                     self._proxy.lost += 1
                     self._break()
                     return
             self._to_server.write(data)
             await self._to_server.drain()
+
+    async def _answer(self, data: bytes, reply: bytes) -> None:
+        head, _, body = data.partition(b"\r\n\r\n")
+        found = _LENGTH.search(head)
+        if b"100-continue" in head.lower():
+            self._to_client.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        while found and len(body) < int(found[1]) and (more := await self._client.read(1 << 16)):
+            body += more
+        self._to_client.write(reply)
+        await self._to_client.drain()
+        self._answering = True
 
     async def _replies(self) -> None:
         left: int | None = None
@@ -104,7 +123,9 @@ class _Link:
             if not self._answering and not interim:
                 self._answering = True
                 assert self._exchange is not None
-                left = self._proxy.plan(self._exchange, True)
+                cut = self._proxy.plan(self._exchange, True)
+                assert not isinstance(cut, bytes)
+                left = cut
                 if self._proxy.delay:
                     await asyncio.sleep(self._proxy.delay)
             if left is not None:
