@@ -33,6 +33,7 @@ import psutil
 
 import shardio
 from shardio.errors import NotFoundError
+from shardio.reader._sql import _end_engines as end_engines
 from shardio.storage import TEMPORARY
 
 PACKAGE = str(Path(shardio.__file__).parent)
@@ -133,6 +134,10 @@ class Operation:
     def again(self, folder):
         """Run once more, after the interrupt."""
         self.run(folder)
+
+    def end(self):
+        """End the processes that wait for the next condition, as the end of the program does."""
+        end_engines()
 
 
 class Write(Operation):
@@ -477,6 +482,7 @@ def try_moment(operation, folder, scratch, at):
     files, children = open_files(), set(psutil.Process().children(recursive=True))
     where, outcome = interrupted(operation, folder, at)
     wrong = [] if outcome == "interrupted" else [outcome]
+    operation.end()
     if operation.opened is None:
         wrong += left_behind(folder, scratch, children, files)
     try:
@@ -535,6 +541,7 @@ def main(name, folder, tries=sys.maxsize):
     operation.prepare(pristine)
     shutil.copytree(pristine, warm)
     operation.run(warm)  # what is imported is imported
+    operation.end()
     operation.opened = None
     gc.collect()
     gc.freeze()
