@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -141,7 +141,9 @@ class Order:
                 what = f"{name} differs from the state's"
                 advice = "give what the run began with, or begin a new run"
                 raise ResumeError(what, expected=expected, found=found, advice=advice)
-        return _restore(parsed, self.sources, global_batch)
+        order, schedule, epoch = _restore(parsed, self.sources, global_batch)
+        # What the caller left open stays so: the next state may be of another plan.
+        return replace(order, asked=self.asked), schedule, epoch
 
 
 def make_order(
@@ -202,9 +204,7 @@ def make_order(
 def _restore(
     state: State, sources: tuple[Source, ...], global_batch: int | None
 ) -> tuple[Order, Schedule, int]:
-    order = Order(
-        sources, state.plans, state.mixture, state.seed, state.shuffle, state.remainder, state.plans
-    )
+    order = Order(sources, state.plans, state.mixture, state.seed, state.shuffle, state.remainder)
     if not state.changes:
         raise ResumeError("the state names no batch", advice="it was cut or edited")
     first = state.changes[0].global_batch

@@ -604,15 +604,21 @@ def _with_ahead(order: Order, sizes: Sequence[ShardSizes], memory: ProcessMemory
 
 
 def check_memory(
-    order: Order, *, global_batch: int, world_size: int = 1, memory_bytes: int | None = None
+    order: Order,
+    *,
+    global_batch: int,
+    world_size: int = 1,
+    memory_bytes: int | None = None,
+    read: Sequence[SourceReading] | None = None,
 ) -> None:
     """Raise ValueError with both numbers if a process would hold more than `memory_bytes`, if given.
 
-    Of an interleaved plan the windows count, of a windowed one also what is fetched ahead.
+    Of an interleaved plan the windows count, of a windowed one also what is fetched ahead; of records that
+    stay in their files, by `read`, where they are.
     """
     if memory_bytes is None:
         return
-    memory = process_memory(order, global_batch=global_batch, world_size=world_size)
+    memory = process_memory(order, global_batch=global_batch, world_size=world_size, read=read)
     needed, what = memory.held_bytes, ""
     if not order.asked and memory.open_windows == memory.window_rows == 1:
         return  # no plan is smaller: a warning says what it takes

@@ -264,13 +264,26 @@ def reads_by_block(components: Sequence[Component]) -> bool:
     return not all(component.source.has_record_checksums for component in components)
 
 
-def check_bound(order: Order, options: StreamOptions, *, global_batch: int) -> None:
+def check_bound(
+    order: Order,
+    options: StreamOptions,
+    components: Sequence[Component],
+    unread: Sequence[bool],
+    *,
+    global_batch: int,
+) -> None:
     """Raise ValueError, with both numbers, if one process of the plan needs more than the caller allows.
 
     A default plan is made to fit, so that this is about one that was given or came with a state.
     """
     world_size = options.place[1]
-    check_memory(order, global_batch=global_batch, world_size=world_size, memory_bytes=options.memory_bytes)
+    read = [
+        SourceReading(component.order.sizes, exact=False, unread=stays)
+        for component, stays in zip(components, unread, strict=True)
+    ]
+    check_memory(
+        order, global_batch=global_batch, world_size=world_size, memory_bytes=options.memory_bytes, read=read
+    )
 
 
 class _Built(NamedTuple):

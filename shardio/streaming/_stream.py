@@ -128,7 +128,14 @@ class Stream:
                 "no lane of the plan holds one whole period of the mixture: use a plan with fewer ranks and "
                 "workers, weights of smaller terms, or larger datasets"
             )
-        check_bound(self.order, self.options, global_batch=schedule.global_batch)
+        if self.options.memory_bytes is not None:
+            check_bound(
+                self.order,
+                self.options,
+                self.components,
+                self.stay_unread,
+                global_batch=schedule.global_batch,
+            )
         self._damage = Damage(self.components[0].source, schedule.rows)
         self._schedule = schedule
         self._step = schedule.step
@@ -380,12 +387,13 @@ class Stream:
         is skipped must not depend on when it is read, so streams that skip damage read whole windows.
         """
         sources = [component.source for component in self.components]
+        skips = sources[0].options.on_error != "raise"
 
         def are_large(table: ShardTable) -> bool:
             return int(table.decoded_bytes.sum()) >= _UNREAD_BYTES * max(1, int(table.rows.sum()))
 
         return [
-            not self._damage.skips
+            not skips
             and plan.interleaved
             and source.is_mapped
             and are_large(source.table)

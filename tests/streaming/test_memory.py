@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import subprocess
 import sys
 
@@ -111,3 +112,40 @@ def test_the_default_memory_of_a_plan(tmp_path, compression, local, decoded, meb
     # Whether files are mapped may differ from rank to rank.
     read = shardio.open(url, mmap=False)
     assert budget_of(given, components_of(read)) == budget
+
+
+@pytest.mark.filterwarnings("ignore:one record takes")
+def test_a_bound_takes_the_states_of_its_own_runs(tmp_path):
+    """Where a record counts as more than the bound: resumed, pickled, and another state after the first."""
+    ds = write(tmp_path / "d", 300, compression="zstd")
+    options = {"global_batch": 8, "seed": 1, "memory_bytes": 64, "positions": True}
+    stream = shardio.stream(ds, **options)
+    wanted = [batch["_position"].tolist() for batch in shardio.stream(ds, **options)]
+    passing = iter(stream)
+    found = [next(passing)["_position"].tolist() for _ in range(3)]
+    state = stream.state_dict()
+    again = shardio.stream(ds, **options)
+    again.load_state_dict(state)
+    assert pickle.loads(pickle.dumps(again)).state_dict() == state
+    assert found + [batch["_position"].tolist() for batch in again] == wanted
+    # A stream whose plan was left open takes the state of a run with another one, before and after the first.
+    plan = shardio.Plan(ranks=1, workers=1, chunk_rows=4, interleave=2)
+    other = shardio.stream(ds, global_batch=8, seed=1, plan=plan)
+    for _ in range(2):
+        plain = shardio.stream(ds, global_batch=8, seed=1)
+        plain.load_state_dict(shardio.stream(ds, global_batch=8, seed=1).state_dict())
+        plain.load_state_dict(other.state_dict())
+        assert plain.order.plans == other.order.plans
+
+
+def test_records_that_stay_in_their_files_count_as_where_they_are(tmp_path):
+    """Windows of them hold a table; the bound refused what holds a fiftieth of it."""
+    with shardio.DatasetWriter(tmp_path / "large") as out:
+        for number in range(400):
+            out.write(bytes([number % 256]) * 20_000)
+    ds = shardio.open(tmp_path / "large")
+    plan = shardio.Plan(ranks=1, workers=1, chunk_rows=100, interleave=4, window=100)
+    figures = shardio.plan_report(ds, global_batch=8, plan=plan)[0]
+    assert figures.memory_bytes < 1 << 20
+    stream = shardio.stream(ds, global_batch=8, seed=1, plan=plan, memory_bytes=4 << 20)
+    assert sum(len(batch["payload"]) for batch in stream) == 400
