@@ -370,6 +370,7 @@ class _Adoption:
             return ""
         names = [total.name for total in version.manifest.splits]
         first = next((outcome.shard.split for outcome in good), names[0] if names else None)
+        first = "train" if "train" in names else first
         options = dict(self._data_options or {})
         return opening_line(
             self._target.place.url,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import operator
 import os
-import sys
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
@@ -40,6 +39,14 @@ def integer(name: str, value: object) -> int:
     raise TypeError(message)
 
 
+def _is_there(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ValueError:
+        # It is loaded, and was made by hand: it has no specification.
+        return True
+
+
 def need(what: str, install: str, *packages: str) -> None:
     """Return where packages are installed.
 
@@ -53,8 +60,7 @@ def need(what: str, install: str, *packages: str) -> None:
     """
     for package in packages:
         module = _MODULES.get(package, package)
-        # What is loaded is there, also where it was made by hand and has no specification.
-        if sys.modules.get(module) is None and importlib.util.find_spec(module) is None:
+        if not _is_there(module):
             message = f'{what} needs {package}: pip install "{install}"'
             raise ModuleNotFoundError(message, name=module)
 

@@ -62,9 +62,10 @@ class Division(NamedTuple):
     def refuse(self, silent: Collection[str]) -> NoReturn:
         """Raise ValueError for some of `silent`: there is no split that they certainly belong to."""
         shown = ", ".join(list(silent)[:_SHOWN]) + ", ..." * (len(silent) > _SHOWN)
+        those = "1 file name tells" if len(silent) == 1 else f"{len(silent)} file names tell"
         raise ValueError(
-            f"{plural(len(silent), 'file name')} tell no split ({shown}), and others do "
-            f"({'; '.join(self.notes)}): name one split for all files, or a pattern for each split"
+            f"{those} no split ({shown}), and others do ({'; '.join(self.notes)}): name one split for all "
+            "files, or a pattern for each split"
         )
 
 

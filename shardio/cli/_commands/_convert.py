@@ -87,7 +87,9 @@ def _run(arguments: SimpleNamespace, console: Console) -> int:
         return DAMAGE if report.skipped else CLEAN
     if report.ignored:
         shown = ", ".join(report.ignored[:5]) + (", ..." if len(report.ignored) > 5 else "")
-        console.note(f"{plural(len(report.ignored), 'file')} of other kinds stayed where they are: {shown}")
+        console.note(
+            f"{plural(len(report.ignored), 'file')} not converted, of another kind or split: {shown}"
+        )
     total = plural(sum(report.records.values()), "record")
     parts = ", ".join(f"{name} {rows:,}" for name, rows in sorted(report.records.items()))
     console.line(f"{arguments.url} is at version {report.version}: {total} from {report.kind} ({parts})")
