@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from shardio import kernels
-from shardio.errors import FormatError
-from shardio.format import Compression
+from shardio.errors import FormatError, StorageError
+from shardio.format import ZSTD_HEAD, Compression, explain_zstd
 from shardio_indexer._blocks import FrameRun, GapFound
 
 if TYPE_CHECKING:
@@ -45,8 +45,6 @@ _PIECE = 1 << 20
 # A few bytes of Zstandard can stand for many: it is fed what should come to a piece, by what came before.
 _SIP, _LEAST_SIP = 4 << 10, 1 << 6
 _GZIP_SIP = 64 << 10
-# What a Zstandard frame says of itself is within so many bytes.
-_FRAME_HEADER = 18
 # A member of more is a stream: as a block it would be decoded whole for each record.
 MOST_MEMBER = 4 << 20
 # Stored bytes that are looked at for one member, and that may be between two.
@@ -103,7 +101,7 @@ def decode_members(
     errors = (FormatError, zlib.error, _zstd_error(compression))
     stored = _Lookahead(pieces, keep=salvage.enabled)
     members = 0
-    while head := stored.peek(_FRAME_HEADER):
+    while head := stored.peek(ZSTD_HEAD):
         # What may yet turn out to be damaged is held, as far as it could be a block.
         held: list[bytes] = []
         try:
@@ -118,6 +116,13 @@ def decode_members(
                     yield from _all_but_last(held, _DOUBTFUL if salvage.enabled else 0)
         except errors as error:
             what = error.what if isinstance(error, FormatError) else "a compressed file does not decode"
+            known = None
+            if compression is Compression.ZSTD:
+                known = explain_zstd(head, salvage.limits.stream_window, error)
+            if isinstance(known, StorageError) or (known is not None and not salvage.enabled):
+                raise known.located(start=stored.begin) from error
+            if known is not None:
+                what = known.what
             if not salvage.enabled:
                 raise FormatError(
                     what,
@@ -150,6 +155,7 @@ class _Lookahead:
     Attributes:
         window: the next bytes.
         offset: bytes taken.
+        begin: where the member under way begins.
         decoded: what the member under way decoded to.
         keeps: the stored bytes of the member under way are kept, and `back` is possible.
     """
@@ -160,7 +166,7 @@ class _Lookahead:
         self.keeps = self._keep = keep
         self._kept: list[memoryview] = []
         self._pieces = iter(pieces)
-        self._begin = self._crc = 0
+        self.begin = self._crc = 0
 
     def peek(self, size: int) -> bytes:
         """Return the next bytes, fewer at the end."""
@@ -188,20 +194,20 @@ class _Lookahead:
     @property
     def taken(self) -> int:
         """How many bytes of the member under way were taken."""
-        return self.offset - self._begin
+        return self.offset - self.begin
 
     def back(self) -> None:
         """Put back what was taken of the member under way."""
         self.window = memoryview(b"".join([*self._kept, self.window]))
         self._kept.clear()
-        self.offset, self._crc, self.decoded, self.keeps = self._begin, 0, 0, False
+        self.offset, self._crc, self.decoded, self.keeps = self.begin, 0, 0, False
 
     def member(
         self, *, reason: str | None = None, block: bool = True, stepped_over: bool = False
     ) -> GzipMember:
         """Return what was taken since the last call as a member."""
         found = GzipMember(self.taken, self._crc, self.decoded, reason, block, stepped_over)
-        self._begin, self._crc, self.decoded = self.offset, 0, 0
+        self.begin, self._crc, self.decoded = self.offset, 0, 0
         self._kept.clear()
         self.keeps = self._keep
         return found
@@ -232,7 +238,7 @@ def _find_next(stored: _Lookahead, compression: Compression, limits: Limits) -> 
 def _is_whole(data: bytes, compression: Compression, limits: Limits) -> bool:
     """Tell whether a member begins here that decodes, and is followed by another one or the end."""
     try:
-        engine, block = _engine(data[:_FRAME_HEADER], compression, limits)
+        engine, block = _engine(data[:ZSTD_HEAD], compression, limits)
         if compression is Compression.ZSTD:
             return block and _decodes_as_declared(engine, data)
         engine.decompress(data, MOST_MEMBER + 1)
@@ -319,7 +325,7 @@ def _engine(head: bytes, compression: Compression, limits: Limits) -> tuple[Any,
     facts = zstandard.get_frame_parameters(head)
     declared = facts.content_size not in (-1, zstandard.CONTENTSIZE_UNKNOWN)
     within = facts.window_size <= limits.zstd_window
-    engine = zstandard.ZstdDecompressor(max_window_size=limits.zstd_window).decompressobj()
+    engine = zstandard.ZstdDecompressor(max_window_size=limits.stream_window).decompressobj()
     return engine, declared and within
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from shardio.convert._source import ForeignSource, SourceOptions
 from shardio.errors import BadRecord
-from shardio.format import Compression, decode_stream, sniff_compression
+from shardio.format import Compression, Limits, decode_stream, sniff_compression
 from shardio.sources import SplitRules, common_folder, find_files, folder_of, is_clutter
 from shardio.storage import connect
 
@@ -24,10 +24,12 @@ if TYPE_CHECKING:
     from shardio.sources import Division, FoundFile, Listing
     from shardio.storage import DataFile
 
-__all__ = ["DecodedFile", "File", "FileSource", "SeekableFile", "read_whole"]
+__all__ = ["READ_ONCE", "DecodedFile", "File", "FileSource", "SeekableFile", "read_whole"]
 
 _PIECE = 1 << 20
 _MAX_WHOLE = 1 << 30
+# A source is read once, by as many processes as the caller allows: any window that Zstandard knows.
+READ_ONCE = Limits(stream_window=2 << 30)
 
 
 class File(NamedTuple):
@@ -232,7 +234,7 @@ class DecodedFile(io.RawIOBase):
         self._file = file
         head = bytes(file.read(0, min(12, file.size)))
         compression = sniff_compression(head) if compressed else Compression.NONE
-        self._pieces = decode_stream(_pieces(file), compression)
+        self._pieces = decode_stream(_pieces(file), compression, limits=READ_ONCE)
         self._rest = memoryview(b"")
 
     def readable(self) -> bool:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from shardio.convert._files import File, FileSource, read_whole
+from shardio.convert._files import READ_ONCE, File, FileSource, read_whole
 from shardio.convert._source import Piece, Sample, Unreadable
 from shardio.errors import BadRecord, FormatError, ShardioError
 from shardio.format import Compression, decode_stream, parse_json
@@ -280,7 +280,7 @@ def _decompressed(stored: bytes, shard: Mapping[str, Any], url: str) -> bytes:
         raise FormatError(f"shards compressed with {name} cannot be read", url=url, advice=advice)
     data = bytearray()
     try:
-        for part in decode_stream([stored], _COMPRESSIONS[name]):
+        for part in decode_stream([stored], _COMPRESSIONS[name], limits=READ_ONCE):
             data += part
             if len(data) >= limit:
                 break

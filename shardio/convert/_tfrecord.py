@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from shardio.convert._files import FileSource
+from shardio.convert._files import READ_ONCE, FileSource
 from shardio.convert._source import ForeignSource, Piece, Sample, SourceOptions
 from shardio.errors import BadRecord, FormatError, ShardioError, StorageError
 from shardio.reader import DatasetReader, ReadOptions, SequentialShard
@@ -48,7 +48,9 @@ class TfRecords(FileSource):
 
     def read(self, piece: Piece) -> Iterator[Sample | BadRecord]:
         """Yield the payloads of a file; both checksums of every record are compared."""
-        options = ReadOptions(storage_options=dict(self.options.storage_options or {}) or None)
+        options = ReadOptions(
+            storage_options=dict(self.options.storage_options or {}) or None, limits=READ_ONCE
+        )
         for row, payload in enumerate(SequentialShard(piece.url, options)):
             yield Sample(f"{piece.url} row {row}", payload)
 

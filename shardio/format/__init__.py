@@ -14,7 +14,14 @@ from shardio.format._blocks import (
     check_block,
     open_block,
 )
-from shardio.format._compression import Compression, Compressor, StreamCompressor, decompress
+from shardio.format._compression import (
+    ZSTD_HEAD,
+    Compression,
+    Compressor,
+    StreamCompressor,
+    decompress,
+    explain_zstd,
+)
 from shardio.format._framing import (
     TFRECORD_HEAD,
     TFRECORD_TAIL,
@@ -57,6 +64,7 @@ __all__ = [
     "TFRECORD_HEAD",
     "TFRECORD_TAIL",
     "UTF8_BOM",
+    "ZSTD_HEAD",
     "Block",
     "BlockBuilder",
     "Buffer",
@@ -72,6 +80,7 @@ __all__ = [
     "check_json_keys",
     "decode_stream",
     "decompress",
+    "explain_zstd",
     "is_blank_line",
     "is_tar_header",
     "iterate_payloads",

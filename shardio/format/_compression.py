@@ -15,17 +15,22 @@ import zlib
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
-from shardio.errors import CorruptBlockError, StorageError
+from shardio.errors import CorruptBlockError, FormatError, StorageError
 from shardio.format._limits import DEFAULT_LIMITS
 
 if TYPE_CHECKING:
     import zstandard
 
+    from shardio.errors import ShardioError
     from shardio.format._framing import Buffer
     from shardio.format._limits import Limits
 
-__all__ = ["Compression", "Compressor", "StreamCompressor", "decompress"]
+__all__ = ["ZSTD_HEAD", "Compression", "Compressor", "StreamCompressor", "decompress", "explain_zstd"]
 
+ZSTD_HEAD = 18  # what a Zstandard frame says of itself is within so many bytes
+
+_WINDOW = "a Zstandard frame asks for a window over the limit"
+_DICTIONARY = "a Zstandard frame was compressed with a dictionary, which is not in the file"
 _WINDOW_LOG = 23  # 8 MiB: levels 20 to 22 would declare more than readers accept
 _GZIP_WBITS = 31
 _GZIP_LEAST = 18  # bytes of a member's head and tail
@@ -187,12 +192,12 @@ def _decompress_zstd(stored: Buffer, decoded_bytes: int, window: int) -> bytes:
             expected=f"{decoded_bytes} bytes",
             found=_declared(header.content_size),
         )
+    if header.dict_id:
+        raise CorruptBlockError(_DICTIONARY, found=f"dictionary {header.dict_id}")
     # A frame of one segment has no window of its own: its window is its content.
     if header.window_size > max(window, decoded_bytes if header.window_size == header.content_size else 0):
         raise CorruptBlockError(
-            "a Zstandard frame asks for a window over the limit",
-            expected=f"at most {window} bytes",
-            found=f"{header.window_size} bytes",
+            _WINDOW, expected=f"at most {window} bytes", found=f"{header.window_size} bytes"
         )
     context: zstandard.ZstdDecompressor | None = getattr(_contexts, "zstd", None)
     if context is None:
@@ -208,6 +213,44 @@ def _decompress_zstd(stored: Buffer, decoded_bytes: int, window: int) -> bytes:
             found=f"{len(decoded)} bytes",
         )
     return decoded
+
+
+def explain_zstd(head: Buffer, window: int, error: Exception) -> ShardioError | None:
+    """Return why a whole Zstandard frame does not decode here, or None where it is damaged.
+
+    Args:
+        head: its first `ZSTD_HEAD` bytes, or all of it.
+        window: the limit that it was decoded with.
+        error: what the library said.
+    """
+    import zstandard
+
+    try:
+        facts = zstandard.get_frame_parameters(head)
+    except zstandard.ZstdError:
+        return None
+    if facts.dict_id:
+        return FormatError(
+            _DICTIONARY,
+            found=f"dictionary {facts.dict_id}",
+            advice="compress it again without one: zstd -d -D DICTIONARY FILE, then zstd",
+        )
+    if facts.window_size > window:
+        return FormatError(
+            _WINDOW,
+            expected=f"at most {window} bytes",
+            found=f"{facts.window_size} bytes",
+            advice="convert it, since `shardio convert` takes windows of any size; or compress it again with "
+            "a smaller one: zstd --long=27",
+        )
+    if "Allocation error" in str(error):
+        return StorageError(
+            "there is no memory for the window of a Zstandard frame",
+            expected=f"{facts.window_size} bytes",
+            advice="read it where there is more, or in fewer processes (workers=1); or compress it again "
+            "with a smaller window: zstd --long=23",
+        )
+    return None
 
 
 def _declared(size: int) -> str:

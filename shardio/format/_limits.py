@@ -19,7 +19,9 @@ class Limits:
     Attributes:
         record: payload of one record; at most 2^32 - 17, so that its frame fits a u32 column.
         block: stored and decoded bytes of a block of several records; a block of one record may be larger.
-        zstd_window: window that a Zstandard frame may ask for.
+        zstd_window: window that a Zstandard frame may ask for, of a block.
+        stream_window: the same, of a stream that is decoded from its start; as much as `zstd -d` takes. Each
+            stream under way may hold so much memory.
         manifest: manifest, list of shards, receipt, deletion sidecar and header of an index, each.
         index: one sidecar index.
         metadata: the free metadata of a dataset, as JSON.
@@ -33,6 +35,7 @@ class Limits:
     record: int = 1 << 30
     block: int = 64 << 20
     zstd_window: int = 8 << 20
+    stream_window: int = 128 << 20
     manifest: int = 64 << 20
     index: int = 1 << 30
     metadata: int = 1 << 20

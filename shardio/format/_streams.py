@@ -15,7 +15,7 @@ import numpy as np
 
 from shardio import kernels
 from shardio.errors import CorruptRecordError, FormatError
-from shardio.format._compression import Compression
+from shardio.format._compression import ZSTD_HEAD, Compression, explain_zstd
 from shardio.format._framing import TFRECORD_HEAD, TFRECORD_TAIL
 from shardio.format._limits import DEFAULT_LIMITS
 
@@ -67,10 +67,12 @@ def decode_stream(
     Args:
         pieces: the stored bytes in order, in pieces of any size.
         compression: of the object; several gzip members or Zstandard frames may follow one another.
-        limits: the Zstandard window.
+        limits: the Zstandard window (`stream_window`).
 
     Raises:
-        FormatError: the bytes do not decode, end in the middle, or continue after a ZLIB stream.
+        FormatError: the bytes do not decode, end in the middle, or continue after a ZLIB stream; or a
+            Zstandard frame asks for a larger window or a dictionary.
+        StorageError: there is no memory for its window.
     """
     if compression is Compression.NONE:
         yield from pieces
@@ -78,15 +80,24 @@ def decode_stream(
     # Named now: a generator may be closed when the interpreter is, and nothing can be imported.
     errors = (zlib.error, _zstd_error()) if compression is Compression.ZSTD else zlib.error
     decoder: Any = None
-    offset = 0
+    offset = begin = 0
+    head = b""
     for swallow in _swallows(pieces):
         piece = swallow
         while piece:
             if decoder is None:
-                decoder = _new_decoder(compression, limits)
+                decoder, begin, head = _new_decoder(compression, limits), offset, b""
+            head += piece[: ZSTD_HEAD - len(head)]
             try:
                 rest = yield from _inflate(decoder, piece)
             except errors as error:
+                known = (
+                    explain_zstd(head, limits.stream_window, error)
+                    if compression is Compression.ZSTD
+                    else None
+                )
+                if known is not None:
+                    raise known.located(start=begin) from error
                 raise FormatError(
                     f"a {compression.name} stream does not decode", start=offset, found=str(error)
                 ) from error
@@ -157,7 +168,7 @@ def _new_decoder(compression: Compression, limits: Limits) -> Any:
     if compression is Compression.ZSTD:
         import zstandard
 
-        return zstandard.ZstdDecompressor(max_window_size=limits.zstd_window).decompressobj()
+        return zstandard.ZstdDecompressor(max_window_size=limits.stream_window).decompressobj()
     return zlib.decompressobj(31 if compression is Compression.GZIP else zlib.MAX_WBITS)
 
 

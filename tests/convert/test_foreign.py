@@ -15,7 +15,10 @@ import numpy as np
 import pytest
 
 import shardio
+from shardio import codecs
 from tests.convert.conftest import FOREIGN, TENSORFLOW
+from tests.format.test_streams import with_window
+from tests.indexer.shards import tar, tfrecord
 
 
 def expected(name: str) -> Any:
@@ -182,3 +185,20 @@ def test_a_folder_of_folders_that_are_splits(convert, tmp_path) -> None:
         shutil.copytree(FOREIGN / "mds" / "plain", tmp_path / "source" / split)
     assert len(convert(tmp_path / "source")) == 52
     assert convert.report.records == {"train": 26, "val": 26}
+
+
+@pytest.mark.parametrize("ending", ["jsonl", "tar", "tfrecord"])
+def test_zstandard_windows_of_any_size(convert, tmp_path, ending):
+    """A source is read once: what `zstd --ultra -22 --long=31` writes is not damaged."""
+    wrens = [{"x": f"wren {n}", "y": "z" * 5000} for n in range(3000)]
+    if ending == "jsonl":
+        data = "".join(json.dumps(each) + "\n" for each in wrens).encode()
+    elif ending == "tar":
+        data = tar(
+            [(f"{n}.{name}", text.encode()) for n, each in enumerate(wrens) for name, text in each.items()]
+        )
+    else:
+        data = tfrecord([codecs.encode_example(each) for each in wrens])
+    (tmp_path / f"data.{ending}.zst").write_bytes(with_window(data, 31))
+    values = convert(tmp_path / f"data.{ending}.zst", schema={"x": "text", "y": "text"})
+    assert [{"x": value["x"], "y": value["y"]} for value in values] == wrens

@@ -253,6 +253,13 @@ def test_a_lying_zstandard_header_is_refused_before_anything_is_allocated():
         decoded_whole(crafted_zstd(128 << 10, 17, 2), Compression.ZSTD, 128 << 10)
 
 
+def test_a_block_with_a_dictionary_is_named():
+    words = zstandard.train_dictionary(2000, [b"wren %d robin" % n * 9 for n in range(500)])
+    stored = zstandard.ZstdCompressor(dict_data=words).compress(b"wren" * 100)
+    with pytest.raises(CorruptBlockError, match="compressed with a dictionary"):
+        decompress(stored, Compression.ZSTD, 400)
+
+
 def test_a_caller_may_raise_the_window():
     stored = crafted_zstd(128 << 10, 24, 1)
     wide = Limits(zstd_window=16 << 20)

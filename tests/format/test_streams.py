@@ -149,10 +149,54 @@ def test_garbage_is_an_error(kind):
             read(stored, kind)
 
 
-def test_a_zstandard_window_over_the_limit_is_refused():
+def with_window(data: bytes, log: int) -> bytes:
+    """Return a frame that asks for a window of 2^log bytes, as `zstd --long=log` writes it from a pipe."""
+    parameters = zstandard.ZstdCompressionParameters.from_level(3, window_log=log, enable_ldm=True)
+    packer = zstandard.ZstdCompressor(compression_params=parameters).compressobj()
+    return packer.compress(data) + packer.flush()
+
+
+@pytest.mark.parametrize("size", [1, 7, 1 << 20])
+def test_zstandard_windows_are_taken_up_to_the_limit_and_named_beyond_it(size):
     """A frame that fits into one output buffer needs no window, whatever it asks for; a larger one would."""
-    with pytest.raises(FormatError, match="ZSTD stream does not decode"):
-        read(crafted_zstd((128 << 10) * 64, 27, 64), Compression.ZSTD)
+    large = plain.frame(bytes(300_000)) * 40
+    assert len(read(with_window(large, 27), Compression.ZSTD)) == 40
+    stored = zstd(DECODED) + with_window(DECODED, 28)
+    with pytest.raises(FormatError, match="asks for a window over the limit") as caught:
+        read(stored, Compression.ZSTD, size)
+    assert (caught.value.start, caught.value.found) == (len(zstd(DECODED)), f"{1 << 28} bytes")
+    assert caught.value.expected == f"at most {128 << 20} bytes"
+    raised = decode_stream(pieces(stored, size), Compression.ZSTD, limits=Limits(stream_window=2 << 30))
+    assert b"".join(raised) == DECODED + DECODED
+
+
+@pytest.mark.parametrize("size", [1, 1 << 20])
+def test_a_zstandard_dictionary_is_named(size):
+    """It is not in the file, which is not damaged."""
+    samples = [b"wren %d robin" % n * 9 for n in range(500)]
+    words = zstandard.train_dictionary(2000, samples)
+    with pytest.raises(FormatError, match="compressed with a dictionary, which is not in the file") as caught:
+        read(zstd(DECODED, dict_data=words), Compression.ZSTD, size)
+    assert caught.value.found == f"dictionary {words.dict_id()}"
+
+
+def test_where_there_is_no_memory_for_a_window_that_is_said(tmp_path):
+    """The environment failed, and the file is not damaged."""
+    (tmp_path / "x.zst").write_bytes(with_window(DECODED, 31))
+    script = f"""
+import resource
+import zstandard
+from shardio.errors import StorageError
+from shardio.format import Compression, Limits, decode_stream
+data = open({str(tmp_path / "x.zst")!r}, "rb").read()
+resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
+try:
+    list(decode_stream([data], Compression.ZSTD, limits=Limits(stream_window=2 << 30)))
+except StorageError as error:
+    print(error.what, error.expected)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == f"there is no memory for the window of a Zstandard frame {1 << 31} bytes\n"
 
 
 @pytest.mark.parametrize("kind", [Compression.GZIP, Compression.ZLIB, Compression.ZSTD])

@@ -10,15 +10,18 @@ import warnings
 import zlib
 
 import pytest
+import zstandard
 
 import shardio
 import shardio_indexer
+from shardio.cli import main
 from shardio.errors import FormatError, StaleIndexError
 from shardio.format import DEFAULT_LIMITS, Compression
 from shardio.kernels import crc32c
 from shardio.reader._files import StreamFile
 from shardio.reader._options import ReadStats
 from shardio.storage import ShortReadError, connect
+from tests.format.test_streams import with_window
 from tests.indexer.shards import members, tfrecord
 
 PAYLOADS = [hashlib.shake_128(b"%d" % i).digest(4000) for i in range(2000)]
@@ -178,3 +181,37 @@ def test_a_stream_that_ends_early(tmp_path, compression) -> None:
             content[500:510],
             content[3:5],
         ]
+
+
+@pytest.mark.parametrize("log", [23, 27, 28])
+def test_zstandard_with_large_windows(tmp_path, log) -> None:
+    """`zstd --long` and `--ultra`: adopted as far as `zstd -d` takes them, else named, and converted."""
+    payloads = PAYLOADS * 3
+    (tmp_path / "x.tfrecord.zst").write_bytes(with_window(tfrecord(payloads), log))
+    (tmp_path / "y.tfrecord.zst").write_bytes(members([tfrecord(payloads[:5])], "zstd"))
+    report = shardio_indexer.adopt(tmp_path)
+    if log <= 27:
+        assert report.ok
+        ds = shardio.open(tmp_path)
+        assert list(ds) == [*payloads, *payloads[:5]]
+        assert shardio.verify(tmp_path).ok
+        return
+    (refusal,) = report.refused
+    assert refusal.error.found == f"{1 << 28} bytes"
+    assert "over the limit" in refusal.error.what
+    assert "shardio convert" in refusal.error.advice
+    assert main(["convert", str(tmp_path / "x.tfrecord.zst"), str(tmp_path / "new"), "--quiet"]) == 0
+    assert list(shardio.open(tmp_path / "new")) == payloads
+
+
+@pytest.mark.filterwarnings("ignore:.*has no index")
+def test_zstandard_dictionaries_are_named(tmp_path) -> None:
+    words = zstandard.train_dictionary(2000, [b"wren %d robin" % n * 9 for n in range(500)])
+    stored = zstandard.ZstdCompressor(dict_data=words).compress(tfrecord(PAYLOADS[:5]))
+    (tmp_path / "x.tfrecord.zst").write_bytes(stored)
+    (refusal,) = shardio_indexer.adopt(tmp_path).refused
+    assert "was compressed with a dictionary" in refusal.error.what
+    with pytest.raises(FormatError, match="was compressed with a dictionary"):
+        shardio.convert_dataset(tmp_path / "x.tfrecord.zst", tmp_path / "new")
+    with pytest.raises(FormatError, match="was compressed with a dictionary"):
+        list(shardio.open_shard(tmp_path / "x.tfrecord.zst"))
