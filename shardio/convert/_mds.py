@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import bz2
 import hashlib
+import io
 import json
 import math
 import zlib
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from shardio.arguments import need
 from shardio.convert._files import READ_ONCE, File, FileSource, read_whole
 from shardio.convert._source import Piece, Sample, Unreadable
 from shardio.errors import BadRecord, FormatError, ShardioError
@@ -73,6 +75,11 @@ def column_of(name: str, encoding: str, size_given: int | None = None) -> _MdsCo
         "str_float": (None, "float64", lambda data: float(data.decode())),
         "str_decimal": (None, "text", bytes.decode),
         "pil": (None, None, _raw_image),
+        "list[jpeg]": (None, "jpeg[?]", _list_items),
+        "list[png]": (None, "png[?]", _list_items),
+        "list[pil]": (None, "png[?]", lambda data: [_png(item) for item in _list_items(data)]),
+        "jpeg_array": (None, "jpeg[?]", _items),
+        "jpegarray": (None, "jpeg[?]", _items),
     }
     if kind not in known:
         runs_code = "reading it would run code from the data" if kind == "pkl" else "it is not known"
@@ -120,6 +127,35 @@ def _raw_image(data: bytes) -> Any:
     return np.frombuffer(data, np.uint8, offset=12 + mode_size).reshape(height, width, channels)
 
 
+def _items(data: bytes) -> list[bytes]:
+    """Return the items of `u32 count | u32 sizes[count] | items`."""
+    count = int(np.frombuffer(data, "<u4", 1)[0])
+    sizes = np.frombuffer(data, "<u4", count, 4).astype(np.int64)
+    stops = 4 + 4 * count + np.cumsum(sizes)
+    end = int(stops[-1]) if count else 4
+    if end != len(data):
+        message = f"a list of {count} items has {len(data)} bytes, not {end}"
+        raise ValueError(message)
+    return [data[stop - size : stop] for stop, size in zip(stops.tolist(), sizes.tolist(), strict=True)]
+
+
+def _list_items(data: bytes) -> list[bytes]:
+    """Return the items of a `list[...]`, which begins with a word that has no meaning yet."""
+    return _items(data[4:])
+
+
+def _png(data: bytes) -> bytes:
+    """Return a raw PIL image as a PNG file: images of one list may differ in size, and PNG loses nothing."""
+    from PIL import Image
+
+    pixels = _raw_image(data)
+    out = io.BytesIO()
+    Image.fromarray(pixels[:, :, 0] if pixels.shape[2] == 1 else pixels).save(out, "PNG")
+    return out.getvalue()
+
+
+# Offsets in a shard have 32 bits.
+_LARGEST = 1 << 32
 _COMPRESSIONS = {"zstd": Compression.ZSTD, "gz": Compression.GZIP}
 
 
@@ -179,13 +215,14 @@ class MdsFolder(FileSource):
                     name = folder + "/" * bool(folder) + stored["basename"]
                     size = int(stored["bytes"])
                     _columns(shard)
+                    _check_packages(shard)
                     numbers = (shard["samples"], shard["raw_data"]["bytes"])
                 except (KeyError, TypeError, ValueError, AttributeError) as error:
                     if isinstance(error, ShardioError):
                         raise
                     what = f"index.json does not describe a shard ({error!r})"
                     raise FormatError(what, url=f"{root}/{index_key}") from None
-                if not all(isinstance(number, int) and number >= 0 for number in (size, *numbers)):
+                if not all(isinstance(each, int) and 0 <= each < _LARGEST for each in (size, *numbers)):
                     raise FormatError(
                         "index.json has a number that makes no sense",
                         url=f"{root}/{index_key}",
@@ -262,33 +299,70 @@ def _check(data: bytes, described: Mapping[str, Any], url: str) -> None:
                 )
 
 
+def _check_packages(shard: Mapping[str, Any]) -> None:
+    """Refuse what is read with packages that are not installed, before anything is read."""
+    if _algorithm(shard) in ("br", "snappy"):
+        need(f"reading MDS shards compressed with {_algorithm(shard)}", "shardio[convert]", "pyarrow")
+    if "list[pil]" in shard["column_encodings"]:
+        need("reading MDS columns of list[pil]", "shardio[image]", "Pillow")
+
+
+def _algorithm(shard: Mapping[str, Any]) -> str | None:
+    name = shard.get("compression")
+    return None if name is None else str(name).split(":")[0]
+
+
 def _decompressed(stored: bytes, shard: Mapping[str, Any], url: str) -> bytes:
-    algorithm = shard.get("compression")
-    name = algorithm.split(":")[0] if isinstance(algorithm, str) else algorithm
+    name = _algorithm(shard)
     if name is None:
         return stored
     # One byte more than there should be: what is too large is found out by `_check`; going on would be a
     # bomb's wish.
     limit = int(shard["raw_data"]["bytes"]) + 1
-    if name == "bz2":
-        try:
-            return bz2.BZ2Decompressor().decompress(stored, limit)
-        except OSError as error:
-            raise FormatError(f"the shard does not decode ({error})", url=url) from None
-    if name not in _COMPRESSIONS:
-        advice = "write the shards with zstd, gz, bz2 or no compression"
-        raise FormatError(f"shards compressed with {name} cannot be read", url=url, advice=advice)
-    data = bytearray()
     try:
-        for part in decode_stream([stored], _COMPRESSIONS[name], limits=READ_ONCE):
-            data += part
-            if len(data) >= limit:
-                break
-    except zlib.error as error:
+        if name == "bz2":
+            return bz2.BZ2Decompressor().decompress(stored, limit)
+        if name == "br":
+            import pyarrow as pa
+
+            with pa.CompressedInputStream(pa.BufferReader(stored), "brotli") as stream:
+                data: bytes = stream.read(limit)
+            return data
+        if name == "snappy":
+            return _from_snappy(stored, limit)
+        if name in _COMPRESSIONS:
+            found = bytearray()
+            for part in decode_stream([stored], _COMPRESSIONS[name], limits=READ_ONCE):
+                found += part
+                if len(found) >= limit:
+                    break
+            return bytes(found)
+    except (OSError, ValueError, EOFError, zlib.error) as error:
+        if isinstance(error, FormatError):
+            raise error.located(url=url) from error
         raise FormatError(f"the shard does not decode ({error})", url=url) from None
-    except FormatError as error:
-        raise error.located(url=url) from error
-    return bytes(data)
+    advice = "write the shards with zstd, gz, bz2, br, snappy or no compression"
+    raise FormatError(f"shards compressed with {name} cannot be read", url=url, advice=advice)
+
+
+def _from_snappy(stored: bytes, limit: int) -> bytes:
+    """Return the data of one raw block of Snappy, whose head says how many bytes it gives.
+
+    Source of the format: format_description.txt of google/snappy.
+    """
+    import pyarrow as pa
+
+    size = 0
+    for place, byte in enumerate(stored[:5]):
+        size |= (byte & 127) << 7 * place
+        if byte < 128:
+            break
+    if size >= limit:
+        message = f"it says that it gives {size} bytes, and its index says {limit - 1}"
+        raise ValueError(message)
+    # pyarrow takes a block that gives less than it is asked for, and leaves the rest as it was.
+    data: bytes = pa.decompress(stored, size, codec="snappy", asbytes=True)
+    return data
 
 
 def _offsets(data: bytes, samples: int, url: str) -> list[int]:

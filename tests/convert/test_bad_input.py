@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import io
 import json
 import os
@@ -248,7 +249,13 @@ def test_nothing_is_unpickled(convert, tmp_path) -> None:
 # -------------------------------------------------------------------------------- other systems' shards
 
 
-@pytest.mark.parametrize("folder", ["mds/plain", "mds/zstd", "codewithgpu", "webdataset", "torchrecord/db"])
+@pytest.mark.parametrize(
+    "folder",
+    [
+        "mds/plain", "mds/zstd", "mds/br", "mds/snappy", "mds/lists",
+        "codewithgpu", "webdataset", "torchrecord/db",
+    ],
+)  # fmt: skip
 def test_cut_shards_are_refused(convert, tmp_path, folder) -> None:
     source = tmp_path / "source"
     shutil.copytree(FOREIGN / folder, source)
@@ -270,6 +277,39 @@ def test_flipped_bits_of_mds_are_refused(convert, tmp_path) -> None:
     assert len(convert.report.skipped) == 1
 
 
+@pytest.mark.parametrize("algorithm", ["br", "snappy", "zstd"])
+@pytest.mark.parametrize("change", ["cut", "garbage", "more", "less"])
+def test_compressed_shards_of_mds_without_hashes(convert, tmp_path, algorithm, change) -> None:
+    """Nothing but the decoder and the sizes in the index tells that such a shard is damaged."""
+    source = tmp_path / "source"
+    shutil.copytree(FOREIGN / "mds" / algorithm, source)
+    index = json.loads((source / "index.json").read_text())
+    shard = index["shards"][0]
+    shard["zip_data"]["hashes"] = shard["raw_data"]["hashes"] = {}
+    shard["raw_data"]["bytes"] += {"more": -7, "less": 7}.get(change, 0)
+    file = source / shard["zip_data"]["basename"]
+    if change in ("cut", "garbage"):
+        file.write_bytes(file.read_bytes()[:900] + b"\xff" * 60 * (change == "garbage"))
+        shard["zip_data"]["bytes"] = file.stat().st_size
+    (source / "index.json").write_text(json.dumps(index))
+    convert.refused(source, FormatError, "does not decode|another size|cut short")
+    assert len(convert(source, on_error="skip")) == 12
+
+
+@pytest.mark.parametrize(
+    ("folder", "package", "line"),
+    [
+        ("br", "pyarrow", r"compressed with br needs pyarrow: pip install \"shardio\[convert\]\"$"),
+        ("snappy", "pyarrow", r"compressed with snappy needs pyarrow: pip install \"shardio\[convert\]\"$"),
+        ("lists", "PIL", r"list\[pil\] needs Pillow: pip install \"shardio\[image\]\"$"),
+    ],
+)
+def test_what_mds_needs_is_one_line_of_pip(convert, monkeypatch, folder, package, line) -> None:
+    found = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == package else found(name))
+    convert.refused(FOREIGN / "mds" / folder, ModuleNotFoundError, line)
+
+
 @pytest.mark.parametrize(
     ("change", "error"),
     [
@@ -284,7 +324,8 @@ def test_flipped_bits_of_mds_are_refused(convert, tmp_path) -> None:
             "may not|component",
         ),
         (lambda index: index["shards"][0].pop("raw_data"), "does not describe"),
-        (lambda index: index["shards"][0].__setitem__("compression", "br"), "."),
+        (lambda index: index["shards"][0].__setitem__("compression", "br"), "not describe"),
+        (lambda index: index["shards"][0]["raw_data"].__setitem__("bytes", 1 << 40), "has a number"),
     ],
 )
 def test_an_index_of_mds_that_lies(convert, tmp_path, change, error) -> None:
@@ -294,6 +335,17 @@ def test_an_index_of_mds_that_lies(convert, tmp_path, change, error) -> None:
     change(index)
     (source / "index.json").write_text(json.dumps(index))
     convert.refused(source, ShardioError, error)
+
+
+@pytest.mark.parametrize("encoding", ["jpeg_array", "jpegarray", "list[jpeg]", "list[png]", "list[pil]"])
+def test_lists_of_mds_that_are_none(convert, tmp_path, encoding) -> None:
+    source = tmp_path / "source"
+    shutil.copytree(FOREIGN / "mds/plain", source)
+    index = json.loads((source / "index.json").read_text())
+    for shard in index["shards"]:
+        shard["column_encodings"][0] = encoding
+    (source / "index.json").write_text(json.dumps(index))
+    convert.refused(source, FormatError, "sample 0.* is damaged|is damaged.*sample 0")
 
 
 def test_codewithgpu_whose_parts_disagree(convert, tmp_path) -> None:

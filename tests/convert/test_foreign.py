@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import bz2
 import gzip
+import io
 import json
 import shutil
 from collections.abc import Callable
@@ -13,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 
 import shardio
 from shardio import codecs
@@ -47,9 +49,9 @@ def packed(folder: Path, algorithm: str, compress: Callable[[bytes], bytes]) -> 
     return folder
 
 
-@pytest.mark.parametrize("compression", ["plain", "zstd", "gz", "bz2"])
+@pytest.mark.parametrize("compression", ["plain", "zstd", "br", "snappy", "gz", "bz2"])
 def test_mds(convert, tmp_path, compression: str) -> None:
-    if compression in ("plain", "zstd"):
+    if compression not in ("gz", "bz2"):
         folder = FOREIGN / "mds" / compression
     else:
         folder = packed(
@@ -63,6 +65,26 @@ def test_mds(convert, tmp_path, compression: str) -> None:
         assert value["text"] == wanted["text"]
         assert value["tokens"].dtype == np.int32
         assert value["tokens"].tolist() == wanted["tokens"]
+
+
+def test_mds_with_lists_of_images(convert) -> None:
+    """JPEG and PNG files as they are, raw images as PNG files with the same pixels."""
+    values = convert(FOREIGN / "mds" / "lists")
+    assert {name: feature.short for name, feature in convert.report.schema.items()} == {
+        "array": "jpeg[?]",
+        "jpegs": "jpeg[?]",
+        "pils": "png[?]",
+        "pngs": "png[?]",
+    }
+    read = json.loads((FOREIGN / "mds" / "lists-expected.json").read_text(encoding="utf-8"))
+    assert [len(wanted["pils"]) for wanted in read] == [0, 1, 2, 3]
+    for wanted, value in zip(read, values, strict=True):
+        assert value["array"] == [raw(text) for text in wanted["array"]]
+        assert value["jpegs"] == [raw(text) for text in wanted["jpegs"]]
+        for name in ("pils", "pngs"):
+            pixels = [np.asarray(Image.open(io.BytesIO(data))) for data in value[name]]
+            assert [list(each.shape) for each in pixels] == [each["shape"] for each in wanted[name]]
+            assert [each.tobytes() for each in pixels] == [raw(each["pixels"]) for each in wanted[name]]
 
 
 def test_torchrecord(convert) -> None:
