@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
-from shardio.arguments import integer
+from shardio.arguments import integer, names
 from shardio.codecs import RaggedColumn
 from shardio.errors import BadRecord, SchemaError
 from shardio.metadata import Feature
@@ -213,14 +213,11 @@ class Packer:
             raise ValueError(message)
         self._cut, self._skip, self._pad, self._buffer = bool(cut), on_error == "skip", pad, buffer
         self.types: dict[str, Feature] = {}
-        self._names: list[str] | None = None
-        if isinstance(features, str):
-            message = f"features= takes a list of names, found a string: features=[{features!r}]"
-            raise TypeError(message)
+        self._names: tuple[str, ...] | None = None
         if isinstance(features, Mapping):
             self._set_types({name: _feature(name, kind) for name, kind in features.items()})
         elif features is not None:
-            self._names = list(features)
+            self._names = names("features", features)
             if not self._names:
                 raise ValueError("features=[] names no feature to pack")
         self._chosen = features is not None
@@ -256,14 +253,14 @@ class Packer:
             ValueError: one of its features holds no numbers.
         """
         given = _mapping(record)
-        names = list(given) if self._names is None else self._names
-        missing = [name for name in names if name not in given]
+        packed = tuple(given) if self._names is None else self._names
+        missing = [name for name in packed if name not in given]
         if missing:
             message = (
                 f"the first record lacks the feature {missing[0]!r} of features=; it has {sorted(given)}"
             )
             raise ValueError(message)
-        self._set_types({name: _inferred(name, given[name]) for name in names})
+        self._set_types({name: _inferred(name, given[name]) for name in packed})
 
     def _set_types(self, types: dict[str, Feature]) -> None:
         taken = [name for name in types if name in _OWN]
@@ -700,12 +697,9 @@ def _ragged(columns: Mapping[str, Any], features: Sequence[str] | None) -> dict[
     if not isinstance(columns, Mapping):
         message = f"pack_columns packs the columns of a batch, a dict, found {type(columns).__name__}"
         raise TypeError(message)
-    if isinstance(features, str):
-        message = f"features= takes a list of names, found a string: features=[{features!r}]"
-        raise TypeError(message)
-    names = [name for name, column in columns.items() if isinstance(column, RaggedColumn)]
-    names = names if features is None else list(features)
-    if not names:
+    ragged = (name for name, column in columns.items() if isinstance(column, RaggedColumn))
+    packed = tuple(ragged) if features is None else names("features", features)
+    if not packed:
         message = (
             f"there is no ragged column to pack among {sorted(map(str, columns))}: name it, features=[...]"
         )
@@ -714,7 +708,7 @@ def _ragged(columns: Mapping[str, Any], features: Sequence[str] | None) -> dict[
     if taken:
         message = f"packing adds the column {taken[0]!r} itself: rename the batch's own"
         raise ValueError(message)
-    return {name: _flat(name, columns) for name in names}
+    return {name: _flat(name, columns) for name in packed}
 
 
 def _flat(name: str, columns: Mapping[str, Any]) -> RaggedColumn:

@@ -302,6 +302,11 @@ def test_a_dataset_is_packed_split_by_split(texts, tmp_path):
     assert not (tmp_path / "other" / "_shardio").exists()
     with pytest.raises(ValueError, match="there is no feature 'x'"):
         shardio.pack_dataset(texts, tmp_path / "other", 8, features=["x"])
+    for wrong in ("x", b"x", {"x": "int32"}, 5):
+        with pytest.raises(TypeError, match="features= takes a list of names"):
+            shardio.pack_dataset(texts, tmp_path / "other", 8, features=wrong)
+        with pytest.raises(TypeError, match="features= takes a list of names"):
+            shardio.pack_columns({}, 8, features=wrong)
     with pytest.raises(ValueError, match="only numbers are packed"):
         shardio.pack_dataset(texts, tmp_path / "other", 8, features=["title"])
     with pytest.raises(ValueError, match="holds numbers of differing length"):
@@ -405,6 +410,8 @@ def test_nothing_makes_no_rows():
     [
         ({"length": 0}, ValueError, "length=0 must be"),
         ({"length": 4, "features": "tokens"}, TypeError, r"features=\['tokens'\]"),
+        ({"length": 4, "features": [1]}, TypeError, "takes a list of names, found .1,"),
+        ({"length": 4, "features": 5}, TypeError, "takes a list of names, found 5"),
         ({"length": 4, "features": []}, ValueError, "names no feature"),
         ({"length": 4, "features": {"tokens": "text"}}, ValueError, "only numbers are packed"),
         ({"length": 4, "features": {"tokens": "int32[3]"}}, ValueError, r"may differ: int32\[\?\]"),

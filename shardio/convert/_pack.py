@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Unpack
 
+from shardio.arguments import names
 from shardio.packing import pack
 from shardio.progress import CountProgress, displayed
 from shardio.reader import open as open_dataset
@@ -102,8 +103,8 @@ def pack_dataset(  # noqa: PLR0913 - the options are the public contract
         for name, records in whole.splits.items()
         if records
     }
-    names = _packed(whole, features)
-    types = {name: whole.schema[name].short for name in names} if whole.schema is not None else {}
+    packed = _packed(whole, features)
+    types = {name: whole.schema[name].short for name in packed} if whole.schema is not None else {}
     options = {"features": types, "cut": cut, "on_error": on_error, "pad": pad}
     reports: dict[str, PackReport] = {}
     total, done = sum(map(len, readers.values())), 0
@@ -129,20 +130,18 @@ def pack_dataset(  # noqa: PLR0913 - the options are the public contract
     return PackDatasetReport(url_text(source), url_text(url), out.version, out.digest, reports)
 
 
-def _packed(ds: DatasetReader, features: Sequence[str] | None) -> list[str]:
+def _packed(ds: DatasetReader, features: Sequence[str] | None) -> Sequence[str]:
     """Return the features that are packed."""
     schema = ds.schema
     if schema is None:
         raise ValueError("the records of this dataset are bytes: only features of numbers are packed")
-    if isinstance(features, str):
-        message = f"features= takes a list of names, found a string: features=[{features!r}]"
-        raise TypeError(message)
     if features is not None:
-        missing = [name for name in features if name not in schema]
+        given = names("features", features)
+        missing = [name for name in given if name not in schema]
         if missing:
             message = f"there is no feature {missing[0]!r}; there are {', '.join(schema)}"
             raise ValueError(message)
-        return list(features)
+        return given
     found = [
         name
         for name, feature in schema.items()
