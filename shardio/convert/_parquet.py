@@ -351,12 +351,16 @@ def _tensor_shape(kind: Any) -> tuple[int, ...] | None:
     return tuple(kind.shape) if order is None or list(order) == sorted(order) else None
 
 
-def _rows_of(batch: Any, missing: Counter[str]) -> Iterator[dict[str, Any]]:
+def _rows_of(batch: Any, missing: Counter[str], casts: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """Yield the rows of a batch as values by feature; columns whose names come twice are not among them.
 
     Args:
         batch: of records.
         missing: to count the structs in that are null; their fields are, in what is yielded.
+        casts: see `_United`.
+
+    Raises:
+        FormatError: a value is not one of the type that a column has in all files.
     """
     import pyarrow as pa
 
@@ -390,6 +394,10 @@ def _rows_of(batch: Any, missing: Counter[str]) -> Iterator[dict[str, Any]]:
             columns.pop(name, None)
             continue
         seen.add(name)
+        if name in casts:
+            if casts[name] is None:
+                continue
+            field, column = pa.field(name, casts[name]), _cast(name, column, casts[name])
         feature = _feature_of(name, field, optional=True, node=nodes.get(name))
         if not isinstance(feature, Unreadable):
             columns[name] = _values(column, feature)
@@ -398,6 +406,18 @@ def _rows_of(batch: Any, missing: Counter[str]) -> Iterator[dict[str, Any]]:
         yield from ({} for _ in range(batch.num_rows))
     for row in zip(*columns.values(), strict=True):
         yield dict(zip(names, row, strict=True))
+
+
+def _cast(name: str, column: Any, kind: Any) -> Any:
+    import pyarrow as pa
+
+    try:
+        return _without_runs(column).cast(kind)
+    except pa.ArrowException as error:
+        raise FormatError(
+            f"column {name!r} is {kind} in all files together, and a value here does not fit ({error})",
+            advice=f"leave the column out with {keep_as(name, None)}, or convert such files apart",
+        ) from error
 
 
 def _notes_on_structs(piece: Piece, missing: Mapping[str, int]) -> Iterator[Note]:
@@ -515,37 +535,15 @@ class _ArrowRows(ForeignSource):
 
     def known(self) -> Mapping[str, Feature | str | Unreadable]:
         """Return the types of the columns; what cannot be read, or differs between files, says why."""
-        heads = self._readable
-        nulls = {name for head in heads for name in head.nulls}
-        negative = {name for head in heads for name in head.negative}
-        unused = set[str].intersection(*(head.unused for head in heads)) if heads else set()
-        declared: dict[str, Feature | str | Unreadable] = {}
-        places: dict[str, str] = {}
-        types: dict[str, str] = {}
-        for number, head in enumerate(heads):
-            file = head.file
-            columns = [(name, field) for name, field in _flattened(head.schema) if name not in unused]
-            classes, nodes = _class_names(head.schema), _nodes(head.schema)
-            counts = Counter(name for name, _ in columns)
-            for name, field in columns:
-                feature = _feature_of(name, field, optional=name in nulls, node=nodes.get(name))
-                if name in classes and isinstance(feature, Feature):
-                    feature = _labels(name, feature, classes[name], negative=name in negative)
-                if counts[name] > 1:
-                    feature = Unreadable(f"two columns of {file.url} are called {name!r}")
-                if number and name not in places:
-                    feature = _differs(name, f"there is none in {heads[0].file.url}", f"one in {file.url}")
-                elif name in declared and feature != declared[name]:
-                    here = f"{field.type} in {file.url}"
-                    feature = _differs(name, f"{types[name]} in {places[name]}", here)
-                if not isinstance(declared.get(name), Unreadable):
-                    declared[name] = feature
-                places.setdefault(name, file.url)
-                types.setdefault(name, str(field.type))
-            for name in declared.keys() - counts.keys():
-                if not isinstance(declared[name], Unreadable):
-                    declared[name] = _differs(name, f"{types[name]} in {places[name]}", f"none in {file.url}")
-        return declared
+        return self._united.features
+
+    @cached_property
+    def _united(self) -> _United:
+        return _unite(self._readable)
+
+    def notes(self) -> Sequence[str]:
+        """Return what is said of any source, and the columns that differ between files."""
+        return [*super().notes(), *self._united.notes]
 
     def metadata(self) -> dict[str, Any]:
         """Return what `datasets` says of columns and the schema does not, such as rates of audio."""
@@ -562,19 +560,20 @@ class _ArrowRows(ForeignSource):
         return {HF_METADATA: kept} if kept else {}
 
     def fit(self, value: Any, schema: Schema) -> Any:
-        """Return a row with its JSON documents parsed, where the schema wants JSON.
+        """Return a row with its JSON documents parsed, and its numbers Python's, where the schema wants JSON.
 
         The label -1 is none, where there are classes: so `datasets` writes a record without a label.
 
         Raises:
             SchemaError: a document is no JSON, or a file is not there.
         """
-        fitted = {
-            name: _document(name, item)
-            if isinstance(item, _JsonText) and name in schema and schema[name].kind == "json"
-            else item
-            for name, item in value.items()
-        }
+        fitted = dict(value)
+        for name, item in value.items():
+            if name in schema and schema[name].kind == "json":
+                if isinstance(item, _JsonText):
+                    fitted[name] = _document(name, item)
+                elif isinstance(item, np.generic):
+                    fitted[name] = item.item()
         for name, feature in schema.items():
             # Where records without a label have that of a class, -1 is refused.
             none = feature.classes is not None and feature.optional and not feature.shape
@@ -621,7 +620,15 @@ class ArrowFiles(_ArrowRows, FileSource):
         """Return the row groups, or record batches."""
         splits = {file.url: split for file, split in self.split_files()}
         return [
-            Piece(file.root, file.key, splits[file.url], file.size // len(rows), group, group + 1)
+            Piece(
+                file.root,
+                file.key,
+                splits[file.url],
+                file.size // len(rows),
+                group,
+                group + 1,
+                self._united.casts.get(file.url),
+            )
             for file, rows in ((head.file, head.rows) for head in self._readable)
             if file.url in splits
             for group in range(len(rows))
@@ -637,7 +644,7 @@ class ArrowFiles(_ArrowRows, FileSource):
             number = sum(opened.rows[: piece.start])
             missing: Counter[str] = Counter()
             for batch in opened.batches(piece.start):
-                for value in _rows_of(batch, missing):
+                for value in _rows_of(batch, missing, piece.extra or {}):
                     yield Sample(f"{piece.url} row {number}", value)
                     number += 1
         yield from _notes_on_structs(piece, missing)
@@ -736,6 +743,7 @@ class HuggingFaceDataset(_ArrowRows):
                     size * step // max(1, rows),
                     start,
                     min(start + step, rows),
+                    self._united.casts.get(head.file.url),
                 )
                 # Without rows there is a schema all the same.
                 for start in range(0, max(1, rows), step)
@@ -761,7 +769,7 @@ class HuggingFaceDataset(_ArrowRows):
                     advice="put the file there, or leave such rows out with the filter() of datasets",
                 ) from error
             for batch in rows.to_batches():
-                for number, value in enumerate(_rows_of(batch, missing), row):
+                for number, value in enumerate(_rows_of(batch, missing, piece.extra or {}), row):
                     yield Sample(f"{piece.url} row {number}", value)
                 row += batch.num_rows
         yield from _notes_on_structs(piece, missing)
@@ -800,8 +808,197 @@ def _labels(name: str, feature: Feature, classes: tuple[str, ...], *, negative: 
     return named
 
 
-def _differs(name: str, one: str, other: str) -> Unreadable:
-    return Unreadable(f"column {name!r} is not the same in all files: {one}, {other}")
+class _United(NamedTuple):
+    """What the columns of all files have in common.
+
+    Attributes:
+        features: by column; or why it can be none.
+        casts: by the URL of a file, for its columns of other types than the common one, that type; None for a
+            column without values where other files have a struct.
+        notes: what differs, a line a column.
+    """
+
+    features: dict[str, Feature | str | Unreadable]
+    casts: dict[str, dict[str, Any]]
+    notes: list[str]
+
+
+class _ColumnForm(NamedTuple):
+    """A column as some files have it: what it is read as, and the first of these files."""
+
+    field: Any
+    classes: tuple[str, ...] | None
+    node: Any
+    url: str
+    double: bool
+
+    @property
+    def described(self) -> str:
+        return f"{self.field.type} in {self.url}"
+
+
+def _unite(heads: Sequence[_Head]) -> _United:
+    """Return the columns of all files, each of the one type that holds it everywhere.
+
+    Types are unified as `pyarrow.unify_schemas(promote_options="permissive")` does. A column that some files
+    do not have, or have without values, is optional.
+    """
+    import pyarrow as pa
+
+    united = _United({}, {}, [])
+    nulls = {name for head in heads for name in head.nulls}
+    negative = {name for head in heads for name in head.negative}
+    unused = set[str].intersection(*(head.unused for head in heads)) if heads else set()
+    structs = {path: head for head in reversed(heads) for path in _struct_paths(head.schema)}
+    forms: dict[str, dict[Any, _ColumnForm]] = {}
+    holders: Counter[str] = Counter()
+    lacking: dict[str, str] = {}
+    for head in heads:
+        url = head.file.url
+        classes, nodes = _class_names(head.schema), _nodes(head.schema)
+        columns = [(name, field) for name, field in _flattened(head.schema) if name not in unused]
+        counts = Counter(name for name, _ in columns)
+        for name, field in columns:
+            if name in structs and pa.types.is_null(field.type):
+                united.casts.setdefault(url, {})[name] = None
+                continue
+            column = _ColumnForm(field, classes.get(name), nodes.get(name), url, counts[name] > 1)
+            said = ((field.metadata or {}).get(_TYPE_KEY), column.classes, repr(column.node), column.double)
+            forms.setdefault(name, {}).setdefault((field.type, *said), column)
+        holders.update(counts.keys())
+    for name in forms:
+        if holders[name] < len(heads):
+            lacking[name] = next(
+                head.file.url for head in heads if all(name != each for each, _ in _flattened(head.schema))
+            )
+    for name, found in forms.items():
+        variants = list(found.values())
+        optional = name in nulls or name in lacking
+        if name in structs and structs[name].file.url not in {each.url for each in variants}:
+            feature: Feature | Unreadable = _differs(
+                name, variants[0].described, f"a struct in {structs[name].file.url}", keep=None
+            )
+        else:
+            feature, kind = _common(name, variants, optional=optional, negative=name in negative)
+            if isinstance(feature, Feature) and len({each.field.type for each in variants}) > 1:
+                _note_casts(united, heads, name, kind)
+                told = [each for each in variants if not pa.types.is_null(each.field.type)]
+                if len({_feature(name, each.field.type) for each in told}) > 1:
+                    shown = ", ".join(each.described for each in told[:3])
+                    united.notes.append(f"column {name!r} is {shown}: it is {feature.short}")
+        if name in lacking and isinstance(feature, Feature):
+            without = len(heads) - holders[name]
+            united.notes.append(
+                f"column {name!r} is missing in {without} of {len(heads)} files (first {lacking[name]}): its "
+                "values are missing there"
+            )
+        united.features[name] = feature
+    return united
+
+
+def _note_casts(united: _United, heads: Sequence[_Head], name: str, kind: Any) -> None:
+    """Note in which files a column has another type than the common one; numbers fit features exactly."""
+    if _is_number(kind):
+        return
+    for head in heads:
+        have = next((field.type for each, field in _flattened(head.schema) if each == name), kind)
+        if have != kind and _bare(have) != kind:
+            united.casts.setdefault(head.file.url, {})[name] = kind
+
+
+def _common(
+    name: str, variants: Sequence[_ColumnForm], *, optional: bool, negative: bool
+) -> tuple[Feature | Unreadable, Any]:
+    """Return the feature that a column becomes, whatever file it is in, and its Arrow type."""
+    first = variants[0]
+    features: list[Feature] = []
+    kind = first.field.type if len(variants) == 1 else _bare(first.field.type)
+    for each in variants:
+        if each.double:
+            return Unreadable(f"two columns of {each.url} are called {name!r}"), kind
+        feature = _feature_of(name, each.field, optional=optional, node=each.node)
+        if isinstance(feature, Unreadable):
+            return feature, kind
+        features.append(feature)
+        both = _unified(kind, each.field.type)
+        if both is None:
+            return _differs(name, first.described, each.described, keep="json"), kind
+        kind = both
+        if each.classes != first.classes:
+            one, other = (f"{len(side.classes or ())} in {side.url}" for side in (first, each))
+            reason = f"column {name!r} does not name the same classes in all files: {one}, {other}"
+            return Unreadable(reason, feature.short), kind
+    feature = features[0]
+    if len(set(features)) > 1:
+        import pyarrow as pa
+
+        found = _feature_of(name, pa.field(name, kind), optional=optional)
+        if isinstance(found, Feature) and all(each.kind == "image" for each in features):
+            found = Feature("image", shape=found.shape, optional=optional)
+        if isinstance(found, Unreadable):
+            return found, kind
+        feature = found
+    if first.classes is not None:
+        return _labels(name, feature, first.classes, negative=negative), kind
+    return feature, kind
+
+
+def _unified(one: Any, other: Any) -> Any:
+    """Return the Arrow type that holds the values of both, as Arrow unifies schemas; None where none does."""
+    import pyarrow as pa
+
+    if one == other:
+        return one
+    one, other = _bare(one), _bare(other)
+    schemas = [pa.schema([("x", kind)]) for kind in (one, other)]
+    try:
+        return pa.unify_schemas(schemas, promote_options="permissive").field("x").type
+    except (pa.ArrowTypeError, pa.ArrowInvalid):
+        return None
+
+
+def _bare(kind: Any) -> Any:
+    """Return a type without what does not matter to its values: dictionaries, runs, views, time zones."""
+    import pyarrow as pa
+
+    kind = _without_view(_unwrapped(kind))
+    if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
+        return _bare(kind.value_type)
+    if pa.types.is_timestamp(kind) and kind.tz is not None:
+        # Times with any zone are stored in UTC.
+        return pa.timestamp(kind.unit, "UTC")
+    if pa.types.is_temporal(kind) or pa.types.is_decimal(kind) or pa.types.is_nested(kind):
+        return kind
+    return _plain_type(kind)
+
+
+def _is_number(kind: Any) -> bool:
+    """Tell whether a column is numbers, or lists of them."""
+    import pyarrow as pa
+
+    while hasattr(kind, "value_type"):
+        kind = kind.value_type
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
+
+
+def _struct_paths(schema: Any) -> list[str]:
+    """Return the names of the columns that are taken apart."""
+    found: list[str] = []
+    stack = [(field.name, _unwrapped(field.type)) for field in schema]
+    nodes = _nodes(schema)
+    while stack:
+        name, kind = stack.pop()
+        if _has_fields(kind) and not _is_file(kind, nodes.get(name)):
+            found.append(name)
+            inner = [kind.field(number) for number in range(kind.num_fields)]
+            stack += [(f"{name}.{part.name}", _unwrapped(part.type)) for part in inner]
+    return found
+
+
+def _differs(name: str, one: str, other: str, *, keep: str | None) -> Unreadable:
+    # JSON holds no bytes.
+    keep = None if "binary" in one + other else keep
+    return Unreadable(f"column {name!r} is not the same in all files: {one}, {other}", keep)
 
 
 def _document(name: str, text: str) -> Any:

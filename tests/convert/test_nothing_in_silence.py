@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import io
 import json
 import re
@@ -745,16 +746,103 @@ def test_arrow_types_that_no_feature_has(convert, tmp_path) -> None:
     assert [value["x"] for value in convert(ragged, schema={"x": "json"})] == [[[1], [2, 3]], [[4]]]
 
 
-def test_parquet_files_that_differ(convert, tmp_path) -> None:
+NOON = datetime.datetime(2020, 1, 2, 12)  # noqa: DTZ001 - a time without a zone is meant
+
+
+def two_files(folder: Path, one: Any, other: Any) -> Path:
+    """Write two files of a column each, or without one where it is None."""
     import pyarrow as pa
 
-    (tmp_path / "p").mkdir()
-    table_file(tmp_path / "p" / "1.parquet", pa.table({"a": [1], "n": [1]}))
-    for other in ({"a": ["x"], "n": [2]}, {"n": [2]}, {"n": [2], "b": [1]}):
-        table_file(tmp_path / "p" / "2.parquet", pa.table(other))
-        convert.refused(tmp_path / "p", SchemaError, r"is not the same in all files.*schema=")
-        names = ({"a": 0, "n": 0} | other).keys() - {"n"}
-        assert convert(tmp_path / "p", schema=dict.fromkeys(names)) == [{"n": 1}, {"n": 2}]
+    folder.mkdir()
+    for number, column in enumerate((one, other)):
+        table = {"n": pa.array([number])} | ({} if column is None else {"a": column})
+        with (
+            pa.OSFile(str(folder / f"{number}.arrow"), "wb") as sink,
+            pa.ipc.new_file(sink, pa.table(table).schema) as writer,
+        ):
+            writer.write(pa.table(table))
+    return folder
+
+
+def harmless() -> list[Any]:
+    """Return two columns, the type of the feature, and its values."""
+    import pyarrow as pa
+
+    array = pa.array
+    seconds, micro = 1577966400, 1577966400000000
+    return [
+        (array([None]), array([3]), "int64", [None, 3]),
+        (array([3]), None, "int64", [3, None]),
+        (None, array(["x"]), "text", [None, "x"]),
+        (array([1]), array([2.5]), "float64", [1.0, 2.5]),
+        (array([1], pa.int8()), array([1 << 40]), "int64", [1, 1 << 40]),
+        (array([[1, 2]]), array([[1.5]]), "float64[?]", [[1.0, 2.0], [1.5]]),
+        (array([[]]), array([["x"]]), "text[?]", [[], ["x"]]),
+        (array(["x"]).dictionary_encode(), array(["y"], pa.large_string()), "text", ["x", "y"]),
+        (array(["x"]), array([b"y"]), "bytes", [b"x", b"y"]),
+        (array([NOON], pa.timestamp("s")), array([NOON], pa.timestamp("us")), "int64", [micro, micro]),
+        (array([NOON], pa.timestamp("s")), array([NOON], pa.timestamp("s")), "int64", [seconds, seconds]),
+        (
+            array([NOON], pa.timestamp("s", "UTC")), array([NOON], pa.timestamp("us", "Asia/Tokyo")), "int64",
+            [micro, micro],
+        ),
+        (
+            array([[NOON]], pa.list_(pa.timestamp("s"))), array([[NOON]], pa.list_(pa.timestamp("us"))),
+            "int64[?]", [[micro], [micro]],
+        ),
+        (
+            array([[{"b": 1}]]), array([[{"b": 2, "c": 3}]]), "json",
+            [[{"b": 1, "c": None}], [{"b": 2, "c": 3}]],
+        ),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("number", range(14))
+def test_arrow_files_that_differ_harmlessly(convert, tmp_path, number) -> None:
+    """They become what `pyarrow.unify_schemas` makes of them, in either order of the files."""
+    one, other, short, wanted = harmless()[number]
+    for columns, values in (((one, other), wanted), ((other, one), wanted[::-1])):
+        found = [value["a"] for value in convert(two_files(tmp_path / f"p{convert.count}", *columns))]
+        assert [each.tolist() if hasattr(each, "tolist") else each for each in found] == values
+        assert convert.report.schema["a"].short == short
+        # Another type, or a missing column, is said; no values, another unit and another layout are not.
+        notes = [note for note in convert.report.notes if "column 'a'" in note]
+        assert len(notes) == (number in (1, 2, 3, 4, 5, 6, 8))
+
+
+def test_structs_that_lack_fields(convert, tmp_path) -> None:
+    import pyarrow as pa
+
+    whole = pa.array([{"b": 1, "c": "x"}])
+    for number, (part, wanted) in enumerate(
+        [(pa.array([{"b": 2}]), 2), (pa.array([None]), None), (None, None)]
+    ):
+        values = convert(two_files(tmp_path / f"p{number}", part, whole))
+        assert [(value["a.b"], value["a.c"]) for value in values] == [(wanted, None), (1, "x")]
+
+
+def test_arrow_files_that_differ(convert, tmp_path) -> None:
+    """What Arrow has no common type for is refused with both types, both files and a schema that works."""
+    import pyarrow as pa
+
+    one = pa.array([1])
+    for number, (other, value) in enumerate(
+        [(pa.array(["x"]), "x"), (pa.array([True]), True), (pa.array([[1]]), [1])]
+    ):
+        folder = two_files(tmp_path / f"p{number}", one, other)
+        reason = rf"int64 in .*0\.arrow, {other.type} in .*1\.arrow.*schema=".replace("<", "\\<")
+        convert.refused(folder, SchemaError, rf"'a' is not the same in all files: {reason}")
+        with pytest.raises(SchemaError) as caught:
+            shardio.convert_dataset(folder, tmp_path / "x")
+        assert 'schema={"a": "json"}' in str(caught.value.advice)
+        assert [value["a"] for value in convert(folder, schema={"a": "json"})] == [1, value]
+        assert convert(folder, schema={"a": None}) == [{"n": 0}, {"n": 1}]
+    for number, other in enumerate([pa.array([b"x"]), pa.array([{"b": 1}])]):
+        folder = two_files(tmp_path / f"q{number}", one, other)
+        convert.refused(folder, SchemaError, r"is not the same in all files.*leave the column out")
+        assert [value["n"] for value in convert(folder, schema={"a": None})] == [0, 1]
+    large = two_files(tmp_path / "large", pa.array([(1 << 53) + 1]), pa.array([0.5]))
+    convert.refused(large, SchemaError, "cannot hold exactly")
 
 
 # ------------------------------------------------------------------ TorchRecord
