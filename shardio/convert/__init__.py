@@ -2,8 +2,8 @@
 
 `convert_dataset` reads image folders, lists, JSON lines, text, Parquet and Arrow, WebDataset, MDS,
 TorchRecord, codewithgpu, TFRecord and TensorFlow Datasets; `export_dataset` writes TFRecord, WebDataset,
-JSON lines, Parquet and image folders.  One file per source and target; pyarrow and lmdb load when they are
-first needed.
+JSON lines, Parquet, MDS and image folders.  One file per source; pyarrow and lmdb load when they are first
+needed.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from shardio.codecs import record_codec
+from shardio.convert._mds_target import MdsWriter
 from shardio.convert._targets import (
     AtomicOutput,
     ImageFolderWriter,
@@ -43,6 +44,7 @@ _TARGETS: dict[str, type[TargetWriter]] = {
     "webdataset": WebDatasetWriter,
     "jsonl": JsonLinesWriter,
     "parquet": ParquetWriter,
+    "mds": MdsWriter,
     "images": ImageFolderWriter,
 }
 TARGET_KINDS = tuple(_TARGETS)
@@ -100,8 +102,8 @@ def export_dataset(  # noqa: PLR0913 - the options are the public contract
         kind: one of `TARGET_KINDS`.
         split: one split; None for all.
         version: a number or a tag; None for the latest.
-        compression: "gzip" or "zlib" for `tfrecord`, "gzip" for `jsonl`; "zstd" or "gzip" for `parquet`; None
-            as usual there.
+        compression: "gzip" or "zlib" for `tfrecord`, "gzip" for `jsonl`; "zstd" or "gzip" for `parquet`;
+            "zstd" for `mds`; None as usual there.
         shard_bytes: bytes after which a new file is begun, where the kind has several.
         on_error: about damaged records, and those that the kind cannot hold: "raise", or "skip": left out and
             listed in the report.

@@ -90,9 +90,9 @@ def test_conversion(framing, tmp_path) -> None:
     assert shardio.verify(tmp_path / "out" / "ds").ok
 
 
-@pytest.mark.parametrize("kind", ["tfrecord", "jsonl", "parquet", "webdataset"])
+@pytest.mark.parametrize("kind", ["tfrecord", "jsonl", "parquet", "mds", "webdataset"])
 def test_export_and_back(framing, tmp_path, kind) -> None:
-    if framing == "text" and kind in ("parquet", "webdataset"):
+    if framing == "text" and kind in ("parquet", "mds", "webdataset"):
         with pytest.raises(ValueError, match="needs"):
             shardio.export_dataset(tmp_path, tmp_path / "out", kind=kind)
         return

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 import shardio
+from shardio import Feature
 from shardio.errors import (
     CommitConflictError,
     FormatError,
@@ -438,7 +439,7 @@ def test_a_feature_may_be_left_out(convert, tmp_path) -> None:
 # -------------------------------------------------------------------------------- exports
 
 
-@pytest.mark.parametrize("kind", ["tfrecord", "webdataset", "jsonl", "parquet", "images"])
+@pytest.mark.parametrize("kind", ["tfrecord", "webdataset", "jsonl", "parquet", "mds", "images"])
 def test_an_export_that_fails_leaves_nothing(tmp_path, kind) -> None:
     url = tmp_path / "dataset"
     with shardio.DatasetWriter(url, schema={"image": "jpeg", "label": "int64"}, block_bytes=256) as out:
@@ -478,7 +479,10 @@ def test_exports_that_cannot_be(tmp_path) -> None:
     url = tmp_path / "dataset"
     with shardio.DatasetWriter(url, schema={"z": "complex64", "path": "text"}) as out:
         out.write({"z": 1j, "path": "a"})
-    for kind, error in (("images", "one image"), ("parquet", "complex64"), ("zip", "must be one of")):
+    for kind, error in (
+        ("images", "one image"), ("parquet", "complex64"), ("mds", "'z' is complex64"),
+        ("zip", "must be one of"),
+    ):  # fmt: skip
         with pytest.raises(ValueError, match=error):
             shardio.export_dataset(url, tmp_path / "out", kind=kind)
     with pytest.raises(ValueError, match="compression"):
@@ -488,6 +492,36 @@ def test_exports_that_cannot_be(tmp_path) -> None:
     with pytest.raises(CommitConflictError):
         shardio.export_dataset(url, tmp_path / "out", kind="jsonl")
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["mine"]
+
+
+@pytest.mark.parametrize(
+    ("schema", "value", "error"),
+    [
+        ({"x": "bytes[?]"}, {"x": [b""]}, "'x' is a list of bytes, which no column of MDS can hold"),
+        ({"x": "webp[2]"}, {"x": [b"", b""]}, "'x' is a list of webp"),
+        ({"x": "complex128[?]"}, {"x": [1]}, "'x' is complex128"),
+        (None, b"x", "MDS needs columns"),
+    ],
+)
+def test_what_mds_cannot_hold(tmp_path, schema, value, error) -> None:
+    with shardio.DatasetWriter(tmp_path / "d", schema=schema) as out:
+        out.write(value)
+    with pytest.raises(ValueError, match=error):
+        shardio.export_dataset(tmp_path / "d", tmp_path / "out", kind="mds")
+    assert [path.name for path in tmp_path.iterdir()] == ["d"]
+
+
+def test_mds_has_no_missing_values(tmp_path) -> None:
+    with shardio.DatasetWriter(tmp_path / "d", schema={"n": Feature("int64", optional=True)}) as out:
+        for n in range(6):
+            out.write({"n": n} if n % 3 else {})
+    with pytest.raises(SchemaError, match=r"'n' is missing.*train 0"):
+        shardio.export_dataset(tmp_path / "d", tmp_path / "out", kind="mds")
+    report = shardio.export_dataset(tmp_path / "d", tmp_path / "out", kind="mds", on_error="skip")
+    assert (report.records, len(report.skipped)) == ({"train": 4}, 2)
+    # What the advice says works.
+    shardio.set_schema(tmp_path / "d", {"n": Feature("int64", default=-1)})
+    assert shardio.export_dataset(tmp_path / "d", tmp_path / "all", kind="mds").records == {"train": 6}
 
 
 def test_two_records_of_one_name(tmp_path) -> None:

@@ -47,7 +47,7 @@ def test_a_source_in_a_bucket(convert, bucket, tmp_path, folder: str) -> None:
 
 
 @pytest.mark.sampled(4)
-@pytest.mark.parametrize("kind", ["tfrecord", "webdataset", "jsonl", "parquet"])
+@pytest.mark.parametrize("kind", ["tfrecord", "webdataset", "jsonl", "parquet", "mds"])
 def test_there_and_back_through_a_bucket(convert, bucket, tmp_path, kind: str) -> None:
     """A dataset in a bucket, exported within it, converted back: the same values; never over others."""
     url, target = f"s3://bucket/birds-{kind}", f"s3://bucket/birds-as-{kind}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import tarfile
 import zlib
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import zstandard
 
 import shardio
 from tests.convert.conftest import FOREIGN, TENSORFLOW, picture
@@ -73,6 +75,59 @@ def test_tfrecord(convert, tmp_path, name: str, compression) -> None:
         assert stream.eof
         assert not stream.unused_data
     assert data == (TENSORFLOW / f"{name}-plain.tfrecord").read_bytes()
+
+
+@pytest.mark.parametrize("compression", [None, "zstd"])
+@pytest.mark.parametrize("folder", ["plain", "columns"])
+def test_mds(convert, tmp_path, folder, compression) -> None:
+    """The bytes that `MDSWriter` of mosaicml-streaming wrote: shards, hashes and index."""
+    source = FOREIGN / "mds" / folder
+    # `int` is int64, and pixels are not looked for in bytes.
+    types = {"image": "bytes"} if folder == "plain" else {"raw": "bytes", "wide": "int8[?]"}
+    convert(source, schema=types)
+    options = {"kind": "mds", "compression": compression, "shard_bytes": 4096}
+    report = shardio.export_dataset(convert.url, tmp_path / "back", **options)
+    made = files(tmp_path / "back" / "train")
+    assert report.files == [f"train/{name}" for name in (*sorted(made.keys() - {"index.json"}), "index.json")]
+    index = json.loads(made.pop("index.json"))
+    wanted = json.loads((source / "index.json").read_text())
+    assert index["version"] == wanted["version"]
+    for shard, original in zip(index["shards"], wanted["shards"], strict=True):
+        if compression is None:
+            assert shard == original
+            assert made[shard["raw_data"]["basename"]] == files(source)[original["raw_data"]["basename"]]
+            continue
+        stored = made[shard["zip_data"]["basename"]]
+        assert len(stored) == shard["zip_data"]["bytes"]
+        assert hashlib.sha1(stored).hexdigest() == shard["zip_data"]["hashes"]["sha1"]
+        # In one call, as the library decodes it: the frame says its size.
+        data = zstandard.ZstdDecompressor().decompress(stored)
+        assert len(data) == shard["raw_data"]["bytes"]
+        # The shard says of itself that it is compressed, and with what; the samples are the same.
+        count = shard["samples"]
+        where = [int(offset) for offset in np.frombuffer(data, "<u4", count + 1, 4)]
+        plain = files(source)[original["raw_data"]["basename"]]
+        begin = int(np.frombuffer(plain, "<u4", 1, 4)[0])
+        assert (count, data[where[0] :]) == (original["samples"], plain[begin:])
+        head = json.loads(data[4 * (count + 2) : where[0]])
+        assert head == {name: shard[name] for name in head}
+        assert head["compression"] == "zstd"
+    again = convert(tmp_path / "back", schema=types)
+    assert repr(again) == repr(convert(source, schema=types))
+
+
+def test_mds_of_several_splits(convert, tmp_path) -> None:
+    """A folder each, as `StreamingDataset(split=)` wants them, that come back as the splits they were."""
+    url = tmp_path / "dataset"
+    with shardio.DatasetWriter(url, schema={"n": "int64"}, splits=["train", "val", "none"]) as out:
+        for n in range(20):
+            out.write({"n": n}, split="val" if n % 4 == 0 else "train")
+    report = shardio.export_dataset(url, tmp_path / "back", kind="mds", split="val")
+    assert report.files == ["val/shard.00000.mds", "val/index.json"]
+    shardio.export_dataset(url, tmp_path / "all", kind="mds")
+    convert(tmp_path / "all")
+    assert convert.report.records == {"train": 15, "val": 5}
+    assert [value["n"] for value in shardio.open(convert.url, "val")] == [0, 4, 8, 12, 16]
 
 
 def test_jsonl(convert, tmp_path) -> None:

@@ -377,6 +377,10 @@ class ExportParquet(Export):
     kind = "parquet"
 
 
+class ExportMds(Export):
+    kind = "mds"
+
+
 class Repair(OnDataset):
     def prepare(self, folder):
         make(folder / "ds")
@@ -422,7 +426,7 @@ OPERATIONS = {
         Write, WriteSession, WriteShards, WriteZlib, WriteShard,
         WriteDataset, WriteDatasetProcesses, Shuffled, Convert, Adopt,
         Erase, Delete, Compact, Keys, Table, Repair,
-        Filter, Read, ReadCompressed, Export, ExportParquet,
+        Filter, Read, ReadCompressed, Export, ExportParquet, ExportMds,
     )
 }  # fmt: skip
 

@@ -18,7 +18,7 @@ OPERATIONS = [
     "Write", "WriteSession", "WriteShards", "WriteZlib", "WriteShard",
     "WriteDataset", "WriteDatasetProcesses", "Shuffled", "Convert", "Adopt",
     "Erase", "Delete", "Compact", "Keys", "Table", "Repair",
-    "Filter", "Read", "ReadCompressed", "Export", "ExportParquet",
+    "Filter", "Read", "ReadCompressed", "Export", "ExportParquet", "ExportMds",
 ]  # fmt: skip
 
 

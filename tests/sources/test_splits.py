@@ -179,7 +179,7 @@ def test_folders_of_images_named_like_splits(tmp_path) -> None:
     assert report.schema["label"].classes == ("bus", "train")
 
 
-@pytest.mark.parametrize("kind", ["images", "jsonl", "tfrecord", "parquet", "webdataset"])
+@pytest.mark.parametrize("kind", ["images", "jsonl", "tfrecord", "parquet", "mds", "webdataset"])
 @pytest.mark.parametrize(
     "names", [["train", "val"], ["train", "test", "dev"], ["train-clean", "test"], ["a", "b-c", "b"]], ids=str
 )

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["COMMAND"]
 
 # `shardio.convert.TARGET_KINDS`, written out so that help names them and loads nothing; a test compares both.
-_KINDS = ("tfrecord", "webdataset", "jsonl", "parquet", "images")
+_KINDS = ("tfrecord", "webdataset", "jsonl", "parquet", "mds", "images")
 
 
 def _run(arguments: SimpleNamespace, console: Console) -> int:
@@ -75,7 +75,7 @@ _PARAMS = (
 COMMAND = Command(
     name="export",
     group="change",
-    summary="write a dataset as TFRecord, WebDataset, JSONL, Parquet or an image folder",
+    summary="write a dataset as TFRecord, WebDataset, JSONL, Parquet, MDS or an image folder",
     params=_PARAMS,
     run=_run,
     examples={
