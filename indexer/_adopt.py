@@ -16,7 +16,7 @@ from shardio.catalog import Catalog
 from shardio.display import plural
 from shardio.errors import BadRecord, NotFoundError, StorageError
 from shardio.progress import displayed
-from shardio.sources import SplitRules, SplitUrl, explain_listing
+from shardio.sources import SplitRules, SplitUrl, explain_listing, note_on_records
 from shardio_indexer._commit import Changeset, RootedEntry, commit_shards, known_shards
 from shardio_indexer._layout import assign_shards, choose_target, find_shards, known_target
 from shardio_indexer._report import AdoptProgress, AdoptReport, Refusal, opening_line
@@ -194,6 +194,11 @@ class _Adoption:
             )
             self._notes.append(f"{plural(len(left), 'shard')} {none}, such as {left[0]}")
             self._ignored += left
+        self._notes += note_on_records(
+            [shard.url for shard in shards if (shard.root, shard.key) not in self._known],
+            [listing.root.url for listing in self._search.listings],
+            split_is_key=splits.given is not None,
+        )
         self._find_missing({(shard.root, shard.key) for shard in shards})
         doomed = self._doomed_keys()
         for found in shards:

@@ -175,6 +175,7 @@ def _metadata(match: re.Match[str]) -> str:
 _OTHERS: tuple[tuple[str, str, str | Callable[[re.Match[str]], str]], ...] = (
     ("--skip", r'\bon_error="skip"', "--skip"),
     ("--no-image-check", r"\bcheck_images=False", "--no-image-check"),
+    ("--no-partitions", r"\bpartitions=None", "--no-partitions"),
     ("--type", _SCHEMA, _type),
     ("--class", _CLASSES, _classes),
     ("--metadata", _METADATA, _metadata),

@@ -18,6 +18,7 @@ import numpy as np
 from shardio.convert._files import FileSource
 from shardio.convert._kinds import open_source
 from shardio.convert._parquet import HuggingFaceDataset
+from shardio.convert._partitions import check_keys, fitter, notes_on_keys
 from shardio.convert._schema import SKIP, resolve_schema, type_for
 from shardio.convert._source import ForeignSource, Piece, Sample, SourceOptions, keep_as
 from shardio.errors import (
@@ -147,7 +148,7 @@ class _ConvertWorker:
             FormatError, SchemaError: something cannot become a record, and the caller wants to hear of it.
         """
         encode = self._encoder()
-        names = self.names
+        fit = fitter(self.source, piece, self.schema)
         done = 0
         records = self.source.records(piece)
         while True:
@@ -162,7 +163,7 @@ class _ConvertWorker:
             if found is None:
                 return
             done += 1
-            yield self._record(found, piece, encode, names)
+            yield self._record(found, piece, fit, encode)
 
     def _encoder(self) -> Callable[[Any], bytes]:
         """Return what makes a payload; a ready one is looked at, so that the schema tells the truth."""
@@ -196,8 +197,8 @@ class _ConvertWorker:
         self,
         found: Sample | BadRecord | Note,
         piece: Piece,
+        fit: Callable[[Any], Any],
         encode: Callable[[Any], bytes],
-        names: frozenset[str] | None,
     ) -> tuple[str, Encoded | BadRecord | Note]:
         if isinstance(found, Note):
             return piece.split, found
@@ -210,10 +211,10 @@ class _ConvertWorker:
         value = found.value
         fitted = False
         try:
-            value = value if self.schema is None else self.source.fit(value, self.schema)
+            value = fit(value)
             fitted = True
-            if names is not None and isinstance(value, dict):
-                value = self._chosen(value, names)
+            if self.names is not None and isinstance(value, dict):
+                value = self._chosen(value, self.names)
                 for name, numbers in self.numbers.items():
                     if value.get(name) is not None:
                         value[name] = _renumbered(name, value[name], numbers)
@@ -326,6 +327,7 @@ def convert_dataset(  # noqa: PLR0913 - the options are the public contract
     executor: Executor | None = None,
     root: str | Path | None = None,
     classes: Sequence[str] | None = None,
+    partitions: Literal["hive"] | None = "hive",
     check_images: bool = True,
     encoding: str | None = None,
     mode: str = "create",
@@ -367,6 +369,8 @@ def convert_dataset(  # noqa: PLR0913 - the options are the public contract
         classes: names of classes in the order of their labels; by default those found, sorted. In WebDataset
             the classes that the numbers of `cls` stand for. A dataset that is added to keeps its numbers: new
             classes get those that follow.
+        partitions: "hive" makes features of the names of folders such as `year=2020`, int64 where all values
+            of a key are integers, else text; None leaves them out. A folder `split=test` names the split.
         check_images: decode every image of image folders, lists and tar files once, to find those that
             cannot be decoded.
         encoding: of the records, as in `DatasetWriter`.
@@ -404,10 +408,13 @@ def convert_dataset(  # noqa: PLR0913 - the options are the public contract
         raise ValueError(message)
     if classes is not None and not len(classes):
         raise ValueError("classes=[] names no class; leave it out for those found")
+    if partitions not in ("hive", None):
+        message = f'partitions={partitions!r} must be "hive" or None'
+        raise ValueError(message)
     options = SourceOptions(
         storage_options=source_options, process=process, root=None if root is None else str(root),
         check_images=check_images, classes=None if classes is None else tuple(classes),
-        split=split if shares is None else next(iter(shares), None),
+        split=split if shares is None else next(iter(shares), None), partitions=partitions,
     )  # fmt: skip
     splitter = _Splitter.of(split, shares, seed)
     opened = open_source(source, kind, options)
@@ -434,6 +441,8 @@ def convert_dataset(  # noqa: PLR0913 - the options are the public contract
         )
     except SchemaError as error:
         raise error if base is None else error.located(url=str(url)) from error.__cause__
+    check_keys(opened, resolved, schema)
+    notes = [*notes, *notes_on_keys(opened, resolved, pieces)]
     worker = _ConvertWorker(opened, resolved, splitter, on_error, _dropped(schema), names, numbers)
     if workers is None and executor is None and sum(piece.size for piece in pieces) < _SMALL:
         workers = 1
@@ -487,7 +496,7 @@ def _listed(value: Any) -> str:
 
 def _contents(source: ForeignSource, on_error: str, shown: str) -> tuple[Sequence[Piece], list[BadRecord]]:
     """Return what there is to read, and what was found bad before reading; or refuse it."""
-    pieces = source.pieces()
+    pieces = [piece._replace(keys=source.keys_of(piece.url)) for piece in source.pieces()]
     bad = list(source.bad_records())
     if bad and on_error == "raise":
         raise FormatError(bad[0].reason, url=bad[0].where, advice=SKIP)

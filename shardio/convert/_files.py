@@ -15,13 +15,23 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 from shardio.convert._source import ForeignSource, SourceOptions
 from shardio.errors import BadRecord
 from shardio.format import Compression, Limits, decode_stream, sniff_compression
-from shardio.sources import SplitRules, common_folder, find_files, folder_of, is_clutter
+from shardio.sources import (
+    SPLIT_KEY,
+    SplitRules,
+    common_folder,
+    find_files,
+    folder_keys,
+    folder_of,
+    is_clutter,
+    type_of_key,
+)
 from shardio.storage import connect
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from shardio.sources import Division, FoundFile, Listing
+    from shardio.metadata import Feature
+    from shardio.sources import Division, FolderKey, FoundFile, Listing
     from shardio.storage import DataFile
 
 __all__ = ["READ_ONCE", "DecodedFile", "File", "FileSource", "SeekableFile", "read_whole"]
@@ -137,9 +147,8 @@ class FileSource(ForeignSource):
             ValueError: some of the names tell a split and others do not.
         """
         rules = SplitRules(self.options.split)
-        if self.file_is_record:
-            return rules.divide_folders(names)
-        division = rules.divide(names, folder=folder_of(self._listings))
+        divide = rules.divide_folders if self.file_is_record else rules.divide
+        division = divide(names, folder=folder_of(self._listings))
         if division.silent:
             division.refuse(division.silent)
         return division
@@ -157,6 +166,40 @@ class FileSource(ForeignSource):
         """Return the heads with their splits, without those that no pattern of a split matches."""
         pairs = zip(self.heads, self._division.splits, strict=True)
         return [(file, split) for file, split in pairs if split is not None]
+
+    def keys_of(self, url: str) -> tuple[FolderKey, ...]:
+        """Return the keys of the folders of a file; `split` is one where the caller names the splits."""
+        if self.options.partitions is None:
+            return ()
+        folder = url.rpartition("/")[0]
+        if folder not in self._keys_of_folders:
+            found = folder_keys(url, {listing.root.url for listing in self._listings})
+            self._keys_of_folders[folder] = tuple(
+                key for key in found if key.name != SPLIT_KEY or self.options.split is not None
+            )
+        return self._keys_of_folders[folder]
+
+    @cached_property
+    def _keys_of_folders(self) -> dict[str, tuple[FolderKey, ...]]:
+        return {}
+
+    @cached_property
+    def _key_types(self) -> dict[str, Feature]:
+        if self.options.partitions is None:
+            return {}
+        found = [{key.name: key.text for key in self.keys_of(file.url)} for file, _ in self.split_files()]
+        names = dict.fromkeys(name for keys in found for name in keys)
+        return {
+            name: type_of_key(
+                [keys[name] for keys in found if name in keys],
+                optional=any(name not in keys for keys in found),
+            )
+            for name in names
+        }
+
+    def key_types(self) -> Mapping[str, Feature]:
+        """Return the types of all keys of folders; optional where some files have none."""
+        return self._key_types
 
     def notes(self) -> Sequence[str]:
         """Return what the splits rest on."""

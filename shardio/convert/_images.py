@@ -2,7 +2,8 @@
 
 The file's bytes are stored as they are.  Classes are numbered in the order of their names, over all splits;
 their names are the classes of the feature "label".  A folder without folders has images without labels, and
-so have folders that are all named like splits (`train/1.jpg`, `test/2.jpg`).
+so have folders that are all named like splits (`train/1.jpg`, `test/2.jpg`).  Folders `key=value` are no
+classes; their keys are features of their own.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from shardio.convert._files import File, FileSource, read_whole
 from shardio.convert._source import Piece, Sample, Unreadable
 from shardio.errors import BadRecord, FormatError
 from shardio.metadata import Feature
-from shardio.sources import Division, folders_are_splits
+from shardio.sources import Division, folder_key, folders_are_splits
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -51,6 +52,8 @@ class ImageFolder(FileSource):
         folders = file.name.split("/")[:-1]
         if self._by_folder:
             folders = folders[1:]
+        if self.options.partitions is not None:
+            folders = [folder for folder in folders if folder_key(folder) is None]
         return folders[0] if folders else None
 
     @cached_property
@@ -62,9 +65,9 @@ class ImageFolder(FileSource):
 
     def divided(self, names: Sequence[str]) -> Division:
         """Return the splits, unless folders named like splits are classes."""
-        if self._by_folder or self.options.split is not None:
-            return super().divided(names)
-        return Division(["train"] * len(names), [])
+        if self.options.split is None and folders_are_splits(names) and not self._by_folder:
+            return Division(["train"] * len(names), [])
+        return super().divided(names)
 
     def pieces(self) -> list[Piece]:
         """Return the images, one by one, split after split as their names are."""

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from shardio.metadata import Feature
+    from shardio.sources import FolderKey
 
 __all__ = ["LIST_ENDINGS", "ListSource"]
 
@@ -111,6 +112,14 @@ class ListSource(FileSource):
                 continue
             for part, value in enumerate(values):
                 yield Sample(f"{where}.{part}" if len(values) > 1 else where, value)
+
+    def keys_of(self, url: str) -> tuple[FolderKey, ...]:
+        """Return the keys of the folders of the list, where it is a file."""
+        return () if self._is_given else super().keys_of(url)
+
+    def key_types(self) -> Mapping[str, Feature]:
+        """Return their types."""
+        return {} if self._is_given else super().key_types()
 
     def bad_records(self) -> Sequence[BadRecord]:
         """Return nothing: a list is one file."""

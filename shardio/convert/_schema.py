@@ -392,9 +392,9 @@ def _resolve_of_payloads(
     else:
         held, notes, unread = _infer_of_payloads(source, pieces)
         older = ()
-    found = held
+    found = held if held is None else _with_keys(held, source.key_types())
     if schema is not None:
-        found = _as_said(held, schema, encoding)
+        found = _as_said(found, schema, encoding)
     elif held is not None and encoding not in (None, held.encoding):
         found = Schema.parse(held, encoding=encoding)
     if found is None:
@@ -423,6 +423,14 @@ def _resolve_of_payloads(
         names = ", ".join(map(repr, unread))
         notes = [*notes, f"records are copied as they are: they still hold {names}, which no reader sees"]
     return found, notes, unread
+
+
+def _with_keys(held: Schema, keys: Mapping[str, Feature]) -> Schema:
+    """Return the schema of payloads with the features that follow them, as folders name them."""
+    new = {name: feature for name, feature in keys.items() if name not in held}
+    if not new or held.encoding not in ("example", "sequence_example"):
+        return held
+    return held.changed({"context": new} if held.encoding == "sequence_example" else new)
 
 
 def _as_said(held: Schema | None, schema: Any, encoding: str | None) -> Schema:
@@ -542,18 +550,19 @@ def infer_from_values(
     if isinstance(given, Schema):
         return Schema.parse(given, encoding=encoding)
     overrides = dict(given or {})
-    declared = dict(source.known())
+    known, keys = source.known(), source.key_types()
+    declared = {**keys, **known}
     seen: dict[str, _FeatureValues] = {}
     for sample in samples:
         if not isinstance(sample.value, Mapping):
             return None
         for name, value in sample.value.items():
             seen.setdefault(name, _FeatureValues(sample.where)).add(value, sample.where)
-    names = dict.fromkeys([*declared, *seen])
+    names = dict.fromkeys([*known, *seen, *keys])
     unknown = [name for name in overrides if name not in names]
     if unknown and names:
-        known = ", ".join(names) or "nothing"
-        message = f"schema names {unknown[0]!r}, which the source does not have; it has {known}"
+        has = ", ".join(names) or "nothing"
+        message = f"schema names {unknown[0]!r}, which the source does not have; it has {has}"
         raise ValueError(message)
     features: dict[str, Any] = {}
     for name in dict.fromkeys([*names, *overrides]):

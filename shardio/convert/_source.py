@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from shardio.errors import BadRecord
     from shardio.metadata import Feature, Schema
     from shardio.parallel import Note
+    from shardio.sources import FolderKey
 
 __all__ = [
     "ForeignSource",
@@ -45,6 +46,7 @@ class Piece(NamedTuple):
         size: stored bytes, as far as known; decides how many tasks there are.
         start, stop: half-open part of it, in units of the source.
         extra: whatever else the source needs.
+        keys: what the names of its folders say, `key=value`, as far as that becomes features.
     """
 
     root: str
@@ -54,6 +56,7 @@ class Piece(NamedTuple):
     start: int = 0
     stop: int = 0
     extra: Any = None
+    keys: tuple[FolderKey, ...] = ()
 
     @property
     def url(self) -> str:
@@ -136,6 +139,7 @@ class SourceOptions:
         check_images: decode every image once, to find those that cannot be decoded.
         classes: names of the classes in the order of their labels, or None for those found, sorted.
         split: name of the one split, or patterns of names by split; None for those that the source tells.
+        partitions: "hive" where folders `key=value` give features; None where they do not.
     """
 
     storage_options: Mapping[str, Any] | None = None
@@ -144,6 +148,7 @@ class SourceOptions:
     check_images: bool = True
     classes: tuple[str, ...] | None = None
     split: str | Mapping[str, str] | None = None
+    partitions: str | None = None
 
 
 class ForeignSource(ABC):
@@ -198,6 +203,15 @@ class ForeignSource(ABC):
                     advice="it is within the limits as far as it was read, so read it where there is more",
                 ) from error
             yield record
+
+    def keys_of(self, url: str) -> tuple[FolderKey, ...]:
+        """Return what the names of the folders of a file say of its records."""
+        del url
+        return ()
+
+    def key_types(self) -> Mapping[str, Feature]:
+        """Return the types of all keys of folders."""
+        return {}
 
     def known(self) -> Mapping[str, Feature | str | Unreadable]:
         """Return the types that the source itself declares; what it leaves out is inferred from values."""

@@ -6,12 +6,15 @@ Adoption and conversion both begin here, so that both find the same files.
 from __future__ import annotations
 
 from shardio.sources._find import FoundFile, Listing, explain_listing, find_files, is_clutter
+from shardio.sources._hive import SPLIT_KEY, FolderKey, folder_key, folder_keys, note_on_records, type_of_key
 from shardio.sources._splits import Division, SplitRules, folder_of, folders_are_splits
 from shardio.sources._tfds import TfdsFolder, TfdsSplitFile, find_tfds, tfds_feature
 from shardio.sources._urls import SplitUrl, common_folder, expand_braces
 
 __all__ = [
+    "SPLIT_KEY",
     "Division",
+    "FolderKey",
     "FoundFile",
     "Listing",
     "SplitRules",
@@ -23,8 +26,12 @@ __all__ = [
     "explain_listing",
     "find_files",
     "find_tfds",
+    "folder_key",
+    "folder_keys",
     "folder_of",
     "folders_are_splits",
     "is_clutter",
+    "note_on_records",
     "tfds_feature",
+    "type_of_key",
 ]

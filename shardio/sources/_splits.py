@@ -2,7 +2,8 @@
 
 The one rule of adoption and conversion.  A name tells a split by a word of `WORDS`, whatever its case:
 
-- a folder: `test/part-0.tfrecord`, `train-clean-100/...`, `coco_val/...`;
+- a folder: `test/part-0.tfrecord`, `train-clean-100/...`, `coco_val/...`; of `key=value` folders only the key
+  `split`, whose value is the split, whatever its words and those of the file: `split=test/part-0.parquet`;
 - the beginning of the file's name: `train-00000-of-00008.tfrecord`, `val_images.tar`, `test2017.jsonl`;
 - the end of it, before number and ending: `bird-test.tfrecord-00000-of-00001`, `imagenet-val-000012.tar`;
 - a part between dots: `wiki.train.tokens`.
@@ -23,6 +24,7 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn
 from shardio.display import plural
 from shardio.errors import UnsafeNameError
 from shardio.metadata import check_split
+from shardio.sources._hive import folder_key, split_of
 from shardio.sources._urls import common_folder
 
 if TYPE_CHECKING:
@@ -103,14 +105,18 @@ class SplitRules:
             return Division([self._matching(name) for name in names], [])
         return _by_names(names, folder, existing or {})
 
-    def divide_folders(self, names: Sequence[str]) -> Division:
-        """Return the split of each file where a file is a record: by the folder at the top alone.
+    def divide_folders(self, names: Sequence[str], *, folder: str = "") -> Division:
+        """Return the split of each file where a file is a record: by folders alone.
 
         Names of records say what they are of, and folders may be classes: one called `train` is a split only
-        if all folders at the top are named like splits.
+        if all folders at the top are named like splits.  A folder `split=train` is one wherever it is.
         """
         if self.given is not None:
             return self.divide(names)
+        if _said(folder) or any(_said(part) for name in names for part in name.split("/")[:-1]):
+            division = _by_names([_keys_alone(name) for name in names], folder if _said(folder) else "", {})
+            pairs = zip(names, division.splits, strict=True)
+            return division._replace(silent=[name for name, split in pairs if split is None])
         if not folders_are_splits(names):
             return Division([DEFAULT_SPLIT] * len(names), [])
         return _by_names([f"{name.partition('/')[0]}/" for name in names], "", {})
@@ -130,12 +136,17 @@ class SplitRules:
 
 def folders_are_splits(names: Collection[str]) -> bool:
     """Return whether all files are in folders, and all folders at the top are named like splits."""
-    return bool(names) and all("/" in name and _exact(name.partition("/")[0]) for name in names)
+    tops = {name.partition("/")[0] for name in names}
+    return (
+        bool(names) and all("/" in name for name in names) and all(_said(top) or _exact(top) for top in tops)
+    )
 
 
 def _by_names(names: Sequence[str], folder: str, existing: Mapping[str, str]) -> Division:
     fresh = [name for name in names if name not in existing]
-    told = dict(zip(fresh, _with_siblings(fresh, [_told(name) for name in fresh]), strict=True))
+    # What the folder says is as good as what folders below it say.
+    above = f"{folder}/" if _said(folder) else ""
+    told = dict(zip(fresh, _with_siblings(fresh, [_told(above + name) for name in fresh]), strict=True))
     silent = [name for name in fresh if told[name] is None]
     notes = []
     if silent and len(silent) == len(fresh):
@@ -170,7 +181,11 @@ def _unified(found: Collection[str | None], preferred: Collection[str]) -> dict[
 def _told(name: str) -> str | None:
     """Return the split that a path tells, or None where it tells none, or several."""
     *folders, file = name.split("/")
-    by_folder = {word for part in folders if (word := _word_of(part)) is not None}
+    said = {split for part in folders if (split := _said(part)) is not None}
+    if said:
+        return said.pop() if len(said) == 1 else None
+    plain = [part for part in folders if folder_key(part) is None]
+    by_folder = {word for part in plain if (word := _word_of(part)) is not None}
     stem, *parts = file.split(".")
     by_file = {word for part in (stem, *parts) if (word := _word_of(part) if part is stem else _exact(part))}
     whole = _numbered(file)
@@ -180,6 +195,17 @@ def _told(name: str) -> str | None:
             by_folder = by_file
     found = by_folder | by_file
     return found.pop() if len(found) == 1 else None
+
+
+def _said(folder: str) -> str | None:
+    """Return the split that a folder `split=NAME` names; None where a dataset cannot have such a name."""
+    split = split_of(folder)
+    return split if split is not None and _is_name(split) else None
+
+
+def _keys_alone(name: str) -> str:
+    """Return the `key=value` folders of a path, with a slash behind each."""
+    return "".join(f"{part}/" for part in name.split("/")[:-1] if folder_key(part) is not None)
 
 
 def _exact(part: str) -> str | None:
@@ -233,7 +259,15 @@ def _before(named: Iterable[tuple[str | None, str | None]]) -> Iterable[str]:
 
 
 def folder_of(listings: Sequence[Listing]) -> str:
-    """Return the name of the folder that all files were searched in, or "" where files were named."""
+    """Return the name of the folder that all files were searched in, or "" where files were named.
+
+    A folder `split=NAME` counts also where files in it, or in `key=value` folders below it, were named.
+    """
     common = common_folder([listing.root for listing in listings])
+    for part in reversed(common.parts if common is not None else ()):
+        if folder_key(part) is None:
+            break
+        if _said(part):
+            return part
     named = any(listing.kind == "file" for listing in listings)
     return common.parts[-1] if common is not None and common.parts and not named else ""

@@ -70,6 +70,7 @@ def _run(arguments: SimpleNamespace, console: Console) -> int:
             root=arguments.root,
             classes=arguments.classes or None,
             metadata={name: _value(text) for name, text in once("--metadata", arguments.metadata).items()},
+            partitions=None if arguments.no_partitions else "hive",
             check_images=not arguments.no_image_check,
             encoding=arguments.encoding,
             mode=arguments.mode,
@@ -172,6 +173,7 @@ _PARAMS = (
         help="free metadata of the dataset; the value is JSON, or else text; may be repeated",
     ),
     flag("--skip", "leave out what cannot become a record, and list it"),
+    flag("--no-partitions", "make no features of the names of folders such as year=2020"),
     flag("--no-image-check", "do not decode every image once"),
     flag("--shuffle", "shuffle all records while writing"),
     Option(
