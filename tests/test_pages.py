@@ -49,6 +49,14 @@ ELSEWHERE = {
     "docs/walkthroughs/bert.md": "tests/test_walkthroughs.py",
     "docs/walkthroughs/language-model.md": "tests/test_walkthroughs.py",
 }
+# Those that train from three datasets of birds.
+STREAMS = {
+    f"docs/{name}.md"
+    for name in (
+        "streaming", "shuffling", "resuming", "ranks", "selecting", "mixing", "transforms", "damage",
+        "monitoring", "memory",
+    )
+}  # fmt: skip
 # Quick ones; the others start clusters and servers, or train.
 EVERY_RUN = {"README.md", "docs/index.md", "docs/adoption.md", "docs/coming-from.md"}
 BIRDS = 600
@@ -163,9 +171,7 @@ def places(request: pytest.FixtureRequest, page: str, folder: Path) -> dict[str,
     s3_endpoint = request.getfixturevalue("s3_bucket")
     monkeypatch = request.getfixturevalue("monkeypatch")
     match page:
-        case "docs/streaming.md":
-            for name in ("birds", "books", "web"):
-                write_birds(f"s3://bucket/{name}")
+        case "docs/joining.md":
             sides = {
                 "images": {"id": "int64", "label": "int64"},
                 "vectors": {"vector": "float32[2]"},
@@ -176,6 +182,9 @@ def places(request: pytest.FixtureRequest, page: str, folder: Path) -> dict[str,
                     for n in range(300):
                         all_of_it = {"id": n, "label": n % 3, "vector": [n, -n], "caption": "a wren"}
                         out.write({feature: all_of_it[feature] for feature in schema}, split="train")
+        case _ if page in STREAMS:
+            for name in ("birds", "books", "web"):
+                write_birds(f"s3://bucket/{name}")
             monkeypatch.setitem(sys.modules, "wandb", stand_in("wandb", init=mock.Mock()))
             board = stand_in("torch.utils.tensorboard", SummaryWriter=mock.Mock())
             monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", board)
@@ -252,7 +261,7 @@ def places(request: pytest.FixtureRequest, page: str, folder: Path) -> dict[str,
             (folder / "tfrecords").mkdir()
             for path in (folder / "examples" / "data").glob("*.tfrecord"):
                 (folder / "tfrecords" / path.name).write_bytes(path.read_bytes())
-        case "docs/walkthroughs/existing-tfrecords.md":
+        case "docs/adopt.md" | "docs/walkthroughs/existing-tfrecords.md":
             image = (folder / "photos" / "cat" / "1.jpg").read_bytes()
             with shardio.DatasetWriter(folder / "made2", schema={"image": "jpeg", "label": "int64"}) as out:
                 for n in range(300):

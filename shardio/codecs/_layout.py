@@ -1,4 +1,4 @@
-"""How the values of a schema are in an Example, one or a batch: the rules of docs/schema.md, both ways.
+"""How the values of a schema are in an Example, one or a batch: the rules of docs/encodings.md, both ways.
 
 int64, float32, bytes and text use the lists that Examples have; every other dtype is one bytes value, its
 elements little-endian in C order; where more than one size of the shape is unknown the int64 feature
