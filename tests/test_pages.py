@@ -192,7 +192,7 @@ def places(request: pytest.FixtureRequest, page: str, folder: Path) -> dict[str,
             write_birds("s3://bucket/birds", 3)
             fsspec.filesystem("s3").get("bucket/birds", str(folder / "backup"), recursive=True)
             return {"/backup/birds": str(folder / "backup")}
-        case "docs/object-stores.md":
+        case "docs/object-stores.md" | "docs/credentials.md" | "docs/cache.md":
             write_birds("s3://bucket/birds", 3)
             s3.make_bucket(s3_endpoint, "public")
             write_birds("s3://public/birds", 3)
