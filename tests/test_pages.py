@@ -223,14 +223,15 @@ def places(request: pytest.FixtureRequest, page: str, folder: Path) -> dict[str,
                 with tarfile.open(fileobj=member, mode="w") as tar:
                     tar.add(folder / "photos" / "cat" / "1.jpg", "1.jpg")
                 fsspec.filesystem("s3").pipe_file(f"bucket/birds/{split}.tar", member.getvalue())
-        case "docs/writing.md":
+        case "docs/parallel.md":
+            return {"tcp://scheduler:8786": request.getfixturevalue("dask_address")}
+        case "docs/job-arrays.md":
             frame = Frame()
             session = mock.Mock()
             session.builder.getOrCreate().read.parquet.return_value = frame
             spark = stand_in("pyspark", TaskContext=mock.Mock(get=lambda: frame))
             monkeypatch.setitem(sys.modules, "pyspark", spark)
             monkeypatch.setitem(sys.modules, "pyspark.sql", stand_in("pyspark.sql", SparkSession=session))
-            return {"tcp://scheduler:8786": request.getfixturevalue("dask_address")}
         case "docs/training/images.md":
             image = (folder / "photos" / "cat" / "1.jpg").read_bytes()
             with shardio.DatasetWriter(
