@@ -85,7 +85,10 @@ class _Merge:
         if self._races == 0:
             session_lists, named = self.lists.move_sessions(self.catalog, session_lists, named)
         self._races += 1
-        metadata = {**(old.metadata if old is not None and keep else {}), **self.metadata}
+        metadata = dict(old.metadata) if old is not None and keep else {}
+        if rows:  # of what is added, it is not known
+            metadata.pop("shuffled", None)
+        metadata |= self.metadata
         return Manifest(
             dataset_uuid=old.dataset_uuid if old is not None else uuid.uuid4().bytes,
             operation=self.mode,

@@ -10,7 +10,6 @@ from __future__ import annotations
 import io
 import math
 import threading
-import warnings
 from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -19,6 +18,7 @@ import numpy as np
 
 from shardio import kernels
 from shardio.arguments import need
+from shardio.callers import warn
 from shardio.errors import CorruptRecordError, FormatError
 
 if TYPE_CHECKING:
@@ -481,10 +481,9 @@ def _simplejpeg() -> Any:
     try:
         import simplejpeg
     except ImportError:
-        warnings.warn(
+        warn(
             "JPEGs are decoded with Pillow, which takes longer than simplejpeg, which is not installed here: "
             'pip install "shardio[image]" has both',
-            stacklevel=2,
         )
         return None
     return simplejpeg

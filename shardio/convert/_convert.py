@@ -450,7 +450,7 @@ def convert_dataset(  # noqa: PLR0913 - the options are the public contract
         url, pieces, worker, schema=resolved, executor=executor, workers=workers, session=session, mode=mode,
         tasks=_tasks(pieces) if shards is None else None, shards=shards, shuffle=shuffle, seed=seed,
         progress=progress, storage_options=storage_options, spool_dir=spool_dir,
-        metadata={**opened.metadata(), **dict(metadata or {})}, **writer,
+        metadata={**_free_metadata(opened, mode), **dict(metadata or {})}, **writer,
     )  # fmt: skip
     return _report_of(_shown(source), str(url), opened, resolved, notes, bad, report)
 
@@ -480,13 +480,21 @@ def _dataset(url: str, storage_options: Mapping[str, Any] | None) -> DatasetRead
 def _check_metadata(source: ForeignSource, dataset: DatasetReader, given: Mapping[str, Any] | None) -> None:
     """Refuse an append that would replace the dataset's metadata."""
     old = dataset.metadata
-    for name, value in source.metadata().items():
+    for name, value in _free_metadata(source, "append").items():
         if name in old and old[name] != value and name not in (given or {}):
             raise SchemaError(
                 f"the source would replace the dataset's metadata {name!r}",
                 url=dataset.source.url, expected=_listed(old[name]), found=_listed(value),
                 advice=f"say which is meant with metadata={{{json.dumps(name)}: ...}}",
             )  # fmt: skip
+
+
+def _free_metadata(source: ForeignSource, mode: str) -> dict[str, Any]:
+    """Return the source's free metadata, but for an append not that its own records are in random order."""
+    found = source.metadata()
+    if mode == "append":
+        found.pop("shuffled", None)
+    return found
 
 
 def _listed(value: Any) -> str:

@@ -37,6 +37,7 @@ __all__ = [
     "SourceReading",
     "advice",
     "check_memory",
+    "mixing_warning",
     "process_memory",
     "reading_of",
     "reads_alone",
@@ -700,20 +701,58 @@ def enough_memory(plan: Plan, sizes: ShardSizes, parts: int = 1) -> tuple[int, b
     return (math.ceil(bytes_ / 2**20) + 1) << 20, whole
 
 
+def _weak_sources(order: Order, shuffled: Sequence[bool], parts: int = 1) -> list[int]:
+    """Return the sources whose windows are too small to mix sorted records; see `Mixing.recurrence`."""
+    said = shuffled or [False] * len(order.sources)
+    return [
+        number
+        for number, (source, plan) in enumerate(zip(order.sources, order.plans, strict=True))
+        if order.shuffle
+        and not said[number]
+        and source.sizes.total_stored_bytes >= _LITTLE
+        and _recurrence(plan, source.sizes, parts) >= _TOO_OFTEN
+    ]
+
+
+def mixing_warning(
+    order: Order, urls: Sequence[str], *, shuffled: Sequence[bool], budget: Budget | None
+) -> str | None:
+    """Return what a run should know if the records of some of its sources are sorted; None where all is well.
+
+    Args:
+        order: of the run.
+        urls: of its sources.
+        shuffled: of each, whether it was written in random order.
+        budget: what a default plan may cost.
+    """
+    weak = _weak_sources(order, shuffled)
+    if not weak:
+        return None
+    named = " and ".join(urls[number] for number in weak[:2])
+    more = f" and {len(weak) - 2} more" if len(weak) > 2 else ""
+    plans = [(order.plans[number], order.sources[number].sizes) for number in weak]
+    if any(smaller_chunks(plan, sizes, budget) is not None for plan, sizes in plans):
+        way = 'mixing="best" mixes more, for more requests'
+    else:
+        way = f"memory_bytes={max(enough_memory(*each)[0] for each in plans)} mixes as random order does"
+    return (
+        f"if the records of {named}{more} are sorted, by class for example, this plan mixes them too little, "
+        f'which costs accuracy: {way}; metadata={{"shuffled": True}} in the dataset says that they are not '
+        'sorted; see "Sorted data" in docs/shuffling.md'
+    )
+
+
 def _weak_mixing(
-    order: Order, budget: Budget | None, global_batch: int, parts: int, *, of_ranks: bool
+    order: Order, budget: Budget | None, global_batch: int, parts: int, shuffled: Sequence[bool]
 ) -> list[str]:
-    """Return a line where windows are too small to mix records that are sorted; see `Mixing.recurrence`."""
+    """Return how little a plan mixes sorted records, and each way out with what it takes."""
     lines = []
     unbound = _without_first_batch(order, budget, global_batch)
-    for number, (source, plan) in enumerate(zip(order.sources, order.plans, strict=True)):
-        sizes = source.sizes
+    # A part of every batch is never mixed better than the whole.
+    for number in _weak_sources(order, shuffled, parts):
+        plan, sizes = order.plans[number], order.sources[number].sizes
         often, ranks = _recurrence(plan, sizes), _recurrence(plan, sizes, parts)
         weak = often >= _TOO_OFTEN
-        if not order.shuffle or sizes.total_stored_bytes < _LITTLE:
-            continue
-        if not (weak or (of_ranks and ranks >= _TOO_OFTEN)):
-            continue
         which = f"source {number} of the mixture" if len(order.sources) > 1 else "the dataset"
         open_ = plan.lanes * (plan.interleave or 1)
         said, more = [], []
@@ -733,10 +772,11 @@ def _weak_mixing(
             memory, whole = enough_memory(plan, sizes, parts)
             if not whole:
                 more.append(f"memory_bytes={memory}, of which each rank holds its part, mixes theirs, too")
+        if smaller_chunks(plan, sizes, budget) is not None:
+            more.insert(0, 'mixing="best" mixes more for more requests')
         lines.append(
-            f"if the records of {which} are sorted, {'; '.join(said)}; {', '.join(more)}, "
-            'mixing="best" mixes more for more requests, and a dataset that was written in random order '
-            "needs none of it"
+            f"if the records of {which} are sorted, {'; '.join(said)}; {', '.join(more)}, and a dataset that "
+            'was written in random order, with "shuffled": true in its metadata, needs none of it'
         )
     return lines
 
@@ -844,7 +884,7 @@ def advice(
     world_size: int = 1,
     workers: int = 0,
     budget: Budget | None = None,
-    of_ranks: bool = False,
+    shuffled: Sequence[bool] | None = None,
 ) -> list[str]:
     """Return what is worth a warning about ranks, workers, mixing and the first batch, one line each.
 
@@ -853,7 +893,7 @@ def advice(
     Args:
         order, global_batch, world_size, workers: as for `report`.
         budget: what a default plan may cost.
-        of_ranks: say it, too, where only the batches of each rank are mixed less than random ones.
+        shuffled: of each source, whether it was written in random order; None leaves mixing out.
     """
     lines = []
     if global_batch % world_size:
@@ -879,6 +919,7 @@ def advice(
             f"so {' and '.join(apart)} would fetch each once"
             + (f"; a run that begins with plan=Plan(workers={workers}) does, too" if more else "")
         )
-    lines += _weak_mixing(order, budget, global_batch, world_size, of_ranks=of_ranks)
+    if shuffled is not None:
+        lines += _weak_mixing(order, budget, global_batch, world_size, shuffled)
     lines += _little_memory(order, budget, global_batch, world_size)
     return lines + _large_first_batch(order, budget, global_batch)

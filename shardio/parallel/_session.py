@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import warnings
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from shardio.callers import warn
 from shardio.catalog import commit_session, complete_tasks, forget_session
 from shardio.errors import CommitConflictError, SchemaError, StorageError
 from shardio.metadata import look_alike, random_id
@@ -149,7 +149,7 @@ def _with_doubts(report: WriteReport, version: Version) -> WriteReport:
         for one, two in pairs
     ]
     for note in notes:
-        warnings.warn(note, UserWarning, stacklevel=5)
+        warn(note)
     return replace(report, notes=[*report.notes, *notes])
 
 

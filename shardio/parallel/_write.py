@@ -77,7 +77,8 @@ def write_dataset(  # noqa: PLR0913 - the options are the public contract
         shards: cut each split into so many shards, whose numbers of records differ by one at most (a split of
             fewer records has a shard a record); in bounded memory, by two passes, as for `shuffle`.
         shuffle: a global shuffle while writing, in bounded memory: a first pass through a spool dataset in
-            `spool_dir`, a second one in random order. On several machines `spool_dir` must be shared.
+            `spool_dir`, a second one in random order. On several machines `spool_dir` must be shared. A
+            dataset that is written so, not one that is added to, gets `"shuffled": True` in its metadata.
         seed: of the shuffle; the same seed gives the same order again.
         on_error: what happens to an item for which `fn` raises, or whose value does not fit the schema:
             "raise" ends the write, "skip" leaves the item out and lists it in the report.
@@ -124,6 +125,8 @@ def write_dataset(  # noqa: PLR0913 - the options are the public contract
     if spool_dir is not None:
         options["spool_dir"] = spool_dir
     run = RunOptions(executor=executor, workers=workers, tasks=tasks, on_error=on_error, progress=progress)
+    if shuffle and mode != "append":
+        options["metadata"] = {"shuffled": True, **(options.get("metadata") or {})}
     if shuffle or shards is not None:
         order = seed if shuffle else None
         return write_twice(

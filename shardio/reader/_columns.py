@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import copy
 import os
-import warnings
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -18,6 +17,7 @@ import numpy as np
 
 from shardio.arguments import closest
 from shardio.arguments import names as as_names
+from shardio.callers import warn
 from shardio.codecs import arrow_array, arrow_type_of, need_pyarrow, value_lengths
 from shardio.errors import FormatError, NotFoundError, SchemaError, ShardioError
 from shardio.format import DEFAULT_LIMITS
@@ -393,9 +393,7 @@ def live_rows(source: ShardSource, number: int) -> NDArray[np.int64] | None:
     return np.flatnonzero(kept)
 
 
-def warn_of_records(
-    source: ShardSource, lacking: NDArray[np.bool_], columns: Sequence[ChosenColumn], *, stacklevel: int
-) -> None:
+def warn_of_records(source: ShardSource, lacking: NDArray[np.bool_], columns: Sequence[ChosenColumn]) -> None:
     """Warn that records are read because shards have no table of some columns."""
     many = int(np.count_nonzero(lacking))
     if not many:
@@ -405,7 +403,7 @@ def warn_of_records(
     refused = any(table_refusal(column) for column in columns)
     hint = "" if refused else f"; `shardio table {source.url} --features {names}` makes one"
     message = f"records are read, because {which} a table of {names}{hint}"
-    warnings.warn(message, UserWarning, stacklevel=stacklevel + 1)
+    warn(message)
 
 
 def read_columns(records: Any, columns: Sequence[ChosenColumn], *, positions: bool, warn: bool = True) -> Any:
@@ -431,7 +429,7 @@ def read_columns(records: Any, columns: Sequence[ChosenColumn], *, positions: bo
     reader = type(records)(with_features(source, sources_of(columns), values=True), selection)
     edges = count_below(selection, np.concatenate([np.zeros(1, np.int64), source.stops]))
     if warn:
-        warn_of_records(source, lacking & (np.diff(edges) > 0), columns, stacklevel=3)
+        warn_of_records(source, lacking & (np.diff(edges) > 0), columns)
 
     def part(number: int) -> list[Any]:
         low, stop = int(edges[number]), int(edges[number + 1])

@@ -12,13 +12,13 @@ import contextlib
 import json
 import os
 import threading
-import warnings
 from io import BufferedReader, FileIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
 
+from shardio.callers import warn
 from shardio.errors import (
     FormatError,
     NotFoundError,
@@ -140,7 +140,7 @@ class Damage:
                 self._write({**entry, "dataset": source.url, "shard": shard}, place, fresh)
         if first:
             where = f", and written to {QUARANTINE_FILE}" if self.policy == "quarantine" else ""
-            warnings.warn(f"damaged records are skipped{where}: {error}", stacklevel=2)
+            warn(f"damaged records are skipped{where}: {error}")
 
     def count(self, rows: int) -> None:
         """Count records that were left out of a batch; each is counted where it would have been delivered.

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import itertools
 import threading
-import warnings
 from bisect import bisect_right
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeAlias
@@ -21,6 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeAlias
 import numpy as np
 
 from shardio import kernels
+from shardio.callers import warn
 from shardio.errors import CorruptBlockError, FormatError, NotFoundError, ShardioError, StaleIndexError
 from shardio.format import TFRECORD_HEAD, TFRECORD_TAIL, decode_stream
 from shardio.metadata import INDEX_ADVICE, check_index_end
@@ -863,10 +863,9 @@ class StreamFile(DataFile):
         if start > self._begin:
             self._stats.streams_restarted += 1
             if self._stats.streams_restarted == 1:
-                warnings.warn(
+                warn(
                     f"{self.url} is one compressed stream: a record in its middle is decoded from the start "
                     "of the file. Read such shards in order, or convert them once for random access",
-                    stacklevel=2,
                 )
         return _Cursor(decode_stream(_pieces(self._data), self._compression, limits=self._limits))
 

@@ -332,7 +332,7 @@ def matching_sql(records: BatchReader, text: str, options: FilterOptions) -> NDA
         places = take(selection, low, min(low + _AT_ONCE, len(records)))
         touched[np.searchsorted(source.stops, places, side="right")] = True
     lacking = shards_without_table(source, columns) & touched
-    warn_of_records(source, lacking, columns, stacklevel=3)
+    warn_of_records(source, lacking, columns)
     with displayed(options.progress, "filter") as show:
         count = _Count(len(records), show)
         return _matching_sql(records, condition, (touched, lacking), options, count)

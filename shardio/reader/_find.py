@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import collections
 import threading
-import warnings
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from shardio.arguments import integers
+from shardio.callers import warn
 from shardio.errors import FormatError, NotFoundError, ShardioError
 from shardio.format import DEFAULT_LIMITS
 from shardio.metadata import (
@@ -335,11 +335,9 @@ class KeyLookup:
                 url=self._source.url,
                 advice=advice,
             )
-        warnings.warn(
+        warn(
             f"{len(rest)} shards with {rows:,} records are in no index of keys {name!r} and are read now; "
             f"{advice}",
-            UserWarning,
-            stacklevel=6,
         )
         parts = [np.zeros(0, ENTRY)]
         for number in rest.tolist():

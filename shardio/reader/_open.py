@@ -7,10 +7,10 @@ start, and says so: every record's own checksums are compared then.
 from __future__ import annotations
 
 import contextlib
-import warnings
 from typing import TYPE_CHECKING, Any, Literal
 
 from shardio.arguments import integer, names, options_by_root
+from shardio.callers import warn
 from shardio.catalog import Catalog
 from shardio.errors import FormatError, NotFoundError, ShardioError, UnsafeNameError
 from shardio.format import (
@@ -293,7 +293,7 @@ def open_shard(
     except NotFoundError:
         shard = SequentialShard(name, options)
         _ = shard.compression  # a file that is not there is found out here
-    warnings.warn(f"{name} has no index: it can only be read in order", stacklevel=2)
+    warn(f"{name} has no index: it can only be read in order")
     return shard
 
 

@@ -91,6 +91,11 @@ class Component:
         """Whether this is a run of live records, not a selection of some."""
         return self._start is not None
 
+    @property
+    def is_shuffled(self) -> bool:
+        """Whether the dataset says of itself that it was written in random order."""
+        return self.source.version.manifest.metadata.get("shuffled") is True
+
     def live_rows(self, number: int, start: int, stop: int) -> NDArray[np.int64]:
         """Return the live rows in a shard of rows `start .. stop - 1` of what the stream takes of it."""
         shift = int(self._shift[number])

@@ -107,7 +107,7 @@ def plan_report(
         world_size=world_size,
         workers=workers,
         budget=budget,
-        of_ranks=True,
+        shuffled=[component.is_shuffled for component in made.components],
     )
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import os
-import warnings
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from shardio.arguments import integer
+from shardio.callers import warn
 from shardio.errors import ResumeError
-from shardio.order import advice, make_order, seal_state
+from shardio.order import advice, make_order, mixing_warning, seal_state
 from shardio.progress import displayed
 from shardio.reader import Damage
 from shardio.streaming._batches import BatchBuilder
@@ -36,6 +36,9 @@ __all__ = ["Stream", "StreamLoader", "stream"]
 
 # Mean bytes of a record from which on reading each, when it is delivered, costs no more than windows do.
 _UNREAD_BYTES = 4096
+
+# The datasets, by their UUIDs, of whose mixing this process has been told: their next stream says no more.
+_TOLD_OF_MIXING: set[tuple[str, ...]] = set()
 
 
 @with_stream_options(StreamOptions)
@@ -198,11 +201,12 @@ class Stream:
     # What `__iter__` does in one piece, in four for loaders that take batches elsewhere: begin, batches,
     # delivered, end.
 
-    def begin(self, *, workers: int = 0) -> int:
+    def begin(self, *, workers: int = 0, worker: int | None = None) -> int:
         """Make ready for a pass: the next epoch after one that ended, else from where this one began.
 
         Args:
             workers: loader worker processes; only what is worth a warning depends on it.
+            worker: number of this one, if it is one; others than the first do not warn.
 
         Returns:
             The number of the pass, for `delivered` and `end`: of two passes over one stream the later one
@@ -225,7 +229,8 @@ class Stream:
         self._fresh = False
         self._passes += 1
         self.stats.begin()
-        self._warn_once(workers)
+        if not worker:
+            self._warn_once(workers, mixing=worker is None)
         return self._passes
 
     def _warn_if_stuck(self) -> None:
@@ -236,10 +241,9 @@ class Stream:
         passes = passes + 1 if epoch == self.epoch else 1
         if passes == 2 and not said:
             said = 1
-            warnings.warn(
+            warn(
                 f"this is the third pass in a row over the first batches of epoch {self.epoch}: a pass that "
                 "is left early begins its epoch again; call set_epoch(n) for another one",
-                stacklevel=4,
             )
         self._repeated = (self.epoch, passes, said)
 
@@ -252,6 +256,7 @@ class Stream:
         if not self._fresh:
             self.set_epoch(self.epoch + (self._ended or self._elsewhere), restart=True)
         self._fresh, self._elsewhere = False, True
+        self._warn_of_mixing()
 
     def begin_in_worker(self, worker: int, workers: int) -> int:
         """Make ready for a pass in a loader worker process that torch runs.
@@ -264,9 +269,7 @@ class Stream:
             self._fresh |= self._elsewhere  # as the parent left it when it forked: this is the pass
         elif not self._fresh:
             self.set_epoch(self.epoch + 1, restart=True)
-        if worker:
-            self._checked = (self.world_size, workers)  # one of them is enough to warn
-        return self.begin(workers=workers)
+        return self.begin(workers=workers, worker=worker)
 
     @property
     def _ended(self) -> bool:
@@ -425,7 +428,12 @@ class Stream:
 
     def state_dict(self) -> dict[str, Any]:
         """Return where the stream is after what was delivered: small, in clear, fit for JSON."""
-        return seal_state(self.order.state(self._schedule, self.epoch, self._step))
+        return self.state_before(0)
+
+    def state_before(self, steps: int) -> dict[str, Any]:
+        """Return where the stream was before the last so many steps that this pass has delivered."""
+        step = max(self._schedule.step, self._step - steps)
+        return seal_state(self.order.state(self._schedule, self.epoch, step))
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a state, with this stream's ranks and global batch and the state's plan.
@@ -444,8 +452,10 @@ class Stream:
             raise
         self._checked = self._failed = None
 
-    def _warn_once(self, workers: int = 0) -> None:
-        """Say once what other numbers of ranks and workers would save."""
+    def _warn_once(self, workers: int, *, mixing: bool) -> None:
+        """Say once what other numbers of ranks and workers would save, and what mixes more."""
+        if mixing:
+            self._warn_of_mixing()
         if self._checked != (self.world_size, workers):
             self._checked = (self.world_size, workers)
             for line in advice(
@@ -455,7 +465,23 @@ class Stream:
                 workers=workers,
                 budget=budget_of(self.options, self.components),
             ):
-                warnings.warn(line, stacklevel=3)
+                warn(line)
+
+    def _warn_of_mixing(self) -> None:
+        """Say once a process, and in the first rank, what sorted records would cost."""
+        components = self.components
+        told = tuple(component.order.identity.uuid for component in components)
+        if self.rank or told in _TOLD_OF_MIXING:
+            return
+        line = mixing_warning(
+            self.order,
+            [component.order.identity.url or component.source.url for component in components],
+            shuffled=[component.is_shuffled for component in components],
+            budget=budget_of(self.options, components),
+        )
+        if line is not None:
+            _TOLD_OF_MIXING.add(told)
+            warn(line)
 
 
 class StreamLoader:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import warnings
 import weakref
 from copy import copy
 from dataclasses import replace
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
+from shardio.callers import warn
 from shardio.parallel import end_with_parent
 from shardio.streaming import StreamLoader, StreamOptions, method_with_stream_options
 from shardio.torch._ranks import agreed_stream, check_rank, resolve_rank
@@ -28,7 +28,10 @@ if TYPE_CHECKING:
     from shardio.reader import DatasetReader
     from shardio.streaming import Mix
 
-__all__ = ["StreamingDataset"]
+__all__ = ["FIT_LOOPS", "StreamingDataset"]
+
+# Modules of Lightning's training loop, under its two names.
+FIT_LOOPS = ("lightning.pytorch.loops.fit_loop", "pytorch_lightning.loops.fit_loop")
 
 
 class StreamingDataset(StreamLoader, IterableDataset[Any]):
@@ -126,10 +129,9 @@ class StreamingDataset(StreamLoader, IterableDataset[Any]):
             try:
                 epoch = state["_snapshot"]["_worker_snapshots"]["worker_0"]["dataset_state"]["epoch"]
             except (KeyError, TypeError):
-                warnings.warn(
+                warn(
                     "the loader's state does not say which epoch its StreamingDataset was in, so the passes "
                     f"after this one are counted from epoch {self.stream.epoch}: call set_epoch before each",
-                    stacklevel=2,
                 )
             else:
                 self.stream.set_epoch(epoch, restart=True)
@@ -210,7 +212,7 @@ def _check_loader(frame: FrameType | None) -> None:
             )
         if module.endswith(".loops.evaluation_loop"):
             return
-        if module in ("lightning.pytorch.loops.fit_loop", "pytorch_lightning.loops.fit_loop"):
+        if module in FIT_LOOPS:
             raise ValueError(
                 "Lightning's epochs and checkpoints do not reach a StreamingDataset through this loader, so "
                 "that records would come again: return StreamingDataLoader(dataset) from train_dataloader"

@@ -8,23 +8,24 @@ from __future__ import annotations
 
 import contextlib
 import os
-import warnings
+import sys
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler, get_worker_info
 
 from shardio.arguments import integer
+from shardio.callers import warn
 from shardio.errors import ShardioError
 from shardio.parallel import end_with_parent, worker_folder
 from shardio.streaming import StreamLoader
-from shardio.torch._dataset import StreamingDataset
+from shardio.torch._dataset import FIT_LOOPS, StreamingDataset
 from shardio.torch._devices import Mover
 from shardio.torch._tensors import pin, tensors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
-    from types import TracebackType
+    from types import FrameType, TracebackType
     from typing import Self
 
     from shardio.order import Order
@@ -146,6 +147,13 @@ class StreamingDataLoader(StreamLoader):
                 stream.delivered(number, step, rows)
                 yield batch if self._mover is None else self._mover.finish(batch)
         stream.end(number)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return where the consumer is: small, in clear, fit for JSON, the same in all processes.
+
+        A batch at which Lightning's training fails, whose `OnExceptionCheckpoint` asks then, comes again.
+        """
+        return self.stream.state_before(_in_hand(sys._getframe(1)))  # noqa: SLF001 - it tells loaders nothing
 
     def __enter__(self) -> Self:
         return self
@@ -273,7 +281,7 @@ class StepDataset(Dataset[Any]):
             self._pass = None
             self._check_rank()
             stream.go_to(step)
-            number = stream.begin()
+            number = stream.begin(worker=None if info is None else info.id)
             threads = self._threads if info is None else 0
             batches: Iterator[Any] = stream.batches(
                 workers=workers,
@@ -305,12 +313,25 @@ class StepDataset(Dataset[Any]):
         return self[steps[0]]
 
 
+def _in_hand(frame: FrameType | None) -> int:
+    """Look up the stack for Lightning's loop; return how many batches it has taken and not trained on yet."""
+    for _ in range(10):
+        if frame is None:
+            break
+        loop: Any = frame.f_locals.get("self")
+        if type(loop).__module__ in FIT_LOOPS:
+            progress = loop.epoch_loop.batch_progress.current
+            return int(progress.ready - progress.processed)
+        frame = frame.f_back
+    return 0
+
+
 def _can_pin() -> bool:
     # torch.accelerator came with torch 2.6.
     accelerator = getattr(torch, "accelerator", torch.cuda)
     if accelerator.is_available():
         return True
-    warnings.warn("pin_memory=True, but there is no accelerator: batches are not pinned", stacklevel=3)
+    warn("pin_memory=True, but there is no accelerator: batches are not pinned")
     return False
 
 

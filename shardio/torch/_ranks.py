@@ -9,12 +9,12 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import warnings
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import torch.distributed as dist
 
+from shardio.callers import warn
 from shardio.streaming import Stream, check_same, differences, in_all, of_parts, parts_of, terms_of
 
 if TYPE_CHECKING:
@@ -128,11 +128,10 @@ def compare_with_first(kind: str, terms: dict[str, Any]) -> None:
     # A number is the same in both after its way through JSON.
     differing = differences({first: others, rank: json.loads(json.dumps(terms))}, unit="rank")
     if differing:
-        warnings.warn(
+        warn(
             f"processes of this job would not get the batches that they share: {differing}; where ranks "
             "share a batch, as with tensor parallelism, or each take a part of one order, give the same data "
             "(such as the same version=) and options in all of them",
-            stacklevel=4,
         )
 
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import random
 import threading
-import warnings
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch.overrides import TorchFunctionMode
+
+from shardio.callers import warn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -171,10 +172,9 @@ class Watched:
             value = self.transform(*args)
         if watch.used and self._calls < _WATCHED_CALLS:
             self._calls = _WATCHED_CALLS
-            warnings.warn(
+            warn(
                 "the transform draws from torch's global generator in a thread of the loader: threads share "
                 "it, so what a record gets differs from run to run; give "
                 "random_transform=shardio.torch.seeded(transform), or num_workers= for processes",
-                stacklevel=2,
             )
         return value

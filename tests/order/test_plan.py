@@ -25,6 +25,7 @@ from shardio.order import (
     default_plan,
     default_plans,
     make_order,
+    mixing_warning,
     report,
     windowed_plans,
 )
@@ -406,9 +407,12 @@ def test_mixing_is_measured_against_chance():
     found = report(order, global_batch=64).mixing
     assert found.distinct < 0.05
     assert found.recurrence > 50
-    assert advice(order, global_batch=64)[0].startswith("if the records of the dataset are sorted")
+    assert advice(order, global_batch=64) == []
+    assert advice(order, global_batch=64, shuffled=[True]) == []
+    (line,) = advice(order, global_batch=64, shuffled=[False])
+    assert line.startswith("if the records of the dataset are sorted")
     enough = default_plan(sizes, global_batch=64, budget=Budget(local=True))
-    assert advice(order_of(sizes, global_batch=64, plan=enough), global_batch=64) == []
+    assert advice(order_of(sizes, global_batch=64, plan=enough), global_batch=64, shuffled=[False]) == []
 
 
 def test_a_plan_over_memory_bytes_names_both_numbers():
@@ -454,7 +458,7 @@ def test_the_memory_that_a_warning_names_mixes_as_random_order_does(record):
         return np.mean(pairs) / (batch * batch / labels), order
 
     often, order = recurrence(Budget())
-    lines = advice(order, global_batch=batch, budget=Budget(), of_ranks=True)
+    lines = advice(order, global_batch=batch, budget=Budget(), shuffled=[False])
     (line,) = [each for each in lines if "side by side" in each] or [""]
     if often <= 1.1:
         return
@@ -464,6 +468,16 @@ def test_the_memory_that_a_warning_names_mixes_as_random_order_does(record):
         budget = Budget(memory_bytes=int(memory), mixing="best" if best else "default")
         assert recurrence(budget)[0] <= 1.1
     assert int(ways[-1][0]) < 6 << 30, "the cheapest one is last"
+    assert line.index('mixing="best" mixes more') < line.index("memory_bytes="), "what costs least is first"
+    named = mixing_warning(order, ["s3://bucket/birds"], shuffled=[False], budget=Budget())
+    assert "s3://bucket/birds are sorted" in named
+    assert 'mixing="best" mixes more, for more requests' in named
+    best = Budget(mixing="best")
+    order = make_order([Source(sizes, IDENTITY)], global_batch=batch, budget=best)
+    named = mixing_warning(order, ["s3://bucket/birds"], shuffled=[False], budget=best)
+    if named is not None:
+        memory = int(re.search(r"memory_bytes=(\d+) mixes as random order does", named)[1])
+        assert recurrence(Budget(memory_bytes=memory, mixing="best"))[0] <= 1.1
 
 
 def test_a_report_of_a_mixture_adds_its_sources():

@@ -61,6 +61,8 @@ def jobs_of(url, place):
     given = {"url": url, "folder": str(place / "other")}
     left = {**ALONE, "limit_train_batches": 4, "enable_checkpointing": True}
     jobs.append({**given, "name": "lightning, left early", "page": "lightning", "fit": left})
+    failing = {"work": "failing_lightning", "failures": [0, 4, 10, 13, 29], "fit": ALONE}
+    jobs.append({**given, **failing, "name": "lightning, failing"})
     jobs.append({**given, "name": "skip", "work": "skip_first", "skip": 4, "world_size": 2})
     jobs.append({**given, "name": "dispatch", "work": "dispatch", "world_size": 2})
     for workers in (0, 2):
@@ -124,6 +126,13 @@ def test_lightning_leaves_epochs_early(seen, expected):
     """`limit_train_batches`: the next epoch has batches of its own, not the same first ones again."""
     found = together(seen["lightning, left early"])
     assert found == [batch for epoch in range(EPOCHS) for batch in expected[epoch * STEPS :][:4]]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(660)
+def test_a_batch_at_which_lightning_fails_comes_again(seen, expected):
+    """`OnExceptionCheckpoint` asks while a batch is trained on: the first of an epoch, one amid, the last."""
+    assert together(seen["lightning, failing"]) == expected
 
 
 @pytest.mark.slow

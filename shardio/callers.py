@@ -1,0 +1,41 @@
+"""Warnings at the caller's own line of code, however many calls of libraries are between."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+
+__all__ = ["warn"]
+
+# Whose code is not the caller's own: this package, training loops, and what both are made of.
+_PASSED = frozenset(
+    {
+        "shardio", "shardio_indexer",
+        "accelerate", "jax", "lightning", "lightning_fabric", "pytorch_lightning", "torch", "torchdata",
+        "tqdm", "transformers",
+        "concurrent", "contextlib", "functools", "multiprocessing", "threading",
+    }
+)  # fmt: skip
+
+
+def warn(message: str, category: type[Warning] = UserWarning) -> None:
+    """Warn at the nearest line up the stack that is the caller's own.
+
+    In a thread or process that runs nothing of the caller's it is the outermost line.
+    """
+    frame = sys._getframe(1)  # noqa: SLF001 - `warnings` has `skip_file_prefixes` from Python 3.12 on
+    while frame.f_back is not None and _package(frame.f_globals) in _PASSED:
+        frame = frame.f_back
+    names = frame.f_globals
+    warnings.warn_explicit(
+        message,
+        category,
+        frame.f_code.co_filename,
+        frame.f_lineno,
+        module=names.get("__name__") or "<unknown>",
+        registry=names.setdefault("__warningregistry__", {}),
+    )
+
+
+def _package(names: dict[str, object]) -> str:
+    return str(names.get("__name__") or "").partition(".")[0]
