@@ -165,7 +165,11 @@ class _Adoption:
         self._update = update
         self._catalog = Catalog(target.store)
         self._base: Version | None = self._catalog.latest()
-        self._known: dict[tuple[str, str], ShardEntry] = known_shards(self._catalog, self._base)
+        self._known: dict[tuple[str, str], ShardEntry] = {}
+        if self._base is not None:
+            self._base, self._known = self._catalog.reading(
+                lambda base: (base, known_shards(self._catalog, base))
+            )
         self._schema, self._encoding = schema, encoding
         if options.lines is None:
             formats = {options.format or format_of_name(file.key) for file in search.shards.values()}

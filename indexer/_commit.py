@@ -36,10 +36,8 @@ class RootedEntry(NamedTuple):
     entry: ShardEntry
 
 
-def known_shards(catalog: Catalog, base: Version | None) -> dict[tuple[str, str], ShardEntry]:
+def known_shards(catalog: Catalog, base: Version) -> dict[tuple[str, str], ShardEntry]:
     """Return the shards of a version by root URL and key."""
-    if base is None:
-        return {}
     roots = {0: "", **base.manifest.roots}
     return {(roots[entry.root], entry.key): entry for entry in catalog.table(base)}
 

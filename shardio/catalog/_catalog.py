@@ -6,6 +6,9 @@ commit, so one beyond every manifest means that manifests are gone, and is an er
 cannot be read: the version below it is not the latest.  Nor is an error of the environment taken for an
 absent hint: what cannot be reached for one object cannot for the next.
 
+Any version but the latest may expire at any time, and its objects go.  What is missing then is not damage:
+what reads the latest version begins again on a later one, and who pinned a version is told that it expired.
+
 S3 and what is before it answer 403 for what is absent to clients that may not list.  So 403 counts as
 absent for the version after one that could be read, and for the hint as long as a listing may tell.
 """
@@ -21,7 +24,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from shardio.arguments import integer
 from shardio.display import count, html_table, size
-from shardio.errors import FormatError, NotFoundError, ShardioError, StorageError
+from shardio.errors import FormatError, NotFoundError, ShardioError, StaleIndexError, StorageError
 from shardio.format import DEFAULT_LIMITS, Limits
 from shardio.metadata import (
     HINT_KEY,
@@ -52,6 +55,10 @@ T = TypeVar("T")
 _ADOPTED = re.compile(r"\.tfrecords?\b|\.(tfrec|tar|jsonl|ndjson)(\.\w+)?$")
 _TABLE = re.compile(r"\.(parquet|arrow|feather|csv|tsv|jsonl|ndjson|tar)(\.\w+)?$")
 _LOOKED_AT = 100
+
+# What a version looks like whose objects are collected while it is read.
+_UNREADABLE = (NotFoundError, FormatError, StaleIndexError)
+_MAX_RESTARTS = 20
 
 
 def _call(read: Callable[[], T]) -> T:
@@ -261,6 +268,67 @@ class Catalog:
             )
         return version
 
+    def reading(
+        self, read: Callable[[Version], T], number: int | str | None = None, *, digest: str | None = None
+    ) -> T:
+        """Return what `read` makes of a version; it is called again where versions expired meanwhile.
+
+        Args:
+            read: takes the version. What it raises is raised, unless another process has expired the version
+                (or, without `number`, any) since it was looked up.
+            number, digest: as in `load`.
+
+        Raises:
+            NotFoundError: as in `load`; the version that `number` names expired while it was read.
+            StorageError: versions expired one after another, and this came to no end.
+        """
+        failed: ShardioError | None = None
+        for _ in range(_MAX_RESTARTS):
+            version = self.load(number, digest=digest)
+            try:
+                return read(version)
+            except _UNREADABLE as error:
+                if not self.has_expired(version, others=number is None):
+                    raise
+                failed = error
+        raise StorageError(
+            f"versions expired while they were read, {_MAX_RESTARTS} times",
+            url=self.store.url,
+            found=str(failed),
+            advice="run it again, with `shardio gc --keep 10` in place of a smaller number, so that what is "
+            "being read stays",
+        ) from failed
+
+    def has_expired(self, version: Version, *, others: bool = False) -> bool:
+        """Tell whether a version has expired by now; with `others`, whether any has since it was made.
+
+        False where that cannot be asked: then what was found in the version is all that can be told.
+        """
+        try:
+            latest = self.latest()
+        except ShardioError:
+            return False
+        if latest is None:
+            return False
+        expired = set(latest.manifest.expiry.expired_versions)
+        if others:
+            return not expired <= set(version.manifest.expiry.expired_versions)
+        return version.number in expired
+
+    def check_expired(self, version: Version) -> None:
+        """Raise where a version has expired by now; asked when something of it is missing.
+
+        Raises:
+            NotFoundError: it expired.
+        """
+        if self.has_expired(version):
+            raise NotFoundError(
+                f"version {version.number} expired while it was read",
+                url=self.store.url,
+                advice="open the dataset again, which finds the latest version; a version that has a tag "
+                "(`shardio tag`) does not expire",
+            )
+
     def _number_of(self, name: str) -> int:
         """Return the number of a version that is given as text: a number, or a tag of the latest version."""
         if name.isascii() and name.isdigit():
@@ -318,11 +386,13 @@ class Catalog:
 
         Raises:
             FormatError: a list is damaged, missing or not the one that the manifest names.
+            NotFoundError: the version expired meanwhile, and its lists are gone.
         """
         refs = version.manifest.lists
         try:
             found = self.store.get_sized([(ref.key, ref.size) for ref in refs])
         except (NotFoundError, FormatError):
+            self.check_expired(version)
             # One by one, to say which of them it is.
             table = ShardTable.concatenate([self.shards_of(ref) for ref in refs])
         else:

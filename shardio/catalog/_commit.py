@@ -65,8 +65,9 @@ def publish(
     Args:
         catalog: of the dataset.
         build: takes the latest version (or None) and returns the manifest that follows it; called again after
-            each lost race.  It returns a `Version` where there is nothing left to do, and raises where it
-            cannot follow that version.  Numbers, parent and write id are filled in here.
+            each lost race, and where it could not read what another process has expired.  It returns a
+            `Version` where there is nothing left to do, and raises where it cannot follow that version.
+            Numbers, parent and write id are filled in here.
         seen: version that the caller started from; what was committed since is looked through for keys
             that garbage collection has doomed.
         keys: the keys that the new version adds.
@@ -85,7 +86,13 @@ def publish(
         if lists is not None:
             for fence in fences:
                 lists.forget(fence.manifest.expiry.doomed_keys)
-        built = build(base)
+        try:
+            built = build(base)
+        except (NotFoundError, FormatError):
+            # What it reads may be gone with a version that another process has expired since.
+            if base is None or not catalog.has_expired(base, others=True):
+                raise
+            continue
         if isinstance(built, Version):
             # Asked before the fence: what is committed already need not care for what was given up since.
             return built

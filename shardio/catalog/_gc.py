@@ -140,7 +140,9 @@ def collect_garbage(
         NotFoundError: there is no dataset.
         StorageError: the environment failed; what was deleted is garbage, and the next run deletes the rest.
     """
-    plan = _Removals(catalog, expire=expire, keep=keep, abandon=abandon)
+    plan = catalog.reading(
+        lambda latest: _Removals(catalog, latest, expire=expire, keep=keep, abandon=abandon)
+    )
     report = plan.report()
     if dry_run or not plan.has_work():
         # Uploads need no fence: none of them will be part of a version.
@@ -232,15 +234,19 @@ class _Removals:
     """What is garbage, as of the latest version that was looked at."""
 
     def __init__(
-        self, catalog: Catalog, *, expire: Collection[int], keep: int | None, abandon: Collection[str]
+        self,
+        catalog: Catalog,
+        latest: Version,
+        *,
+        expire: Collection[int],
+        keep: int | None,
+        abandon: Collection[str],
     ) -> None:
         self.catalog = catalog
         self._expire = set(integers("expire", expire).tolist())
         keep = None if keep is None else integer("keep", keep)
         self._abandon = set(abandon)
-        versions = list(catalog.versions())
-        if not versions:
-            raise NotFoundError("there is no shardio dataset here", url=catalog.store.url)
+        versions = [*catalog.between(1, latest.number - 1), latest]
         for session in abandon:
             check_session(session)
         self._check_expire(versions[-1].number, self._expire, keep)

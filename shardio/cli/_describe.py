@@ -18,6 +18,7 @@ from shardio.errors import NotFoundError, ShardioError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from shardio.catalog import Version
     from shardio.cli._console import Console
     from shardio.lifecycle import ChangeReport
     from shardio.metadata import Schema
@@ -78,9 +79,12 @@ def dataset_facts(
     from shardio.view import shard_list_facts, version_facts
 
     catalog = Catalog(connect(url, storage_options=options, engine=engine))
-    latest = catalog.load()
-    chosen = latest if version is None else catalog.load(version)
-    facts = version_facts(catalog.store.url, chosen, latest) | shard_list_facts(catalog.table(chosen))
+
+    def read(latest: Version) -> dict[str, Any]:
+        chosen = latest if version is None else catalog.load(version)
+        return version_facts(catalog.store.url, chosen, latest) | shard_list_facts(catalog.table(chosen))
+
+    facts = catalog.reading(read)
     return facts | {"committed": moment(facts.pop("created_ms"))}
 
 

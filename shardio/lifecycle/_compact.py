@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Executor
     from pathlib import Path
 
+    from shardio.catalog import Version
     from shardio.metadata import ShardEntry, ShardTable
 
 __all__ = ["CompactReport", "compact"]
@@ -131,49 +132,52 @@ def compact(  # noqa: PLR0913 - the options are the public contract
         compression=kind or Compression.NONE, level=level, block_bytes=block_bytes or DEFAULT_BLOCK_BYTES
     )
     catalog = Catalog(connect(url, storage_options=storage_options))
-    latest = catalog.load()
-    names = [total.name for total in latest.manifest.splits]
-    if split is not None:
-        choose_split(names, split, catalog.store.url)
-    wanted = names if split in (None, "all") else [split]
-    table = catalog.table(latest)
-    plan = _CompactPlan(table, wanted, shard_bytes, kind, level, block_bytes, adopted)
-    number, after = None, plan.estimate()
-    records = left = records_of(latest.manifest)
-    if plan.groups and not dry_run:
-        with displayed(progress, "compact") as show:
-            written = write_groups(
-                catalog,
-                latest,
-                plan.groups,
-                storage_options=storage_options,
-                allow_roots=allow_roots,
-                executor=executor,
-                workers=workers,
-                spool_dir=None if spool_dir is None else str(spool_dir),
-                show=show,
-            )
-        rewriting = Rewriting(catalog, latest, plan.groups, written)
-        with rewriting.removed_on_failure():
-            keys = rewriting.keys
-            committed = commit_change(catalog, rewriting, operation="compact", seen=latest, keys=keys)
-        number = committed.number
-        # A split without live records is gone with its shards.
-        records, left = records_of(rewriting.base.manifest), records_of(committed.manifest)
-        after = plan.kept + [size for part in written for size in part.stored_bytes.tolist()]
-    before = plan.sizes
-    return CompactReport(
-        **change_facts(catalog, "compact", latest, number, before=records, after=left, dry_run=dry_run),
-        records=sum(group.stop - group.first for group in plan.groups),
-        dropped=plan.dropped,
-        shards_before=len(before),
-        shards_after=len(after),
-        bytes_before=sum(before),
-        bytes_after=sum(after),
-        requests_before=_requests(before),
-        requests_after=_requests(after),
-        left_alone=plan.left_alone,
-    )
+
+    def attempt(latest: Version) -> CompactReport:
+        names = [total.name for total in latest.manifest.splits]
+        if split is not None:
+            choose_split(names, split, catalog.store.url)
+        wanted = names if split in (None, "all") else [split]
+        table = catalog.table(latest)
+        plan = _CompactPlan(table, wanted, shard_bytes, kind, level, block_bytes, adopted)
+        number, after = None, plan.estimate()
+        records = left = records_of(latest.manifest)
+        if plan.groups and not dry_run:
+            with displayed(progress, "compact") as show:
+                written = write_groups(
+                    catalog,
+                    latest,
+                    plan.groups,
+                    storage_options=storage_options,
+                    allow_roots=allow_roots,
+                    executor=executor,
+                    workers=workers,
+                    spool_dir=None if spool_dir is None else str(spool_dir),
+                    show=show,
+                )
+            rewriting = Rewriting(catalog, latest, plan.groups, written)
+            with rewriting.removed_on_failure():
+                keys = rewriting.keys
+                committed = commit_change(catalog, rewriting, operation="compact", seen=latest, keys=keys)
+            number = committed.number
+            # A split without live records is gone with its shards.
+            records, left = records_of(rewriting.base.manifest), records_of(committed.manifest)
+            after = plan.kept + [size for part in written for size in part.stored_bytes.tolist()]
+        before = plan.sizes
+        return CompactReport(
+            **change_facts(catalog, "compact", latest, number, before=records, after=left, dry_run=dry_run),
+            records=sum(group.stop - group.first for group in plan.groups),
+            dropped=plan.dropped,
+            shards_before=len(before),
+            shards_after=len(after),
+            bytes_before=sum(before),
+            bytes_after=sum(after),
+            requests_before=_requests(before),
+            requests_after=_requests(after),
+            left_alone=plan.left_alone,
+        )
+
+    return catalog.reading(attempt)
 
 
 def _requests(sizes: list[int]) -> int:

@@ -106,41 +106,47 @@ def delete(  # noqa: PLR0913 - the options are the public contract
         (3, [0, 1, 2, 4, 6])
     """
     catalog = Catalog(connect(url, storage_options=storage_options))
-    read = catalog.load(version)
-    targets = find_targets(
-        catalog,
-        read,
-        positions,
-        where=where,
-        keys=keys,
-        feature=feature,
-        split=split,
-        features=features,
-        progress=progress,
-        allow_roots=allow_roots,
-        storage_options=storage_options,
-    )
-    if erase:
-        return erase_rows(
+
+    def find(read: Version) -> tuple[Version, Targets]:
+        targets = find_targets(
             catalog,
-            targets,
             read,
-            drop_tags=drop_tags,
-            dry_run=dry_run,
-            cache=cache,
+            positions,
+            where=where,
+            keys=keys,
+            feature=feature,
+            split=split,
+            features=features,
             progress=progress,
             allow_roots=allow_roots,
             storage_options=storage_options,
         )
+        return read, targets
+
+    read, targets = catalog.reading(find, version)
+    if erase:
+        return catalog.reading(
+            lambda latest: erase_rows(
+                catalog,
+                targets,
+                read,
+                latest,
+                drop_tags=drop_tags,
+                dry_run=dry_run,
+                cache=cache,
+                progress=progress,
+                allow_roots=allow_roots,
+                storage_options=storage_options,
+            )
+        )
     if drop_tags or cache is not None:
         raise ValueError("drop_tags= and cache= are for erase=True: other deletions keep every version")
-    latest = catalog.load()
     change = _Deletion(catalog, targets, read.number, strict=positions is not None)
     number = None
     if dry_run or not targets:
-        change.count(latest)
+        catalog.reading(change.count)
     else:
-        committed = commit_change(catalog, change, operation="delete", seen=latest)
+        committed = commit_change(catalog, change, operation="delete", seen=catalog.load())
         number = committed.number if change.deleted else None
     # Once committed nothing is read any more: what fails then would look as if nothing had happened.
     before = records_of(change.base.manifest)

@@ -100,26 +100,29 @@ def diff(
         (1, 0)
     """
     catalog = Catalog(connect(url, storage_options=storage_options))
-    latest = catalog.load()
-    one, two = catalog.load(first), catalog.load(second)
-    low, high = sorted((one.number, two.number))
-    between = list(catalog.between(low + 1, high))
-    tags = latest.manifest.tags
-    metadata = [dict(version.manifest.metadata) for version in (one, two)]
-    return DiffReport(
-        url=catalog.store.url,
-        first=one.number,
-        second=two.number,
-        operations={version.number: version.operation for version in between},
-        splits=_splits(catalog, one, two),
-        rewritten=any(version.manifest.rewrites for version in between),
-        schema=_differences(_features(one.manifest.schema), _features(two.manifest.schema)),
-        metadata=_differences(*metadata),
-        tags=(
-            tuple(sorted(name for name, number in tags.items() if number == one.number)),
-            tuple(sorted(name for name, number in tags.items() if number == two.number)),
-        ),
-    )
+
+    def attempt(latest: Version) -> DiffReport:
+        one, two = catalog.load(first), catalog.load(second)
+        low, high = sorted((one.number, two.number))
+        between = list(catalog.between(low + 1, high))
+        tags = latest.manifest.tags
+        metadata = [dict(version.manifest.metadata) for version in (one, two)]
+        return DiffReport(
+            url=catalog.store.url,
+            first=one.number,
+            second=two.number,
+            operations={version.number: version.operation for version in between},
+            splits=_splits(catalog, one, two),
+            rewritten=any(version.manifest.rewrites for version in between),
+            schema=_differences(_features(one.manifest.schema), _features(two.manifest.schema)),
+            metadata=_differences(*metadata),
+            tags=(
+                tuple(sorted(name for name, number in tags.items() if number == one.number)),
+                tuple(sorted(name for name, number in tags.items() if number == two.number)),
+            ),
+        )
+
+    return catalog.reading(attempt)
 
 
 def _differences(one: Mapping[str, Any], two: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:

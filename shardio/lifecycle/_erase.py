@@ -53,6 +53,7 @@ def erase(  # noqa: PLR0913 - those of `delete`
     catalog: Catalog,
     targets: Targets,
     read: Version,
+    latest: Version,
     *,
     drop_tags: bool,
     dry_run: bool,
@@ -67,13 +68,13 @@ def erase(  # noqa: PLR0913 - those of `delete`
         catalog: of the dataset.
         targets: the rows, by shard.
         read: the version in which they were found.
+        latest: the latest version.
         drop_tags: tags of versions that hold them may go.
         dry_run: change nothing.
         cache: of blocks on local disk, to be emptied.
         progress: shows how many records were looked at.
         storage_options: of the dataset's filesystem, for the processes that write.
     """
-    latest = catalog.load()
     groups, counts = _groups(catalog, latest, targets, read)
     holders = _Holders(catalog, targets, drop_tags=drop_tags)
     holders.look(latest)

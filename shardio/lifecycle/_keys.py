@@ -178,10 +178,11 @@ def build_keys(  # noqa: PLR0913 - the options are the public contract
         array([0, 2])
     """
     catalog, options = open_for_build(url, storage_options, engine, allow_roots)
-    for _ in range(BUILD_TRIES):
-        build = _KeysBuild(catalog, options, catalog.load(), feature, rebuild=rebuild)
+
+    def attempt(seen: Version) -> KeysReport | None:
+        build = _KeysBuild(catalog, options, seen, feature, rebuild=rebuild)
         if dry_run:
-            return build.report(build.seen, dry_run=True)
+            return build.report(seen, dry_run=True)
         with displayed(progress, "keys") as show:
             build.make(executor, workers, show)
             try:
@@ -190,6 +191,12 @@ def build_keys(  # noqa: PLR0913 - the options are the public contract
                 # Garbage collection has doomed some of it, or removed it already.
                 if not build.is_doomed():
                     raise
+                return None
+
+    for _ in range(BUILD_TRIES):
+        report = catalog.reading(attempt)
+        if report is not None:
+            return report
     raise build_lost(catalog)
 
 

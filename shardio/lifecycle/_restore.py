@@ -58,49 +58,51 @@ def restore(
         (3, [b'wren'])
     """
     catalog = Catalog(connect(url, storage_options=storage_options))
-    wanted = catalog.load(version)
-    latest = catalog.load()
 
-    changed = False
+    def attempt(latest: Version) -> ChangeReport:
+        wanted = catalog.load(version)
+        changed = False
 
-    def build(base: Version, _lists: StoredLists) -> Manifest | None:
-        nonlocal changed
-        manifest = base.manifest
-        if wanted.number in manifest.expiry.expired_versions:
-            raise NotFoundError(
-                f"version {wanted.number} expired", url=catalog.store.url, advice="restore a later one"
+        def build(base: Version, _lists: StoredLists) -> Manifest | None:
+            nonlocal changed
+            manifest = base.manifest
+            if wanted.number in manifest.expiry.expired_versions:
+                raise NotFoundError(
+                    f"version {wanted.number} expired", url=catalog.store.url, advice="restore a later one"
+                )
+            merged = _sessions(catalog, wanted)
+            back = ({*manifest.rolled_back} | _sessions(catalog, base)) - merged
+            restored = replace(
+                wanted.manifest,
+                expiry=manifest.expiry,
+                tags=manifest.tags,
+                rolled_back=tuple(sorted(back)),
+                restored_version=wanted.number,
+                rewrites=(),
             )
-        merged = _sessions(catalog, wanted)
-        back = ({*manifest.rolled_back} | _sessions(catalog, base)) - merged
-        restored = replace(
-            wanted.manifest,
-            expiry=manifest.expiry,
-            tags=manifest.tags,
-            rolled_back=tuple(sorted(back)),
-            restored_version=wanted.number,
-            rewrites=(),
-        )
-        changed = _content(restored) != _content(manifest)
-        return restored if changed else None
+            changed = _content(restored) != _content(manifest)
+            return restored if changed else None
 
-    # A dry run computes what a commit would be, from the latest version there is.
-    planned = build(latest, StoredLists(catalog.store))
-    if dry_run or planned is None:
-        number, base = None, latest
-    else:
-        base = commit_change(catalog, build, operation="restore", seen=latest)
-        number = base.number if changed else None
-    return ChangeReport(
-        **change_facts(
-            catalog,
-            "restore",
-            base,
-            number,
-            before=records_of(latest.manifest),
-            after=records_of(wanted.manifest),
-            dry_run=dry_run,
+        # A dry run computes what a commit would be, from the latest version there is.
+        planned = build(latest, StoredLists(catalog.store))
+        if dry_run or planned is None:
+            number, base = None, latest
+        else:
+            base = commit_change(catalog, build, operation="restore", seen=latest)
+            number = base.number if changed else None
+        return ChangeReport(
+            **change_facts(
+                catalog,
+                "restore",
+                base,
+                number,
+                before=records_of(latest.manifest),
+                after=records_of(wanted.manifest),
+                dry_run=dry_run,
+            )
         )
-    )
+
+    return catalog.reading(attempt)
 
 
 def _sessions(catalog: Catalog, version: Version) -> set[str]:

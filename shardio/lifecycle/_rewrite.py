@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from shardio.arguments import options_by_root
 from shardio.catalog import Catalog, Version, forget_session, writer_name
 from shardio.errors import CommitConflictError, CommitOutcomeUnknownError, ShardioError, StorageError
 from shardio.format import DEFAULT_BLOCK_BYTES
@@ -21,7 +22,7 @@ from shardio.lifecycle._targets import TargetShard, shards_of
 from shardio.metadata import Rewrite, ShardTable, random_session
 from shardio.parallel import JobRunner, LostJob
 from shardio.progress import CountProgress
-from shardio.reader import open as open_dataset
+from shardio.reader import ReadOptions, RecordSequence, ShardSource, root_stores
 from shardio.storage import connect
 from shardio.writer import ShardOptions, ShardSpool, Task, spool_folder
 
@@ -70,15 +71,17 @@ def block_bytes_of(entry: ShardEntry) -> int:
 
 
 class _RewriteJob(NamedTuple):
+    """What travels to a worker: the shards themselves, since their version may expire meanwhile."""
+
     url: str
     version: int
-    digest: str
     number: int
     group: Group
+    shards: ShardTable
+    roots: Mapping[int, str]
     session: str
     spool_dir: str | None
-    storage_options: dict[str, Any] | None
-    allow_roots: dict[str, dict[str, Any]]
+    options: ReadOptions
 
 
 def write_groups(  # noqa: PLR0913 - where and how it is done
@@ -108,14 +111,19 @@ def write_groups(  # noqa: PLR0913 - where and how it is done
         ShardioError: a record cannot be read or a shard not be stored; what was stored is removed.
     """
     session = random_session(rewriting=True)
-    options = dict(storage_options) if storage_options else None
-    roots = {root: dict(given or {}) for root, given in (allow_roots or {}).items()}
+    options = ReadOptions(
+        storage_options=dict(storage_options) if storage_options else None,
+        decode=False,
+        allow_roots=options_by_root(allow_roots),
+    )
+    table, roots = catalog.table(version), version.manifest.roots
     jobs = [
         _RewriteJob(
-            catalog.store.url, version.number, version.digest, k, group, session, spool_dir, options, roots
+            catalog.store.url, version.number, k, group, table.take(np.array(group.numbers)), roots, session,
+            spool_dir, options,
         )
         for k, group in enumerate(groups)
-    ]
+    ]  # fmt: skip
     written: dict[int, ShardTable] = {}
     done, total = 0, sum(group.stop - group.first for group in groups)
     runner: JobRunner[_RewriteJob, ShardTable] = JobRunner(
@@ -158,16 +166,9 @@ def remove_shards(catalog: Catalog, tables: Any) -> None:
 
 def _write_group(job: _RewriteJob) -> ShardTable:
     group = job.group
-    ds = open_dataset(
-        job.url,
-        group.split,
-        version=job.version,
-        digest=job.digest,
-        decode=False,
-        storage_options=job.storage_options,
-        allow_roots=job.allow_roots,
-    )
-    catalog = Catalog(connect(job.url, storage_options=job.storage_options))
+    catalog = Catalog(connect(job.url, storage_options=job.options.storage_options))
+    stores = root_stores(catalog.store, job.roots, job.shards, job.options)
+    records = RecordSequence(ShardSource(job.url, job.shards, stores, job.options, None))
     options = ShardOptions(
         compression=group.compression,
         level=group.level,
@@ -188,7 +189,7 @@ def _write_group(job: _RewriteJob) -> ShardTable:
     spool = ShardSpool(options)
     try:
         done = group.first
-        for payloads in ds[group.first : group.stop].iter_batches(_AT_ONCE):
+        for payloads in records.iter_batches(_AT_ONCE):
             edges = np.searchsorted(group.leave_out, [done, done + len(payloads)])
             skipped = set((group.leave_out[edges[0] : edges[1]] - done).tolist())
             for k, payload in enumerate(payloads):

@@ -134,20 +134,23 @@ def build_table(  # noqa: PLR0913 - the options are the public contract
     """
     need_pyarrow("a table of small features")
     catalog, options = open_for_build(url, storage_options, engine, allow_roots)
-    seen = catalog.load()
-    build = _TableBuild(catalog, options, seen, features, rebuild=rebuild)
-    if dry_run:
-        return build.report(seen, dry_run=True)
-    with displayed(progress, "table") as show:
-        for _ in range(BUILD_TRIES):
-            build.make(executor, workers, show)
-            try:
-                return build.report(build.commit())
-            except CommitConflictError:
-                # Garbage collection has doomed some of it: what no version names yet belongs to no version.
-                if not build.forget_doomed():
-                    raise
-    raise build_lost(catalog)
+
+    def attempt(seen: Version) -> TableReport:
+        build = _TableBuild(catalog, options, seen, features, rebuild=rebuild)
+        if dry_run:
+            return build.report(seen, dry_run=True)
+        with displayed(progress, "table") as show:
+            for _ in range(BUILD_TRIES):
+                build.make(executor, workers, show)
+                try:
+                    return build.report(build.commit())
+                except CommitConflictError:
+                    # Garbage collection has doomed some of it: what no version names yet belongs to none.
+                    if not build.forget_doomed():
+                        raise
+        raise build_lost(catalog)
+
+    return catalog.reading(attempt)
 
 
 def open_for_build(

@@ -63,27 +63,29 @@ def tag(
     """
     check_tag(name)
     catalog = Catalog(connect(url, storage_options=storage_options))
-    tagged = catalog.load(version)
 
-    def build(base: Version, _lists: StoredLists) -> Manifest | None:
-        manifest = base.manifest
-        there = manifest.tags.get(name)
-        if there == tagged.number:
-            return None
-        if there is not None and not move:
-            raise CommitConflictError(
-                f"there is a tag {name!r} already",
-                url=catalog.store.url,
-                expected=f"no tag of this name, or one of version {tagged.number}",
-                found=f"version {there}",
-                advice="move=True moves it; or choose another name",
-            )
-        if tagged.number in manifest.expiry.expired_versions:
-            raise NotFoundError(f"version {tagged.number} expired", url=catalog.store.url)
-        return replace(manifest, tags={**manifest.tags, name: tagged.number})
+    def attempt(tagged: Version) -> Version:
+        def build(base: Version, _lists: StoredLists) -> Manifest | None:
+            manifest = base.manifest
+            there = manifest.tags.get(name)
+            if there == tagged.number:
+                return None
+            if there is not None and not move:
+                raise CommitConflictError(
+                    f"there is a tag {name!r} already",
+                    url=catalog.store.url,
+                    expected=f"no tag of this name, or one of version {tagged.number}",
+                    found=f"version {there}",
+                    advice="move=True moves it; or choose another name",
+                )
+            if tagged.number in manifest.expiry.expired_versions:
+                raise NotFoundError(f"version {tagged.number} expired", url=catalog.store.url)
+            return replace(manifest, tags={**manifest.tags, name: tagged.number})
 
-    commit_change(catalog, build, operation="tag", seen=tagged, dry_run=dry_run)
-    return tagged
+        commit_change(catalog, build, operation="tag", seen=tagged, dry_run=dry_run)
+        return tagged
+
+    return catalog.reading(attempt, version)
 
 
 def untag(

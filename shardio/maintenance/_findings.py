@@ -144,6 +144,10 @@ class Survey:
         self._done_bytes = 0
         self._progress = progress
 
+    def again(self) -> Survey:
+        """Return a survey that has found nothing yet, and reports to the same caller."""
+        return Survey(self._progress)
+
     def note(self, kind: str, error: ShardioError, **places: Any) -> None:
         """Add what an error says to the findings."""
         self.findings.append(Finding.of(kind, error, **places))

@@ -149,13 +149,27 @@ def _verify_dataset(
 ) -> VerifyReport:
     limits = options.limits or DEFAULT_LIMITS
     catalog = Catalog(store, limits=limits)
+
+    def check(version: Version) -> VerifyReport:
+        report = _check_version(survey.again(), catalog, version, options, split)
+        if report.findings:
+            # What garbage collection took meanwhile is not damage.
+            catalog.check_expired(version)
+        return report
+
     try:
-        version = catalog.load(pin[0], digest=pin[1])
+        return catalog.reading(check, pin[0], digest=pin[1])
     except UnsupportedVersionError:
         raise
     except _WRONG as error:
         survey.note("manifest", error)
         return VerifyReport(url=store.url, findings=tuple(survey.findings))
+
+
+def _check_version(
+    survey: Survey, catalog: Catalog, version: Version, options: ReadOptions, split: str | None
+) -> VerifyReport:
+    store = catalog.store
     names = [total.name for total in version.manifest.splits]
     if split is not None and split not in names:
         message = f"{store.url} has no split {split!r}; it has {', '.join(map(repr, names)) or 'none'}"

@@ -333,6 +333,7 @@ def load_table(source: ShardSource, number: int, columns: Sequence[ChosenColumn]
     try:
         data = store.get(entry.table_key, max_bytes=min(entry.table_bytes, limits.index))
     except NotFoundError as error:
+        source.pool.check_expired()
         what = "the list of shards names a table that is not there"
         raise NotFoundError(what, url=url, shard=entry.key, advice=TABLE_ADVICE) from error
     except FormatError as error:

@@ -193,10 +193,7 @@ def gone(error: NotFoundError, key: str, *, adopted: bool) -> NotFoundError:
             "`shardio index URL --drop-missing`"
         )
     else:
-        advice = (
-            "if `shardio gc` expired the version that is open, open the dataset again; else "
-            "`shardio repair --mirror` restores it from a copy of the dataset"
-        )
+        advice = "`shardio repair --mirror` restores it from a copy of the dataset"
     return NotFoundError(error.what, url=error.url, shard=key, advice=advice)
 
 

@@ -276,7 +276,8 @@ class KeyLookup:
             found = self._store.concurrently(
                 lambda ref: read_key_run(self._store, ref, self._index, limits), self._index.runs
             )
-            self._runs = [(run, shards_of_run(run, self._source.table)) for run in found]
+            with self._source.pool.explaining():
+                self._runs = [(run, shards_of_run(run, self._source.table)) for run in found]
         return self._runs
 
     def candidates(self, hashes: NDArray[np.uint64]) -> NDArray[Any]:
@@ -291,9 +292,10 @@ class KeyLookup:
                 if part.entries:
                     wanted.append((self._part(part), hashes[numbers == number], shards))
         found = [np.zeros(0, ENTRY)]
-        for (_, _, shards), entries in zip(
-            wanted, self._store.concurrently(lambda one: one[0].entries(one[1]), wanted), strict=True
-        ):
+        reads = self._store.concurrently(lambda one: one[0].entries(one[1]), wanted)
+        with self._source.pool.explaining():
+            parts = list(reads)
+        for (_, _, shards), entries in zip(wanted, parts, strict=True):
             known = entries[entries["shard"] < len(shards)].copy()
             numbers = shards[known["shard"]]
             known = known[numbers >= 0]

@@ -12,6 +12,7 @@ import os
 import threading
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
+from shardio.catalog import Catalog
 from shardio.errors import FormatError, NotFoundError, ShardioError, StaleIndexError
 from shardio.format import DEFAULT_LIMITS
 from shardio.metadata import INDEX_ADVICE, parse_deletions, parse_head
@@ -21,11 +22,12 @@ from shardio.reader._shard import OpenShard
 from shardio.storage import BlockCache, ShortReadError, descriptor_limit, descriptor_users
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     import numpy as np
     from numpy.typing import NDArray
 
+    from shardio.catalog import Version
     from shardio.format import Limits
     from shardio.metadata import IndexHead, ShardEntry, ShardTable
     from shardio.reader._options import ReadOptions, ReadStats
@@ -38,8 +40,7 @@ _FRAMES_AT_ONCE = 64 << 10
 # So many times a reader that skips damage does without what a bucket does not have, and asks again.
 _ASK_AGAIN = 64
 _GONE_ADVICE = (
-    "if `shardio gc` expired the version that is open, open the dataset again; else `shardio repair` makes "
-    "the index again; that of an adopted shard, `shardio index URL --update`"
+    "`shardio repair` makes the index again; that of an adopted shard, `shardio index URL --update`"
 )
 
 
@@ -215,6 +216,11 @@ class _Opening:
         return self._shard
 
 
+def _check_expired(store: Store, version: Version | None) -> None:
+    if version is not None:
+        Catalog(store).check_expired(version)
+
+
 class ShardPool:
     """Open shards by their number in a table; safe to share among threads and with forked children.
 
@@ -225,13 +231,22 @@ class ShardPool:
         table: the shards.
         options: of the reader.
         stats: counts what is read.
+        version: whose shards they are; None for shards by themselves.
     """
 
     def __init__(
-        self, stores: Mapping[int, Store], table: ShardTable, options: ReadOptions, stats: ReadStats
+        self,
+        stores: Mapping[int, Store],
+        table: ShardTable,
+        options: ReadOptions,
+        stats: ReadStats,
+        version: Version | None = None,
     ) -> None:
         self._stats = stats
         self._stores = stores
+        # Called where something is missing: raises where the version expired. It is of the store alone, since
+        # open shards hold it, which must not hold the pool.
+        self.check_expired = functools.partial(_check_expired, stores[0], version)
         self._table = table
         self._options = options
         self._limits = options.limits or DEFAULT_LIMITS
@@ -337,9 +352,23 @@ class ShardPool:
             entry = self._table[number]
             store = self._stores[0]
             url = store.url_of(entry.deletion_key)
-            data = store.get(entry.deletion_key, max_bytes=self._limits.manifest)
+            with self.explaining():
+                data = store.get(entry.deletion_key, max_bytes=self._limits.manifest)
             rows = self._deleted[number] = parse_deletions(data, entry, url=url)
         return rows
+
+    @contextlib.contextmanager
+    def explaining(self) -> Iterator[None]:
+        """Say of what is missing that the version expired meanwhile, where it did.
+
+        Raises:
+            NotFoundError: the version expired.
+        """
+        try:
+            yield
+        except NotFoundError:
+            self.check_expired()
+            raise
 
     def _make_room(self, shards: int) -> None:
         while self._open and len(self._open) + shards > self.capacity:
@@ -441,7 +470,8 @@ class ShardPool:
     def _open_shard(self, number: int, index_of: Callable[[], _OpenIndex]) -> OpenShard:
         entry = self._table[number]
         try:
-            index, head, frames = index_of()
+            with self.explaining():
+                index, head, frames = index_of()
         except (NotFoundError, FormatError, StaleIndexError) as error:
             self.remember(number, error)
             raise
@@ -450,6 +480,7 @@ class ShardPool:
                 entry.key, size=head.stored_bytes, stable=self._options.mmap and not entry.adopted
             )
         except NotFoundError as error:
+            self.check_expired()
             raise gone(error, entry.key, adopted=entry.adopted) from error
         return OpenShard(
             entry.key,
@@ -465,4 +496,5 @@ class ShardPool:
             alone=self._options.on_error == "raise",
             kept=self._kept,
             known_ends=self._known_ends_of(number),
+            check_expired=self.check_expired,
         )

@@ -92,6 +92,7 @@ class OpenShard:
             damage compare whole blocks, so that what is left out does not depend on how it is read.
         kept: decoded blocks that lookups may use again, or None.
         known_ends: remember where the shard and its index were found to be cut, or None.
+        check_expired: called when the shard is gone; raises where its version expired.
     """
 
     def __init__(  # noqa: PLR0913 - made in one place
@@ -110,6 +111,7 @@ class OpenShard:
         alone: bool = True,
         kept: DecodedBlocks | None = None,
         known_ends: tuple[KnownEnd, KnownEnd] | None = None,
+        check_expired: Callable[[], None] = lambda: None,
     ) -> None:
         self.key = key
         self.head = head
@@ -122,7 +124,8 @@ class OpenShard:
         self._checks = BlockVerifier(head, key=key, data_url=data.url, index_url=index.url)
         self._decoder = Decoder(head, self._checks, limits, verify=verify)
         self._seen = bytearray(head.blocks)  # 1 once a block was compared, for as long as it stays mapped
-        self._refused = partial(_data_refused, data, head, key, adopted=adopted)
+        self._refused = partial(_data_refused, data, head, key, adopted=adopted, check_expired=check_expired)
+        self._index_refused = partial(_index_refused, index, head, key, check_expired=check_expired)
         source = decoded_file(data, head, limits, stats)
         self._data = BlockFetcher(
             source,
@@ -140,7 +143,7 @@ class OpenShard:
             partial(_frames_name, head),
             cache,
             stats,
-            partial(_index_refused, index, head, key),
+            self._index_refused,
             held=frames,
             known_end=None if known_ends is None else known_ends[1],
         )
@@ -409,7 +412,7 @@ class OpenShard:
             try:
                 (data,) = wait()
             except REFUSED as error:
-                raise _index_refused(self.index, head, self.key, error) from error
+                raise self._index_refused(error) from error
             except StorageError:
                 self._tries += 1
                 raise
@@ -824,7 +827,13 @@ def _frames_name(head: IndexHead, block: int) -> str:
 
 
 def _data_refused(
-    data: DataFile, head: IndexHead, key: str, error: RefusedError, *, adopted: bool
+    data: DataFile,
+    head: IndexHead,
+    key: str,
+    error: RefusedError,
+    *,
+    adopted: bool,
+    check_expired: Callable[[], None],
 ) -> ShardioError:
     if isinstance(error, ShortReadError):
         found = f"{error.found} of {error.expected}{' decoded' * head.stream} bytes"
@@ -832,15 +841,20 @@ def _data_refused(
         # Its size was told by its index: it is another one however often the dataset is opened again.
         found = str(error.found)
     elif isinstance(error, NotFoundError):
+        check_expired()
         return gone(error, key, adopted=adopted)
     else:
         return error.located(shard=key)
     return wrong_size(data, head, key, found, adopted=adopted)
 
 
-def _index_refused(index: DataFile, head: IndexHead, key: str, error: RefusedError) -> ShardioError:
+def _index_refused(
+    index: DataFile, head: IndexHead, key: str, error: RefusedError, *, check_expired: Callable[[], None]
+) -> ShardioError:
     if isinstance(error, ShortReadError):
         return cut_short(index, head.index_bytes, key, error)
+    if isinstance(error, NotFoundError):
+        check_expired()
     return error.located(shard=key)
 
 

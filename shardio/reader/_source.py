@@ -70,6 +70,8 @@ class ShardSource:
         stores: Mapping[int, Store],
         options: ReadOptions,
         schema: Schema | None,
+        *,
+        version: Version | None = None,
     ) -> None:
         self.url = url
         self.table = table
@@ -78,7 +80,7 @@ class ShardSource:
         self.stats = ReadStats()
         self.is_local = all(store.is_local for store in stores.values())
         self.stops: NDArray[np.int64] = np.cumsum(table.live_rows)
-        self.pool = ShardPool(stores, table, options, self.stats)
+        self.pool = ShardPool(stores, table, options, self.stats, version)
 
     @property
     def is_plain_local(self) -> bool:
@@ -217,7 +219,7 @@ class DatasetSource(ShardSource):
         chosen = names if self.split == "all" else [name for name in names if name == self.split]
         table = ShardTable.concatenate([everything.of_split(name) for name in chosen])
         stores = root_stores(store, version.manifest.roots, table, options)
-        super().__init__(store.url, table, stores, options, version.manifest.schema)
+        super().__init__(store.url, table, stores, options, version.manifest.schema, version=version)
 
     @classmethod
     def resolve(
@@ -232,8 +234,10 @@ class DatasetSource(ShardSource):
         """Open a split of the version asked for, or of the latest."""
         store = _connect(url, options)
         catalog = Catalog(store, limits=options.limits or DEFAULT_LIMITS)
-        found = catalog.load(version, digest=digest)
-        return cls(store, found, split, options, pinned=version is not None or digest is not None)
+        pinned = version is not None or digest is not None
+        return catalog.reading(
+            lambda found: cls(store, found, split, options, pinned=pinned), version, digest=digest
+        )
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle to an address; the other side reads the manifest again and compares its digest."""
