@@ -14,6 +14,8 @@ from setuptools import Extension, find_packages, setup
 
 FOLDER = Path("shardio/kernels/_compiled")
 SOURCES = [*sorted(FOLDER.glob("_[a-z]*.py")), Path("shardio/storage/_pread.py")]
+# What Cython would put into every module that has a typed view is one module: it would be most of the C.
+SHARED = FOLDER / "_cyutility.c"
 
 
 def extensions() -> list[Extension]:
@@ -33,9 +35,13 @@ def extensions() -> list[Extension]:
             include_dirs=[FOLDER.as_posix()],
             extra_compile_args=flags,
         )
-        for source in SOURCES
+        for source in [*SOURCES, SHARED]
     ]
-    built: list[Extension] = cythonize(modules, build_dir="build/cython")
+    built: list[Extension] = cythonize(
+        modules,
+        build_dir="build/cython",
+        shared_utility_qualified_name=".".join(SHARED.with_suffix("").parts),
+    )
     # Set here, because cythonize makes new extensions and forgets it.
     for module in built:
         module.optional = True

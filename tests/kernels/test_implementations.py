@@ -24,7 +24,7 @@ def test_the_one_in_use_is_named() -> None:
 
 @pytest.mark.skipif(kernels.IMPLEMENTATION != "compiled", reason="nothing was compiled here")
 def test_all_of_a_compiled_tree_is_compiled() -> None:
-    """One that was compiled before a kernel came would take the reference's: a hundred times slower."""
+    """What is not would be the reference's: a hundred times slower."""
     assert kernels.MISSING == (), "compile again: make env"
     assert storage.READS_COMPILED, "compile again: make env"
     for name in IMPLEMENTATIONS[-1].__all__:
@@ -38,17 +38,17 @@ def test_what_was_not_compiled_is_said() -> None:
     code = (
         "from pathlib import Path\n"
         "real = Path.exists\n"
-        "Path.exists = lambda path: not path.name.startswith(('_images.', '_shuffles.')) and real(path)\n"
+        "Path.exists = lambda path: not path.name.startswith('_images.') and real(path)\n"
         "import sys; sys.modules['shardio.storage._pread'] = None\n"
         "import shardio.kernels as k\n"
         "assert k.IMPLEMENTATION == 'compiled'\n"
-        "assert k.MISSING == ('resize_image', 'shuffle_ranges'), k.MISSING\n"
+        "assert k.MISSING == ('resize_image',), k.MISSING\n"
         "assert '_reference' in k.resize_image.__module__\n"
         "from shardio.cli._describe import system_facts\n"
         "print(system_facts()['kernels'])\n"
     )
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    assert done.stdout == "compiled, without resize_image, shuffle_ranges, read_ranges\n"
+    assert done.stdout == "compiled, without resize_image, read_ranges\n"
 
 
 def test_without_the_extension_the_reference_serves() -> None:

@@ -10,19 +10,7 @@ from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
 _HERE = Path(__file__).parent
-_SOURCES = (
-    "_encode",
-    "_entries",
-    "_frames",
-    "_lists",
-    "_memory",
-    "_messages",
-    "_orders",
-    "_parse",
-    "_rows",
-    "_slices",
-    "_wire",
-)
+_MODULES = ("_blocks", "_cyutility", "_encode", "_frames", "_messages", "_orders", "_parse", "_slices")
 
 
 def _is_built(name: str) -> bool:
@@ -31,23 +19,46 @@ def _is_built(name: str) -> bool:
 
 # Without this question a development environment, where Cython is installed, would run the sources as Python:
 # right and a thousand times slower than the reference.
-if not all(map(_is_built, _SOURCES)):
+if not all(map(_is_built, _MODULES)):
     message = "the kernels were not compiled here"
     raise ImportError(message)
 
+from shardio.kernels._compiled._blocks import (  # noqa: E402 (after the question whether they are there)
+    FrameRuns,
+    RecordLists,
+    RecordLookup,
+    slice_frames,
+    take_frames,
+)
 from shardio.kernels._compiled._encode import encode_example, encode_examples  # noqa: E402 (the same)
-from shardio.kernels._compiled._frames import (  # noqa: E402 (after the question whether they are there)
+from shardio.kernels._compiled._frames import (  # noqa: E402 (the same)
+    FrameBuffer,
     check_frames,
+    crc32c_joined,
     crc32c_many,
     encode_frames,
     scan_frames,
 )
-from shardio.kernels._compiled._orders import argsort_words  # noqa: E402 (the same)
+from shardio.kernels._compiled._orders import (  # noqa: E402 (the same)
+    argsort_words,
+    interleave,
+    permute,
+    shuffle_ranges,
+)
 from shardio.kernels._compiled._parse import (  # noqa: E402 (the same)
     parse_examples,
     parse_sequence_examples,
 )
-from shardio.kernels._compiled._slices import gather, gather_fixed, gather_from, slice_records  # noqa: E402 (the same)
+from shardio.kernels._compiled._slices import (  # noqa: E402 (the same)
+    deal_frames,
+    gather,
+    gather_fixed,
+    gather_from,
+    gather_into,
+    gather_rows,
+    slice_records,
+    slice_rows,
+)
 
 MISSING: tuple[str, ...] = ()
 # Its C needs more of a compiler than the rest, which does not depend on it.
@@ -57,43 +68,6 @@ else:
     from shardio.kernels._reference._images import resize_image
 
     MISSING += ("resize_image",)
-# A tree that was compiled before these came has the others.
-if _is_built("_shuffles"):
-    from shardio.kernels._compiled._shuffles import shuffle_ranges
-else:
-    from shardio.kernels._reference._orders import shuffle_ranges
-
-    MISSING += ("shuffle_ranges",)
-if _is_built("_interleave"):
-    from shardio.kernels._compiled._interleave import interleave, permute
-else:
-    from shardio.kernels._reference._orders import interleave, permute
-
-    MISSING += ("interleave", "permute")
-if _is_built("_gather"):
-    from shardio.kernels._compiled._gather import deal_frames, gather_into, gather_rows, slice_rows
-else:
-    from shardio.kernels._reference._slices import deal_frames, gather_into, gather_rows, slice_rows
-
-    MISSING += ("deal_frames", "gather_into", "gather_rows", "slice_rows")
-
-# Likewise.
-if _is_built("_framing"):
-    from shardio.kernels._compiled._framing import FrameBuffer, crc32c_joined
-else:
-    from shardio.kernels._reference._frames import FrameBuffer, crc32c_joined
-
-    MISSING += ("FrameBuffer", "crc32c_joined")
-if all(map(_is_built, ("_blocks", "_columns", "_lookups", "_runs"))):
-    from shardio.kernels._compiled._blocks import RecordLists, slice_frames
-    from shardio.kernels._compiled._lookups import RecordLookup
-    from shardio.kernels._compiled._runs import FrameRuns, take_frames
-else:
-    from shardio.kernels._reference._blocks import RecordLists, slice_frames
-    from shardio.kernels._reference._lookups import RecordLookup
-    from shardio.kernels._reference._runs import FrameRuns, take_frames
-
-    MISSING += ("RecordLists", "RecordLookup", "FrameRuns", "slice_frames", "take_frames")
 
 __all__ = [
     "FrameBuffer",

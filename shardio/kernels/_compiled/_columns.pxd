@@ -1,5 +1,5 @@
-# What _columns.py offers to the other compiled modules.  The functions below are defined here, not there, so that they
-# are compiled into the loops that call them; a module that does needs `shardio_crc_begin` once.
+# The columns of the index of one shard, as the loops read them that look up its records.  The functions are defined here,
+# so that they are compiled into these loops; a module that calls them needs `shardio_crc_begin` once.
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 from shardio.kernels._compiled._crc cimport shardio_crc, shardio_mask
@@ -19,10 +19,6 @@ ctypedef struct Columns:
     const uint32_t* frame_crcs
     const uint32_t* block_crcs    # of `crcs`
     unsigned char* compared       # 1 once `index_fits` was true
-
-cdef class IndexColumns:
-    cdef Columns table
-    cdef object _held
 
 # The block that a row is in, not before `low`; the number of blocks where it is in none.
 cdef inline Py_ssize_t block_of(const Columns* columns, int64_t row, Py_ssize_t low) noexcept nogil:

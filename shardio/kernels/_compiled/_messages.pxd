@@ -1,7 +1,42 @@
-# What _messages.py offers to _parse.py: one record at a time, into the slots of the wanted features.
-from libc.stdint cimport int32_t, int64_t, uint64_t
-from shardio.kernels._compiled._lists cimport Slot
-from shardio.kernels._compiled._wire cimport Bytes, Trouble
+# What _messages.py offers to _parse.py: a batch of records into the slots of the wanted features.
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+
+ctypedef const unsigned char* Bytes
+
+ctypedef struct Trouble:
+    int reason   # 0 none, else index into REASONS of _messages.py
+    Bytes place  # where it was noticed
+
+# One wanted feature: where its values go, and what the row at hand holds so far.
+ctypedef struct Slot:
+    int kind              # wanted: 1 bytes, 2 float, 3 int64; 0 nothing, so nothing is stored
+    bint required
+    Py_ssize_t count      # values wanted per row (or step), -1 any
+    # where values go
+    Py_ssize_t limit      # values with a lower number are stored
+    int64_t* ints
+    uint32_t* words
+    int64_t* starts
+    int64_t* stops
+    Bytes origin          # starts and stops count from here
+    # what the row at hand holds so far
+    int found             # kind found in this row (or step); 0 none
+    Py_ssize_t base       # number of the row's (or step's) first value
+    Py_ssize_t used       # number of the next value; counted also where it is not stored
+    # what all rows before it hold
+    Py_ssize_t total      # values
+    uint8_t* present      # by row
+    Py_ssize_t missing    # rows without it
+    int64_t* offsets      # by row (or step), end of its values; NULL where the count is fixed
+    # of a feature list
+    bint listed           # this row has it
+    Py_ssize_t step       # number of the next step
+    Py_ssize_t step_total # steps of all rows before
+    Py_ssize_t step_limit # ends of steps with a lower number are stored
+    int64_t* steps        # by row, end of its steps
+    int problem           # of the row's first step that does not fit: 2 kind, 3 length
+    Py_ssize_t problem_step
+    Py_ssize_t problem_found
 
 # The wanted features of one map, found by name.
 ctypedef struct Side:
@@ -15,5 +50,15 @@ ctypedef struct Side:
     Slot* nowhere               # takes what is not wanted
     bint lists                  # whether the values are FeatureLists
 
+ctypedef struct RowStatus:
+    int reason         # 0 right, 1 missing, 2 kind, 3 length, 4 does not fit into the arrays, 5 refused
+    bint lists         # which side
+    Py_ssize_t number  # which feature
+    Py_ssize_t found   # kind or number of values
+    Py_ssize_t step
+
 cdef uint64_t name_hash(Bytes p, Py_ssize_t size) noexcept nogil
-cdef bint read_record(Bytes p, Bytes end, Side* features, Side* lists, Trouble* trouble) noexcept nogil
+cdef Py_ssize_t read_rows(
+    Bytes data, const int64_t[::1] starts, const int64_t[::1] stops, Py_ssize_t row, Side* features, Side* lists,
+    RowStatus* status, Trouble* trouble
+) noexcept nogil

@@ -1,37 +1,459 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""tf.train.Example and SequenceExample down to one entry of a map; `_lists` reads what the entry holds.
+"""tf.train.Example and SequenceExample, from the bytes of a batch of records to values in slots.
 
-What a repeated field of a message means is protobuf's rule: maps and lists grow, of equal keys the last entry
-stands, and a map entry with a field that it does not know is not an entry (upb's rule).  Entries that are
-not wanted are read as strictly as those that are.
+Protobuf's wire format: varints, tags, sizes, unknown fields, UTF-8; no byte is read at or past `end`. Every
+reader takes the place `p` to read at and the place where its message ends, and returns the place after what
+it read, or NULL with the reason in `trouble`. Source of the format:
+https://protobuf.dev/programming-guides/encoding. What the specification leaves open is done as protobuf's
+own C parser (upb) does it: tags and sizes take at most five bytes, the spare bits of a tenth varint byte
+are dropped, messages and groups nest at most 100 deep, a field number 0 is refused but inside unknown
+groups.
+
+What a repeated field of a message means is protobuf's rule: maps and lists grow, of equal keys the last
+entry stands, and a map entry with a field that it does not know is not an entry (upb's rule). The `oneof`
+in a Feature keeps the kind that came last. Entries that are not wanted are read as strictly as those that
+are.
 
     Example          1 features: Features
     SequenceExample  1 context: Features, 2 feature_lists: FeatureLists
     Features         1 entries: 1 key, 2 Feature
     FeatureLists     1 entries: 1 key, 2 FeatureList
+    FeatureList      1 Feature, repeated
+    Feature          one of 1 BytesList, 2 FloatList, 3 Int64List, each with its values as field 1
+
+Values go to the slot of their feature while there is room, and are counted in any case. A row is kept whole
+or not at all: the loop over rows stops at the first that is refused, does not fit the description, or does
+not fit into the arrays; that last one is read again when they are larger.
 """
 
 from __future__ import annotations
 
 import cython
-from cython.cimports.libc.stdint import uint32_t, uint64_t
-from cython.cimports.libc.string import memcmp
-from cython.cimports.shardio.kernels._compiled._lists import Slot, read_feature, read_feature_list
-from cython.cimports.shardio.kernels._compiled._messages import Side
-from cython.cimports.shardio.kernels._compiled._wire import (
-    Bytes,
-    Trouble,
-    fail,
-    is_utf8,
-    read_size,
-    read_tag,
-    skip_unknown,
-)
+from cython.cimports.libc.stdint import int64_t, uint8_t, uint32_t, uint64_t
+from cython.cimports.libc.string import memcmp, memcpy
+from cython.cimports.shardio.kernels._compiled._messages import Bytes, RowStatus, Side, Slot, Trouble
 
+REASONS = (
+    "",
+    "a field is cut off or longer than the message around it",
+    "a varint is longer than it may be",
+    "a tag has field number 0 or more than 32 bits",
+    "a wire type is not one of protobuf's",
+    "a group ends that did not begin, or does not end",
+    "it is nested too deeply",
+    "a map key is not UTF-8",
+    "packed floats are not a multiple of four bytes",
+    "it is longer than 2 GiB",
+)
+CUT = cython.declare(cython.int, 1)
+LONG = cython.declare(cython.int, 2)
+TAG = cython.declare(cython.int, 3)
+TYPE = cython.declare(cython.int, 4)
+GROUP = cython.declare(cython.int, 5)
+DEEP = cython.declare(cython.int, 6)
 NOT_UTF8 = cython.declare(cython.int, 7)
+NOT_FLOATS = cython.declare(cython.int, 8)
 TOO_LARGE = cython.declare(cython.int, 9)
+
+MAX_TAG = cython.declare(uint64_t, 0xFFFFFFFF)
+MAX_SIZE = cython.declare(uint64_t, 0x7FFFFFFF)
 HASH_BASIS = cython.declare(uint64_t, 0xCBF29CE484222325)
 HASH_PRIME = cython.declare(uint64_t, 0x100000001B3)
+
+# Reasons of a `RowStatus`.
+MISSING = cython.declare(cython.int, 1)
+KIND = cython.declare(cython.int, 2)
+LENGTH = cython.declare(cython.int, 3)
+FULL = cython.declare(cython.int, 4)
+REFUSED = cython.declare(cython.int, 5)
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def _fail(trouble: cython.pointer[Trouble], reason: cython.int, place: Bytes) -> Bytes:
+    trouble.reason = reason
+    trouble.place = place
+    return cython.NULL
+
+
+# One and two bytes are what most fields have.  Each byte is loaded once: a mapped file may change between
+# a check and a second look.
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def _read_varint(
+    p: Bytes, end: Bytes, value: cython.pointer[uint64_t], trouble: cython.pointer[Trouble]
+) -> Bytes:
+    byte: uint64_t
+    result: uint64_t
+    shift: cython.int = 7
+    if p >= end:
+        return _fail(trouble, CUT, p)
+    result = p[0]
+    p += 1
+    if result > 127:
+        result &= 127
+        while True:
+            if p >= end:
+                return _fail(trouble, CUT, p)
+            byte = p[0]
+            p += 1
+            result |= (byte & 127) << shift
+            if byte < 128:
+                break
+            shift += 7
+            if shift == 70:
+                return _fail(trouble, LONG, p)
+    value[0] = result
+    return p
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def _read_tag(p: Bytes, end: Bytes, tag: cython.pointer[uint32_t], trouble: cython.pointer[Trouble]) -> Bytes:
+    byte: uint8_t
+    if p < end:
+        byte = p[0]
+        if byte < 128:
+            tag[0] = byte
+            return p + 1
+    return _long_tag(p, end, tag, trouble)
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def _read_size(
+    p: Bytes, end: Bytes, size: cython.pointer[cython.Py_ssize_t], trouble: cython.pointer[Trouble]
+) -> Bytes:
+    """Read a size that is known to fit between the returned place and `end`."""
+    byte: cython.Py_ssize_t
+    more: cython.Py_ssize_t
+    if end - p >= 2:
+        byte = p[0]
+        if byte < 128:
+            if byte < end - p:
+                size[0] = byte
+                return p + 1
+        else:
+            more = p[1]
+            byte = (byte & 127) | more << 7
+            if more < 128 and byte <= end - p - 2:
+                size[0] = byte
+                return p + 2
+    return _long_size(p, end, size, trouble)
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def _long_tag(p: Bytes, end: Bytes, tag: cython.pointer[uint32_t], trouble: cython.pointer[Trouble]) -> Bytes:
+    value: uint64_t = 0
+    after: Bytes = _read_varint(p, end, cython.address(value), trouble)
+    if after == cython.NULL:
+        return after
+    if after - p > 5 or value > MAX_TAG:
+        return _fail(trouble, TAG, p)
+    tag[0] = cython.cast(uint32_t, value)
+    return after
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def _long_size(
+    p: Bytes, end: Bytes, size: cython.pointer[cython.Py_ssize_t], trouble: cython.pointer[Trouble]
+) -> Bytes:
+    value: uint64_t = 0
+    after: Bytes = _read_varint(p, end, cython.address(value), trouble)
+    if after == cython.NULL:
+        return after
+    if after - p > 5:
+        return _fail(trouble, LONG, p)
+    if value >= MAX_SIZE or value > cython.cast(uint64_t, end - after):
+        return _fail(trouble, CUT, p)
+    size[0] = cython.cast(cython.Py_ssize_t, value)
+    return after
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def _skip_value(
+    p: Bytes, end: Bytes, tag: uint32_t, depth: cython.int, trouble: cython.pointer[Trouble]
+) -> Bytes:
+    kind: uint32_t = tag & 7
+    size: cython.Py_ssize_t = 0
+    value: uint64_t = 0
+    if kind == 0:
+        return _read_varint(p, end, cython.address(value), trouble)
+    if kind == 3:
+        return _skip_group(p, end, tag, depth - 1, trouble)
+    if kind == 1:
+        size = 8
+    elif kind == 5:
+        size = 4
+    elif kind == 2:
+        p = _long_size(p, end, cython.address(size), trouble)
+        if p == cython.NULL:
+            return p
+    else:
+        return _fail(trouble, GROUP if kind == 4 else TYPE, p)
+    return p + size if end - p >= size else _fail(trouble, CUT, p)
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def _skip_group(
+    p: Bytes, end: Bytes, begin: uint32_t, depth: cython.int, trouble: cython.pointer[Trouble]
+) -> Bytes:
+    tag: uint32_t = 0
+    if depth < 0:
+        return _fail(trouble, DEEP, p)
+    while p < end:
+        p = _long_tag(p, end, cython.address(tag), trouble)
+        if p == cython.NULL or tag == begin + 1:  # the wire type of an end is that of its begin and one
+            return p
+        p = _skip_value(p, end, tag, depth, trouble)
+        if p == cython.NULL:
+            return p
+    return _fail(trouble, GROUP, p)
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def _skip_unknown(
+    p: Bytes, end: Bytes, tag: uint32_t, depth: cython.int, trouble: cython.pointer[Trouble]
+) -> Bytes:
+    """Skip the value of a field that the message does not know; `depth` more levels may nest in it."""
+    if tag < 8:
+        return _fail(trouble, TAG, p)
+    return _skip_value(p, end, tag, depth, trouble)
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def _is_utf8(p: Bytes, end: Bytes) -> cython.bint:
+    """Tell whether bytes are UTF-8 as Unicode defines it: shortest forms, no surrogates, up to U+10FFFF."""
+    byte: cython.uchar
+    more: cython.Py_ssize_t
+    low: cython.uchar
+    high: cython.uchar
+    while p < end:
+        byte = p[0]
+        p += 1
+        if byte < 0x80:
+            continue
+        if byte < 0xC2 or byte > 0xF4:
+            return False
+        more = 1 if byte < 0xE0 else 2 if byte < 0xF0 else 3
+        # The second byte has a narrower range after four of the first bytes.
+        low = 0xA0 if byte == 0xE0 else 0x90 if byte == 0xF0 else 0x80
+        high = 0x9F if byte == 0xED else 0x8F if byte == 0xF4 else 0xBF
+        if end - p < more or p[0] < low or p[0] > high:
+            return False
+        if more > 1 and p[1] & 0xC0 != 0x80:
+            return False
+        if more > 2 and p[2] & 0xC0 != 0x80:
+            return False
+        p += more
+    return True
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def _read_ints(
+    p: Bytes, end: Bytes, slot: cython.pointer[Slot], depth: cython.int, trouble: cython.pointer[Trouble]
+) -> Bytes:
+    tag: uint32_t = 0
+    size: cython.Py_ssize_t = 0
+    value: uint64_t = 0
+    bound: Bytes
+    stop: Bytes
+    used: cython.Py_ssize_t = slot.used
+    limit: cython.Py_ssize_t = slot.limit if slot.kind == 3 else -1
+    while p < end:
+        p = _read_tag(p, end, cython.address(tag), trouble)
+        if p == cython.NULL:
+            return p
+        if tag == 0x0A:  # packed: as many as there are
+            p = _read_size(p, end, cython.address(size), trouble)
+            if p == cython.NULL:
+                return p
+            bound = stop = p + size
+        elif tag == 0x08:  # one, of one byte or more
+            bound, stop = end, p + 1
+        else:
+            p = _skip_unknown(p, end, tag, depth, trouble)
+            if p == cython.NULL:
+                return p
+            continue
+        while p < stop:
+            p = _read_varint(p, bound, cython.address(value), trouble)
+            if p == cython.NULL:
+                return p
+            if used < limit:
+                slot.ints[used] = value
+            used += 1
+    slot.used = used
+    return p
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def _read_floats(
+    p: Bytes, end: Bytes, slot: cython.pointer[Slot], depth: cython.int, trouble: cython.pointer[Trouble]
+) -> Bytes:
+    tag: uint32_t = 0
+    size: cython.Py_ssize_t = 0
+    limit: cython.Py_ssize_t = slot.limit if slot.kind == 2 else -1
+    while p < end:
+        p = _read_tag(p, end, cython.address(tag), trouble)
+        if p == cython.NULL:
+            return p
+        if tag == 0x0A:
+            p = _read_size(p, end, cython.address(size), trouble)
+            if p == cython.NULL:
+                return p
+            if size & 3:
+                return _fail(trouble, NOT_FLOATS, p)
+        elif tag == 0x0D:
+            size = 4
+            if end - p < size:
+                return _fail(trouble, CUT, p)
+        else:
+            p = _skip_unknown(p, end, tag, depth, trouble)
+            if p == cython.NULL:
+                return p
+            continue
+        # A list that does not fit whole is a mismatch or is read again with more room.
+        if slot.used + (size >> 2) <= limit:
+            memcpy(slot.words + slot.used, p, size)
+        slot.used += size >> 2
+        p += size
+    return p
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def _read_bytes(
+    p: Bytes, end: Bytes, slot: cython.pointer[Slot], depth: cython.int, trouble: cython.pointer[Trouble]
+) -> Bytes:
+    tag: uint32_t = 0
+    size: cython.Py_ssize_t = 0
+    limit: cython.Py_ssize_t = slot.limit if slot.kind == 1 else -1
+    while p < end:
+        p = _read_tag(p, end, cython.address(tag), trouble)
+        if p == cython.NULL:
+            return p
+        if tag != 0x0A:
+            p = _skip_unknown(p, end, tag, depth, trouble)
+            if p == cython.NULL:
+                return p
+            continue
+        p = _read_size(p, end, cython.address(size), trouble)
+        if p == cython.NULL:
+            return p
+        if slot.used < limit:
+            slot.starts[slot.used] = p - slot.origin
+            slot.stops[slot.used] = p - slot.origin + size
+        slot.used += 1
+        p += size
+    return p
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def _read_feature(
+    p: Bytes, end: Bytes, slot: cython.pointer[Slot], depth: cython.int, trouble: cython.pointer[Trouble]
+) -> Bytes:
+    tag: uint32_t = 0
+    kind: cython.int
+    size: cython.Py_ssize_t = 0
+    while p < end:
+        p = _read_tag(p, end, cython.address(tag), trouble)
+        if p == cython.NULL:
+            return p
+        if tag != 0x0A and tag != 0x12 and tag != 0x1A:
+            p = _skip_unknown(p, end, tag, depth, trouble)
+            if p == cython.NULL:
+                return p
+            continue
+        p = _read_size(p, end, cython.address(size), trouble)
+        if p == cython.NULL:
+            return p
+        kind = tag >> 3
+        if kind != slot.found:  # the kind that comes last replaces another; the same kind goes on
+            slot.found = kind
+            slot.used = slot.base
+        if kind == 1:
+            p = _read_bytes(p, p + size, slot, depth - 1, trouble)
+        elif kind == 2:
+            p = _read_floats(p, p + size, slot, depth - 1, trouble)
+        else:
+            p = _read_ints(p, p + size, slot, depth - 1, trouble)
+        if p == cython.NULL:
+            return p
+    return p
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def _read_feature_list(
+    p: Bytes, end: Bytes, slot: cython.pointer[Slot], depth: cython.int, trouble: cython.pointer[Trouble]
+) -> Bytes:
+    tag: uint32_t = 0
+    size: cython.Py_ssize_t = 0
+    while p < end:
+        p = _read_tag(p, end, cython.address(tag), trouble)
+        if p == cython.NULL:
+            return p
+        if tag != 0x0A:
+            p = _skip_unknown(p, end, tag, depth, trouble)
+            if p == cython.NULL:
+                return p
+            continue
+        p = _read_size(p, end, cython.address(size), trouble)
+        if p == cython.NULL:
+            return p
+        slot.base = slot.used
+        slot.found = 0
+        p = _read_feature(p, p + size, slot, depth - 1, trouble)
+        if p == cython.NULL:
+            return p
+        _end_step(slot)
+    return p
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def _end_step(slot: cython.pointer[Slot]) -> cython.void:
+    problem: cython.int = 0
+    if slot.found != 0 and slot.found != slot.kind:
+        problem = 2
+    elif slot.count >= 0 and slot.used - slot.base != slot.count:
+        problem = 3
+    if problem and slot.problem == 0:
+        slot.problem = problem
+        slot.problem_step = slot.step - slot.step_total
+        slot.problem_found = slot.found if problem == 2 else slot.used - slot.base
+    slot.step += 1
+    if slot.step < slot.step_limit:
+        slot.offsets[slot.step] = slot.used
 
 
 @cython.cfunc
@@ -116,21 +538,21 @@ def _read_odd_key(
     length: cython.Py_ssize_t = 0
     known: cython.bint = True
     while p < end:
-        p = read_tag(p, end, cython.address(tag), trouble)
+        p = _read_tag(p, end, cython.address(tag), trouble)
         if p == cython.NULL:
             return p
         if tag == 0x0A or tag == 0x12:
-            p = read_size(p, end, cython.address(size), trouble)
+            p = _read_size(p, end, cython.address(size), trouble)
             if p == cython.NULL:
                 return p
             if tag == 0x0A:
                 key, length = p, size
-                if not is_utf8(p, p + size):
-                    return fail(trouble, NOT_UTF8, p)
+                if not _is_utf8(p, p + size):
+                    return _fail(trouble, NOT_UTF8, p)
             p += size
         else:
             known = False
-            p = skip_unknown(p, end, tag, depth, trouble)
+            p = _skip_unknown(p, end, tag, depth, trouble)
             if p == cython.NULL:
                 return p
     number[0] = _find(side, key, length, 0) if known else -1
@@ -152,21 +574,21 @@ def _read_odd_entry(
         return cython.NULL
     slot = _begin(side, number)
     while p < end:  # now it is known where the value goes
-        p = read_tag(p, end, cython.address(tag), trouble)
+        p = _read_tag(p, end, cython.address(tag), trouble)
         if p == cython.NULL:
             return p
         if tag == 0x0A or tag == 0x12:
-            p = read_size(p, end, cython.address(size), trouble)
+            p = _read_size(p, end, cython.address(size), trouble)
             if p == cython.NULL:
                 return p
             if tag == 0x0A:
                 p += size
             elif side.lists:
-                p = read_feature_list(p, p + size, slot, depth - 1, trouble)
+                p = _read_feature_list(p, p + size, slot, depth - 1, trouble)
             else:
-                p = read_feature(p, p + size, slot, depth - 1, trouble)
+                p = _read_feature(p, p + size, slot, depth - 1, trouble)
         else:
-            p = skip_unknown(p, end, tag, depth, trouble)
+            p = _skip_unknown(p, end, tag, depth, trouble)
         if p == cython.NULL:
             return p
     return p
@@ -198,18 +620,18 @@ def _read_entry(
     q = p + 2 + length
     if q[0] != 0x12:
         return _read_odd_entry(p, end, side, depth, trouble)
-    q = read_size(q + 1, end, cython.address(size), trouble)
+    q = _read_size(q + 1, end, cython.address(size), trouble)
     if q == cython.NULL:
         return q
     if q + size != end:
         return _read_odd_entry(p, end, side, depth, trouble)
     number = _find(side, p + 2, length, place)
-    if number < 0 and not is_utf8(p + 2, p + 2 + length):
-        return fail(trouble, NOT_UTF8, p + 2)
+    if number < 0 and not _is_utf8(p + 2, p + 2 + length):
+        return _fail(trouble, NOT_UTF8, p + 2)
     slot = _begin(side, number)
     if side.lists:
-        return read_feature_list(q, end, slot, depth - 1, trouble)
-    return read_feature(q, end, slot, depth - 1, trouble)
+        return _read_feature_list(q, end, slot, depth - 1, trouble)
+    return _read_feature(q, end, slot, depth - 1, trouble)
 
 
 @cython.cfunc
@@ -222,17 +644,17 @@ def _read_map(
     size: cython.Py_ssize_t = 0
     place: cython.Py_ssize_t = 0
     while p < end:
-        p = read_tag(p, end, cython.address(tag), trouble)
+        p = _read_tag(p, end, cython.address(tag), trouble)
         if p == cython.NULL:
             return p
         if tag == 0x0A:
-            p = read_size(p, end, cython.address(size), trouble)
+            p = _read_size(p, end, cython.address(size), trouble)
             if p == cython.NULL:
                 return p
             p = _read_entry(p, p + size, side, place, depth - 1, trouble)
             place += 1
         else:
-            p = skip_unknown(p, end, tag, depth, trouble)
+            p = _skip_unknown(p, end, tag, depth, trouble)
         if p == cython.NULL:
             return p
     return p
@@ -241,7 +663,7 @@ def _read_map(
 @cython.cfunc
 @cython.nogil
 @cython.exceptval(check=False)
-def read_record(
+def _read_record(
     p: Bytes,
     end: Bytes,
     features: cython.pointer[Side],
@@ -253,20 +675,130 @@ def read_record(
     size: cython.Py_ssize_t = 0
     side: cython.pointer[Side]
     if end - p >= 0x7FFFFFFF:
-        fail(trouble, TOO_LARGE, p)
+        _fail(trouble, TOO_LARGE, p)
         return False
     while p < end:
-        p = read_tag(p, end, cython.address(tag), trouble)
+        p = _read_tag(p, end, cython.address(tag), trouble)
         if p == cython.NULL:
             return False
         if tag == 0x0A or (tag == 0x12 and lists != cython.NULL):
             side = features if tag == 0x0A else lists
-            p = read_size(p, end, cython.address(size), trouble)
+            p = _read_size(p, end, cython.address(size), trouble)
             if p == cython.NULL:
                 return False
             p = _read_map(p, p + size, side, 99, trouble)
         else:
-            p = skip_unknown(p, end, tag, 100, trouble)
+            p = _skip_unknown(p, end, tag, 100, trouble)
         if p == cython.NULL:
             return False
     return True
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def _begin_row(side: cython.pointer[Side], row: cython.Py_ssize_t) -> cython.void:
+    number: cython.Py_ssize_t
+    slot: cython.pointer[Slot]
+    for number in range(side.count):
+        slot = side.slots + number
+        slot.found = 0
+        if slot.count >= 0 and not side.lists:
+            slot.total = row * slot.count
+            slot.limit = slot.total + slot.count
+        slot.base = slot.used = slot.total
+        slot.step = slot.step_total
+        slot.listed = False
+        slot.problem = 0
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def _check_row(side: cython.pointer[Side], status: cython.pointer[RowStatus]) -> cython.void:
+    """Find the first feature that does not fit its description, else one that did not fit into its arrays."""
+    number: cython.Py_ssize_t
+    slot: cython.pointer[Slot]
+    reason: cython.int
+    for number in range(side.count):
+        slot = side.slots + number
+        reason = 0
+        if side.lists:
+            if not slot.listed:
+                reason = MISSING if slot.required else 0
+            elif slot.problem:
+                reason = slot.problem
+                status.found = slot.problem_found
+                status.step = slot.problem_step
+            elif slot.step >= slot.step_limit or slot.used > slot.limit:
+                status.reason = FULL
+        elif slot.found == 0:
+            reason = MISSING if slot.required else 0
+        elif slot.found != slot.kind:
+            reason = KIND
+            status.found = slot.found
+        elif slot.count >= 0:
+            if slot.used - slot.base != slot.count:
+                reason = LENGTH
+                status.found = slot.used - slot.base
+        elif slot.used > slot.limit:
+            status.reason = FULL
+        if reason:
+            status.reason = reason
+            status.lists = side.lists
+            status.number = number
+            return
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def _end_row(side: cython.pointer[Side], row: cython.Py_ssize_t) -> cython.void:
+    number: cython.Py_ssize_t
+    slot: cython.pointer[Slot]
+    for number in range(side.count):
+        slot = side.slots + number
+        if side.lists:
+            slot.present[row] = slot.listed
+            slot.total = slot.used
+            slot.step_total = slot.step
+            slot.steps[row + 1] = slot.step
+        else:
+            slot.present[row] = slot.found != 0
+            slot.missing += slot.found == 0
+            slot.total = slot.used
+            if slot.offsets != cython.NULL:
+                slot.offsets[row + 1] = slot.used
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def read_rows(
+    data: Bytes,
+    starts: cython.const[int64_t][::1],
+    stops: cython.const[int64_t][::1],
+    row: cython.Py_ssize_t,
+    features: cython.pointer[Side],
+    lists: cython.pointer[Side],
+    status: cython.pointer[RowStatus],
+    trouble: cython.pointer[Trouble],
+) -> cython.Py_ssize_t:
+    """Read rows from `row` on; return the row that the status is about, or the number of rows."""
+    while row < starts.shape[0]:
+        _begin_row(features, row)
+        if lists != cython.NULL:
+            _begin_row(lists, row)
+        if not _read_record(data + starts[row], data + stops[row], features, lists, trouble):
+            status.reason = REFUSED
+            return row
+        _check_row(features, status)
+        if lists != cython.NULL and (status.reason == 0 or status.reason == FULL):
+            _check_row(lists, status)
+        if status.reason:
+            return row
+        _end_row(features, row)
+        if lists != cython.NULL:
+            _end_row(lists, row)
+        row += 1
+    return row

@@ -13,17 +13,21 @@ from cython.cimports.cpython.bytes import PyBytes_AS_STRING
 from cython.cimports.libc.stdint import int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from cython.cimports.libc.stdlib import calloc, free
 from cython.cimports.libc.string import memset
-from cython.cimports.shardio.kernels._compiled._lists import Slot
 from cython.cimports.shardio.kernels._compiled._memory import address_of
-from cython.cimports.shardio.kernels._compiled._messages import Side, name_hash
-from cython.cimports.shardio.kernels._compiled._rows import RowStatus, read_rows
-from cython.cimports.shardio.kernels._compiled._wire import Bytes, Trouble
+from cython.cimports.shardio.kernels._compiled._messages import (
+    Bytes,
+    RowStatus,
+    Side,
+    Slot,
+    Trouble,
+    name_hash,
+    read_rows,
+)
 
 from shardio.errors import FormatError
 from shardio.kernels._arguments import as_bytes
-from shardio.kernels._compiled._memory import checked_bounds
-from shardio.kernels._compiled._slices import gather
-from shardio.kernels._compiled._wire import REASONS
+from shardio.kernels._compiled._messages import REASONS
+from shardio.kernels._compiled._slices import checked_bounds, gather
 from shardio.kernels._features import (
     KINDS,
     Column,
