@@ -188,7 +188,7 @@ def places(request: pytest.FixtureRequest, page: str, folder: Path) -> dict[str,
             monkeypatch.setitem(sys.modules, "wandb", stand_in("wandb", init=mock.Mock()))
             board = stand_in("torch.utils.tensorboard", SummaryWriter=mock.Mock())
             monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", board)
-        case "docs/commands.md":
+        case "docs/verify.md":
             write_birds("s3://bucket/birds", 3)
             fsspec.filesystem("s3").get("bucket/birds", str(folder / "backup"), recursive=True)
             return {"/backup/birds": str(folder / "backup")}

@@ -41,8 +41,18 @@ __all__ = [
 
 COMPLETION_VARIABLE = "_SHARDIO_COMPLETE"  # by which a shell asks click
 
-# Commands by what people come for, in the order of the help text.
-GROUPS = {"look": "look at data", "check": "check and repair", "change": "write and keep house"}
+# Commands by what people come for, in the order of a day.
+GROUPS = {
+    "bring data in": ("index", "convert", "pack", "commit"),
+    "look at data": ("info", "head", "get", "view"),
+    "train": ("plan", "bench", "audit"),
+    "find records": ("table", "keys"),
+    "check and repair": ("verify", "repair"),
+    "change a dataset": ("schema", "delete", "split", "compact"),
+    "versions": ("log", "tag", "diff", "restore", "gc"),
+    "take data out": ("export",),
+    "this program": ("cache", "completion"),
+}
 
 _NUMBER = re.compile(r"-\d+")
 _NUMBER_MARK = "\0"
@@ -54,7 +64,6 @@ class Command:
 
     Attributes:
         name: what is typed.
-        group: a key of `GROUPS`.
         summary: one line for the list of commands, lower case, without a full stop.
         params: its arguments and options; `--json`, `--quiet` and `--debug` are there already.
         run: does the work and returns the exit code. Errors are raised; the program turns them into one line.
@@ -62,7 +71,6 @@ class Command:
     """
 
     name: str
-    group: str
     summary: str
     params: Sequence[click.Parameter]
     run: Callable[[SimpleNamespace, Console], int]
@@ -203,7 +211,7 @@ class ProgramCommand(click.Command):
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write arguments and options, a group at a time."""
         arguments = [
-            (one.make_metavar(ctx).strip("[]."), one.text)
+            (re.sub(r"^\[(\w+)\]|\.\.\.$", r"\1", one.make_metavar(ctx)), one.text)
             for one in self.get_params(ctx)
             if isinstance(one, Argument)
         ]

@@ -68,7 +68,8 @@ class _Program(click.Group):
             "shardio",
             commands={name: ProgramCommand(command) for name, command in commands.items()},
             no_args_is_help=False,
-            help="Datasets in plain TFRecord shards: look at them, check them, keep house.",
+            help="Datasets of plain TFRecord shards, in folders and buckets.",
+            context_settings={"help_option_names": ["-h", "--help"]},
             params=[
                 click.Option(
                     ["--version"], is_flag=True, is_eager=True, expose_value=False, callback=_print_version,
@@ -83,15 +84,14 @@ class _Program(click.Group):
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         known = {
-            name: (one.command.group, one.command.summary)
+            name: one.command.summary
             for name, one in self.commands.items()
             if isinstance(one, ProgramCommand)
         }
-        for group, title in GROUPS.items():
+        for title, names in GROUPS.items():
             formatter.write(f"\n{title}:\n")
-            for name, (own, summary) in sorted(known.items()):
-                if own == group:
-                    formatter.write(f"  {name:<11}{summary}\n")
+            for name in names:
+                formatter.write(f"  {name:<11}{known[name]}\n")
         formatter.write("\n")
         click.Command.format_options(self, ctx, formatter)
 

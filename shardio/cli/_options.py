@@ -134,8 +134,8 @@ STORAGE = (
 )
 
 # What changes a dataset at once, and what does so only when told.
-CHANGE = (flag("--dry-run", "change nothing, only say what would be done"), *STORAGE)
-YES = flag("--yes", "do it; without this nothing is changed")
+CHANGE = (flag("--dry-run", "change nothing; say what would be done"), *STORAGE)
+YES = flag("--yes", "do it; without this, nothing changes")
 
 # What reads, for commands that let it be chosen.
 ENGINE = Option(
@@ -157,14 +157,14 @@ def allowed_roots_option(group: str = "dataset") -> Option:
         "--allow-root",
         metavar="URL",
         group=group,
-        help="place of adopted shards that may be read, with the storage options of the dataset where it is "
-        "of the same kind; may be repeated",
+        help="place of adopted shards that may be read; it gets the dataset's storage options if it is of "
+        "the same kind; may be repeated",
     )
 
 
 # What builds tables and keys.
 BUILD = (
-    flag("--rebuild", "make all of it again, as after damage"),
+    flag("--rebuild", "make all of it again, for example after damage"),
     workers_option(),
     allowed_roots_option(),
     *CHANGE,
@@ -323,7 +323,7 @@ SCHEMA = (
         "--type",
         metavar="NAME=TYPE",
         type=Value(name_and_value),
-        help='type of a feature instead of the inferred one, "-" to leave it out; may be repeated',
+        help='type of a feature, in place of the inferred one; "-" leaves it out; may be repeated',
     ),
     Option(
         ["--schema"],
@@ -410,13 +410,13 @@ DATASETS = (
         nargs=-1,
         required=True,
         type=PlaceParam(),
-        help="dataset, or those of a mixture, in its order: any fsspec URL",
+        help="dataset, or the datasets of a mixture in order: any fsspec URL",
     ),
     Option(
         ["--records"],
         metavar="A:B",
         type=Value(_slice),
-        help="the slice that was streamed, with one number for either end left out: 1000:",
+        help="the slice that was streamed; either end may be left out: 1000:",
     ),
     *READING,
     *STORAGE,
@@ -429,8 +429,8 @@ def splits_option() -> Option:
     return options(
         "--split",
         metavar="NAME[=PATTERN]",
-        help="split of all files, or of those whose names fit a pattern; may be repeated; default: as the "
-        "names of files and folders tell",
+        help="split of all files, or of those whose names match a pattern; may be repeated; default: from "
+        "the names of files and folders",
     )
 
 

@@ -45,12 +45,13 @@ def test_every_file_is_a_command_of_its_name() -> None:
     files = {info.name.lstrip("_") for info in pkgutil.iter_modules(_commands.__path__)}
     assert files == set(COMMANDS)
     assert {"info", "head", "get", "verify", "commit", "log", "gc"} <= files
-    assert all(command.group in GROUPS for command in COMMANDS.values())
+    assert sorted(name for names in GROUPS.values() for name in names) == sorted(COMMANDS)
 
 
 def test_help_lists_every_command(run: Run) -> None:
     ended = run("--help")
     assert ended.code == 0
+    assert run("-h") == ended
     for name, command in COMMANDS.items():
         assert f"  {name:<11}{command.summary}\n" in ended.out
     assert "exit codes: 0 clean, 1 damage" in ended.out
@@ -61,6 +62,7 @@ def test_help_lists_every_command(run: Run) -> None:
 def test_every_command_has_help_json_and_examples_that_parse(run: Run, name: str) -> None:
     ended = run(name, "--help")
     assert ended.code == 0
+    assert run(name, "-h") == ended
     assert "--json" in ended.out
     assert COMMANDS[name].examples
     for line in COMMANDS[name].examples:

@@ -1021,14 +1021,14 @@ def test_a_mirror_that_does_not_answer(tmp_path):
 
 
 def test_the_page_as_printed(tmp_path, capsys):
-    """What `docs/commands.md` shows of repair runs as it is there."""
-    page = (Path(__file__).parents[2] / "docs" / "commands.md").read_text(encoding="utf-8")
-    code = page.partition("## What `repair` does")[2].partition("```python\n")[2].partition("```")[0]
+    """What `docs/verify.md` shows of repair runs as it is there."""
+    page = (Path(__file__).parents[2] / "docs" / "verify.md").read_text(encoding="utf-8")
+    code = page.partition("## Repair")[2].partition("```python\n")[2].partition("```")[0]
     case = victim("none", "local", tmp_path)
     copy = copy_of(case, tmp_path)
     case.put(case.of_kind(".tfrecord")[0], None)
     code = code.replace("s3://bucket/birds", case.url).replace("/backup/birds", copy)
-    exec(compile(code, "commands.md", "exec"), {})
+    exec(compile(code, "verify.md", "exec"), {})
     assert capsys.readouterr().out == "True [('restored', 'shard')] 0\n"
 
 

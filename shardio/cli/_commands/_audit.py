@@ -97,8 +97,7 @@ _PARAMS = (
 
 COMMAND = Command(
     name="audit",
-    group="look",
-    summary="list the records of a training step, recomputed from a saved state",
+    summary="list the records of a training step, from a saved state",
     params=_PARAMS,
     run=_run,
     examples={

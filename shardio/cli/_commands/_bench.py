@@ -82,7 +82,9 @@ def _decoding(arguments: SimpleNamespace) -> dict[str, Any]:
 
 _PARAMS = (
     url_argument(),
-    Option(["--seconds"], type=float, default=10.0, metavar="S", help="for all stages together; default 10"),
+    Option(
+        ["--seconds"], type=float, default=10.0, metavar="S", help="time for all stages together; default 10"
+    ),
     Option(
         ["--global-batch"],
         type=WHOLE,
@@ -101,8 +103,7 @@ _PARAMS = (
 
 COMMAND = Command(
     name="bench",
-    group="look",
-    summary="measure how fast this dataset is read here: reading, verifying, decoding, batching, lookups",
+    summary="measure how fast this dataset is read from this machine",
     params=_PARAMS,
     run=_run,
     examples={

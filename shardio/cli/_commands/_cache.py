@@ -36,8 +36,7 @@ _PARAMS = (
 
 COMMAND = Command(
     name="cache",
-    group="change",
-    summary="empty a local cache of blocks",
+    summary="empty a local cache",
     params=_PARAMS,
     run=_run,
     examples={"shardio cache clear /scratch/blocks": "the folder that CacheOptions was given"},

@@ -52,8 +52,7 @@ _PARAMS = (
 
 COMMAND = Command(
     name="commit",
-    group="change",
-    summary="make the tasks of a job array one new version",
+    summary="commit the tasks of a job array as one new version",
     params=_PARAMS,
     run=_run,
     examples={

@@ -93,8 +93,7 @@ _PARAMS = (
 
 COMMAND = Command(
     name="compact",
-    group="change",
-    summary="merge small shards and leave deleted records out, in a new version",
+    summary="merge small shards and drop deleted records, in a new version",
     params=_PARAMS,
     run=_run,
     examples={

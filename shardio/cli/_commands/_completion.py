@@ -34,12 +34,11 @@ def _run(arguments: SimpleNamespace, console: Console) -> int:
 
 COMMAND = Command(
     name="completion",
-    group="look",
-    summary="print what makes a shell complete commands, options and paths",
+    summary="print the script that completes commands in your shell",
     params=(Argument(["shell"], metavar="SHELL", type=click.Choice(_SHELLS), help="bash, zsh or fish"),),
     run=_run,
     examples={
         "shardio completion bash >> ~/.bashrc": "zsh: >> ~/.zshrc",
-        "shardio completion fish > ~/.config/fish/completions/shardio.fish": "of fish",
+        "shardio completion fish > ~/.config/fish/completions/shardio.fish": "for fish",
     },
 )

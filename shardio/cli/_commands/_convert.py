@@ -211,8 +211,7 @@ _PARAMS = (
 
 COMMAND = Command(
     name="convert",
-    group="change",
-    summary="make a dataset of images, lists, JSONL, text, Parquet, WebDataset, MDS, LMDB or TFRecord",
+    summary="make a dataset from images, lists, JSONL, text, Parquet, WebDataset, MDS, LMDB or TFRecord",
     params=_PARAMS,
     run=_run,
     examples={

@@ -98,10 +98,10 @@ def _print_erased(console: Console, report: EraseReport) -> None:
 _PARAMS = (
     url_argument(),
     Argument(["positions"], nargs=-1, type=WHOLE, metavar="POSITION...", help="positions of records, from 0"),
-    Option(["--split"], metavar="NAME", group="dataset", help="the split whose positions are meant"),
+    Option(["--split"], metavar="NAME", group="dataset", help="split that the positions count in"),
     VERSION,
     allowed_roots_option(),
-    Option(["--where"], metavar="CONDITION", help='records that meet a condition: "label = 3"'),
+    Option(["--where"], metavar="CONDITION", help='records that match a condition: "label = 3"'),
     options("--key", metavar="KEY", help="records with this key, by `shardio keys`; may be repeated"),
     Option(["--feature"], metavar="NAME", help="with --key: the feature whose keys these are"),
     flag("--erase", "for good: rewrite their shards, and expire the versions that hold the records"),
@@ -112,8 +112,7 @@ _PARAMS = (
 
 COMMAND = Command(
     name="delete",
-    group="change",
-    summary="take records out, in a new version",
+    summary="delete records, in a new version",
     params=_PARAMS,
     run=_run,
     examples={

@@ -71,8 +71,7 @@ _PARAMS = (
 
 COMMAND = Command(
     name="diff",
-    group="look",
-    summary="say what differs between two versions",
+    summary="show what differs between two versions",
     params=_PARAMS,
     run=_run,
     examples={"shardio diff s3://bucket/birds 41 43": "records, splits, schema, metadata"},

@@ -57,16 +57,16 @@ def _run(arguments: SimpleNamespace, console: Console) -> int:
 _PARAMS = (
     url_argument(),
     Argument(
-        ["target"], metavar="TARGET", type=PlaceParam(), help="folder or URL; must not exist, or be empty"
+        ["target"], metavar="TARGET", type=PlaceParam(), help="folder or URL that does not exist or is empty"
     ),
     Option(["--kind"], type=click.Choice(_KINDS), required=True, help="kind of the files"),
     Option(["--split"], metavar="NAME", help="one split; default: all"),
     Option(["--version", "version_number"], metavar="N|TAG", type=VERSION_VALUE, help="default: latest"),
     Option(
         ["--compression"], type=click.Choice(("gzip", "zlib", "zstd", "snappy")),
-        help="of the files, where the kind has such",
+        help="of the files, if the kind has it",
     ),
-    Option(["--shard-bytes"], metavar="N", type=WHOLE, default=256 << 20, help="bytes of a file, about"),
+    Option(["--shard-bytes"], metavar="N", type=WHOLE, default=256 << 20, help="bytes of a file, roughly"),
     flag("--skip", "leave out damaged records, and those that the kind cannot hold"),
     allowed_roots_option("options"),
     *STORAGE,
@@ -74,7 +74,6 @@ _PARAMS = (
 
 COMMAND = Command(
     name="export",
-    group="change",
     summary="write a dataset as TFRecord, WebDataset, JSONL, Parquet, MDS or an image folder",
     params=_PARAMS,
     run=_run,

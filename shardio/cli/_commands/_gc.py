@@ -98,12 +98,11 @@ _PARAMS = (
 
 COMMAND = Command(
     name="gc",
-    group="change",
-    summary="remove what only expired versions and abandoned sessions hold",
+    summary="remove what only expired versions and abandoned sessions use",
     params=_PARAMS,
     run=_run,
     examples={
-        "shardio gc s3://bucket/birds --keep 3": "what would go if only the latest 3 versions stayed",
-        "shardio gc s3://bucket/birds --keep 3 --yes": "let it go",
+        "shardio gc s3://bucket/birds --keep 3": "what would go if the latest 3 versions stayed",
+        "shardio gc s3://bucket/birds --keep 3 --yes": "remove it",
     },
 )

@@ -115,8 +115,7 @@ _PARAMS = (
 
 COMMAND = Command(
     name="get",
-    group="look",
-    summary="show records by position, decoded or as bytes",
+    summary="show records by position",
     params=_PARAMS,
     run=_run,
     examples={

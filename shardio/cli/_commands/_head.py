@@ -52,7 +52,6 @@ _PARAMS = (
 
 COMMAND = Command(
     name="head",
-    group="look",
     summary="show the first records, decoded",
     params=_PARAMS,
     run=_run,

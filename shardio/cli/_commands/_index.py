@@ -185,16 +185,16 @@ _PARAMS = (
         ["--into"],
         metavar="URL",
         type=PlaceParam(),
-        help="where the dataset goes; default: beside the shards",
+        help="where the dataset goes; default: next to the shards",
     ),
     splits_option(),
     Option(
-        ["--format"], type=click.Choice(_FORMATS), help="what the shards are, where it is not to be detected"
+        ["--format"], type=click.Choice(_FORMATS), help="what the shards are, if it cannot be detected"
     ),
     flag("--salvage", "index around damage and say what was left out"),
     flag("--update", "index shards again that have changed, or whose index is damaged or gone"),
     flag("--drop-missing", "take shards out of the dataset that are no longer there"),
-    flag("--use-index", "take the records from the .index, .idx or .tar.idx beside"),
+    flag("--use-index", "take the records from the .index, .idx or .tar.idx next to a shard"),
     flag("--trust", "do not compute the checksums of records"),
     Option(
         ["--record-crc"], type=click.Choice(("crc32c", "crc32", "none")), default="crc32c",
@@ -228,8 +228,7 @@ _PARAMS = (
 
 COMMAND = Command(
     name="index",
-    group="change",
-    summary="adopt shards that others wrote, where they are, without changing a byte",
+    summary="adopt shards in place, without changing a byte of them",
     params=_PARAMS,
     run=_run,
     examples={

@@ -159,8 +159,7 @@ _PARAMS = (
 
 COMMAND = Command(
     name="info",
-    group="look",
-    summary="say what a dataset or shard is, or what is installed",
+    summary="show what a dataset or shard holds, or what is installed",
     params=_PARAMS,
     run=_run,
     examples={

@@ -79,16 +79,15 @@ def _print(console: Console, report: KeysReport) -> None:
 
 _PARAMS = (
     url_argument(),
-    Argument(["keys"], nargs=-1, metavar="[KEY]...", help="keys to find; without, the index is made"),
-    Option(["--feature"], metavar="NAME", help="whose values are the keys: text, bytes or integers"),
-    Option(["--split"], metavar="NAME", group="dataset", help="one split, to find keys in"),
+    Argument(["keys"], nargs=-1, metavar="[KEY]...", help="keys to find; without them, make the index"),
+    Option(["--feature"], metavar="NAME", help="feature whose values are the keys: text, bytes or integers"),
+    Option(["--split"], metavar="NAME", group="dataset", help="split to find keys in"),
     *BUILD,
 )
 
 COMMAND = Command(
     name="keys",
-    group="change",
-    summary="make an index of keys, and find records by it",
+    summary="index the keys of records, and find records by key",
     params=_PARAMS,
     run=_run,
     examples={

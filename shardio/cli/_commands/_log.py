@@ -78,7 +78,6 @@ _PARAMS = (
 
 COMMAND = Command(
     name="log",
-    group="look",
     summary="list the versions, the latest first",
     params=_PARAMS,
     run=_run,

@@ -70,7 +70,7 @@ _PARAMS = (
     ),
     flag("--cut", "cut documents that are longer than a row"),
     flag("--skip", "leave out documents that are too long or empty, and list them"),
-    Option(["--pad"], metavar="N", type=WHOLE, default=0, help="fills the end of rows; default: 0"),
+    Option(["--pad"], metavar="N", type=WHOLE, default=0, help="value that fills up rows; default: 0"),
     Option(
         ["--mode"], type=click.Choice(("create", "append", "overwrite")), default="create",
         help="what happens to a dataset that is there; default: create, which refuses",
@@ -86,8 +86,7 @@ _PARAMS = (
 
 COMMAND = Command(
     name="pack",
-    group="change",
-    summary="pack the documents of a dataset into rows of one length",
+    summary="pack documents into rows of one length",
     params=_PARAMS,
     run=_run,
     examples={

@@ -195,8 +195,7 @@ _PARAMS = (
 
 COMMAND = Command(
     name="plan",
-    group="look",
-    summary="say what a training epoch will cost: requests, bytes, memory, and how far records are shuffled",
+    summary="show what an epoch costs: requests, bytes, memory, and how well it shuffles",
     params=_PARAMS,
     run=_run,
     examples={

@@ -89,7 +89,7 @@ def _print_end(console: Console, report: RepairReport) -> None:
 _PARAMS = (
     url_argument(),
     Option(
-        ["--mirror"], metavar="URL", type=PlaceParam(), help="a copy of the dataset, to repair from by digest"
+        ["--mirror"], metavar="URL", type=PlaceParam(), help="copy of the dataset to repair from"
     ),
     options(
         "--mirror-option",
@@ -102,7 +102,7 @@ _PARAMS = (
         type=click.Choice(("take", "leave")),
         help="what becomes of records that nothing proves to belong where they are",
     ),
-    Option(["--digest"], metavar="sha256:...", help="of the latest version, where its manifest is gone"),
+    Option(["--digest"], metavar="sha256:...", help="digest of the latest version, if its manifest is gone"),
     workers_option(),
     YES,
     allowed_roots_option(),
@@ -112,13 +112,12 @@ _PARAMS = (
 
 COMMAND = Command(
     name="repair",
-    group="check",
-    summary="repair what verify finds: from a mirror, from what is left, or as far as it is good",
+    summary="repair what verify finds, from a copy or from what is left",
     params=_PARAMS,
     run=_run,
     examples={
         "shardio repair s3://bucket/birds": "what would be repaired, and what is lost; nothing is changed",
-        "shardio repair s3://bucket/birds --mirror s3://copy/birds --yes": "take from a copy what is damaged",
-        "shardio repair birds --uncertain leave --yes": "salvage the records that are good beyond doubt",
+        "shardio repair s3://bucket/birds --mirror s3://copy/birds --yes": "repair from a copy",
+        "shardio repair birds --uncertain leave --yes": "keep only the records that are good beyond doubt",
     },
 )

@@ -37,12 +37,11 @@ _PARAMS = (
 
 COMMAND = Command(
     name="restore",
-    group="change",
-    summary="make an earlier version the newest one; nothing is dropped",
+    summary="make an earlier version the latest again",
     params=_PARAMS,
     run=_run,
     examples={
-        "shardio restore s3://bucket/birds 41 --dry-run": "what there would be",
+        "shardio restore s3://bucket/birds 41 --dry-run": "what would change",
         "shardio restore s3://bucket/birds v1": "go back to what the tag v1 names",
     },
 )

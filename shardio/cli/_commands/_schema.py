@@ -86,7 +86,7 @@ _PARAMS = (
     VERSION,
     options(
         "--feature", metavar="NAME=TYPE", type=Value(name_and_value),
-        help='feature that is new or changes: a type, a JSON object, "-" to take it away; may be repeated',
+        help='new or changed feature: a type, a JSON object, "-" to take it away; may be repeated',
     ),
     Option(["--schema"], metavar="JSON", help="the same for several, as `shardio schema --json` shows it"),
     options(
@@ -98,7 +98,6 @@ _PARAMS = (
 
 COMMAND = Command(
     name="schema",
-    group="change",
     summary="show the schema, or change it without touching a record",
     params=_PARAMS,
     run=_run,

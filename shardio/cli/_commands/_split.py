@@ -33,19 +33,18 @@ def _run(arguments: SimpleNamespace, console: Console) -> int:
 _PARAMS = (
     url_argument(),
     Argument(["split"], metavar="SPLIT", help="name of the split"),
-    flag("--remove", "take it out, in a new version"),
-    Option(["--rename"], metavar="NAME", help="give it another name, in a new version"),
+    flag("--remove", "remove it, in a new version"),
+    Option(["--rename"], metavar="NAME", help="rename it, in a new version"),
     *CHANGE,
 )
 
 COMMAND = Command(
     name="split",
-    group="change",
     summary="remove or rename a whole split",
     params=_PARAMS,
     run=_run,
     examples={
-        "shardio split s3://bucket/birds holdout --rename test": "test is what holdout was",
+        "shardio split s3://bucket/birds holdout --rename test": "holdout is called test from now on",
         "shardio split s3://bucket/birds scratch --remove --dry-run": "what would be left",
     },
 )

@@ -85,8 +85,7 @@ _PARAMS = (
 
 COMMAND = Command(
     name="table",
-    group="change",
-    summary="keep small features beside the shards, as Parquet",
+    summary="keep small features next to the shards, as Parquet, for filters",
     params=_PARAMS,
     run=_run,
     examples={

@@ -62,7 +62,7 @@ def _run(arguments: SimpleNamespace, console: Console) -> int:
 
 _PARAMS = (
     url_argument(),
-    Argument(["name"], required=False, metavar="NAME", help="the tag; without it all of them are listed"),
+    Argument(["name"], required=False, metavar="NAME", help="the tag; without it, list all tags"),
     VERSION,
     flag("--move", "take the tag from the version that it names"),
     flag("--delete", "remove the tag; its version stays"),
@@ -71,8 +71,7 @@ _PARAMS = (
 
 COMMAND = Command(
     name="tag",
-    group="change",
-    summary="name a version, or list the names; a version that has one does not expire",
+    summary="name a version so that it does not expire, or list the names",
     params=_PARAMS,
     run=_run,
     examples={

@@ -80,7 +80,6 @@ _PARAMS = (
 
 COMMAND = Command(
     name="verify",
-    group="check",
     summary="compare every byte with its checksum and list every finding",
     params=_PARAMS,
     run=_run,

@@ -121,8 +121,7 @@ _PARAMS = (
 
 COMMAND = Command(
     name="view",
-    group="look",
-    summary="look at a dataset in a browser",
+    summary="browse a dataset in a browser",
     params=_PARAMS,
     run=_run,
     examples={
