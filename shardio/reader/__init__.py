@@ -29,7 +29,7 @@ from shardio.reader._find import (
 )
 from shardio.reader._foreign import value_codec
 from shardio.reader._huggingface import HF_METADATA, hf_feature, hf_json, without_names
-from shardio.reader._join import JoinedReader, JoinedSource, join, right_digest
+from shardio.reader._join import JoinedReader, JoinedSource, as_stored, join, right_digest
 from shardio.reader._open import (
     SequentialShard,
     ShardReader,
@@ -69,6 +69,7 @@ __all__ = [
     "Span",
     "StoredFrames",
     "advise_frames",
+    "as_stored",
     "begin_frames",
     "check_key_feature",
     "check_key_index",

@@ -6,6 +6,7 @@ read. Each side stays at the version that it was opened at.
 
 from __future__ import annotations
 
+import copy
 import hashlib
 from dataclasses import replace
 from functools import cached_property
@@ -15,6 +16,7 @@ import numpy as np
 
 from shardio.errors import SchemaError
 from shardio.metadata import Schema
+from shardio.reader._columns import with_features
 from shardio.reader._records import DatasetReader
 from shardio.reader._source import DatasetSource
 from shardio.reader._subset import count_below, is_ascending, selection_digest
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
     from shardio.metadata import Feature
     from shardio.reader._subset import Selection
 
-__all__ = ["JoinedReader", "JoinedSource", "join", "right_digest"]
+__all__ = ["JoinedReader", "JoinedSource", "as_stored", "join", "right_digest"]
 
 _TOGETHER = 4096
 _PART = 1 << 20  # keys that are compared at a time
@@ -53,7 +55,8 @@ def join(
     Args:
         left: from `shardio.open`, or a part of it in storage order.
         right: the same, in any order. Without `on` its record i belongs to record i of `left`.
-        on: a feature of both, integers, text or bytes, by whose values records belong together; it is read
+        on: a feature of both, integers, text or bytes, by whose values records belong together: each comes
+            once on the right, and any number of records on the left may have it. It is read
             from all records of both sides. What is held meanwhile grows with their number (the page on
             streaming has what was measured), and afterwards 8 bytes for each of `left`.
         how: with `on`: "all" takes every record of `left`, and each needs its match; "inner" leaves out those
@@ -61,9 +64,9 @@ def join(
         rename: new names for features of `right`, needed where both sides have one of the same name.
 
     Raises:
-        SchemaError: without `on`, the numbers of records differ; with it, a key comes twice or is missing, a
-            record has none, or the keys are of different types or number classes differently. Says which, and
-            where.
+        SchemaError: without `on`, the numbers of records differ; with it, a key comes twice on the right or
+            is missing there, a record has none, or the keys are of different types or number classes
+            differently. Says which, and where.
         ValueError, TypeError: features of one name on both sides, one that is not there, a reader that has no
             schema or does not decode, or skips damage, or whose images are cropped at random.
 
@@ -298,6 +301,40 @@ def _rejoined(
     return source
 
 
+def as_stored(
+    reader: DatasetReader, features: Sequence[str] | None = None, *, payloads: bool = False
+) -> DatasetReader:
+    """Return the same records as values by their schema, whatever the reader was told to make of them.
+
+    Images are the files' bytes, and damage is raised.
+
+    Args:
+        reader: of a dataset, or of a join.
+        features: names of those wanted; None for those of the reader.
+        payloads: return payload bytes instead, those of the left side of a join.
+
+    Raises:
+        ValueError, TypeError: there are no such features.
+    """
+    source: Any = reader.source
+    if payloads:
+        source = copy.copy(source)
+        source.options = replace(source.options, decode=False, features=None, on_error="raise")
+        source.__dict__.pop("codec", None)
+    else:
+        source = with_features(_with_values(source), features)
+    return type(reader)(source, reader.selection)
+
+
+def _with_values(source: DatasetSource) -> DatasetSource:
+    if not isinstance(source, JoinedSource):
+        values: Any = with_features(source, None, values=True)
+        return values  # type: ignore[no-any-return]
+    left, right = _with_values(source.left), as_stored(source.right)
+    options = replace(source.options, decode=True)
+    return _rejoined(left, right, source.base, source.index, source.names, source.on, options)
+
+
 def _without_caches(source: DatasetSource) -> dict[str, Any]:
     return {name: value for name, value in vars(source).items() if name not in ("codec", "_sides")}
 
@@ -459,7 +496,6 @@ class _Keys(NamedTuple):
 def _matches(left: DatasetReader, right: DatasetReader, on: str, kind: str) -> NDArray[np.int64]:
     """Return for each record of the left side the number of its match on the right, -1 for none."""
     ours = _keys(left, on, kind)
-    _order_of(left, ours, on)  # each comes once
     theirs = _keys(right, on, kind)
     order = _order_of(right, theirs, on)
     found = np.full(len(ours.high), -1, np.int64)
@@ -537,7 +573,7 @@ def _order_of(reader: DatasetReader, keys: _Keys, on: str) -> NDArray[np.int64]:
     if first is not None:
         value = type(reader)(_with_features(reader.source, (on,)), reader.selection)[first[0]][on]
         raise SchemaError(
-            f"the key {on!r} comes more than once on one side of the join",
+            f"the key {on!r} comes more than once on the right side of the join",
             url=reader.source.url,
             expected="each key once",
             found=f"{value!r} at {first[0]} and {first[1]}, and {count - 1} more",

@@ -212,8 +212,42 @@ def test_keys(tmp_path, kinds) -> None:
     twice = written(right, {"k": kinds[1], "b": "int64"}, [{"k": key(kinds[1], 2), "b": 7}], mode="append")
     with pytest.raises(SchemaError, match=r"the key 'k' comes more than once.*at 1 and 3"):
         shardio.join(shardio.open(left), shardio.open(twice), on="k", how="inner")
-    with pytest.raises(SchemaError, match="comes more than once"):
-        shardio.join(shardio.open(twice), shardio.open(left), on="k", how="inner")
+    many = shardio.join(shardio.open(twice), shardio.open(left), on="k")
+    assert [(int(v["b"]), int(v["a"])) for v in many] == [(8, 8), (2, 2), (5, 5), (7, 2)]
+
+
+@given(data=st.data())
+@settings(max_examples=20, deadline=None)
+def test_many_to_one(tmp_path_factory, data) -> None:
+    """Each record of the left has the features of its one on the right, however it is read, as in a dict."""
+    folder = tmp_path_factory.mktemp("many")
+    ids = data.draw(st.lists(st.integers(-(2**40), 2**40), unique=True, min_size=1, max_size=12))
+    views = data.draw(st.lists(st.sampled_from([*ids, 2**50]), min_size=1, max_size=60))
+    kind = data.draw(st.sampled_from(["int64", "text"]))
+    key = str if kind == "text" else int
+    left = written(
+        folder / "l", {"user": kind, "n": "int64"}, [{"user": key(k), "n": n} for n, k in enumerate(views)]
+    )
+    right = written(
+        folder / "r", {"user": kind, "age": "int64", "tags": "int32[?]"},
+        [{"user": key(k), "age": n, "tags": range(n % 4)} for n, k in enumerate(ids)],
+    )  # fmt: skip
+    age = {k: n for n, k in enumerate(ids)}
+    expected = [
+        {"user": key(k), "n": n, "age": age[k], "tags": list(range(age[k] % 4))}
+        for n, k in enumerate(views)
+        if k in age
+    ]
+    both = shardio.join(shardio.open(left), shardio.open(right), on="user", how="inner")
+    assert [plain(value) for value in both] == expected
+    assert [plain(value) for value in both.read(range(len(both))[::-1])] == expected[::-1]
+    if expected:
+        batch = both.read_batch(range(len(both)))
+        assert [int(each) for each in batch["age"]] == [row["age"] for row in expected]
+        assert [row.tolist() for row in batch["tags"]] == [row["tags"] for row in expected]
+        steps = shardio.stream(both, global_batch=7, seed=3, remainder="keep")
+        seen = [(int(n), int(a)) for step in steps for n, a in zip(step["n"], step["age"], strict=True)]
+        assert sorted(seen) == [(row["n"], row["age"]) for row in expected]
 
 
 def test_what_cannot_be_joined(sides, tmp_path) -> None:
