@@ -52,6 +52,8 @@ OTHERS = {
     # Patterns by name: which of the files that are found make which split.
     "shardio_indexer.adopt(split)": "str | Mapping[str, str] | None = None",
     "shardio.convert_dataset(split)": "str | Mapping[str, str] | None = None",
+    # Or a reader, of which some records are chosen.
+    "shardio.export_dataset(url)": "str | Path | DatasetReader",
     # What describes the bytes: a schema, a codec, descriptions as TensorFlow has them.
     "shardio_indexer.adopt(schema)": "Any = None",
     "shardio.codecs.record_codec(schema)": "Any = None",

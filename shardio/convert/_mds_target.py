@@ -199,7 +199,7 @@ class MdsWriter(NumberedFiles):
             if item is None and column.encoding != "json":
                 raise SchemaError(
                     f"feature {name!r} is missing, and MDS has no missing values",
-                    advice="give it a default with shardio.set_schema",
+                    advice="give it a default with shardio.set_schema, or name the others with features=",
                 )
             data = column.encode(item)
             if len(data) > _LARGEST:

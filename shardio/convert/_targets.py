@@ -59,7 +59,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from shardio.metadata import Feature, Schema
-    from shardio.reader import DatasetReader
 
 __all__ = [
     "AtomicOutput",
@@ -201,7 +200,7 @@ class TargetWriter(AtomicWriter):
     Args:
         output: takes the files.
         split: its name.
-        reader: whose schema says what the values are.
+        schema: says what the values are; None where they are bytes.
         compression: of the files, or None.
         shard_bytes: bytes after which a new file is begun.
         splits: how many splits are exported.
@@ -224,7 +223,7 @@ class TargetWriter(AtomicWriter):
         self,
         output: AtomicOutput,
         split: str,
-        reader: DatasetReader,
+        schema: Schema | None,
         *,
         compression: str | None,
         shard_bytes: int,
@@ -232,7 +231,7 @@ class TargetWriter(AtomicWriter):
     ) -> None:
         self.output = output
         self.split = split
-        self.schema = reader.schema
+        self.schema = schema
         self.compression = compression
         self.shard_bytes = shard_bytes
         self.splits = splits

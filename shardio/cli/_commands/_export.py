@@ -36,6 +36,7 @@ def _run(arguments: SimpleNamespace, console: Console) -> int:
             arguments.url,
             arguments.target,
             kind=arguments.kind,
+            features=[name for name in arguments.features.split(",") if name] if arguments.features else None,
             split=arguments.split,
             version=arguments.version_number,
             compression=arguments.compression,
@@ -60,6 +61,7 @@ _PARAMS = (
         ["target"], metavar="TARGET", type=PlaceParam(), help="folder or URL that does not exist or is empty"
     ),
     Option(["--kind"], type=click.Choice(_KINDS), required=True, help="kind of the files"),
+    Option(["--features"], metavar="A,B", help="only these; default: all"),
     Option(["--split"], metavar="NAME", help="one split; default: all"),
     Option(["--version", "version_number"], metavar="N|TAG", type=VERSION_VALUE, help="default: latest"),
     Option(
@@ -80,5 +82,6 @@ COMMAND = Command(
     examples={
         "shardio export s3://bucket/birds plain --kind tfrecord": "TFRecord files without index or manifest",
         "shardio export birds lines --kind jsonl --split test": "one split as JSON lines",
+        "shardio export birds mds --kind mds --features image,label": "for MosaicML's streaming",
     },
 )

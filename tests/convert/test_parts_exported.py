@@ -1,0 +1,202 @@
+"""Exports of some features, and of readers: the records, features and splits that the reader shows."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import shardio
+from shardio import Feature
+from shardio.cli import main
+from shardio.errors import FormatError, SchemaError
+from tests.convert.conftest import picture
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*has no index")
+
+KINDS = ["tfrecord", "webdataset", "jsonl", "parquet", "mds"]
+
+
+@pytest.fixture(name="url")
+def url_fixture(tmp_path: Path) -> Path:
+    schema = {"id": "int64", "word": "text", "image": "jpeg", "score": Feature("float32", default=1.5)}
+    with shardio.DatasetWriter(tmp_path / "ds", schema=schema) as out:
+        for n in range(24):
+            row = {"id": n, "word": f"w{n}", "image": picture(n)}
+            out.write(row | ({"score": n} if n % 2 else {}), split="val" if n % 4 == 0 else "train")
+    return tmp_path / "ds"
+
+
+def record(n: int, *names: str) -> dict[str, Any]:
+    score = np.float32(n if n % 2 else 1.5)
+    return {
+        name: {"id": n, "word": f"w{n}", "image": picture(n), "score": score, "note": f"n{n // 2}"}[name]
+        for name in names
+    }
+
+
+def back(folder: Path, kind: str) -> dict[str, list[Any]]:
+    """Return the records of each split of an export, converted and called as they were."""
+    names = {
+        "word.txt": "word",
+        "note.txt": "note",
+        "image.jpg": "image",
+        "score.npy": "score",
+        "id.cls": "id",
+    }
+    shardio.convert_dataset(folder, folder.with_name("back"), kind=kind)
+    found = shardio.open(folder.with_name("back"), "all")
+    return {
+        split: [
+            {
+                names.get(name, name): item.decode() if isinstance(item, bytes) and len(item) < 9 else item
+                for name, item in value.items()
+                if name != "__key__"
+            }
+            for value in shardio.open(folder.with_name("back"), split)
+        ]
+        for split in found.splits
+    }
+
+
+VAL, TRAIN = [n for n in range(24) if n % 4 == 0], [n for n in range(24) if n % 4]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_some_features(url, tmp_path, kind) -> None:
+    shardio.export_dataset(url, tmp_path / "out", kind=kind, features=["word", "score"])
+    wanted = {
+        "train": [record(n, "word", "score") for n in TRAIN],
+        "val": [record(n, "word", "score") for n in VAL],
+    }
+    assert back(tmp_path / "out", kind) == wanted
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_filtered_reader(url, tmp_path, kind) -> None:
+    """Splits stay apart; how the reader decodes images makes no difference."""
+    ds = shardio.open(url, "all", features=["id", "image"], decode="image")
+    some = ds.filter(lambda columns: columns["id"] >= 10, features=["id"])
+    report = shardio.export_dataset(some, tmp_path / "out", kind=kind)
+    assert (report.url, report.version, report.digest) == (ds.source.url, 1, ds.digest)
+    wanted = {
+        "train": [record(n, "id", "image") for n in TRAIN if n >= 10],
+        "val": [record(n, "id", "image") for n in VAL if n >= 10],
+    }
+    assert report.records == {split: len(rows) for split, rows in wanted.items()}
+    assert back(tmp_path / "out", kind) == wanted
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_selection_keeps_its_order(url, tmp_path, kind) -> None:
+    ds = shardio.open(url, "all")
+    report = shardio.export_dataset(ds.select([20, 3, 19, 3, 17, 0]), tmp_path / "out", kind=kind)
+    assert report.records == {"train": 4, "val": 2}
+    found = back(tmp_path / "out", kind)
+    assert [row["id"] for row in found["train"]] == [TRAIN[3], TRAIN[3], TRAIN[17], TRAIN[0]]
+    assert [row["id"] for row in found["val"]] == [VAL[2], VAL[1]]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_join(url, tmp_path, kind) -> None:
+    with shardio.DatasetWriter(
+        tmp_path / "notes", schema={"id": "int64", "note": "text", "photo": "jpeg"}
+    ) as out:
+        for n in range(24):
+            out.write({"id": n, "note": f"n{n // 2}", "photo": picture(n)})
+    left, right = shardio.open(url, "train", decode="image"), shardio.open(tmp_path / "notes", decode="image")
+    both = shardio.join(left, right, on="id")
+    shardio.export_dataset(both[::2], tmp_path / "out", kind=kind, features=["word", "note", "image"])
+    assert back(tmp_path / "out", kind) == {"train": [record(n, "word", "note", "image") for n in TRAIN[::2]]}
+    if kind == "mds":
+        shardio.export_dataset(both, tmp_path / "photos", kind=kind, features=["photo"])
+        shards = json.loads((tmp_path / "photos" / "train" / "index.json").read_text())["shards"]
+        assert shards[0]["column_encodings"] == ["jpeg"]
+
+
+def test_payloads_are_copied_where_nothing_is_chosen(url, tmp_path) -> None:
+    ds = shardio.open(url, "train")
+    shardio.export_dataset(ds[5:9], tmp_path / "out", kind="tfrecord")
+    found = list(shardio.open_shard(tmp_path / "out" / "train-00000.tfrecord"))
+    assert found == list(shardio.open(url, "train", decode=False)[5:9])
+    # Encoded again, a record holds what the reader shows: the default too, and names that were changed.
+    shardio.set_schema(url, rename={"word": "name"})
+    shardio.export_dataset(url, tmp_path / "some", kind="tfrecord", split="train", features=["name", "score"])
+    first = next(iter(shardio.open_shard(tmp_path / "some" / "train-00000.tfrecord")))
+    assert set(shardio.codecs.decode_example(first)) == {"name", "score"}
+
+
+def test_damage_is_left_out_where_the_reader_leaves_it_out(tmp_path) -> None:
+    with shardio.DatasetWriter(tmp_path / "ds", {"n": "int64"}, block_bytes=1) as out:
+        for n in range(11):
+            out.write({"n": n})
+    place = shardio.open(tmp_path / "ds").locate(5)
+    file = Path(place.url.removeprefix("file://"))
+    data = bytearray(file.read_bytes())
+    data[place.stop - 5] ^= 1
+    file.write_bytes(data)
+    ds = shardio.open(tmp_path / "ds")
+    with pytest.raises(FormatError):
+        shardio.export_dataset(ds[3:], tmp_path / "out", kind="jsonl")
+    skipping = shardio.open(tmp_path / "ds", on_error="skip")
+    for number, options in enumerate(({"url": skipping[3:]}, {"url": ds[3:], "on_error": "skip"})):
+        report = shardio.export_dataset(target=tmp_path / f"{number}", kind="jsonl", **options)
+        assert report.records == {"train": 7}
+        assert [bad.where for bad in report.skipped] == [f"{ds.source.url} train 5"]
+
+
+def test_sequence_examples(tmp_path) -> None:
+    schema = {"context": {"a": "int64", "b": "text"}, "feature_lists": {"c": "int64", "d": "text"}}
+    with shardio.DatasetWriter(tmp_path / "ds", schema=schema, encoding="sequence_example") as out:
+        out.write({"context": {"a": 1, "b": "x"}, "feature_lists": {"c": [1, 2], "d": ["y"]}})
+    shardio.export_dataset(tmp_path / "ds", tmp_path / "lines", kind="jsonl", features=["b", "c"])
+    line = json.loads((tmp_path / "lines" / "train.jsonl").read_text())
+    assert line == {"context": {"b": "x"}, "feature_lists": {"c": [1, 2]}}
+    shardio.export_dataset(tmp_path / "ds", tmp_path / "records", kind="tfrecord", features=["a", "d"])
+    (payload,) = shardio.open_shard(tmp_path / "records" / "train-00000.tfrecord")
+    record = shardio.codecs.decode_sequence_example(payload)
+    assert {name: set(group) for name, group in record.items()} == {"context": {"a"}, "feature_lists": {"d"}}
+
+
+def test_what_makes_no_sense(url, tmp_path) -> None:
+    def refused(error: type[Exception], match: str, source: Any = url, **options: Any) -> None:
+        with pytest.raises(error, match=match):
+            shardio.export_dataset(source, tmp_path / "out", kind="jsonl", **options)
+        assert not (tmp_path / "out").exists()
+
+    refused(ValueError, "there is no feature 'x'", features=["x"])
+    refused(TypeError, "features= takes a list of names", features="word")
+    refused(ValueError, r"features=\[\] names no feature", features=[])
+    reader = shardio.open(url, "train")
+    refused(ValueError, "split='val': a reader has that already", reader, split="val")
+    refused(ValueError, "version=1: a reader has that already", reader, version=1)
+    refused(ValueError, "storage_options=", reader, storage_options={"anon": True})
+    with shardio.DatasetWriter(tmp_path / "bytes") as out:
+        out.write(b"x")
+    refused(ValueError, "features= needs a schema", tmp_path / "bytes", features=["x"])
+
+
+def test_leaving_out_what_the_kind_cannot_hold(tmp_path) -> None:
+    schema = {"n": "int64", "z": "complex64", "note": Feature("text", optional=True)}
+    with shardio.DatasetWriter(tmp_path / "ds", schema=schema) as out:
+        out.write({"n": 3, "z": 1j})
+    with pytest.raises(ValueError, match="'z'"):
+        shardio.export_dataset(tmp_path / "ds", tmp_path / "out", kind="mds")
+    with pytest.raises(SchemaError, match=r"'note' is missing.*features="):
+        shardio.export_dataset(tmp_path / "ds", tmp_path / "out", kind="mds", features=["n", "note"])
+    shardio.export_dataset(tmp_path / "ds", tmp_path / "out", kind="mds", features=["n"])
+    assert back(tmp_path / "out", "mds") == {"train": [{"n": 3}]}
+
+
+def test_the_command(url, tmp_path, capsys) -> None:
+    target = str(tmp_path / "out")
+    assert (
+        main(["export", str(url), target, "--kind", "jsonl", "--features", "id,word", "--split", "val"]) == 0
+    )
+    lines = (tmp_path / "out" / "val.jsonl").read_text().splitlines()
+    assert [json.loads(line) for line in lines] == [record(n, "id", "word") for n in VAL]
+    assert main(["export", str(url), str(tmp_path / "no"), "--kind", "jsonl", "--features", "nothing"]) == 2
+    assert "there is no feature 'nothing'" in capsys.readouterr().err
