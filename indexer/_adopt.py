@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from shardio_indexer._schema import ResolvedSchema
     from shardio_indexer._shard import FoundShard, ShardOutcome
 
-__all__ = ["adopt"]
-
 
 def adopt(  # noqa: PLR0913 - the options are the public contract
     urls: str | Path | Iterable[str | Path],

@@ -27,17 +27,6 @@ if TYPE_CHECKING:
     from shardio.format import Limits
     from shardio.metadata import IndexBuilder
 
-__all__ = [
-    "BlockCutter",
-    "Bytes",
-    "Check",
-    "FrameRun",
-    "Framer",
-    "GapFound",
-    "SalvageOptions",
-    "least_block_bytes",
-]
-
 Bytes: TypeAlias = "bytes | memoryview"
 Check: TypeAlias = Literal["crc32c", "crc32", "none"]
 

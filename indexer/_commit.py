@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
     from shardio.metadata import Schema, ShardEntry
 
-__all__ = ["Changeset", "RootedEntry", "commit_shards", "known_shards"]
-
 
 class RootedEntry(NamedTuple):
     """A shard of the dataset, there or to come: URL of its root ("" for the dataset's own), and its entry."""

@@ -30,15 +30,6 @@ if TYPE_CHECKING:
     from shardio.metadata import IndexBuilder
     from shardio_indexer._blocks import BlockCutter, Bytes, Framer, SalvageOptions
 
-__all__ = [
-    "MOST_MEMBER",
-    "DualScan",
-    "GzipMember",
-    "MemberBlocks",
-    "decode_members",
-    "is_compressed",
-]
-
 _GZIP = b"\x1f\x8b"
 _ZSTD = b"\x28\xb5\x2f\xfd"
 _PIECE = 1 << 20

@@ -45,16 +45,6 @@ if TYPE_CHECKING:
     from shardio.storage import Store
     from shardio_indexer._blocks import Bytes, Check
 
-__all__ = [
-    "ExternalIndexFramer",
-    "FrameBounds",
-    "dali_lines",
-    "dali_tar_lines",
-    "export_indexes",
-    "find_external_index",
-    "parse_text_index",
-]
-
 
 class FrameBounds(NamedTuple):
     """Where frames are in the decoded bytes.

@@ -37,15 +37,6 @@ if TYPE_CHECKING:
     from shardio.sources import TfdsFolder, TfdsSplitFile
     from shardio.storage import Store
 
-__all__ = [
-    "AdoptTarget",
-    "ShardSearch",
-    "assign_shards",
-    "choose_target",
-    "find_shards",
-    "known_target",
-]
-
 _INDEXES = (".shardidx", ".idx", ".index")
 
 

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from shardio_indexer._blocks import Bytes
 
-__all__ = ["LineContent", "LineFramer"]
-
 # What a line holds for its reader.
 LineContent: TypeAlias = Literal["json", "text", "bytes"]
 

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from shardio.errors import BadRecord
     from shardio.metadata import Schema
 
-__all__ = ["AdoptProgress", "AdoptReport", "Refusal", "opening_line"]
-
 # Values of these options are secrets.
 _SECRET = ("secret", "key", "token", "password", "credential", "connection", "sas")
 

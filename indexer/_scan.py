@@ -35,15 +35,6 @@ if TYPE_CHECKING:
     from shardio.storage import DataFile, Store
     from shardio_indexer._blocks import Check, Framer
 
-__all__ = [
-    "ScanOptions",
-    "ScanResult",
-    "SpooledIndex",
-    "rows_file",
-    "scan_shard",
-    "spool_index",
-]
-
 _HELD = 8 << 20
 
 

@@ -42,16 +42,6 @@ if TYPE_CHECKING:
     from shardio_indexer._scan import ScanOptions
     from shardio_indexer._shard import ShardOutcome
 
-__all__ = [
-    "JSON_LINES",
-    "ResolvedSchema",
-    "check_lines",
-    "check_reads",
-    "line_content",
-    "partition_outcomes",
-    "resolve_schema",
-]
-
 JSON_LINES = Schema({"json": Feature("json")}, encoding="bytes")
 
 _MOST_SHARDS = 32

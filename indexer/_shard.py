@@ -42,15 +42,6 @@ if TYPE_CHECKING:
     from shardio.storage import Store
     from shardio_indexer._scan import ScanOptions, SpooledIndex
 
-__all__ = [
-    "AdoptJob",
-    "FoundShard",
-    "ShardOutcome",
-    "index_is_intact",
-    "index_shard",
-    "run_jobs",
-]
-
 _HEAD_BYTES = 64 << 10
 _FAILURES = (ShardioError, OSError, ValueError, MemoryError)
 

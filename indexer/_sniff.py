@@ -12,16 +12,6 @@ from shardio_indexer._blocks import SalvageOptions
 from shardio_indexer._compressed import decode_members, is_compressed
 from shardio_indexer._tfrecord import head_fits
 
-__all__ = [
-    "FORMATS",
-    "HEAD_BYTES",
-    "ShardKind",
-    "UnknownKindError",
-    "format_of_name",
-    "may_be_shard",
-    "sniff",
-]
-
 HEAD_BYTES = 64 << 10
 
 # What `format=` may say, and the framing that it means.

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
     from shardio_indexer._blocks import Bytes
 
-__all__ = ["TarFramer"]
-
 _END = "end of the tar archive"
 _NO_SAMPLES = "no sample"
 

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from shardio.kernels import Scan
     from shardio_indexer._blocks import Bytes, Check
 
-__all__ = ["TFRecordFramer", "head_fits"]
-
 _EXTRA = TFRECORD_HEAD + TFRECORD_TAIL
 _LARGE = 32 << 20
 _KINDS = {"crc32c": RecordCrc.CRC32C, "crc32": RecordCrc.CRC32, "none": RecordCrc.UNCHECKED}

@@ -264,6 +264,19 @@ def test_a_room_names_what_it_offers() -> None:
     assert broken(unkept, rooms) == {}
 
 
+def test_only_what_has_a_public_name_says_what_it_offers() -> None:
+    """What a file whose name begins with `_` offers is what its room takes from it, without a second list."""
+
+    def said(path: Path) -> list[str]:
+        targets = (node.targets for node in tree_of(path).body if isinstance(node, ast.Assign))
+        return [
+            ast.unparse(target) for names in targets for target in names if ast.unparse(target) == "__all__"
+        ]
+
+    private = [path for path in SOURCES if path.name.startswith("_") and not path.name.startswith("__")]
+    assert broken(said, private) == {}
+
+
 def test_the_generated_code_matches_the_protos(tmp_path: Path) -> None:
     """`shardio/v1` is what the pinned compiler makes of `protos/`, byte for byte, and nothing else."""
     compiler = ROOT / ".build" / "pbenv" / "bin" / "python"

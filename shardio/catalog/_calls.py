@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from shardio.progress import CountProgress
 
-__all__ = ["commit", "gc", "log"]
-
 
 def commit(
     url: str | Path,

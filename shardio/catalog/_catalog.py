@@ -47,8 +47,6 @@ if TYPE_CHECKING:
     from shardio.metadata import ListRef, MergedSession
     from shardio.storage import Store
 
-__all__ = ["Catalog", "Version"]
-
 T = TypeVar("T")
 
 # Names that tell what is at an address where no dataset is.

@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 
     from shardio.catalog._lists import StoredLists
 
-__all__ = ["publish", "writer_name"]
-
 # A lost race is another writer's success; so many in a row mean that something is wrong.
 _MAX_REBASES = 1000
 _MAX_PUTS = 5

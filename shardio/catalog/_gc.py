@@ -57,8 +57,6 @@ if TYPE_CHECKING:
     from shardio.metadata import ListRef, ShardTable
     from shardio.storage import ObjectInfo
 
-__all__ = ["GcReport", "collect_garbage"]
-
 # So many keys are named at first where the disk has no room for a manifest that names them all.
 _FEW = 8
 

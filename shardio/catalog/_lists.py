@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from shardio.metadata import MergedSession
     from shardio.storage import Store
 
-__all__ = ["LIST_SHARDS", "StoredLists"]
-
 LIST_SHARDS = 50_000  # in one list at most
 _LIST_BYTES = 16 << 20  # and so many bytes, well below the limit
 _SESSION_BYTES = 1 << 20  # of a list of sessions, so that its messages are within their limit, too

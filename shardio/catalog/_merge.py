@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from shardio.catalog._catalog import Catalog, Version
     from shardio.metadata import Schema
 
-__all__ = ["MODES", "commit_receipts"]
-
 MODES = ("create", "append", "overwrite")
 
 

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
     from shardio.catalog._catalog import Catalog, Version
 
-__all__ = ["SafeWork", "commit_session", "complete_tasks", "find_safe_work", "forget_session"]
-
 
 @dataclass(frozen=True)
 class SafeWork:

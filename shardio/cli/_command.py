@@ -14,30 +14,10 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.shell_completion import CompletionItem
 
-from shardio.cli._console import CLEAN, DAMAGE, EXIT_CODES, FAILED, INTERRUPTED, PIPE_CLOSED, USAGE, Console
+from shardio.cli._console import EXIT_CODES, Console
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-
-__all__ = [
-    "CLEAN",
-    "COMPLETION_VARIABLE",
-    "DAMAGE",
-    "EXIT_CODES",
-    "FAILED",
-    "GROUPS",
-    "INTERRUPTED",
-    "PIPE_CLOSED",
-    "USAGE",
-    "Argument",
-    "Command",
-    "Option",
-    "PlaceParam",
-    "ProgramCommand",
-    "Value",
-    "flag",
-    "options",
-]
 
 COMPLETION_VARIABLE = "_SHARDIO_COMPLETE"  # by which a shell asks click
 

@@ -36,20 +36,6 @@ if TYPE_CHECKING:
     from shardio.convert import ConvertReport, ExportReport
     from shardio.reports import Report
 
-__all__ = [
-    "CLEAN",
-    "DAMAGE",
-    "EXIT_CODES",
-    "FAILED",
-    "INTERRUPTED",
-    "PIPE_CLOSED",
-    "USAGE",
-    "CommandFailure",
-    "Console",
-    "explain",
-    "in_flags",
-]
-
 CLEAN = 0
 DAMAGE = 1  # damage or failure found in the data
 USAGE = 2

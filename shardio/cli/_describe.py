@@ -23,20 +23,6 @@ if TYPE_CHECKING:
     from shardio.lifecycle import ChangeReport
     from shardio.metadata import Schema
 
-__all__ = [
-    "DRY_RUN",
-    "dataset_facts",
-    "feature_facts",
-    "feature_lines",
-    "feature_notes",
-    "moment",
-    "print_change",
-    "print_version",
-    "seen_facts",
-    "shard_facts",
-    "system_facts",
-]
-
 DRY_RUN = "nothing was changed; without --dry-run it is done"
 _SHOWN = 10  # names of classes in one line
 _MOST_FEATURES = 40

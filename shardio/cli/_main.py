@@ -13,24 +13,13 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
-from shardio.cli._command import (
-    COMPLETION_VARIABLE,
-    EXIT_CODES,
-    GROUPS,
-    INTERRUPTED,
-    PIPE_CLOSED,
-    USAGE,
-    Command,
-    ProgramCommand,
-)
+from shardio.cli._command import COMPLETION_VARIABLE, GROUPS, Command, ProgramCommand
 from shardio.cli._commands import all_commands
-from shardio.cli._console import CommandFailure, Console, explain
+from shardio.cli._console import EXIT_CODES, INTERRUPTED, PIPE_CLOSED, USAGE, CommandFailure, Console, explain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from types import SimpleNamespace
-
-__all__ = ["main"]
 
 
 def main(argv: Sequence[str] | None = None) -> int:

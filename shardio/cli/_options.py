@@ -27,36 +27,6 @@ if TYPE_CHECKING:
 
     from shardio.reader import DatasetReader
 
-__all__ = [
-    "BUILD",
-    "CHANGE",
-    "DATASETS",
-    "ENGINE",
-    "READING",
-    "SCHEMA",
-    "STORAGE",
-    "VERSION",
-    "VERSION_VALUE",
-    "YES",
-    "allow_roots",
-    "allowed_roots_option",
-    "anonymous_option",
-    "build_options",
-    "name_and_value",
-    "once",
-    "open_dataset",
-    "pair",
-    "parse_key",
-    "read_json",
-    "schema_option",
-    "sidecar_options",
-    "splits",
-    "splits_option",
-    "storage_options",
-    "url_argument",
-    "workers_option",
-]
-
 # What opens a public bucket without credentials, by protocol, in the words of its fsspec filesystem.
 _ANONYMOUS: dict[str, dict[str, Any]] = {
     "s3": {"anon": True},

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from shardio.order import PlanReport
     from shardio.streaming import BenchReport
 
-__all__ = ["bars", "check_plot", "plot_bench", "plot_option", "plot_order"]
-
 _TERMINAL = "-"
 _ENDINGS = (".png", ".svg", ".pdf")
 _FULL, _PARTS = "█", " ▏▎▍▌▋▊▉"

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from shardio.reader import Location, RecordSequence
 
-__all__ = ["DECODING", "READ_AS", "RecordGroup", "open_parts", "reader_of"]
-
 READ_AS = ("auto", "bytes", "text", "example")
 # How records are shown.
 DECODING = (

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from shardio.metadata import Feature
 
-__all__ = ["arrow_array", "arrow_type_of", "need_pyarrow", "value_lengths"]
-
 
 def need_pyarrow(what: str) -> Any:
     """Return the module pyarrow.

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from shardio.metadata import Schema
 
-__all__ = ["Payloads", "RecordCodec", "as_list", "as_records", "count_of", "fitting_parts", "in_one_buffer"]
-
 # Payloads, or records lying in one buffer: (buffer, starts, stops), half-open ranges in bytes.
 Payloads: TypeAlias = "Sequence[bytes] | tuple[Any, Any, Any]"
 

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from shardio.codecs._codec import Payloads
     from shardio.metadata import Schema
 
-__all__ = ["ExampleCodec", "SequenceExampleCodec"]
-
 
 _ABSENT: Any = object()
 

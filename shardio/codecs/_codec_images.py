@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     Generators = Callable[[int], np.random.Generator]
 
-__all__ = ["ImageCodec", "with_images"]
-
 
 def with_images(codec: RecordCodec, options: ImageOptions | None) -> RecordCodec:
     """Return a codec that decodes images too; the same one where there are none, or `options` is None."""

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from shardio.codecs._codec import Payloads
     from shardio.metadata import Schema
 
-__all__ = ["ArrayCodec", "BytesCodec"]
-
 _PAYLOAD = "payload"
 
 

@@ -22,17 +22,6 @@ if TYPE_CHECKING:
 
     from shardio.metadata import Feature
 
-__all__ = [
-    "ColumnValues",
-    "RaggedColumn",
-    "VarLenColumn",
-    "VariableLength",
-    "collate",
-    "each",
-    "item_decoder",
-    "lacks",
-]
-
 
 _MOST_VALUES = np.iinfo(np.int32).max
 

@@ -18,8 +18,6 @@ from shardio.metadata import Feature, MisfitError, numbers_of
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["decode_example", "decode_sequence_example", "encode_example", "encode_sequence_example"]
-
 Values: TypeAlias = "list[bytes] | npt.NDArray[np.int64] | npt.NDArray[np.float32]"
 
 _INT64 = Feature("int64[?]")

@@ -26,17 +26,6 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-__all__ = [
-    "MAX_PIXELS",
-    "CenterCrop",
-    "ImageOptions",
-    "RandomResizedCrop",
-    "decode_image",
-    "image_decoder",
-    "image_type",
-    "sized_image",
-]
-
 # 256 MiB as RGB.  A few kilobytes can claim to be more; nothing is decoded beyond.
 MAX_PIXELS = (256 << 20) // 3
 # These hand the file to another program or library; data from a dataset must not choose a program to run.

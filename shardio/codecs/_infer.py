@@ -19,8 +19,6 @@ from shardio.reports import Report
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-__all__ = ["FeatureReport", "InferenceReport", "infer_schema"]
-
 _TYPES = {"int64_list": "int64", "float_list": "float32", "bytes_list": "bytes"}
 _ITEMS_LOOKED_AT = 1000
 _EMPTY = b"\n\x12\x00"  # of which records without features consist: two fields of no bytes

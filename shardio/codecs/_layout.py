@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     from shardio.metadata import Feature
 
-__all__ = ["MOST_ELEMENTS", "BatchLayout", "ExampleLayout"]
-
 
 # Beyond this NumPy refuses even an empty array.
 MOST_ELEMENTS = 1 << 40

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from shardio.codecs._images import ImageOptions
 
-__all__ = ["record_codec"]
-
 
 def record_codec(
     schema: Any = None,

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from shardio.codecs._codec import Payloads
 
-__all__ = ["Message"]
-
 _M = TypeVar("_M", bound="_Base")
 
 

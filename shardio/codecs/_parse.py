@@ -23,17 +23,6 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-__all__ = [
-    "FixedLen",
-    "FixedLenSequence",
-    "Ragged",
-    "Sparse",
-    "VarLen",
-    "parse_examples",
-    "parse_sequence_examples",
-    "parsed_or_raise",
-]
-
 _KINDS: dict[str, kernels.Kind] = {"int64": "int64", "float32": "float", "bytes": "bytes"}
 _MAY_BE_MISSING = (
     "where it may be missing, give FixedLen a default, or ask for Ragged or VarLen; of a feature list, for "

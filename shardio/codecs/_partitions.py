@@ -20,17 +20,6 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-__all__ = [
-    "Partition",
-    "RowLengths",
-    "RowLimits",
-    "RowSplits",
-    "RowStarts",
-    "UniformRowLength",
-    "ValueRowIds",
-    "partitioned",
-]
-
 # Empty rows that one call may hold: a small record can claim any number of them by one row number.
 _MAX_ROWS = 1 << 24
 

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from shardio.codecs._codec import Payloads
     from shardio.metadata import Schema
 
-__all__ = ["Tensor", "TensorsCodec", "decode_tensors", "encode_tensors", "read_tensors"]
-
 
 _FLOAT, _INT32, _BYTE, _STRING, _BOOL, _INT64, _FLOAT16, _DOUBLE = 1, 2, 3, 4, 5, 10, 12, 13
 # Number of the data type -> dtype, and the typed field that holds the elements.

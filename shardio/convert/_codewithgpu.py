@@ -23,8 +23,6 @@ from shardio.storage import connect
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-__all__ = ["CodeWithGpu", "read_fields"]
-
 _FIXED = {1: 8, 5: 4}
 
 

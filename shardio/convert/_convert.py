@@ -45,8 +45,6 @@ if TYPE_CHECKING:
     from shardio.parallel import Progress, WriteReport
     from shardio.reader import DatasetReader
 
-__all__ = ["ConvertReport", "convert_dataset"]
-
 _DIGESTS = 1 << 64
 
 _SMALL = 16 << 20

@@ -40,8 +40,6 @@ if TYPE_CHECKING:
 
     from shardio.convert._targets import TargetWriter
 
-__all__ = ["TARGET_KINDS", "ExportReport", "export_dataset"]
-
 _TARGETS: dict[str, type[TargetWriter]] = {
     "tfrecord": TfRecordWriter,
     "webdataset": WebDatasetWriter,

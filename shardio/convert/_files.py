@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from shardio.sources import Division, FolderKey, FoundFile, Listing
     from shardio.storage import DataFile
 
-__all__ = ["READ_ONCE", "DecodedFile", "File", "FileSource", "SeekableFile", "read_whole"]
-
 _PIECE = 1 << 20
 _MAX_WHOLE = 1 << 30
 # A source is read once, by as many processes as the caller allows: any window that Zstandard knows.

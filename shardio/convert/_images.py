@@ -22,8 +22,6 @@ from shardio.sources import Division, folder_key, folders_are_splits
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-__all__ = ["IMAGE_ENDINGS", "IMAGE_TYPES", "ImageFolder", "image_trouble", "label_of"]
-
 # What an ending says of the file, for folders and for members of tar files alike.
 IMAGE_TYPES = {
     "jpg": "jpeg", "jpeg": "jpeg", "png": "png", "webp": "webp", "tif": "tiff", "tiff": "tiff",

@@ -25,8 +25,6 @@ from shardio.sources import find_files, find_tfds
 if TYPE_CHECKING:
     from shardio.convert._source import ForeignSource, SourceOptions
 
-__all__ = ["SOURCE_KINDS", "open_source"]
-
 _SOURCES: dict[str, Any] = {
     "images": ImageFolder,
     "list": ListSource,

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from shardio.metadata import Feature
     from shardio.sources import FolderKey
 
-__all__ = ["LIST_ENDINGS", "ListSource"]
-
 LIST_ENDINGS = (".csv", ".tsv", ".lst", ".txt")
 
 _ITEMS = 64

@@ -29,8 +29,6 @@ from shardio.metadata import Feature, check_foreign_key
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-__all__ = ["MdsFolder", "is_mds_index"]
-
 _NUMBERS = {
     8: "uint8", 9: "int8", 16: "uint16", 17: "int16", 18: "float16", 32: "uint32", 33: "int32", 34: "float32",
     64: "uint64", 65: "int64", 66: "float64",

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
     from shardio.metadata import Feature, Schema
 
-__all__ = ["MdsWriter"]
-
 _LARGEST = (1 << 32) - 1  # offsets in a shard have 32 bits
 _HASH = "sha1"
 _READ = 1 << 20

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from shardio.reader import DatasetReader
     from shardio.writer import LayoutOptions
 
-__all__ = ["PackDatasetReport", "pack_dataset"]
-
 _EVERY = 1024
 
 

@@ -36,8 +36,6 @@ if TYPE_CHECKING:
 
     from shardio.metadata import Schema
 
-__all__ = ["ARROW_ENDINGS", "PARQUET_ENDINGS", "ArrowFiles", "HuggingFaceDataset", "arrow_field"]
-
 # A field's metadata: the short string of the feature that was exported as this column, and its classes.
 _TYPE_KEY = b"shardio.type"
 _CLASSES_KEY = b"shardio.classes"

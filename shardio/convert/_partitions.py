@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from shardio.convert._source import ForeignSource, Piece
 
-__all__ = ["LEAVE_OUT", "check_keys", "fitter", "notes_on_keys"]
-
 LEAVE_OUT = "leave out what folders say with partitions=None"
 _CARRIES = ("example", "sequence_example")
 

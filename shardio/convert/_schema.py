@@ -29,8 +29,6 @@ from shardio.metadata import Feature, Schema, check_name
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["SKIP", "Resolved", "infer_from_payloads", "infer_from_values", "resolve_schema", "type_for"]
-
 SKIP = 'on_error="skip" leaves such records out'
 # Types that take more values than others do, the most telling first.
 _WIDER = ("float64", "json", "bytes")

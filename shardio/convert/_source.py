@@ -21,18 +21,6 @@ if TYPE_CHECKING:
     from shardio.parallel import Note
     from shardio.sources import FolderKey
 
-__all__ = [
-    "ForeignSource",
-    "Piece",
-    "Sample",
-    "SourceOptions",
-    "Unreadable",
-    "exact_integer",
-    "integer_type",
-    "keep_as",
-    "misfit",
-]
-
 
 _INT64 = 1 << 63  # what an int64 does not reach
 

@@ -60,16 +60,6 @@ if TYPE_CHECKING:
 
     from shardio.metadata import Feature, Schema
 
-__all__ = [
-    "AtomicOutput",
-    "ImageFolderWriter",
-    "JsonLinesWriter",
-    "ParquetWriter",
-    "TargetWriter",
-    "TfRecordWriter",
-    "WebDatasetWriter",
-]
-
 _TOGETHER = 256
 _TOGETHER_BYTES = 8 << 20
 _MEMBER_ENDINGS = {

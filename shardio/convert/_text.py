@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from shardio.metadata import Feature
     from shardio.storage import DataFile
 
-__all__ = ["JSON_ENDINGS", "TEXT_ENDINGS", "JsonLines", "TextFiles"]
-
 JSON_ENDINGS = (".jsonl", ".ndjson", ".jsonl.gz", ".jsonl.zst", ".ndjson.gz", ".ndjson.zst")
 _RUN = 8 << 20
 _SIP = 1 << 20

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from shardio.metadata import Feature
     from shardio.sources import FoundFile, Listing, TfdsFolder
 
-__all__ = ["TfdsDataset"]
-
 _PLACES, _LOOK_AT = 8, 100
 
 

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from shardio.convert._source import Unreadable
     from shardio.metadata import Feature, Schema
 
-__all__ = ["AdoptedObjects", "ShardioDataset", "TfRecords"]
-
 _SIDECARS = (".index", ".idx", ".shardidx", ".json", ".txt", ".md")
 _RUN = 16 << 20
 

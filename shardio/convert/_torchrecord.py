@@ -46,8 +46,6 @@ if TYPE_CHECKING:
     from shardio.codecs import Tensor
     from shardio.metadata import Schema
 
-__all__ = ["TorchRecord"]
-
 # What damaged pages lead to, and nothing else should.
 _DEATHS: dict[int, str] = {
     int(number): number.name

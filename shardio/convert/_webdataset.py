@@ -41,8 +41,6 @@ if TYPE_CHECKING:
 
     from shardio.metadata import Schema
 
-__all__ = ["INTEGER_ENDINGS", "TAR_ENDINGS", "WebDataset"]
-
 TAR_ENDINGS = (".tar", ".tar.gz", ".tgz", ".tar.zst")
 INTEGER_ENDINGS = {"cls", "cls2", "id", "index", "count", "inx"}
 _TEXTS = {"txt", "text", "transcript"}

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from shardio.format._framing import Buffer
     from shardio.format._limits import Limits
 
-__all__ = ["DEFAULT_BLOCK_BYTES", "FRAME_EXTRA", "Block", "BlockBuilder", "check_block", "open_block"]
-
 DEFAULT_BLOCK_BYTES = 64 << 10
 FRAME_EXTRA = TFRECORD_HEAD + TFRECORD_TAIL
 

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from shardio.format._framing import Buffer
     from shardio.format._limits import Limits
 
-__all__ = ["ZSTD_HEAD", "Compression", "Compressor", "StreamCompressor", "decompress", "explain_zstd"]
-
 ZSTD_HEAD = 18  # what a Zstandard frame says of itself is within so many bytes
 
 _WINDOW = "a Zstandard frame asks for a window over the limit"

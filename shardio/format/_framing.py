@@ -17,15 +17,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = [
-    "TFRECORD_HEAD",
-    "TFRECORD_TAIL",
-    "Buffer",
-    "Framing",
-    "RecordCrc",
-    "payload_bounds",
-]
-
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
 # u64 length and u32 masked CRC-32C of it, before the payload; u32 masked CRC-32C of the payload, after it.

@@ -24,17 +24,6 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = [
-    "MAX_JSON_DEPTH",
-    "UTF8_BOM",
-    "check_json_depth",
-    "check_json_keys",
-    "is_blank_line",
-    "parse_json",
-    "restored_object",
-    "wide_encoding",
-]
-
 UTF8_BOM = b"\xef\xbb\xbf"
 MAX_JSON_DEPTH = 256
 

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["DEFAULT_LIMITS", "Limits"]
-
 _U32 = (1 << 32) - 1
 
 

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from shardio.format._framing import Buffer
     from shardio.format._limits import Limits
 
-__all__ = ["decode_stream", "iterate_payloads", "sniff_compression"]
-
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 _GZIP_MAGIC = b"\x1f\x8b"
 _PIECE = 1 << 20

@@ -18,17 +18,6 @@ from shardio.errors import CorruptRecordError, FormatError
 if TYPE_CHECKING:
     from shardio.format._framing import Buffer
 
-__all__ = [
-    "SAMPLE_NAMES",
-    "TAR_BLOCK",
-    "TAR_END",
-    "TarMember",
-    "is_tar_header",
-    "read_member",
-    "read_sample",
-    "sample_name",
-]
-
 TAR_BLOCK = 512
 # What the webdataset library gives every sample; no member may be called so.
 SAMPLE_NAMES = frozenset({"__key__", "__url__"})

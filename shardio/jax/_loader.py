@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from shardio.reader import DatasetReader
     from shardio.streaming import Mix
 
-__all__ = ["StreamingLoader"]
-
 
 class StreamingLoader(StreamLoader):
     """Load a stream as global `jax.Array`s, ahead and in order, and resume exactly.

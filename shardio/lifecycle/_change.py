@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from shardio.catalog import Catalog
     from shardio.metadata import Manifest
 
-__all__ = ["commit_change"]
-
 
 def commit_change(
     catalog: Catalog,

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from shardio.catalog import Version
     from shardio.metadata import ShardEntry, ShardTable
 
-__all__ = ["CompactReport", "compact"]
-
 # A reader opens a shard with one request, the head of its index, and fetches so much by each further one.
 _REQUEST_BYTES = 8 << 20
 # A shard may be so much larger than was asked for rather than leave a small one behind it.

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from shardio.metadata import ListRef, Manifest, ShardEntry, ShardTable
     from shardio.storage import CacheOptions
 
-__all__ = ["delete"]
-
 
 def delete(  # noqa: PLR0913 - the options are the public contract
     url: str | Path,

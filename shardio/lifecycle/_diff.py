@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from shardio.catalog import Version
     from shardio.metadata import Schema, ShardEntry
 
-__all__ = ["DiffReport", "SplitDiff", "diff"]
-
 
 @dataclass(frozen=True)
 class SplitDiff(Report):

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from shardio.catalog import Catalog, StoredLists, Version
     from shardio.metadata import ListRef, Manifest, ShardEntry, ShardTable
 
-__all__ = ["EraseReport", "erase"]
-
 # Rows of shards, int64, ascending, by UUID; None for all that may be.
 Rows: TypeAlias = "dict[bytes, NDArray[np.int64] | None]"
 _NONE = np.zeros(0, np.int64)

@@ -68,8 +68,6 @@ if TYPE_CHECKING:
     from shardio.reader import ChosenColumn, ReadOptions
     from shardio.storage import Store
 
-__all__ = ["DuplicateKey", "KeysReport", "build_keys", "write_run"]
-
 PART_ENTRIES = 1 << 21  # about so many entries are sorted at a time, 32 MiB
 _MOST_SAME = 1 << 20  # records that may share a key
 _BUFFER_BYTES = 64 << 20  # of entries that wait to be spread over the files

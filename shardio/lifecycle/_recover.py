@@ -41,8 +41,6 @@ if TYPE_CHECKING:
     from shardio.lifecycle._repair_metadata import Metadata
     from shardio.metadata import DataKey, Receipt, Schema
 
-__all__ = ["Remains", "commit_remains", "find_remains"]
-
 
 @dataclass
 class _Session:

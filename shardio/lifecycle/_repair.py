@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from shardio.lifecycle._repair_metadata import Metadata
     from shardio.metadata import Manifest, ShardEntry
 
-__all__ = ["repair"]
-
 # One job is so much: a process's clients serve many small shards, and a kill loses little.
 _JOB_SHARDS = 16
 _JOB_BYTES = 256 << 20

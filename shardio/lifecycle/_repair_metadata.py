@@ -49,8 +49,6 @@ if TYPE_CHECKING:
     from shardio.metadata import ListRef
     from shardio.storage import Store
 
-__all__ = ["Metadata", "entries_of", "mend_metadata"]
-
 _SEAL = b"SHRDEND1"
 _MIRROR = "name a copy of the dataset with mirror= (--mirror URL)"
 _TAKE_AWAY = "where there is none, take the object away, and repair makes a manifest of what is left"

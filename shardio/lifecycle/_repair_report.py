@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from shardio.errors import BadRecord
     from shardio.maintenance import Finding
 
-__all__ = ["RepairProgress", "RepairReport", "Repaired"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Repaired(ReportItem):

@@ -66,8 +66,6 @@ if TYPE_CHECKING:
     from shardio.format import Buffer
     from shardio.storage import DataFile
 
-__all__ = ["DatasetAddress", "RepairJob", "RepairOptions", "RepairOutcome", "put_object"]
-
 _PIECE = 8 << 20
 # What says that an object is not the one that is looked for. That a place cannot be read says nothing, and
 # ends the repair: for want of a mirror's answer no record is given up.

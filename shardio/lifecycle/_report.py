@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from shardio.catalog import Catalog, Version
     from shardio.metadata import Manifest
 
-__all__ = ["ChangeReport", "DeleteReport", "change_facts", "records_of"]
-
 
 @dataclass(frozen=True)
 class ChangeReport(Report):

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from shardio.metadata import Manifest
 
-__all__ = ["restore"]
-
 
 def restore(
     url: str | Path,

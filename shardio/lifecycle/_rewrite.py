@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from shardio.format import Compression
     from shardio.metadata import Manifest, ShardEntry
 
-__all__ = ["Group", "Rewriting", "block_bytes_of", "write_groups"]
-
 _AT_ONCE = 1024  # records
 
 

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from shardio.metadata import Manifest
 
-__all__ = ["SchemaReport", "set_schema"]
-
 
 @dataclass(frozen=True)
 class SchemaReport(ChangeReport):

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from shardio.catalog import StoredLists
     from shardio.metadata import Manifest
 
-__all__ = ["remove_split", "rename_split"]
-
 
 def remove_split(
     url: str | Path,

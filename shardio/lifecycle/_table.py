@@ -47,8 +47,6 @@ if TYPE_CHECKING:
     from shardio.metadata import Manifest, Schema, ShardEntry, TableColumn
     from shardio.reader import ChosenColumn
 
-__all__ = ["TableReport", "build_lost", "build_table", "open_for_build"]
-
 _GROUP = 1 << 16  # rows of a row group
 _GROUP_BYTES = 64 << 20
 BUILD_TRIES = 3

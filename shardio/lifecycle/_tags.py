@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from shardio.catalog import StoredLists, Version
     from shardio.metadata import Manifest
 
-__all__ = ["tag", "tags", "untag"]
-
 
 def tag(
     url: str | Path,

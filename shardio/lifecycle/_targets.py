@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from shardio.metadata import ShardEntry
     from shardio.reader import DatasetReader
 
-__all__ = ["TargetShard", "Targets", "deleted_rows", "find_targets", "shards_of"]
-
 # Records that are meant: int64 rows, ascending, of each shard.
 Targets: TypeAlias = "dict[TargetShard, NDArray[np.int64]]"
 

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from shardio.metadata import IndexHead
 
-__all__ = ["UNREADABLE", "Finding", "Survey", "VerifyProgress", "VerifyReport"]
-
 # The one kind that says nothing about the data: the environment failed, or this program is too old.
 UNREADABLE = "unreadable"
 

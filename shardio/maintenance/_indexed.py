@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 
     Take = Callable[[int, Buffer, NDArray[np.int64], NDArray[np.bool_], bool], None]
 
-__all__ = ["check_indexed"]
-
 # Adoption gives up so many decoded bytes at most in front of the place where a stream is damaged.
 _MOST_REST = 4 << 20
 _CHECKS: dict[RecordCrc, Literal["crc32c", "crc32", "none"]] = {

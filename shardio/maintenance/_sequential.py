@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from shardio.metadata import ShardEntry
     from shardio.storage import DataFile
 
-__all__ = ["check_listed_bytes", "check_records", "checksum_error", "size_error"]
-
 _REPAIR = (
     "`shardio repair` takes it from a copy (--mirror) or salvages its records; "
     'readers with on_error="skip" leave the damage out'

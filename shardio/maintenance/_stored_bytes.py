@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from shardio.metadata import IndexHead
     from shardio.storage import DataFile
 
-__all__ = ["FAILED", "StoredBytes", "read_ahead", "runs"]
-
 # What a read can end with that says nothing about the data.
 FAILED = (StorageError, NotFoundError)
 

@@ -49,8 +49,6 @@ if TYPE_CHECKING:
     from shardio.metadata import IndexHead, ShardEntry
     from shardio.storage import DataFile, Store
 
-__all__ = ["check_keys", "check_listed", "verify"]
-
 _REPAIR = "`shardio repair --mirror` restores it from a copy of the dataset"
 # What is wrong with the data, as against what could not be read: a name that leads away is damage, too.
 _WRONG = (FormatError, StaleIndexError, UnsafeNameError)

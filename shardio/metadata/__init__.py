@@ -6,6 +6,7 @@ whole before it is parsed.
 
 from __future__ import annotations
 
+from shardio.metadata._feature import Feature
 from shardio.metadata._index import (
     INDEX_ADVICE,
     IndexHead,
@@ -81,7 +82,7 @@ from shardio.metadata._names import (
     usual_index_key,
 )
 from shardio.metadata._receipt import Receipt, SplitReceipt, parse_receipt, seal_receipt, session_digest
-from shardio.metadata._schema import Feature, Schema, check_name, parse_schema_json
+from shardio.metadata._schema import Schema, check_name, parse_schema_json
 from shardio.metadata._sealed import SEAL_BYTES, seal, unseal
 from shardio.metadata._sidecars import (
     ENTRY,

@@ -33,8 +33,6 @@ from shardio.metadata._types import (
     short_form,
 )
 
-__all__ = ["Feature", "Stored", "restored"]
-
 # What an encoding stores: an array of numbers, or the bytes of each item (one item where the shape is ()).
 Stored = npt.NDArray[Any] | list[bytes]
 

@@ -30,20 +30,6 @@ if TYPE_CHECKING:
 
     from shardio.format import Buffer
 
-__all__ = [
-    "BLOCK_COLUMNS",
-    "INDEX_ADVICE",
-    "IndexHead",
-    "check_frames_part",
-    "check_index_end",
-    "frames_fit",
-    "parse_head",
-    "read_head_bytes",
-    "read_head_size",
-    "record_checksums",
-    "records_fit",
-]
-
 MAGIC = b"SHRDIDX1"
 END = b"SHRDEND1"
 ALIGN = 64

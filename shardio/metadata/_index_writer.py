@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     from shardio.format import Buffer
     from shardio.v1.index_pb2 import ShardIndex
 
-__all__ = ["FinishedIndex", "IndexBuilder"]
-
 _COPY = 1 << 20
 
 

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["check_table", "parse_list", "seal_list", "seal_lists", "table_from_message", "table_to_message"]
-
 _WHAT = "list of shards"
 
 

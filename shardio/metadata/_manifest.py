@@ -30,22 +30,6 @@ from shardio.v1 import manifest_pb2 as pb
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = [
-    "Expiry",
-    "KeyIndex",
-    "KeyRunRef",
-    "ListRef",
-    "Manifest",
-    "MergedSession",
-    "TableColumn",
-    "decode_metadata",
-    "encode_metadata",
-    "parse_manifest",
-    "parse_sessions",
-    "seal_manifest",
-    "seal_sessions",
-]
-
 _WHAT = "manifest"
 _SESSIONS = "list of sessions"
 

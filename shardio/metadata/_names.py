@@ -13,37 +13,6 @@ from typing import NamedTuple
 from shardio.arguments import integer
 from shardio.errors import UnsafeNameError
 
-__all__ = [
-    "INDEX_SUFFIX",
-    "METADATA",
-    "DataKey",
-    "check_foreign_key",
-    "check_key",
-    "check_session",
-    "check_split",
-    "check_tag",
-    "check_task",
-    "check_tasks",
-    "data_key",
-    "is_list_key",
-    "is_own_key",
-    "is_sidecar_key",
-    "is_unowned_key",
-    "key_part_key",
-    "key_run_key",
-    "key_run_of",
-    "list_key",
-    "manifest_key",
-    "manifest_version",
-    "parse_data_key",
-    "receipt_key",
-    "rows_key",
-    "table_address_of",
-    "table_key",
-    "unsafe_part",
-    "usual_index_key",
-]
-
 INDEX_SUFFIX = ".shardidx"
 METADATA = "_shardio"  # the folder of all that follows
 HINT_KEY = "_shardio/latest"

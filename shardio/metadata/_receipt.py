@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
     from shardio.metadata._table import ShardTable
 
-__all__ = ["Receipt", "SplitReceipt", "parse_receipt", "seal_receipt", "session_digest"]
-
 _WHAT = "receipt"
 
 

@@ -29,8 +29,6 @@ from shardio.v1 import manifest_pb2 as pb
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["ENCODINGS", "Feature", "Schema", "check_name", "parse_schema_json"]
-
 ENCODINGS = ("example", "sequence_example", "tensors", "array", "bytes")
 _MAX_FEATURES = 10_000
 _MAX_NAME_BYTES = 1024

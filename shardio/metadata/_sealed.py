@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from shardio.format import Limits
 
-__all__ = ["SEAL_BYTES", "seal", "seal_message", "unseal"]
-
 _MAGIC = b"SHRDMAN1"
 _END = b"SHRDEND1"
 _HEAD = struct.Struct("<8sQ")

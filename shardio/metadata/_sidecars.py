@@ -32,25 +32,6 @@ if TYPE_CHECKING:
     from shardio.metadata._manifest import KeyIndex
     from shardio.metadata._schema import Schema
 
-__all__ = [
-    "ENTRY",
-    "KEY_PAGE",
-    "KEY_TYPES",
-    "KeyPart",
-    "KeyRun",
-    "PartHead",
-    "hash_keys",
-    "pack_part_head",
-    "parse_key_run",
-    "parse_page",
-    "parse_part_head",
-    "part_head_bytes",
-    "seal_key_run",
-    "table_address",
-    "table_column",
-    "usable_keys",
-]
-
 _WHAT = "run of a key index"
 
 # One entry of a part: hash of the key, number of the shard in the run, row in the shard.

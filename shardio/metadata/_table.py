@@ -24,16 +24,6 @@ if TYPE_CHECKING:
 
     from shardio.metadata._index import IndexHead
 
-__all__ = [
-    "ShardEntry",
-    "ShardTable",
-    "SplitTotals",
-    "check_sidecar",
-    "live_to_physical",
-    "parse_deletions",
-    "physical_to_live",
-]
-
 
 @dataclass(frozen=True)
 class SplitTotals:

@@ -18,22 +18,6 @@ import numpy.typing as npt
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = [
-    "BFLOAT16",
-    "IMAGE_TYPES",
-    "FeatureKind",
-    "MisfitError",
-    "Shape",
-    "describe",
-    "dtype_of",
-    "fit_numbers",
-    "kind_of",
-    "numbers_of",
-    "parse_short",
-    "print_short",
-    "short_form",
-]
-
 FeatureKind = Literal["number", "bytes", "text", "image", "json"]
 Shape = tuple[int | None, ...]
 

@@ -23,14 +23,6 @@ if TYPE_CHECKING:
 
     from google.protobuf.descriptor import Descriptor
 
-__all__ = [
-    "FORMAT_VERSION",
-    "MANIFEST_FEATURES",
-    "check_counts",
-    "check_version",
-    "parse",
-]
-
 M = TypeVar("M", bound=Message)
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5

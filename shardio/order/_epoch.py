@@ -28,8 +28,6 @@ from shardio.order._windows import (
 if TYPE_CHECKING:
     from shardio.order._plan import Plan
 
-__all__ = ["BaseEpoch", "Epoch"]
-
 
 def first_windows(lengths: Array, window: int) -> Array:
     """Return where the second window of each lane begins: 1 to `window`, spread evenly over any run of lanes.

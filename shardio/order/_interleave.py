@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from shardio.order._plan import Plan
     from shardio.order._sizes import ShardSizes
 
-__all__ = ["InterleavedEpoch"]
-
 
 class InterleavedEpoch(BaseEpoch):
     """Hold the order of one dataset in one epoch under an interleaved plan.

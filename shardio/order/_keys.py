@@ -20,16 +20,6 @@ from numpy.random.bit_generator import ISeedSequence
 from shardio.arguments import integer
 from shardio.kernels import argsort_words
 
-__all__ = [
-    "Array",
-    "Words",
-    "key",
-    "permutation",
-    "raw_words",
-    "record_generator",
-    "seed_field",
-]
-
 Array = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint64]
 

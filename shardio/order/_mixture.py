@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from shardio.order._epoch import Epoch
     from shardio.order._interleave import InterleavedEpoch
 
-__all__ = ["MixedEpoch", "Mixture"]
-
 _EXACT_PERIOD = 1000
 _SPAN = 1024  # places of a lane whose interleaving is made at a time
 

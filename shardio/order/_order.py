@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from shardio.order._sizes import ShardSizes
 
-__all__ = ["Order", "Source", "audit", "make_order"]
-
 
 @dataclass(frozen=True)
 class Source:

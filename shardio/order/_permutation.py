@@ -18,8 +18,6 @@ from shardio.order._keys import Array, key, permutation, raw_words, seed_field
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["Permutation"]
-
 _TABLE = 4096
 _ROUNDS = 8
 _BLOCK = 8192

@@ -16,21 +16,6 @@ if TYPE_CHECKING:
 
     from shardio.order._sizes import ShardSizes
 
-__all__ = [
-    "MIXINGS",
-    "SHUFFLE_BYTES",
-    "Budget",
-    "Plan",
-    "check_batch",
-    "decoded_memory",
-    "default_plan",
-    "default_plans",
-    "first_batch_bytes",
-    "least_first_batch",
-    "nearest_multiples",
-    "windowed_plans",
-]
-
 SHUFFLE_BYTES = 1 << 30
 # Of storage order, where windows mix nothing: all of one is there before its first row is delivered.
 _STORAGE_ORDER_BYTES = 16 << 20

@@ -29,21 +29,6 @@ if TYPE_CHECKING:
     from shardio.order._sizes import ShardSizes
     from shardio.order._windows import Pieces
 
-__all__ = [
-    "NEAR",
-    "PRICE_LIST",
-    "Mixing",
-    "PlanReport",
-    "SourceReading",
-    "advice",
-    "check_memory",
-    "mixing_warning",
-    "process_memory",
-    "reading_of",
-    "reads_alone",
-    "report",
-]
-
 _AHEAD = 4  # steps for which a process fetches before it needs them
 _SAMPLED_STEPS = 8
 _SAMPLED_ROWS = 256

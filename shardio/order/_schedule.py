@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from shardio.order._keys import Array
     from shardio.order._windows import Pieces, RowLocations, Rows, Windows
 
-__all__ = ["Change", "Lanes", "Schedule", "StepGroup", "StepShare", "rank_slice"]
-
 
 class Lanes(Protocol):
     """What a schedule needs of an epoch: `Epoch` and `MixedEpoch` offer it."""

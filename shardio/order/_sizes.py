@@ -16,8 +16,6 @@ import numpy.typing as npt
 if TYPE_CHECKING:
     from shardio.order._keys import Array
 
-__all__ = ["MAX_CHUNKS", "ShardSizes", "chunk_counts", "chunk_edges"]
-
 MAX_CHUNKS = 1 << 21
 _MAX_ROWS = 1 << 40  # keeps i * rows below 2**63 for every chunk number i
 

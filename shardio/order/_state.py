@@ -17,8 +17,6 @@ from shardio.order._mixture import Mixture
 from shardio.order._plan import Plan
 from shardio.order._schedule import Change, Schedule
 
-__all__ = ["Identity", "State", "check_identities", "parse_state", "seal_state"]
-
 _FORMAT = 2  # 1 for states whose plans are all windowed
 _FIELDS = (
     *("order", "datasets", "plans", "mixture", "seed", "epoch", "shuffle", "remainder", "step", "batches"),

@@ -12,19 +12,6 @@ if TYPE_CHECKING:
     from shardio.order._keys import Array
     from shardio.order._sizes import ShardSizes
 
-__all__ = [
-    "GOLDEN",
-    "Pieces",
-    "RowLocations",
-    "Rows",
-    "Window",
-    "Windows",
-    "lane_edges",
-    "rows_to_come",
-    "runs_of_positions",
-    "some_rows",
-]
-
 GOLDEN = 2654435769  # 2**32 divided by the golden ratio: multiples of it spread evenly over any run of lanes
 
 

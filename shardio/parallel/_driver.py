@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from shardio.errors import BadRecord
     from shardio.parallel._task import Note
 
-__all__ = ["Cut", "Driver", "Progress", "cut_items"]
-
 _TASKS = 32
 _MAX_TASKS = 512
 _ITEMS_PER_TASK = 4096

@@ -19,8 +19,6 @@ from shardio.parallel._pool import make_pool, run_in_worker, stop_pool
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator
 
-__all__ = ["InlineExecutor", "JobRunner", "LostJob", "check_workers"]
-
 Job = TypeVar("Job")
 Result = TypeVar("Result")
 

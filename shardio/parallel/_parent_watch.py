@@ -20,8 +20,6 @@ from shardio.errors import StorageError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["end_with_parent", "worker_folder"]
-
 _CLEANING_SECONDS = 5.0
 _STOPPING_SECONDS = 10.0
 # Between two looks at the number of the parent; the sentinel says at once what it says.

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import FrameType
 
-__all__ = ["check_travels", "make_pool", "run_in_worker", "stop_pool"]
-
 _GRACE = 10.0  # seconds in which a worker told to stop may clean up
 
 _busy = False

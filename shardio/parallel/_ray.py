@@ -10,8 +10,6 @@ from shardio.arguments import need
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["RayExecutor"]
-
 
 class RayExecutor(Executor):
     """Run functions as Ray tasks, in the Ray that runs here or in a new local one.

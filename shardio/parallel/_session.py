@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from shardio.catalog import Catalog, Version
     from shardio.errors import BadRecord
 
-__all__ = ["RunOptions", "WriteReport", "catalog_of", "merged_before", "write_session"]
-
 
 @dataclass(frozen=True)
 class WriteReport(Report):

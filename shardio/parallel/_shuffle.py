@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
     from shardio.reader import DatasetReader
 
-__all__ = ["write_twice"]
-
 # A lookup of that much is enough to merge near reads, and few enough bytes to hold.
 _LOOKUP_RECORDS = 1024
 _LOOKUP_BYTES = 16 << 20

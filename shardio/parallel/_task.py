@@ -18,9 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 
-__all__ = ["Encoded", "Note", "TaskItems", "TaskResult", "TaskSpec", "run_task", "values_of"]
-
-
 class Encoded(bytes):
     """The payload of a record, made by the dataset's schema already; it is stored as it is."""
 

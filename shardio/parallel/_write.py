@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from shardio.metadata import Schema
     from shardio.parallel._driver import Progress
 
-__all__ = ["check_shuffle", "write_dataset"]
-
 
 def write_dataset(  # noqa: PLR0913 - the options are the public contract
     url: str | Path,

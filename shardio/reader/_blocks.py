@@ -37,18 +37,6 @@ if TYPE_CHECKING:
     from shardio.metadata import IndexHead
     from shardio.reader._options import ReadStats
 
-__all__ = [
-    "BlockLookup",
-    "BlockVerifier",
-    "DecodedBlock",
-    "DecodedBlocks",
-    "DecodedRuns",
-    "Decoder",
-    "FetchedFrames",
-    "Span",
-    "layout",
-]
-
 _FRAME = TFRECORD_HEAD + TFRECORD_TAIL
 
 

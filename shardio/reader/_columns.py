@@ -40,29 +40,6 @@ if TYPE_CHECKING:
 
     from shardio.metadata import Schema, ShardEntry
 
-__all__ = [
-    "LENGTH",
-    "TABLE_ADVICE",
-    "ChosenColumn",
-    "arrow_batch",
-    "check_table_bytes",
-    "check_table_columns",
-    "choose_columns",
-    "columns_now",
-    "has_table",
-    "iterate_rows",
-    "live_rows",
-    "load_table",
-    "read_column_batch",
-    "read_columns",
-    "shards_without_table",
-    "sources_of",
-    "table_columns",
-    "table_refusal",
-    "warn_of_records",
-    "with_features",
-]
-
 LENGTH = "_length"
 _BATCH = 4096
 _BATCH_BYTES = 32 << 20

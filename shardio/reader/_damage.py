@@ -40,16 +40,6 @@ if TYPE_CHECKING:
     from shardio.reader._source import ShardSource
     from shardio.reader._subset import Selection
 
-__all__ = [
-    "QUARANTINE_FILE",
-    "Damage",
-    "SkipCorrupt",
-    "batches_skipping",
-    "decode_skipping",
-    "is_damage",
-    "iterate_skipping",
-]
-
 QUARANTINE_FILE = "shardio-quarantine.jsonl"
 _LEAST = 1000
 _SHARE = 100

@@ -44,32 +44,6 @@ if TYPE_CHECKING:
     from shardio.reader._options import ReadStats
     from shardio.storage import BlockCache, CachedBlocks, NamedFile
 
-__all__ = [
-    "REFUSED",
-    "BlockFetcher",
-    "Fetched",
-    "KnownEnd",
-    "MappedLists",
-    "MappedRows",
-    "RefusedError",
-    "RowsToCopy",
-    "StoredFrames",
-    "StreamFile",
-    "advise_frames",
-    "check_index_file",
-    "cut_short",
-    "decoded_file",
-    "frame_parts",
-    "gone",
-    "map_data",
-    "map_frames",
-    "map_records",
-    "read_frames",
-    "read_records",
-    "refuse",
-    "wrong_size",
-]
-
 # What a store says of a file that was opened before and is cut, gone or another one now.
 RefusedError: TypeAlias = ShortReadError | NotFoundError | ChangedObjectError
 REFUSED = (ShortReadError, NotFoundError, ChangedObjectError)

@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from shardio.reader._source import ShardSource
     from shardio.reader._subset import Selection
 
-__all__ = ["FilterOptions", "FilterProgress", "check_mask", "matching", "matching_sql", "parts"]
-
 # Batches that a thread takes at a time: enough that it reads in large runs.
 _BATCHES = 16
 _AT_ONCE = 1 << 20

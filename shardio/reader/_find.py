@@ -41,23 +41,6 @@ if TYPE_CHECKING:
     from shardio.reader._source import ShardSource
     from shardio.storage import DataFile
 
-__all__ = [
-    "KEYS_ADVICE",
-    "KeyLookup",
-    "check_key_feature",
-    "check_key_index",
-    "extract_keys",
-    "find",
-    "find_all",
-    "find_each",
-    "key_indexes",
-    "key_types",
-    "positions_of",
-    "read_key_run",
-    "read_part",
-    "shards_of_run",
-]
-
 KEYS_ADVICE = "restore it from a copy, or make the index again: shardio keys URL --rebuild"
 _PAGES = 64  # that are read together where all are
 _HEADS = 256  # heads of parts that are kept

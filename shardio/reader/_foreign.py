@@ -26,15 +26,6 @@ if TYPE_CHECKING:
     from shardio.codecs import ImageOptions
     from shardio.metadata import Feature, Schema
 
-__all__ = [
-    "LineCodec",
-    "ObjectLineCodec",
-    "TarSampleCodec",
-    "foreign_codec",
-    "holds_objects",
-    "value_codec",
-]
-
 _FOREIGN = {int(Framing.LINES), int(Framing.TAR_SAMPLE)}
 
 

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from shardio.metadata import Feature, Schema
 
-__all__ = ["HF_METADATA", "hf_feature", "hf_json", "to_hf_dataset", "without_names"]
-
 HF_METADATA = "huggingface"  # key of the dataset's metadata
 _MOST_SIZES = 5  # of `Array5D`, the last of its kind
 

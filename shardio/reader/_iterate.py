@@ -28,15 +28,6 @@ if TYPE_CHECKING:
     from shardio.reader._source import ShardSource
     from shardio.reader._subset import Selection
 
-__all__ = [
-    "BlockRun",
-    "block_runs",
-    "in_lists",
-    "iterate_payloads",
-    "iterate_placed",
-    "iterate_runs",
-]
-
 # Stored bytes of one run: large enough for a bucket's latency and for NumPy's, small enough to hold several.
 _RUN_BYTES = 1 << 20
 # Of mapped shards: so that blocks, and the records cut from them, stay in the cache of one core.

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from shardio.metadata import Feature
     from shardio.reader._subset import Selection
 
-__all__ = ["JoinedReader", "JoinedSource", "as_stored", "join", "right_digest"]
-
 _TOGETHER = 4096
 _PART = 1 << 20  # keys that are compared at a time
 _SHOWN = 5

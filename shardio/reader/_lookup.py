@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from shardio.reader._pool import ShardPool
     from shardio.reader._shard import OpenShard
 
-__all__ = ["BegunRows", "Placed", "begin_lookup", "lookup", "physical_rows", "place_together"]
-
 # Where payloads are: a buffer, and int64 starts and stops in it.
 Placed: TypeAlias = "tuple[Any, NDArray[np.int64], NDArray[np.int64]]"
 

@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from shardio.codecs import CenterCrop, ImageOptions, RandomResizedCrop, RecordCodec
     from shardio.storage import CacheOptions, DataFile
 
-__all__ = ["SequentialShard", "ShardReader", "is_shard", "open", "open_shard"]
-
 _PIECE = 1 << 20  # stored bytes of one read, of a file without an index
 
 

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from shardio.format import Limits
     from shardio.storage import CacheOptions
 
-__all__ = ["ReadOptions", "ReadStats"]
-
 _ON_ERROR = ("raise", "skip", "quarantine")
 
 

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from shardio.reader._options import ReadOptions, ReadStats
     from shardio.storage import DataFile, Store
 
-__all__ = ["ShardPool"]
-
 # Bytes of `frame_stop` that come with the head: 16,384 records.
 _FRAMES_AT_ONCE = 64 << 10
 # So many times a reader that skips damage does without what a bucket does not have, and asks again.

@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from shardio.reader._source import DatasetSource, Location, ShardSource
     from shardio.reader._subset import Selection
 
-__all__ = ["DatasetReader", "RecordSequence"]
-
 
 class RecordSequence(Sequence[Any]):
     """Records of a source, or some of them, in an order.

@@ -60,8 +60,6 @@ if TYPE_CHECKING:
     from shardio.reader._options import ReadStats
     from shardio.storage import BlockCache, DataFile
 
-__all__ = ["OpenShard"]
-
 # The part of `frame_stop` and the stored bytes of a run of blocks; None of what is mapped.
 FetchedRun: TypeAlias = tuple[Fetched | None, Fetched | None]
 

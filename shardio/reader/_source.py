@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from shardio.reader._options import ReadOptions
     from shardio.storage import Store
 
-__all__ = ["DatasetSource", "Location", "ShardSource", "root_stores"]
-
 
 class Location(NamedTuple):
     """Where a record is.

@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from shardio.metadata import Schema
     from shardio.reader._columns import ChosenColumn
 
-__all__ = ["Condition"]
-
 _MOST_CHARACTERS = 1 << 16
 _PLACE = "SELECT "
 _MEMORY = 1 << 30

@@ -15,19 +15,6 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = [
-    "Selection",
-    "Subset",
-    "ascending",
-    "chosen",
-    "count_below",
-    "is_ascending",
-    "numbers_of",
-    "selection_digest",
-    "take",
-    "take_at",
-]
-
 _BITS = 4096  # of a block of the bitmap, the unit that is unpacked
 _FEW = 64  # where fewer than one position of so many is held, an int64 each takes less memory
 _AT_ONCE = 8192

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from shardio.storage import ObjectInfo, Store
 
-__all__ = ["FoundFile", "Listing", "find_files", "is_clutter"]
-
 _MOST_HEADS = 8
 _LIST_BYTES = 256 << 20
 _OWN = "_shardio"

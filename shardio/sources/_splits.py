@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
     from shardio.sources._find import Listing
 
-__all__ = ["Division", "SplitRules", "folder_of", "folders_are_splits"]
-
 DEFAULT_SPLIT = "train"
 # A split keeps the word that its files have; where two words for one thing meet, it is the last of them.
 _SYNONYMS = [("val", "valid", "validation"), ("eval", "evaluation"), ("dev",), ("trainval",)]

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
     from shardio.sources._find import FoundFile, Listing
 
-__all__ = ["TfdsFeature", "TfdsFolder", "TfdsSplitFile", "find_tfds", "tfds_feature"]
-
 _INFO, _FEATURES, _LABELS = "dataset_info.json", "features.json", ".labels.txt"
 _MOST_BYTES = 64 << 20
 _TEMPLATE = "{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}"

@@ -16,8 +16,6 @@ from shardio.storage import local_path
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-__all__ = ["SplitUrl", "common_folder", "expand_braces", "glob_expression", "has_pattern"]
-
 _SCHEME = re.compile(r"((?:[A-Za-z][A-Za-z0-9+.-]+::)*[A-Za-z][A-Za-z0-9+.-]+://)(.*)", re.DOTALL)
 # Filesystems of fsspec within a file of another one; elsewhere keys may hold "::".
 _WITHIN_A_FILE = ("zip://", "tar://", "libarchive://", "reference://")

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from shardio.storage._tuning import Tuning
 
-__all__ = ["AzureClient", "connect_azure"]
-
 _TOKEN = TOKEN.replace("-", "_")
 # Per request, which the retry policy of the SDK obeys.
 _ONCE: dict[str, Any] = {"retry_total": 0, "retry_connect": 0, "retry_read": 0, "retry_status": 0}

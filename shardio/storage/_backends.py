@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from shardio.storage._keys import Root
     from shardio.storage._tuning import Tuning
 
-__all__ = ["Backend", "SharedClients", "backend_of", "fingerprint"]
-
 _MOST = 8
 # What the libraries below look for; changed variables mean another client.
 _VARIABLES = ("AWS_", "BOTO", "AZURE_", "GOOGLE_", "GCLOUD", "GCSFS_", "CLOUDSDK_", "STORAGE_", "FSSPEC_")

@@ -37,8 +37,6 @@ import crc32c
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-__all__ = ["BlockCache", "CacheOptions", "CacheUsage", "CachedBlocks"]
-
 _log = logging.getLogger("shardio")
 _FOLDER = "shardio-blocks-2"
 _ENTRY = re.compile(r"[0-9a-f]{62}\.block")

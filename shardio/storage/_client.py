@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 # The name of the token among an object's metadata.
 TOKEN = "shardio-put"  # noqa: S105 - a name, no secret
 
-__all__ = ["TOKEN", "Client", "Reader", "Response", "check_content_range", "disable_retries", "empty_listing"]
-
 _CONTENT_RANGE = re.compile(r"bytes (?:(\d+)-(\d+)|\*)/(\d+|\*)")
 
 

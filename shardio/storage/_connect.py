@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from shardio.storage._store import Store
     from shardio.storage._tuning import Tuning
 
-__all__ = ["connect", "connect_folder"]
-
 _ENGINES = (None, "fsspec", "obstore")
 
 

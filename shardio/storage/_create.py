@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 
     from shardio.storage._store import Buffer
 
-__all__ = ["Flush", "begin_write_back", "create", "make_folders", "replace", "written"]
-
 _AT_FDCWD = -100
 _RENAME_NOREPLACE = 1
 _SYNC_FILE_RANGE_WRITE = 2

@@ -24,21 +24,6 @@ if TYPE_CHECKING:
 
     from shardio.storage._store import Offsets
 
-__all__ = [
-    "BadResponseError",
-    "ChangedError",
-    "EngineError",
-    "ErrorKind",
-    "PastEndError",
-    "RequestFailure",
-    "RetryError",
-    "StatusError",
-    "classify",
-    "missing_bucket",
-    "raise_storage_error",
-    "storage_error",
-]
-
 
 class ErrorKind(enum.Enum):
     """What to do about a failed request."""

@@ -47,8 +47,6 @@ if TYPE_CHECKING:
     Batch: TypeAlias = tuple[str, list[int], list[int]]
     Assemble: TypeAlias = Callable[[list[memoryview]], list[memoryview]]
 
-__all__ = ["BatchRead", "ObjectIdentity", "RangeOf", "RangeReader", "read_apart"]
-
 T = TypeVar("T")
 
 # Requests of one call. obstore sends ten of them side by side, so that more wait for each other: that costs

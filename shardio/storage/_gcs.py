@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from shardio.storage._tuning import Tuning
 
-__all__ = ["GCSClient", "connect_gcs"]
-
 _OCTETS = "application/octet-stream"
 _STEP = 256 << 10  # parts of a resumable upload are multiples of this
 

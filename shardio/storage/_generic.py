@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from shardio.storage._tuning import Tuning
 
-__all__ = ["GenericClient", "connect_generic"]
-
 
 def connect_generic(url: str, options: Mapping[str, Any], tuning: Tuning) -> tuple[Any, str]:
     """Return the filesystem that fsspec has for a URL, and the root's path on it."""

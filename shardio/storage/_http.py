@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from shardio.storage._tuning import Tuning
 
-__all__ = ["HTTPClient", "connect_http"]
-
 # A compressed response has other lengths than the object.
 _PLAIN = {"Accept-Encoding": "identity"}
 

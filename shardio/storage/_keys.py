@@ -12,17 +12,6 @@ from typing import NamedTuple
 from shardio.errors import NotFoundError, UnsafeNameError
 from shardio.metadata import unsafe_part
 
-__all__ = [
-    "TEMPORARY",
-    "Root",
-    "check_key",
-    "check_prefix",
-    "is_temporary",
-    "local_path",
-    "split_url",
-    "url_text",
-]
-
 # Names of our own half-written files on local disks. Keys may not use it.
 TEMPORARY = ".shardio-tmp-"
 

@@ -47,24 +47,6 @@ if TYPE_CHECKING:
 
     from shardio.storage._store import Buffer, Offsets
 
-__all__ = [
-    "READS_COMPILED",
-    "LocalFile",
-    "LocalStore",
-    "OpenFiles",
-    "advise_each_range",
-    "advise_need",
-    "advise_ranges",
-    "descriptor_limit",
-    "descriptor_users",
-    "files_of_callers",
-    "map_file",
-    "open_file",
-    "read_each_range",
-    "read_ranges",
-    "temporary_files",
-]
-
 _DONT_NEED = 4  # MADV_DONTNEED
 # MADV_POPULATE_READ and MADV_POPULATE_WRITE of Linux 5.14, which Python 3.11 has no names for.
 _POPULATE_READ, _POPULATE_WRITE = 22, 23

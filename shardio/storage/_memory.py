@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from shardio.storage._store import Buffer, Offsets
 
-__all__ = ["MemoryStore"]
-
 _lock = threading.Lock()
 
 

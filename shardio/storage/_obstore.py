@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from shardio.storage._client import Client, FetchMany, Reader
     from shardio.storage._tuning import Tuning
 
-__all__ = ["Engine"]
-
 _log = logging.getLogger("shardio")
 # Paths that obstore does not take: with control characters or empty components.
 _UNNAMEABLE = re.compile(r"[\x00-\x1f\x7f]|(?<!:)//")

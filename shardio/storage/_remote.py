@@ -40,8 +40,6 @@ if TYPE_CHECKING:
     from shardio.storage._client import Client
     from shardio.storage._store import Buffer, ObjectInfo, Offsets
 
-__all__ = ["PROBES", "RACERS", "RemoteFile", "RemoteStore", "Upload", "unlisted", "upload_of"]
-
 T = TypeVar("T")
 R = TypeVar("R")
 

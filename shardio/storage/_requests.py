@@ -27,21 +27,6 @@ if TYPE_CHECKING:
     from shardio.storage._client import Client
     from shardio.storage._tuning import Clock, Tuning
 
-__all__ = [
-    "Attempt",
-    "CircuitBreaker",
-    "PerProcess",
-    "Permits",
-    "RequestLimiter",
-    "Requests",
-    "Semaphore",
-    "begin_call",
-    "on_io_thread",
-    "refuse_io_thread",
-    "run",
-    "submit",
-]
-
 T = TypeVar("T")
 
 _PAUSE = 10.0  # seconds without batches after a failure

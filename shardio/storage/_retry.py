@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from shardio.storage._tuning import Clock, Tuning
 
-__all__ = ["Hedge", "Retrier", "RetryBudget"]
-
 T = TypeVar("T")
 
 # A wrong response that comes again is the server's habit, not an accident.

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from shardio.storage._tuning import Tuning
 
-__all__ = ["S3Client", "connect_s3"]
-
 
 def connect_s3(options: Mapping[str, Any], tuning: Tuning) -> Any:
     """Return an s3fs filesystem of our own, whose retries and those of botocore below it are off."""

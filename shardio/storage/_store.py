@@ -27,22 +27,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = [
-    "Buffer",
-    "CannotListError",
-    "ChangedObjectError",
-    "DataFile",
-    "DeniedError",
-    "MissingBucketError",
-    "NamedFile",
-    "NotDurableError",
-    "ObjectInfo",
-    "Offsets",
-    "ShortReadError",
-    "Store",
-    "UnknownOutcomeError",
-]
-
 _MAX_PUTS = 5
 
 Buffer: TypeAlias = "bytes | memoryview"

@@ -6,8 +6,6 @@ import asyncio
 import dataclasses
 import time
 
-__all__ = ["Clock", "Tuning"]
-
 
 class Clock:
     """Time as the retry layer sees it; tests bring their own."""

@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Uploads"]
-
 
 class Uploads:
     """Uploads of one writer; begun and awaited by one thread.

@@ -11,8 +11,6 @@ if TYPE_CHECKING:
 
     from shardio.streaming._stream import Stream
 
-__all__ = ["check_same", "differences", "in_all", "terms_of"]
-
 T = TypeVar("T")
 
 

@@ -39,8 +39,6 @@ if TYPE_CHECKING:
             """Wait for it, raise what it raised, or return it."""
 
 
-__all__ = ["Batch", "BatchBuilder", "CancelledError", "PlannedSteps", "RowIdentities", "stack"]
-
 _NUMBERS = (bool, int, float, np.number, np.bool_)
 # Memory of batches that are gone is kept for the next ones up to so many bytes.
 _BATCH_MEMORY = 64 << 20

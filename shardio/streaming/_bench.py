@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from shardio.reader import DatasetReader
     from shardio.streaming._stream import Stream
 
-__all__ = ["BenchReport", "BenchStage", "bench"]
-
 _ROWS = 1024
 # Of records that are read at once, as far as their average tells: pixels are ten times as many.
 _BYTES = 16 << 20

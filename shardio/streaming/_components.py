@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from shardio.metadata import Schema
     from shardio.reader import DatasetSource
 
-__all__ = ["Component", "Mix", "components_of", "mix", "of_parts", "parts_of"]
-
 
 class Component:
     """One dataset of a stream.

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from shardio.order import Plan
 
-__all__ = ["StreamOptions", "method_with_stream_options", "with_stream_options"]
-
 # By option, the least that it may be; None where that is said elsewhere, beside what it depends on.
 _INTEGERS = {
     "global_batch": None,

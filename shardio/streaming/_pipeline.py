@@ -50,8 +50,6 @@ if TYPE_CHECKING:
 
     Load: TypeAlias = Callable[..., Any]
 
-__all__ = ["Pipeline", "PipelineOptions", "budget_of", "check_bound", "plan_template", "reads_by_block"]
-
 _MOST_STEPS = 64
 _MOST_GROUPS = 64
 _TEMPLATE_ROWS = 16

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from shardio.reader import DatasetReader
     from shardio.streaming._components import Component, Mix
 
-__all__ = ["AuditedRecord", "audit", "plan_report"]
-
 # Of a large selection, so many runs of so many rows are looked at.
 _RUNS, _RUN = 64, 4096
 

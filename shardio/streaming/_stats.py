@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from shardio.streaming._components import Component
 
-__all__ = ["Counters", "LoaderStats", "StreamProgress", "StreamStats"]
-
 _KEEPS_UP = 0.05  # share of waiting below which there is nothing to be won
 _BUSY = ("fetch_seconds", "decode_seconds", "transform_seconds")
 

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from shardio.reader import DatasetReader
     from shardio.streaming._batches import Batch
 
-__all__ = ["Stream", "StreamLoader", "stream"]
-
 # Mean bytes of a record from which on reading each, when it is delivered, costs no more than windows do.
 _UNREAD_BYTES = 4096
 

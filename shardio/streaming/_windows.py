@@ -43,16 +43,6 @@ if TYPE_CHECKING:
     from shardio.storage import NamedFile
     from shardio.streaming._components import Component
 
-__all__ = [
-    "Memory",
-    "WindowData",
-    "load_parts",
-    "load_window",
-    "locate_rows",
-    "read_row_records",
-    "read_rows",
-]
-
 _FRAME_FIELDS = 4
 _FRAME_BYTES = 8 * _FRAME_FIELDS
 # Places of frames and payloads are 32 bits where they are dealt.

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from shardio.reader import DatasetReader
     from shardio.streaming import Mix
 
-__all__ = ["FIT_LOOPS", "StreamingDataset"]
-
 # Modules of Lightning's training loop, under its two names.
 FIT_LOOPS = ("lightning.pytorch.loops.fit_loop", "pytorch_lightning.loops.fit_loop")
 

@@ -8,8 +8,6 @@ import torch
 
 from shardio.torch._tensors import RaggedTensor, inside, pin
 
-__all__ = ["Mover"]
-
 
 class _UnderWay(NamedTuple):
     """A batch that is being copied, and the event after which it is there."""

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from shardio.order import Order
     from shardio.streaming import Stream
 
-__all__ = ["StreamingDataLoader"]
-
 
 class StreamingDataLoader(StreamLoader):
     """Load a `StreamingDataset`, ahead and in order, and resume exactly.

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from shardio.reader import RecordSequence
 
-__all__ = ["FullShuffle", "MapDataset"]
-
 _BLOCK = 4096
 
 

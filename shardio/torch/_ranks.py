@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from shardio.reader import DatasetReader
     from shardio.streaming import Mix, StreamOptions
 
-__all__ = ["agree", "agreed_stream", "check_rank", "compare_with_first", "resolve_rank"]
-
 
 def resolve_rank(rank: int | None, world_size: int | None) -> tuple[int, int]:
     """Return rank and world size.

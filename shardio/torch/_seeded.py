@@ -20,8 +20,6 @@ from shardio.callers import warn
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-__all__ = ["Watched", "seeded"]
-
 _LIBRARIES = ("torch", "numpy", "random")
 # Functions and methods of torch that draw random numbers and take a generator.
 _NAMES = ("bernoulli", "multinomial", "normal", "poisson", "rand", "randint", "randn", "randperm")

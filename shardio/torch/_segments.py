@@ -6,8 +6,6 @@ import torch
 
 from shardio.torch._tensors import RaggedTensor
 
-__all__ = ["next_tokens", "segment_mask", "unpack"]
-
 
 def segment_mask(segment_ids: torch.Tensor, *, causal: bool = True) -> torch.Tensor:
     """Return the mask of attention under which the documents of a packed row do not see each other.

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Self
 
-__all__ = ["RaggedTensor", "collate", "inside", "pin", "tensors"]
-
 # What torch has; NumPy's long doubles and structures stay arrays.
 _KNOWN = frozenset("?bBhHiIlLqQefdFD")
 _NUMBERS = (bool, int, float, np.number, np.bool_)

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from shardio.catalog import Version
     from shardio.metadata import Feature, Schema, ShardTable
 
-__all__ = ["feature_facts", "seen_facts", "shard_list_facts", "version_facts"]
-
 _RECORDS = 100
 _BYTES = 16 << 20
 

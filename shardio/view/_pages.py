@@ -43,8 +43,6 @@ if TYPE_CHECKING:
     from shardio.metadata import ShardTable
     from shardio.view._values import FlatValue
 
-__all__ = ["Media", "Pages"]
-
 _MOST_RECORDS = 100  # of one page
 _PAGE_BYTES = 64 << 20  # of the records of one page, as far as their average tells
 _SAMPLE_BYTES = 32 << 20

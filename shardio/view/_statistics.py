@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from shardio.metadata import Feature, Schema
 
-__all__ = ["histogram", "summarize"]
-
 _BINS = 32
 _TOP = 20
 _MOST_NUMBERS = 1 << 20  # of one feature, in its histogram

@@ -21,22 +21,6 @@ if TYPE_CHECKING:
 
     from shardio.metadata import Feature, Schema
 
-__all__ = [
-    "FlatValue",
-    "Path",
-    "as_numbers",
-    "audio_type",
-    "cell",
-    "downsampled",
-    "flatten",
-    "follow",
-    "guess_value",
-    "image_size",
-    "is_picture",
-    "readable",
-    "unwrapped",
-]
-
 Path = tuple[str | int, ...]
 
 _POINTS = 120  # of a sparkline

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
     from shardio.view._pages import Pages
 
-__all__ = ["ViewServer", "make_app", "make_server"]
-
 # Nothing may be loaded or run but the files of this server; images and audio come as blobs of its pages.
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' blob:; "

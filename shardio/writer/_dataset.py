@@ -47,8 +47,6 @@ if TYPE_CHECKING:
     from shardio.format import Block
     from shardio.metadata import Schema
 
-__all__ = ["DatasetWriter"]
-
 _MANY = 1024  # records of an iterable that are taken from it at once
 
 

@@ -25,21 +25,6 @@ if TYPE_CHECKING:
     from shardio.catalog import Version
     from shardio.codecs import RecordCodec
 
-__all__ = [
-    "LayoutOptions",
-    "WriterOptions",
-    "catalog_to_write",
-    "check_mode",
-    "check_new_split",
-    "check_options",
-    "check_shards",
-    "check_writer_options",
-    "encoder",
-    "is_codec",
-    "resolve_schema",
-    "split_names",
-]
-
 DEFAULT_SHARD_BYTES = 256 << 20
 MAX_SHARDS = 10**6  # of a dataset
 

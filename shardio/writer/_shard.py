@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-__all__ = ["ShardWriter"]
-
 _ENDED = "the shard is closed, and nothing can be added to it"
 _NOT_HERE = "a writer is used and closed by the process that opened it, not by a forked child"
 

@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from shardio.format import Buffer
     from shardio.metadata import FinishedIndex
 
-__all__ = ["AtomicWriter", "FinishedShard", "ShardOptions", "ShardSpool", "open_writers", "spool_folder"]
-
 
 _PIECE = 1 << 20
 _WRITTEN = 512 << 10  # bytes that are written by one call

@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from shardio.metadata import Schema
     from shardio.writer._spool import FinishedShard, ShardSpool
 
-__all__ = ["Task"]
-
 
 class Task:
     """The shards that one attempt of one task has stored.

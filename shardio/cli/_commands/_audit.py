@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from shardio.cli._command import CLEAN, WHOLE, Command, Option, PlaceParam, Value
+from shardio.cli._command import WHOLE, Command, Option, PlaceParam, Value
+from shardio.cli._console import CLEAN
 from shardio.cli._options import DATASETS, open_dataset, read_json, storage_options
 from shardio.display import count, plural
 
@@ -14,8 +15,6 @@ if TYPE_CHECKING:
     from shardio.cli._console import Console
     from shardio.reader import DatasetReader
     from shardio.streaming import AuditedRecord, Mix
-
-__all__ = ["COMMAND"]
 
 _STATE = "what state_dict() returned, as JSON"
 

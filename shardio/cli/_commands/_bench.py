@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from shardio.cli._command import CLEAN, WHOLE, Command, Option, flag
+from shardio.cli._command import WHOLE, Command, Option, flag
+from shardio.cli._console import CLEAN
 from shardio.cli._options import ENGINE, READING, STORAGE, open_dataset, url_argument
 from shardio.cli._plots import bars, check_plot, plot_bench, plot_option
 from shardio.display import count, size
@@ -14,8 +15,6 @@ if TYPE_CHECKING:
 
     from shardio.cli._console import Console
     from shardio.streaming import BenchReport
-
-__all__ = ["COMMAND"]
 
 _SHORT = 0.1  # seconds, within which the clock and the machine say more than the dataset
 

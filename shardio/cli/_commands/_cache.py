@@ -6,15 +6,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from shardio.cli._command import CLEAN, Argument, Command, PlaceParam
+from shardio.cli._command import Argument, Command, PlaceParam
+from shardio.cli._console import CLEAN
 from shardio.display import plural, size
 
 if TYPE_CHECKING:
     from types import SimpleNamespace
 
     from shardio.cli._console import Console
-
-__all__ = ["COMMAND"]
 
 
 def _run(arguments: SimpleNamespace, console: Console) -> int:

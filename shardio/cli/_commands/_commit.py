@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from shardio.cli._command import CLEAN, WHOLE, Command, Option
+from shardio.cli._command import WHOLE, Command, Option
+from shardio.cli._console import CLEAN
 from shardio.cli._options import STORAGE, storage_options, url_argument
 from shardio.display import plural
 
@@ -14,8 +15,6 @@ if TYPE_CHECKING:
     from types import SimpleNamespace
 
     from shardio.cli._console import Console
-
-__all__ = ["COMMAND"]
 
 
 def _run(arguments: SimpleNamespace, console: Console) -> int:

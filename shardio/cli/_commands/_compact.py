@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from shardio.cli._command import CLEAN, WHOLE, Command, Option, flag
+from shardio.cli._command import WHOLE, Command, Option, flag
+from shardio.cli._console import CLEAN
 from shardio.cli._describe import DRY_RUN
 from shardio.cli._options import (
     CHANGE,
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
 
     from shardio.cli._console import Console
     from shardio.lifecycle import CompactReport
-
-__all__ = ["COMMAND"]
 
 _COMPRESSIONS = ("same", "none", "zstd", "gzip", "zlib")
 

@@ -6,14 +6,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from shardio.cli._command import CLEAN, COMPLETION_VARIABLE, Argument, Command
+from shardio.cli._command import COMPLETION_VARIABLE, Argument, Command
+from shardio.cli._console import CLEAN
 
 if TYPE_CHECKING:
     from types import SimpleNamespace
 
     from shardio.cli._console import Console
-
-__all__ = ["COMMAND"]
 
 _SHELLS = ("bash", "zsh", "fish")
 

@@ -7,18 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from shardio.cli._command import (
-    CLEAN,
-    DAMAGE,
-    WHOLE,
-    Argument,
-    Command,
-    Option,
-    PlaceParam,
-    Value,
-    flag,
-    options,
-)
+from shardio.cli._command import WHOLE, Argument, Command, Option, PlaceParam, Value, flag, options
+from shardio.cli._console import CLEAN, DAMAGE
 from shardio.cli._describe import feature_lines
 from shardio.cli._options import (
     SCHEMA,
@@ -38,8 +28,6 @@ if TYPE_CHECKING:
     from types import SimpleNamespace
 
     from shardio.cli._console import Console
-
-__all__ = ["COMMAND"]
 
 # `shardio.convert.SOURCE_KINDS`, written out so that help names them and loads nothing; a test compares both.
 _KINDS = (

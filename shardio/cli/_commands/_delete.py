@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from shardio.cli._command import CLEAN, WHOLE, Argument, Command, Option, flag, options
+from shardio.cli._command import WHOLE, Argument, Command, Option, flag, options
+from shardio.cli._console import CLEAN
 from shardio.cli._describe import DRY_RUN, print_version
 from shardio.cli._options import (
     CHANGE,
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
 
     from shardio.cli._console import Console
     from shardio.lifecycle import DeleteReport, EraseReport
-
-__all__ = ["COMMAND"]
 
 
 def _run(arguments: SimpleNamespace, console: Console) -> int:

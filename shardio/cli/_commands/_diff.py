@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from shardio.cli._command import CLEAN, Argument, Command
+from shardio.cli._command import Argument, Command
+from shardio.cli._console import CLEAN
 from shardio.cli._options import STORAGE, VERSION_VALUE, storage_options, url_argument
 from shardio.display import count, plural
 
@@ -14,8 +15,6 @@ if TYPE_CHECKING:
 
     from shardio.cli._console import Console
     from shardio.lifecycle import DiffReport
-
-__all__ = ["COMMAND"]
 
 
 def _run(arguments: SimpleNamespace, console: Console) -> int:

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from shardio.cli._command import CLEAN, DAMAGE, WHOLE, Argument, Command, Option, PlaceParam, flag
+from shardio.cli._command import WHOLE, Argument, Command, Option, PlaceParam, flag
+from shardio.cli._console import CLEAN, DAMAGE
 from shardio.cli._options import (
     STORAGE,
     VERSION_VALUE,
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
     from types import SimpleNamespace
 
     from shardio.cli._console import Console
-
-__all__ = ["COMMAND"]
 
 # `shardio.convert.TARGET_KINDS`, written out so that help names them and loads nothing; a test compares both.
 _KINDS = ("tfrecord", "webdataset", "jsonl", "parquet", "mds", "images")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from shardio.cli._command import CLEAN, WHOLE, Command, Option, options
+from shardio.cli._command import WHOLE, Command, Option, options
+from shardio.cli._console import CLEAN
 from shardio.cli._options import STORAGE, YES, storage_options, url_argument
 from shardio.display import plural, size
 
@@ -15,8 +16,6 @@ if TYPE_CHECKING:
     from shardio.catalog import GcReport
     from shardio.cli._console import Console
     from shardio.storage import ObjectInfo, Upload
-
-__all__ = ["COMMAND"]
 
 
 def _run(arguments: SimpleNamespace, console: Console) -> int:

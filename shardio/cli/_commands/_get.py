@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from shardio.cli._command import CLEAN, Argument, Command, Value, flag, whole_number
+from shardio.cli._command import Argument, Command, Value, flag, whole_number
+from shardio.cli._console import CLEAN
 from shardio.cli._options import ENGINE, READING, STORAGE, url_argument
 from shardio.cli._records import DECODING, open_parts, reader_of
 from shardio.display import count, describe, plain, plural
@@ -16,8 +17,6 @@ if TYPE_CHECKING:
     from shardio.cli._console import Console
     from shardio.cli._records import RecordGroup
     from shardio.reader import Location
-
-__all__ = ["COMMAND"]
 
 _FIRST_BYTES = 512
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from shardio.cli._command import CLEAN, WHOLE, Command, Option
+from shardio.cli._command import WHOLE, Command, Option
+from shardio.cli._console import CLEAN
 from shardio.cli._options import ENGINE, READING, STORAGE, url_argument
 from shardio.cli._records import DECODING, open_parts, reader_of
 from shardio.display import describe, plain, plural
@@ -13,8 +14,6 @@ if TYPE_CHECKING:
     from types import SimpleNamespace
 
     from shardio.cli._console import Console
-
-__all__ = ["COMMAND"]
 
 
 def _run(arguments: SimpleNamespace, console: Console) -> int:

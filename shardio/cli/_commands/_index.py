@@ -9,18 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from shardio.cli._command import (
-    CLEAN,
-    DAMAGE,
-    WHOLE,
-    Argument,
-    Command,
-    Option,
-    PlaceParam,
-    Value,
-    flag,
-    options,
-)
+from shardio.cli._command import WHOLE, Argument, Command, Option, PlaceParam, Value, flag, options
+from shardio.cli._console import CLEAN, DAMAGE
 from shardio.cli._describe import feature_lines
 from shardio.cli._options import (
     SCHEMA,
@@ -42,8 +32,6 @@ if TYPE_CHECKING:
 
     from shardio.cli._console import Console
     from shardio_indexer import AdoptReport
-
-__all__ = ["COMMAND"]
 
 _MOST_SHOWN = 20
 # What the rooms below know, written out so that help needs none of them; a test holds both sides together.

@@ -8,7 +8,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from shardio.cli._command import CLEAN, Command, Option, PlaceParam, flag
+from shardio.cli._command import Command, Option, PlaceParam, flag
+from shardio.cli._console import CLEAN
 from shardio.cli._describe import dataset_facts, feature_notes, seen_facts, shard_facts
 from shardio.cli._options import ENGINE, STORAGE, VERSION, storage_options, url_argument
 from shardio.display import count, plain, plural, size
@@ -17,8 +18,6 @@ if TYPE_CHECKING:
     from types import SimpleNamespace
 
     from shardio.cli._console import Console
-
-__all__ = ["COMMAND"]
 
 
 def _run(arguments: SimpleNamespace, console: Console) -> int:

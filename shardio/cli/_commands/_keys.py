@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from shardio.cli._command import CLEAN, Argument, Command, Option
+from shardio.cli._command import Argument, Command, Option
+from shardio.cli._console import CLEAN
 from shardio.cli._options import BUILD, build_options, parse_key, sidecar_options, url_argument
 from shardio.display import count, plural, size
 
@@ -13,8 +14,6 @@ if TYPE_CHECKING:
 
     from shardio.cli._console import Console
     from shardio.lifecycle import KeysReport
-
-__all__ = ["COMMAND"]
 
 _SHOWN = 5
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from shardio.cli._command import CLEAN, WHOLE, Command, Option
+from shardio.cli._command import WHOLE, Command, Option
+from shardio.cli._console import CLEAN
 from shardio.cli._describe import moment
 from shardio.cli._options import STORAGE, storage_options, url_argument
 from shardio.display import count, size
@@ -14,8 +15,6 @@ if TYPE_CHECKING:
     from types import SimpleNamespace
 
     from shardio.cli._console import Console
-
-__all__ = ["COMMAND"]
 
 _WIDTH = 60  # of the metadata; `--json` has all of it
 

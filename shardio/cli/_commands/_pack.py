@@ -6,25 +6,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from shardio.cli._command import (
-    CLEAN,
-    DAMAGE,
-    WHOLE,
-    Argument,
-    Command,
-    Option,
-    PlaceParam,
-    flag,
-    options,
-)
+from shardio.cli._command import WHOLE, Argument, Command, Option, PlaceParam, flag, options
+from shardio.cli._console import CLEAN, DAMAGE
 from shardio.cli._options import STORAGE, storage_options
 
 if TYPE_CHECKING:
     from types import SimpleNamespace
 
     from shardio.cli._console import Console
-
-__all__ = ["COMMAND"]
 
 
 def _run(arguments: SimpleNamespace, console: Console) -> int:

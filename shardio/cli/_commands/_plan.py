@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from shardio.cli._command import CLEAN, WHOLE, Command, Option, flag
+from shardio.cli._command import WHOLE, Command, Option, flag
+from shardio.cli._console import CLEAN
 from shardio.cli._options import DATASETS, open_dataset
 from shardio.cli._plots import check_plot, plot_option, plot_order
 from shardio.display import count, size
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
     from shardio.order import Mixing, Plan, PlanReport
     from shardio.reader import DatasetReader
     from shardio.streaming import Mix
-
-__all__ = ["COMMAND"]
 
 _PLOTTED_STEPS = 256
 _SHAPE = ("ranks", "workers", "chunk_rows", "interleave", "chunk_bytes", "window")

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from shardio.cli._command import CLEAN, DAMAGE, Command, Option, PlaceParam, Value, options
+from shardio.cli._command import Command, Option, PlaceParam, Value, options
+from shardio.cli._console import CLEAN, DAMAGE
 from shardio.cli._options import (
     ENGINE,
     STORAGE,
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
 
     from shardio.cli._console import Console
     from shardio.lifecycle import RepairReport
-
-__all__ = ["COMMAND"]
 
 _SHOWN = 20
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from shardio.cli._command import CLEAN, Argument, Command, Option, PlaceParam, Value, options
+from shardio.cli._command import Argument, Command, Option, PlaceParam, Value, options
+from shardio.cli._console import CLEAN
 from shardio.cli._describe import feature_facts, feature_notes, print_version
 from shardio.cli._options import CHANGE, VERSION, name_and_value, storage_options
 
@@ -15,8 +16,6 @@ if TYPE_CHECKING:
     from shardio.cli._console import Console
     from shardio.lifecycle import SchemaReport
     from shardio.metadata import Schema
-
-__all__ = ["COMMAND"]
 
 
 def _run(arguments: SimpleNamespace, console: Console) -> int:

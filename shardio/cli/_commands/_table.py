@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from shardio.cli._command import CLEAN, Command, Option, Value, flag
+from shardio.cli._command import Command, Option, Value, flag
+from shardio.cli._console import CLEAN
 from shardio.cli._options import BUILD, build_options, sidecar_options, url_argument
 from shardio.display import count, plural, size
 
@@ -13,8 +14,6 @@ if TYPE_CHECKING:
 
     from shardio.cli._console import Console
     from shardio.lifecycle import TableReport
-
-__all__ = ["COMMAND"]
 
 
 def _run(arguments: SimpleNamespace, console: Console) -> int:

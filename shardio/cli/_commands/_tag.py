@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from shardio.cli._command import CLEAN, Argument, Command, flag
+from shardio.cli._command import Argument, Command, flag
+from shardio.cli._console import CLEAN
 from shardio.cli._describe import DRY_RUN
 from shardio.cli._options import CHANGE, VERSION, storage_options, url_argument
 
@@ -12,8 +13,6 @@ if TYPE_CHECKING:
     from types import SimpleNamespace
 
     from shardio.cli._console import Console
-
-__all__ = ["COMMAND"]
 
 
 def _run(arguments: SimpleNamespace, console: Console) -> int:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from shardio.cli._command import CLEAN, DAMAGE, FAILED, Command
+from shardio.cli._command import Command
+from shardio.cli._console import CLEAN, DAMAGE, FAILED
 from shardio.cli._options import ENGINE, READING, STORAGE, reading_options, url_argument
 from shardio.display import count, plural, size
 
@@ -14,8 +15,6 @@ if TYPE_CHECKING:
 
     from shardio.cli._console import Console
     from shardio.maintenance import Finding, VerifyProgress, VerifyReport
-
-__all__ = ["COMMAND"]
 
 
 def _run(arguments: SimpleNamespace, console: Console) -> int:

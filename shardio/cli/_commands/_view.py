@@ -7,7 +7,8 @@ import signal
 import webbrowser
 from typing import TYPE_CHECKING, Any
 
-from shardio.cli._command import CLEAN, WHOLE, Command, Option, PlaceParam, flag
+from shardio.cli._command import WHOLE, Command, Option, PlaceParam, flag
+from shardio.cli._console import CLEAN
 from shardio.cli._options import (
     ENGINE,
     READING,
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
     from types import SimpleNamespace
 
     from shardio.cli._console import Console
-
-__all__ = ["COMMAND"]
 
 _REPORT = "what `shardio verify URL --json` printed"
 
