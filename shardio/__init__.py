@@ -22,6 +22,10 @@ if TYPE_CHECKING:
         PackDatasetReport,
         convert_dataset,
         export_dataset,
+        from_arrow,
+        from_generator,
+        from_pandas,
+        from_polars,
         pack_dataset,
     )
     from shardio.errors import ShardioError
@@ -55,7 +59,7 @@ if TYPE_CHECKING:
     from shardio.order import Permutation, Plan
     from shardio.packing import PackedRows, PackReport, pack, pack_columns, unpack
     from shardio.parallel import write_dataset
-    from shardio.reader import DatasetReader, Location, ShardReader, join, open, open_shard  # noqa: A004 - the public name
+    from shardio.reader import DatasetDict, DatasetReader, Location, ShardReader, join, open, open_shard  # noqa: A004 - the public name
     from shardio.storage import CacheOptions
     from shardio.streaming import (
         BenchReport,
@@ -69,6 +73,7 @@ if TYPE_CHECKING:
         stream,
     )
     from shardio.writer import DatasetWriter, ShardWriter
+    from shardio_indexer import adopt
 
 __version__ = "0.1.0"
 
@@ -92,6 +97,7 @@ _PLACES = {
     "CacheOptions": "shardio.storage",
     "CenterCrop": "shardio.codecs",
     "ConvertReport": "shardio.convert",
+    "DatasetDict": "shardio.reader",
     "DatasetReader": "shardio.reader",
     "DatasetWriter": "shardio.writer",
     "ExportReport": "shardio.convert",
@@ -120,6 +126,7 @@ _PLACES = {
     "TableReport": "shardio.lifecycle",
     "VerifyReport": "shardio.maintenance",
     "Version": "shardio.catalog",
+    "adopt": "shardio_indexer",
     "audit": "shardio.streaming",
     "bench": "shardio.streaming",
     "build_keys": "shardio.lifecycle",
@@ -127,6 +134,10 @@ _PLACES = {
     "commit": "shardio.catalog",
     "convert_dataset": "shardio.convert",
     "export_dataset": "shardio.convert",
+    "from_arrow": "shardio.convert",
+    "from_generator": "shardio.convert",
+    "from_pandas": "shardio.convert",
+    "from_polars": "shardio.convert",
     "gc": "shardio.catalog",
     "join": "shardio.reader",
     "log": "shardio.catalog",
@@ -153,6 +164,7 @@ __all__ = [
     "ChangeReport",
     "CompactReport",
     "ConvertReport",
+    "DatasetDict",
     "DatasetReader",
     "DatasetWriter",
     "DeleteReport",
@@ -184,6 +196,7 @@ __all__ = [
     "TableReport",
     "VerifyReport",
     "Version",
+    "adopt",
     "audit",
     "bench",
     "build_keys",
@@ -196,6 +209,10 @@ __all__ = [
     "diff",
     "errors",
     "export_dataset",
+    "from_arrow",
+    "from_generator",
+    "from_pandas",
+    "from_polars",
     "gc",
     "join",
     "log",

@@ -23,6 +23,7 @@ __all__ = [
     "CorruptBlockError",
     "CorruptRecordError",
     "FormatError",
+    "KeyNotFoundError",
     "NotFoundError",
     "ResumeError",
     "SchemaError",
@@ -174,6 +175,10 @@ class StaleIndexError(ShardioError, ValueError):
 
 class NotFoundError(ShardioError, FileNotFoundError):
     """There is no such object, dataset or version."""
+
+
+class KeyNotFoundError(NotFoundError, KeyError):
+    """No record has such a key; also a `KeyError`."""
 
 
 class StorageError(ShardioError, OSError):

@@ -63,6 +63,9 @@ OTHERS = {
     "shardio.Stream.begin(workers)": "int = 0",
     "shardio.Stream.begin_in_worker(workers)": "int",
     "shardio.Stream.batches(workers)": "int = 1",
+    # Of files that others wrote, names by pattern, too.
+    "shardio.adopt(schema)": "Any = None",
+    "shardio.adopt(split)": "str | Mapping[str, str] | None = None",
     # How large a manifest may be.
     "shardio.Limits(shards)": "int = 1000000",
     "shardio_indexer.ScanOptions(limits)": f"Limits = {shardio.Limits()!r}",

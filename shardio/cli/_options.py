@@ -351,12 +351,12 @@ def open_dataset(
         split, version: where the command line names none.
         reading: further options of `shardio.open`.
     """
-    import shardio
+    from shardio.reader import open_split
 
     options = reading_options(arguments, url)
     if options["version"] is None:
         options["version"] = version
-    reader = shardio.open(url, arguments.split or split, **options, **reading)
+    reader = open_split(url, arguments.split or split, **options, **reading)
     records = getattr(arguments, "records", None)
     return reader if records is None else reader[records]
 

@@ -14,7 +14,16 @@ from shardio.codecs._arrow import (
 )
 from shardio.codecs._codec import Payloads, RecordCodec
 from shardio.codecs._codec_images import ImageCodec, with_images
-from shardio.codecs._columns import ColumnValues, RaggedColumn, VariableLength, VarLenColumn, collate
+from shardio.codecs._columns import (
+    ColumnValues,
+    RaggedColumn,
+    VariableLength,
+    VarLenColumn,
+    are_alike,
+    collate,
+    common_names,
+    stack,
+)
 from shardio.codecs._example import (
     decode_example,
     decode_sequence_example,
@@ -32,6 +41,7 @@ from shardio.codecs._images import (
 )
 from shardio.codecs._infer import FeatureReport, InferenceReport, infer_schema
 from shardio.codecs._make import record_codec
+from shardio.codecs._mapped import MappedCodec
 from shardio.codecs._message import Message
 from shardio.codecs._parse import (
     FixedLen,
@@ -54,6 +64,7 @@ __all__ = [
     "ImageCodec",
     "ImageOptions",
     "InferenceReport",
+    "MappedCodec",
     "Message",
     "Payloads",
     "Ragged",
@@ -65,9 +76,11 @@ __all__ = [
     "VarLen",
     "VarLenColumn",
     "VariableLength",
+    "are_alike",
     "arrow_array",
     "arrow_type_of",
     "collate",
+    "common_names",
     "decode_example",
     "decode_image",
     "decode_sequence_example",
@@ -83,6 +96,7 @@ __all__ = [
     "parse_sequence_examples",
     "read_tensors",
     "record_codec",
+    "stack",
     "value_lengths",
     "with_images",
 ]

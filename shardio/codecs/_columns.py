@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 
 _MOST_VALUES = np.iinfo(np.int32).max
+_NUMBERS = (bool, int, float, np.number, np.bool_)
 
 
 class VariableLength(NamedTuple):
@@ -353,3 +354,52 @@ def each(
             what, row=rows[len(values)], advice="look at the shard with `shardio verify`"
         ) from error
     return values
+
+
+def stack(values: list[Any]) -> dict[str, Any]:
+    """Bring the values that a function returned into columns.
+
+    Arrays of one shape and dtype become one array [n, ...], numbers an array [n], everything else a list.
+    What is not a mapping becomes the one column `"value"`.
+
+    Raises:
+        ValueError: the values do not have the same names.
+    """
+    if not values:
+        return {}
+    if not all(isinstance(value, dict) for value in values):
+        return {"value": _column(values)}
+    return {name: _column([value[name] for value in values]) for name in common_names(values)}
+
+
+def common_names(values: Sequence[dict[Any, Any]]) -> Sequence[Any]:
+    """Return the names that all values have.
+
+    Raises:
+        ValueError: the values do not have the same names.
+    """
+    names = values[0].keys()
+    for value in values:
+        if value.keys() != names:
+            message = (
+                "a function of records must return the same names for every record: "
+                f"{sorted(map(str, names))}, then {sorted(map(str, value))}"
+            )
+            raise ValueError(message)
+    return list(names)
+
+
+def _column(values: list[Any]) -> Any:
+    if isinstance(values[0], np.ndarray):
+        return np.stack(values) if are_alike(values) else values
+    if all(isinstance(value, _NUMBERS) for value in values):
+        return np.array(values)
+    return values
+
+
+def are_alike(values: list[Any]) -> bool:
+    """Tell whether values are arrays of one shape and dtype."""
+    shape, dtype = values[0].shape, values[0].dtype
+    return all(
+        isinstance(value, np.ndarray) and value.shape == shape and value.dtype == dtype for value in values
+    )

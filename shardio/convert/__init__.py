@@ -11,6 +11,7 @@ from __future__ import annotations
 from shardio.convert._convert import ConvertReport, convert_dataset
 from shardio.convert._export import TARGET_KINDS, ExportReport, export_dataset
 from shardio.convert._kinds import SOURCE_KINDS
+from shardio.convert._memory import from_arrow, from_generator, from_pandas, from_polars
 from shardio.convert._pack import PackDatasetReport, pack_dataset
 from shardio.convert._schema import infer_from_payloads
 from shardio.errors import BadRecord
@@ -24,6 +25,10 @@ __all__ = [
     "PackDatasetReport",
     "convert_dataset",
     "export_dataset",
+    "from_arrow",
+    "from_generator",
+    "from_pandas",
+    "from_polars",
     "infer_from_payloads",
     "pack_dataset",
 ]

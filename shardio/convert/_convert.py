@@ -17,7 +17,7 @@ import numpy as np
 
 from shardio.convert._files import FileSource
 from shardio.convert._kinds import open_source
-from shardio.convert._parquet import HuggingFaceDataset
+from shardio.convert._parquet import ArrowTable, HuggingFaceDataset, table_package
 from shardio.convert._partitions import check_keys, fitter, notes_on_keys
 from shardio.convert._schema import SKIP, resolve_schema, type_for
 from shardio.convert._source import ForeignSource, Piece, Sample, SourceOptions, keep_as
@@ -341,8 +341,8 @@ def convert_dataset(  # noqa: PLR0913 - the options are the public contract
 
     Args:
         source: URL or path of a file or folder, a pattern (`"shards/*.tar"`), a list of URLs, a
-            `datasets.Dataset` or `datasets.DatasetDict` of Hugging Face, or for `kind="list"` any Python list
-            of items.
+            `datasets.Dataset` or `datasets.DatasetDict` of Hugging Face, a table of pyarrow, pandas or
+            polars, or for `kind="list"` any Python list of items.
         url: of the dataset.
         kind: one of `SOURCE_KINDS`; None tells it by the names of the files.
         schema: types of some features instead of those inferred (None leaves a feature out), or a whole
@@ -442,7 +442,8 @@ def convert_dataset(  # noqa: PLR0913 - the options are the public contract
     check_keys(opened, resolved, schema)
     notes = [*notes, *notes_on_keys(opened, resolved, pieces)]
     worker = _ConvertWorker(opened, resolved, splitter, on_error, _dropped(schema), names, numbers)
-    if workers is None and executor is None and sum(piece.size for piece in pieces) < _SMALL:
+    small = opened.in_memory or sum(piece.size for piece in pieces) < _SMALL
+    if workers is None and executor is None and small:
         workers = 1
     report = write_dataset(
         url, pieces, worker, schema=resolved, executor=executor, workers=workers, session=session, mode=mode,
@@ -561,4 +562,6 @@ def _tasks(pieces: Sequence[Piece]) -> int:
 def _shown(source: Any) -> str:
     if HuggingFaceDataset.takes(source):
         return f"datasets.{type(source).__name__}"
+    if ArrowTable.takes(source):
+        return f"{table_package(source)}.{type(source).__name__}"
     return source if isinstance(source, str) else str(source)[:200]

@@ -13,7 +13,13 @@ from shardio.convert._files import read_whole
 from shardio.convert._images import IMAGE_ENDINGS, ImageFolder
 from shardio.convert._listing import ListSource
 from shardio.convert._mds import MdsFolder, is_mds_index
-from shardio.convert._parquet import ARROW_ENDINGS, PARQUET_ENDINGS, ArrowFiles, HuggingFaceDataset
+from shardio.convert._parquet import (
+    ARROW_ENDINGS,
+    PARQUET_ENDINGS,
+    ArrowFiles,
+    ArrowTable,
+    HuggingFaceDataset,
+)
 from shardio.convert._text import JSON_ENDINGS, TEXT_ENDINGS, JsonLines, TextFiles
 from shardio.convert._tfds import TfdsDataset
 from shardio.convert._tfrecord import AdoptedObjects, ShardioDataset, TfRecords
@@ -70,6 +76,11 @@ def open_source(place: Any, kind: str | None, options: SourceOptions) -> Foreign
             message = f"kind={kind!r}: this is a dataset of Hugging Face's `datasets`; leave kind= out"
             raise ValueError(message)
         return HuggingFaceDataset(place, options)
+    if ArrowTable.takes(place):
+        if kind not in (None, ArrowTable.kind):
+            message = f"kind={kind!r}: this is a table in memory; leave kind= out"
+            raise ValueError(message)
+        return ArrowTable(place, options)
     if isinstance(place, Path):
         place = os.fspath(place)
     elif isinstance(place, Sequence) and not isinstance(place, str):

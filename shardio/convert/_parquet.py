@@ -48,6 +48,18 @@ _ROWS = 1024
 _PIECE_BYTES = 64 << 20
 
 
+# Packages and names of what can become a table of Arrow.
+_TABLES = {
+    ("pyarrow", "Table"), ("pyarrow", "RecordBatch"), ("pandas", "DataFrame"), ("polars", "DataFrame")
+}  # fmt: skip
+
+
+def table_package(place: object) -> str | None:
+    """Return the package that a table in memory is of, without importing it; None for anything else."""
+    package, name = type(place).__module__.partition(".")[0], type(place).__name__
+    return package if (package, name) in _TABLES else None
+
+
 class _JsonText(str):
     """Text of a column of JSON documents."""
 
@@ -770,6 +782,65 @@ class HuggingFaceDataset(_ArrowRows):
                 for number, value in enumerate(_rows_of(batch, missing, piece.extra or {}), row):
                     yield Sample(f"{piece.url} row {number}", value)
                 row += batch.num_rows
+        yield from _notes_on_structs(piece, missing)
+
+
+@dataclass(frozen=True)
+class ArrowTable(_ArrowRows):
+    """A `pyarrow.Table` or `RecordBatch`, or a DataFrame of pandas or polars, which becomes one.
+
+    Args:
+        place: the table.
+        options: what the caller says about it.
+    """
+
+    kind: ClassVar[str] = "arrow"
+    in_memory: ClassVar[bool] = True
+    place: Any
+    options: SourceOptions
+
+    @staticmethod
+    def takes(place: Any) -> bool:
+        """Tell whether a value is a table, without importing what it is of."""
+        return table_package(place) is not None
+
+    @cached_property
+    def _table(self) -> Any:
+        import pyarrow as pa
+
+        place = self.place
+        if isinstance(place, pa.RecordBatch):
+            return pa.Table.from_batches([place])
+        if isinstance(place, pa.Table):
+            return place
+        if hasattr(place, "to_arrow"):
+            return place.to_arrow()
+        # An index that is more than row numbers is data.
+        plain = type(place.index).__name__ == "RangeIndex" and place.index.name is None
+        return pa.Table.from_pandas(place if plain else place.reset_index(), preserve_index=False)
+
+    @cached_property
+    def _heads(self) -> list[_Head | BadRecord]:
+        table = self._table
+        columns = dict(zip(table.column_names, table.columns, strict=True))
+        names = {name for name, _ in _flattened(table.schema)}
+        nulls = {name for name in names if name not in columns or columns[name].null_count}
+        file = File("arrow", "table", int(table.nbytes), "table")
+        return [_Head(file, table.schema, [table.num_rows], nulls, names, set())]
+
+    def pieces(self) -> list[Piece]:
+        """Return all rows as one."""
+        table = self._table
+        return [Piece("arrow", "table", "train", int(table.nbytes), 0, table.num_rows)]
+
+    def read(self, piece: Piece) -> Iterator[Sample | BadRecord | Note]:
+        """Yield the rows."""
+        row = 0
+        missing: Counter[str] = Counter()
+        for batch in self._table.to_batches(max_chunksize=_ROWS):
+            for value in _rows_of(batch, missing):
+                yield Sample(f"row {row}", value)
+                row += 1
         yield from _notes_on_structs(piece, missing)
 
 

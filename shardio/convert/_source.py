@@ -147,6 +147,7 @@ class ForeignSource(ABC):
         payloads: records are payloads already, and are stored as they are.
         declared: `known` says the types of all features, so no record is looked at for them.
         trusted: its schema holds for all its payloads, so they are not looked at again.
+        in_memory: it is a value of this process, and not sent to others.
         names_classes: its labels are names, which `SourceOptions.classes` numbers; elsewhere that says which
             names its numbers have.
     """
@@ -155,6 +156,7 @@ class ForeignSource(ABC):
     payloads: ClassVar[bool] = False
     trusted: ClassVar[bool] = False
     declared: ClassVar[bool] = False
+    in_memory: ClassVar[bool] = False
     names_classes: ClassVar[bool] = False
     options: SourceOptions
 

@@ -20,10 +20,12 @@ from shardio.streaming import (
     method_with_stream_options,
     of_parts,
     parts_of,
+    prepare,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from shardio.reader import DatasetReader
     from shardio.streaming import Mix
@@ -69,9 +71,12 @@ class StreamingLoader(StreamLoader):
 
     @method_with_stream_options(StreamOptions)
     def __init__(
-        self, ds: DatasetReader | Mix, sharding: jax.sharding.Sharding | None = None, **options: Any
+        self,
+        ds: DatasetReader | Mix | str | Path,
+        sharding: jax.sharding.Sharding | None = None,
+        **options: Any,
     ) -> None:
-        given = StreamOptions.of("StreamingLoader", options)
+        ds, given = prepare(ds, StreamOptions.of("StreamingLoader", options))
         if given.rank is not None or given.world_size is not None:
             raise ValueError("rank= and world_size= come from the sharding")
         if given.remainder == "keep":

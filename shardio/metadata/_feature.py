@@ -50,7 +50,8 @@ class Feature:
     """Describe one feature: its type, shape, default, whether it may be missing, and what its numbers mean.
 
     Args:
-        type: a short string, with its shape in brackets or without: `"int64"`, `"float32[16]"`, `"jpeg"`.
+        type: a short string, with its shape in brackets or without: `"int64"`, `"float32[16]"`, `"jpeg"`; or
+            a type of Python or NumPy: `int`, `str`, `numpy.float32`.
         shape: the sizes, None for any size, instead of brackets in `type`.
         default: the value of records that lack the feature; makes it optional.  None means no default.
         optional: may be missing.  Without a default a missing value reads as None.
@@ -90,7 +91,7 @@ class Feature:
 
     def __init__(
         self,
-        type: str,  # noqa: A002 - the field's name in the interface
+        type: Any,  # noqa: A002 - the field's name in the interface
         *,
         shape: Sequence[int | None] | None = None,
         default: object = None,

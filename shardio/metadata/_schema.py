@@ -488,15 +488,12 @@ def _parse_features(mapping: object) -> dict[str, Feature]:
     for name, given in mapping.items():
         if isinstance(given, Feature):
             features[name] = given
-        elif isinstance(given, str):
-            try:
-                features[name] = Feature(given)
-            except ValueError as error:
-                message = f"feature {name!r}: {error}"
-                raise ValueError(message) from error
-        else:
-            message = f"feature {name!r}: a type is a short string or a Feature, not {describe(given)}"
-            raise TypeError(message)
+            continue
+        try:
+            features[name] = Feature(given)
+        except (ValueError, TypeError) as error:
+            message = f"feature {name!r}: {error}"
+            raise type(error)(message) from error
     return features
 
 

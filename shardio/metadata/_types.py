@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeGuard
 import numpy as np
 import numpy.typing as npt
 
+from shardio.arguments import closest
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -56,13 +58,12 @@ _INFINITY = 0x7F80
 _EXACT_DIGITS = {
     BFLOAT16: 8, "float16": 11, "float32": 24, "float64": 53, "complex64": 24, "complex128": 53
 }  # fmt: skip
-_NEAR = {
-    "float": "float32 or float64",
-    "int": "int64 or int32",
-    "str": "text",
-    "string": "text",
-    "double": "float64",
-}
+# What Python, NumPy, SQL and other formats call these types; a float is Python's and NumPy's, of 64 bits.
+_ALIASES = {
+    "float": "float64", "double": "float64", "int": "int64",
+    "boolean": "bool", "str": "text", "string": "text"
+}  # fmt: skip
+_TYPES = (bool, int, float, complex, str, bytes, np.generic)
 
 
 class MisfitError(Exception):
@@ -84,7 +85,8 @@ def kind_of(type_name: str) -> FeatureKind:
     """Return what family `type_name` belongs to; ValueError lists the types when there is no such type."""
     kind = _KINDS.get(type_name)
     if kind is None:
-        hint = f"; did you mean {_NEAR[type_name]}?" if type_name in _NEAR else ""
+        near = closest(type_name, _KINDS)
+        hint = f"; did you mean {near}?" if near else ""
         message = f"unknown type {type_name!r}{hint}; the types are {', '.join(_KINDS)}"
         raise ValueError(message)
     return kind
@@ -98,9 +100,13 @@ def dtype_of(type_name: str) -> np.dtype[Any]:
 def parse_short(text: object) -> tuple[str, Shape]:
     """Split a short string such as `"uint8[?,?,3]"` into type name and shape; `?` becomes None.
 
+    Python's and NumPy's own types stand for their names: `int`, `str`, `numpy.float32`, `numpy.dtype("u1")`.
+
     Raises:
         ValueError: the string is not of this form.  Whether the type exists is for `kind_of` to say.
     """
+    if isinstance(text, np.dtype) or (isinstance(text, type) and issubclass(text, _TYPES)):
+        text = "text" if text is str else "bytes" if text is bytes else np.dtype(text).name
     if not isinstance(text, str):
         raise TypeError(f'a type is a short string such as "int64", not {describe(text)}')
     match = _SHORT.fullmatch(text) if len(text) <= _LONGEST_SHORT else None
@@ -110,6 +116,7 @@ def parse_short(text: object) -> tuple[str, Shape]:
         )
         raise ValueError(message)
     name, inside = match.groups()
+    name = _ALIASES.get(name, name)
     if inside is None:
         return name, ()
     sizes: list[int | None] = []

@@ -36,10 +36,11 @@ from shardio.reader._open import (
     is_shard,
     open,  # noqa: A004 - `shardio.open` is the public name
     open_shard,
+    open_split,
 )
 from shardio.reader._options import ReadOptions, ReadStats
 from shardio.reader._pool import ShardPool
-from shardio.reader._records import DatasetReader, RecordSequence
+from shardio.reader._records import Batches, DatasetDict, DatasetReader, RecordSequence
 from shardio.reader._shard import OpenShard, RowRun, begin_frames
 from shardio.reader._source import DatasetSource, Location, ShardSource, choose_split, root_stores
 from shardio.reader._subset import count_below, is_ascending, selection_digest, take, take_at
@@ -48,8 +49,10 @@ __all__ = [
     "HF_METADATA",
     "QUARANTINE_FILE",
     "TABLE_ADVICE",
+    "Batches",
     "ChosenColumn",
     "Damage",
+    "DatasetDict",
     "DatasetReader",
     "DatasetSource",
     "FetchedFrames",
@@ -90,6 +93,7 @@ __all__ = [
     "key_types",
     "open",
     "open_shard",
+    "open_split",
     "read_frames",
     "read_key_run",
     "read_part",

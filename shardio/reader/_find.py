@@ -16,7 +16,7 @@ import numpy as np
 
 from shardio.arguments import integers
 from shardio.callers import warn
-from shardio.errors import FormatError, NotFoundError, ShardioError
+from shardio.errors import FormatError, KeyNotFoundError, NotFoundError, ShardioError
 from shardio.format import DEFAULT_LIMITS
 from shardio.metadata import (
     ENTRY,
@@ -414,7 +414,7 @@ def find(records: Any, keys: Any, *, feature: str | None, default: int | None) -
             )
             raise ValueError(message)
         if not positions and default is None:
-            raise NotFoundError(
+            raise KeyNotFoundError(
                 f"no record has the key {given[number]!r:.200}",
                 url=records.source.url,
                 advice="find(keys, default=-1) returns -1 for keys that are not there",

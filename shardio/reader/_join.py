@@ -389,6 +389,10 @@ class JoinedReader(DatasetReader):
         """Raise ValueError: parts are made before joining."""
         raise self._of_left_alone("split_by")
 
+    def map(self, *_args: Any, **_options: Any) -> Any:
+        """Raise ValueError: `transform=` of a stream or loader sees the features of both sides."""
+        raise self._of_left_alone("map")
+
     def find(self, *_args: Any, **_options: Any) -> Any:
         """Raise ValueError: keys are looked up in the left side; its positions are those of the join."""
         raise self._of_left_alone("find")

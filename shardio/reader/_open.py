@@ -7,9 +7,10 @@ start, and says so: every record's own checksums are compared then.
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Any, Literal
+import inspect
+from typing import TYPE_CHECKING, Any, Literal, Never
 
-from shardio.arguments import integer, names, options_by_root
+from shardio.arguments import integer, names, no_option, options_by_root
 from shardio.callers import warn
 from shardio.catalog import Catalog
 from shardio.errors import FormatError, NotFoundError, ShardioError, UnsafeNameError
@@ -23,8 +24,8 @@ from shardio.format import (
 )
 from shardio.metadata import ShardEntry, ShardTable, manifest_key, parse_head, usual_index_key
 from shardio.reader._options import ReadOptions
-from shardio.reader._records import DatasetReader, RecordSequence
-from shardio.reader._source import DatasetSource, ShardSource
+from shardio.reader._records import DatasetDict, DatasetReader, RecordSequence
+from shardio.reader._source import DatasetSource, ShardSource, several_splits
 from shardio.storage import CannotListError, DeniedError, Store, connect, connect_folder, url_text
 
 if TYPE_CHECKING:
@@ -56,12 +57,14 @@ def open(  # noqa: A001, PLR0913 - the name and the options are the public contr
     mmap: bool = True,
     decoded_bytes: int = 16 << 20,
     limits: Limits | None = None,
-) -> DatasetReader:
-    """Open a split of a dataset; reads its manifest and its lists of shards, nothing else.
+    **unknown: Never,
+) -> DatasetReader | Any:
+    """Open a dataset; reads its manifest and its lists of shards, nothing else.
 
     Args:
         url: of the dataset; any fsspec URL or local path.
-        split: its name; None for the only one; "all" for all of them, joined in the order of their names.
+        split: its name; "all" for all of them, joined in the order of their names. None for the only one, and
+            where there are several for a `DatasetDict` with a reader of each, by name.
         version: a number, a tag, or None for the latest. The reader stays with the version that it found.
         digest: `"sha256:..."` that the version must have; see `DatasetReader.digest`.
         storage_options: as in fsspec.
@@ -90,9 +93,13 @@ def open(  # noqa: A001, PLR0913 - the name and the options are the public contr
             that were not used for longest make room. 0 keeps none.
         limits: upper bounds for sizes that files claim, a `Limits`; None for those of the format.
 
+    Returns:
+        A `DatasetReader`; a `DatasetDict` of them where the dataset has several splits and none was named.
+
     Raises:
         NotFoundError: there is no dataset, or no such version.
-        ValueError: there is no such split, or several and none was named.
+        ValueError: there is no such split.
+        TypeError: there is no such option; says which one may be meant.
         FormatError, UnsupportedVersionError: the metadata is damaged or newer.
         StorageError: the environment failed, or a data root is not allowed.
 
@@ -106,6 +113,8 @@ def open(  # noqa: A001, PLR0913 - the name and the options are the public contr
         >>> len(ds), int(ds[-1]["n"]), ds[10:12].read_batch([1])
         (100, 99, {'n': array([11])})
     """
+    for name in unknown:
+        raise no_option("shardio.open", name, inspect.signature(open).parameters)
     if image_size is not None or image_crop is not None:
         if decode != "image":
             raise ValueError('image_size= and image_crop= need decode="image"')
@@ -125,7 +134,22 @@ def open(  # noqa: A001, PLR0913 - the name and the options are the public contr
         decoded_bytes=decoded_bytes,
         limits=limits,
     )
-    return DatasetReader(DatasetSource.resolve(url_text(url), split, options, version=version, digest=digest))
+    sources = DatasetSource.resolve_each(url_text(url), split, options, version=version, digest=digest)
+    if len(sources) > 1:
+        return DatasetDict({source.split: DatasetReader(source) for source in sources})
+    return DatasetReader(sources[0])
+
+
+def open_split(url: str | Path, split: str | None = None, **options: Any) -> DatasetReader:
+    """Open one split of a dataset; arguments are those of `open`.
+
+    Raises:
+        ValueError: there are several splits and none was named.
+    """
+    found = open(url, split, **options)
+    if isinstance(found, DatasetDict):
+        raise several_splits(url_text(url), list(found))
+    return found
 
 
 def is_shard(

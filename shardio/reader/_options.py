@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from shardio.reports import Report
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from shardio.codecs import ImageOptions, RecordCodec
     from shardio.format import Limits
@@ -34,6 +34,7 @@ class ReadOptions:
         max_open_shards: how many shards are kept open.
         mmap: look into local shards of our own as mapped memory; without, they are read.
         decoded_bytes: of compressed blocks that lookups keep decoded, at most.
+        functions: what is called with each value, one after another.
     """
 
     storage_options: Mapping[str, Any] | None = None
@@ -48,6 +49,7 @@ class ReadOptions:
     max_open_shards: int = 256
     mmap: bool = True
     decoded_bytes: int = 16 << 20
+    functions: tuple[Callable[[Any], Any], ...] = ()
 
     def __post_init__(self) -> None:
         """Refuse what makes no sense, by name."""

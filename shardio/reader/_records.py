@@ -1,17 +1,20 @@
-"""Records as a `Sequence`, whatever the shards look like; and those of a dataset, by version and split."""
+"""Records as a `Sequence`, whatever the shards look like; those of a dataset, by version and split."""
 
 from __future__ import annotations
 
+import copy
 import itertools
 from bisect import bisect_right
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, overload
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NoReturn, overload
 
 import numpy as np
 
-from shardio.arguments import integer, integers, need
+from shardio.arguments import integer, integers, names, need
 from shardio.display import html_table, plural, size
 from shardio.errors import ShardioError
+from shardio.order import Permutation
 from shardio.reader._columns import (
     check_table_columns,
     choose_columns,
@@ -34,7 +37,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike, NDArray
 
-    from shardio.metadata import Schema
+    from shardio.metadata import Feature, Schema
     from shardio.reader._source import DatasetSource, Location, ShardSource
     from shardio.reader._subset import Selection
 
@@ -220,6 +223,10 @@ class RecordSequence(Sequence[Any]):
         """
         if isinstance(condition, str) and features is not None:
             raise ValueError("features= is for functions; a condition in SQL names its own")
+        if isinstance(condition, str) or features is not None:
+            self._refuse_mapped(
+                "a condition in SQL" if isinstance(condition, str) else "filter with features="
+            )
         if isinstance(condition, str) or callable(condition):
             options = FilterOptions(
                 features=features,
@@ -287,6 +294,8 @@ class RecordSequence(Sequence[Any]):
             >>> users[0] & users[1]
             set()
         """
+        if isinstance(by, str) or features is not None:
+            self._refuse_mapped("split_by")
         options = FilterOptions(features=features, num_threads=num_threads, progress=progress)
         masks = parts(self, fractions, options, by=by, seed=seed, exact=exact)
         return {name: self.filter(mask) for name, mask in masks.items()}
@@ -308,6 +317,7 @@ class RecordSequence(Sequence[Any]):
             CorruptBlockError, FormatError, NotFoundError, StorageError: with the address of the record or
                 table.
         """
+        self._refuse_mapped("to_arrow")
         if features is None:
             features = self.source.options.features or tuple(self.schema or ())
         columns = choose_columns(self.schema, features, what="to_arrow")
@@ -339,8 +349,105 @@ class RecordSequence(Sequence[Any]):
             CorruptBlockError, FormatError, NotFoundError, StorageError: with the address of the record or
                 table.
         """
+        self._refuse_mapped("to_hf")
         kept = getattr(self, "metadata", {}).get(HF_METADATA)
         return to_hf_dataset(self, features, split=getattr(self, "split", None), kept=kept)
+
+    def take(self, n: int) -> Self:
+        """Return a reader of the first `n` records, of all where there are fewer.
+
+        Raises:
+            ValueError, TypeError: `n` is not an integer of 0 or more.
+        """
+        return self[: _count("n", n)]
+
+    def head(self, n: int = 5) -> list[Any]:
+        """Return the first `n` records, all where there are fewer.
+
+        Raises:
+            ValueError, TypeError: `n` is not an integer of 0 or more.
+        """
+        return self.read(np.arange(min(_count("n", n), len(self))))
+
+    def shuffle(self, seed: int = 0) -> Self:
+        """Return a reader of the records in random order, for lookups; 8 bytes of memory for each.
+
+        To train, give the reader as it is to `shardio.stream` or a loader: they shuffle in bounded memory,
+        and read a bucket in large pieces.
+
+        Args:
+            seed: another one gives another order.
+
+        Examples:
+            >>> import shardio, tempfile
+            >>> url = tempfile.mkdtemp() + "/numbers"
+            >>> with shardio.DatasetWriter(url, schema={"n": "int64"}) as out:
+            ...     for n in range(5):
+            ...         out.write({"n": n})
+            >>> sorted(int(value["n"]) for value in shardio.open(url).shuffle(seed=1))
+            [0, 1, 2, 3, 4]
+        """
+        order = Permutation(len(self), seed)
+        return type(self)(self.source, take_at(self.selection, order[np.arange(len(self))]))
+
+    def batch(self, batch_size: int, *, drop_last: bool = False) -> Batches:
+        """Return the records by the batch: a sequence of columns as `read_batch` returns them.
+
+        Args:
+            batch_size: records of a batch; the last one may have fewer.
+            drop_last: leave a last batch of fewer records out.
+
+        Raises:
+            ValueError, TypeError: `batch_size` is not a positive integer.
+        """
+        return Batches(self, batch_size, drop_last=drop_last)
+
+    def map(self, function: Callable[[Any], Any]) -> Self:
+        """Return a reader that calls a function with each value; nothing is called before values are read.
+
+        Lookups, iteration and streams deliver what the function returns. Batches are its values as columns:
+        arrays of one shape and dtype are stacked, numbers become an array, all else a list.
+
+        Args:
+            function: `f(value)`; it must be picklable where worker processes are used.
+
+        Raises:
+            TypeError: it cannot be called.
+
+        Examples:
+            >>> import shardio, tempfile
+            >>> url = tempfile.mkdtemp() + "/numbers"
+            >>> with shardio.DatasetWriter(url, schema={"n": "int64"}) as out:
+            ...     for n in range(5):
+            ...         out.write({"n": n})
+            >>> squares = shardio.open(url).map(lambda value: {"square": value["n"] ** 2})
+            >>> int(squares[3]["square"]), squares.read_batch([1, 2])
+            (9, {'square': array([1, 4])})
+        """
+        if not callable(function):
+            message = f"map takes a function of one value, found {function!r:.80}"
+            raise TypeError(message)
+        return self._decoded_otherwise(functions=(*self.source.options.functions, function))
+
+    def select_columns(self, features: str | Sequence[str]) -> Self:
+        """Return a reader that decodes some features and leaves the others unparsed.
+
+        Args:
+            features: their names, or one name.
+
+        Raises:
+            ValueError: there is no such feature, or no schema; or the reader was mapped, and its function may
+                need the others.
+        """
+        chosen = (features,) if isinstance(features, str) else names("features", features)
+        self._refuse_mapped("select_columns")
+        unknown = [name for name in chosen if name not in self.column_names]
+        if unknown or self.schema is None:
+            message = (
+                f"there is no feature {(*unknown, *chosen)[0]!r}; there are {', '.join(self.column_names)}"
+            )
+            raise ValueError(message)
+        return self._decoded_otherwise(features=chosen)
 
     def find(self, keys: Any, *, feature: str | None = None, default: int | None = None) -> Any:
         """Return where records with some keys are, from the index that `shardio.build_keys` made.
@@ -357,7 +464,8 @@ class RecordSequence(Sequence[Any]):
             The position of the record in this reader, `ds[position]`; for a sequence int64 [n], in its order.
 
         Raises:
-            NotFoundError: no record of this reader has such a key, or the dataset has no index of keys.
+            KeyNotFoundError: no record of this reader has such a key; it is a `KeyError`, too.
+            NotFoundError: the dataset has no index of keys.
             ValueError: several records have the key; `find_all` returns them.
             TypeError: a key of another type than the feature.
             FormatError, CorruptBlockError, StaleIndexError, StorageError: with the address of the object.
@@ -392,8 +500,26 @@ class RecordSequence(Sequence[Any]):
 
     @property
     def schema(self) -> Schema | None:
-        """What a record holds, or None where records are bytes."""
-        return self.source.schema
+        """What a record holds; None where records are bytes, or what a function made (`map`)."""
+        return None if self.source.options.functions else self.source.schema
+
+    @property
+    def features(self) -> dict[str, Feature]:
+        """The features that are read, by name; empty where there is no schema."""
+        chosen = self.source.options.features
+        return {name: one for name, one in (self.schema or {}).items() if chosen is None or name in chosen}
+
+    @property
+    def column_names(self) -> list[str]:
+        """Names of the columns of a batch; without a schema those of the first record's batch."""
+        if self.schema is not None:
+            return list(self.features)
+        return list(self.read_batch(range(min(1, len(self)))))
+
+    @property
+    def num_rows(self) -> int:
+        """Number of records."""
+        return len(self)
 
     @property
     def num_bytes(self) -> int:
@@ -409,6 +535,29 @@ class RecordSequence(Sequence[Any]):
     def stats(self) -> dict[str, int]:
         """What reading has done so far in this process: see `ReadStats`."""
         return self.source.stats.to_dict()
+
+    def __getattr__(self, name: str) -> NoReturn:
+        message = f"{type(self).__name__!r} object has no attribute {name!r}"
+        if name in _ELSEWHERE:
+            message += f"; {_ELSEWHERE[name]}"
+        raise AttributeError(message)
+
+    def unmapped(self) -> Self:
+        """Return a reader of the same records as they are stored: without the functions of `map`."""
+        return self._decoded_otherwise(functions=()) if self.source.options.functions else self
+
+    def _decoded_otherwise(self, **options: Any) -> Self:
+        """Return a reader of the same records and open shards with other options of decoding."""
+        source = copy.copy(self.source)
+        vars(source).pop("codec", None)
+        source.options = replace(source.options, **options)
+        return type(self)(source, None if self._whole else self.selection)
+
+    def _refuse_mapped(self, what: str) -> None:
+        """Refuse what reads features as they are stored, after `map`."""
+        if self.source.options.functions:
+            message = f"{what} reads features as they are stored: call it before map()"
+            raise ValueError(message)
 
     def _columns(self, size: int) -> Iterator[dict[str, Any]]:
         """Yield the columns of each batch of `size` records."""
@@ -511,6 +660,94 @@ def _not_an_index(item: object) -> TypeError:
     )
 
 
+def _count(name: str, value: int) -> int:
+    found = integer(name, value)
+    if found < 0:
+        message = f"{name}={found} must not be negative"
+        raise ValueError(message)
+    return found
+
+
+# What readers of other libraries have, and what does the same here.
+_ELSEWHERE = {
+    "iloc": "ds[i] is a record, ds[10:20] a reader, ds.read_batch(positions) columns",
+    "loc": "ds[ds.find(key)] is the record with a key",
+    "items": "ds.read_batch(positions) returns columns by name",
+    "keys": "ds.column_names are the features, ds.find(key) looks a key up",
+    "columns": "ds.column_names are the features",
+    "shape": "len(ds) records, ds.column_names features",
+    "dtypes": "ds.features has the types",
+    "size": "len(ds) records, ds.num_bytes stored bytes",
+    "to_list": "list(ds) or ds.read(positions)",
+    "to_dict": "ds.read_batch(positions) returns columns by name",
+    "to_iterable_dataset": "a reader is iterable; shardio.stream(ds) shuffles it",
+    "as_numpy_iterator": "for value in ds: ...; shardio.stream(ds) for batches",
+    "to_tf_dataset": "shardio.stream(ds) yields batches of NumPy arrays",
+    "repeat": "shardio.stream(ds, epoch=n): iterating again begins the next epoch",
+    "prefetch": "streams and loaders read ahead by themselves",
+    "cache": "shardio.open(url, cache=shardio.CacheOptions(...)) keeps blocks on local disk",
+    "interleave": "shardio.mix([(a, 0.7), (b, 0.3)]) draws from several datasets",
+    "shard": "shardio.stream(ds, rank=r, world_size=n) gives each process its part",
+    "remove_columns": "ds.select_columns(names) keeps the others",
+    "rename_column": "shardio.set_schema renames a feature",
+    "rename_columns": "shardio.set_schema renames features",
+    "cast": "shardio.set_schema changes types",
+    "cast_column": "shardio.set_schema changes types",
+    "set_format": "records are NumPy; shardio.torch.MapDataset and loaders give tensors",
+    "with_format": "records are NumPy; shardio.torch.MapDataset and loaders give tensors",
+    "with_transform": "ds.map(f), or transform=f of a stream or loader",
+    "set_transform": "ds.map(f), or transform=f of a stream or loader",
+    "sort": "records are in storage order; ds.select(positions) takes any other",
+    "unique": "ds.to_pandas([feature])[feature].unique()",
+    "sample": "ds.shuffle(seed).take(n)",
+    "tail": "ds[-5:]",
+    "save_to_disk": "datasets are stored where they were written; shardio.export_dataset copies one",
+    "push_to_hub": "ds.to_hf().push_to_hub(...)",
+    "query": "ds.filter('label = 3')",
+    "to_parquet": "ds.to_arrow() and pyarrow.parquet.write_table",
+    "to_polars": "polars.from_arrow(ds.to_arrow())",
+    "to_csv": "ds.to_pandas().to_csv(...)",
+    "to_json": "ds.to_pandas().to_json(...)",
+}
+
+
+class Batches(Sequence[Any]):
+    """The records of a reader by the batch; made by `DatasetReader.batch`."""
+
+    def __init__(self, records: RecordSequence, batch_size: int, *, drop_last: bool = False) -> None:
+        self._size = integer("batch_size", batch_size)
+        if self._size < 1:
+            message = f"batch_size={batch_size} must be 1 or more"
+            raise ValueError(message)
+        self._records = records[: len(records) // self._size * self._size] if drop_last else records
+
+    def __len__(self) -> int:
+        return (len(self._records) + self._size - 1) // self._size
+
+    @overload
+    def __getitem__(self, item: int) -> Any: ...
+    @overload
+    def __getitem__(self, item: slice) -> list[Any]: ...
+    def __getitem__(self, item: int | slice) -> Any:
+        """Return a batch, or a list of those of a slice."""
+        numbers = range(len(self))[item]
+        if isinstance(numbers, range):
+            return [self[number] for number in numbers]
+        first = numbers * self._size
+        positions = range(first, min(first + self._size, len(self._records)))
+        return (
+            self._records.read(positions)
+            if self._records.source.codec is None
+            else self._records.read_batch(positions)
+        )
+
+    def __iter__(self) -> Iterator[Any]:
+        return self._records.iter_batches(self._size)
+
+    def __repr__(self) -> str:
+        return f"<shardio.Batches of {self._size}: {len(self):,} of {self._records!r}>"
+
+
 class DatasetReader(RecordSequence):
     """One split of one version of a dataset, or part of it; a `Sequence` of records in storage order.
 
@@ -548,6 +785,29 @@ class DatasetReader(RecordSequence):
     def key_features(self) -> Mapping[str, str]:
         """Features that `find` takes keys of, each with its type: those with an index of keys."""
         return {name: index.type for name, index in key_indexes(self.source).items()}
+
+    def train_test_split(
+        self, test_size: float = 0.25, *, by: str | None = None, seed: int = 0
+    ) -> DatasetDict:
+        """Return readers of two disjoint parts, "train" and "test", without a copy; see `split_by`.
+
+        Args:
+            test_size: fraction of the records in "test", between 0 and 1; or how many.
+            by: a feature whose records of one value stay together.
+            seed: another one divides them another way.
+
+        Returns:
+            Readers by name, each in storage order, so that both can be streamed.
+
+        Raises:
+            ValueError, TypeError: `test_size` leaves one part empty.
+        """
+        share = test_size / max(1, len(self)) if isinstance(test_size, int) else test_size
+        if not 0 < share < 1:
+            message = f"test_size={test_size!r} must be between 0 and 1, or 1 to {len(self) - 1} records"
+            raise ValueError(message)
+        fractions = {"train": 1 - share, "test": share}
+        return DatasetDict(self.split_by(fractions, by=by, seed=seed))
 
     def table_files(self) -> list[str]:
         """Return the URLs of the Parquet files with the small features of the shards read here, in order.
@@ -615,7 +875,10 @@ class DatasetReader(RecordSequence):
         return DatasetReader(reopen(self.source, version, digest))
 
     def __repr__(self) -> str:
-        schema = self.source.values_without_schema if self.schema is None else ", ".join(self.schema)
+        if self.source.options.functions:
+            schema = "mapped"
+        else:
+            schema = self.source.values_without_schema if self.schema is None else ", ".join(self.features)
         return (
             f"<shardio.DatasetReader {self.source.url} version {self.version} split {self.split!r}: "
             f"{len(self):,} records ({schema})>"
@@ -630,3 +893,101 @@ class DatasetReader(RecordSequence):
         if self.schema is None:
             return html_table([*rows, ("schema", f"none: records are {self.source.values_without_schema}")])
         return html_table(rows) + self.schema._repr_html_()
+
+
+class DatasetDict(dict[str, DatasetReader]):
+    """Readers of splits by name: "train" first, the others in the order of their names.
+
+    `shardio.open` returns it for a dataset of several splits, `train_test_split` for the two that it makes.
+    What it does to readers it does to each: `filter`, `map`, `select_columns`, `shuffle`.
+
+    Examples:
+        >>> import shardio, tempfile
+        >>> url = tempfile.mkdtemp() + "/numbers"
+        >>> with shardio.DatasetWriter(url, schema={"n": "int64"}) as out:
+        ...     for n in range(100):
+        ...         out.write({"n": n}, split="test" if n % 10 == 0 else "train")
+        >>> ds = shardio.open(url)
+        >>> ds.num_rows, int(ds["train"][0]["n"])
+        ({'train': 90, 'test': 10}, 1)
+    """
+
+    def __init__(self, readers: Mapping[str, DatasetReader]) -> None:
+        super().__init__(readers)
+
+    def __missing__(self, name: object) -> NoReturn:
+        if isinstance(name, str):
+            message = f"there is no split {name!r}; the splits are {', '.join(self)}"
+            raise KeyError(message)
+        first = next(iter(self), "train")
+        message = f"choose a split first: ds[{first!r}][{name!r}]; the splits are {', '.join(self)}"
+        raise TypeError(message)
+
+    def __getattr__(self, name: str) -> NoReturn:
+        message = f"{type(self).__name__!r} object has no attribute {name!r}"
+        if not name.startswith("_") and self and hasattr(next(iter(self.values())), name):
+            message += f"; a split has: ds[{next(iter(self))!r}].{name}"
+        raise AttributeError(message)
+
+    @property
+    def splits(self) -> Mapping[str, int]:
+        """Number of records of every split, by name."""
+        return self.num_rows
+
+    @property
+    def num_rows(self) -> dict[str, int]:
+        """Number of records of every split, by name."""
+        return {name: len(reader) for name, reader in self.items()}
+
+    @property
+    def column_names(self) -> dict[str, list[str]]:
+        """Names of the features of every split, by name of the split."""
+        return {name: reader.column_names for name, reader in self.items()}
+
+    @property
+    def schema(self) -> Schema | None:
+        """What a record holds, or None where records are bytes."""
+        return next(iter(self.values())).schema
+
+    @property
+    def version(self) -> int:
+        """Number of the version read here."""
+        return next(iter(self.values())).version
+
+    @property
+    def digest(self) -> str:
+        """`"sha256:..."` of the version's manifest; pins it in `shardio.open(url, digest=...)`."""
+        return next(iter(self.values())).digest
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """The free metadata that writers gave."""
+        return next(iter(self.values())).metadata
+
+    def filter(self, condition: Any, **options: Any) -> DatasetDict:
+        """Return readers of the records of every split that meet a condition; see `DatasetReader.filter`."""
+        return self._each(lambda reader: reader.filter(condition, **options))
+
+    def map(self, function: Callable[[Any], Any]) -> DatasetDict:
+        """Return readers that call a function for each record; see `DatasetReader.map`."""
+        return self._each(lambda reader: reader.map(function))
+
+    def select_columns(self, features: str | Sequence[str]) -> DatasetDict:
+        """Return readers that decode some features only; see `DatasetReader.select_columns`."""
+        return self._each(lambda reader: reader.select_columns(features))
+
+    def shuffle(self, seed: int = 0) -> DatasetDict:
+        """Return readers of every split in random order; see `DatasetReader.shuffle`."""
+        return self._each(lambda reader: reader.shuffle(seed))
+
+    def _each(self, change: Callable[[DatasetReader], DatasetReader]) -> DatasetDict:
+        return type(self)({name: change(reader) for name, reader in self.items()})
+
+    def __repr__(self) -> str:
+        inside = "".join(f"\n    {name}: {reader!r}" for name, reader in self.items())
+        return f"shardio.DatasetDict({{{inside}\n}})"
+
+    def _repr_html_(self) -> str:
+        rows = [(name, plural(len(reader), "record")) for name, reader in self.items()]
+        schema = self.schema
+        return html_table(rows, head=("split", "records")) + ("" if schema is None else schema._repr_html_())

@@ -21,7 +21,7 @@ from shardio.reader._pool import ShardPool
 from shardio.storage import connect
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -130,6 +130,14 @@ class ShardSource:
     @cached_property
     def codec(self) -> Any:
         """What turns payloads into values; None where records stay bytes."""
+        codec = self._codec()
+        if not self.options.functions:
+            return codec
+        from shardio.codecs import MappedCodec
+
+        return MappedCodec(codec, self.options.functions)
+
+    def _codec(self) -> Any:
         options = self.options
         images = options.images
         if not isinstance(options.decode, bool) and images is None:
@@ -230,12 +238,35 @@ class DatasetSource(ShardSource):
         digest: str | None = None,
     ) -> DatasetSource:
         """Open a split of the version asked for, or of the latest."""
+        found = cls.resolve_each(url, split, options, version=version, digest=digest)
+        if len(found) > 1:
+            raise several_splits(found[0].url, [source.split for source in found])
+        return found[0]
+
+    @classmethod
+    def resolve_each(
+        cls,
+        url: str,
+        split: str | None,
+        options: ReadOptions,
+        *,
+        version: int | str | None = None,
+        digest: str | None = None,
+    ) -> list[DatasetSource]:
+        """Open a split of the version asked for, or of the latest; each of them for None, "train" first."""
         store = _connect(url, options)
         catalog = Catalog(store, limits=options.limits or DEFAULT_LIMITS)
         pinned = version is not None or digest is not None
-        return catalog.reading(
-            lambda found: cls(store, found, split, options, pinned=pinned), version, digest=digest
-        )
+
+        def read(found: Version) -> list[DatasetSource]:
+            names = [total.name for total in found.manifest.splits]
+            if split is not None or len(names) < 2:
+                return [cls(store, found, split, options, pinned=pinned)]
+            names.sort(key=lambda name: (name != "train", name))
+            table = catalog.table(found)
+            return [cls(store, found, name, options, pinned=pinned, table=table) for name in names]
+
+        return catalog.reading(read, version, digest=digest)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle to an address; the other side reads the manifest again and compares its digest."""
@@ -267,13 +298,17 @@ def choose_split(names: list[str], wanted: str | None, url: str) -> str:
     """
     if wanted is None:
         if len(names) > 1:
-            message = f'{url} has several splits, choose one with split=: {", ".join(names)}, or "all"'
-            raise ValueError(message)
+            raise several_splits(url, names)
         return names[0] if names else "all"
     if wanted != "all" and wanted not in names:
         message = f"{url} has no split {wanted!r}; it has {', '.join(map(repr, names)) or 'none'}"
         raise ValueError(message)
     return wanted
+
+
+def several_splits(url: str, names: Sequence[str]) -> ValueError:
+    """Return the error for a dataset of several splits of which one is meant."""
+    return ValueError(f'{url} has several splits, choose one with split=: {", ".join(names)}, or "all"')
 
 
 def root_stores(

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from shardio.order import Permutation, Plan
 from shardio.streaming._agreement import check_same, differences, in_all, terms_of
-from shardio.streaming._batches import common_names
 from shardio.streaming._bench import BenchReport, BenchStage, bench
-from shardio.streaming._components import Mix, mix, of_parts, parts_of
+from shardio.streaming._components import Mix, mix, of_parts, parts_of, prepare
 from shardio.streaming._options import StreamOptions, method_with_stream_options
 from shardio.streaming._reports import AuditedRecord, audit, plan_report
 from shardio.streaming._stats import LoaderStats, StreamStats
@@ -32,7 +31,6 @@ __all__ = [
     "audit",
     "bench",
     "check_same",
-    "common_names",
     "differences",
     "in_all",
     "method_with_stream_options",
@@ -40,6 +38,7 @@ __all__ = [
     "of_parts",
     "parts_of",
     "plan_report",
+    "prepare",
     "stream",
     "terms_of",
 ]

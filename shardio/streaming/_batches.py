@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from shardio import kernels
-from shardio.codecs import ImageCodec
+from shardio.codecs import ImageCodec, are_alike, stack
 from shardio.order import StepGroup, record_generator
 from shardio.reader import JoinedSource, SkipCorrupt
 from shardio.streaming._windows import Memory, WindowData, locate_rows, read_row_records, read_rows
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
             """Wait for it, raise what it raised, or return it."""
 
 
-_NUMBERS = (bool, int, float, np.number, np.bool_)
 # Memory of batches that are gone is kept for the next ones up to so many bytes.
 _BATCH_MEMORY = 64 << 20
 
@@ -659,54 +658,6 @@ def cut(columns: Any, low: int, high: int) -> Any:
         items = [cut(column, low, high) for column in columns]
         return type(columns)(*items) if hasattr(columns, "_fields") else tuple(items)
     part = columns[low:high]
-    if isinstance(part, list) and part and isinstance(part[0], np.ndarray) and _alike(part):
+    if isinstance(part, list) and part and isinstance(part[0], np.ndarray) and are_alike(part):
         return np.stack(part)
     return part
-
-
-def stack(values: list[Any]) -> dict[str, Any]:
-    """Bring the values that a transform returned into columns.
-
-    Arrays of one shape and dtype become one array [n, ...], numbers an array [n], everything else a list.
-    What is not a mapping becomes the one column `"value"`.
-
-    Raises:
-        ValueError: the values do not have the same names.
-    """
-    if not values:
-        return {}
-    if not all(isinstance(value, dict) for value in values):
-        return {"value": _column(values)}
-    return {name: _column([value[name] for value in values]) for name in common_names(values)}
-
-
-def common_names(values: Sequence[dict[Any, Any]]) -> Sequence[Any]:
-    """Return the names that all values have.
-
-    Raises:
-        ValueError: the values do not have the same names.
-    """
-    names = values[0].keys()
-    for value in values:
-        if value.keys() != names:
-            message = (
-                "a transform must return the same names for every record: "
-                f"{sorted(map(str, names))}, then {sorted(map(str, value))}"
-            )
-            raise ValueError(message)
-    return list(names)
-
-
-def _column(values: list[Any]) -> Any:
-    if isinstance(values[0], np.ndarray):
-        return np.stack(values) if _alike(values) else values
-    if all(isinstance(value, _NUMBERS) for value in values):
-        return np.array(values)
-    return values
-
-
-def _alike(values: list[Any]) -> bool:
-    shape, dtype = values[0].shape, values[0].dtype
-    return all(
-        isinstance(value, np.ndarray) and value.shape == shape and value.dtype == dtype for value in values
-    )

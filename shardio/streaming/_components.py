@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,10 +13,12 @@ from shardio.arguments import integer
 from shardio.order import Identity, Mixture, ShardSizes
 from shardio.order import Source as OrderSource
 from shardio.reader import (
+    DatasetDict,
     DatasetReader,
     JoinedSource,
     count_below,
     is_ascending,
+    open_split,
     right_digest,
     selection_digest,
     take,
@@ -24,12 +27,13 @@ from shardio.reader import (
 from shardio.storage import public_url
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
     from shardio.metadata import Schema
     from shardio.reader import DatasetSource
+    from shardio.streaming._options import StreamOptions
 
 
 class Component:
@@ -45,9 +49,9 @@ class Component:
         selection = reader.selection
         if not is_ascending(selection):
             raise ValueError(
-                "a stream has an order of its own, so what is streamed must be in storage order, each record "
-                "once: ds.select(numpy.unique(positions)), with positions of 0 or more; to read records in "
-                "the order of a list use shardio.torch.MapDataset"
+                "a stream has an order of its own (shuffle=True), so what is streamed must be in storage "
+                "order, each record once: ds.select(numpy.unique(positions)), with positions of 0 or more; "
+                "to read records in the order of a list use shardio.torch.MapDataset"
             )
         self.reader = reader
         self.source: DatasetSource = reader.source
@@ -240,6 +244,10 @@ def mix(
         raise ValueError(
             "the datasets of a mixture must all be joined, with the same features, or none of them"
         )
+    if any(
+        reader.source.options.functions != sources[0][0].source.options.functions for reader, _ in sources
+    ):
+        raise ValueError("the datasets of a mixture must be mapped by the same functions: ds.map(f)")
     for name in ("decode", "features", "on_error"):
         given = [getattr(reader.source.options, name) for reader, _ in sources]
         if any(each != given[0] for each in given):
@@ -260,14 +268,53 @@ def _alike(one: Schema | None, other: Schema | None) -> bool:
 def _readers_of(data: DatasetReader | Mix) -> Sequence[DatasetReader]:
     if isinstance(data, Mix):
         return data.readers
+    if isinstance(data, DatasetDict):
+        message = f"choose the split to stream, ds[{next(iter(data))!r}]; the splits are {', '.join(data)}"
+        raise TypeError(message)
     if not isinstance(data, DatasetReader):
-        # An address in its place is what other libraries take.
         message = (
             f"a stream takes what `shardio.open(url)` or `shardio.mix(...)` returned, found {data!r:.200} "
             f"({type(data).__name__})"
         )
         raise TypeError(message)
     return (data,)
+
+
+class _Chain:
+    """Functions of one value, one after another, and a last one that may take more."""
+
+    def __init__(self, functions: Sequence[Callable[[Any], Any]], last: Callable[..., Any] | None) -> None:
+        self._functions = functions
+        self._last = last
+
+    def __call__(self, value: Any, *more: Any) -> Any:
+        for function in self._functions:
+            value = function(value)
+        return value if self._last is None else self._last(value, *more)
+
+
+def prepare(
+    data: DatasetReader | Mix | str | Path, options: StreamOptions
+) -> tuple[DatasetReader | Mix, StreamOptions]:
+    """Return the data of a stream as readers of stored values; functions of `map` join the transform.
+
+    A URL stands for the dataset there.
+
+    Raises:
+        ValueError: the dataset at a URL has several splits.
+    """
+    if isinstance(data, str | Path):
+        data = open_split(data)
+    readers = _readers_of(data)
+    functions = readers[0].source.options.functions
+    if not functions:
+        return data, options
+    if options.random_transform is None:
+        options = replace(options, transform=_Chain(functions, options.transform))
+    else:
+        options = replace(options, random_transform=_Chain(functions, options.random_transform))
+    stored = [reader.unmapped() for reader in readers]
+    return Mix(stored, data.mixture) if isinstance(data, Mix) else stored[0], options
 
 
 def components_of(data: DatasetReader | Mix) -> list[Component]:

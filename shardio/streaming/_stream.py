@@ -15,7 +15,7 @@ from shardio.order import advice, make_order, mixing_warning, seal_state
 from shardio.progress import displayed
 from shardio.reader import Damage
 from shardio.streaming._batches import BatchBuilder
-from shardio.streaming._components import Mix, components_of
+from shardio.streaming._components import Mix, components_of, prepare
 from shardio.streaming._options import StreamOptions, with_stream_options
 from shardio.streaming._pipeline import Pipeline, PipelineOptions, budget_of, check_bound, plan_template
 from shardio.streaming._stats import Counters, StreamProgress, StreamStats
@@ -23,6 +23,7 @@ from shardio.streaming._windows import Memory, load_parts, load_window
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Mapping
+    from pathlib import Path
 
     import numpy as np
     from numpy.typing import NDArray
@@ -40,14 +41,15 @@ _TOLD_OF_MIXING: set[tuple[str, ...]] = set()
 
 
 @with_stream_options(StreamOptions)
-def stream(ds: DatasetReader | Mix, **options: Any) -> Stream:
+def stream(ds: DatasetReader | Mix | str | Path, **options: Any) -> Stream:
     """Stream a dataset, or a mixture, in batches of NumPy columns.
 
     The global batch of step s holds the same records in the same order whatever the number of ranks and
     workers, and `state_dict` resumes exactly on any other number; see docs/order.md.
 
     Args:
-        ds: from `shardio.open`, a part of it (`filter`, `select`, a slice), or `shardio.mix`.
+        ds: from `shardio.open`, a part of it (`filter`, `select`, a slice), `map` of it, or `shardio.mix`;
+            or the URL of a dataset of one split.
         options: see `StreamOptions`.
 
     Raises:
@@ -63,7 +65,7 @@ def stream(ds: DatasetReader | Mix, **options: Any) -> Stream:
         >>> len(batches), next(iter(batches))["n"].shape
         (10, (10,))
     """
-    return Stream(ds, StreamOptions.of("shardio.stream", options))
+    return Stream(*prepare(ds, StreamOptions.of("shardio.stream", options)))
 
 
 class Stream:

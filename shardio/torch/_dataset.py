@@ -15,13 +15,14 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from shardio.callers import warn
 from shardio.parallel import end_with_parent
-from shardio.streaming import StreamLoader, StreamOptions, method_with_stream_options
+from shardio.streaming import StreamLoader, StreamOptions, method_with_stream_options, prepare
 from shardio.torch._ranks import agreed_stream, check_rank, resolve_rank
 from shardio.torch._seeded import Watched
 from shardio.torch._tensors import collate, tensors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
     from types import FrameType
     from typing import Self
 
@@ -44,7 +45,8 @@ class StreamingDataset(StreamLoader, IterableDataset[Any]):
     stacked, dicts and tuples item by item.
 
     Args:
-        ds: from `shardio.open`, a part of it (`filter`, `select`, a slice), or `shardio.mix`.
+        ds: from `shardio.open`, a part of it (`filter`, `select`, a slice), `map` of it, or `shardio.mix`;
+            or the URL of a dataset of one split.
         options: see `shardio.StreamOptions`. Rank and world size are by default those of
             `torch.distributed`, else of the environment, else 0 of 1.
 
@@ -55,10 +57,10 @@ class StreamingDataset(StreamLoader, IterableDataset[Any]):
     """
 
     @method_with_stream_options(StreamOptions)
-    def __init__(self, ds: DatasetReader | Mix, **options: Any) -> None:
+    def __init__(self, ds: DatasetReader | Mix | str | Path, **options: Any) -> None:
         if "num_threads" in options:
             raise TypeError("give num_threads= to StreamingDataLoader: a StreamingDataset starts no threads")
-        given = StreamOptions.of("StreamingDataset", options)
+        ds, given = prepare(ds, StreamOptions.of("StreamingDataset", options))
         rank, world_size = resolve_rank(given.rank, given.world_size)
         self._found = (rank, world_size) if given.rank is None else None
         given = replace(given, rank=rank, world_size=world_size, num_threads=0)

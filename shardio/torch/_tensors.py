@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from shardio.codecs import RaggedColumn
-from shardio.streaming import common_names
+from shardio.codecs import RaggedColumn, common_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

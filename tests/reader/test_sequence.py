@@ -256,8 +256,10 @@ def test_facts_of_a_dataset(urls):
 
 def test_splits_are_chosen(urls):
     url = urls["none", "local"]
-    with pytest.raises(ValueError, match='has several splits, choose one with split=: test, train, or "all"'):
-        shardio.open(url)
+    found = shardio.open(url)
+    assert {name: list(reader) for name, reader in found.items()} == {
+        name: list(shardio.open(url, name)) for name in ("train", "test")
+    }
     with pytest.raises(ValueError, match="has no split 'valid'; it has 'test', 'train'"):
         shardio.open(url, "valid")
     assert [*shardio.open(url, "all")] == [*shardio.open(url, "test"), *shardio.open(url, "train")]

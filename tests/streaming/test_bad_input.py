@@ -23,7 +23,7 @@ def ds():
 
 
 @pytest.mark.parametrize("take", [shardio.stream, StreamingDataset])
-@pytest.mark.parametrize("given", ["s3://bucket/birds", [b"a", b"b"], None])
+@pytest.mark.parametrize("given", [[b"a", b"b"], None, {"train": None}])
 def test_what_is_not_an_opened_dataset(take, given):
     with pytest.raises(TypeError, match=r"takes what `shardio.open\(url\)` .* found"):
         take(given, batch_size=2)

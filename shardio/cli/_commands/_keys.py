@@ -34,9 +34,9 @@ def _run(arguments: SimpleNamespace, console: Console) -> int:
 
 
 def _find(arguments: SimpleNamespace, console: Console) -> int:
-    import shardio
+    from shardio.reader import open_split
 
-    ds = shardio.open(arguments.url, split=arguments.split, **sidecar_options(arguments))
+    ds = open_split(arguments.url, arguments.split, **sidecar_options(arguments))
     found = []
     for text in arguments.keys:
         key = parse_key(text, ds.key_features, arguments.feature)

@@ -1,0 +1,129 @@
+"""Tables and generators of this process become datasets, and come back as they were."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+import shardio
+from shardio import Feature
+from shardio.errors import CommitConflictError, SchemaError
+
+TABLE = pa.table(
+    {
+        "n": pa.array([1, 2, None], pa.int32()),
+        "word": ["a", "b", "c"],
+        "parts": [[1.5], [], [2.0, 3.0]],
+        "point": [{"x": 1, "y": 2}] * 3,
+        "raw": [b"\x00", b"", b"\xff"],
+    }
+)
+
+
+OPTIONAL = Feature("float32", optional=True)
+
+
+def test_a_table_of_arrow(tmp_path):
+    ds = shardio.from_arrow(TABLE, tmp_path / "ds", split="test", compression="zstd")
+    assert ds.split == "test"
+    assert {name: feature.short for name, feature in ds.features.items()} == {
+        "n": "int32",
+        "word": "text",
+        "parts": "float64[?]",
+        "point.x": "int64",
+        "point.y": "int64",
+        "raw": "bytes",
+    }
+    assert [record["n"] for record in ds] == [1, 2, None]
+    assert [record["parts"].tolist() for record in ds] == [[1.5], [], [2.0, 3.0]]
+    assert ds[2]["raw"] == b"\xff"
+
+
+def test_a_batch_and_an_empty_table(tmp_path):
+    assert len(shardio.from_arrow(TABLE.to_batches()[0], tmp_path / "batch")) == 3
+    assert len(shardio.from_arrow(TABLE.slice(0, 0), tmp_path / "empty")) == 0
+
+
+def test_schema_and_mode_are_those_of_conversions(tmp_path):
+    shardio.from_arrow(TABLE, tmp_path / "ds", schema={"n": OPTIONAL, "point.x": None, "point.y": None})
+    with pytest.raises(CommitConflictError):
+        shardio.from_arrow(TABLE, tmp_path / "ds")
+    more = TABLE.select(["n", "word", "parts", "raw"]).set_column(
+        0, "n", pa.array([1.0, 2.0, 3.0], pa.float32())
+    )
+    assert len(shardio.from_arrow(more, tmp_path / "ds", mode="append")) == 6
+
+
+def test_frames_of_pandas_keep_an_index_that_is_data(tmp_path):
+    df = pd.DataFrame({"word": ["a", "b"], "kind": pd.Categorical(["u", "v"]), "x": np.float32([1, 2])})
+    assert shardio.from_pandas(df, tmp_path / "plain").column_names == ["word", "kind", "x"]
+    named = shardio.from_pandas(df.set_index("word"), tmp_path / "named")
+    assert [record["word"] for record in named] == ["a", "b"]
+    chosen = shardio.from_pandas(df.set_axis([7, 1]).iloc[1:], tmp_path / "chosen")
+    assert chosen[0] == {"index": 1, "word": "b", "kind": "v", "x": np.float32(2)}
+
+
+class Polars:
+    """A stand-in of its frames, which have this one method: the tests do not install polars."""
+
+    def to_arrow(self):
+        return TABLE
+
+    def collect(self):
+        return self
+
+
+Polars.__module__, Polars.__name__ = "polars.dataframe.frame", "DataFrame"
+
+
+def test_frames_of_polars(tmp_path):
+    assert len(shardio.from_polars(Polars(), tmp_path / "ds")) == 3
+
+
+def test_tables_are_sources_of_convert(tmp_path):
+    report = shardio.convert_dataset(TABLE, tmp_path / "ds", shares={"train": 0.5, "test": 0.5})
+    assert (report.kind, report.source, sum(report.records.values())) == ("arrow", "pyarrow.Table", 3)
+    with pytest.raises(ValueError, match="a table in memory; leave kind= out"):
+        shardio.convert_dataset(TABLE, tmp_path / "other", kind="parquet")
+
+
+@pytest.mark.parametrize("function", [shardio.from_arrow, shardio.from_pandas, shardio.from_polars])
+def test_what_is_no_table(tmp_path, function):
+    for given in ([1], {"a": [1]}, None, "s3://bucket/a.parquet"):
+        with pytest.raises(TypeError, match=f"{function.__name__} takes a table of"):
+            function(given, tmp_path / "ds")
+    assert not (tmp_path / "ds").exists()
+
+
+def numbers():
+    for n in range(2500):
+        yield {"n": n, "parts": np.arange(n % 3)}
+
+
+def test_what_a_generator_yields(tmp_path):
+    for name, given in {"function": numbers, "iterator": numbers(), "list": list(numbers())}.items():
+        ds = shardio.from_generator(given, tmp_path / name, shard_bytes=10_000)
+        assert [int(record["n"]) for record in ds] == list(range(2500))
+        assert ds.features["parts"].short == "int64[?]"
+
+
+def test_bytes_and_nothing(tmp_path):
+    assert list(shardio.from_generator([b"a", b"b"], tmp_path / "bytes")) == [b"a", b"b"]
+    assert len(shardio.from_generator([], tmp_path / "none", schema={"n": "int64"})) == 0
+
+
+def test_values_that_do_not_fit_publish_nothing(tmp_path):
+    with pytest.raises(SchemaError, match=re.escape('schema={"a": "json"}')) as caught:
+        shardio.from_generator([{"a": 1}, {"a": "x"}], tmp_path / "ds")
+    assert "on_error" not in str(caught.value)
+    late = [{"a": n} for n in range(1500)] + [{"a": "x"}]
+    with pytest.raises(SchemaError, match="'a'"):
+        shardio.from_generator(late, tmp_path / "ds")
+    with pytest.raises(TypeError, match="from_generator takes"):
+        shardio.from_generator(5, tmp_path / "ds")
+    with pytest.raises(shardio.errors.NotFoundError):
+        shardio.open(tmp_path / "ds")
