@@ -838,7 +838,7 @@ class ArrowTable(_ArrowRows):
         row = 0
         missing: Counter[str] = Counter()
         for batch in self._table.to_batches(max_chunksize=_ROWS):
-            for value in _rows_of(batch, missing):
+            for value in _rows_of(batch, missing, {}):
                 yield Sample(f"row {row}", value)
                 row += 1
         yield from _notes_on_structs(piece, missing)
