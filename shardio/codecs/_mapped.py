@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
     from shardio.codecs._codec import Payloads
 
-__all__ = ["MappedCodec"]
-
 
 class MappedCodec(RecordCodec):
     """A codec that calls functions with another one's values; it has no schema, and encodes nothing.

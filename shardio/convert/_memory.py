@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from shardio.metadata import Schema
     from shardio.reader import DatasetReader
 
-__all__ = ["from_arrow", "from_generator", "from_pandas", "from_polars"]
-
 _LOOK_AT = 1000  # values of which the schema is inferred
 
 
