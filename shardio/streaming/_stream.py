@@ -206,7 +206,7 @@ class Stream:
 
         Args:
             workers: loader worker processes; only what is worth a warning depends on it.
-            worker: number of this one, if it is one; others than the first do not warn.
+            worker: number of this one, if it is one: it warns of less, and others than the first of nothing.
 
         Returns:
             The number of the pass, for `delivered` and `end`: of two passes over one stream the later one
@@ -226,6 +226,11 @@ class Stream:
         if not self._fresh:
             self._warn_if_stuck()
             self.set_epoch(self.epoch + (self._ended or self._elsewhere), restart=True)
+        elif worker is None and self._schedule.step >= self._schedule.stop > 0:
+            warn(
+                f"the state that was loaded is of the end of epoch {self.epoch}: this pass over it has no "
+                f"batches, the next one is epoch {self.epoch + 1}; set_epoch({self.epoch + 1}) begins there"
+            )
         self._fresh = False
         self._passes += 1
         self.stats.begin()

@@ -80,7 +80,12 @@ def test_an_epoch_that_ended_stays_ended(ds):
     other.load_state_dict(state)
     assert len(other) == 13
     assert other.remaining == 0
-    assert numbers(other) == []
+    with pytest.warns(UserWarning, match=r"end of epoch 0: .* no batches, the next one is epoch 1") as caught:
+        assert numbers(other) == []
+    assert caught[0].filename == numbers.__code__.co_filename
+    assert numbers(other) == numbers(make(ds, epoch=1))
+    other.load_state_dict(state)
+    other.set_epoch(1)
     assert numbers(other) == numbers(make(ds, epoch=1))
 
 
