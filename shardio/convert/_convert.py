@@ -506,7 +506,8 @@ def _contents(source: ForeignSource, on_error: str, shown: str) -> tuple[Sequenc
     pieces = [piece._replace(keys=source.keys_of(piece.url)) for piece in source.pieces()]
     bad = list(source.bad_records())
     if bad and on_error == "raise":
-        raise FormatError(bad[0].reason, url=bad[0].where, advice=SKIP)
+        advice = f"{bad[0].advice}, or {SKIP}" if bad[0].advice else SKIP
+        raise FormatError(bad[0].reason, url=bad[0].where, advice=advice)
     if not pieces and not bad:
         raise NotFoundError(f"there is nothing of kind {source.kind!r} here", url=shown)
     return pieces, bad

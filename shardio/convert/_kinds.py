@@ -1,4 +1,4 @@
-"""What kind of source is at a place: told by index files and by names, never guessed from content."""
+"""What kind of source is at a place: told by index files and by names, and of tables by their columns."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shardio.convert._codewithgpu import CodeWithGpu
-from shardio.convert._files import read_whole
+from shardio.convert._csv import CSV_ENDINGS, TSV_ENDINGS, CsvTables, TsvTables, first_rows
+from shardio.convert._files import File, read_whole
 from shardio.convert._images import IMAGE_ENDINGS, ImageFolder
-from shardio.convert._listing import ListSource
+from shardio.convert._listing import ListSource, names_images
 from shardio.convert._mds import MdsFolder, is_mds_index
 from shardio.convert._parquet import (
     ARROW_ENDINGS,
@@ -30,10 +31,13 @@ from shardio.sources import find_files, find_tfds
 
 if TYPE_CHECKING:
     from shardio.convert._source import ForeignSource, SourceOptions
+    from shardio.sources import FoundFile
 
 _SOURCES: dict[str, Any] = {
     "images": ImageFolder,
     "list": ListSource,
+    "csv": CsvTables,
+    "tsv": TsvTables,
     "jsonl": JsonLines,
     "text": TextFiles,
     "parquet": ArrowFiles,
@@ -53,7 +57,9 @@ _ENDINGS = {
     "parquet": PARQUET_ENDINGS + ARROW_ENDINGS,
     "tfrecord": (".tfrecord", ".tfrecords", ".tfrec", ".tfrecord.gz", ".tfrecord.zst", ".tfrecords.gz"),
     "images": IMAGE_ENDINGS,
-    "list": (".csv", ".tsv", ".lst"),
+    "csv": CSV_ENDINGS,
+    "tsv": TSV_ENDINGS,
+    "list": (".lst",),
     "text": TEXT_ENDINGS,
 }
 
@@ -145,8 +151,11 @@ def _of_names(place: Any, options: SourceOptions) -> str:
     if single and found[0].key.lower().endswith(".txt") and options.process is not None:
         return "list"
     kinds = Counter(kind for file in found if (kind := _by_ending(file.key)) is not None)
-    # Text and lists often are beside data of other kinds: as notes, labels and licences.
-    main = [kind for kind, _ in kinds.most_common() if kind not in ("text", "list")] or list(kinds)
+    # Text, lists and tables often are beside data of other kinds: as notes, labels and licences.
+    sets = ({"text", "list", "csv", "tsv"}, {"text"}, set[str]())
+    main = next((rest for beside in sets if (rest := [kind for kind in kinds if kind not in beside])), [])
+    if main in (["csv"], ["tsv"]):
+        return _of_tables([file for file in found if _by_ending(file.key) in main], main[0], options)
     if len(main) == 1:
         return main[0]
     message = (
@@ -155,6 +164,17 @@ def _of_names(place: Any, options: SourceOptions) -> str:
         + f"; give kind=, one of {', '.join(_SOURCES)}"
     )
     raise ValueError(message)
+
+
+def _of_tables(files: Sequence[FoundFile], kind: str, options: SourceOptions) -> str:
+    """Return "list" where a function takes the rows, or where the one file names images; else the kind."""
+    if options.process is not None:
+        return "list"
+    if len(files) > 1:
+        return kind
+    (file,) = files
+    rows = first_rows(File(file.root, file.key, file.size, file.key), options, tabs=kind == "tsv")
+    return "list" if len(rows) == 2 and names_images(*rows) else kind
 
 
 def _by_ending(key: str) -> str | None:

@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from shardio.convert._files import FileSource, read_whole
-from shardio.convert._images import image_trouble, label_of
+from shardio.convert._images import IMAGE_ENDINGS, image_trouble, label_of
 from shardio.convert._source import Piece, Sample, Unreadable
 from shardio.errors import BadRecord, FormatError, NotFoundError, ShardioError, StorageError
 
@@ -42,7 +42,12 @@ class ListSource(FileSource):
 
     def notes(self) -> Sequence[str]:
         """Return what the split rests on, where the list is a file."""
-        return () if self._is_given else super().notes()
+        if self._is_given:
+            return ()
+        key = self.files[0].key if self.files else ""
+        told = self.options.process is None and key.lower().endswith((".csv", ".tsv"))
+        note = 'each row names an image, so this is a list of images: kind="csv" makes a table of the columns'
+        return [*super().notes(), *([note.replace("csv", key[-3:].lower())] if told else ())]
 
     def __getstate__(self) -> dict[str, Any]:
         # The items travel with the pieces that hold them.
@@ -204,6 +209,13 @@ def _parts(item: Any) -> tuple[str | None, str | None, dict[str, Any]]:
         both = [str(part) for part in item]
         return (both[0], both[1] or None, {}) if len(both) == 2 else (None, None, {})
     return None, None, {}
+
+
+def names_images(header: Sequence[str], row: Sequence[str]) -> bool:
+    """Tell whether the columns of a table are a path and a label, and the first path is that of an image."""
+    value = dict(zip(header, row, strict=False))
+    path, label, _ = _parts(value)
+    return bool(path) and label is not None and str(path).lower().endswith(IMAGE_ENDINGS)
 
 
 def _is_integer(text: str) -> bool:

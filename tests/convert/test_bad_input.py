@@ -126,7 +126,7 @@ def test_a_list_of_images(convert, tmp_path) -> None:
 )
 def test_a_csv_file_that_is_none(convert, tmp_path, text, reason) -> None:
     (tmp_path / "list.csv").write_text(text)
-    convert.refused(tmp_path / "list.csv", FormatError, reason)
+    convert.refused(tmp_path / "list.csv", FormatError, reason, kind="list")
 
 
 def test_a_list_that_is_no_text(convert, tmp_path) -> None:

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 # `shardio.convert.SOURCE_KINDS`, written out so that help names them and loads nothing; a test compares both.
 _KINDS = (
-    "images", "list", "jsonl", "text", "parquet", "arrow", "webdataset", "mds", "torchrecord", "codewithgpu",
-    "tfrecord", "tfds", "shardio",
+    "images", "list", "csv", "tsv", "jsonl", "text", "parquet", "arrow", "webdataset", "mds", "torchrecord",
+    "codewithgpu", "tfrecord", "tfds", "shardio",
 )  # fmt: skip
 
 
@@ -199,12 +199,14 @@ _PARAMS = (
 
 COMMAND = Command(
     name="convert",
-    summary="make a dataset from images, lists, JSONL, text, Parquet, WebDataset, MDS, LMDB or TFRecord",
+    summary="make a dataset from images, CSV, JSONL, text, Parquet, WebDataset, MDS, LMDB, TFRecord or TFDS",
     params=_PARAMS,
     run=_run,
     examples={
         "shardio convert photos/ s3://bucket/photos": "an image folder: class/name.jpg",
         "shardio convert lines.jsonl lines --type score=float32": "JSON lines; a type by hand",
+        "shardio convert table.csv table --type zip=text": "CSV; a column by hand",
+        "shardio convert ~/tensorflow_datasets/mnist/3.0.1 mnist": "TensorFlow Datasets (TFDS)",
         "shardio convert old/ new --shares train=0.9,test=0.1": "TFRecord files, divided again",
         "shardio convert list.txt birds --process my_module:load": "a list, with a function of your own",
     },

@@ -1,0 +1,434 @@
+"""CSV and TSV: a row is a record, a column a feature, and the first row names the columns.
+
+Fields are text until all of them were seen: the caller's process reads the whole source once, a few rows at a
+time, and a column gets the type that holds every field of it.  That reading also cuts uncompressed files into
+runs of 8 MiB at ends of rows, which workers read side by side.  Types that the caller gives count instead.
+
+Python's own `csv` reads the rows, in its strict mode: pyarrow's reader takes a quote that is never closed to
+reach to the end of the file, and does not say on which line a row begins.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import itertools
+import math
+import re
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+from shardio.convert._files import DecodedFile, File, FileSource, SeekableFile
+from shardio.convert._source import Piece, Sample, Unreadable, keep_as
+from shardio.display import plural
+from shardio.errors import BadRecord, FormatError, SchemaError
+from shardio.format import UTF8_BOM, parse_json, wide_encoding
+from shardio.metadata import Feature
+from shardio.storage import connect
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from shardio.convert._source import SourceOptions
+    from shardio.metadata import Schema
+
+CSV_ENDINGS = (".csv", ".csv.gz", ".csv.zst")
+TSV_ENDINGS = (".tsv", ".tsv.gz", ".tsv.zst")
+_RUN = 8 << 20
+_SIP = 1 << 20
+_ROWS = 1000
+# A quote that is never closed reaches to the end of the file: what is read for one field is bounded.
+_LONGEST_LINE = 64 << 20
+_LONGEST_FIELD = 16 << 20
+
+# No leading zeros, which postal codes have, and nothing that would not come back as it was written.
+_INTEGER = re.compile(r"0|-?[1-9][0-9]{0,19}")
+_NUMBER = re.compile(
+    r"[+-]?((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?|[+-]?inf(inity)?", re.IGNORECASE
+)
+_BOOLEANS = {"true": True, "false": False}
+_EXACT = 1 << 53  # up to here float64 holds every integer
+# What pandas writes and reads as a missing number.
+_MISSING = frozenset(
+    {
+        "", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "<NA>",
+        "N/A", "NA", "NULL", "NaN", "None", "n/a", "nan", "null",
+    }
+)  # fmt: skip
+
+
+class _TableRow(NamedTuple):
+    """A row, or what is wrong with it, and where it begins: its line, from 1, and its byte."""
+
+    line: int
+    start: int
+    fields: list[str]
+    trouble: str | None = None
+
+
+class _TableLines:
+    """The lines of a stream as text, counted as they are taken; `csv` takes more than one for some rows."""
+
+    def __init__(self, stream: io.BufferedReader, url: str, *, line: int = 1, start: int = 0) -> None:
+        self.line, self.start = line, start
+        self._stream, self._url = stream, url
+
+    def __iter__(self) -> Iterator[str]:
+        return self
+
+    def __next__(self) -> str:
+        data = self._stream.readline(_LONGEST_LINE)
+        if not data:
+            raise StopIteration
+        begin, self.start = self.start, self.start + len(data)
+        if not begin:
+            if (encoding := wide_encoding(data)) is not None:
+                advice = "write the file as UTF-8"
+                raise FormatError(f"the file is {encoding}, not UTF-8", url=self._url, advice=advice)
+            data = data.removeprefix(UTF8_BOM)
+        if len(data) >= _LONGEST_LINE:
+            raise FormatError(
+                f"line {self.line} is too long for a table",
+                url=self._url,
+                start=begin,
+                expected=f"less than {_LONGEST_LINE} bytes",
+            )
+        self.line += 1
+        try:
+            return data.decode()
+        except UnicodeDecodeError as error:
+            raise FormatError(
+                f"line {self.line - 1} is not UTF-8 text ({error.reason})",
+                found=repr(data[max(0, error.start - 10) : error.start + 10]),
+                advice="rewrite the file as UTF-8: iconv -f WINDOWS-1252 -t UTF-8",
+                url=self._url,
+                start=begin,
+            ) from None
+
+
+def _rows(lines: _TableLines, delimiter: str) -> Iterator[_TableRow]:
+    """Yield the rows, without blank lines; what is no row too."""
+    csv.field_size_limit(max(csv.field_size_limit(), _LONGEST_FIELD))
+    reader = csv.reader(lines, delimiter=delimiter, strict=True)
+    while True:
+        line, start = lines.line, lines.start
+        try:
+            fields = next(reader, None)
+        except csv.Error as error:
+            unclosed = "end of data" in str(error) or "field limit" in str(error)
+            trouble = (
+                "a quote is opened and never closed" if unclosed else f"this is no row of a table ({error})"
+            )
+            yield _TableRow(line, start, [], trouble)
+            continue
+        if fields is None:
+            return
+        if fields:
+            yield _TableRow(line, start, fields)
+
+
+class _Fields:
+    """What the fields of one column have shown so far."""
+
+    def __init__(self) -> None:
+        self.missing = False
+        self.words = 0
+        self._integer = self._number = self._boolean = True
+        self._lowest = self._highest = 0
+        self._told = False
+
+    def add(self, fields: Sequence[str]) -> None:
+        """Take fields of some rows."""
+        filled = [text for text in fields if text]
+        self.missing = self.missing or len(filled) < len(fields)
+        if not (self._integer or self._number or self._boolean):
+            return
+        told = [text for each in filled if (text := each.strip()) not in _MISSING]
+        self.words += len(filled) - len(told)
+        self._told = self._told or bool(told)
+        if not told:
+            return
+        self._integer = self._integer and all(map(_INTEGER.fullmatch, told))
+        if self._integer:
+            numbers = [int(text) for text in told]
+            self._lowest, self._highest = min(self._lowest, *numbers), max(self._highest, *numbers)
+        self._number = self._number and all(map(_is_number, told))
+        self._boolean = self._boolean and all(text.lower() in _BOOLEANS for text in told)
+
+    @property
+    def type(self) -> str:
+        """The type that holds every field."""
+        if not self._told:
+            return "text"
+        if self._boolean:
+            return "bool"
+        low, high = self._lowest, self._highest
+        if self._integer:
+            if low >= -(1 << 63) and high < 1 << 63:
+                return "int64"
+            return "uint64" if not low and high < 1 << 64 else "text"
+        return "float64" if self._number and low >= -_EXACT and high <= _EXACT else "text"
+
+
+def _is_number(text: str) -> bool:
+    """Tell whether text is a number that float64 holds: exactly, where it is an integer."""
+    if _NUMBER.fullmatch(text) is None:
+        return False
+    number = float(text)
+    if not math.isfinite(number):
+        return "inf" in text.lower()
+    return abs(number) < _EXACT or _INTEGER.fullmatch(text) is None
+
+
+class _Table(NamedTuple):
+    """What is known of one file once it was read.
+
+    Attributes:
+        file: which.
+        names: of its columns.
+        delimiter: between its fields.
+        runs: (byte, line) at which each run begins.
+        size: decoded bytes.
+    """
+
+    file: File
+    names: tuple[str, ...]
+    delimiter: str
+    runs: tuple[tuple[int, int], ...]
+    size: int
+
+
+class _Contents(NamedTuple):
+    """What all files hold: their tables, their columns, and what the caller should know."""
+
+    tables: list[_Table]
+    columns: dict[str, _Fields]
+    notes: list[str]
+    bad: list[BadRecord]
+
+
+@dataclass(frozen=True)
+class CsvTables(FileSource):
+    """One or more files of comma-separated values."""
+
+    kind: ClassVar[str] = "csv"
+    declared: ClassVar[bool] = True
+    endings: ClassVar[tuple[str, ...]] = CSV_ENDINGS
+    delimiter: ClassVar[str | None] = None
+
+    @cached_property
+    def _contents(self) -> _Contents:
+        found = _Contents([], {}, [], [])
+        for file, _ in self.split_files():
+            try:
+                self._take(file, found)
+            except FormatError as error:
+                reason = error.what if error.found is None else f"{error.what} ({error.found})"
+                found.bad.append(BadRecord(file.url, reason, error.advice))
+        for name, fields in found.columns.items():
+            lacking = [table.file.url for table in found.tables if name not in table.names]
+            if lacking:
+                fields.missing = True
+                found.notes.append(
+                    f"column {name!r} is missing in {len(lacking)} of {len(found.tables)} files "
+                    f"(first {lacking[0]}): its values are missing there"
+                )
+            if fields.words and fields.type != "text":
+                found.notes.append(
+                    f"column {name!r} is {fields.type}: fields such as NA or null count as missing "
+                    f"({fields.words:,})"
+                )
+        return found
+
+    def _take(self, file: File, found: _Contents) -> None:
+        """Read a file once: its columns, and where its runs begin."""
+        with _opened(file.root, file.key, self.options) as stream:
+            lines = _TableLines(stream, file.url)
+            delimiter = self.delimiter or _delimiter_of(stream)
+            rows = _rows(lines, delimiter)
+            names, notes = _header(rows, file.url)
+            # Without rows there are columns all the same.
+            runs = [(lines.start, lines.line)]
+            part: list[list[str]] = []
+            columns = [found.columns.setdefault(name, _Fields()) for name in names]
+            for row in rows:
+                if row.start - runs[-1][0] >= _RUN and not _is_compressed(file.key):
+                    runs.append((row.start, row.line))
+                if row.trouble is None and len(row.fields) == len(names):
+                    part.append(row.fields)
+                if len(part) == _ROWS:
+                    _add(columns, part)
+                    part = []
+            _add(columns, part)
+            found.tables.append(_Table(file, names, delimiter, tuple(runs), lines.start))
+        if self.delimiter is None and delimiter != ",":
+            notes.append(f"the fields are separated by {delimiter!r}")
+        found.notes.extend(f"{file.url}: {note}" for note in notes)
+
+    def pieces(self) -> list[Piece]:
+        """Return runs of 8 MiB; of compressed files the whole."""
+        splits = {file.url: split for file, split in self.split_files()}
+        found = []
+        for table in self._contents.tables:
+            file = table.file
+            stops = [start for start, _ in table.runs[1:]] + [table.size]
+            for (start, line), stop in zip(table.runs, stops, strict=True):
+                extra = (table.names, table.delimiter, line)
+                size = file.size if len(table.runs) == 1 else stop - start
+                found.append(Piece(file.root, file.key, splits[file.url], size, start, stop, extra))
+        return found
+
+    def read(self, piece: Piece) -> Iterator[Sample | BadRecord]:
+        """Yield the rows that begin within a run, their fields as text."""
+        names, delimiter, line = piece.extra
+        with _opened(piece.root, piece.key, self.options, start=piece.start) as stream:
+            for row in _rows(_TableLines(stream, piece.url, line=line, start=piece.start), delimiter):
+                if row.start >= piece.stop:
+                    return
+                where = f"{piece.url} line {row.line}"
+                if row.trouble is not None:
+                    yield BadRecord(where, row.trouble)
+                elif len(row.fields) != len(names):
+                    trouble = f"the row has {plural(len(row.fields), 'field')}, and the header {len(names)}"
+                    yield BadRecord(where, trouble)
+                else:
+                    pairs = zip(names, row.fields, strict=True)
+                    yield Sample(where, {name: text or None for name, text in pairs})
+
+    def known(self) -> Mapping[str, Feature | str | Unreadable]:
+        """Return the types that hold all fields of each column."""
+        found: dict[str, Feature | str | Unreadable] = {}
+        for name, fields in self._contents.columns.items():
+            kind = fields.type
+            found[name] = Feature(kind, optional=fields.missing or (kind != "text" and fields.words > 0))
+        return found
+
+    def fit(self, value: Any, schema: Schema) -> Any:
+        """Return a row with its fields as the schema wants them.
+
+        Raises:
+            SchemaError: a field is not of the type of its column.
+        """
+        return {
+            name: text if text is None or name not in schema else _fitted(name, text, schema[name])
+            for name, text in value.items()
+        }
+
+    def bad_records(self) -> Sequence[BadRecord]:
+        """Return names that are not text, and files that are no tables."""
+        return [*super().bad_records(), *self._contents.bad]
+
+    def notes(self) -> Sequence[str]:
+        """Return what the splits rest on, and what was decided of the columns."""
+        return [*super().notes(), *self._contents.notes]
+
+
+@dataclass(frozen=True)
+class TsvTables(CsvTables):
+    """One or more files of values between tabs."""
+
+    kind: ClassVar[str] = "tsv"
+    endings: ClassVar[tuple[str, ...]] = TSV_ENDINGS
+    delimiter: ClassVar[str | None] = "\t"
+
+
+def first_rows(file: File, options: SourceOptions, *, tabs: bool) -> list[list[str]]:
+    """Return the header of a table and its first row, as far as there are such."""
+    with _opened(file.root, file.key, options) as stream:
+        rows = _rows(_TableLines(stream, file.url), "\t" if tabs else _delimiter_of(stream))
+        return [row.fields for row in itertools.islice(rows, 2)]
+
+
+def _is_compressed(key: str) -> bool:
+    return key.lower().endswith((".gz", ".zst"))
+
+
+def _opened(root: str, key: str, options: SourceOptions, *, start: int = 0) -> io.BufferedReader:
+    """Return the decoded bytes of a file from a place on."""
+    data = connect(root, storage_options=options.storage_options).open(key)
+    if _is_compressed(key):
+        decoded: io.BufferedReader = io.BufferedReader(DecodedFile(data, compressed=True), _SIP)
+        decoded.read(start)
+        return decoded
+    stored: io.BufferedReader = io.BufferedReader(SeekableFile(data), _SIP)
+    stored.seek(start)
+    return stored
+
+
+def _delimiter_of(stream: io.BufferedReader) -> str:
+    """Return what is between the names of the columns: a comma, where there is one."""
+    head = stream.peek(1)[: 64 << 10].lstrip(UTF8_BOM + b"\r\n").split(b"\n", 1)[0]
+    if b"," in head:
+        return ","
+    return max(";\t|", key=lambda mark: head.count(mark.encode())) if set(b";\t|") & set(head) else ","
+
+
+def _header(rows: Iterator[_TableRow], url: str) -> tuple[tuple[str, ...], list[str]]:
+    """Return the names of the columns, and notes on them."""
+    first = next(rows, None)
+    if first is None:
+        raise FormatError("the table is empty", url=url, expected="a row with the names of the columns")
+    if first.trouble is not None:
+        raise FormatError(f"the first row cannot be read: {first.trouble}", url=url)
+    given = [name.strip() for name in first.fields]
+    if all(not name or _NUMBER.fullmatch(name) for name in given):
+        raise FormatError(
+            "the first row does not name the columns",
+            url=url,
+            found=", ".join(given),
+            advice="put a row of names before it",
+        )
+    names = [name or f"column{number}" for number, name in enumerate(given)]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise FormatError(f"the header names the column {twice!r} twice", url=url, found=", ".join(names))
+    notes = [
+        f"column {number} has no name: it is {name!r}"
+        for number, (name, said) in enumerate(zip(names, given, strict=True))
+        if not said
+    ]
+    return tuple(names), notes
+
+
+def _add(columns: Sequence[_Fields], rows: Iterable[Sequence[str]]) -> None:
+    for fields, texts in zip(columns, zip(*rows, strict=True), strict=False):
+        fields.add(texts)
+
+
+def _fitted(name: str, text: str, feature: Feature) -> Any:
+    """Return a field as a feature's value; text that is a missing number is None."""
+    if feature.kind == "text" or (feature.classes is not None and text in feature.classes):
+        return text
+    try:
+        if feature.kind == "bytes":
+            return text.encode()
+        if feature.kind == "json":
+            return parse_json(text.encode())
+        return _number(text.strip(), feature)
+    except ValueError as error:
+        raise SchemaError(
+            f"column {name!r} is not {feature.short} here ({error})",
+            found=repr(text[:40]),
+            advice=f"keep its text with {keep_as(name, 'text')}",
+        ) from error
+
+
+def _number(text: str, feature: Feature) -> bool | int | float | None:
+    if feature.kind != "number" or feature.shape:
+        raise ValueError("a field holds one value")
+    if text in _MISSING:
+        return None
+    if feature.type == "bool":
+        if text.lower() not in _BOOLEANS:
+            raise ValueError("not true or false")
+        return _BOOLEANS[text.lower()]
+    if _NUMBER.fullmatch(text) is None and not (text.isascii() and text.lstrip("+-").isdecimal()):
+        raise ValueError("not a number")
+    if feature.type.startswith(("int", "uint")):
+        # pandas writes 1 as 1.0 in a column with missing values.
+        return int(re.sub(r"\.0*$", "", text))
+    number = float(text)
+    if not math.isfinite(number) and "inf" not in text.lower():
+        raise ValueError("it is too large")
+    return number
