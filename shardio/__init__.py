@@ -12,230 +12,121 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+# What editors and checkers of types see; `_OFFERED` has the same names for when they are first used.
 if TYPE_CHECKING:
-    from shardio import codecs, errors
-    from shardio.catalog import GcReport, Version, commit, gc, log
-    from shardio.codecs import CenterCrop, ImageOptions, RandomResizedCrop
-    from shardio.convert import (
-        ConvertReport,
-        ExportReport,
-        PackDatasetReport,
-        convert_dataset,
-        export_dataset,
-        from_arrow,
-        from_generator,
-        from_pandas,
-        from_polars,
-        pack_dataset,
-    )
-    from shardio.errors import ShardioError
-    from shardio.format import Limits
-    from shardio.lifecycle import (
-        ChangeReport,
-        CompactReport,
-        DeleteReport,
-        DiffReport,
-        EraseReport,
-        KeysReport,
-        RepairReport,
-        SchemaReport,
-        TableReport,
-        build_keys,
-        build_table,
-        compact,
-        delete,
-        diff,
-        remove_split,
-        rename_split,
-        repair,
-        restore,
-        set_schema,
-        tag,
-        tags,
-        untag,
-    )
-    from shardio.maintenance import Finding, VerifyReport, verify
-    from shardio.metadata import Feature, Schema
-    from shardio.order import Permutation, Plan
-    from shardio.packing import PackedRows, PackReport, pack, pack_columns, unpack
-    from shardio.parallel import write_dataset
-    from shardio.reader import DatasetDict, DatasetReader, Location, ShardReader, join, open, open_shard  # noqa: A004 - the public name
-    from shardio.storage import CacheOptions
-    from shardio.streaming import (
-        BenchReport,
-        Mix,
-        Stream,
-        StreamOptions,
-        audit,
-        bench,
-        mix,
-        plan_report,
-        stream,
-    )
-    from shardio.writer import DatasetWriter, ShardWriter
-    from shardio_indexer import adopt
+    from shardio import codecs as codecs
+    from shardio import errors as errors
+    from shardio.catalog import GcReport as GcReport
+    from shardio.catalog import Version as Version
+    from shardio.catalog import commit as commit
+    from shardio.catalog import gc as gc
+    from shardio.catalog import log as log
+    from shardio.codecs import CenterCrop as CenterCrop
+    from shardio.codecs import ImageOptions as ImageOptions
+    from shardio.codecs import RandomResizedCrop as RandomResizedCrop
+    from shardio.convert import ConvertReport as ConvertReport
+    from shardio.convert import ExportReport as ExportReport
+    from shardio.convert import PackDatasetReport as PackDatasetReport
+    from shardio.convert import convert_dataset as convert_dataset
+    from shardio.convert import export_dataset as export_dataset
+    from shardio.convert import from_arrow as from_arrow
+    from shardio.convert import from_generator as from_generator
+    from shardio.convert import from_pandas as from_pandas
+    from shardio.convert import from_polars as from_polars
+    from shardio.convert import pack_dataset as pack_dataset
+    from shardio.errors import ShardioError as ShardioError
+    from shardio.format import Limits as Limits
+    from shardio.lifecycle import ChangeReport as ChangeReport
+    from shardio.lifecycle import CompactReport as CompactReport
+    from shardio.lifecycle import DeleteReport as DeleteReport
+    from shardio.lifecycle import DiffReport as DiffReport
+    from shardio.lifecycle import EraseReport as EraseReport
+    from shardio.lifecycle import KeysReport as KeysReport
+    from shardio.lifecycle import RepairReport as RepairReport
+    from shardio.lifecycle import SchemaReport as SchemaReport
+    from shardio.lifecycle import TableReport as TableReport
+    from shardio.lifecycle import build_keys as build_keys
+    from shardio.lifecycle import build_table as build_table
+    from shardio.lifecycle import compact as compact
+    from shardio.lifecycle import delete as delete
+    from shardio.lifecycle import diff as diff
+    from shardio.lifecycle import remove_split as remove_split
+    from shardio.lifecycle import rename_split as rename_split
+    from shardio.lifecycle import repair as repair
+    from shardio.lifecycle import restore as restore
+    from shardio.lifecycle import set_schema as set_schema
+    from shardio.lifecycle import tag as tag
+    from shardio.lifecycle import tags as tags
+    from shardio.lifecycle import untag as untag
+    from shardio.maintenance import Finding as Finding
+    from shardio.maintenance import VerifyReport as VerifyReport
+    from shardio.maintenance import verify as verify
+    from shardio.metadata import Feature as Feature
+    from shardio.metadata import Schema as Schema
+    from shardio.order import Permutation as Permutation
+    from shardio.order import Plan as Plan
+    from shardio.packing import PackedRows as PackedRows
+    from shardio.packing import PackReport as PackReport
+    from shardio.packing import pack as pack
+    from shardio.packing import pack_columns as pack_columns
+    from shardio.packing import unpack as unpack
+    from shardio.parallel import write_dataset as write_dataset
+    from shardio.reader import DatasetDict as DatasetDict
+    from shardio.reader import DatasetReader as DatasetReader
+    from shardio.reader import Location as Location
+    from shardio.reader import ShardReader as ShardReader
+    from shardio.reader import join as join
+    from shardio.reader import open as open  # noqa: A004 - the public name
+    from shardio.reader import open_shard as open_shard
+    from shardio.storage import CacheOptions as CacheOptions
+    from shardio.streaming import BenchReport as BenchReport
+    from shardio.streaming import Mix as Mix
+    from shardio.streaming import Stream as Stream
+    from shardio.streaming import StreamOptions as StreamOptions
+    from shardio.streaming import audit as audit
+    from shardio.streaming import bench as bench
+    from shardio.streaming import mix as mix
+    from shardio.streaming import plan_report as plan_report
+    from shardio.streaming import stream as stream
+    from shardio.writer import DatasetWriter as DatasetWriter
+    from shardio.writer import ShardWriter as ShardWriter
+    from shardio_indexer import adopt as adopt
 
 __version__ = "0.1.0"
 
-_PLACES = {
-    "ChangeReport": "shardio.lifecycle",
-    "CompactReport": "shardio.lifecycle",
-    "compact": "shardio.lifecycle",
-    "DiffReport": "shardio.lifecycle",
-    "diff": "shardio.lifecycle",
-    "DeleteReport": "shardio.lifecycle",
-    "EraseReport": "shardio.lifecycle",
-    "delete": "shardio.lifecycle",
-    "remove_split": "shardio.lifecycle",
-    "rename_split": "shardio.lifecycle",
-    "restore": "shardio.lifecycle",
-    "set_schema": "shardio.lifecycle",
-    "tag": "shardio.lifecycle",
-    "tags": "shardio.lifecycle",
-    "untag": "shardio.lifecycle",
-    "BenchReport": "shardio.streaming",
-    "CacheOptions": "shardio.storage",
-    "CenterCrop": "shardio.codecs",
-    "ConvertReport": "shardio.convert",
-    "DatasetDict": "shardio.reader",
-    "DatasetReader": "shardio.reader",
-    "DatasetWriter": "shardio.writer",
-    "ExportReport": "shardio.convert",
-    "Feature": "shardio.metadata",
-    "Finding": "shardio.maintenance",
-    "GcReport": "shardio.catalog",
-    "ImageOptions": "shardio.codecs",
-    "KeysReport": "shardio.lifecycle",
-    "Limits": "shardio.format",
-    "Location": "shardio.reader",
-    "Mix": "shardio.streaming",
-    "PackDatasetReport": "shardio.convert",
-    "PackReport": "shardio.packing",
-    "PackedRows": "shardio.packing",
-    "Permutation": "shardio.order",
-    "Plan": "shardio.order",
-    "RandomResizedCrop": "shardio.codecs",
-    "RepairReport": "shardio.lifecycle",
-    "Schema": "shardio.metadata",
-    "SchemaReport": "shardio.lifecycle",
-    "ShardReader": "shardio.reader",
-    "ShardWriter": "shardio.writer",
-    "ShardioError": "shardio.errors",
-    "Stream": "shardio.streaming",
-    "StreamOptions": "shardio.streaming",
-    "TableReport": "shardio.lifecycle",
-    "VerifyReport": "shardio.maintenance",
-    "Version": "shardio.catalog",
-    "adopt": "shardio_indexer",
-    "audit": "shardio.streaming",
-    "bench": "shardio.streaming",
-    "build_keys": "shardio.lifecycle",
-    "build_table": "shardio.lifecycle",
-    "commit": "shardio.catalog",
-    "convert_dataset": "shardio.convert",
-    "export_dataset": "shardio.convert",
-    "from_arrow": "shardio.convert",
-    "from_generator": "shardio.convert",
-    "from_pandas": "shardio.convert",
-    "from_polars": "shardio.convert",
-    "gc": "shardio.catalog",
-    "join": "shardio.reader",
-    "log": "shardio.catalog",
-    "mix": "shardio.streaming",
-    "open": "shardio.reader",
-    "open_shard": "shardio.reader",
-    "pack": "shardio.packing",
-    "pack_columns": "shardio.packing",
-    "pack_dataset": "shardio.convert",
-    "plan_report": "shardio.streaming",
-    "repair": "shardio.lifecycle",
-    "stream": "shardio.streaming",
-    "unpack": "shardio.packing",
-    "verify": "shardio.maintenance",
-    "write_dataset": "shardio.parallel",
+# Where each name is.
+_OFFERED = {
+    "shardio.catalog": "GcReport Version commit gc log",
+    "shardio.codecs": "CenterCrop ImageOptions RandomResizedCrop",
+    "shardio.convert": (
+        "ConvertReport ExportReport PackDatasetReport convert_dataset export_dataset from_arrow "
+        "from_generator from_pandas from_polars pack_dataset"
+    ),
+    "shardio.errors": "ShardioError",
+    "shardio.format": "Limits",
+    "shardio.lifecycle": (
+        "ChangeReport CompactReport DeleteReport DiffReport EraseReport KeysReport RepairReport "
+        "SchemaReport TableReport build_keys build_table compact delete diff remove_split "
+        "rename_split repair restore set_schema tag tags untag"
+    ),
+    "shardio.maintenance": "Finding VerifyReport verify",
+    "shardio.metadata": "Feature Schema",
+    "shardio.order": "Permutation Plan",
+    "shardio.packing": "PackReport PackedRows pack pack_columns unpack",
+    "shardio.parallel": "write_dataset",
+    "shardio.reader": "DatasetDict DatasetReader Location ShardReader join open open_shard",
+    "shardio.storage": "CacheOptions",
+    "shardio.streaming": "BenchReport Mix Stream StreamOptions audit bench mix plan_report stream",
+    "shardio.writer": "DatasetWriter ShardWriter",
+    "shardio_indexer": "adopt",
 }
+_PLACES = {name: module for module, names in _OFFERED.items() for name in names.split()}
 _notebook: Any = None
 _MODULES = ("codecs", "errors", "jax", "torch", "v1")
 
-__all__ = [
-    "BenchReport",
-    "CacheOptions",
-    "CenterCrop",
-    "ChangeReport",
-    "CompactReport",
-    "ConvertReport",
-    "DatasetDict",
-    "DatasetReader",
-    "DatasetWriter",
-    "DeleteReport",
-    "DiffReport",
-    "EraseReport",
-    "ExportReport",
-    "Feature",
-    "Finding",
-    "GcReport",
-    "ImageOptions",
-    "KeysReport",
-    "Limits",
-    "Location",
-    "Mix",
-    "PackDatasetReport",
-    "PackReport",
-    "PackedRows",
-    "Permutation",
-    "Plan",
-    "RandomResizedCrop",
-    "RepairReport",
-    "Schema",
-    "SchemaReport",
-    "ShardReader",
-    "ShardWriter",
-    "ShardioError",
-    "Stream",
-    "StreamOptions",
-    "TableReport",
-    "VerifyReport",
-    "Version",
-    "adopt",
-    "audit",
-    "bench",
-    "build_keys",
-    "build_table",
-    "codecs",
-    "commit",
-    "compact",
-    "convert_dataset",
-    "delete",
-    "diff",
-    "errors",
-    "export_dataset",
-    "from_arrow",
-    "from_generator",
-    "from_pandas",
-    "from_polars",
-    "gc",
-    "join",
-    "log",
-    "mix",
-    "open",
-    "open_shard",
-    "pack",
-    "pack_columns",
-    "pack_dataset",
-    "plan_report",
-    "remove_split",
-    "rename_split",
-    "repair",
-    "restore",
-    "set_schema",
-    "stream",
-    "tag",
-    "tags",
-    "unpack",
-    "untag",
-    "verify",
-    "write_dataset",
-]
+if not TYPE_CHECKING:
+    __all__ = list(_PLACES)
+    __all__ += ["codecs", "errors"]
 
 
 def __getattr__(name: str) -> Any:
@@ -266,5 +157,5 @@ def unload_ipython_extension(ipython: Any) -> None:
 
 
 def __dir__() -> list[str]:
-    # The names of `__all__`, and the modules that load only when they are asked for.
-    return sorted({*__all__, *_MODULES})
+    # All that is offered, and the modules that load only when they are asked for.
+    return sorted({*_PLACES, *_MODULES})

@@ -157,6 +157,23 @@ def test_rooms_are_entered_by_the_door() -> None:
     assert broken(private) == {}
 
 
+def test_no_import_is_hidden() -> None:
+    """A module named in a call of `import_module` is one that the import contract does not see."""
+
+    def hidden(path: Path) -> list[str]:
+        calls = (node for node in nodes_of(path) if isinstance(node, ast.Call) and node.args)
+        named = ((ast.unparse(call.func), call.args[0]) for call in calls)
+        return [
+            ast.unparse(name)
+            for function, name in named
+            if function.endswith("import_module")
+            and isinstance(name, ast.Constant)
+            and str(name.value).startswith("shardio")
+        ]
+
+    assert broken(hidden) == {}
+
+
 def test_files_of_a_room_import_each_other_in_one_direction() -> None:
     """No circles, also none by annotation or by an import inside a function."""
     names = {module_of(path): path for path in SOURCES if path.name != "__init__.py"}
@@ -262,6 +279,23 @@ def test_a_room_names_what_it_offers() -> None:
     # JAX may not be imported into the process of the tests; those of `shardio.jax` import what it offers.
     rooms = [path for path in SOURCES if path.name == "__init__.py" and room_of(path) != "jax"]
     assert broken(unkept, rooms) == {}
+
+
+def test_the_package_offers_at_run_time_what_type_checkers_see() -> None:
+    """Names are loaded when they are first used, so they are imported for type checkers apart."""
+    path = ROOT / "shardio" / "__init__.py"
+    block = next(node for node in tree_of(path).body if isinstance(node, ast.If))
+    seen = {
+        alias.name: node.module
+        for node in block.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+        if alias.asname == alias.name
+    }
+    shardio = importlib.import_module("shardio")
+    assert sorted(shardio.__all__) == sorted(seen)
+    for name, module in seen.items():
+        assert getattr(shardio, name) is getattr(importlib.import_module(str(module)), name), name
 
 
 def test_only_what_has_a_public_name_says_what_it_offers() -> None:

@@ -5,7 +5,6 @@ The values of a ragged column are one after another, with the offsets at which e
 
 from __future__ import annotations
 
-import importlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
@@ -55,7 +54,7 @@ class RaggedColumn:
     """Rows of differing length; a sequence of its rows.
 
     From torch's loaders it comes as a `shardio.torch.RaggedTensor`, which has the same methods and tensors
-    inside.
+    inside; `shardio.torch.tensors` makes one of this.
 
     Attributes:
         values: all rows one after another: an array [total, ...], a list, or a RaggedColumn (steps of steps).
@@ -107,16 +106,6 @@ class RaggedColumn:
     def lengths(self) -> npt.NDArray[np.int64]:
         """int64[n], the lengths of the rows."""
         return self.offsets[1:] - self.offsets[:-1]
-
-    def to(self, *args: Any, **kwargs: Any) -> RaggedColumn:
-        """Return the column as a `shardio.torch.RaggedTensor`, moved; one without arguments copies nothing.
-
-        Args:
-            args, kwargs: those of `torch.Tensor.to`; a dtype is that of the values.
-        """
-        # The room above is looked up by name, and only where tensors are wanted: nothing here knows torch.
-        moved: RaggedColumn = importlib.import_module("shardio.torch").tensors(self).to(*args, **kwargs)
-        return moved
 
     def pad(self, to: int | None = None, *, multiple: int | None = None, value: Any = 0) -> Any:
         """Return the rows as one array [n, width, ...], short ones filled up at their end.
