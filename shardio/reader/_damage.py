@@ -30,6 +30,7 @@ from shardio.errors import (
 )
 from shardio.reader._iterate import block_runs, in_lists, iterate_payloads, iterate_runs
 from shardio.reader._lookup import begin_lookup, lookup, physical_rows
+from shardio.storage import locked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from shardio.reader._subset import Selection
 
 QUARANTINE_FILE = "shardio-quarantine.jsonl"
+_PATIENCE = 1.0  # seconds
 _LEAST = 1000
 _SHARE = 100
 
@@ -97,6 +99,7 @@ class Damage:
         self._noted: dict[tuple[str, str], set[int]] = {}  # by dataset and shard, the rows that were met
         self._listed: dict[tuple[str, str], set[int]] = {}  # those in the file, of all processes
         self._read = 0  # up to where the file has been read
+        self._patience = _PATIENCE  # with another process that has the file
 
     @property
     def skips(self) -> bool:
@@ -152,14 +155,15 @@ class Damage:
             )
 
     def _write(self, entry: dict[str, Any], place: tuple[str, str], rows: list[int]) -> None:
-        """Append a line with those rows that the file does not list.
-
-        Nothing is locked, because a process that is stopped with a lock would stop all others: two that meet
-        a row in the same moment both list it.
-        """
+        """Append a line with those rows that the file does not list."""
         try:
             # Without a buffer, as one call of the system puts a line after what others have appended.
-            with Path(QUARANTINE_FILE).open("a+b", buffering=0) as file:
+            with (
+                Path(QUARANTINE_FILE).open("a+b", buffering=0) as file,
+                locked(file, self._patience) as alone,
+            ):
+                if not alone:
+                    self._patience = 0.0
                 self._read_listed(file)
                 listed = self._listed.get(place, ())
                 rows = [row for row in rows if row not in listed]

@@ -18,6 +18,7 @@ from shardio.storage._local import (
     descriptor_limit,
     descriptor_users,
     files_of_callers,
+    locked,
     temporary_files,
 )
 from shardio.storage._memory import MemoryStore
@@ -73,6 +74,7 @@ __all__ = [
     "descriptor_users",
     "files_of_callers",
     "local_path",
+    "locked",
     "make_folders",
     "on_io_thread",
     "public_url",

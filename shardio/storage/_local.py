@@ -18,6 +18,7 @@ import pathlib
 import stat
 import sys
 import tempfile
+import time
 import weakref
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
@@ -41,6 +42,7 @@ from shardio.storage._store import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from io import FileIO
     from typing import Self
 
     from numpy.typing import NDArray
@@ -841,3 +843,33 @@ def _explain(error: OSError, path: str) -> NoReturn:
     }.get(error.errno or 0)
     what = f"the filesystem refused: {error.strerror or error}"
     raise StorageError(what, url=path, advice=advice) from error
+
+
+@contextlib.contextmanager
+def locked(file: FileIO, patience: float) -> Iterator[bool]:
+    """Hold a lock on an open local file against other processes and threads; yield whether it is held.
+
+    A process that was stopped with the lock would stop all others, and not all filesystems have locks. So
+    this waits for `patience` seconds only, and goes on without.
+    """
+    held = False
+    if sys.platform != "win32":
+        import fcntl
+
+        end = time.monotonic() + patience
+        # Other errors than this one: the filesystem has no locks.
+        with contextlib.suppress(OSError):
+            while not held:
+                try:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    held = True
+                except BlockingIOError:
+                    if time.monotonic() >= end:
+                        break
+                    time.sleep(0.002)
+    try:
+        yield held
+    finally:
+        if held:
+            # Closing would not do where a process was forked meanwhile, which has the same open file.
+            fcntl.flock(file, fcntl.LOCK_UN)

@@ -32,6 +32,7 @@ class AuditedRecord(NamedTuple):
         shard: key of its shard.
         row: within the shard.
         valid: False where `remainder="pad"` filled the step up.
+        url: of the shard's file, which for adopted shards may be outside of the dataset's folder.
     """
 
     source: int
@@ -39,6 +40,7 @@ class AuditedRecord(NamedTuple):
     shard: str
     row: int
     valid: bool
+    url: str
 
 
 def audit(
@@ -59,8 +61,10 @@ def audit(
     rows = zip(batch.sources.tolist(), batch.positions.tolist(), batch.valid.tolist(), strict=True)
     for number, local, valid in rows:
         component = components[number]
-        shard, row = component.source.shard_of(component.position(local))
-        records.append(AuditedRecord(number, local, component.source.table.key[shard], row, valid))
+        source = component.source
+        shard, row = source.shard_of(component.position(local))
+        where = (source.table.key[shard], row, valid, source.pool.url_of(shard))
+        records.append(AuditedRecord(number, local, *where))
     return records
 
 

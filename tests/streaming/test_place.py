@@ -279,7 +279,7 @@ def test_audit_finds_the_records_of_a_step_through_a_change_of_the_batch(ds):
         assert [record.position for record in found] == batch["_position"].tolist()
         for record in found[:2]:
             place = ds.locate(record.position)
-            assert (record.shard, record.row) == (place.shard, place.row)
+            assert (record.shard, record.row, record.url) == (place.shard, place.row, place.url)
     half = shardio.audit(ds, state, 5, rank=1, world_size=2)
     assert half == shardio.audit(ds, state, 5)[6:]
     with pytest.raises(IndexError):
