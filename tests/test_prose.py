@@ -9,11 +9,6 @@ import pytest
 
 from tests.prose import DOCS, ROOT, complaints, measure
 
-# Pages that are beyond the limits still. A page that is rewritten leaves this list, and none joins it.
-TO_DO = {
-    "view.md",
-    "walkthroughs/language-model.md",
-}
 # Specifications: complete rather than short.
 REFERENCE = {"format.md", "order.md"}
 # Notes for those who work on the project.
@@ -33,14 +28,9 @@ DATED = re.compile(
 )
 
 
-@pytest.mark.parametrize("page", ["../README.md", *(page for page in PAGES if page not in TO_DO)])
+@pytest.mark.parametrize("page", ["../README.md", *PAGES])
 def test_a_page_is_short_and_so_are_its_sentences(page: str) -> None:
     assert complaints(measure((DOCS / page).read_text(encoding="utf-8"))) == []
-
-
-def test_pages_that_are_short_enough_leave_the_list() -> None:
-    done = [name for name in TO_DO if not complaints(measure((DOCS / name).read_text(encoding="utf-8")))]
-    assert done == []
 
 
 def test_pages_lead_to_pages_of_the_site() -> None:

@@ -264,7 +264,7 @@ def _renumbered(name: str, value: Any, numbers: Sequence[int]) -> Any:
         return [_renumbered(name, item, numbers) for item in value]
     given = np.asarray(value)
     if given.dtype.kind not in "iu" or (given.size and not (given.min() >= 0 and given.max() < len(numbers))):
-        what = f"feature {name!r} holds the number of none of the source's {len(numbers)} classes"
+        what = f"feature {name!r}: label out of range, the source has {len(numbers)} classes"
         raise SchemaError(what, expected=f"0 to {len(numbers) - 1}", found=str(value)[:80])
     found = np.asarray(numbers, np.int64)[given]
     if found.size and found.min() < 0:

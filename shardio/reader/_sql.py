@@ -214,7 +214,7 @@ class Condition:
     Names of classes stand for their numbers, as in `label = 'robin'`. Safe to share among threads.
 
     Args:
-        text: what is behind WHERE.
+        text: what comes after WHERE in a query.
         schema: of the dataset.
 
     Attributes:
