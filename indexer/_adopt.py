@@ -12,6 +12,7 @@ from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from shardio.arguments import checked_options
 from shardio.catalog import Catalog
 from shardio.display import plural
 from shardio.errors import BadRecord, NotFoundError, StorageError
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from shardio_indexer._shard import FoundShard, ShardOutcome
 
 
+@checked_options
 def adopt(  # noqa: PLR0913 - the options are the public contract
     urls: str | Path | Iterable[str | Path],
     *,

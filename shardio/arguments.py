@@ -2,18 +2,34 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
+import inspect
 import operator
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, SupportsIndex
+from typing import TYPE_CHECKING, Any, ParamSpec, SupportsIndex, TypeVar
 
 import numpy as np
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from numpy.typing import NDArray
 
-__all__ = ["closest", "integer", "integers", "names", "need", "no_option", "options_by_root"]
+__all__ = [
+    "checked_options",
+    "closest",
+    "integer",
+    "integers",
+    "names",
+    "need",
+    "no_option",
+    "options_by_root",
+]
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 # Packages whose modules have other names.
 _MODULES = {"DuckDB": "duckdb", "LMDB": "lmdb", "Pillow": "PIL", "Ray": "ray"}
@@ -147,6 +163,23 @@ def no_option(function: str, name: str, known: Iterable[str]) -> TypeError:
     near = closest(name, known)
     meant = f"; did you mean {near}=?" if near else ""
     return TypeError(f"{function} has no option {name}={meant}")
+
+
+def checked_options(function: Callable[P, R]) -> Callable[P, R]:
+    """Answer an option that a public function does not have with the one that it may stand for."""
+
+    @functools.wraps(function)
+    def call(*args: P.args, **options: P.kwargs) -> R:
+        try:
+            return function(*args, **options)
+        except TypeError:
+            known = inspect.signature(function).parameters
+            unknown = next((name for name in options if name not in known), None)
+            if unknown is None or any(each.kind is each.VAR_KEYWORD for each in known.values()):
+                raise
+            raise no_option(f"shardio.{function.__name__}", unknown, known) from None
+
+    return call
 
 
 def options_by_root(given: object) -> dict[str, dict[str, Any]]:

@@ -22,6 +22,7 @@ __all__ = [
     "Notebook",
     "count",
     "describe",
+    "html_cell",
     "html_of_values",
     "html_table",
     "plain",
@@ -34,6 +35,8 @@ _FEW = 8
 _HTML_WIDTH = 200
 _FIRST_BYTES = 12
 _SIGNATURES = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"GIF8", b"BM", b"II*\x00", b"MM\x00*", b"RIFF")
+_SHOWN_BY_BROWSERS = {b"\xff\xd8\xff": "jpeg", b"\x89PNG\r\n\x1a\n": "png", b"GIF8": "gif"}
+_MOST_PICTURE_BYTES = 1 << 20  # what is larger would make a notebook heavy
 _INFINITE = {math.inf: "Infinity", -math.inf: "-Infinity"}
 
 
@@ -204,6 +207,8 @@ def html_table(rows: Sequence[Sequence[str]], *, head: Sequence[str] = (), title
 def _escaped(text: str) -> str:
     import html
 
+    if isinstance(text, Markup):
+        return text
     return html.escape(printable(text), quote=True)
 
 
@@ -211,8 +216,34 @@ def html_of_values(value: Any) -> str | None:
     """Return a record, or a batch of columns, as a table for a notebook; None of other dicts."""
     if not _holds_data(value):
         return None
-    rows = [(str(name), _short(item, _HTML_WIDTH)) for name, item in value.items()]
+    rows = [(str(name), html_cell(item)) for name, item in value.items()]
     return html_table(rows, head=("feature", "value"))
+
+
+class Markup(str):
+    """A cell of a table that is markup, and not text."""
+
+    __slots__ = ()
+
+
+def html_cell(value: Any) -> str:
+    """Return a value as a cell of a table: pictures as pictures, all else in a line."""
+    items = value if isinstance(value, list) else [value]
+    pictures = [_picture(item) for item in items[:_FEW] if isinstance(item, bytes)]
+    if not pictures or not all(pictures):
+        return _short(value, _HTML_WIDTH)
+    more = f" and {len(items) - _FEW:,} more" if len(items) > _FEW else ""
+    return Markup(" ".join(filter(None, pictures)) + more)
+
+
+def _picture(value: bytes) -> str | None:
+    """Return an image file that browsers show, and that is not too large for a page; else None."""
+    kind = next((kind for start, kind in _SHOWN_BY_BROWSERS.items() if value.startswith(start)), None)
+    if kind is None or len(value) > _MOST_PICTURE_BYTES:
+        return None
+    data = base64.b64encode(value).decode()
+    source = f"data:image/{kind};base64,{data}"
+    return f'<img src="{source}" style="max-height: 8em" alt="{kind}, {size(len(value))}">'
 
 
 def _holds_data(value: object) -> bool:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
-from shardio.arguments import integer, names
+from shardio.arguments import checked_options, integer, names
 from shardio.codecs import RaggedColumn
 from shardio.errors import BadRecord, SchemaError
 from shardio.metadata import Feature
@@ -78,6 +78,7 @@ class PackReport(Report):
         return "; ".join(parts)
 
 
+@checked_options
 def pack(
     records: Iterable[Any],
     length: int,
@@ -494,6 +495,7 @@ def best_fit(lengths: NDArray[np.int64], length: int) -> NDArray[np.int64]:
     return rank[inverse]
 
 
+@checked_options
 def pack_columns(
     columns: Mapping[str, Any],
     length: int,
@@ -570,6 +572,7 @@ def pack_columns(
     }
 
 
+@checked_options
 def unpack(values: Any, segment_ids: Any) -> RaggedColumn:
     """Return the documents of packed rows again, one after another, in the order of the rows.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from shardio.arguments import checked_options
 from shardio.catalog._catalog import Catalog, Version
 from shardio.catalog._gc import GcReport, collect_garbage
 from shardio.catalog._sessions import commit_session
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from shardio.progress import CountProgress
 
 
+@checked_options
 def commit(
     url: str | Path,
     *,
@@ -44,6 +46,7 @@ def commit(
     return commit_session(Catalog(connect(url, storage_options=storage_options)), session, tasks, mode=mode)
 
 
+@checked_options
 def log(url: str | Path, *, storage_options: Mapping[str, Any] | None = None) -> list[Version]:
     """Return all versions of a dataset, the latest first, expired ones too.
 
@@ -60,6 +63,7 @@ def log(url: str | Path, *, storage_options: Mapping[str, Any] | None = None) ->
     return versions[::-1]
 
 
+@checked_options
 def gc(
     url: str | Path,
     *,

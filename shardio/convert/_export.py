@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from shardio.arguments import names
+from shardio.arguments import checked_options, names
 from shardio.codecs import record_codec
 from shardio.convert._mds_target import MdsWriter
 from shardio.convert._targets import (
@@ -80,6 +80,7 @@ class ExportReport(Report):
     notes: list[str]
 
 
+@checked_options
 def export_dataset(  # noqa: PLR0913 - the options are the public contract
     url: str | Path | DatasetReader,
     target: str | Path,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from shardio.arguments import integer
+from shardio.arguments import checked_options, integer
 from shardio.catalog import Catalog
 from shardio.format import DEFAULT_BLOCK_BYTES, BlockBuilder, Compression, Framing
 from shardio.lifecycle._change import commit_change
@@ -58,6 +58,7 @@ class CompactReport(ChangeReport):
     left_alone: int = 0
 
 
+@checked_options
 def compact(  # noqa: PLR0913 - the options are the public contract
     url: str | Path,
     split: str | None = None,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from shardio.arguments import checked_options
 from shardio.catalog import Catalog, Version
 from shardio.errors import CommitConflictError, FormatError
 from shardio.lifecycle._change import commit_change
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from shardio.storage import CacheOptions
 
 
+@checked_options
 def delete(  # noqa: PLR0913 - the options are the public contract
     url: str | Path,
     positions: ArrayLike | Iterable[int] | None = None,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from shardio.arguments import checked_options
 from shardio.catalog import Catalog
 from shardio.lifecycle._targets import TargetShard, deleted_rows, shards_of
 from shardio.reports import Report
@@ -69,6 +70,7 @@ class DiffReport(Report):
     tags: tuple[tuple[str, ...], tuple[str, ...]]
 
 
+@checked_options
 def diff(
     url: str | Path,
     first: int | str,

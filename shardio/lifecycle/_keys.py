@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from shardio import kernels
+from shardio.arguments import checked_options
 from shardio.errors import CommitConflictError, NotFoundError
 from shardio.lifecycle._change import commit_change
 from shardio.lifecycle._table import BUILD_TRIES, TableJob, build_lost, open_for_build, run_shard_jobs
@@ -124,6 +125,7 @@ class KeysReport(Report):
     dry_run: bool = False
 
 
+@checked_options
 def build_keys(  # noqa: PLR0913 - the options are the public contract
     url: str | Path,
     feature: str,

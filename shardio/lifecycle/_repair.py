@@ -10,6 +10,7 @@ from contextlib import closing, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from shardio.arguments import checked_options
 from shardio.catalog import Catalog, Version
 from shardio.errors import CommitConflictError, NotFoundError, ShardioError, StorageError
 from shardio.lifecycle._change import commit_change
@@ -37,6 +38,7 @@ _JOB_SHARDS = 16
 _JOB_BYTES = 256 << 20
 
 
+@checked_options
 def repair(  # noqa: PLR0913 - the options are the public contract
     url: str | Path,
     *,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from shardio.arguments import checked_options
 from shardio.catalog import Catalog, StoredLists, Version
 from shardio.errors import NotFoundError
 from shardio.lifecycle._change import commit_change
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from shardio.metadata import Manifest
 
 
+@checked_options
 def restore(
     url: str | Path,
     version: int | str,

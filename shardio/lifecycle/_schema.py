@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from shardio.arguments import checked_options
 from shardio.catalog import Catalog, StoredLists, Version
 from shardio.errors import SchemaError
 from shardio.lifecycle._change import commit_change
@@ -32,6 +33,7 @@ class SchemaReport(ChangeReport):
     changes: list[str] = field(default_factory=list)
 
 
+@checked_options
 def set_schema(
     url: str | Path,
     features: Mapping[str, Any] | None = None,

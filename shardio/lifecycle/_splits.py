@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from shardio.arguments import checked_options
 from shardio.catalog import Catalog, Version
 from shardio.errors import CommitConflictError
 from shardio.lifecycle._change import commit_change
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from shardio.metadata import Manifest
 
 
+@checked_options
 def remove_split(
     url: str | Path,
     split: str,
@@ -53,6 +55,7 @@ def remove_split(
     return _change_splits(url, "remove split", split, change, None, dry_run, storage_options)
 
 
+@checked_options
 def rename_split(
     url: str | Path,
     split: str,

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from shardio.arguments import names
+from shardio.arguments import checked_options, names
 from shardio.catalog import Catalog
 from shardio.codecs import need_pyarrow
 from shardio.errors import CommitConflictError, StorageError
@@ -81,6 +81,7 @@ class TableReport(Report):
     dry_run: bool = False
 
 
+@checked_options
 def build_table(  # noqa: PLR0913 - the options are the public contract
     url: str | Path,
     features: Sequence[str] | None = None,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from shardio.arguments import checked_options
 from shardio.catalog import Catalog
 from shardio.errors import CommitConflictError, NotFoundError
 from shardio.lifecycle._change import commit_change
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from shardio.metadata import Manifest
 
 
+@checked_options
 def tag(
     url: str | Path,
     name: str,
@@ -86,6 +88,7 @@ def tag(
     return catalog.reading(attempt, version)
 
 
+@checked_options
 def untag(
     url: str | Path,
     name: str,
@@ -130,6 +133,7 @@ def untag(
     return tagged.number
 
 
+@checked_options
 def tags(url: str | Path, *, storage_options: Mapping[str, Any] | None = None) -> dict[str, int]:
     """Return the tags of a dataset, by name, each with the number of its version.
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from shardio.arguments import options_by_root
+from shardio.arguments import checked_options, options_by_root
 from shardio.catalog import Catalog, Version
 from shardio.errors import (
     FormatError,
@@ -54,6 +54,7 @@ _REPAIR = "`shardio repair --mirror` restores it from a copy of the dataset"
 _WRONG = (FormatError, StaleIndexError, UnsafeNameError)
 
 
+@checked_options
 def verify(  # noqa: PLR0913 - the options are the public contract
     url: str | Path,
     *,

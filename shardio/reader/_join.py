@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, overload
 
 import numpy as np
 
+from shardio.arguments import checked_options
 from shardio.errors import SchemaError
 from shardio.metadata import Schema
 from shardio.reader._columns import with_features
@@ -36,6 +37,7 @@ _SHOWN = 5
 _ENCODINGS = ("example", "tensors", "array", "bytes")
 
 
+@checked_options
 def join(
     left: DatasetReader,
     right: DatasetReader,

@@ -7,10 +7,9 @@ start, and says so: every record's own checksums are compared then.
 from __future__ import annotations
 
 import contextlib
-import inspect
-from typing import TYPE_CHECKING, Any, Literal, Never
+from typing import TYPE_CHECKING, Any, Literal
 
-from shardio.arguments import integer, names, no_option, options_by_root
+from shardio.arguments import checked_options, integer, names, options_by_root
 from shardio.callers import warn
 from shardio.catalog import Catalog
 from shardio.errors import FormatError, NotFoundError, ShardioError, UnsafeNameError
@@ -38,6 +37,7 @@ if TYPE_CHECKING:
 _PIECE = 1 << 20  # stored bytes of one read, of a file without an index
 
 
+@checked_options
 def open(  # noqa: A001, PLR0913 - the name and the options are the public contract
     url: str | Path,
     split: str | None = None,
@@ -57,7 +57,6 @@ def open(  # noqa: A001, PLR0913 - the name and the options are the public contr
     mmap: bool = True,
     decoded_bytes: int = 16 << 20,
     limits: Limits | None = None,
-    **unknown: Never,
 ) -> DatasetReader | Any:
     """Open a dataset; reads its manifest and its lists of shards, nothing else.
 
@@ -113,8 +112,6 @@ def open(  # noqa: A001, PLR0913 - the name and the options are the public contr
         >>> len(ds), int(ds[-1]["n"]), ds[10:12].read_batch([1])
         (100, 99, {'n': array([11])})
     """
-    for name in unknown:
-        raise no_option("shardio.open", name, inspect.signature(open).parameters)
     if image_size is not None or image_crop is not None:
         if decode != "image":
             raise ValueError('image_size= and image_crop= need decode="image"')
@@ -276,6 +273,7 @@ class SequentialShard:
         return f"{self.url} has no index, so it {what}: iterate over it, or adopt it with `shardio index`"
 
 
+@checked_options
 def open_shard(
     url: str | Path,
     *,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, overload
 import numpy as np
 
 from shardio.arguments import integer, integers, names, need
-from shardio.display import html_table, plural, size
+from shardio.display import html_cell, html_table, plural, size
 from shardio.errors import ShardioError
 from shardio.order import Permutation
 from shardio.reader._columns import (
@@ -668,6 +668,8 @@ def _count(name: str, value: int) -> int:
     return found
 
 
+_SHOWN = 3  # records in a notebook's table
+
 # What readers of other libraries have, and what does the same here.
 _ELSEWHERE = {
     "iloc": "ds[i] is a record, ds[10:20] a reader, ds.read_batch(positions) columns",
@@ -890,9 +892,24 @@ class DatasetReader(RecordSequence):
             ("version", f"{self.version}, {self.digest[:19]}"),
             ("split", f"{self.split}: {plural(len(self), 'record')}, {size(self.num_bytes)}"),
         ]
-        if self.schema is None:
-            return html_table([*rows, ("schema", f"none: records are {self.source.values_without_schema}")])
-        return html_table(rows) + self.schema._repr_html_()
+        if self.schema is not None:
+            return html_table(rows) + self.schema._repr_html_() + self._first_as_html()
+        what = "mapped" if self.source.options.functions else self.source.values_without_schema
+        return html_table([*rows, ("schema", f"none: records are {what}")]) + self._first_as_html()
+
+    def _first_as_html(self) -> str:
+        """Return the first records as a table, pictures as pictures."""
+        try:
+            first = self.head(_SHOWN)
+        except ShardioError as error:
+            return html_table([("first records", f"cannot be read: {error}")])
+        if not first:
+            return ""
+        if not all(isinstance(value, dict) for value in first):
+            return html_table([(html_cell(value),) for value in first], head=("first records",))
+        columns = list(dict.fromkeys(name for value in first for name in value))
+        cells = [[html_cell(value.get(name)) for name in columns] for value in first]
+        return html_table(cells, head=columns, title="first records")
 
 
 class DatasetDict(dict[str, DatasetReader]):

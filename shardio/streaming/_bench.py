@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from shardio.arguments import checked_options
 from shardio.reports import Report
 from shardio.streaming._stream import stream
 
@@ -116,6 +117,7 @@ class BenchReport(Report):
         }
 
 
+@checked_options
 def bench(
     ds: DatasetReader, *, global_batch: int = 256, seconds: float = 10.0, num_threads: int = 2
 ) -> BenchReport:

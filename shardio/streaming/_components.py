@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from shardio.arguments import integer
+from shardio.arguments import checked_options, integer
 from shardio.order import Identity, Mixture, ShardSizes
 from shardio.order import Source as OrderSource
 from shardio.reader import (
@@ -191,6 +191,7 @@ class Mix:
         return f"<shardio.Mix {parts}>"
 
 
+@checked_options
 def mix(
     sources: Sequence[tuple[DatasetReader, float]], *, stop: str | None = None, steps: int | None = None
 ) -> Mix:

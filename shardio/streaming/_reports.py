@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from shardio.arguments import checked_options
 from shardio.order import NEAR, PlanReport, SourceReading, advice, report
 from shardio.order import audit as audit_order
 from shardio.streaming._components import components_of
@@ -43,6 +44,7 @@ class AuditedRecord(NamedTuple):
     url: str
 
 
+@checked_options
 def audit(
     ds: DatasetReader | Mix, state: Mapping[str, Any], step: int, *, rank: int = 0, world_size: int = 1
 ) -> list[AuditedRecord]:

@@ -498,6 +498,9 @@ class StreamLoader:
 
     stream: Stream
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__module__.partition('._')[0]}.{type(self).__name__} of {self.stream!r}>"
+
     def __len__(self) -> int:
         """Return the steps of the whole epoch; the same for every rank."""
         return len(self.stream)

@@ -46,6 +46,9 @@ class MapDataset(Dataset[Any]):
         self.records = records
         self.transform = transform
 
+    def __repr__(self) -> str:
+        return f"<shardio.torch.MapDataset of {self.records!r}>"
+
     def __len__(self) -> int:
         return len(self.records)
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import base64
+import inspect
+import io
 import pickle
 
 import numpy as np
 import pytest
+from PIL import Image
 
 import shardio
+from shardio.display import html_of_values
 from shardio.torch import MapDataset, StreamingDataLoader, StreamingDataset
 
 ROWS = 100
@@ -329,3 +334,51 @@ class TestNames:
         shardio.build_keys(tmp_path / "ds", feature="id", workers=1)
         with pytest.raises(KeyError, match="no record has the key 'b'"):
             shardio.open(tmp_path / "ds").find("b")
+
+    def test_every_public_function_names_the_option_that_is_meant(self):
+        asked = 0
+        for name in shardio.__all__:
+            function = getattr(shardio, name)
+            if not inspect.isfunction(function):
+                continue
+            options = inspect.signature(function).parameters
+            if name == "stream" or any(option.kind is option.VAR_KEYWORD for option in options.values()):
+                continue
+            for option in options.values():
+                if option.kind is not option.KEYWORD_ONLY or len(option.name) < 5:
+                    continue
+                mistyped = option.name[:-2] + option.name[-1] + option.name[-2]
+                if mistyped in options or mistyped == option.name:
+                    continue
+                with pytest.raises(TypeError, match=f"has no option {mistyped}=; did you mean "):
+                    function(**{mistyped: None})
+                asked += 1
+        assert asked > 100
+
+
+class TestShown:
+    def test_loaders_say_what_they_are(self, ds):
+        dataset = StreamingDataset(ds, global_batch=10)
+        for shown in (dataset, StreamingDataLoader(dataset), MapDataset(ds), ds.batch(3)):
+            assert ds.source.url in repr(shown)
+            assert type(shown).__name__ in repr(shown)
+
+    def test_notebooks_show_first_records_and_pictures(self, ds, tmp_path):
+        assert "word 2" in ds._repr_html_()
+        picture = io.BytesIO()
+        Image.new("RGB", (4, 3), "red").save(picture, "PNG")
+        schema = {"image": "png", "caption": "text"}
+        with shardio.DatasetWriter(tmp_path / "ds", schema=schema) as out:
+            out.write({"image": picture.getvalue(), "caption": "<script>"})
+        shown = shardio.open(tmp_path / "ds")._repr_html_()
+        data = base64.b64encode(picture.getvalue()).decode()
+        assert f'<img src="data:image/png;base64,{data}"' in shown
+        assert "<script>" not in shown
+        assert data in html_of_values(shardio.open(tmp_path / "ds")[0])
+        assert "mapped" in ds.map(double)._repr_html_()
+
+    def test_what_cannot_be_read_is_said_in_its_place(self, tmp_path):
+        url = write(tmp_path / "ds", {"train": range(3)})
+        for shard in tmp_path.rglob("*.tfrecord"):
+            shard.write_bytes(b"x" * shard.stat().st_size)
+        assert "cannot be read" in shardio.open(url)._repr_html_()
