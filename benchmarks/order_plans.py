@@ -1,4 +1,4 @@
-"""Measure what plans cost and give: the tables of docs/order.md.
+"""Measure what plans cost and give: the tables of docs/design/order-measured.md.
 
     python benchmarks/order_plans.py [--peers mosaicml=PYTHON webdataset=PYTHON tf.data=PYTHON]
                                                   default plans: what they read, and how they mix beside

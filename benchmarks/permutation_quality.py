@@ -1,4 +1,4 @@
-"""Compare `shardio.order.Permutation` with NumPy's own permutations: the figures of docs/order.md.
+"""Compare `shardio.order.Permutation` with NumPy's own: the figures of docs/design/order-measured.md.
 
     python benchmarks/permutation_quality.py
 

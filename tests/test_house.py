@@ -133,6 +133,30 @@ def test_a_name_is_the_name_of_one_class() -> None:
     assert {name: found for name, found in places.items() if len(found) > 1} == {}
 
 
+# Words of old books where the present day has plain ones: "not a number", "is", "callers", "others".
+DATED = re.compile(
+    r"\b([Nn]obody|[Ss]omebody|[Ww]hoever|[Ww]hom|[Aa]new|in vain|in the mean|without a word|let go of)\b"
+    r"|\blies (?:in|on|at|under|inside|beside|within|behind)\b"
+    r"|(?<![Tt]here )\b(?:is|are|was|were) no (?!longer|more|less|reason|such|memory|way)[a-z]"
+)
+
+
+def test_words_are_those_of_today() -> None:
+    """Docstrings, comments, messages, tests and pages in the plain English of Python's own pages."""
+    # One of the cases there has the name that it has in a golden file.
+    spared = {Path(__file__), ROOT / "tests" / "codecs" / "_forms.py"}
+    # The log of measurements stays as it was written.
+    spared.add(ROOT / "docs" / "design" / "performance-log.md")
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+    texts = [path for path in [*SOURCES, *(ROOT / "tests").rglob("*.py"), *pages] if path not in spared]
+
+    def dated(path: Path) -> list[str]:
+        lines = enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        return [f"{number}: {found[0]}" for number, line in lines if (found := DATED.search(line))]
+
+    assert broken(dated, texts) == {}
+
+
 def test_private_files_are_marked() -> None:
     """A room is entered through its `__init__`; the files behind it begin with `_`."""
 

@@ -1,13 +1,12 @@
-"""Pages for users are short, in short sentences and plain words; `tests/prose.py` has the limits."""
+"""Pages for users are short, in short sentences; `tests/prose.py` has the limits."""
 
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 
-from tests.prose import DOCS, ROOT, complaints, measure
+from tests.prose import DOCS, complaints, measure
 
 # Specifications: complete rather than short.
 REFERENCE = {"format.md", "order.md"}
@@ -18,13 +17,6 @@ PAGES = sorted(
     name
     for path in DOCS.rglob("*.md")
     if (name := path.relative_to(DOCS).as_posix()) not in REFERENCE and name.split("/")[0] not in INSIDE
-)
-
-# Words of old books where the present day has plain ones: "not a number", "is", "callers", "others".
-DATED = re.compile(
-    r"\b([Nn]obody|[Ss]omebody|[Ww]hoever|[Ww]hom|[Aa]new|in vain|in the mean|without a word|let go of)\b"
-    r"|\blies (?:in|on|at|under|inside|beside|within|behind)\b"
-    r"|(?<![Tt]here )\b(?:is|are|was|were) no (?!longer|more|less|reason|such|memory|way)[a-z]"
 )
 
 
@@ -58,21 +50,3 @@ def test_what_is_measured_is_what_is_read() -> None:
         "36 words: " + " ".join(["word"] * 36),
         "a median of 36 words",
     ]
-
-
-def test_words_are_those_of_today() -> None:
-    """Docstrings, comments, messages, tests and pages in the plain English of Python's own pages."""
-    # One of the cases there has the name that it has in a golden file.
-    spared = {Path(__file__), ROOT / "tests" / "codecs" / "_forms.py"}
-    # The log of measurements stays as it was written.
-    spared.add(ROOT / "docs" / "design" / "performance-log.md")
-    folders = [(ROOT / name, "*.py") for name in ("shardio", "indexer", "tests")] + [(DOCS, "*.md")]
-    texts = [path for folder, names in folders for path in folder.rglob(names)]
-    found = {
-        f"{path.relative_to(ROOT).as_posix()}:{number}": word[0]
-        for path in sorted([*ROOT.glob("*.md"), *texts])
-        if path not in spared and "v1" not in path.parts
-        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
-        if (word := DATED.search(line))
-    }
-    assert found == {}

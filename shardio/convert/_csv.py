@@ -108,7 +108,7 @@ class _TableLines:
 
 
 def _rows(lines: _TableLines, delimiter: str) -> Iterator[_TableRow]:
-    """Yield the rows, without blank lines; what is no row too."""
+    """Yield the rows, without blank lines; also what is not a row."""
     csv.field_size_limit(max(csv.field_size_limit(), _LONGEST_FIELD))
     reader = csv.reader(lines, delimiter=delimiter, strict=True)
     while True:
@@ -118,7 +118,9 @@ def _rows(lines: _TableLines, delimiter: str) -> Iterator[_TableRow]:
         except csv.Error as error:
             unclosed = "end of data" in str(error) or "field limit" in str(error)
             trouble = (
-                "a quote is opened and never closed" if unclosed else f"this is no row of a table ({error})"
+                "a quote is opened and never closed"
+                if unclosed
+                else f"this is not a row of a table ({error})"
             )
             yield _TableRow(line, start, [], trouble)
             continue
@@ -316,7 +318,7 @@ class CsvTables(FileSource):
         }
 
     def bad_records(self) -> Sequence[BadRecord]:
-        """Return names that are not text, and files that are no tables."""
+        """Return names that are not text, and files that are not tables."""
         return [*super().bad_records(), *self._contents.bad]
 
     def notes(self) -> Sequence[str]:

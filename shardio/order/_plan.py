@@ -1,6 +1,7 @@
 """The shape of a plan, and the default shape: a function of the dataset and the first global batch alone.
 
-The constants below were chosen by measurement; the table and the command that makes it are in docs/order.md.
+The constants below were chosen by measurement; the table and the command that makes it are in
+docs/design/order-measured.md.
 """
 
 from __future__ import annotations
