@@ -33,7 +33,7 @@ from shardio.view._statistics import histogram, summarize
 from shardio.view._values import audio_type, cell, flatten, follow, guess_value, is_picture
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -156,7 +156,8 @@ class Pages:
             chosen = self._catalog.load(chosen.number, digest=self._digest)
         facts = version_facts(public_url(self._catalog.store.url), chosen, latest)
         facts["roots"] = [public_url(root) for root in facts["roots"]]
-        names = list(facts["splits"])
+        names = _in_order(facts["splits"])
+        facts["splits"] = {name: facts["splits"][name] for name in names}
         if self._split is not None and self._split not in names:
             message = f"there is no split {self._split!r}; there is {', '.join(map(repr, names)) or 'none'}"
             raise ValueError(message)
@@ -365,7 +366,9 @@ class Pages:
     def statistics(
         self, version: int | str | None = None, split: str | None = None, *, sample: int = 256
     ) -> dict[str, Any]:
-        """Return what a sample shows of each feature; runs of neighbours, evenly spaced over the split.
+        """Return what a sample shows of each feature, evenly spaced over the split.
+
+        From a bucket it is runs of neighbours, so that few shards are asked.
 
         Args:
             version, split: which; None for those shown first.
@@ -374,7 +377,8 @@ class Pages:
         reading = self._reading(version, split)
         reader = reading.payloads
         most = _SAMPLE_BYTES // _mean_bytes(reader.source.table)
-        wanted = _sample(len(reader), max(1, min(sample, most, _MOST_SAMPLED)))
+        runs = _MOST_SAMPLED if reader.source.is_local else _RUNS
+        wanted = _sample(len(reader), max(1, min(sample, most, _MOST_SAMPLED)), runs)
         values, sizes, errors = [], [], []
         for position, payload in zip(wanted.tolist(), _payloads(reader, wanted), strict=True):
             if isinstance(payload, ShardioError):
@@ -388,7 +392,7 @@ class Pages:
         return {
             "records": len(values),
             "total": len(reader),
-            "runs": min(_RUNS, len(wanted)),
+            "runs": min(runs, len(wanted)),
             "record_bytes": histogram(sizes),
             "features": summarize(values, reader.schema),
             "unreadable": len(errors),
@@ -677,7 +681,7 @@ class Pages:
         return found
 
     def _split_name(self, version: Version, split: str | None) -> str:
-        names = [total.name for total in version.manifest.splits]
+        names = _in_order(total.name for total in version.manifest.splits)
         wanted = split or self._split or (names[0] if names else "")
         if names and wanted not in names:
             message = (
@@ -722,6 +726,11 @@ class Pages:
             return made
 
 
+def _in_order(names: Iterable[str]) -> list[str]:
+    """Return names of splits, "train" first."""
+    return sorted(names, key=lambda name: (name != "train", name))
+
+
 def _place(position: int, total: int) -> int:
     """Return a position from the first record on, of one that may count from the last.
 
@@ -760,11 +769,11 @@ def _payload(reader: DatasetReader, position: int) -> bytes | ShardioError:
     return payload
 
 
-def _sample(total: int, wanted: int) -> NDArray[np.int64]:
+def _sample(total: int, wanted: int, runs: int) -> NDArray[np.int64]:
     """Return positions of runs of neighbours, evenly spaced from the first record to the last."""
     if total <= wanted:
         return np.arange(total)
-    runs = min(_RUNS, wanted)
+    runs = min(runs, wanted)
     length = wanted // runs
     starts = [(total - length) * k // max(1, runs - 1) for k in range(runs)]
     return np.unique(np.concatenate([np.arange(start, start + length) for start in starts]))

@@ -126,12 +126,13 @@ def _kind(value: Any) -> str:
 
 def _numbers(values: Sequence[Any], feature: Feature | None) -> dict[str, Any]:
     numbers = as_numbers(np.array(values), feature)
-    facts = _range(numbers)
+    classes = None if feature is None else feature.classes
+    # The mean of numbers that stand for classes says nothing.
+    facts = _range(numbers) if classes is None else []
     whole = numbers.dtype.kind in "iub"
     distinct, counts = np.unique(numbers, return_counts=True) if whole else (numbers[:0], numbers[:0])
     if whole:
         facts.append(["distinct", f"{len(distinct):,}"])
-    classes = None if feature is None else feature.classes
     out: dict[str, Any] = {"facts": facts}
     if whole and (classes is not None or len(distinct) <= _TOP):
         order = np.argsort(-counts, kind="stable")[:_TOP]
@@ -213,7 +214,7 @@ def _texts(values: Sequence[Any], feature: Feature | None) -> dict[str, Any]:
     ]
     out: dict[str, Any] = {"facts": facts, "lengths": histogram(lengths), "lengths_of": "characters"}
     if len(counts) <= max(_TOP, len(texts) // 2):
-        out["top"] = [[_shown(text), number] for text, number in counts.most_common(_TOP // 2)]
+        out["top"] = _top(counts)
         out["distinct"] = len(counts)
     return out
 
@@ -258,8 +259,19 @@ def _lists(values: Sequence[Any], feature: Feature | None) -> dict[str, Any]:
 
 
 def _others(values: Sequence[Any], feature: Feature | None) -> dict[str, Any]:
-    del values, feature
-    return {"facts": []}
+    """Count the names of JSON objects, and the types of anything else."""
+    del feature
+    names = Counter(str(name) for value in values if isinstance(value, dict) for name in value)
+    if names:
+        sizes = [len(value) for value in values if isinstance(value, dict)]
+        facts = [["names", f"{min(sizes):,} to {max(sizes):,} in an object"]]
+        return {"facts": facts, "top": _top(names), "distinct": len(names)}
+    kinds = Counter(type(value).__name__ for value in values)
+    return {"facts": [["kinds", ", ".join(f"{name} ({n:,})" for name, n in kinds.most_common())]]}
+
+
+def _top(counts: Counter[str]) -> list[list[Any]]:
+    return [[_shown(text), number] for text, number in counts.most_common(_TOP // 2)]
 
 
 _SUMMARIES = {

@@ -241,7 +241,7 @@ def test_a_browser_draws_every_page(tmp_path):
     made.values(tmp_path / "ds")
     with serving(Pages(tmp_path / "ds")) as browser:
         wanted = {
-            "overview": "First records of test", "records": "0 to 9 of 10", "statistics": "robin (1)",
+            "overview": "First records of train", "records": "0 to 19 of 20", "statistics": "robin (1)",
             "record?position=3": "Where it is", "shards": "Stored bytes of a shard", "find": "Filter",
             "versions": "committed", "audit": "What a step of a run saw", "damage": "verify this version",
             "record?position=99": "out of range", "nothing": "no such page",
@@ -252,7 +252,7 @@ def test_a_browser_draws_every_page(tmp_path):
             assert words in html.unescape(dom), page
             if page == "records":
                 assert (
-                    dom.count('src="blob:') == 10 * 2
+                    dom.count('src="blob:') == 20 * 2
                 )  # each with its image and its pixels, from the server
         refused = shown(f"http://127.0.0.1:{browser.port}/?token=wrong", tmp_path / "profile")
         assert "ends with a token" in refused
@@ -319,3 +319,49 @@ def test_audio_is_played(tmp_path):
 
     with serving(Pages(tmp_path / "ds")) as browser:
         asyncio.run(listen(browser.port))
+
+
+def test_a_wrong_condition_keeps_the_form_and_a_verification_ends(tmp_path):
+    made.values(tmp_path / "ds")
+    shardio.delete(tmp_path / "ds", positions=[0], split="train")
+
+    async def use(port: int) -> None:
+        at = f"http://127.0.0.1:{port}/?token={TOKEN}"
+        async with used(f"{at}#/find?where=lable+%3D+3", tmp_path / "profile") as tab:
+            await tab.until("document.querySelector('[role=alert]') !== null")
+            assert await tab.value("document.getElementById('find-where').value") == "lable = 3"
+            assert "did you mean 'label'" in await tab.value(
+                "document.querySelector('[role=alert]').textContent"
+            )
+            assert (await tab.value("document.title")).startswith("Find - ds - ")
+            await tab.value("location.hash = '#/damage'")
+            await tab.until("document.getElementById('verify') !== null")
+            await tab.value("document.getElementById('verify').click()")
+            await tab.until("document.getElementById('main').textContent.includes('Nothing is wrong')")
+            text = await tab.value("document.getElementById('main').textContent")
+            assert "1 of them are deleted: the dataset shows 29" in text
+            asked = "performance.getEntriesByType('resource').length"
+            before = await tab.value(asked)
+            await asyncio.sleep(1.5)  # two turns of what asks how far a verification has come
+            assert await tab.value(asked) == before
+            assert await tab.value("document.getElementById('stop').disabled")
+            assert not await tab.value("document.getElementById('verify').disabled")
+
+    with serving(Pages(tmp_path / "ds")) as browser:
+        asyncio.run(use(browser.port))
+
+
+def test_many_features_are_folded(tmp_path):
+    with shardio.DatasetWriter(tmp_path / "ds", schema={f"f{n:03}": "int64" for n in range(200)}) as out:
+        out.write({f"f{n:03}": n for n in range(200)})
+
+    async def use(port: int) -> None:
+        at = f"http://127.0.0.1:{port}/?token={TOKEN}#/records"
+        async with used(at, tmp_path / "profile") as tab:
+            columns = "document.querySelectorAll('table.records th').length"
+            await tab.until(f"{columns} === 13")
+            await tab.value("document.querySelector('section button, div.card button').click()")
+            await tab.until(f"{columns} === 201")
+
+    with serving(Pages(tmp_path / "ds")) as browser:
+        asyncio.run(use(browser.port))

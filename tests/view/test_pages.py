@@ -92,6 +92,31 @@ def test_statistics_are_of_the_records(tmp_path):
     assert ["greatest", "36"] in found["curve"]["facts"]
 
 
+def test_a_sample_is_even_and_classes_have_no_mean(tmp_path):
+    schema = {"n": "int64", "label": shardio.Feature("int64", classes=["wren", "robin"]), "tree": "json"}
+    with shardio.DatasetWriter(tmp_path / "ds", schema=schema) as out:
+        for n in range(4096):
+            out.write({"n": n, "label": n % 2, "tree": {"a": n, **({"b": 1} if n % 2 else {})}})
+    found = Pages(tmp_path / "ds").statistics(sample=256)
+    features = {each["name"]: each for each in found["features"]}
+    counts = features["n"]["histogram"]["counts"]
+    assert sum(counts) == found["records"] == 256
+    assert max(counts) <= min(counts) + 2, "a uniform number has no spikes"
+    assert [fact[0] for fact in features["label"]["facts"]] == ["distinct"]
+    assert {name for name, _ in features["label"]["top"]} == {"wren (0)", "robin (1)"}
+    assert features["tree"]["top"][0] == ["a", 256]
+    assert ["names", "1 to 2 in an object"] in features["tree"]["facts"]
+
+
+def test_train_is_shown_first(tmp_path):
+    with shardio.DatasetWriter(tmp_path / "ds") as out:
+        for split in ("validation", "train", "a"):
+            out.write(b"x", split=split)
+    summary = Pages(tmp_path / "ds").summary()
+    assert list(summary["splits"]) == ["train", "a", "validation"]
+    assert summary["shown_split"] == "train"
+
+
 NUMBERS = st.one_of(
     arrays.arrays(np.int64, st.integers(1, 50)),
     arrays.arrays(np.uint64, st.integers(1, 50)),

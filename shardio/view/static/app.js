@@ -305,9 +305,13 @@ function download(each, record, suffix = "") {
   } }, `save${suffix ? ` ${suffix}` : ""}`);
 }
 
-function recordTable(records) {
-  const names = [];
-  for (const record of records) for (const [name] of record.cells || []) if (!names.includes(name)) names.push(name);
+const COLUMNS = 12; // features of a table until all are asked for
+
+function recordTable(records, all = false) {
+  const every = [];
+  for (const record of records) for (const [name] of record.cells || []) if (!every.includes(name)) every.push(name);
+  const names = all ? every : every.slice(0, COLUMNS);
+  const folded = every.length - names.length;
   const row = (record) => {
     const cells = new Map(record.cells || []);
     const link = el("a", { href: address("record", { position: record.position }) }, count(record.position));
@@ -317,9 +321,11 @@ function recordTable(records) {
     else for (const name of names) made.append(el("td", { "data-label": name || "value" }, cells.has(name) ? drawCell(cells.get(name), record, false) : ""));
     return made;
   };
-  return el("div", { class: "card scroll" }, el("table", { class: "records" },
+  const more = folded ? el("button", { type: "button", click: () => made.replaceWith(recordTable(records, true)) }, `show ${plural(folded, "more feature")}`) : null;
+  const made = el("div", { class: "card scroll", tabindex: 0, role: "region", "aria-label": "records" }, more, el("table", { class: "records" },
     el("thead", {}, el("tr", {}, el("th", {}, "position"), names.map((name) => el("th", {}, name || "value")))),
     el("tbody", {}, records.map(row))));
+  return made;
 }
 
 function imageOf(record) {
@@ -444,7 +450,7 @@ const pages = {
     const all = found.records + found.unreadable === found.total;
     replace(
       el("div", { class: "tools" },
-        el("span", {}, all ? `All ${plural(found.total, "record")}` : `A sample of ${plural(found.records, "record")} of ${count(found.total)}: ${plural(found.runs, "run")} of neighbours, evenly spaced`),
+        el("span", {}, all ? `All ${plural(found.total, "record")}` : `A sample of ${plural(found.records, "record")} of ${count(found.total)}, evenly spaced${found.runs < found.records ? `: ${plural(found.runs, "run")} of neighbours` : ""}`),
         el("span", { class: "space" }),
         el("select", { "aria-label": "records in the sample", change: (event) => go("statistics", { sample: event.target.value }) },
           [64, 256, 1024, 2048].map((n) => el("option", { value: n, selected: n === sample }, `sample ${count(n)}`)))),
@@ -490,7 +496,7 @@ const pages = {
     };
     replace(
       found.versions.length > 1 ? el("div", { class: "tools" }, "what differs from", first, "to", second, el("button", { type: "button", click: compare }, "compare")) : null, out,
-      card(null, table(["version", "committed", "by", "records", "shards", "stored", ""], found.versions.map((each) => [
+      card(null, table(["version", "committed", "by", "records", "shards", "stored", "tags"], found.versions.map((each) => [
         each.expired ? el("span", { class: "quiet" }, `${each.version} (expired)`) : el("a", { href: address("overview", { version: each.version }) }, String(each.version)),
         moment(each.created_ms), `${each.operation}${each.restored_version ? ` of ${each.restored_version}` : ""}`, count(each.records), count(each.shards), size(each.stored_bytes), each.tags.map((name) => el("span", { class: "tag" }, name))]), [3, 4, 5])),
       found.earlier ? el("a", { href: address("versions", { before: found.versions[found.versions.length - 1].version }) }, "earlier versions") : null);
@@ -514,10 +520,15 @@ const pages = {
       out);
     if (at.key === undefined && !at.where) return;
     out.replaceChildren(el("p", { class: "quiet" }, "Looking ..."));
-    const found = at.where ? await get("filter", { ...which(), where: at.where }) : await get("find", { ...which(), key: at.key, feature: at.feature });
-    const shown = found.positions.slice(0, 50);
-    const records = shown.length ? (await get("records", { ...which(), positions: shown.join(","), count: 50 })).records : [];
-    out.replaceChildren(el("p", {}, `${plural(found.found, "record")} found${found.found > records.length ? `, the first ${records.length} are shown` : ""}`), records.length ? recordTable(records) : "");
+    try {
+      const found = at.where ? await get("filter", { ...which(), where: at.where }) : await get("find", { ...which(), key: at.key, feature: at.feature });
+      const shown = found.positions.slice(0, 50);
+      const records = shown.length ? (await get("records", { ...which(), positions: shown.join(","), count: 50 })).records : [];
+      out.replaceChildren(el("p", {}, `${plural(found.found, "record")} found${found.found > records.length ? `, the first ${records.length} are shown` : ""}`), records.length ? recordTable(records) : "");
+    } catch (error) {
+      // Below the form, so that what was typed can be mended.
+      show(out, error);
+    }
   },
 
   async audit() {
@@ -534,7 +545,7 @@ const pages = {
         const found = await post("audit", { state: state.value, step: step.value, rank: rank.value, world_size: ranks.value });
         const there = { version: found.version, split: found.split };
         out.replaceChildren(el("p", {}, `Epoch ${found.epoch}, step ${count(found.step)}, of version ${found.version}, split ${found.split}: ${plural(found.records.length, "record")}`),
-          card(null, table(["position", "shard", "row", ""], found.records.map((each) => [el("a", { href: address("record", { ...there, position: each.position }) }, count(each.position)), el("code", { class: "small" }, each.shard), count(each.row), each.valid ? "" : "filled up"]), [0, 2])));
+          card(null, table(["position", "shard", "row", "note"], found.records.map((each) => [el("a", { href: address("record", { ...there, position: each.position }) }, count(each.position)), el("code", { class: "small" }, each.shard), count(each.row), each.valid ? "" : "filled up"]), [0, 2])));
       } catch (error) { show(out, error); }
     };
     replace(card("What a step of a run saw", el("p", { class: "quiet" }, "Recomputed from a saved state of a stream or loader; no shard is read, and nothing leaves this machine."),
@@ -553,15 +564,23 @@ const pages = {
     replace(
       card("Verification", el("p", { class: "quiet" }, "Compares every byte of this version with its checksums, which reads all of it. ", el("code", {}, "shardio verify URL --json > report.json"), " and ", el("code", {}, "shardio view URL --report report.json"), " show what was found elsewhere."),
         el("div", { class: "tools" }, el("button", { type: "button", class: "main", click: start, id: "verify" }, "verify this version"), el("button", { type: "button", click: () => post("stop", {}), id: "stop", disabled: true }, "stop")), el("div", { id: "progress" })),
-      report ? card("Found", el("p", {}, report.ok ? el("b", { class: "good" }, "Nothing is wrong.") : el("b", {}, plural(report.findings_count, "finding")), ` ${report.version ? `Version ${report.version}: ` : ""}${count(report.good_records)} of ${count(report.records)} records are good, in ${plural(report.shards, "shard")}, ${size(report.stored_bytes)}.`),
+      report ? card("Found", el("p", {}, report.ok ? el("b", { class: "good" }, "Nothing is wrong.") : el("b", {}, plural(report.findings_count, "finding")), ` ${report.version ? `Version ${report.version}: ` : ""}${count(report.good_records)} of ${count(report.records)} records are good, in ${plural(report.shards, "shard")}, ${size(report.stored_bytes)}.${deleted(report)}`),
         [...report.findings, ...report.skipped].map((each) => errorBox(new Refused({ ...each, error: each.message }), false, each.position))) : el("p", { class: "quiet" }, "No verification is known here yet."));
     if (found.progress) watch(false);
   },
 };
 
+// A verification reads what shards hold; the dataset shows it without what was deleted.
+function deleted(report) {
+  const shown = Object.values(summary.splits).reduce((sum, each) => sum + each.records, 0);
+  if (report.version !== summary.version || report.records <= shown) return "";
+  return ` ${count(report.records - shown)} of them are deleted: the dataset shows ${count(shown)}.`;
+}
+
 async function watch(own) {
+  const mine = running; // the page that is drawn when the result is there has another
   let seen = false;
-  while (here().page === "damage") {
+  while (mine === running) {
     const place = document.getElementById("progress"), stop = document.getElementById("stop"), button = document.getElementById("verify");
     let found;
     try { found = await get("damage"); } catch { return; }
@@ -577,7 +596,7 @@ async function watch(own) {
 }
 
 function schemaTable(schema) {
-  return table(["feature", "type", ""], schema.map((row) => [el("b", {}, row.name), el("code", {}, row.type), el("span", {},
+  return table(["feature", "type", "about"], schema.map((row) => [el("b", {}, row.name), el("code", {}, row.type), el("span", {},
     row.optional ? el("span", { class: "tag" }, "optional") : null,
     row.classes ? el("span", { class: "quiet" }, `${plural(row.classes.length, "class").replace(/classs$/, "classes")}: ${row.classes.slice(0, 12).join(", ")}${row.classes.length > 12 ? ", ..." : ""} `) : null,
     row.stored_name !== row.name ? el("span", { class: "quiet" }, `stored as ${row.stored_name} `) : null, row.description)]));
@@ -666,8 +685,9 @@ async function route() {
       summary.asked = at.version;
       document.getElementById("dataset").textContent = summary.url;
       document.getElementById("dataset").title = summary.url;
-      document.title = `${summary.url.split("/").filter(Boolean).pop() || "dataset"} - shardio`;
     }
+    const title = (TABS.find(([name]) => name === current) || ["", "shardio"])[1];
+    document.title = `${title} - ${summary.url.split("/").filter(Boolean).pop() || "dataset"} - shardio`;
     choices();
     if (!Object.hasOwn(pages, at.page)) throw new Refused({ error: "there is no such page" });
     await pages[at.page]();
