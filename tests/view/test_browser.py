@@ -222,7 +222,7 @@ def test_nothing_of_a_dataset_runs(make, tmp_path):
             dom = shown(f"http://127.0.0.1:{browser.port}/?token={TOKEN}#/{page}", tmp_path / "profile")
             # It was drawn to its end, the title is the program's, and what is hostile is there as text.
             assert 'data-ready="yes"' in dom, page
-            assert re.search("<title>(.*?)</title>", dom)[1] .endswith(" - ds - shardio"), page
+            assert re.search("<title>(.*?)</title>", dom)[1].endswith(" - ds - shardio"), page
             drawn = Drawn(dom)
             assert drawn.scripts == ["/static/app.js"], page
             assert drawn.suspicious == [], page
