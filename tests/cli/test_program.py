@@ -19,7 +19,7 @@ import pytest
 import shardio
 from shardio import errors
 from shardio.cli import _commands, main
-from shardio.cli._command import GROUPS
+from shardio.cli._command import GROUPS, ProgramCommand
 from shardio.cli._commands import all_commands
 from shardio.cli._console import explain, in_flags
 from tests.cli.conftest import Run, shard_of
@@ -56,6 +56,25 @@ def test_help_lists_every_command(run: Run) -> None:
         assert f"  {name:<11}{command.summary}\n" in ended.out
     assert "exit codes: 0 clean, 1 damage" in ended.out
     assert run("--version").out == f"shardio {shardio.__version__}\n"
+
+
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+
+
+def test_commands_on_pages_parse() -> None:
+    """What pages show to type has the names, options and choices that there are."""
+    seen = 0
+    for page in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]:
+        blocks = [text for kind, text in FENCE.findall(page.read_text(encoding="utf-8")) if kind != "python"]
+        for line in re.sub(r"\\\n\s*", " ", "".join(blocks)).splitlines():
+            words = shlex.split(line.removeprefix("$ "), comments=True) if "shardio " in line else [""]
+            if words[:1] != ["shardio"]:
+                continue
+            end = min((words.index(mark) for mark in ("|", ">", ">>") if mark in words), default=len(words))
+            name, *arguments = [word.replace("$endpoint", "key=value") for word in words[1:end]]
+            ProgramCommand(COMMANDS[name]).make_context(name, arguments)
+            seen += 1
+    assert seen > 30
 
 
 @pytest.mark.parametrize("name", COMMANDS)
