@@ -45,6 +45,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:damaged records are skipped"),
 ]
 
+CUT = b"\x89PNG\r\n\x1a\n, no more"  # begins as an image, and is none
 FOLLOWED: dict[str, Callable[[Path], None]] = {}
 # Followed where the situation is at home: the test does what the advice says, and it helps.
 ELSEWHERE = {
@@ -720,6 +721,8 @@ def features(tmp: Path) -> None:
     "give floats, or the bits as uint16",
     "at most one dimension, a list, is possible",
     "an image feature stores a file's bytes; encode it first",
+    'declare the feature as "image", which takes files of every format',
+    'declare the feature as "bytes" to store anything, or leave a missing image out',
 )
 def values(tmp: Path) -> None:
     import io
@@ -741,6 +744,9 @@ def values(tmp: Path) -> None:
         ({"a": "int64[2]"}, {"a": masked}, {"a": "int64[2]"}, {"a": masked.filled(0)}),
         ({"a": "bfloat16[1]"}, {"a": half.astype("f4").view("i4")}, {"a": "bfloat16[1]"}, {"a": half}),
         ({"a": "image"}, {"a": array}, {"a": "image"}, {"a": png.getvalue()}),
+        ({"a": "jpeg"}, {"a": png.getvalue()}, {"a": "image"}, {"a": png.getvalue()}),
+        ({"a": "jpeg"}, {"a": b"x"}, {"a": "bytes"}, {"a": b"x"}),
+        ({"a": "image"}, {"a": b""}, {"a": Feature("image", optional=True)}, {}),
     ]
     for number, (bad_schema, bad, schema, good) in enumerate(good_and_bad):
         with shardio.DatasetWriter(tmp / f"{number}a", schema=bad_schema) as out:
@@ -790,9 +796,9 @@ def other_records(tmp: Path) -> None:
 @follows("decode=True gives the file's bytes")
 def images(tmp: Path) -> None:
     with shardio.DatasetWriter(tmp / "ds", schema={"a": "image"}) as out:
-        out.write({"a": b"no image"})
+        out.write({"a": CUT})
     assert "decode=True" in raised(ShardioError, lambda: shardio.open(tmp / "ds", decode="image")[0])
-    assert shardio.open(tmp / "ds", decode=True)[0] == {"a": b"no image"}
+    assert shardio.open(tmp / "ds", decode=True)[0] == {"a": CUT}
 
 
 @follows("add the class at the end of classes=[...], or leave a missing label out of the record")

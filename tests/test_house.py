@@ -34,7 +34,7 @@ ONLY_IN = {
     "asyncio": THREADS,
     "queue": THREADS,
     # Any executor of the caller's; a filter of the reader calls a function of the caller's in threads.
-    "concurrent": THREADS | {"parallel", "indexer", "reader", "convert", "lifecycle"},
+    "concurrent": THREADS | {"parallel", "indexer", "reader", "convert", "lifecycle", "maintenance"},
     "multiprocessing": THREADS | {"parallel", "indexer"},
     "sched": THREADS,
     "time": THREADS | {"parallel"},

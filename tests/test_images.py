@@ -13,13 +13,7 @@ import shardio
 from shardio.codecs import decode_image
 from shardio.errors import CorruptRecordError
 from shardio.torch import StreamingDataLoader, StreamingDataset
-
-
-def picture(number: int, kind: str = "PNG", size: tuple[int, int] = (12, 10)) -> bytes:
-    pixels = np.full((size[1], size[0], 3), number, np.uint8)
-    out = io.BytesIO()
-    Image.fromarray(pixels).save(out, kind)
-    return out.getvalue()
+from tests.pictures import picture
 
 
 @pytest.fixture

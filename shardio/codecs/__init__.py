@@ -37,7 +37,6 @@ from shardio.codecs._images import (
     RandomResizedCrop,
     decode_image,
     image_decoder,
-    image_type,
 )
 from shardio.codecs._infer import FeatureReport, InferenceReport, infer_schema
 from shardio.codecs._make import record_codec
@@ -89,7 +88,6 @@ __all__ = [
     "encode_sequence_example",
     "encode_tensors",
     "image_decoder",
-    "image_type",
     "infer_schema",
     "need_pyarrow",
     "parse_examples",

@@ -1,4 +1,4 @@
-"""Image files: their type by their first bytes, and arrays of pixels, of any part and in any size.
+"""Image files to arrays of pixels, of any part and in any size.
 
 Pillow reads every format. JPEGs, where it is installed, are decoded by simplejpeg, which is libjpeg-turbo as
 in Pillow without what Pillow does around it; what it refuses Pillow looks at, so that what is an image, and
@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from shardio import kernels
-from shardio.arguments import need
 from shardio.callers import warn
 from shardio.errors import CorruptRecordError, FormatError
+from shardio.metadata import pillow
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
 # 256 MiB as RGB.  A few kilobytes can claim to be more; nothing is decoded beyond.
 MAX_PIXELS = (256 << 20) // 3
-# These hand the file to another program or library; data from a dataset must not choose a program to run.
-_NEVER = frozenset({"EPS", "WMF", "FITS", "BUFR", "GRIB", "HDF5"})
 _TO_RGBA = frozenset({"RGBA", "RGBa", "LA", "La", "PA"})
 _MODES = {1: "L", 3: "RGB", 4: "RGBA"}
 _FILTERS = ("bilinear", "bicubic")
@@ -39,25 +37,6 @@ _LEAST_SCALED = 16
 _TRIES = 10
 _SCRATCH_BYTES = 4 << 20
 _ADVICE = "decode=True gives the file's bytes"
-
-
-def image_type(data: bytes) -> str | None:
-    """Return the feature type of an image file by its first bytes, None where it is not an image.
-
-    One rule for everything that infers types: Examples, converted values, members of tar files.
-
-    Args:
-        data: its first 16 bytes, or more.
-    """
-    if data.startswith(b"\xff\xd8\xff"):
-        return "jpeg"
-    if data.startswith(b"\x89PNG\r\n\x1a\n"):
-        return "png"
-    if data.startswith((b"II*\x00", b"MM\x00*")):
-        return "tiff"
-    if data.startswith((b"GIF87a", b"GIF89a", b"BM")):
-        return "image"
-    return "webp" if data[:4] == b"RIFF" and data[8:12] == b"WEBP" else None
 
 
 class NoGeneratorError(ValueError):
@@ -335,7 +314,7 @@ def _resize_with_alpha(
     part: Any, out: Any, options: ImageOptions, box: tuple[float, float, float, float], *, flip: bool
 ) -> None:
     left, top, right, bottom = box
-    image_module, _ = _pillow()
+    image_module, _ = pillow()
     resample = image_module.Resampling[options.filter.upper()]
     image = image_module.fromarray(np.ascontiguousarray(part))
     rows = image.resize((out.shape[1], part.shape[0]), resample, (left, 0, right, part.shape[0]))
@@ -363,7 +342,7 @@ def _decoded(
         made = None if fast is None else _jpeg(fast, data, shrink, channels, lent=lent)
         if made is not None:
             return made
-    image_module, formats = _pillow()
+    image_module, formats = pillow()
     try:
         with image_module.open(io.BytesIO(data), formats=formats) as image:
             width, height = image.size
@@ -453,15 +432,6 @@ def _pixels(image: Any) -> npt.NDArray[np.uint8]:
     # np.array copies, so the result is writable and does not hold the file.
     array = np.array(image if mode == target else image.convert(target))
     return array[:, :, None] if array.ndim == 2 else array
-
-
-@cache
-def _pillow() -> tuple[Any, tuple[str, ...]]:
-    need("decoding images", "shardio[image]", "Pillow")
-    from PIL import Image
-
-    Image.init()
-    return Image, tuple(name for name in Image.ID if name not in _NEVER)
 
 
 @cache

@@ -11,9 +11,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from shardio.codecs._example import parsed_message
-from shardio.codecs._images import image_type
 from shardio.errors import CorruptRecordError
-from shardio.metadata import Feature, Schema
+from shardio.metadata import Feature, Schema, image_type
 from shardio.reports import Report
 
 if TYPE_CHECKING:

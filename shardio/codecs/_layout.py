@@ -16,6 +16,7 @@ import numpy as np
 from shardio import kernels
 from shardio.codecs._columns import ColumnValues, RaggedColumn, collate, each, item_decoder, lacks
 from shardio.errors import SchemaError
+from shardio.metadata import is_image
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -57,6 +58,7 @@ class ExampleLayout:
             kinds: dict[str, Any] = {"int64": int, "bytes": bytes, "image": bytes, "text": str}
             self._plain = kinds.get(feature.type if feature.kind == "number" else feature.kind)
 
+        self._image = feature.type if feature.kind == "image" else None
         self._least, self._most = _INT64_MIN, _INT64_MAX
         if feature.classes is not None:
             self._least, self._most = 0, len(feature.classes) - 1
@@ -75,7 +77,12 @@ class ExampleLayout:
                 if value.isascii():
                     entries[self.stored] = value.encode()
                     return
-            elif self._plain is bytes or self._least <= value <= self._most:
+            elif self._plain is bytes:
+                # What does not begin as an image is left to `fit`, too.
+                if self._image is None or is_image(value, self._image):
+                    entries[self.stored] = value
+                    return
+            elif self._least <= value <= self._most:
                 entries[self.stored] = value
                 return
         # In a set, because comparing dtypes costs more than hashing one.

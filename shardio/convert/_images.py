@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
 
-from shardio.codecs import decode_image, image_type
+from shardio.codecs import decode_image
 from shardio.convert._files import File, FileSource, read_whole
 from shardio.convert._source import Piece, Sample, Unreadable
 from shardio.errors import BadRecord, FormatError
-from shardio.metadata import Feature
+from shardio.metadata import Feature, image_type
 from shardio.sources import Division, folder_key, folders_are_splits
 
 if TYPE_CHECKING:

@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from shardio.codecs import image_type, infer_schema
+from shardio.codecs import infer_schema
 from shardio.convert._images import IMAGE_TYPES
 from shardio.convert._source import ForeignSource, Piece, Sample, SourceOptions, Unreadable, keep_as
 from shardio.convert._text import JsonLines
 from shardio.convert._tfrecord import ShardioDataset
 from shardio.convert._webdataset import INTEGER_ENDINGS, WebDataset
 from shardio.errors import SchemaError, ShardioError, StorageError
-from shardio.metadata import Feature, Schema, check_name
+from shardio.metadata import Feature, Schema, check_name, image_type
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

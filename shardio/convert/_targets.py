@@ -45,12 +45,11 @@ from typing import IO, TYPE_CHECKING, Any, ClassVar, Self, cast
 import numpy as np
 
 from shardio import kernels
-from shardio.codecs import image_type
 from shardio.convert._images import IMAGE_ENDINGS
 from shardio.convert._parquet import arrow_field, arrow_schema
 from shardio.errors import CommitConflictError, SchemaError, StorageError, UnsafeNameError
 from shardio.format import MAX_JSON_DEPTH, StreamCompressor, sample_name
-from shardio.metadata import check_foreign_key
+from shardio.metadata import check_foreign_key, image_type
 from shardio.sources import is_clutter
 from shardio.storage import connect
 from shardio.writer import AtomicWriter

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from shardio.codecs import image_type
 from shardio.convert._files import DecodedFile, FileSource
 from shardio.convert._images import IMAGE_TYPES, image_trouble, label_of
 from shardio.convert._source import Piece, Sample, Unreadable, exact_integer, integer_type, keep_as, misfit
@@ -32,7 +31,7 @@ from shardio.format import (
     read_sample,
     sample_name,
 )
-from shardio.metadata import Feature
+from shardio.metadata import Feature, image_type
 from shardio.parallel import Note
 from shardio.storage import connect
 

@@ -24,8 +24,9 @@ class Finding(ReportItem):
 
     Attributes:
         kind: "manifest", "list" (of shards), "missing" (an object), "index", "frames" (one block's part of an
-            index), "size", "block", "decode", "record", "checksum" (of a whole object), "deletions", or
-            "unreadable": it could not be looked at, and nothing is known about it.
+            index), "size", "block", "decode", "record", "checksum" (of a whole object), "deletions",
+            "value" (a record that does not decode), or "unreadable": it could not be looked at, and nothing
+            is known about it.
         message: one sentence.
         url: the object.
         shard: key of the shard concerned.
@@ -89,6 +90,7 @@ class VerifyReport(Report):
         shards: number of shards looked at.
         records: those that should be there (deleted ones too); without an index, those that were found.
         good_records: those that are there and match every checksum that covers them.
+        undecodable_records: those that give no value by the schema; None where that was not asked for.
         stored_bytes: size of the shards.
         findings: all of them: metadata first, then shard by shard in order, by rising block and row.
         skipped: damage that adoption left out knowingly (`--salvage`), of the kind "skipped": no finding.
@@ -103,6 +105,7 @@ class VerifyReport(Report):
     shards: int = 0
     records: int = 0
     good_records: int = 0
+    undecodable_records: int | None = None
     stored_bytes: int = 0
     findings: tuple[Finding, ...] = ()
     skipped: tuple[Finding, ...] = ()
@@ -138,6 +141,7 @@ class Survey:
         self.skipped: list[Finding] = []
         self.records = 0
         self.good_records = 0
+        self.undecodable_records = 0
         self.total_bytes = 0
         self._done_bytes = 0
         self._progress = progress

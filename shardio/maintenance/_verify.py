@@ -8,7 +8,7 @@ written.
 from __future__ import annotations
 
 import contextlib
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,6 +27,7 @@ from shardio.format import DEFAULT_LIMITS
 from shardio.maintenance._findings import UNREADABLE, Survey, VerifyReport
 from shardio.maintenance._indexed import check_indexed
 from shardio.maintenance._sequential import check_listed_bytes, check_records
+from shardio.maintenance._values import ValueCheck, value_check
 from shardio.metadata import ShardTable, manifest_key, parse_deletions, parse_head, usual_index_key
 from shardio.progress import displayed
 from shardio.reader import (
@@ -43,6 +44,8 @@ from shardio.storage import ShortReadError, connect, connect_folder, url_text
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
+
+    from numpy.typing import NDArray
 
     from shardio.format import Limits
     from shardio.maintenance._findings import VerifyProgress
@@ -61,6 +64,7 @@ def verify(  # noqa: PLR0913 - the options are the public contract
     split: str | None = None,
     version: int | str | None = None,
     digest: str | None = None,
+    decode: bool = False,
     storage_options: Mapping[str, Any] | None = None,
     engine: str | None = None,
     allow_roots: Mapping[str, Mapping[str, Any]] | None = None,
@@ -78,6 +82,8 @@ def verify(  # noqa: PLR0913 - the options are the public contract
         split: name of the only split to look at; None for all.
         version: a number, a tag, or None for the latest.
         digest: `"sha256:..."` that the version must have.
+        decode: whether each record is also decoded by the schema, and its images to pixels; what does not
+            decode is a finding of the kind "value".
         storage_options: as in fsspec.
         engine: None for the best at hand, "fsspec" or "obstore".
         allow_roots: roots of adopted shards that may be read, each with its storage options.
@@ -93,7 +99,9 @@ def verify(  # noqa: PLR0913 - the options are the public contract
         UnsupportedVersionError: a newer shardio wrote the manifest.
         StorageError: the metadata could not be read, or a data root is not allowed. A shard that cannot be
             read is a finding instead, of the kind "unreadable".
-        ValueError: there is no such split; of a shard, `split`, `version` and `digest` make no sense.
+        ValueError: there is no such split; of a shard, `split`, `version`, `digest` and `decode` make no
+            sense.
+        ModuleNotFoundError: images are to be decoded, and Pillow is not installed.
 
     Examples:
         >>> import shardio, tempfile
@@ -113,7 +121,7 @@ def verify(  # noqa: PLR0913 - the options are the public contract
     )
     name = url_text(url)
     with displayed(progress, "verify") as show:
-        return _verify(Survey(show), name, options, (version, digest), split)
+        return _verify(Survey(show), name, options, (version, digest), split, decode=decode)
 
 
 def _verify(
@@ -122,6 +130,8 @@ def _verify(
     options: ReadOptions,
     pin: tuple[int | str | None, str | None],
     split: str | None,
+    *,
+    decode: bool,
 ) -> VerifyReport:
     version, digest = pin
     reading: dict[str, Any] = {"storage_options": options.storage_options, "engine": options.engine}
@@ -132,9 +142,12 @@ def _verify(
     except _WRONG:
         alone = False  # the latest manifest of a dataset is damaged; what is wrong is found again below
     if not alone:
-        return _verify_dataset(survey, connect(name, **reading), options, pin, split)
+        return _verify_dataset(survey, connect(name, **reading), options, pin, split, decode=decode)
     if (split, version, digest) != (None, None, None):
         message = f"{name} is a single shard: it has no split, version or digest to choose"
+        raise ValueError(message)
+    if decode:
+        message = f"{name} is a single shard: the schema that decodes its records is that of a dataset"
         raise ValueError(message)
     return _check_alone(survey, name, options)
 
@@ -145,12 +158,14 @@ def _verify_dataset(
     options: ReadOptions,
     pin: tuple[int | str | None, str | None],
     split: str | None,
+    *,
+    decode: bool,
 ) -> VerifyReport:
     limits = options.limits or DEFAULT_LIMITS
     catalog = Catalog(store, limits=limits)
 
     def check(version: Version) -> VerifyReport:
-        report = _check_version(survey.again(), catalog, version, options, split)
+        report = _check_version(survey.again(), catalog, version, options, split, decode=decode)
         if report.findings:
             # What garbage collection took meanwhile is not damage.
             catalog.check_expired(version)
@@ -166,7 +181,13 @@ def _verify_dataset(
 
 
 def _check_version(
-    survey: Survey, catalog: Catalog, version: Version, options: ReadOptions, split: str | None
+    survey: Survey,
+    catalog: Catalog,
+    version: Version,
+    options: ReadOptions,
+    split: str | None,
+    *,
+    decode: bool,
 ) -> VerifyReport:
     store = catalog.store
     names = [total.name for total in version.manifest.splits]
@@ -183,10 +204,11 @@ def _check_version(
     source = ShardSource(store.url, table, stores, options, version.manifest.schema)
     survey.total_bytes = int(table.stored_bytes.sum())
     done = 0
-    for number, entry in enumerate(table):
-        check_listed(survey, source, store, number, entry)
-        done += entry.stored_bytes
-        survey.set_done(done)
+    with value_check(survey, source.schema) if decode else nullcontext() as values:
+        for number, entry in enumerate(table):
+            check_listed(survey, source, store, number, entry, values)
+            done += entry.stored_bytes
+            survey.set_done(done)
     return VerifyReport(
         url=store.url,
         version=version.number,
@@ -194,6 +216,7 @@ def _check_version(
         shards=len(table),
         records=int(table.rows.sum()),
         good_records=survey.good_records,
+        undecodable_records=survey.undecodable_records if decode else None,
         stored_bytes=survey.total_bytes,
         findings=tuple(survey.findings),
         skipped=tuple(survey.skipped),
@@ -267,7 +290,14 @@ def _read_table(survey: Survey, catalog: Catalog, version: Version) -> ShardTabl
     return table if known.all() else table.take(np.flatnonzero(known))
 
 
-def check_listed(survey: Survey, source: ShardSource, root: Store, number: int, entry: ShardEntry) -> None:
+def check_listed(
+    survey: Survey,
+    source: ShardSource,
+    root: Store,
+    number: int,
+    entry: ShardEntry,
+    values: ValueCheck | None = None,
+) -> None:
     """Check one shard of a list of shards, its index and its deletions.
 
     Args:
@@ -276,11 +306,12 @@ def check_listed(survey: Survey, source: ShardSource, root: Store, number: int, 
         root: the dataset's own store.
         number: of the shard in the source.
         entry: what the list says of it.
+        values: decodes its records; None leaves that out.
     """
     limits = source.options.limits or DEFAULT_LIMITS
     with contextlib.ExitStack() as files:
         opened = _open_listed_index(survey, source, number, entry)
-        _check_deletions(survey, root, entry, limits)
+        deleted = _check_deletions(survey, root, entry, limits)
         _check_table(survey, root, entry, limits)
         data = _open_data(survey, source.pool.store_of(number), entry.key, shard=entry.key)
         if data is not None:
@@ -288,7 +319,11 @@ def check_listed(survey: Survey, source: ShardSource, root: Store, number: int, 
         if opened is not None:
             index, head = opened
             files.enter_context(index)
-            check_indexed(survey, head, index, data, shard=entry.key, limits=limits, schema=source.schema)
+            url = source.pool.url_of(number)
+            take = None if values is None else values.of_shard(entry, url, deleted).take
+            check_indexed(
+                survey, head, index, data, shard=entry.key, limits=limits, schema=source.schema, take=take
+            )
         elif data is not None:
             check_listed_bytes(survey, data, entry, limits=limits)
 
@@ -309,11 +344,15 @@ def _open_listed_index(
     return None
 
 
-def _check_deletions(survey: Survey, root: Store, entry: ShardEntry, limits: Limits) -> None:
+def _check_deletions(
+    survey: Survey, root: Store, entry: ShardEntry, limits: Limits
+) -> NDArray[np.int64] | None:
+    """Return the deleted rows, None where there are none or they cannot be read."""
     if entry.deletion_key:
         url = root.url_of(entry.deletion_key)
         with _noted(survey, "deletions", entry, url):
-            parse_deletions(root.get(entry.deletion_key, max_bytes=limits.manifest), entry, url=url)
+            return parse_deletions(root.get(entry.deletion_key, max_bytes=limits.manifest), entry, url=url)
+    return None
 
 
 def _check_table(survey: Survey, root: Store, entry: ShardEntry, limits: Limits) -> None:

@@ -7,6 +7,7 @@ whole before it is parsed.
 from __future__ import annotations
 
 from shardio.metadata._feature import Feature
+from shardio.metadata._images import image_type, is_image, pillow
 from shardio.metadata._index import (
     INDEX_ADVICE,
     IndexHead,
@@ -168,6 +169,8 @@ __all__ = [
     "encode_metadata",
     "frames_fit",
     "hash_keys",
+    "image_type",
+    "is_image",
     "is_list_key",
     "is_own_key",
     "is_random_session",
@@ -198,6 +201,7 @@ __all__ = [
     "parse_sessions",
     "part_head_bytes",
     "physical_to_live",
+    "pillow",
     "random_id",
     "random_session",
     "read_head_bytes",

@@ -19,6 +19,7 @@ import numpy.typing as npt
 from shardio.arguments import closest
 from shardio.errors import SchemaError
 from shardio.format import check_json_depth, check_json_keys, parse_json
+from shardio.metadata._images import image_type, is_image
 from shardio.metadata._types import (
     BFLOAT16,
     FeatureKind,
@@ -118,7 +119,7 @@ class Feature:
         set_slot(self, "_default", None)
         if default is not None:
             try:
-                stored = self._fit(default, negative=True)
+                stored = self._fit(default, default=True)
             except MisfitError as error:
                 message = f"default does not fit: expected {error.expected}, found {error.found}"
                 raise ValueError(message) from error
@@ -220,15 +221,20 @@ class Feature:
                 "add the class at the end of classes=[...], or leave a missing label out of the record",
             )
 
-    def _fit(self, value: object, *, negative: bool = False) -> Stored:
+    def _fit(self, value: object, *, default: bool = False) -> Stored:
+        """Return what `fit` does; a default may stand for no class, and for no image."""
         if self.kind == "number":
             if self.classes is None:
                 return fit_numbers(value, self.type, self.shape)
             numbers = fit_numbers(self._numbered(value), self.type, self.shape)
-            self.check_labels(numbers, negative=negative)
+            self.check_labels(numbers, negative=default)
             return numbers
-        if not self.shape:
-            return [self._item_bytes(value)]
+        stored = [self._item_bytes(value)] if not self.shape else self._items(value)
+        if self.kind == "image" and not default:
+            self.check_images(stored)
+        return stored
+
+    def _items(self, value: object) -> list[bytes]:
         is_one = isinstance(value, str | bytes | bytearray | memoryview)
         if is_one or not isinstance(value, Sequence | np.ndarray) or getattr(value, "ndim", 1) != 1:
             raise MisfitError(f"{self.short}, a list", describe(value))
@@ -236,6 +242,23 @@ class Feature:
         if self.shape[0] not in (None, len(items)):
             raise MisfitError(self.short, f"{len(items)} items")
         return [self._item_bytes(item) for item in items]
+
+    def check_images(self, stored: list[bytes]) -> None:
+        """Raise MisfitError where an item does not begin as an image of this type; the default may."""
+        wrong = next((item for item in stored if not is_image(item, self.type)), None)
+        if wrong is None or stored == self._default:
+            return
+        other = image_type(wrong)
+        if other is None and self.type != "image" and is_image(wrong, "image"):
+            other = "image"
+        format_ = "any format that Pillow reads" if self.type == "image" else "this format"
+        raise MisfitError(
+            f"{self.type}, a file in {format_}",
+            f"{len(wrong)} bytes" + (f" that begin with {wrong[:8].hex(' ')}" if wrong else ""),
+            'declare the feature as "bytes" to store anything, or leave a missing image out'
+            if other is None
+            else 'declare the feature as "image", which takes files of every format',
+        )
 
     def _numbered(self, value: Any) -> Any:
         """Return a value with the names of classes in it as their numbers."""

@@ -66,8 +66,8 @@ def holds_objects(framings: Iterable[int], schema: Schema | None) -> bool:
     return lines or int(Framing.TAR_SAMPLE) in kinds
 
 
-def value_codec(framings: Iterable[int], schema: Schema) -> RecordCodec:
-    """Return the codec of records of some framings with a schema.
+def value_codec(framings: Iterable[int], schema: Schema | None) -> RecordCodec:
+    """Return the codec of records of some framings, with a schema or without.
 
     Raises:
         SchemaError: records of several kinds, or a schema that cannot read them.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from shardio.codecs import image_type
+from shardio.metadata import image_type
 from shardio.view._values import as_numbers, audio_type, flatten, image_size, readable, unwrapped
 
 if TYPE_CHECKING:

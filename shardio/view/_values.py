@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from shardio.codecs import decode_example, decode_sequence_example, image_type
+from shardio.codecs import decode_example, decode_sequence_example
 from shardio.errors import ShardioError
+from shardio.metadata import image_type
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -73,7 +73,8 @@ def values(feature: Feature) -> st.SearchStrategy[Any]:
     if feature.dtype is not None:
         sizes = st.tuples(*[st.integers(0, 3) if size is None else st.just(size) for size in feature.shape])
         return sizes.flatmap(lambda shape: arrays(feature.dtype, shape))
-    item = {"text": _TEXT, "json": _JSON}.get(feature.kind, st.binary(max_size=20))
+    files = st.binary(max_size=20).map(lambda tail: b"\xff\xd8\xff" + tail)
+    item = {"text": _TEXT, "json": _JSON, "image": files}.get(feature.kind, st.binary(max_size=20))
     if not feature.shape:
         return item
     low, high = (0, 3) if feature.shape[0] is None else (feature.shape[0], feature.shape[0])

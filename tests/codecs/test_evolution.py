@@ -74,7 +74,7 @@ def test_an_optional_feature_without_default_reads_as_none(encoding):
     }
     schema = {"a": "int64", **{name: Feature(short, optional=True) for name, short in shapes.items()}}
     codec = record_codec(schema, encoding=encoding)
-    full = {"a": 2, "n": 1, "h": [1, 2], "r": [1], "q": [2], "t": "", "l": [], "i": b""}
+    full = {"a": 2, "n": 1, "h": [1, 2], "r": [1], "q": [2], "t": "", "l": [], "i": b"\xff\xd8\xff"}
     payloads = [codec.encode({"a": 1}), codec.encode(full), codec.encode({**dict.fromkeys(shapes), "a": 3})]
     for found in (codec.decode_many(payloads), [codec.decode(payload) for payload in payloads]):
         for row in (0, 2):
@@ -87,7 +87,7 @@ def test_an_optional_feature_without_default_reads_as_none(encoding):
     assert [row.tolist() for row in batch["q"]] == [[], [2], []]
     assert batch["t"] == [None, "", None]
     assert batch["l"] == [None, [], None]
-    assert batch["i"] == [None, b"", None]
+    assert batch["i"] == [None, b"\xff\xd8\xff", None]
     for name in ("n", "h"):
         with pytest.raises(SchemaError, match=f"'{name}' is missing.*default") as caught:
             codec.decode_batch([payloads[1], payloads[0]], features=[name])
@@ -101,7 +101,7 @@ def test_an_optional_feature_without_default_reads_as_none(encoding):
         ("int16[2,3]", "int16[?,3]", np.ones((2, 3), np.int16)),
         ("float32[2,3]", "float32[2,?]", np.ones((2, 3), np.float32)),
         ("uint8[?,2,?]", "uint8[?,?,?]", np.ones((1, 2, 3), np.uint8)),
-        ("jpeg", "image", b"\xff\xd8"),
+        ("jpeg", "image", b"\xff\xd8\xff"),
         ("text", "bytes", "ü"),
         ("json", "text", "x"),
     ],

@@ -498,7 +498,7 @@ def test_exports_that_cannot_be(tmp_path) -> None:
     ("schema", "value", "error"),
     [
         ({"x": "bytes[?]"}, {"x": [b""]}, "'x' is a list of bytes, which no column of MDS can hold"),
-        ({"x": "webp[2]"}, {"x": [b"", b""]}, "'x' is a list of webp"),
+        ({"x": "webp[2]"}, {"x": [b"RIFF\0\0\0\0WEBP"] * 2}, "'x' is a list of webp"),
         ({"x": "complex128[?]"}, {"x": [1]}, "'x' is complex128"),
         (None, b"x", "MDS needs columns"),
     ],

@@ -120,7 +120,7 @@ def test_features_that_are_no_keys_are_refused_by_name(tmp_path, url):
     other = str(tmp_path / "other")
     schema = {"x": "float32", "v": "int64[2]", "j": "json", "i": "jpeg", "b": "bool"}
     with shardio.DatasetWriter(other, schema=schema) as out:
-        out.write({"x": 1.0, "v": [1, 2], "j": 1, "i": b"x", "b": True})
+        out.write({"x": 1.0, "v": [1, 2], "j": 1, "i": b"\xff\xd8\xff", "b": True})
     for name in schema:
         with pytest.raises(ValueError, match=f"'{name}' is .*; keys are text, bytes, int8"):
             build(other, name)

@@ -76,7 +76,7 @@ def undecodable_payloads(url):
     def value(n):
         out = io.BytesIO()
         Image.new("L", (2, 2), n).save(out, "PNG")
-        return {"n": n, "image": b"no image" if n in (3, 4, 49) else out.getvalue()}
+        return {"n": n, "image": b"\x89PNG\r\n\x1a\n, no more" if n in (3, 4, 49) else out.getvalue()}
 
     from PIL import Image
 

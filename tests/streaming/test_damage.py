@@ -554,7 +554,7 @@ def test_records_that_do_not_decode_are_damage_with_an_address(url, threads):
     def value(n):
         out = io.BytesIO()
         Image.new("L", (2, 2), n).save(out, "PNG")
-        return {"n": n, "image": b"no image" if n in (13, 14, 70) else out.getvalue()}
+        return {"n": n, "image": b"\x89PNG\r\n\x1a\n, no more" if n in (13, 14, 70) else out.getvalue()}
 
     write(url, [40, 60], schema={"n": "int64", "image": "png"}, value=value)
     ds = shardio.open(url, decode="image")

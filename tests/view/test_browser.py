@@ -157,7 +157,7 @@ def hostile(url: Path) -> None:
         **{name: shardio.Feature("text", description=name) for name in ATTACKS},
         "__proto__": "text",
         "constructor": "text",
-        "image": "image",
+        "image": shardio.Feature("image", default=SVG),  # a default need not be an image
         "page": "bytes",
         "about": "json",
         "label": shardio.Feature("int64", classes=ATTACKS),

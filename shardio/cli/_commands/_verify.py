@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from shardio.cli._command import Command
+from shardio.cli._command import Command, flag
 from shardio.cli._console import CLEAN, DAMAGE, FAILED
 from shardio.cli._options import ENGINE, READING, STORAGE, reading_options, url_argument
 from shardio.display import count, plural, size
@@ -31,7 +31,11 @@ def _run(arguments: SimpleNamespace, console: Console) -> int:
 
     with console.progress("verify") as progress:
         report = shardio.verify(
-            arguments.url, split=arguments.split, progress=show, **reading_options(arguments)
+            arguments.url,
+            split=arguments.split,
+            decode=arguments.decode,
+            progress=show,
+            **reading_options(arguments),
         )
     if console.json:
         console.document(report.to_dict())
@@ -59,6 +63,8 @@ def _summarise(console: Console, report: VerifyReport) -> None:
             console.note(str(part))
     if report.ok:
         how = "everything matches its checksums" if report.indexed else "every record matches its checksums"
+        if report.undecodable_records is not None:
+            how += ", and every record decodes"
         console.line(f"ok: {what}: {looked}: {how}")
         if not report.indexed:
             console.line("no index: missing, doubled and swapped records would not be noticed")
@@ -66,12 +72,15 @@ def _summarise(console: Console, report: VerifyReport) -> None:
     good = f"{count(report.good_records)} of {plural(report.records, 'record')} are good"
     for advice in dict.fromkeys(finding.advice for finding in report.findings if finding.advice):
         console.line(f"what to do: {advice}")
+    if report.undecodable_records:
+        good += f", {plural(report.undecodable_records, 'record')} cannot be decoded"
     outcome = "DAMAGED" if report.damaged else "UNREADABLE"
     console.line(f"{outcome}: {what}: {looked}: {plural(len(report.findings), 'finding')}; {good}")
 
 
 _PARAMS = (
     url_argument(shard=True),
+    flag("--decode", "also decode every record by the schema, and images to pixels"),
     *READING,
     *STORAGE,
     ENGINE,
@@ -84,6 +93,7 @@ COMMAND = Command(
     run=_run,
     examples={
         "shardio verify s3://bucket/birds": "the latest version, all splits",
+        "shardio verify birds --decode": "images and values that nothing can read are findings, too",
         "shardio verify birds/data/x.tfrecord": "a single file; without an index, record by record",
         "shardio verify birds --json": 'the report; see "findings" and "ok"',
     },
