@@ -107,7 +107,7 @@ class Feature:
             raise ValueError(message)
         set_slot = object.__setattr__
         set_slot(self, "type", name)
-        set_slot(self, "kind", kind_of(name))
+        set_slot(self, "kind", kind_of(name, advise=True))
         set_slot(self, "shape", bracketed if shape is None else _checked_sizes(shape))
         _check_shape(name, self.kind, self.shape)
         set_slot(self, "optional", bool(optional) or default is not None)

@@ -81,11 +81,14 @@ def short_form(text: str) -> str:
     return text if len(text) <= _LONGEST_SHOWN else text[:_LONGEST_SHOWN] + "..."
 
 
-def kind_of(type_name: str) -> FeatureKind:
-    """Return what family `type_name` belongs to; ValueError lists the types when there is no such type."""
+def kind_of(type_name: str, *, advise: bool = False) -> FeatureKind:
+    """Return what family `type_name` belongs to; ValueError lists the types when there is no such type.
+
+    With `advise` it says which type may be meant: for what a caller wrote, not for what a file holds.
+    """
     kind = _KINDS.get(type_name)
     if kind is None:
-        near = closest(type_name, _KINDS)
+        near = closest(type_name, _KINDS) if advise else None
         hint = f"; did you mean {near}?" if near else ""
         message = f"unknown type {type_name!r}{hint}; the types are {', '.join(_KINDS)}"
         raise ValueError(message)

@@ -184,6 +184,7 @@ def test_errors_are_grouped_by_what_a_caller_does():
         "UnsupportedVersionError": ["FormatError"],
         "StaleIndexError": ["ShardioError", "ValueError"],
         "NotFoundError": ["ShardioError", "FileNotFoundError"],
+        "KeyNotFoundError": ["NotFoundError", "KeyError"],
         "StorageError": ["ShardioError", "OSError"],
         "CommitConflictError": ["ShardioError"],
         "CommitOutcomeUnknownError": ["ShardioError"],
