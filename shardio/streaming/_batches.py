@@ -18,7 +18,14 @@ from shardio import kernels
 from shardio.codecs import ImageCodec, are_alike, stack
 from shardio.order import StepGroup, record_generator
 from shardio.reader import JoinedSource, SkipCorrupt
-from shardio.streaming._windows import Memory, WindowData, locate_rows, read_row_records, read_rows
+from shardio.streaming._windows import (
+    Memory,
+    WindowData,
+    locate_rows,
+    open_rows,
+    read_row_records,
+    read_rows,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -445,6 +452,9 @@ class BatchBuilder:
         if any(unread):
             with self._counters.timed("fetch_seconds"):
                 rows = self._read(rows, np.array(unread))
+        if any(each.later is not None for each in rows.windows):
+            with self._counters.timed("fetch_seconds"):
+                open_rows(rows.which, rows.row, rows.windows)
         with self._counters.timed("decode_seconds"):
             return self._decode_windows(planned, data, rows)
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import mmap
+import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
@@ -47,6 +48,9 @@ _FRAME_FIELDS = 4
 _FRAME_BYTES = 8 * _FRAME_FIELDS
 # Places of frames and payloads are 32 bits where they are dealt.
 _MOST_DEALT = 1 << 32
+# Shards of windows from which on each is opened when a row of it is wanted, for a millisecond each: ten
+# thousand small ones would be opened before the first batch, which has rows of a few hundred.
+_MANY_PIECES = 64
 # Memory for windows comes in multiples of this, at least, so that it fits again.
 _LEAST_MEMORY = 64 << 10
 _HUGE_PAGE = 2 << 20
@@ -68,6 +72,7 @@ class WindowData:
         component: the dataset.
         pieces: which rows of which shards these are.
         unread: its records are still in their files.
+        later: what opens the shards whose rows are wanted, where that is not done yet.
         memory: what the buffer is a part of, where that is to be used again.
         rows: int64[rows], where these are some rows of the pieces, the numbers of each there.
     """
@@ -79,6 +84,7 @@ class WindowData:
     memory: LeasedMemory | None = None
     rows: NDArray[np.int64] | None = None
     unread: bool = False
+    later: _Later | None = None
 
     @property
     def whole(self) -> NDArray[np.uint32] | None:
@@ -232,12 +238,76 @@ def load_window(
         dealt = _dealt(fetched, component, pieces, damage, part, [None], memory)
         if dealt is not None:
             return dealt[0]
+    if memory is None and _is_opened_later(component, pieces, damage):
+        loading = _Loading(component, pieces, damage)
+        return WindowData(
+            loading.buffers, loading.table, component, pieces, later=_Later(loading, pieces.shards)
+        )
     loading = _loaded(component, pieces, damage, fetched)
     if memory is None:
         return WindowData(loading.buffers, loading.table, component, pieces)
     data = _alone(loading, component, pieces)
     loading.end()
     return data
+
+
+def _is_opened_later(component: Component, pieces: Pieces, damage: Damage) -> bool:
+    """Tell whether shards of windows are opened one by one: many of them, with nothing to wait for.
+
+    What is skipped must not depend on when it is read.
+    """
+    if damage.skips or pieces.shards.size <= _MANY_PIECES:
+        return False
+    pool = component.source.pool
+    numbers = dict.fromkeys(pieces.shards.tolist())
+    return len(numbers) > _MANY_PIECES and all(map(pool.is_local, numbers))
+
+
+class _Later:
+    """Opens shards of windows when the first of their rows is wanted; for any number of threads.
+
+    Args:
+        loading: of the windows, which is filled.
+        shards: the shard of each piece.
+    """
+
+    def __init__(self, loading: _Loading, shards: NDArray[np.int64]) -> None:
+        self._loading = loading
+        self._ends = loading.ends
+        self._shards = shards
+        self._closed = np.ones(shards.size, bool)
+        self._lock = threading.Lock()
+
+    def open(self, rows: NDArray[np.int64]) -> None:
+        """Open the shards of rows of the windows, and find all rows of theirs.
+
+        Raises:
+            CorruptBlockError, FormatError, StaleIndexError, NotFoundError, StorageError: as of `load_window`.
+        """
+        wanted = np.zeros(self._shards.size, bool)
+        wanted[np.searchsorted(self._ends, rows, side="right")] = True
+        with self._lock:
+            wanted &= self._closed
+            for number in dict.fromkeys(self._shards[wanted].tolist()):
+                own = np.flatnonzero(self._shards == number)
+                self._loading.load_local(number, own.tolist())
+                self._closed[own] = False
+
+
+def open_rows(which: NDArray[np.int64], rows: NDArray[np.int64], windows: list[WindowData]) -> None:
+    """Open the shards of rows where windows leave that for later.
+
+    Args:
+        which: int64[rows], the number of each row's window.
+        rows: int64[rows], the number of each row in its window.
+        windows: their data.
+
+    Raises:
+        CorruptBlockError, FormatError, StaleIndexError, NotFoundError, StorageError: as of `load_window`.
+    """
+    for number, window in enumerate(windows):
+        if window.later is not None:
+            window.later.open(rows[which == number])
 
 
 def load_parts(
@@ -426,13 +496,9 @@ def _loaded(
         component.source.pool.prepare(numbers)
     for number in numbers:
         own = np.flatnonzero(pieces.shards == number).tolist()
-        if loading.place_mapped(number, own):
-            continue
         if component.source.pool.is_local(number):
-            # Nothing is under way meanwhile, and a shard that waits holds descriptors.
-            for piece in own:
-                loading.finish(piece, loading.begin(piece))
-        else:
+            loading.load_local(number, own)
+        elif not loading.place_mapped(number, own):
             waiting += [(piece, loading.begin(piece)) for piece in own]
     for piece, wait in waiting:
         loading.finish(piece, wait)
@@ -651,7 +717,8 @@ class _Loading:
                 self._shards, pieces.starts.tolist(), pieces.stops.tolist(), strict=True
             )
         ]
-        self._ends = np.cumsum(pieces.stops - pieces.starts).tolist()
+        self.ends = np.cumsum(pieces.stops - pieces.starts)
+        self._ends: list[int] = self.ends.tolist()
         self.buffers: list[Buffer] = []
         self._numbers: dict[int, int] = {}  # of each buffer, by its identity
         self.table = np.full((3, self._ends[-1] if self._ends else 0), -1, np.int64)
@@ -677,6 +744,13 @@ class _Loading:
             return False
         self._place(np.concatenate([self._at(i) for i in own]), *direct)
         return True
+
+    def load_local(self, number: int, own: list[int]) -> None:
+        """Find or read the rows of all pieces of a shard."""
+        if not self.place_mapped(number, own):
+            # Nothing is under way meanwhile, and a shard that waits holds descriptors.
+            for piece in own:
+                self.finish(piece, self.begin(piece))
 
     def begin(self, piece: int) -> Callable[[], list[Span]] | None:
         """Send the requests of a piece and return what waits for them; None where that failed already."""
