@@ -63,7 +63,8 @@ def adopt(  # noqa: PLR0913 - the options are the public contract
     Args:
         urls: names, folders, globs, braces (`train-{0000..1023}.tar`), and `@file` for a list of URLs.
         into: where the dataset goes; None for beside the shards, or the user's cache folder where that
-            cannot be written.
+            cannot be written. A folder that was not named itself is the place only where it is a dataset
+            already, or holds nothing else.
         split: name of their split, or patterns by name, `{"train": "*train*", "val": "*val*"}`; None goes by
             the names of files and folders, such as `val-00000-of-00008.tfrecord`, and by "train" where no
             name tells a split. `report.notes` says what was decided.
@@ -90,7 +91,9 @@ def adopt(  # noqa: PLR0913 - the options are the public contract
         NotFoundError: nothing matches.
         StorageError: a place cannot be listed or written.
         SchemaError: no one schema reads all records of the dataset; nothing was committed.
-        ValueError: arguments that make no sense; or some file names tell a split and others do not.
+        CommitConflictError: the place is within another dataset.
+        ValueError: arguments that make no sense; the place holds other files, or another dataset; or some
+            file names tell a split and others do not.
 
     Examples:
         >>> import shardio_indexer, shardio, pathlib, tempfile

@@ -13,8 +13,9 @@ import sys
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from shardio.catalog import Catalog
+from shardio.catalog import Catalog, check_place
 from shardio.errors import NotFoundError, ShardioError, UnsafeNameError
+from shardio.metadata import METADATA
 from shardio.sources import (
     Division,
     FoundFile,
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
     from shardio.storage import Store
 
 _INDEXES = (".shardidx", ".idx", ".index")
+# Names of files that describe shards and are beside them.
+_DESCRIPTIONS = (*_INDEXES, ".md", ".json", ".labels.txt", ".md5", ".sha256", "METADATA", "README", "LICENSE")
 
 
 @dataclass
@@ -190,13 +193,17 @@ def choose_target(
     """Choose the dataset's place.
 
     Raises:
-        ValueError: the shards have no folder in common, and the caller names no other one.
+        ValueError: the shards have no folder in common, or that holds other files too, and the caller names
+            no other one; or there is another dataset within the place.
+        CommitConflictError: the place is within another dataset.
         StorageError: the caller's place cannot be written.
     """
     if into is not None:
         place = SplitUrl.parse(into)
         options = into_options if into_options is not None else _same_kind(place, search, storage_options)
-        return _target(place, options, "")
+        target = _target(place, options, "")
+        _check_place(search, target)
+        return target
     root = common_folder(search.folders)
     if root is None:
         places = ", ".join(sorted({place.url for place in search.folders}))
@@ -205,6 +212,9 @@ def choose_target(
     target = _target(root, storage_options, "")
     reason = _cannot_write(target.store)
     if reason is None:
+        _check_place(search, target)
+        if not any(listing.kind == "folder" and listing.root == root for listing in search.listings):
+            _check_alone(search, target)
         return target
     cache = _cache_folder(root)
     note = f"{root.url} cannot be written ({reason}), so the dataset is in {cache.url}"
@@ -300,6 +310,40 @@ def assign_shards(
 def _target(place: SplitUrl, options: Mapping[str, Any] | None, note: str) -> AdoptTarget:
     given = options if place.scheme else None
     return AdoptTarget(place, connect(place.url, storage_options=given), given, note)
+
+
+def _check_place(search: ShardSearch, target: AdoptTarget) -> None:
+    """Refuse a new dataset within another one, or around one that was found."""
+    if Catalog(target.store).latest() is not None:
+        return
+    check_place(target.store.url, target.options)
+    for listing in search.listings:
+        for file in listing.files:
+            key = file.place.below(target.place) or ""
+            inner, metadata, _ = key.partition(f"/{METADATA}/")
+            if metadata:
+                message = (
+                    f"{target.place.join(inner).url} is a dataset by itself, and a dataset at "
+                    f"{target.place.url} would hold it: adopt the shards by patterns that leave it out, and "
+                    "say where their dataset goes with into="
+                )
+                raise ValueError(message)
+
+
+def _check_alone(search: ShardSearch, target: AdoptTarget) -> None:
+    """Refuse to make a folder a dataset that was not named, and holds other files than those found."""
+    if Catalog(target.store).latest() is not None:
+        return
+    found = {file.place for listing in search.listings for file in listing.files}
+    for info in target.store.list(linked=True):
+        other = FoundFile(target.place.url, info.key, info.size, "")
+        known = other.is_shardio or other.is_clutter or info.key.endswith(_DESCRIPTIONS)
+        if not known and other.place not in found:
+            message = (
+                f"{target.place.url} would become the dataset, and holds other files too, such as "
+                f"{info.key}: say where the dataset goes with into=, which may be {target.place.url} as well"
+            )
+            raise ValueError(message)
 
 
 def _same_kind(

@@ -49,6 +49,8 @@ CUT = b"\x89PNG\r\n\x1a\n, no more"  # begins as an image, and is none
 FOLLOWED: dict[str, Callable[[Path], None]] = {}
 # Followed where the situation is at home: the test does what the advice says, and it helps.
 ELSEWHERE = {
+    "choose a place outside of it":
+        "tests/indexer/test_places.py::test_datasets_are_not_nested",
     "rename one of them":
         "tests/convert/test_partitions.py::test_one_key_of_two_values",
     "fetch it, and run the command again":
@@ -67,9 +69,8 @@ ELSEWHERE = {
         "tests/streaming/test_selections.py::test_a_function_that_uses_a_column_it_is_not_given",
     "write the records with encoding={}, or into a dataset of their own":
         "tests/convert/test_nothing_in_silence.py::test_examples_do_not_go_into_datasets_of_another_encoding",
-    "`shardio compact URL --adopted` copies them into the dataset, where erasing works; the files of others "
-    "stay, and are yours to remove. Deleting without erasing hides the records":
-        "tests/lifecycle/test_erase.py::test_adopted_shards_are_refused_and_the_advice_works",
+    "{}; the files of others stay, and are yours to remove. Deleting without erasing hides the records":
+        "tests/convert/test_adopted.py::test_deleting_and_erasing",
     "drop_tags=True drops these tags; or remove them first (`shardio tag`)":
         "tests/lifecycle/test_erase.py::test_a_tagged_version_is_kept_unless_told",
     "look the records up in the latest version, and erase them there; what only earlier versions hold goes "
@@ -280,7 +281,7 @@ def iconv(tmp: Path) -> None:
     if shutil.which("iconv"):
         text = subprocess.run([*command.split(), str(path)], capture_output=True, check=True).stdout
         lines_of(tmp / "y.jsonl", text)
-        assert index([str(tmp / "y.jsonl")]) == 0
+        assert index([str(tmp / "y.jsonl"), "--into", str(tmp)]) == 0
         assert list(shardio.open(tmp)) == [{"a": "é"}]
 
 
@@ -299,13 +300,14 @@ def convert_instead(tmp: Path) -> None:
     "give it a split of its own (--split), or a dataset of its own (--into)",
 )
 def kinds(tmp: Path) -> None:
-    lines_of(tmp / "a.jsonl", b"1\n")
-    lines_of(tmp / "b.tfrecord", tfrecord([codecs.encode_example({"n": 1})]))
+    (tmp / "in").mkdir()
+    lines_of(tmp / "in" / "a.jsonl", b"1\n")
+    lines_of(tmp / "in" / "b.tfrecord", tfrecord([codecs.encode_example({"n": 1})]))
     splits = ["--split", "lines=*.jsonl", "--split", "train=*.tfrecord"]
-    assert index([str(tmp), *splits]) == 1
+    assert index([str(tmp / "in"), *splits]) == 1
     for name in ("a.jsonl", "b.tfrecord"):
-        assert index([str(tmp / name), "--into", str(tmp / f"into-{name}")]) == 0
-    assert index([str(tmp), *splits, "--no-schema"]) == 0
+        assert index([str(tmp / "in" / name), "--into", str(tmp / f"into-{name}")]) == 0
+    assert index([str(tmp / "in"), *splits, "--no-schema"]) == 0
     (tmp / "c").mkdir()
     lines_of(tmp / "c" / "a.txt", b"1\n")
     lines_of(tmp / "c" / "b.tfrecord", tfrecord([b"x", b"y"]))
@@ -324,19 +326,21 @@ def no_split(tmp: Path) -> None:
 
 @follows("adopt them as a dataset of their own, with --into")
 def another_kind(tmp: Path) -> None:
-    lines_of(tmp / "a.tfrecord", tfrecord([codecs.encode_example({"n": 1})]))
-    assert index([str(tmp)]) == 0
-    lines_of(tmp / "b.tar", tar([("a.n", b"1")]))
-    assert index([f"{tmp}/*.tar", "--split", "val"]) == 1
-    assert index([f"{tmp}/*.tar", "--split", "val", "--into", str(tmp / "into")]) == 0
+    (tmp / "in").mkdir()
+    lines_of(tmp / "in" / "a.tfrecord", tfrecord([codecs.encode_example({"n": 1})]))
+    assert index([str(tmp / "in")]) == 0
+    lines_of(tmp / "in" / "b.tar", tar([("a.n", b"1")]))
+    assert index([f"{tmp}/in/*.tar", "--split", "val"]) == 1
+    assert index([f"{tmp}/in/*.tar", "--split", "val", "--into", str(tmp / "into")]) == 0
 
 
 @follows("give another schema, or adopt them as a dataset of their own, with --into")
 def another_schema(tmp: Path) -> None:
-    path = lines_of(tmp / "a.tfrecord", tfrecord([codecs.encode_example({"n": 1})]))
+    (tmp / "in").mkdir()
+    path = lines_of(tmp / "in" / "a.tfrecord", tfrecord([codecs.encode_example({"n": 1})]))
     assert index([str(path), "--schema", '{"m": "int64"}']) == 1
     assert index([str(path), "--schema", '{"n": "int64"}']) == 0
-    path = lines_of(tmp / "b.tfrecord", tfrecord([codecs.encode_example({"m": 1})]))
+    path = lines_of(tmp / "in" / "b.tfrecord", tfrecord([codecs.encode_example({"m": 1})]))
     assert index([str(path)]) == 1
     assert index([str(path), "--into", str(tmp / "into")]) == 0
 
@@ -384,13 +388,14 @@ def patterns(tmp: Path) -> None:
 
 @follows("name its format with --format, or leave it out", "name its format: --format {{}}")
 def formats(tmp: Path) -> None:
-    lines_of(tmp / "x", b"hello\n")
-    (choices,) = re.findall(r"\{(.*)\}", refused(tmp / "x"))
+    (tmp / "in").mkdir()
+    lines_of(tmp / "in" / "x", b"hello\n")
+    (choices,) = re.findall(r"\{(.*)\}", refused(tmp / "in" / "x"))
     assert "text" in choices.split(",")
-    assert index([str(tmp / "x"), "--format", "text"]) == 0
-    lines_of(tmp / "y.tfrecord", b"hello, this is a text\n")
-    assert "--format" in refused(tmp / "y.tfrecord", into=tmp / "b")
-    assert index([str(tmp / "y.tfrecord"), "--format", "text", "--into", str(tmp / "c")]) == 0
+    assert index([str(tmp / "in" / "x"), "--format", "text"]) == 0
+    lines_of(tmp / "in" / "y.tfrecord", b"hello, this is a text\n")
+    assert "--format" in refused(tmp / "in" / "y.tfrecord", into=tmp / "b")
+    assert index([str(tmp / "in" / "y.tfrecord"), "--format", "text", "--into", str(tmp / "c")]) == 0
 
 
 @follows(
@@ -697,11 +702,12 @@ def tensors(tmp: Path) -> None:
 def features(tmp: Path) -> None:
     schema = {"a": "int64"}
     payload = codecs.encode_tensors({"b": np.int64(1)})
-    lines_of(tmp / "x.tfrecord", tfrecord([payload]))
+    (tmp / "in").mkdir()
+    lines_of(tmp / "in" / "x.tfrecord", tfrecord([payload]))
     tensors = ["--encoding", "tensors"]
-    assert index([str(tmp), "--schema", '{"a": "int64"}', *tensors]) == 1
-    assert index([str(tmp), "--schema", '{"a": {"type": "int64", "optional": true}}', *tensors]) == 0
-    assert list(shardio.open(tmp)) == [{"a": None}]
+    assert index([str(tmp / "in"), "--schema", '{"a": "int64"}', *tensors]) == 1
+    assert index([str(tmp / "in"), "--schema", '{"a": {"type": "int64", "optional": true}}', *tensors]) == 0
+    assert list(shardio.open(tmp / "in")) == [{"a": None}]
     with shardio.DatasetWriter(tmp / "own", schema=schema) as out:
         assert "add it" in raised(shardio.errors.SchemaError, lambda: out.write({"a": 1, "b": 2}))
         out.write({"a": 1})

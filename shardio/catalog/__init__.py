@@ -12,6 +12,7 @@ from shardio.catalog._commit import publish, writer_name
 from shardio.catalog._gc import GcReport, collect_garbage
 from shardio.catalog._lists import StoredLists
 from shardio.catalog._merge import MODES, commit_receipts
+from shardio.catalog._place import check_place
 from shardio.catalog._sessions import SafeWork, commit_session, complete_tasks, find_safe_work, forget_session
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "SafeWork",
     "StoredLists",
     "Version",
+    "check_place",
     "collect_garbage",
     "commit",
     "commit_receipts",

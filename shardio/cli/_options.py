@@ -234,7 +234,9 @@ def read_json(name: str, what: str, *, beside: str, storage_options: Mapping[str
         raise ValueError(message) from None
 
 
-def allow_roots(arguments: SimpleNamespace, url: str | None = None) -> dict[str, dict[str, Any]]:
+def allow_roots(
+    arguments: SimpleNamespace, url: str | None = None, *, options: dict[str, Any] | None = None
+) -> dict[str, dict[str, Any]]:
     """Return the roots of adopted shards that may be read, each with the options by which it is reached.
 
     Those of the dataset serve for roots of the same kind of storage.
@@ -242,9 +244,10 @@ def allow_roots(arguments: SimpleNamespace, url: str | None = None) -> dict[str,
     Args:
         arguments: of the command.
         url: of the dataset; None for `arguments.url`.
+        options: by which the dataset is reached; None for what `STORAGE` says.
     """
     place = arguments.url if url is None else url
-    options = storage_options(arguments, place) or {}
+    options = storage_options(arguments, place) or {} if options is None else options
     return {root: options if _protocol(root) == _protocol(place) else {} for root in arguments.allow_root}
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Unpack
 
 import numpy as np
 
+from shardio.catalog import Catalog
 from shardio.convert._files import FileSource
 from shardio.convert._kinds import open_source
 from shardio.convert._parquet import ArrowTable, HuggingFaceDataset, table_package
@@ -34,6 +35,7 @@ from shardio.metadata import Schema, check_split
 from shardio.parallel import Encoded, Note, check_shuffle, write_dataset
 from shardio.reader import open as open_dataset
 from shardio.reports import Report
+from shardio.storage import connect
 from shardio.writer import LayoutOptions, check_writer_options, encoder
 
 if TYPE_CHECKING:
@@ -334,6 +336,7 @@ def convert_dataset(  # noqa: PLR0913 - the options are the public contract
     progress: bool | Callable[[Progress], None] = False,
     spool_dir: str | Path | None = None,
     source_options: Mapping[str, Any] | None = None,
+    allow_roots: Mapping[str, Mapping[str, Any]] | None = None,
     storage_options: Mapping[str, Any] | None = None,
     **writer: Unpack[LayoutOptions],
 ) -> ConvertReport:
@@ -378,6 +381,7 @@ def convert_dataset(  # noqa: PLR0913 - the options are the public contract
         progress: True for a bar on a terminal and lines in a log, or a function of a
             `shardio.parallel.Progress`.
         spool_dir: as in `write_dataset`.
+        allow_roots: of a source that is a dataset, as in `shardio.open`.
         source_options, storage_options: for the source's and the dataset's filesystem, as in fsspec.
         writer: further options of `DatasetWriter`: `compression`, `shard_bytes`, `block_bytes`, `level`,
             `splits`, `single_writer`.
@@ -388,7 +392,8 @@ def convert_dataset(  # noqa: PLR0913 - the options are the public contract
     Raises:
         FormatError, SchemaError: something cannot become a record; says where. Nothing was published.
         NotFoundError: there is nothing, or nothing of this kind.
-        ValueError: the kind cannot be told, or an option makes no sense.
+        ValueError: the kind cannot be told, the new dataset would hold its source, or an option makes no
+            sense.
         CommitConflictError, StorageError: as `DatasetWriter`.
 
     Examples:
@@ -413,6 +418,7 @@ def convert_dataset(  # noqa: PLR0913 - the options are the public contract
         storage_options=source_options, process=process, root=None if root is None else str(root),
         check_images=check_images, classes=None if classes is None else tuple(classes),
         split=split if shares is None else next(iter(shares), None), partitions=partitions,
+        allow_roots=allow_roots,
     )  # fmt: skip
     splitter = _Splitter.of(split, shares, seed)
     opened = open_source(source, kind, options)
@@ -432,6 +438,8 @@ def convert_dataset(  # noqa: PLR0913 - the options are the public contract
     pieces, bad = _contents(opened, on_error, _shown(source))
     if splitter.wanted is None:
         _check_splits(pieces, _shown(source))
+    if base is None:
+        _check_place(pieces, str(url), storage_options)
     known = None if base is None else base.schema
     try:
         resolved, notes, names, numbers = resolve_schema(
@@ -452,6 +460,18 @@ def convert_dataset(  # noqa: PLR0913 - the options are the public contract
         metadata={**_free_metadata(opened, mode), **dict(metadata or {})}, **writer,
     )  # fmt: skip
     return _report_of(_shown(source), str(url), opened, resolved, notes, bad, report)
+
+
+def _check_place(pieces: Sequence[Piece], url: str, storage_options: Mapping[str, Any] | None) -> None:
+    """Refuse a new dataset around its own source: whatever looks after its files would meet the others."""
+    store = connect(url, storage_options=storage_options)
+    around = store.url.rstrip("/") + "/"
+    inside = next((piece.url for piece in pieces if f"{piece.url}/".startswith(around)), None)
+    if inside is not None and Catalog(store).latest() is None:
+        message = (
+            f"{store.url} holds the source ({inside}) and would become the dataset: choose another place"
+        )
+        raise ValueError(message)
 
 
 def _check_classes(source: ForeignSource) -> None:

@@ -127,6 +127,7 @@ class SourceOptions:
         check_images: decode every image once, to find those that cannot be decoded.
         classes: names of the classes in the order of their labels, or None for those found, sorted.
         split: name of the one split, or patterns of names by split; None for those that the source tells.
+        allow_roots: places of adopted shards that a source which is a dataset may read, with their options.
         partitions: "hive" where folders `key=value` give features; None where they do not.
     """
 
@@ -136,6 +137,7 @@ class SourceOptions:
     check_images: bool = True
     classes: tuple[str, ...] | None = None
     split: str | Mapping[str, str] | None = None
+    allow_roots: Mapping[str, Mapping[str, Any]] | None = None
     partitions: str | None = None
 
 

@@ -73,8 +73,12 @@ class ShardioDataset(ForeignSource):
         version, digest = self.pin or (None, None)
         return open_dataset(
             self.place, split=split, version=version, digest=digest, decode=decode,
-            storage_options=self.options.storage_options,
+            storage_options=self.options.storage_options, allow_roots=self.options.allow_roots,
         )  # fmt: skip
+
+    def _decodes(self) -> bool:
+        """Return whether the reader gives values."""
+        return not self.payloads
 
     @property
     def holds_objects(self) -> bool:
@@ -112,7 +116,7 @@ class ShardioDataset(ForeignSource):
 
     def read(self, piece: Piece) -> Iterator[Sample | BadRecord]:
         """Yield the records of a run, verified."""
-        reader = self._open(piece.split, decode=not self.payloads)[piece.start : piece.stop]
+        reader = self._open(piece.split, decode=self._decodes())[piece.start : piece.stop]
         number = piece.start
         for start in range(0, len(reader), 256):
             rows = np.arange(start, min(start + 256, len(reader)))

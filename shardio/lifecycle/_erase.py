@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from shardio.errors import CommitConflictError, NotFoundError, StorageError
+from shardio.format import Framing
 from shardio.lifecycle._change import commit_change
 from shardio.lifecycle._report import DeleteReport, change_facts, records_of
 from shardio.lifecycle._rewrite import Group, Rewriting, block_bytes_of, write_groups
@@ -142,13 +143,19 @@ def _groups(
         )
     theirs = [shard for shard, i in numbers.items() if table[i].adopted]
     if theirs:
+        framed = all(table[numbers[shard]].framing is Framing.TFRECORD for shard in theirs)
+        copied = (
+            "`shardio compact URL --adopted` copies them into the dataset, where erasing works"
+            if framed
+            else "`shardio convert URL NEW` copies them into a dataset of its own, where erasing works"
+        )
         raise StorageError(
             "the records are in shards that others wrote, which are never rewritten",
             url=catalog.store.url,
             shard=theirs[0].key,
             found=f"{len(theirs)} of {len(targets)} shards",
-            advice="`shardio compact URL --adopted` copies them into the dataset, where erasing works; the "
-            "files of others stay, and are yours to remove. Deleting without erasing hides the records",
+            advice=f"{copied}; the files of others stay, and are yours to remove. Deleting without erasing "
+            "hides the records",
         )
     starts: dict[int, int] = {}
     for name in {table.split[i] for i in numbers.values()}:

@@ -115,7 +115,7 @@ def write_session(
     catalog = catalog_of(url, writer)
     # A task that is run again is recognised by its session, also where its name is known nowhere else.
     name = session if session is not None else f"write.{random_id()}"
-    check_mode(catalog, catalog.latest(), writer["mode"], name)
+    check_mode(catalog, catalog.latest(), writer["mode"], name, writer.get("storage_options"))
     cut = cut_items(items, run.tasks)
     done = complete_tasks(catalog, name) if session is not None else set()
     spec = TaskSpec(url, name, function, writer, run.on_error, encoded)

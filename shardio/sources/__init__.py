@@ -8,7 +8,7 @@ from __future__ import annotations
 from shardio.sources._find import FoundFile, Listing, explain_listing, find_files, is_clutter
 from shardio.sources._hive import SPLIT_KEY, FolderKey, folder_key, folder_keys, note_on_records, type_of_key
 from shardio.sources._splits import Division, SplitRules, folder_of, folders_are_splits
-from shardio.sources._tfds import TfdsFolder, TfdsSplitFile, find_tfds, tfds_feature
+from shardio.sources._tfds import TfdsFeature, TfdsFolder, TfdsSplitFile, find_tfds, tfds_feature
 from shardio.sources._urls import SplitUrl, common_folder, expand_braces
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "Listing",
     "SplitRules",
     "SplitUrl",
+    "TfdsFeature",
     "TfdsFolder",
     "TfdsSplitFile",
     "common_folder",

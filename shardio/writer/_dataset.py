@@ -162,7 +162,7 @@ class DatasetWriter(AtomicWriter):
         self.session = session if session is not None else random_session()
         self._catalog = catalog_to_write(self.url, storage_options, single_writer=single_writer)
         base = self._catalog.latest()
-        check_mode(self._catalog, base, mode, self.session)
+        check_mode(self._catalog, base, mode, self.session, storage_options)
         self.schema = resolve_schema(schema, encoding, base if mode == "append" else None)
         self._encode: Callable[[Any], bytes] = encoder(schema if is_codec(schema) else self.schema)  # type: ignore[arg-type] # then it is a codec
         self._as_it_is = bytes if schema is None and self.schema is None else None

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from shardio.arguments import closest, integer, no_option
-from shardio.catalog import MODES, Catalog
+from shardio.catalog import MODES, Catalog, check_place
 from shardio.errors import CommitConflictError, StorageError
 from shardio.metadata import (
     METADATA,
@@ -151,14 +151,21 @@ def is_codec(schema: object) -> bool:
     return isinstance(schema, RecordCodec)
 
 
-def check_mode(catalog: Catalog, base: Version | None, mode: str, session: str) -> None:
-    """Refuse before any work what the commit would refuse after it.
+def check_mode(
+    catalog: Catalog,
+    base: Version | None,
+    mode: str,
+    session: str,
+    storage_options: Mapping[str, Any] | None,
+) -> None:
+    """Refuse before any work what the commit would refuse after it, and a new dataset within another one.
 
     Raises:
         CommitConflictError: mode "create", and there is a dataset that this session is not part of; or
-            garbage collection has given the session up.
+            garbage collection has given the session up; or the place is within another dataset.
     """
     if base is None:
+        check_place(catalog.store.url, storage_options)
         return
     if session in base.manifest.expiry.abandoned_sessions:
         raise CommitConflictError(

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import io
+import json
+import re
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +17,10 @@ import pytest
 import shardio
 import shardio_indexer
 from shardio import codecs, kernels
-from shardio.errors import SchemaError
+from shardio.cli import main
+from shardio.errors import SchemaError, StorageError
+from shardio.torch import MapDataset, StreamingDataLoader, StreamingDataset
+from shardio.view import Pages
 
 VALUES = [{"n": number, "word": f"word {number}"} for number in range(5)]
 
@@ -61,42 +67,70 @@ def text_in(value: Any) -> Any:
         own = {name.removesuffix(".txt").removesuffix(".cls"): text_in(one) for name, one in value.items()}
         own = {name: one for name, one in own.items() if not name.startswith("__")}
         return own["text"] if set(own) == {"text"} else own
+    if isinstance(value, list):
+        return [text_in(one) for one in value]
     if isinstance(value, bytes):
         return value.decode()
     return value.item() if isinstance(value, np.generic) else value
 
 
 @pytest.fixture(params=FRAMINGS)
-def framing(request, tmp_path) -> str:
-    FRAMINGS[request.param](tmp_path)
+def framing(request, folder) -> str:
+    FRAMINGS[request.param](folder)
     name = "birds.txt" if request.param == "text" else ""
-    assert shardio_indexer.adopt(tmp_path / name, schema=TYPES.get(request.param)).ok
+    assert shardio_indexer.adopt(folder / name, schema=TYPES.get(request.param)).ok
     return request.param
+
+
+@pytest.fixture
+def folder(tmp_path) -> Path:
+    (tmp_path / "in").mkdir()
+    return tmp_path / "in"
 
 
 def wanted(framing: str) -> list[Any]:
     return plain([value["word"] for value in VALUES] if framing == "text" else VALUES)
 
 
-def test_reading(framing, tmp_path) -> None:
-    assert plain(shardio.open(tmp_path)) == wanted(framing)
+def words(framing: str) -> tuple[str | None, list[Any]]:
+    """Return the feature of words, None where records are text, and the values in order."""
+    name = {"tar": "word.txt", "text": None}.get(framing, "word")
+    return name, [value["word"] for value in VALUES]
 
 
-def test_conversion(framing, tmp_path) -> None:
+def test_reading(framing, folder) -> None:
+    assert plain(shardio.open(folder)) == wanted(framing)
+
+
+def test_conversion(framing, folder, tmp_path) -> None:
     """The folder is a dataset since it was adopted, so that is what is converted."""
-    shardio.convert_dataset(tmp_path, tmp_path / "out" / "ds")
-    ds = shardio.open(tmp_path / "out" / "ds")
-    assert plain(ds) == wanted(framing)
-    assert shardio.verify(tmp_path / "out" / "ds").ok
+    shardio.convert_dataset(folder, tmp_path / "ds")
+    assert plain(shardio.open(tmp_path / "ds")) == wanted(framing)
+    assert shardio.verify(tmp_path / "ds").ok
+
+
+def test_conversion_of_shards_that_are_elsewhere(framing, folder, tmp_path, capsys) -> None:
+    """What the refusal advises works, in Python and in a shell."""
+    into = tmp_path / "into"
+    name = "birds.txt" if framing == "text" else ""
+    assert shardio_indexer.adopt(folder / name, into=into, schema=TYPES.get(framing)).ok
+    with pytest.raises(StorageError, match="allow_roots") as caught:
+        shardio.convert_dataset(into, tmp_path / "ds")
+    (given,) = re.findall(r"allow_roots=(\{.*?\}\})", str(caught.value))
+    shardio.convert_dataset(into, tmp_path / "ds", allow_roots=ast.literal_eval(given))
+    assert main(["convert", str(into), str(tmp_path / "shell"), "--allow-root", str(folder)]) == 0
+    capsys.readouterr()
+    for url in ("ds", "shell"):
+        assert plain(shardio.open(tmp_path / url)) == wanted(framing)
 
 
 @pytest.mark.parametrize("kind", ["tfrecord", "jsonl", "parquet", "mds", "webdataset"])
-def test_export_and_back(framing, tmp_path, kind) -> None:
+def test_export_and_back(framing, folder, tmp_path, kind) -> None:
     if framing == "text" and kind in ("parquet", "mds", "webdataset"):
         with pytest.raises(ValueError, match="needs"):
-            shardio.export_dataset(tmp_path, tmp_path / "out", kind=kind)
+            shardio.export_dataset(folder, tmp_path / "out", kind=kind)
         return
-    shardio.export_dataset(tmp_path, tmp_path / "out", kind=kind)
+    shardio.export_dataset(folder, tmp_path / "out", kind=kind)
     shardio.convert_dataset(tmp_path / "out", tmp_path / "back", kind=kind)
     found = plain(shardio.open(tmp_path / "back"))
     if framing == "text" and kind == "jsonl":
@@ -104,15 +138,71 @@ def test_export_and_back(framing, tmp_path, kind) -> None:
     assert found == wanted(framing)
 
 
-def test_samples_without_a_schema_are_no_tfrecords(tmp_path) -> None:
-    tar_of(tmp_path)
-    shardio_indexer.adopt(tmp_path, schema=False)
+def test_deleting_and_erasing(framing, folder, tmp_path, capsys) -> None:
+    """Files of others are not rewritten: erasing is refused, and works after what the advice says."""
+    before = {path: path.read_bytes() for path in folder.glob("birds*") if path.suffix != ".shardidx"}
+    with pytest.raises(StorageError, match="shards that others wrote") as caught:
+        shardio.delete(folder, [1], erase=True)
+    (command,) = re.findall(r"`shardio (.*?)`", str(caught.value))
+    shardio.delete(folder, [1])
+    left = [value for row, value in enumerate(VALUES) if row != 1]
+    kept = plain([value["word"] for value in left] if framing == "text" else left)
+    assert plain(shardio.open(folder)) == kept
+    assert main(command.replace("URL", str(folder)).replace("NEW", str(tmp_path / "new")).split()) == 0
+    own = folder if framing == "tfrecord" else tmp_path / "new"
+    assert plain(shardio.open(own)) == kept
+    assert shardio.delete(own, [0], erase=True).deleted == 1
+    assert plain(shardio.open(own)) == kept[1:]
+    capsys.readouterr()
+    assert {path: path.read_bytes() for path in before} == before
+
+
+def test_packing(framing, folder, tmp_path) -> None:
+    """Documents are sequences of numbers, which none of these is: refused by name, and nothing is written."""
+    with pytest.raises((SchemaError, ValueError, TypeError)):
+        shardio.pack_dataset(folder, tmp_path / "packed", 8)
+    assert not (tmp_path / "packed").exists()
+
+
+def test_joining(framing, folder) -> None:
+    records = shardio.open(folder)
+    if framing == "text":
+        with pytest.raises((SchemaError, ValueError)):
+            shardio.join(records, records)
+        return
+    name, values = words(framing)
+    joined = shardio.join(records, records, rename={one: f"{one}2" for one in records.schema})
+    assert [(value[name], value[f"{name}2"]) for value in joined] == [(word, word) for word in values]
+
+
+def test_the_viewer(framing, folder) -> None:
+    _, values = words(framing)
+    shown = json.dumps(Pages(folder).records(split=None, start=0), default=str)
+    for word in values:
+        assert word in shown
+
+
+def test_streams_and_loaders(framing, folder) -> None:
+    name, values = words(framing)
+    name = name or "text"
+    records = shardio.open(folder)
+    batches = list(shardio.stream(records, batch_size=2, remainder="keep", shuffle=False))
+    assert text_in([word for batch in batches for word in batch[name]]) == values
+    dataset = StreamingDataset(records, batch_size=2, remainder="keep", shuffle=True, seed=0)
+    loaded = [word for batch in StreamingDataLoader(dataset) for word in batch[name]]
+    assert sorted(text_in(loaded)) == sorted(values)
+    assert plain(MapDataset(records)[row] for row in range(len(records))) == wanted(framing)
+
+
+def test_samples_without_a_schema_are_no_tfrecords(folder, tmp_path) -> None:
+    tar_of(folder)
+    shardio_indexer.adopt(folder, schema=False)
     with pytest.raises(SchemaError, match="cannot become TFRecord records without a schema"):
-        shardio.export_dataset(tmp_path, tmp_path / "out", kind="tfrecord")
+        shardio.export_dataset(folder, tmp_path / "out", kind="tfrecord")
     assert not (tmp_path / "out").exists()
     # What the advice says works.
-    shardio.export_dataset(tmp_path, tmp_path / "lines", kind="jsonl")
-    shardio_indexer.adopt(tmp_path, schema=TYPES["tar"])
-    shardio.export_dataset(tmp_path, tmp_path / "out", kind="tfrecord")
+    shardio.export_dataset(folder, tmp_path / "lines", kind="jsonl")
+    shardio_indexer.adopt(folder, schema=TYPES["tar"])
+    shardio.export_dataset(folder, tmp_path / "out", kind="tfrecord")
     shardio.convert_dataset(tmp_path / "out", tmp_path / "back", schema={"word.txt": "text"})
     assert plain(shardio.open(tmp_path / "back")) == plain(VALUES)

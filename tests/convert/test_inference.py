@@ -163,17 +163,17 @@ def test_adopted_lines_and_samples_are_what_conversion_makes_of_them(lines: Any,
     text = "".join(json.dumps(line) + "\n" for line in lines)
     members = [(f"{n}.{name}", item) for n, sample in enumerate(samples) for name, item in sample.items()]
     for name, data in (("a.jsonl", text.encode()), ("a.tar", tar(members))):
-        with tempfile.TemporaryDirectory() as folder:
+        with tempfile.TemporaryDirectory() as around:
+            folder, out = f"{around}/in", f"{around}/out"
+            Path(folder).mkdir()
             (Path(folder) / name).write_bytes(data)
             report = shardio_indexer.adopt([folder], workers=1)
             assert report.ok
             try:
-                made = shardio.convert_dataset(
-                    f"{folder}/{name}", f"{folder}/out", workers=1, check_images=False
-                )
+                made = shardio.convert_dataset(f"{folder}/{name}", out, workers=1, check_images=False)
             except SchemaError:
                 continue
             assert report.schema == made.schema
-            adopted, converted = shardio.open(folder), shardio.open(f"{folder}/out")
+            adopted, converted = shardio.open(folder), shardio.open(out)
             assert [shown(value) for value in adopted] == [shown(value) for value in converted]
             assert shown(adopted[len(adopted) - 1]) == shown(converted[len(adopted) - 1])

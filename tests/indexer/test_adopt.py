@@ -199,13 +199,13 @@ def test_a_shard_that_changes_while_it_is_read(tmp_path, monkeypatch) -> None:
         return found
 
     monkeypatch.setattr(_scan, "_scan_plain", scan_and_touch)
-    report = shardio_indexer.adopt(tmp_path / "part-00000.tfrecord")
+    report = shardio_indexer.adopt(tmp_path / "part-00000.tfrecord", into=tmp_path)
     error = report.refused[0].error
     assert isinstance(error, StaleIndexError)
     assert error.advice == "adopt it again when it is no longer being written"
     assert indexes(tmp_path) == {}
     monkeypatch.undo()
-    again = shardio_indexer.adopt(tmp_path / "part-00000.tfrecord")
+    again = shardio_indexer.adopt(tmp_path / "part-00000.tfrecord", into=tmp_path)
     assert again.ok
     assert list(shardio.open(tmp_path))[-1] == b"more"
 
@@ -421,25 +421,26 @@ def test_every_reader_sees_the_same(tmp_path, kind) -> None:
 
 
 def test_tar_columns_have_none_where_a_sample_lacks_a_member(tmp_path) -> None:
-    (tmp_path / "x.tar").write_bytes(tar([("a.txt", b"1"), ("a.cls", b"7"), ("b.txt", b"2")]))
-    shardio_indexer.adopt(tmp_path)
-    ds = shardio.open(tmp_path)
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "x.tar").write_bytes(tar([("a.txt", b"1"), ("a.cls", b"7"), ("b.txt", b"2")]))
+    shardio_indexer.adopt(tmp_path / "in")
+    ds = shardio.open(tmp_path / "in")
     assert list(ds) == [{"__key__": "a", "txt": "1", "cls": 7}, {"__key__": "b", "txt": "2", "cls": None}]
-    shardio_indexer.adopt(tmp_path, schema=False)
-    ds = shardio.open(tmp_path)
+    shardio_indexer.adopt(tmp_path / "in", schema=False)
+    ds = shardio.open(tmp_path / "in")
     assert ds.read_batch([0, 1]) == {"__key__": ["a", "b"], "txt": [b"1", b"2"], "cls": [b"7", None]}
     into = tmp_path / "typed"
     schema = {"txt": "text", "cls": shardio.Feature("int64", default=-1)}
-    shardio_indexer.adopt(tmp_path, into=into, schema=schema)
-    ds = shardio.open(into, allow_roots={str(tmp_path): {}})
+    shardio_indexer.adopt(tmp_path / "in", into=into, schema=schema)
+    ds = shardio.open(into, allow_roots={str(tmp_path / "in"): {}})
     assert ds[1] == {"__key__": "b", "txt": "2", "cls": -1}
     assert ds.read_batch([0, 1])["cls"].tolist() == [7, -1]
     # A type alone leaves a feature optional that some samples lack; a whole schema means what it says.
-    shardio_indexer.adopt(tmp_path, into=tmp_path / "still", schema={"cls": "int32"})
-    assert shardio.open(tmp_path / "still", allow_roots={str(tmp_path): {}})[1]["cls"] is None
+    shardio_indexer.adopt(tmp_path / "in", into=tmp_path / "still", schema={"cls": "int32"})
+    assert shardio.open(tmp_path / "still", allow_roots={str(tmp_path / "in"): {}})[1]["cls"] is None
     strict = shardio.Schema.parse({"txt": "text", "cls": "int64"})
     with pytest.raises(SchemaError, match="has no member 'cls'"):
-        shardio_indexer.adopt(tmp_path, into=tmp_path / "strict", schema=strict)
+        shardio_indexer.adopt(tmp_path / "in", into=tmp_path / "strict", schema=strict)
 
 
 def test_arrays_in_tar_files_are_loaded_without_pickle(tmp_path) -> None:
@@ -447,17 +448,18 @@ def test_arrays_in_tar_files_are_loaded_without_pickle(tmp_path) -> None:
 
     import numpy as np
 
+    (tmp_path / "in").mkdir()
     good, bad = io.BytesIO(), io.BytesIO()
     np.save(good, np.arange(6, dtype=np.float32).reshape(2, 3))
     np.save(bad, np.array([{"evil": 1}], object), allow_pickle=True)
-    (tmp_path / "x.tar").write_bytes(tar([("a.x.npy", good.getvalue()), ("b.x.npy", bad.getvalue())]))
-    shardio_indexer.adopt(tmp_path)
+    (tmp_path / "in" / "x.tar").write_bytes(tar([("a.x.npy", good.getvalue()), ("b.x.npy", bad.getvalue())]))
+    shardio_indexer.adopt(tmp_path / "in")
     schema = {"x.npy": "float32[?,3]"}
     with pytest.raises(SchemaError, match="does not read"):
-        shardio_indexer.adopt(tmp_path, into=tmp_path / "a", schema=schema)
-    (tmp_path / "x.tar").write_bytes(tar([("a.x.npy", good.getvalue())]))
-    shardio_indexer.adopt(tmp_path, into=tmp_path / "b", schema=schema)
-    ds = shardio.open(tmp_path / "b", allow_roots={str(tmp_path): {}})
+        shardio_indexer.adopt(tmp_path / "in", into=tmp_path / "a", schema=schema)
+    (tmp_path / "in" / "x.tar").write_bytes(tar([("a.x.npy", good.getvalue())]))
+    shardio_indexer.adopt(tmp_path / "in", into=tmp_path / "b", schema=schema)
+    ds = shardio.open(tmp_path / "b", allow_roots={str(tmp_path / "in"): {}})
     assert ds[0]["x.npy"].tolist() == [[0, 1, 2], [3, 4, 5]]
 
 

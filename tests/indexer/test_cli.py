@@ -44,21 +44,21 @@ def test_the_last_line_opens_the_result(folder, capsys) -> None:
 
 def test_damage_is_exit_code_1_with_address_and_reason(folder, capsys) -> None:
     (folder / "train-1.tfrecord").write_bytes(tfrecord([b"1"])[:-1])
-    assert main([f"{folder}/train*"]) == 1
+    assert main([f"{folder}/train*", "--into", str(folder)]) == 1
     found = capsys.readouterr()
     assert f"{folder}/train-1.tfrecord" in found.err
     assert "cut short" in found.err
     assert "2 adopted, 1 refused" in found.out
-    assert main([f"{folder}/train*", "--salvage"]) == 0
+    assert main([f"{folder}/train*", "--into", str(folder), "--salvage"]) == 0
     assert "left out" in capsys.readouterr().err
 
 
 def test_stale_is_exit_code_1(folder, capsys) -> None:
-    assert main([f"{folder}/train*"]) == 0
+    assert main([f"{folder}/train*", "--into", str(folder)]) == 0
     (folder / "train-0.tfrecord").write_bytes(tfrecord([b"other"]))
-    assert main([f"{folder}/train*"]) == 1
+    assert main([f"{folder}/train*", "--into", str(folder)]) == 1
     assert "--update" in capsys.readouterr().err
-    assert main([f"{folder}/train*", "--update"]) == 0
+    assert main([f"{folder}/train*", "--into", str(folder), "--update"]) == 0
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_what_cannot_be_done_is_one_line(tmp_path, monkeypatch, capsys, argument
 
 def test_json(folder, capsys) -> None:
     (folder / "train-1.tfrecord").write_bytes(b"x" * 50)
-    assert main([f"{folder}/train*", "--json"]) == 1
+    assert main([f"{folder}/train*", "--into", str(folder), "--json"]) == 1
     report = json.loads(capsys.readouterr().out)
     assert (report["ok"], report["adopted"], report["records"], report["version"]) == (False, 2, 4, 1)
     assert report["refused"][0]["kind"] == "FormatError"
@@ -96,7 +96,7 @@ def test_options_reach_the_scan(folder, capsys) -> None:
     import zlib
 
     (folder / "crc.tfrecord").write_bytes(tfrecord([b"a"], zlib.crc32))
-    into = str(folder / "into")
+    into = str(folder.parent / f"{folder.name}-into")
     assert main([f"{folder}/crc.tfrecord", "--into", into]) == 1
     assert "--record-crc crc32" in capsys.readouterr().err
     assert main([f"{folder}/crc.tfrecord", "--into", into, "--record-crc", "crc32", "--no-schema"]) == 0
@@ -112,7 +112,7 @@ def test_options_reach_the_scan(folder, capsys) -> None:
 
 
 def test_export_for_dali(folder, capsys) -> None:
-    assert main([f"{folder}/train*", "--quiet"]) == 0
+    assert main([f"{folder}/train*", "--into", str(folder), "--quiet"]) == 0
     assert main([str(folder), "--export", "dali"]) == 0
     assert capsys.readouterr().out.endswith("3 indexes written\n")
     assert (folder / "train-0.tfrecord.idx").read_text() == "0 17\n17 17\n"
@@ -132,7 +132,10 @@ def test_shardio_index_is_a_command_with_a_second_name(folder, capfd) -> None:
     assert program.exists(), "install the package: `pip install -e .`"
     for command in ([program], [sys.executable, "-m", "shardio", "index"]):
         done = subprocess.run(
-            [*command, f"{folder}/train*", "--quiet"], capture_output=True, text=True, check=False
+            [*command, f"{folder}/train*", "--into", folder, "--quiet"],
+            capture_output=True,
+            text=True,
+            check=False,
         )
         assert (done.returncode, done.stderr) == (0, "")
         assert done.stdout.splitlines()[-1] == f"ds = shardio.open({str(folder)!r})"

@@ -220,7 +220,7 @@ def test_files_of_tensorflow(copy, kind) -> None:
         if kind not in path.name and path.suffix == ".tfrecord":
             path.unlink()
     split = {name: f"{name}*" for name in ("examples", "sequences", "raw", "none")}
-    report = shardio_indexer.adopt(folder / "*.tfrecord", split=split, schema=False)
+    report = shardio_indexer.adopt(folder / "*.tfrecord", into=folder, split=split, schema=False)
     assert report.ok, report
     assert report.splits["none"] == 0
     raw = list(shardio.open(folder, split="raw"))
@@ -236,7 +236,7 @@ def test_files_of_tensorflow(copy, kind) -> None:
 
 def test_the_schema_of_examples_is_inferred_and_stored(copy) -> None:
     folder = copy("tensorflow")
-    report = shardio_indexer.adopt(folder / "examples-plain.tfrecord")
+    report = shardio_indexer.adopt(folder / "examples-plain.tfrecord", into=folder)
     ds = shardio.open(folder)
     assert report.schema == ds.schema
     assert ds.schema["id"].short == "int64"

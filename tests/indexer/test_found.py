@@ -107,7 +107,7 @@ def test_shards_that_are_gone_are_said_and_can_be_dropped(tmp_path, capsys, how,
     for n in range(3):
         (data / f"x{n}.tfrecord").write_bytes(tfrecord([b"%d" % n, b"y"]))
     (data / "other.tar").write_bytes(tar([("a.txt", b"1")]))
-    into = [] if beside else ["--into", str(tmp_path / "into")]
+    into = ["--into", str(data if beside else tmp_path / "into")]
     place = data if beside else tmp_path / "into"
     options = {} if beside else {"allow_roots": {str(data): {}}}
     found = {
@@ -167,7 +167,7 @@ def test_a_dataset_whose_shards_are_all_gone(tmp_path, capsys, how, beside) -> N
     data.mkdir()
     for n in range(2):
         (data / f"x{n}.tfrecord").write_bytes(tfrecord([b"%d" % n]))
-    into = [] if beside else ["--into", str(tmp_path / "into")]
+    into = ["--into", str(data if beside else tmp_path / "into")]
     place = data if beside else tmp_path / "into"
     options = {} if beside else {"allow_roots": {str(data): {}}}
     names = [f"{data}/x{n}.tfrecord" for n in range(2)]

@@ -157,10 +157,11 @@ def test_a_schema_that_does_not_read_what_is_there_changes_nothing(tmp_path) -> 
 def test_text_becomes_json_when_every_line_is(tmp_path) -> None:
     """Shards that were looked at as text are looked at again, to the last line."""
     lines = [json.dumps({"n": n}) for n in range(5000)]
-    (tmp_path / "x.txt").write_text("\n".join(lines))
-    shardio_indexer.adopt(tmp_path / "x.txt")
-    assert shardio_indexer.adopt(tmp_path / "x.txt", schema={"value": "json"}).version == 2
-    assert shardio.open(tmp_path)[4999] == {"n": 4999}
+    (tmp_path / "x").mkdir()
+    (tmp_path / "x" / "x.txt").write_text("\n".join(lines))
+    shardio_indexer.adopt(tmp_path / "x" / "x.txt")
+    assert shardio_indexer.adopt(tmp_path / "x" / "x.txt", schema={"value": "json"}).version == 2
+    assert shardio.open(tmp_path / "x")[4999] == {"n": 4999}
     (tmp_path / "y.txt").write_text("\n".join([*lines, "no json"]))
     shardio_indexer.adopt(tmp_path / "y.txt", into=tmp_path / "y", schema=False)
     with pytest.raises(SchemaError, match="row 5000"):

@@ -187,20 +187,22 @@ def test_a_stream_that_ends_early(tmp_path, compression) -> None:
 def test_zstandard_with_large_windows(tmp_path, log) -> None:
     """`zstd --long` and `--ultra`: adopted as far as `zstd -d` takes them, else named, and converted."""
     payloads = PAYLOADS * 3
-    (tmp_path / "x.tfrecord.zst").write_bytes(with_window(tfrecord(payloads), log))
-    (tmp_path / "y.tfrecord.zst").write_bytes(members([tfrecord(payloads[:5])], "zstd"))
-    report = shardio_indexer.adopt(tmp_path)
+    folder = tmp_path / "in"
+    folder.mkdir()
+    (folder / "x.tfrecord.zst").write_bytes(with_window(tfrecord(payloads), log))
+    (folder / "y.tfrecord.zst").write_bytes(members([tfrecord(payloads[:5])], "zstd"))
+    report = shardio_indexer.adopt(folder)
     if log <= 27:
         assert report.ok
-        ds = shardio.open(tmp_path)
+        ds = shardio.open(folder)
         assert list(ds) == [*payloads, *payloads[:5]]
-        assert shardio.verify(tmp_path).ok
+        assert shardio.verify(folder).ok
         return
     (refusal,) = report.refused
     assert refusal.error.found == f"{1 << 28} bytes"
     assert "over the limit" in refusal.error.what
     assert "shardio convert" in refusal.error.advice
-    assert main(["convert", str(tmp_path / "x.tfrecord.zst"), str(tmp_path / "new"), "--quiet"]) == 0
+    assert main(["convert", str(folder / "x.tfrecord.zst"), str(tmp_path / "new"), "--quiet"]) == 0
     assert list(shardio.open(tmp_path / "new")) == payloads
 
 

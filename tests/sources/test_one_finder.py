@@ -83,8 +83,8 @@ def converted(sources: list[str], url: Path) -> tuple[list[str], shardio.Convert
 
 def adopted(sources: list[str], root: Path) -> tuple[list[str], shardio_indexer.AdoptReport]:
     # The dataset goes to a folder above all sources, so that no root is elsewhere.
-    report = shardio_indexer.adopt(sources, into=str(root.parent), split="train")
-    values = shardio.open(root.parent) if report.version is not None else []
+    report = shardio_indexer.adopt(sources, into=str(root), split="train")
+    values = shardio.open(root) if report.version is not None else []
     return [value["at"] for value in values], report
 
 

@@ -82,7 +82,8 @@ def by_adoption(path: Path) -> list[dict[str, Any]] | None:
 def test_all_three_find_the_same_samples(tmp_path_factory, members) -> None:
     """Where the library refuses, all do; conversion also refuses the name "", which is not a feature."""
     folder = tmp_path_factory.mktemp("tar")
-    path = archive(folder / "x.tar", members)
+    (folder / "in").mkdir()
+    path = archive(folder / "in" / "x.tar", members)
     wanted = by_the_library(path)
     names = {name for sample in wanted or [] for name in sample if name != "__key__"}
     if wanted == []:

@@ -13,6 +13,8 @@ from shardio.cli._describe import feature_lines
 from shardio.cli._options import (
     SCHEMA,
     STORAGE,
+    allow_roots,
+    allowed_roots_option,
     name_and_value,
     once,
     schema_option,
@@ -41,6 +43,9 @@ def _run(arguments: SimpleNamespace, console: Console) -> int:
 
     given = {name: getattr(arguments, name) for name in ("shard_bytes", "block_bytes")}
     writer = {name: value for name, value in given.items() if value is not None}
+    source_options = {
+        name: _value(text) for name, text in once("--source-option", arguments.source_option).items()
+    }
     with console.progress("convert") as progress:
         report = shardio.convert_dataset(
             arguments.source,
@@ -64,10 +69,8 @@ def _run(arguments: SimpleNamespace, console: Console) -> int:
             mode=arguments.mode,
             session=arguments.session,
             progress=progress,
-            source_options={
-                name: _value(text) for name, text in once("--source-option", arguments.source_option).items()
-            }
-            or None,
+            source_options=source_options or None,
+            allow_roots=allow_roots(arguments, arguments.source, options=source_options),
             storage_options=storage_options(arguments),
             compression=arguments.compression,
             **writer,
@@ -194,6 +197,7 @@ _PARAMS = (
         "--source-option", metavar="KEY=VALUE", type=Value(name_and_value),
         help="option of the source's fsspec filesystem; may be repeated",
     ),
+    allowed_roots_option("storage"),
     *STORAGE,
 )  # fmt: skip
 

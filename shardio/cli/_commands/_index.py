@@ -173,7 +173,7 @@ _PARAMS = (
         ["--into"],
         metavar="URL",
         type=PlaceParam(),
-        help="where the dataset goes; default: next to the shards",
+        help="where the dataset goes; default: the folder named, or that of the files if it holds no others",
     ),
     splits_option(),
     Option(
