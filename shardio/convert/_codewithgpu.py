@@ -21,7 +21,7 @@ from shardio.metadata import Feature
 from shardio.storage import connect
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
 _FIXED = {1: 8, 5: 4}
 
@@ -105,6 +105,13 @@ class CodeWithGpu(FileSource):
     def heads(self) -> list[File]:
         """The indexes."""
         return [file for file in self.files if file.key.endswith(".index")]
+
+    def ignored(self) -> Sequence[str]:
+        """Return files that are not of the source, and the indexes and records of no split."""
+        used = {file.key.removesuffix(".index") for file, _ in self.split_files()}
+        data = [file for file in self.files if file.key.endswith(".data")]
+        left = [file.name for file in data if file.key.removesuffix(".data") not in used]
+        return [*super().ignored(), *left]
 
     def pieces(self) -> list[Piece]:
         """Return runs of records."""

@@ -22,7 +22,7 @@ from shardio.convert._parquet import (
     HuggingFaceDataset,
 )
 from shardio.convert._text import JSON_ENDINGS, TEXT_ENDINGS, JsonLines, TextFiles
-from shardio.convert._tfds import TfdsDataset
+from shardio.convert._tfds import AdoptedTfds, TfdsDataset
 from shardio.convert._tfrecord import AdoptedObjects, ShardioDataset, TfRecords
 from shardio.convert._torchrecord import TorchRecord
 from shardio.convert._webdataset import TAR_ENDINGS, WebDataset
@@ -91,6 +91,7 @@ def open_source(place: Any, kind: str | None, options: SourceOptions) -> Foreign
         place = os.fspath(place)
     elif isinstance(place, Sequence) and not isinstance(place, str):
         place = [os.fspath(each) if isinstance(each, Path) else each for each in place]
+    told = kind is not None
     if kind is None:
         kind = _detect_kind(place, options)
     if kind not in _SOURCES:
@@ -99,6 +100,9 @@ def open_source(place: Any, kind: str | None, options: SourceOptions) -> Foreign
     source: ForeignSource = _SOURCES[kind](place, options)
     if isinstance(source, ShardioDataset) and source.holds_objects:
         return AdoptedObjects(place, options)
+    if isinstance(source, ShardioDataset) and not told:
+        # A kind that was given means the payloads as they are.
+        return AdoptedTfds.of(source) or source
     return source
 
 

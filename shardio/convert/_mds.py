@@ -178,8 +178,9 @@ class MdsFolder(FileSource):
 
     def ignored(self) -> Sequence[str]:
         """Return files that are neither index nor shard."""
-        used = {piece.key for piece in self.pieces()} | {key for _, key, _ in self._indexes}
-        return [*super().ignored(), *(file.name for file in self.files if file.key not in used)]
+        used = {(piece.root, piece.key) for piece in self.pieces()}
+        used |= {(root, key) for root, key, _ in self._indexes}
+        return [*super().ignored(), *(file.name for file in self.files if (file.root, file.key) not in used)]
 
     @property
     def heads(self) -> list[File]:

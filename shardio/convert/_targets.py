@@ -34,7 +34,6 @@ import io
 import json
 import math
 import os
-import shutil
 import tarfile
 import tempfile
 from abc import abstractmethod
@@ -107,13 +106,17 @@ class AtomicOutput:
         try:
             if parent is not None:
                 Path(parent).mkdir(parents=True, exist_ok=True)
-            self._folder = Path(tempfile.mkdtemp(prefix=".shardio-tmp-export-", dir=parent))
+            # It goes also where an interrupt comes before the block is entered; once renamed it is gone.
+            self._held = tempfile.TemporaryDirectory(
+                prefix=".shardio-tmp-export-", dir=parent, ignore_cleanup_errors=True
+            )
         except OSError as error:
             raise StorageError(
                 "no folder can be made for the files",
                 url=parent or tempfile.gettempdir(),
                 found=error.strerror,
             ) from error
+        self._folder = Path(self._held.name)
         self._put: list[str] = []
         self.names: list[str] = []
 
@@ -162,7 +165,7 @@ class AtomicOutput:
             elif self._local:
                 self._appear()
         finally:
-            shutil.rmtree(self._folder, ignore_errors=True)
+            self._held.cleanup()
 
     def _appear(self) -> None:
         self._folder.chmod(0o777 & ~_umask())

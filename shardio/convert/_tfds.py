@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from shardio.codecs import infer_schema, record_codec
 from shardio.convert._files import FileSource
 from shardio.convert._source import Piece, Sample, Unreadable
+from shardio.convert._tfrecord import ShardioDataset
 from shardio.errors import BadRecord, CorruptRecordError, NotFoundError, SchemaError
 from shardio.metadata import Schema
 from shardio.parallel import Note
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from shardio.metadata import Feature
-    from shardio.sources import FoundFile, Listing, TfdsFolder
+    from shardio.sources import FoundFile, Listing, TfdsFeature, TfdsFolder
 
 _PLACES, _LOOK_AT = 8, 100
 
@@ -109,54 +110,127 @@ class TfdsDataset(FileSource):
 
     def read(self, piece: Piece) -> Iterator[Sample | BadRecord | Note]:
         """Yield the records of a file; both checksums of every record are compared."""
-        features = self._folder.features
-        codec = record_codec(
-            Schema({name: each for feature in features for name, each in feature.stored.items()})
-        )
+        decode = _TfdsRecords(self._folder.features)
         options = ReadOptions(storage_options=dict(self.options.storage_options or {}) or None)
         row = -1
         for row, payload in enumerate(SequentialShard(piece.url, options)):
-            where = f"{piece.url} row {row}"
-            try:
-                held = codec.decode(payload)
-                value: dict[str, Any] = {}
-                for feature in features:
-                    if feature.typed is None or feature.value is None:
-                        value |= {name: held[name] for name in feature.stored}
-                    else:
-                        value[feature.name] = feature.value(held)
-            except (CorruptRecordError, SchemaError) as error:
-                yield BadRecord(where, f"the record is not what features.json says: {error}")
-            else:
-                yield Sample(where, value)
+            yield decode(f"{piece.url} row {row}", payload)
         if piece.extra is not None and piece.extra != row + 1:
             yield Note(piece.url, f"dataset_info.json says {piece.extra:,} records, found {row + 1:,}")
 
     def known(self) -> Mapping[str, Feature | str | Unreadable]:
         """Return the types of the features, by the names that Examples have for them."""
-        known: dict[str, Feature | str | Unreadable] = {}
-        for feature in self._folder.features:
-            known |= feature.stored if feature.typed is None else {feature.name: feature.typed}
+        known: dict[str, Feature | str | Unreadable] = dict(_types(self._folder.features))
         for name, kind in self._folder.unknown.items():
             known[name] = Unreadable(f"feature {name!r} is {kind}, of which records do not tell the values")
         return known
 
     def notes(self) -> list[str]:
         """Return what becomes another type than TFDS gives."""
-        nested = [
-            feature.name
-            for feature in self._folder.features
-            if feature.typed is not None and feature.typed.type == "json"
-        ]
-        stored = [
-            f"{feature.name}: {feature.note}; they stay so"
-            for feature in self._folder.features
-            if feature.typed is None
-        ]
-        return [
-            *super().notes(), *stored, *(f"{name}: sequences in sequences are json" for name in nested)
-        ]  # fmt: skip
+        return [*super().notes(), *_notes(self._folder.features)]
 
     def metadata(self) -> dict[str, Any]:
         """Return name, version, citation and the like, under `tfds`."""
         return {"tfds": dict(self._folder.metadata)}
+
+
+@dataclass(frozen=True)
+class AdoptedTfds(ShardioDataset):
+    """A dataset of the adopted files of such a folder: its records, and the types that the folder says.
+
+    What the dataset's schema says of a feature, other than the folder, counts.
+    """
+
+    payloads: ClassVar[bool] = False
+    trusted: ClassVar[bool] = False
+    declared: ClassVar[bool] = True
+
+    @classmethod
+    def of(cls, dataset: ShardioDataset) -> AdoptedTfds | None:
+        """Return the source where a dataset is of such a folder's files alone, which is still there."""
+        found = cls(dataset.place, dataset.options)
+        source = found._reader.source
+        adopted = all(entry.adopted for entry in source.table)
+        return found if "tfds" in found.metadata() and adopted and found.schema and found._features else None
+
+    @cached_property
+    def _features(self) -> tuple[TfdsFeature, ...]:
+        """The features of the folder that the dataset's schema reads as they are stored, and the others."""
+        folder = self._folder()
+        schema = self.schema
+        if folder is None or not folder.features or schema is None:
+            return ()
+        same = [
+            feature
+            for feature in folder.features
+            if all(schema.get(name) == stored for name, stored in feature.stored.items())
+        ]
+        told = {name for feature in same for name in feature.stored}
+        others = [tfds_feature(name, feature) for name, feature in schema.items() if name not in told]
+        return (*same, *others)
+
+    def _folder(self) -> TfdsFolder | None:
+        roots = self._reader.source.version.manifest.roots.values()
+        given = {root: dict((self.options.allow_roots or {}).get(root) or {}) or None for root in roots}
+        for root, options in {self.place: self.options.storage_options, **given}.items():
+            for listing in find_files(root, storage_options=options):
+                found = find_tfds(listing, options)
+                if found is not None:
+                    return found
+        return None
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Workers do not read the description again.
+        return {**super().__getstate__(), "_features": self._features}
+
+    def read(self, piece: Piece) -> Iterator[Sample | BadRecord]:
+        """Yield the records of a run, verified, with the types of TFDS."""
+        decode = _TfdsRecords(self._features)
+        for found in super().read(piece):
+            yield found if isinstance(found, BadRecord) else decode(found.where, found.value)
+
+    def _decodes(self) -> bool:
+        return False
+
+    def known(self) -> Mapping[str, Feature | str | Unreadable]:
+        """Return the types of the features."""
+        return dict(_types(self._features))
+
+    def notes(self) -> list[str]:
+        """Return what becomes another type than TFDS gives."""
+        return [*super().notes(), *_notes(self._features)]
+
+
+class _TfdsRecords:
+    """Makes values of records."""
+
+    def __init__(self, features: Sequence[TfdsFeature]) -> None:
+        self._features = features
+        stored = {name: each for feature in features for name, each in feature.stored.items()}
+        self._codec = record_codec(Schema(stored))
+
+    def __call__(self, where: str, payload: bytes) -> Sample | BadRecord:
+        try:
+            held = self._codec.decode(payload)
+            value: dict[str, Any] = {}
+            for feature in self._features:
+                if feature.typed is None or feature.value is None:
+                    value |= {name: held[name] for name in feature.stored}
+                else:
+                    value[feature.name] = feature.value(held)
+        except (CorruptRecordError, SchemaError) as error:
+            return BadRecord(where, f"the record is not what features.json says: {error}")
+        return Sample(where, value)
+
+
+def _types(features: Sequence[TfdsFeature]) -> dict[str, Feature]:
+    known: dict[str, Feature] = {}
+    for feature in features:
+        known |= feature.stored if feature.typed is None else {feature.name: feature.typed}
+    return known
+
+
+def _notes(features: Sequence[TfdsFeature]) -> list[str]:
+    stored = [f"{each.name}: {each.note}; they stay so" for each in features if each.typed is None]
+    nested = [each.name for each in features if each.typed is not None and each.typed.type == "json"]
+    return [*stored, *(f"{name}: sequences in sequences are json" for name in nested)]

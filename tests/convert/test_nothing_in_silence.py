@@ -931,6 +931,22 @@ def test_a_damaged_lmdb_is_an_error_and_no_death(convert, tmp_path) -> None:
 # ------------------------------------------------------------------ MDS and codewithgpu
 
 
+def test_files_of_no_split_are_all_listed(tmp_path) -> None:
+    """Not their indexes alone, and not only where no other folder has a file of the same name."""
+    for name in ("a", "b"):
+        shutil.copytree(FOREIGN / "mds/plain", tmp_path / "mds" / name)
+    source = tmp_path / "mds"
+    shards = {str(path.relative_to(source)) for path in (source / "b").rglob("*") if path.is_file()}
+    for number, places in enumerate([source, [source / "a", source / "b"]]):
+        report = shardio.convert_dataset(
+            places, tmp_path / f"out{number}", kind="mds", split={"train": "a/*"}
+        )
+        assert set(report.ignored) >= shards
+    source = FOREIGN / "codewithgpu"
+    report = shardio.convert_dataset(source, tmp_path / "out", split={"train": "00001*"})
+    assert set(report.ignored) == {"expected.json", "00000.data", "00000.index", "00002.data", "00002.index"}
+
+
 def test_columns_of_pickles_can_be_left_out(convert, tmp_path) -> None:
     source = tmp_path / "source"
     shutil.copytree(FOREIGN / "mds/plain", source)
