@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from pathlib import Path
 
 import fsspec
@@ -52,6 +53,12 @@ def test_only_of_a_bucket_there_is_something_to_pay(run: Run, tmp_path: Path, co
         assert ("cost" in ended.out, "leave the cloud" in ended.out) == (paid, paid)
         figures, _ = shardio.plan_report(shardio.open(url, mmap=False), global_batch=8)
         assert (figures.request_dollars > 0) == (figures.transfer_dollars > 0) == paid
+
+
+def test_one_is_not_plural(run: Run, numbers: Path) -> None:
+    said = run("plan", numbers, "--global-batch", 8).out
+    assert "1 rank x threads" in said
+    assert not re.search(r"\b1 (?:ranks|requests|chunks|windows|steps|records)\b", said)
 
 
 def test_plan_gives_advice(run: Run, numbers: Path) -> None:

@@ -10,7 +10,7 @@ from shardio.cli._command import WHOLE, Command, Option, flag
 from shardio.cli._console import CLEAN
 from shardio.cli._options import DATASETS, open_dataset
 from shardio.cli._plots import check_plot, plot_option, plot_order
-from shardio.display import count, size
+from shardio.display import count, plural, size
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -100,35 +100,35 @@ def _plan(arguments: SimpleNamespace) -> Plan | None:
 def _lines(figures: PlanReport, arguments: SimpleNamespace) -> list[tuple[str, str]]:
     from shardio.order import PRICE_LIST
 
-    how = f"{count(arguments.workers)} workers" if arguments.workers else "threads"
-    who = f"{count(arguments.ranks)} ranks x {how}"
+    how = plural(arguments.workers, "worker") if arguments.workers else "threads"
+    who = f"{plural(arguments.ranks, 'rank')} x {how}"
     twice = f", {size(figures.bytes_twice)} of them more than once" if figures.bytes_twice else ", each once"
     rows: dict[str, Any] = {
         "run": f"{who}, global batch {count(arguments.global_batch)}",
-        "epoch": f"{count(figures.records)} records in {count(figures.steps)} steps",
+        "epoch": f"{plural(figures.records, 'record')} in {plural(figures.steps, 'step')}",
         "requests": f"{count(figures.requests)} an epoch, {_rate(figures.requests_per_step)} a step, "
         f"{size(round(figures.request_bytes))} each, and as many small ones to the indexes",
         "read": f"{size(figures.epoch_bytes)} an epoch{twice}",
         "read by a rank": f"{size(figures.rank_bytes)} at most",
         "read for a step": f"{size(round(figures.step_bytes))} by all ranks, on average",
         "first batch": f"after {size(figures.first_batch_bytes)} in "
-        f"{count(figures.first_batch_requests)} requests of a rank",
+        f"{plural(figures.first_batch_requests, 'request')} of a rank",
         "at a resume": f"after {size(figures.resume_batch_bytes)} in "
-        f"{count(figures.resume_batch_requests)} requests; {size(figures.resume_bytes)} are read again",
+        f"{plural(figures.resume_batch_requests, 'request')}; {size(figures.resume_bytes)} are read again",
     }
     if figures.request_dollars:
         rows |= {
             "cost": f"{_dollars(figures.request_dollars)} for requests of an epoch, and "
-            f"{_dollars(figures.transfer_dollars)} where its bytes leave the cloud",
+            f"{_dollars(figures.transfer_dollars)} if its bytes leave the cloud",
             "prices": PRICE_LIST,
         }
     rows |= {
         "mixing": _mixing(figures.mixing),
         "mixing of a rank": _mixing(figures.rank_mixing),
-        "memory": f"{size(figures.memory_bytes)} in a process: {count(figures.open_windows)} windows of "
-        f"{figures.window_rows:,.0f} rows and {size(round(figures.window_bytes))}, and what is ahead",
-        "shuffled": f"among {count(figures.shuffle_radius)} records",
-        "a batch": f"mixes {figures.chunks_per_batch:,.1f} of {count(figures.chunks)} chunks, "
+        "memory": f"{size(figures.memory_bytes)} in a process: {plural(figures.open_windows, 'window')} of "
+        f"{figures.window_rows:,.0f} rows and {size(round(figures.window_bytes))}, and what is read ahead",
+        "shuffled": f"among {plural(figures.shuffle_radius, 'record')}",
+        "a batch": f"mixes {figures.chunks_per_batch:,.1f} of {plural(figures.chunks, 'chunk')}, "
         f"{figures.shards_per_batch:,.1f} shards",
     }
     return list(rows.items())
@@ -140,10 +140,11 @@ def _dollars(amount: float) -> str:
 
 def _mixing(found: Mixing) -> str:
     """Return how batches of sorted records compare with random ones."""
-    said = f"of records sorted by 1,000 labels a batch has {found.distinct:.0%} of what random ones have"
+    said = f"a batch of records sorted by 1,000 labels has {found.distinct:.0%} of the labels of a random one"
     if not found.lags:
         return said
-    return f"{said}; they come again {found.recurrence:.2f} times as often in the next {found.lags}"
+    later = plural(found.lags, "batch", "batches")
+    return f"{said}; in the next {later} they come again {found.recurrence:.2f} times as often as by chance"
 
 
 def _rate(number: float) -> str:
