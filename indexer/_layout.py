@@ -24,6 +24,7 @@ from shardio.sources import (
     SplitUrl,
     common_folder,
     find_files,
+    find_other,
     find_tfds,
     folder_of,
 )
@@ -101,7 +102,7 @@ def find_shards(urls: Iterable[str], *, storage_options: Mapping[str, Any] | Non
         if taken:
             search.folders.append(listing.root)
         elif not listing.bad_names:
-            search.unmatched.append((listing, listing.error or _no_shards(listing)))
+            search.unmatched.append((listing, listing.error or _no_shards(listing, storage_options)))
     return search
 
 
@@ -158,7 +159,13 @@ def _bad_name(url: str) -> UnsafeNameError:
     )
 
 
-def _no_shards(listing: Listing) -> NotFoundError:
+def _no_shards(listing: Listing, storage_options: Mapping[str, Any] | None) -> NotFoundError:
+    other = find_other(listing, storage_options)
+    if other is not None:
+        file, kind = other
+        return NotFoundError(
+            f"there are no shards of a known kind; this is {kind.name}", url=file.url, advice=kind.way
+        )
     return NotFoundError(
         "there are no shards of a known kind",
         url=listing.url,

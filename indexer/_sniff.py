@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from shardio.errors import FormatError
 from shardio.format import DEFAULT_LIMITS, Compression, Framing, is_tar_header
+from shardio.sources import other_kind
 from shardio_indexer._blocks import SalvageOptions
 from shardio_indexer._compressed import decode_members, is_compressed
 from shardio_indexer._tfrecord import head_fits
@@ -95,6 +96,9 @@ def sniff(head: bytes, name: str, wanted: str | None = None, *, strict: bool = T
         if compression is Compression.NONE and _is_zlib(head, name):
             compression, decoded = Compression.ZLIB, _begin_of(head, Compression.ZLIB)
     found = _framing_of(decoded)
+    other = other_kind(name, head) if wanted is None and found is None else None
+    if other is not None:
+        raise UnknownKindError(f"this is {other.name}, which is not adopted", advice=other.way)
     kind = wanted or found or format_of_name(name)
     first = decoded[:12]
     if kind is None:

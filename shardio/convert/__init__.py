@@ -1,9 +1,9 @@
 """From what people have, and back: converters of foreign data sets, and exports.
 
 `convert_dataset` reads image folders, lists, tables, JSON lines, text, Parquet and Arrow, WebDataset, MDS,
-TorchRecord, codewithgpu, TFRecord and TensorFlow Datasets; `export_dataset` writes TFRecord, WebDataset,
-JSON lines, Parquet, MDS and image folders.  One file per source; pyarrow and lmdb load when they are first
-needed.
+Megatron, TorchRecord, codewithgpu, TFRecord and TensorFlow Datasets; `export_dataset` writes TFRecord,
+WebDataset, JSON lines, Parquet, MDS and image folders.  One file per source; pyarrow and lmdb load when they
+are first needed.
 """
 
 from __future__ import annotations

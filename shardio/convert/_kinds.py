@@ -14,6 +14,7 @@ from shardio.convert._files import File, read_whole
 from shardio.convert._images import IMAGE_ENDINGS, ImageFolder
 from shardio.convert._listing import ListSource, names_images
 from shardio.convert._mds import MdsFolder, is_mds_index
+from shardio.convert._megatron import MegatronDataset
 from shardio.convert._parquet import (
     ARROW_ENDINGS,
     PARQUET_ENDINGS,
@@ -27,11 +28,11 @@ from shardio.convert._tfrecord import AdoptedObjects, ShardioDataset, TfRecords
 from shardio.convert._torchrecord import TorchRecord
 from shardio.convert._webdataset import TAR_ENDINGS, WebDataset
 from shardio.errors import FormatError
-from shardio.sources import find_files, find_tfds
+from shardio.sources import find_files, find_other, find_tfds
 
 if TYPE_CHECKING:
     from shardio.convert._source import ForeignSource, SourceOptions
-    from shardio.sources import FoundFile
+    from shardio.sources import FoundFile, Listing
 
 _SOURCES: dict[str, Any] = {
     "images": ImageFolder,
@@ -44,6 +45,7 @@ _SOURCES: dict[str, Any] = {
     "arrow": ArrowFiles,
     "webdataset": WebDataset,
     "mds": MdsFolder,
+    "megatron": MegatronDataset,
     "torchrecord": TorchRecord,
     "codewithgpu": CodeWithGpu,
     "tfrecord": TfRecords,
@@ -158,6 +160,9 @@ def _of_names(place: Any, options: SourceOptions) -> str:
     # Text, lists and tables often are beside data of other kinds: as notes, labels and licences.
     sets = ({"text", "list", "csv", "tsv"}, {"text"}, set[str]())
     main = next((rest for beside in sets if (rest := [kind for kind in kinds if kind not in beside])), [])
+    other = _of_others(listings, options) if main in ([], ["text"]) else None
+    if other is not None:
+        return other
     if main in (["csv"], ["tsv"]):
         return _of_tables([file for file in found if _by_ending(file.key) in main], main[0], options)
     if len(main) == 1:
@@ -168,6 +173,20 @@ def _of_names(place: Any, options: SourceOptions) -> str:
         + f"; give kind=, one of {', '.join(_SOURCES)}"
     )
     raise ValueError(message)
+
+
+def _of_others(listings: Sequence[Listing], options: SourceOptions) -> str | None:
+    """Return the kind of source that a file is by its first bytes, or say what it is."""
+    for listing in listings:
+        found = find_other(listing, options.storage_options)
+        if found is None:
+            continue
+        file, other = found
+        if other.source is None:
+            what = f"this is {other.name}, which is not converted as it is"
+            raise FormatError(what, url=file.url, advice=other.way)
+        return other.source
+    return None
 
 
 def _of_tables(files: Sequence[FoundFile], kind: str, options: SourceOptions) -> str:

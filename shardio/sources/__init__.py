@@ -7,16 +7,19 @@ from __future__ import annotations
 
 from shardio.sources._find import FoundFile, Listing, explain_listing, find_files, is_clutter
 from shardio.sources._hive import SPLIT_KEY, FolderKey, folder_key, folder_keys, note_on_records, type_of_key
+from shardio.sources._others import MEGATRON_MAGIC, OtherKind, find_other, other_kind
 from shardio.sources._splits import Division, SplitRules, folder_of, folders_are_splits
 from shardio.sources._tfds import TfdsFeature, TfdsFolder, TfdsSplitFile, find_tfds, tfds_feature
 from shardio.sources._urls import SplitUrl, common_folder, expand_braces
 
 __all__ = [
+    "MEGATRON_MAGIC",
     "SPLIT_KEY",
     "Division",
     "FolderKey",
     "FoundFile",
     "Listing",
+    "OtherKind",
     "SplitRules",
     "SplitUrl",
     "TfdsFeature",
@@ -26,6 +29,7 @@ __all__ = [
     "expand_braces",
     "explain_listing",
     "find_files",
+    "find_other",
     "find_tfds",
     "folder_key",
     "folder_keys",
@@ -33,6 +37,7 @@ __all__ = [
     "folders_are_splits",
     "is_clutter",
     "note_on_records",
+    "other_kind",
     "tfds_feature",
     "type_of_key",
 ]

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
 # `shardio.convert.SOURCE_KINDS`, written out so that help names them and loads nothing; a test compares both.
 _KINDS = (
-    "images", "list", "csv", "tsv", "jsonl", "text", "parquet", "arrow", "webdataset", "mds", "torchrecord",
-    "codewithgpu", "tfrecord", "tfds", "shardio",
+    "images", "list", "csv", "tsv", "jsonl", "text", "parquet", "arrow", "webdataset", "mds", "megatron",
+    "torchrecord", "codewithgpu", "tfrecord", "tfds", "shardio",
 )  # fmt: skip
 
 
@@ -203,7 +203,7 @@ _PARAMS = (
 
 COMMAND = Command(
     name="convert",
-    summary="make a dataset from images, CSV, JSONL, text, Parquet, WebDataset, MDS, LMDB, TFRecord or TFDS",
+    summary="make a dataset from images, CSV, JSONL, Parquet, WebDataset, MDS, Megatron, TFRecord or TFDS",
     params=_PARAMS,
     run=_run,
     examples={
