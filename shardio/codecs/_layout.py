@@ -8,6 +8,7 @@ elements little-endian in C order; where more than one size of the shape is unkn
 from __future__ import annotations
 
 import math
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -15,8 +16,8 @@ import numpy as np
 
 from shardio import kernels
 from shardio.codecs._columns import ColumnValues, RaggedColumn, collate, each, item_decoder, lacks
+from shardio.codecs._direct import direct
 from shardio.errors import SchemaError
-from shardio.metadata import is_image
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 
 # Beyond this NumPy refuses even an empty array.
 MOST_ELEMENTS = 1 << 40
-_INT64_MIN, _INT64_MAX = -(1 << 63), (1 << 63) - 1
 
 
 class ExampleLayout:
@@ -52,48 +52,23 @@ class ExampleLayout:
         self._decode = item_decoder(feature)
         self._fixed = not feature.unknown_dimensions
         self._elements = math.prod(size or 1 for size in feature.shape)
-        # The scalars that most records are made of are written without a detour through NumPy.
-        self._plain: Any = None
-        if not feature.shape:
-            kinds: dict[str, Any] = {"int64": int, "bytes": bytes, "image": bytes, "text": str}
-            self._plain = kinds.get(feature.type if feature.kind == "number" else feature.kind)
-
-        self._image = feature.type if feature.kind == "image" else None
-        self._least, self._most = _INT64_MIN, _INT64_MAX
-        if feature.classes is not None:
-            self._least, self._most = 0, len(feature.classes) - 1
-        # Arrays of this dtype and the fixed shape need no fitting; the kernel takes them in C order.
-        ready = self._fixed and feature.dtype is not None and feature.classes is None
-        self._exact = frozenset((feature.dtype,) if ready else ())
-        self._sizes = feature.shape
+        self._direct = direct(feature)
         self._wanted = self._describe()
         self.names = tuple(wanted.name.decode() for wanted in self._wanted)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Made again where it arrives: functions that belong to a feature do not travel.
+        return partial(type(self), listed=self._listed), (self.name, self.feature)
+
     def encode(self, value: Any, entries: dict[str, Any]) -> None:
         """Add the value to the entries of an Example as they are stored; SchemaError when it does not fit."""
-        if type(value) is self._plain:
-            if self._plain is str:
-                # What UTF-8 cannot hold is left to `fit`, which says what is wrong.
-                if value.isascii():
-                    entries[self.stored] = value.encode()
-                    return
-            elif self._plain is bytes:
-                # What does not begin as an image is left to `fit`, too.
-                if self._image is None or is_image(value, self._image):
-                    entries[self.stored] = value
-                    return
-            elif self._least <= value <= self._most:
-                entries[self.stored] = value
-                return
-        # In a set, because comparing dtypes costs more than hashing one.
-        exact = type(value) is np.ndarray and value.dtype in self._exact and value.shape == self._sizes
-        if exact and self._own:
-            entries[self.stored] = value
-            return
-        stored = value if exact else self.feature.fit(value, self.name)
-        entries[self.stored] = stored if self._own or isinstance(stored, list) else stored.tobytes()
+        take = self._direct.get(type(value))
+        stored = None if take is None else take(value)
+        if stored is None:
+            stored = self.feature.fit(value, self.name)
         if self.shape_key is not None:
             entries[f"{self.stored}/shape"] = np.array(np.shape(stored), np.int64)
+        entries[self.stored] = stored if self._own or type(stored) is not np.ndarray else stored.tobytes()
 
     def wanted(self) -> list[kernels.FeatureRequest]:
         """Return what a kernel must look for."""

@@ -261,9 +261,9 @@ def _fit_dtype(array: npt.NDArray[Any], type_name: str, expected: str) -> npt.ND
         return array
     if array.dtype.name == BFLOAT16:
         raise MisfitError(expected, "bfloat16", "declare the feature as bfloat16, or convert the array")
-    if array.size == 0 or (
-        np.can_cast(array.dtype, target, "safe") and not _int_to_float(array.dtype, target)
-    ):
+    if array.size == 0:
+        return np.empty(array.shape, target)  # whatever the dtype of nothing is, without NumPy's warnings
+    if np.can_cast(array.dtype, target, "safe") and not _int_to_float(array.dtype, target):
         return array.astype(target)
     if target.kind in "iu" and array.dtype.kind in "iu":
         low, high = int(array.min()), int(array.max())
@@ -317,7 +317,7 @@ def _fit_bfloat16(array: npt.NDArray[Any], expected: str) -> npt.NDArray[Any]:
     if array.dtype.newbyteorder("<") == _DTYPES["uint16"]:
         return array.astype("<u2", copy=False)
     if array.size == 0:
-        return array.astype("<u2")
+        return np.empty(array.shape, "<u2")
     if array.dtype.kind != "f":
         raise MisfitError(expected, _found(array), "give floats, or the bits as uint16")
     bits = np.asarray(_round(array, np.dtype("<f4"), expected), order="C").view("<u4").astype(np.uint64)
