@@ -1,10 +1,8 @@
 """Training data in plain TFRecord shards: verified, random-access, shuffled, exactly resumable.
 
 Write with `DatasetWriter`, read with `open`, train with `stream` or `shardio.torch`; TensorFlow is not
-needed. The rooms of the house, from the ground up: `errors`; `ranges`, `kernels`; `format`; `metadata`;
-`codecs`, `storage`, `order`; `catalog`; `writer`, `reader`; `streaming`, `maintenance`; `torch`; `cli`.
-Names are loaded when they are first used, so importing shardio starts nothing and needs neither protobuf nor
-torch.
+needed. Names are loaded when they are first used, so importing shardio starts nothing and needs neither
+protobuf nor torch.
 """
 
 from __future__ import annotations

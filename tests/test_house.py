@@ -236,6 +236,18 @@ def test_the_page_of_the_house_lists_the_files() -> None:
     assert {room: wrong for room, text in rows if (wrong := stale(room, text))} == {}
 
 
+def test_the_page_of_the_house_shows_the_rooms_of_the_import_contract() -> None:
+    """The contract in pyproject.toml is the map of the rooms; the page has its floors, from the roof down."""
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]
+    layers = next(each["layers"] for each in contracts["contracts"] if each.get("containers") == ["shardio"])
+    floors = [set(re.findall(r"\w+", layer)) for layer in layers]
+    page = (ROOT / "docs" / "design" / "house.md").read_text(encoding="utf-8")
+    plan = re.split(r"^```$", page, flags=re.MULTILINE)[1]
+    shown = [set(re.findall(r"\w+", line.split("  ")[0])) for line in plan.strip().splitlines()]
+    # The program may be called by the module's name; the indexer is a package of its own, below the program.
+    assert [floor for floor in shown if floor != {"indexer"}] == [f for f in floors if f != {"__main__"}]
+
+
 def test_everything_is_done_in_its_room() -> None:
     """Threads and clocks only in storage and streaming, randomness only in order."""
 

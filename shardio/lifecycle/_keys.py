@@ -17,6 +17,7 @@ import tempfile
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -24,9 +25,9 @@ import numpy as np
 
 from shardio import kernels
 from shardio.arguments import checked_options
-from shardio.errors import CommitConflictError, NotFoundError
+from shardio.errors import CommitConflictError
+from shardio.lifecycle._build import SidecarBuild, open_for_build, run_build
 from shardio.lifecycle._change import commit_change
-from shardio.lifecycle._table import BUILD_TRIES, TableJob, build_lost, open_for_build, run_shard_jobs
 from shardio.metadata import (
     ENTRY,
     KEY_PAGE,
@@ -43,7 +44,6 @@ from shardio.metadata import (
     random_id,
     seal_key_run,
 )
-from shardio.progress import CountProgress, displayed
 from shardio.reader import (
     RecordSequence,
     ShardSource,
@@ -65,7 +65,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from shardio.catalog import Catalog, StoredLists, Version
+    from shardio.lifecycle._build import ReadShards, ShardJob
     from shardio.metadata import Manifest
+    from shardio.progress import CountProgress
     from shardio.reader import ChosenColumn, ReadOptions
     from shardio.storage import Store
 
@@ -178,29 +180,11 @@ def build_keys(  # noqa: PLR0913 - the options are the public contract
         array([0, 2])
     """
     catalog, options = open_for_build(url, storage_options, engine, allow_roots)
-
-    def attempt(seen: Version) -> KeysReport | None:
-        build = _KeysBuild(catalog, options, seen, feature, rebuild=rebuild)
-        if dry_run:
-            return build.report(seen, dry_run=True)
-        with displayed(progress, "keys") as show:
-            build.make(executor, workers, show)
-            try:
-                return build.report(build.commit())
-            except (CommitConflictError, NotFoundError):
-                # Garbage collection has doomed some of it, or removed it already.
-                if not build.is_doomed():
-                    raise
-                return None
-
-    for _ in range(BUILD_TRIES):
-        report = catalog.reading(attempt)
-        if report is not None:
-            return report
-    raise build_lost(catalog)
+    begin = partial(_KeysBuild, catalog, options, feature=feature, rebuild=rebuild)
+    return run_build(begin, catalog, "keys", executor, workers, progress=progress, dry_run=dry_run)
 
 
-def _extract(job: TableJob) -> tuple[bytes, bytes]:
+def _extract(job: ShardJob) -> tuple[bytes, bytes]:
     """Return hashes and rows of the keys of one shard, in a worker; u64 and u32, as bytes."""
     column = choose_columns(job.schema, job.features, what="an index of keys")[0]
     hashes, rows = extract_keys(RecordSequence, job.open(), 0, column)
@@ -215,7 +199,7 @@ class _IndexSummary(NamedTuple):
     duplicates: tuple[DuplicateKey, ...]
 
 
-class _KeysBuild:
+class _KeysBuild(SidecarBuild[KeysReport]):
     """A build on its way."""
 
     def __init__(
@@ -224,16 +208,15 @@ class _KeysBuild:
         if not isinstance(feature, str):
             message = f"feature= takes the name of one feature, found {feature!r}"
             raise TypeError(message)
-        self._catalog, self._options, self.seen = catalog, options, seen
-        self._store: Store = catalog.store
-        self._column: ChosenColumn = choose_columns(seen.manifest.schema, [feature], what="an index of keys")[
-            0
-        ]
+        super().__init__(catalog, options, seen)
+        self._feature, self._rebuild = feature, rebuild
+        manifest = seen.manifest
+        self._column: ChosenColumn
+        (self._column,) = choose_columns(manifest.schema, [feature], what="an index of keys")
         check_key_feature(self._column)
-        self._table = catalog.table(seen)
-        self._known = _index_of(seen.manifest, self._column.stored)
-        usable = self._known is not None and self._known.type == self._column.feature.type and not rebuild
-        self._choose(self._known if usable else None)
+        self._known = _index_of(manifest, self._column.stored)
+        usable = self._known is not None and self._known.type == self._column.feature.type
+        self._choose(self._known if usable and not rebuild else None)
         self._new_run: KeyRunRef | None = None
         self._keys: list[str] = []
         self._lock = threading.Lock()
@@ -265,27 +248,14 @@ class _KeysBuild:
         self._most_entries = entries
         self._changes = bool(len(self.read) or len(self._kept) != len(runs)) or self._known is None
 
-    def make(
-        self, executor: Executor | None, workers: int | None, show: Callable[[CountProgress], None] | None
-    ) -> None:
+    def make(self, read: ReadShards) -> None:
         """Read, sort and store what is missing."""
-        manifest = self.seen.manifest
         if not self._changes or not self._most_entries:
             return
-        assert manifest.schema is not None  # noqa: S101 - as `choose_columns` found
-        root_stores(self._store, manifest.roots, self._table, self._options)
-        jobs = [
-            TableJob(
-                self._store.url, self._options, manifest.roots, manifest.schema, self._table[number],
-                (self._column.name,),
-            )
-            for number in self.read.tolist()
-        ]  # fmt: skip
+        jobs = [self.job(self._table[number], (self._column.name,)) for number in self.read.tolist()]
         numbers = {self._table.index_head_sha256[number].tobytes(): number for number in self.read.tolist()}
-        total, done = int(self._table.rows[self.read].sum()), 0
 
         def entries() -> Iterator[NDArray[Any]]:
-            nonlocal done
             for _, run, shards in self._merged:
                 for part in run.parts:
                     for page in read_part(self._store, part) if part.entries else ():
@@ -293,15 +263,10 @@ class _KeysBuild:
                         place = shards[known["shard"]]
                         known["shard"] = np.maximum(place, 0)
                         yield known[place >= 0]
-            for job, (hashes, rows) in run_shard_jobs(
-                _extract, jobs, executor=executor, workers=workers, url=self._store.url
-            ):
+            for job, (hashes, rows) in read(_extract, jobs):
                 made = np.empty(len(rows) // 4, ENTRY)
                 made["hash"], made["row"] = np.frombuffer(hashes, "<u8"), np.frombuffer(rows, "<u4")
                 made["shard"] = numbers[job.entry.index_head_sha256]
-                done += job.entry.rows
-                if show is not None:
-                    show(CountProgress(done, total))
                 yield made
 
         shards = sorted({*self.read.tolist(), *(int(i) for _, _, own in self._merged for i in own if i >= 0)})
@@ -350,7 +315,7 @@ class _KeysBuild:
     def commit(self) -> Version:
         """Publish the index."""
         if not self._changes:
-            return self.seen
+            return self._seen
         name, kind = self._column.name, self._column.feature.type
         runs = (*self._kept, *([self._new_run] if self._new_run is not None else []))
         # Nothing is read once the version is made: an error would say that it is not.
@@ -372,14 +337,13 @@ class _KeysBuild:
             keys = sorted([*others, KeyIndex(stored, kind, runs)], key=lambda index: index.feature)
             return replace(manifest, keys=tuple(keys))
 
-        return commit_change(self._catalog, follow, operation="keys", seen=self.seen, keys=self._keys)
+        return commit_change(self._catalog, follow, operation="keys", seen=self._seen, keys=self._keys)
 
-    def is_doomed(self) -> bool:
-        """Tell whether garbage collection has given up what this build has stored."""
-        latest = self._catalog.load()
-        between = [*self._catalog.between(self.seen.number + 1, latest.number - 1), latest]
-        doomed = {key for version in between for key in version.manifest.expiry.doomed_keys}
-        return bool(doomed.intersection(self._keys))
+    def without(self, doomed: set[str], latest: Version) -> _KeysBuild | None:
+        if not doomed.intersection(self._keys):
+            return None
+        # A run is one whole: it is made from the start.
+        return _KeysBuild(self._catalog, self._options, latest, self._feature, rebuild=self._rebuild)
 
     def _summarize(self, index: KeyIndex | None) -> _IndexSummary:
         runs = index.runs if index is not None else ()
@@ -411,7 +375,7 @@ class _KeysBuild:
     def _read_duplicates(self) -> Iterator[DuplicateKey]:
         """Yield the duplicates that were noted with their keys; hashes that only collide are none."""
         options = replace(self._options, features=(self._column.name,))
-        stores = root_stores(self._store, self.seen.manifest.roots, self._table, self._options)
+        stores = root_stores(self._store, self._seen.manifest.roots, self._table, self._options)
         for _, places, count in self._duplicates:
             keys = []
             for number, row in places:
@@ -420,7 +384,7 @@ class _KeysBuild:
                     deletion_key="", deletion_bytes=0, deletion_sha256=bytes(32),
                 )  # fmt: skip
                 source = ShardSource(
-                    self._store.url, ShardTable.of([entry]), stores, options, self.seen.manifest.schema
+                    self._store.url, ShardTable.of([entry]), stores, options, self._seen.manifest.schema
                 )
                 keys.append(RecordSequence(source)[row][self._column.name])
             if keys[0] == keys[1]:

@@ -10,46 +10,43 @@ from __future__ import annotations
 import hashlib
 import tempfile
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from shardio.arguments import checked_options, names
-from shardio.catalog import Catalog
 from shardio.codecs import need_pyarrow
-from shardio.errors import CommitConflictError, StorageError
+from shardio.errors import CommitConflictError
 from shardio.format import DEFAULT_LIMITS
+from shardio.lifecycle._build import SidecarBuild, open_for_build, run_build
 from shardio.lifecycle._change import commit_change
 from shardio.metadata import TABLES, ShardTable, table_address, table_address_of, table_key
-from shardio.parallel import JobRunner, LostJob
-from shardio.progress import CountProgress, displayed
 from shardio.reader import (
-    ReadOptions,
     RecordSequence,
-    ShardSource,
     choose_columns,
     columns_now,
     has_table,
     iterate_rows,
-    root_stores,
     sources_of,
     table_refusal,
 )
 from shardio.reports import Report
-from shardio.storage import connect, temporary_files, url_text
+from shardio.storage import temporary_files
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from concurrent.futures import Executor
 
-    from shardio.catalog import StoredLists, Version
+    from shardio.catalog import Catalog, StoredLists, Version
+    from shardio.lifecycle._build import ReadShards, ShardJob
     from shardio.metadata import Manifest, Schema, ShardEntry, TableColumn
-    from shardio.reader import ChosenColumn
+    from shardio.progress import CountProgress
+    from shardio.reader import ChosenColumn, ReadOptions
 
 _GROUP = 1 << 16  # rows of a row group
 _GROUP_BYTES = 64 << 20
-BUILD_TRIES = 3
 
 
 @dataclass(frozen=True)
@@ -133,48 +130,8 @@ def build_table(  # noqa: PLR0913 - the options are the public contract
     """
     need_pyarrow("a table of small features")
     catalog, options = open_for_build(url, storage_options, engine, allow_roots)
-
-    def attempt(seen: Version) -> TableReport:
-        build = _TableBuild(catalog, options, seen, features, rebuild=rebuild)
-        if dry_run:
-            return build.report(seen, dry_run=True)
-        with displayed(progress, "table") as show:
-            for _ in range(BUILD_TRIES):
-                build.make(executor, workers, show)
-                try:
-                    return build.report(build.commit())
-                except CommitConflictError:
-                    # Garbage collection has doomed some of it: what no version names yet belongs to none.
-                    if not build.forget_doomed():
-                        raise
-        raise build_lost(catalog)
-
-    return catalog.reading(attempt)
-
-
-def open_for_build(
-    url: str | Path,
-    storage_options: Mapping[str, Any] | None,
-    engine: str | None,
-    allow_roots: Mapping[str, Mapping[str, Any]] | None,
-) -> tuple[Catalog, ReadOptions]:
-    """Return the versions of a dataset, and how a build reads its shards, as `shardio.open` would."""
-    options = ReadOptions(
-        storage_options=dict(storage_options) if storage_options else None,
-        engine=engine,
-        allow_roots={root: dict(given or {}) for root, given in (allow_roots or {}).items()},
-    )
-    store = connect(url_text(url), storage_options=options.storage_options, engine=engine)
-    return Catalog(store), options
-
-
-def build_lost(catalog: Catalog) -> CommitConflictError:
-    """Return the error of a build whose sidecars garbage collection removed, `BUILD_TRIES` times."""
-    return CommitConflictError(
-        f"garbage collection gave up what this build has stored, {BUILD_TRIES} times",
-        url=catalog.store.url,
-        advice="do not run it at the same time",
-    )
+    begin = partial(_TableBuild, catalog, options, features=features, rebuild=rebuild)
+    return run_build(begin, catalog, "table", executor, workers, progress=progress, dry_run=dry_run)
 
 
 class _StoredTable(NamedTuple):
@@ -185,69 +142,7 @@ class _StoredTable(NamedTuple):
     sha256: bytes
 
 
-@dataclass(frozen=True)
-class TableJob:
-    """One shard whose features are to be read, as it travels to a worker.
-
-    Attributes:
-        url: of the dataset.
-        options: how it is read.
-        roots: URLs of data roots by number.
-        schema: of the dataset.
-        entry: the shard.
-        features: names of the columns.
-        described: the columns as the manifest describes them.
-        known: keys of tables of this very content that were stored before.
-    """
-
-    url: str
-    options: ReadOptions
-    roots: Mapping[int, str]
-    schema: Schema
-    entry: ShardEntry
-    features: tuple[str, ...]
-    described: tuple[TableColumn, ...] = ()
-    known: tuple[str, ...] = ()
-
-    def open(self) -> ShardSource:
-        """Return the shard as a source of its own."""
-        store = connect(self.url, storage_options=self.options.storage_options, engine=self.options.engine)
-        table = ShardTable.of([self.entry])
-        stores = root_stores(store, self.roots, table, self.options)
-        return ShardSource(self.url, table, stores, self.options, self.schema)
-
-
-def run_shard_jobs(
-    function: Callable[[TableJob], Any],
-    jobs: Iterable[TableJob],
-    *,
-    executor: Executor | None,
-    workers: int | None,
-    url: str,
-) -> Iterable[tuple[TableJob, Any]]:
-    """Yield jobs with their results, as they end.
-
-    Raises:
-        StorageError: a worker was lost three times over one shard.
-    """
-    runner: JobRunner[TableJob, Any] = JobRunner(function, executor=executor, workers=workers)
-    running = runner.run(jobs)
-    try:
-        for job, result in running:
-            if isinstance(result, LostJob):
-                raise StorageError(
-                    "a worker was lost while it read a shard",
-                    url=url,
-                    shard=job.entry.key,
-                    found=str(result.error),
-                    advice="it may have been out of memory; run it again, what is done is kept",
-                ) from result.error
-            yield job, result
-    finally:
-        running.close()
-
-
-class _TableBuild:
+class _TableBuild(SidecarBuild[TableReport]):
     """A build on its way, over lost races and garbage collection."""
 
     def __init__(
@@ -259,8 +154,8 @@ class _TableBuild:
         *,
         rebuild: bool,
     ) -> None:
-        manifest = seen.manifest
-        self._catalog, self._options, self._seen, self._rebuild = catalog, options, seen, rebuild
+        super().__init__(catalog, options, seen)
+        manifest, self._rebuild = seen.manifest, rebuild
         if features is None:
             if not manifest.table:
                 message = 'this dataset has no table yet: name its features, as in features=["label"]'
@@ -268,7 +163,7 @@ class _TableBuild:
             features = [column.name for _, column in columns_now(manifest.schema, manifest.table)]
         self._features = names("features", features)
         self._check(manifest.schema)
-        self._table = self._published = catalog.table(seen)
+        self._published = self._table
         self._made: dict[bytes, _StoredTable] = {}
         self._built = self._reused = self._records = 0
         self._version = seen
@@ -296,46 +191,29 @@ class _TableBuild:
             and (self._rebuild or known != self.described or not has_table(table, number, self.described))
         ]
 
-    def make(
-        self, executor: Executor | None, workers: int | None, show: Callable[[CountProgress], None] | None
-    ) -> None:
-        """Make and store what is missing."""
+    def make(self, read: ReadShards) -> None:
         manifest = self._seen.manifest
         todo = self._todo(self._table, manifest.table)
         if not todo:
             return
-        assert manifest.schema is not None  # noqa: S101 - as `choose_columns` found
         stored = {} if self._rebuild else self._stored()
         jobs = []
         for number in todo:
             entry = self._table[number]
-            address = table_address(entry.index_head_sha256, self.described)
-            jobs.append(
-                TableJob(
-                    self._catalog.store.url, self._options, manifest.roots, manifest.schema, entry,
-                    self._features, self.described, tuple(stored.get(address, ())),
-                )
-            )  # fmt: skip
-        root_stores(self._catalog.store, manifest.roots, self._table, self._options)
-        total, done = sum(job.entry.rows for job in jobs), 0
-        running = run_shard_jobs(
-            _make_table, jobs, executor=executor, workers=workers, url=self._catalog.store.url
-        )
-        for job, made in running:
+            known = tuple(stored.get(table_address(entry.index_head_sha256, self.described), ()))
+            jobs.append(self.job(entry, self._features, described=self.described, known=known))
+        for job, made in read(_make_table, jobs):
             self._made[job.entry.index_head_sha256] = made
             if made.key in job.known:
                 self._reused += 1
             else:
                 self._built += 1
                 self._records += job.entry.rows
-            done += job.entry.rows
-            if show is not None:
-                show(CountProgress(done, total))
 
     def _stored(self) -> dict[str, list[str]]:
         """Return the keys of tables that are there, by address, but for those ever given up."""
         found: dict[str, list[str]] = {}
-        for info in self._catalog.store.list(TABLES) if self._catalog.store.can_list else ():
+        for info in self._store.list(TABLES) if self._store.can_list else ():
             address = table_address_of(info.key)
             if address is not None:
                 found.setdefault(address, []).append(info.key)
@@ -355,7 +233,7 @@ class _TableBuild:
             if tuple(column.described for column in columns) != self.described:
                 raise CommitConflictError(
                     "the schema changed while the table was built",
-                    url=self._catalog.store.url,
+                    url=self._store.url,
                     advice="build it again",
                 )
             table = self._catalog.table(base)
@@ -388,17 +266,13 @@ class _TableBuild:
             return replace(entry, table_key="", table_bytes=0, table_sha256=bytes(32))
         return entry
 
-    def forget_doomed(self) -> bool:
-        """Forget the tables that garbage collection has doomed since; tell whether there are any."""
-        latest = self._catalog.load()
-        between = [*self._catalog.between(self._seen.number + 1, latest.number - 1), latest]
-        doomed = {key for version in between for key in version.manifest.expiry.doomed_keys}
+    def without(self, doomed: set[str], latest: Version) -> _TableBuild | None:
+        # What no version names yet belongs to none.
         kept = {head: made for head, made in self._made.items() if made.key not in doomed}
         if len(kept) == len(self._made):
-            return False
-        self._made = kept
-        self._seen, self._table = latest, self._catalog.table(latest)
-        return True
+            return None
+        self._made, self._seen, self._table = kept, latest, self._catalog.table(latest)
+        return self
 
     def report(self, version: Version, *, dry_run: bool = False) -> TableReport:
         """Say what was done, or would be."""
@@ -406,7 +280,7 @@ class _TableBuild:
         table = self._table if dry_run else self._published
         todo = self._todo(table, version.manifest.table) if dry_run else []
         return TableReport(
-            url=self._catalog.store.url,
+            url=self._store.url,
             version=version.number,
             digest=version.digest,
             features=self._features,
@@ -420,7 +294,7 @@ class _TableBuild:
 
 
 @temporary_files()
-def _make_table(job: TableJob) -> _StoredTable:
+def _make_table(job: ShardJob) -> _StoredTable:
     """Make and store the table of one shard, in a worker; or find it stored."""
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -475,7 +349,7 @@ def _make_table(job: TableJob) -> _StoredTable:
         return _StoredTable(key, size, digest)
 
 
-def _stored_table(store: Any, key: str, job: TableJob, most: int) -> _StoredTable | None:
+def _stored_table(store: Any, key: str, job: ShardJob, most: int) -> _StoredTable | None:
     """Return a table that an earlier build has stored, or None where it is not whole or not this one."""
     import pyarrow as pa
     import pyarrow.parquet as pq
