@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import base64
 import json
+import re
+import shlex
 import shutil
 from pathlib import Path
 from typing import Any
@@ -16,8 +18,11 @@ import pytest
 
 import shardio
 import shardio_indexer
+from shardio import codecs
+from shardio.cli import main as program
 from shardio.errors import FormatError, NotFoundError, SchemaError
-from tests.indexer.shards import main
+from tests.convert.conftest import picture
+from tests.indexer.shards import main, tfrecord
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "tfds"
 VERSION = GOLDEN / "birds" / "1.0.0"
@@ -263,3 +268,66 @@ def test_a_description_of_hugging_face_is_not_one_of_tfds(tmp_path) -> None:
     (tmp_path / "a.jsonl").write_text('{"n": 1}\n')
     assert shardio.convert_dataset(tmp_path, tmp_path / "out", workers=1).kind == "jsonl"
     assert shardio_indexer.adopt(tmp_path / "*.jsonl", into=tmp_path / "adopted").ok
+
+
+def mnist(home: Path) -> None:
+    """Write a folder as TFDS writes MNIST: as many records, all of one image."""
+    folder = home / "tensorflow_datasets" / "mnist" / "3.0.1"
+    folder.mkdir(parents=True)
+    kinds = "tensorflow_datasets.core.features"
+    image = {"dtype": "uint8", "encodingFormat": "png", "shape": {"dimensions": ["28", "28", "1"]}}
+    features = {
+        "image": {"pythonClassName": f"{kinds}.image_feature.Image", "image": image},
+        "label": {
+            "pythonClassName": f"{kinds}.class_label_feature.ClassLabel", "classLabel": {"numClasses": "10"},
+        },
+    }  # fmt: skip
+    described = {
+        "pythonClassName": f"{kinds}.features_dict.FeaturesDict",
+        "featuresDict": {"features": features},
+    }
+    (folder / "features.json").write_text(json.dumps(described))
+    (folder / "label.labels.txt").write_text("".join(f"{number}\n" for number in range(10)))
+    png = picture(0, "PNG", (28, 28))
+    records = [codecs.encode_example({"image": png, "label": label}) for label in range(10)]
+    splits = []
+    for split, count in (("train", 60_000), ("test", 10_000)):
+        data = tfrecord(records) * (count // 10)
+        (folder / f"mnist-{split}.tfrecord-00000-of-00001").write_bytes(data)
+        name = "{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}"
+        splits.append(
+            {
+                "name": split,
+                "filepathTemplate": name,
+                "shardLengths": [str(count)],
+                "numBytes": str(len(data)),
+            }
+        )
+    info = {"name": "mnist", "version": "3.0.1", "fileFormat": "tfrecord", "splits": splits}
+    (folder / "dataset_info.json").write_text(json.dumps(info))
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        "adoption.md",
+        pytest.param("tfds.md", marks=pytest.mark.slow),
+        pytest.param("coming-from.md", marks=pytest.mark.slow),
+    ],
+)
+def test_what_the_pages_show_of_mnist(tmp_path, monkeypatch, capsys, page):
+    """The command runs as it is printed, and prints what is printed below it."""
+    mnist(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    text = (Path(__file__).parents[2] / "docs" / page).read_text(encoding="utf-8")
+    (console,) = (
+        block for block in re.findall(r"```console\n(.*?)```", text, re.DOTALL) if "mnist/3.0.1" in block
+    )
+    command, *wanted = console.replace("/home/me", str(tmp_path)).splitlines()
+    arguments = [each.replace("~", str(tmp_path)) for each in shlex.split(command, comments=True)[2:]]
+    assert program(arguments) == 0
+    told = capsys.readouterr()
+    printed = (told.err + told.out).splitlines()
+    assert [line for line in wanted if line not in printed] == []
+    made = tmp_path / "mnist" if arguments[0] == "convert" else arguments[1]
+    assert len(shardio.open(made, "train")) == 60_000
