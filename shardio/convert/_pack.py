@@ -58,6 +58,7 @@ def pack_dataset(  # noqa: PLR0913 - the options are the public contract
     on_error: Literal["raise", "skip"] = "raise",
     pad: Any = 0,
     mode: str = "create",
+    allow_roots: Mapping[str, Mapping[str, Any]] | None = None,
     storage_options: Mapping[str, Any] | None = None,
     progress: bool | Callable[[CountProgress], None] = False,
     **writer: Unpack[LayoutOptions],
@@ -72,6 +73,7 @@ def pack_dataset(  # noqa: PLR0913 - the options are the public contract
         on_error: about documents that are too long or empty: "raise", or "skip": left out, counted and listed
             in the report.
         mode: "create", "append" or "overwrite".
+        allow_roots: of the source, as in `shardio.open`.
         storage_options: of both datasets, as in fsspec.
         progress: True for a bar on a terminal and lines in a log, or a function of a `CountProgress`.
         writer: further options of `DatasetWriter`: `compression`, `level`, `shard_bytes`, `block_bytes`,
@@ -95,9 +97,10 @@ def pack_dataset(  # noqa: PLR0913 - the options are the public contract
         100 documents, 395 tokens, 25 rows of 16, 98.75% full
     """
     check_writer_options(writer, "pack_dataset")
-    whole = open_dataset(source, split="all", storage_options=storage_options)
+    place: dict[str, Any] = {"storage_options": storage_options, "allow_roots": allow_roots}
+    whole = open_dataset(source, split="all", **place)
     readers = {
-        name: open_dataset(source, split=name, version=whole.version, storage_options=storage_options)
+        name: open_dataset(source, split=name, version=whole.version, **place)
         for name, records in whole.splits.items()
         if records
     }

@@ -164,6 +164,24 @@ def test_packing(framing, folder, tmp_path) -> None:
     assert not (tmp_path / "packed").exists()
 
 
+def test_packing_of_adopted_documents(folder, tmp_path, capsys) -> None:
+    """Also of those that are elsewhere: what the refusal advises works, in Python and in a shell."""
+    (folder / "documents.jsonl").write_text("".join(f'{{"ids": {list(range(n + 1))}}}\n' for n in range(5)))
+    shardio_indexer.adopt(folder, into=tmp_path / "into")
+    with pytest.raises(StorageError, match="allow_roots"):
+        shardio.pack_dataset(tmp_path / "into", tmp_path / "rows", 5)
+    report = shardio.pack_dataset(tmp_path / "into", tmp_path / "rows", 5, allow_roots={str(folder): {}})
+    assert report.records == {"train": 3}
+    command = ["pack", str(tmp_path / "into"), str(tmp_path / "shell"), "--length", "5"]
+    assert main([*command, "--allow-root", str(folder)]) == 0
+    capsys.readouterr()
+    rows = [[value["ids"].tolist() for value in shardio.open(tmp_path / name)] for name in ("rows", "shell")]
+    assert rows[0] == rows[1]
+    assert sorted(one for row in rows[0] for one in row) == sorted(
+        one for n in range(5) for one in range(n + 1)
+    )
+
+
 def test_joining(framing, folder) -> None:
     records = shardio.open(folder)
     if framing == "text":

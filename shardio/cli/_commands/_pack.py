@@ -8,7 +8,7 @@ import click
 
 from shardio.cli._command import WHOLE, Argument, Command, Option, PlaceParam, flag, options
 from shardio.cli._console import CLEAN, DAMAGE
-from shardio.cli._options import STORAGE, storage_options
+from shardio.cli._options import STORAGE, allow_roots, allowed_roots_option, storage_options
 
 if TYPE_CHECKING:
     from types import SimpleNamespace
@@ -31,6 +31,7 @@ def _run(arguments: SimpleNamespace, console: Console) -> int:
             pad=arguments.pad,
             on_error="skip" if arguments.skip else "raise",
             mode=arguments.mode,
+            allow_roots=allow_roots(arguments, arguments.source),
             storage_options=storage_options(arguments),
             progress=progress,
             compression=arguments.compression,
@@ -70,6 +71,7 @@ _PARAMS = (
         help="stored bytes after which a shard is closed",
     ),
     Option(["--block-bytes"], metavar="N", type=WHOLE, group="shards", help="decoded bytes of a block"),
+    allowed_roots_option("storage"),
     *STORAGE,
 )  # fmt: skip
 
