@@ -13,7 +13,14 @@ from shardio.catalog._gc import GcReport, collect_garbage
 from shardio.catalog._lists import StoredLists
 from shardio.catalog._merge import MODES, commit_receipts
 from shardio.catalog._place import check_place
-from shardio.catalog._sessions import SafeWork, commit_session, complete_tasks, find_safe_work, forget_session
+from shardio.catalog._sessions import (
+    SafeWork,
+    commit_session,
+    complete_tasks,
+    find_safe_work,
+    forget_session,
+    session_shards,
+)
 
 __all__ = [
     "MODES",
@@ -33,5 +40,6 @@ __all__ = [
     "gc",
     "log",
     "publish",
+    "session_shards",
     "writer_name",
 ]

@@ -103,11 +103,33 @@ def commit_session(catalog: Catalog, session: str, tasks: int, *, mode: str | No
         NotFoundError: names the tasks that have not ended.
         CommitConflictError: the session was merged with other content, or another commit is in the way.
     """
-    check_session(session)
-    tasks = check_tasks(tasks)
     if mode is not None and mode not in MODES:
         message = f"mode={mode!r} must be one of {', '.join(MODES)}"
         raise ValueError(message)
+    receipts = _receipts(catalog, session, tasks)
+    modes = {receipt.mode for receipt in receipts}
+    if mode is None and len(modes) > 1:
+        message = (
+            f"the tasks of session {session!r} were opened with different modes {sorted(modes)}; give mode="
+        )
+        raise ValueError(message)
+    base = min(receipt.base_version for receipt in receipts)
+    return commit_receipts(catalog, receipts, mode=mode or modes.pop(), base_version=base)
+
+
+def session_shards(catalog: Catalog, session: str, tasks: int) -> ShardTable:
+    """Return the shards that a commit of a session would add, in the order of its tasks.
+
+    Raises:
+        NotFoundError: names the tasks that have not ended.
+    """
+    return ShardTable.concatenate([receipt.table for receipt in _receipts(catalog, session, tasks)])
+
+
+def _receipts(catalog: Catalog, session: str, tasks: int) -> list[Receipt]:
+    """Return the complete receipt of each task that counts."""
+    check_session(session)
+    tasks = check_tasks(tasks)
     attempts: dict[int, list[ReceiptKey]] = {}
     for key in _receipt_keys(catalog, session):
         if key.sequence is None:
@@ -126,15 +148,7 @@ def commit_session(catalog: Catalog, session: str, tasks: int, *, mode: str | No
             f"tasks={tasks}, but session {session!r} also holds {_ranges(beyond)}; give their true number"
         )
         raise ValueError(message)
-    receipts = [receipt for task in range(tasks) if (receipt := _best(catalog, attempts[task])) is not None]
-    modes = {receipt.mode for receipt in receipts}
-    if mode is None and len(modes) > 1:
-        message = (
-            f"the tasks of session {session!r} were opened with different modes {sorted(modes)}; give mode="
-        )
-        raise ValueError(message)
-    base = min(receipt.base_version for receipt in receipts)
-    return commit_receipts(catalog, receipts, mode=mode or modes.pop(), base_version=base)
+    return [receipt for task in range(tasks) if (receipt := _best(catalog, attempts[task])) is not None]
 
 
 def _receipt_keys(catalog: Catalog, session: str) -> Iterator[ReceiptKey]:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from shardio.callers import warn
-from shardio.catalog import commit_session, complete_tasks, forget_session
+from shardio.catalog import commit_session, complete_tasks, forget_session, session_shards
 from shardio.errors import CommitConflictError, SchemaError, StorageError
 from shardio.metadata import look_alike, random_id
 from shardio.parallel._driver import Driver, Progress, cut_items
+from shardio.parallel._gather import StoredPayloads, gathered
 from shardio.parallel._task import TaskSpec
 from shardio.progress import displayed
 from shardio.reports import Report
-from shardio.writer import catalog_to_write, check_mode
+from shardio.writer import DEFAULT_SHARD_BYTES, catalog_to_write, check_mode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 
     from shardio.catalog import Catalog, Version
     from shardio.errors import BadRecord
+    from shardio.metadata import ShardTable
 
 
 @dataclass(frozen=True)
@@ -97,6 +100,7 @@ def write_session(
     run: RunOptions,
     writer: Mapping[str, Any],
     encoded: bool = False,
+    gather: bool = True,
 ) -> WriteReport:
     """Write items as the tasks of a session and commit them; a rerun runs only the tasks that have not ended.
 
@@ -107,6 +111,7 @@ def write_session(
         run: how the tasks are run.
         writer: options of `DatasetWriter`.
         encoded: the function yields payloads, which are stored as they are.
+        gather: make large shards of small ones, where neither the session nor the tasks are the caller's.
 
     Raises:
         CommitConflictError, CommitOutcomeUnknownError, StorageError: as `DatasetWriter`.
@@ -115,25 +120,62 @@ def write_session(
     catalog = catalog_of(url, writer)
     # A task that is run again is recognised by its session, also where its name is known nowhere else.
     name = session if session is not None else f"write.{random_id()}"
-    check_mode(catalog, catalog.latest(), writer["mode"], name, writer.get("storage_options"))
+    before = catalog.latest()
+    check_mode(catalog, before, writer["mode"], name, writer.get("storage_options"))
     cut = cut_items(items, run.tasks)
     done = complete_tasks(catalog, name) if session is not None else set()
     spec = TaskSpec(url, name, function, writer, run.on_error, encoded)
-    committing = False
     with displayed(run.progress, "write") as show:
         driver = Driver(spec, run.executor, show, workers=run.workers)
         try:
             driver.run(cut, done)
+        except BaseException:
+            if session is None:
+                _forget(catalog, name, shards=True)
+            raise
+    large: WriteReport | None = None
+    version: Version | None = None
+    committing = False
+    try:
+        if gather and session is None and run.tasks is None and _is_same(before, catalog.latest()):
+            large = _gather(url, session_shards(catalog, name, driver.tasks), run, writer)
+        if large is None:
             committing = True
             version = commit_session(catalog, name, driver.tasks, mode=writer["mode"])
-        except BaseException as error:
-            if session is None:
-                _give_up(catalog, name, driver.tasks, error, committing=committing)
-            raise
+    except BaseException as error:
+        if session is None:
+            _give_up(catalog, name, driver.tasks, error, committing=committing)
+        raise
     if session is None:
-        _forget(catalog, name, shards=False)
+        _forget(catalog, name, shards=large is not None)
+    if large is not None:
+        notes = [*sorted(map(str, driver.notes)), *large.notes]
+        return replace(large, tasks=driver.tasks, skipped=_skipped(driver), notes=notes)
+    assert version is not None  # noqa: S101 - it was committed
     report = _report(catalog, version, name, driver, reused=len(done))
     return report if writer.get("splits") is not None else _with_doubts(report, version)
+
+
+def _is_same(one: Version | None, other: Version | None) -> bool:
+    """Tell whether two versions are one: what came in between is for the commit to judge, not to follow."""
+    return (one and one.digest) == (other and other.digest)
+
+
+def _gather(url: str, table: ShardTable, run: RunOptions, writer: Mapping[str, Any]) -> WriteReport | None:
+    """Write the records of small shards into large ones and commit these; None where shards are large."""
+    runs = gathered(table, writer.get("shard_bytes", DEFAULT_SHARD_BYTES))
+    if runs is None:
+        return None
+    # A task is a run, and leaves one shard.
+    return write_session(
+        url,
+        runs,
+        StoredPayloads(url, writer.get("storage_options")),
+        session=None,
+        run=replace(run, tasks=len(runs), on_error="raise"),
+        writer={**writer, "shard_bytes": sys.maxsize},
+        encoded=True,
+    )
 
 
 def _with_doubts(report: WriteReport, version: Version) -> WriteReport:
@@ -171,6 +213,9 @@ def _forget(catalog: Catalog, session: str, *, shards: bool) -> None:
 def _report(catalog: Catalog, version: Version, session: str, driver: Driver, *, reused: int) -> WriteReport:
     merged = catalog.merged(version, session)
     records = dict(merged.rows) if merged is not None else {}
-    skipped = sorted(driver.skipped, key=lambda each: each.item or 0)
-    notes = sorted(map(str, driver.notes))
-    return WriteReport(version.number, version.digest, session, driver.tasks, reused, records, skipped, notes)
+    facts = (version.number, version.digest, session, driver.tasks, reused, records)
+    return WriteReport(*facts, _skipped(driver), sorted(map(str, driver.notes)))
+
+
+def _skipped(driver: Driver) -> list[BadRecord]:
+    return sorted(driver.skipped, key=lambda each: each.item or 0)

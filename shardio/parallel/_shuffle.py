@@ -64,6 +64,7 @@ def write_twice(
             session=None if session is None else f"{session}.spool",
             run=run,
             writer={"mode": "create", "splits": writer.get("splits")},
+            gather=False,
         )
         runs: list[list[Run]] = [[run] for run in _runs(spool)] if shards is None else _shares(spool, shards)
         if shards is not None:
