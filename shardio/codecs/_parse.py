@@ -415,6 +415,8 @@ def _ragged(column: kernels.Column) -> RaggedColumn:
 
 def _shaped(values: npt.NDArray[Any], given: FixedLen | FixedLenSequence) -> npt.NDArray[Any]:
     shape = _sizes(given.shape, "shape")
+    if isinstance(given, FixedLen):
+        return values.reshape(len(values), *shape)  # one row each, also where a shape holds nothing
     return values.reshape(-1, *shape) if len(values) else values.reshape(0, *shape)
 
 

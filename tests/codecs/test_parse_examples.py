@@ -7,6 +7,7 @@ import base64
 import numpy as np
 import pytest
 
+from shardio import codecs
 from shardio.codecs import (
     FixedLen,
     Ragged,
@@ -211,3 +212,20 @@ def test_a_ragged_column_is_a_sequence():
     shaped = RaggedColumn(np.arange(6), np.array([0, 2, 6]), np.array([[1, 2], [2, 2]]))
     assert shaped[1].tolist() == [[2, 3], [4, 5]]
     assert shaped[1:][0].tolist() == [[2, 3], [4, 5]]
+
+
+@pytest.mark.parametrize("shape", [[0], [0, 2], [2, 0]])
+@pytest.mark.parametrize("dtype", ["int64", "float32", "bytes"])
+def test_shapes_that_hold_nothing(dtype, shape):
+    """As many empty rows as records; a record that lacks the feature needs a default, as ever."""
+    item = {"int64": np.empty(0, np.int64), "float32": np.empty(0, np.float32)}.get(dtype, [])
+    empty, absent = codecs.encode_example({"a": 1, "x": item}), codecs.encode_example({"a": 1})
+    optional = codecs.FixedLen(shape, dtype, default=[])
+    mixed = [absent] * 3 if dtype == "bytes" else [absent, empty, absent]  # an empty list has no kind
+    for rows in ([absent], mixed, []):
+        assert codecs.parse_examples(rows, {"x": optional})["x"].shape == (len(rows), *shape)
+    with pytest.raises(SchemaError, match="'x' is required"):
+        codecs.parse_examples([absent], {"x": codecs.FixedLen(shape, dtype)})
+    full = codecs.encode_example({"x": {"int64": 1, "float32": 0.5, "bytes": b"x"}[dtype]})
+    with pytest.raises(SchemaError, match="'x'"):
+        codecs.parse_examples([full], {"x": optional})
