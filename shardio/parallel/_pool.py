@@ -17,6 +17,7 @@ from multiprocessing import connection, get_start_method
 from typing import TYPE_CHECKING, Any
 
 from shardio.parallel._parent_watch import end_with_parent, worker_folder
+from shardio.storage import fork_is_meant
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -102,6 +103,7 @@ def _begin_worker(folder: str | None) -> None:
     # Ctrl-C on a terminal reaches all processes; the driver hears it and says what to do.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _stop)
+    fork_is_meant()
 
     def stop() -> None:
         if folder is not None:

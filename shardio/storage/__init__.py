@@ -22,6 +22,7 @@ from shardio.storage._local import (
     temporary_files,
 )
 from shardio.storage._memory import MemoryStore
+from shardio.storage._obstore import fork_is_meant
 from shardio.storage._remote import RemoteStore, Upload, begin_together, unlisted, upload_of
 from shardio.storage._requests import on_io_thread
 from shardio.storage._store import (
@@ -73,6 +74,7 @@ __all__ = [
     "descriptor_limit",
     "descriptor_users",
     "files_of_callers",
+    "fork_is_meant",
     "local_path",
     "locked",
     "make_folders",

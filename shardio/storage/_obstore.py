@@ -36,6 +36,14 @@ _log = logging.getLogger("shardio")
 _UNNAMEABLE = re.compile(r"[\x00-\x1f\x7f]|(?<!:)//")
 # The process that has used obstore, if any; its forked children must not.
 _used_by: int | None = None
+# Whoever forked this process knows what that costs, and its user can do nothing about it.
+_meant = False
+
+
+def fork_is_meant() -> None:
+    """Let fsspec read without a line in the log if this process was forked after obstore was used."""
+    global _meant  # noqa: PLW0603 - a fact about the process
+    _meant = True
 
 
 class Engine:
@@ -103,6 +111,8 @@ class Engine:
         if importlib.util.find_spec("obstore") is None:
             return None
         if _used_by not in {None, os.getpid()}:
+            if _meant and backend.engine is None:
+                return None
             reason = "this process was forked after obstore was used; start workers with forkserver or spawn"
         else:
             try:

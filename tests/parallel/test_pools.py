@@ -5,6 +5,7 @@ Each caller is a program of its own, because it is killed.
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import os
 import subprocess
@@ -19,6 +20,7 @@ import shardio
 from shardio.parallel._pool import make_pool, stop_pool
 from shardio.storage import TEMPORARY
 from tests.parallel.programs import ROOT, wait_until, wait_until_gone, workers_of
+from tests.servers import s3 as servers_s3
 
 # Each program takes two folders: where its processes leave a file with their number, and where the
 # dataset goes.  A worker that finds a file "hang" waits; one that finds "die" removes it and is killed.
@@ -154,3 +156,30 @@ def test_one_worker_is_the_caller_itself(tmp_path, marks, name) -> None:
         process.communicate(timeout=100)
     assert process.returncode == 0
     assert [int(path.name) for path in marks.iterdir()] == [process.pid]
+
+
+AFTER_READING = """
+import json, multiprocessing, sys
+import shardio
+
+how = json.loads(sys.argv[2])
+multiprocessing.set_start_method("fork")
+for _ in range(3):
+    with shardio.DatasetWriter(sys.argv[1], {"n": "int64"}, mode="append", **how) as out:
+        out.write({"n": 1})
+assert len(list(shardio.open(sys.argv[1], engine="obstore", **how))) == 3
+shardio.build_table(sys.argv[1], ["n"], workers=2, **how)
+shardio.build_keys(sys.argv[1], "n", workers=2, **how)
+assert shardio.compact(sys.argv[1], compression="zstd", workers=2, **how).shards_after == 1
+"""
+
+
+@pytest.mark.skipif("fork" not in multiprocessing.get_all_start_methods(), reason="nothing forks here")
+def test_forked_workers_of_our_own_say_nothing_of_it() -> None:
+    """Each printed a line with advice that its user cannot follow, where obstore had been used before."""
+    with servers_s3.moto() as endpoint:
+        url = f"s3://{servers_s3.make_bucket(endpoint)}/forked"
+        options = json.dumps({"storage_options": servers_s3.options_for(endpoint)})
+        command = [sys.executable, "-c", AFTER_READING, url, options]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stderr, done.stdout) == (0, "", "")
