@@ -315,6 +315,8 @@ def _by_class(error: BaseException) -> RequestFailure | None:
         return RequestFailure(ErrorKind.CLOCK_SKEW if _SKEWED.search(text) else ErrorKind.EXPIRED, text)
     if isinstance(error, PermissionError) or names & {"NoCredentialsError", "ClientAuthenticationError"}:
         return RequestFailure(ErrorKind.DENIED, text)
+    if "FlexibleChecksumError" in names:  # botocore: the body is not what the service's checksum says
+        return RequestFailure(ErrorKind.BAD_RESPONSE, text)
     if module.startswith("obstore"):
         if _OBSTORE_BAD.search(str(error)):
             return RequestFailure(ErrorKind.BAD_RESPONSE, text)

@@ -36,7 +36,7 @@ _log = logging.getLogger("shardio")
 _UNNAMEABLE = re.compile(r"[\x00-\x1f\x7f]|(?<!:)//")
 # The process that has used obstore, if any; its forked children must not.
 _used_by: int | None = None
-# Whoever forked this process knows what that costs, and its user can do nothing about it.
+# This process was forked by a pool of ours: its user can do nothing about what that costs.
 _meant = False
 
 

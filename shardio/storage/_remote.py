@@ -160,6 +160,7 @@ def _race(store: Store, create: Create, key: str) -> str | None:
 _probed = ProbeCache()
 _AT_ONCE = 16  # calls of `concurrently`
 _FIRST = 1 << 20  # bytes of the first request of `get`: most metadata objects are smaller
+_FALSE_REFUSALS = 3  # times that an object is said to exist which is not there
 _LONGEST_WAIT = 2.0  # seconds before an object is read back
 _UPLOAD = "upload:"  # how the ETag of an unfinished upload in parts begins
 
@@ -570,18 +571,44 @@ class RemoteStore(Store):
                     "something between here and the service answers in its place"
                 )
 
+        for _ in range(_FALSE_REFUSALS):
+            try:
+                run(self._requests.current().send(request, kind="upload" if limited else "probe", size=size))
+            except RetryError as error:
+                if error.last.kind is not ErrorKind.EXISTS:
+                    if error.applied:
+                        what = "no answer came back; whether the object was created is unknown"
+                        raise storage_error(error, self.url_of(key), what, UnknownOutcomeError) from error
+                    raise_storage_error(error, self.url_of(key))
+                ours = self._is_ours(key, content, size, token, applied=error.applied)
+                if ours is not None:
+                    return ours
+                # Refused for an object that is not there: it was removed since, or there was none.
+                continue
+            return True
+        raise StorageError(
+            "the service refuses to create an object because it exists, and it is not there",
+            url=self.url_of(key),
+            found=f"{_FALSE_REFUSALS} such answers",
+            advice="try again later; a proxy or gateway before the service may answer in its place",
+        )
+
+    def _is_ours(
+        self, key: str, content: bytes | pathlib.Path, size: int, token: str, *, applied: bool
+    ) -> bool | None:
+        """Tell whether an object that is said to exist is the one that we sent; None where there is none.
+
+        An earlier attempt of ours may be what exists: a lost response is not a failure.
+        """
         try:
-            run(self._requests.current().send(request, kind="upload" if limited else "probe", size=size))
-        except RetryError as error:
-            if error.last.kind is not ErrorKind.EXISTS:
-                if error.applied:
-                    what = "no answer came back; whether the object was created is unknown"
-                    raise storage_error(error, self.url_of(key), what, UnknownOutcomeError) from error
-                raise_storage_error(error, self.url_of(key))
-            # An earlier attempt of ours may be what exists: a lost response is not a failure.
-            found = self._ask(key, lambda client: client.token(path))
-            return found == token if found is not None else error.applied and self._holds(key, content, size)
-        return True
+            found = self._ask(key, lambda client: client.token(self._backend.path_of(key)))
+        except NotFoundError:
+            found = None
+        if found is not None:
+            return found == token
+        if applied:
+            return self._holds(key, content, size)
+        return None if self._head(key) is None else False
 
     def _holds(self, key: str, content: bytes | pathlib.Path, size: int) -> bool:
         """Tell whether the object is byte for byte what we sent."""

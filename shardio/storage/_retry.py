@@ -130,6 +130,9 @@ class Retrier:
         pause = last.retry_after + _jitter.uniform(0.0, bound)
         pause = max(pause, self._budget.take())
         deadline = tuning.deadline if self._answered else min(tuning.first_deadline, tuning.deadline)
+        if last.kind is ErrorKind.EXPIRED:
+            # What was not renewed by the next time that it would be read again is renewed by nothing.
+            deadline = min(deadline, tuning.renewal)
         if self._clock.now() + pause > begun + deadline:
             self._budget.give_back()
             return None

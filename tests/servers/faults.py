@@ -6,6 +6,7 @@ It speaks HTTP/1.1 by hand, so that it can cut a body anywhere, state wrong leng
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import dataclasses
 import functools
@@ -17,6 +18,7 @@ import re
 import socket
 import struct
 import urllib.parse
+import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator
 
@@ -152,6 +154,7 @@ class FaultServer:
             "403": (403, "AccessDenied"),
             "skewed": (403, "RequestTimeTooSkewed"),
             "409": (409, "ConditionalRequestConflict"),
+            "412": (412, "PreconditionFailed"),
         }
         if self.token is not None and self.token != request.headers.get("x-amz-security-token"):
             fault = "expired"
@@ -231,11 +234,7 @@ class FaultServer:
             shift = 1 if stop < total else -1
             start, stop = max(0, start + shift), max(1, stop + shift)
         body = content[start:stop]
-        if fault == "damaged":
-            # All claims are true, and the bytes are not; what only checksums of the reader's notice.
-            body = bytes([body[0] ^ 1]) + body[1:]
-        if fault == "damaged at its end":
-            body = body[:-1] + bytes([body[-1] ^ 1])
+        body = _hurt(body, fault, tag)
         claimed = f"bytes {start}-{stop - 1}/{total}"
         if fault == "short body, short length":
             body = body[: len(body) // 2]
@@ -281,6 +280,15 @@ def _unchunk(body: bytes) -> bytes:
             break
         plain, body = plain + body[:size], body[size + 2 :]
     return plain
+
+
+def _hurt(body: bytes, fault: str | None, headers: dict[str, str]) -> bytes:
+    """Damage a body. All claims are true, and the bytes are not; what only checksums notice."""
+    if fault == "damaged, with a checksum":
+        headers["x-amz-checksum-crc32"] = base64.b64encode(zlib.crc32(body).to_bytes(4, "big")).decode()
+    if fault in {"damaged", "damaged, with a checksum"}:
+        return bytes([body[0] ^ 1]) + body[1:]
+    return body[:-1] + bytes([body[-1] ^ 1]) if fault == "damaged at its end" else body
 
 
 @functools.lru_cache(64)

@@ -244,6 +244,18 @@ def test_retry_after_is_obeyed(server: FaultServer, clock: FakeClock) -> None:
         assert clock.time - begun >= 7
 
 
+def test_what_a_checksum_of_the_service_refuses_is_asked_for_again(
+    server: FaultServer, clock: FakeClock
+) -> None:
+    """The client compares it and raises an error of its own, which ended five of six appends."""
+    store = open_store(server, "s3 fsspec", clock)
+    server.next_faults(*["damaged, with a checksum"] * 2)
+    assert store.get(KEY, max_bytes=len(CONTENT)) == CONTENT
+    server.random_faults("damaged, with a checksum", 1.0)
+    with pytest.raises(StorageError, match="the response is not what was asked for"):
+        store.get(KEY, max_bytes=len(CONTENT))
+
+
 @pytest.mark.parametrize("client", CLIENTS)
 def test_the_libraries_below_do_not_retry(server: FaultServer, silence: SilenceClock, client: str) -> None:
     """P16: one layer. Left alone, s3fs and botocore send 25 requests for one read."""
@@ -350,8 +362,10 @@ def test_rotating_credentials_are_picked_up(
 
     monkeypatch.setattr(requests, "_build", counted)
     clock.time += 3600
+    begun = clock.time
     with pytest.raises(StorageError, match="expired"):
         file.read(0, 100)
+    assert clock.time - begun <= 60
     assert len(builds) <= 1 + QUICK.deadline // QUICK.renewal
 
 
@@ -363,6 +377,18 @@ def writer(server: FaultServer, clock: FakeClock) -> RemoteStore:
     store = open_store(server, "s3 fsspec", clock)
     assert store.put_new("first", b"1")
     return store
+
+
+def test_a_refusal_for_an_object_that_is_not_there(server: FaultServer, writer: RemoteStore) -> None:
+    """It was called "there is no such object"; it is asked for again, and said as it is."""
+    server.next_faults("412", "412", method="PUT")
+    assert writer.put_new("one", b"1")
+    assert server.objects["/bucket/root/one"] == b"1"
+    assert not writer.put_new("one", b"2")
+    server.next_faults("412", "412", "412", method="PUT")
+    with pytest.raises(StorageError, match="because it exists, and it is not there"):
+        writer.put_new("two", b"2")
+    assert writer.put_new("two", b"2")
 
 
 @pytest.mark.sampled(3)

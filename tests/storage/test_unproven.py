@@ -1,0 +1,179 @@
+"""Uploads that something else acknowledges: a gateway, a login page, a proxy that is configured wrongly.
+
+What is acknowledged is there, whole, whichever request of an upload was answered in the service's place.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import uuid
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import pytest
+from azure.storage.blob._shared.models import StorageConfiguration
+
+import shardio
+from shardio.errors import CommitOutcomeUnknownError, ShardioError, StorageError
+from shardio.storage import Tuning, connect
+from tests.servers import azure, gcs, s3
+from tests.servers.proxy import Exchange, Proxy, proxy
+
+SMALL = b"a small object " * 7
+PAGE = b"<html>Please sign in</html>"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Hasty(Tuning):
+    """The same retries, without the waits between them; parts are small."""
+
+    backoff: float = 0.01
+    max_backoff: float = 0.05
+    retry_burst: float = 1e6
+    part_bytes: int = 256 << 10
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class HastyS3(Hasty):
+    """Parts of the smallest size that S3 takes."""
+
+    part_bytes: int = 5 << 20
+
+
+class Place(NamedTuple):
+    """A server, and how it is reached by another address."""
+
+    endpoint: str
+    url: str
+    options: Callable[[str], dict[str, Any]]
+    status: bytes
+    tuning: type[Hasty] = Hasty
+
+
+@pytest.fixture(scope="module", params=["s3", "gcs", "azure"])
+def place(request: pytest.FixtureRequest) -> Iterator[Place]:
+    root = uuid.uuid4().hex
+    if request.param == "s3":
+        with s3.moto() as endpoint:
+            yield Place(
+                endpoint, f"s3://{s3.make_bucket(endpoint)}/{root}", s3.options_for, b"200 OK", HastyS3
+            )
+        return
+    endpoint = request.getfixturevalue("gcs_endpoint" if request.param == "gcs" else "azurite_endpoint")
+    if request.param == "gcs":
+        yield Place(endpoint, f"gs://{gcs.BUCKET}/{root}", gcs.options_for, b"200 OK")
+    else:
+        container = azure.make_container(endpoint)
+        # Its client takes no other answer to an upload than this.
+        yield Place(endpoint, f"az://{container}/{root}", azure.options_for, b"201 Created")
+
+
+@pytest.fixture
+def relay(place: Place, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
+    monkeypatch.setattr("shardio.storage._remote.Tuning", place.tuning)
+    # Azure's client has sizes of its own: 64 MiB in one request, parts of 4 MiB.
+    usual = StorageConfiguration.__init__
+    sizes = {"max_single_put_size": place.tuning.part_bytes, "max_block_size": place.tuning.part_bytes}
+    monkeypatch.setattr(StorageConfiguration, "__init__", lambda it, **given: usual(it, **sizes, **given))
+    with proxy(re.match(r"http://[^/]+", place.endpoint)[0]) as relay:
+        yield relay
+
+
+def through(place: Place, relay: Proxy) -> dict[str, Any]:
+    origin = re.match(r"http://[^/]+", place.endpoint)[0]
+    return place.options(place.endpoint.replace(origin, relay.url))
+
+
+def page(place: Place, headers: bytes) -> bytes:
+    length = b"Content-Length: %d\r\n" % len(PAGE)
+    return (
+        b"HTTP/1.1 " + place.status + b"\r\nContent-Type: text/html\r\n" + headers + length + b"\r\n" + PAGE
+    )
+
+
+HEADERS = {"no ETag": b"", "ETag": b'ETag: "page"\r\n'}
+
+
+@pytest.mark.sampled(8)
+@pytest.mark.parametrize("headers", HEADERS)
+@pytest.mark.parametrize("how", ["one request", "parts"])
+@pytest.mark.parametrize("which", [0, 1, 2, "all", "all, and looks"])
+def test_what_was_acknowledged_is_there(place, relay, tmp_path, headers, how, which) -> None:
+    """Of the requests of an upload, one by one and all of them, what is answered with a page counts for
+    nothing; so it is where the looks at the object are answered so, too.
+    """
+    store = connect(f"{place.url}/{uuid.uuid4().hex}", storage_options=through(place, relay))
+    direct = connect(store.url, storage_options=place.options(place.endpoint))
+    assert store.put_new("data/before", b"the probe is done")
+    content = bytes(range(256)) * (place.tuning.part_bytes * 5 // 512) if how == "parts" else SMALL
+    file = tmp_path / "content"
+    file.write_bytes(content)
+    sent = 0
+
+    def portal(exchange: Exchange, answered: bool) -> bytes | None:
+        nonlocal sent
+        write = exchange.method in {"PUT", "POST"}
+        if answered or not (write or which == "all, and looks"):
+            return None
+        sent += write
+        return page(place, HEADERS[headers]) if which in {"all", "all, and looks", sent - 1} else None
+
+    relay.plan = portal
+    try:
+        assert store.put_new("data/key", file)
+    except StorageError:
+        assert relay.lost
+    else:
+        assert direct.get("data/key", max_bytes=len(content)) == content
+        assert which not in {"all", "all, and looks"}
+    relay.plan = lambda _exchange, _answered: None
+    there = direct.head("data/key") is not None
+    assert store.put_new("data/key", file) is not there
+    assert direct.get("data/key", max_bytes=len(content)) == content
+
+
+def append(url: str, how: dict[str, Any], **options: Any) -> None:
+    with shardio.DatasetWriter(url, {"n": "int64"}, mode="append", **how, **options) as out:
+        out.write({"n": 1})
+
+
+# What changes of a dataset store, by its key, and the change.
+CHANGES: dict[str, tuple[str, Callable[[str, dict[str, Any]], Any]]] = {
+    "shard": (r"\.tfrecord$", append),
+    "index": (r"\.shardidx$", append),
+    "list": ("/lists/", append),
+    "manifest": (r"\.manifest$", append),
+    "receipt": (r"\.receipt$", lambda url, how: append(url, how, session="run7")),
+    "table": (r"\.parquet$", lambda url, how: shardio.build_table(url, ["n"], workers=1, **how)),
+    "keys": ("_shardio/keys/", lambda url, how: shardio.build_keys(url, "n", workers=1, **how)),
+    "deleted rows": (r"\.rows$", lambda url, how: shardio.delete(url, [0], **how)),
+    "tag": (r"\.manifest$", lambda url, how: shardio.tag(url, "new", **how)),
+}
+
+
+@pytest.mark.sampled(8)
+@pytest.mark.parametrize("kind", CHANGES)
+def test_each_kind_of_object(place, relay, kind) -> None:
+    """P2: what names an object is not stored where the object was not; later the same change goes through."""
+    url, how = f"{place.url}/{uuid.uuid4().hex}", {"storage_options": place.options(place.endpoint)}
+    for _ in range(2):
+        append(url, how)
+    pattern, change = CHANGES[kind]
+
+    def portal(exchange: Exchange, answered: bool) -> bytes | None:
+        write = exchange.method in {"PUT", "POST"} and not answered
+        target = exchange.path.partition("&uploadType")[0].split("?")
+        names = [target[0], *re.findall(r"name=([^&]+)", exchange.path)]
+        return page(place, b"") if write and any(re.search(pattern, name) for name in names) else None
+
+    with pytest.raises((StorageError, CommitOutcomeUnknownError)) as caught:
+        relay.plan = portal
+        change(url, {"storage_options": through(place, relay)})
+    assert relay.lost
+    assert isinstance(caught.value, ShardioError)
+    assert len(shardio.open(url, **how)) == 2
+    assert shardio.verify(url, **how).ok
+    change(url, how)
+    assert shardio.verify(url, **how).ok
+    assert shardio.log(url, **how)[0].number == 3
