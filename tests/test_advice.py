@@ -726,7 +726,9 @@ def features(tmp: Path) -> None:
     "fill it first; a record has no mask",
     "give floats, or the bits as uint16",
     "at most one dimension, a list, is possible",
-    "an image feature stores a file's bytes; encode it first",
+    "give the file's bytes: pathlib.Path(path).read_bytes()",
+    "leave the fourth channel out, image[:, :, :3], or take png",
+    "values from 0 to 1 become pixels by (image * 255).round().astype('uint8')",
     'declare the feature as "image", which takes files of every format',
     'declare the feature as "bytes" to store anything, or leave a missing image out',
 )
@@ -738,6 +740,9 @@ def values(tmp: Path) -> None:
     array = np.zeros((2, 2, 3), np.uint8)
     png = io.BytesIO()
     Image.fromarray(array).save(png, "png")
+    alpha, floats = np.zeros((2, 2, 4), np.uint8), np.ones((2, 2, 3), np.float32)
+    path = tmp / "a.png"
+    path.write_bytes(png.getvalue())
     masked = np.ma.masked_array([1, 2], [True, False])
     half = np.array([1.5], np.float32)
     good_and_bad: list[tuple[object, object, object, object]] = [
@@ -749,7 +754,10 @@ def values(tmp: Path) -> None:
         ({"a": "text"}, {"a": b"x"}, {"a": "bytes"}, {"a": b"x"}),
         ({"a": "int64[2]"}, {"a": masked}, {"a": "int64[2]"}, {"a": masked.filled(0)}),
         ({"a": "bfloat16[1]"}, {"a": half.astype("f4").view("i4")}, {"a": "bfloat16[1]"}, {"a": half}),
-        ({"a": "image"}, {"a": array}, {"a": "image"}, {"a": png.getvalue()}),
+        ({"a": "image"}, {"a": path}, {"a": "image"}, {"a": path.read_bytes()}),
+        ({"a": "jpeg"}, {"a": alpha}, {"a": "jpeg"}, {"a": alpha[:, :, :3]}),
+        ({"a": "jpeg"}, {"a": alpha}, {"a": "png"}, {"a": alpha}),
+        ({"a": "jpeg"}, {"a": floats}, {"a": "jpeg"}, {"a": (floats * 255).round().astype("uint8")}),
         ({"a": "jpeg"}, {"a": png.getvalue()}, {"a": "image"}, {"a": png.getvalue()}),
         ({"a": "jpeg"}, {"a": b"x"}, {"a": "bytes"}, {"a": b"x"}),
         ({"a": "image"}, {"a": b""}, {"a": Feature("image", optional=True)}, {}),
@@ -765,6 +773,13 @@ def values(tmp: Path) -> None:
     with pytest.raises(ValueError, match="at most one dimension"):
         Feature("text[2,2]")
     assert Feature("text[2]").shape == (2,)
+
+
+@follows("cast it first, for example array.astype('float32')")
+def tensors_of_tensorflow(tmp: Path) -> None:
+    array = np.array(["2020-01-01"], "M8[D]")
+    raised(shardio.errors.SchemaError, lambda: codecs.serialize_tensor(array))
+    assert codecs.parse_tensor(codecs.serialize_tensor(array.astype("float32"))).shape == (1,)
 
 
 @follows(

@@ -52,6 +52,8 @@ from shardio.codecs._parse import (
     parse_sequence_examples,
 )
 from shardio.codecs._tensors import Tensor, decode_tensors, encode_tensors, read_tensors
+from shardio.codecs._tf_tensor import parse_tensor, serialize_tensor
+from shardio.metadata import encode_image
 
 __all__ = [
     "MAX_PIXELS",
@@ -85,6 +87,7 @@ __all__ = [
     "decode_sequence_example",
     "decode_tensors",
     "encode_example",
+    "encode_image",
     "encode_sequence_example",
     "encode_tensors",
     "image_decoder",
@@ -92,8 +95,10 @@ __all__ = [
     "need_pyarrow",
     "parse_examples",
     "parse_sequence_examples",
+    "parse_tensor",
     "read_tensors",
     "record_codec",
+    "serialize_tensor",
     "stack",
     "value_lengths",
     "with_images",

@@ -39,7 +39,7 @@ def from_arrow(table: Any, url: str | Path, *, split: str = "train", **options: 
     Raises:
         TypeError: it is something else.
         CommitConflictError, SchemaError, StorageError, ValueError: as `convert_dataset`.
-        ImportError: pyarrow is not installed: `pip install "shardio[parquet]"`.
+        ImportError: pyarrow is not installed: `pip install "shardio[table]"`.
 
     Examples:
         >>> import pyarrow, shardio, tempfile
@@ -140,7 +140,7 @@ def _written(package: str, table: Any, url: str | Path, split: str, options: dic
             f"from_{package.removeprefix('py')} takes a table of {package}, found {type(table).__name__}"
         )
         raise TypeError(message)
-    need(f"from_{package.removeprefix('py')}", "shardio[parquet]", "pyarrow")
+    need(f"from_{package.removeprefix('py')}", "shardio[table]", "pyarrow")
     report = convert_dataset(table, url, split=split, **options)
     return _reader(url, split, report.version, options)
 

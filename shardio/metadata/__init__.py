@@ -7,7 +7,7 @@ whole before it is parsed.
 from __future__ import annotations
 
 from shardio.metadata._feature import Feature
-from shardio.metadata._images import image_type, is_image, pillow
+from shardio.metadata._images import encode_image, image_type, is_image, pillow
 from shardio.metadata._index import (
     INDEX_ADVICE,
     IndexHead,
@@ -166,6 +166,7 @@ __all__ = [
     "check_task",
     "check_tasks",
     "data_key",
+    "encode_image",
     "encode_metadata",
     "frames_fit",
     "hash_keys",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
@@ -19,7 +20,7 @@ import numpy.typing as npt
 from shardio.arguments import closest
 from shardio.errors import SchemaError
 from shardio.format import check_json_depth, check_json_keys, parse_json
-from shardio.metadata._images import image_type, is_image
+from shardio.metadata._images import encode_image, image_type, is_image
 from shardio.metadata._types import (
     BFLOAT16,
     FeatureKind,
@@ -295,9 +296,18 @@ class Feature:
             return value
         if isinstance(value, bytearray | memoryview):
             return bytes(value)
-        found = "an array" if isinstance(value, np.ndarray) and self.kind == "image" else describe(value)
-        advice = "an image feature stores a file's bytes; encode it first" if self.kind == "image" else None
-        raise MisfitError(f"{self.type}, bytes", found, advice)
+        if self.kind != "image":
+            raise MisfitError(f"{self.type}, bytes", describe(value))
+        if isinstance(value, np.ndarray) or hasattr(value, "getbands"):  # an image of Pillow
+            try:
+                # "image" is any format: pixels take one that loses nothing.
+                return encode_image(value, "png" if self.type == "image" else self.type)
+            except SchemaError as error:
+                expected = f"{self.type}, a file's bytes, an image of Pillow, or {error.expected or 'RGB'}"
+                raise MisfitError(expected, str(error.found), error.advice) from error
+        is_path = isinstance(value, str | os.PathLike)
+        advice = "give the file's bytes: pathlib.Path(path).read_bytes()" if is_path else None
+        raise MisfitError(f"{self.type}, a file's bytes or pixels", describe(value), advice)
 
     def replace(self, **changes: Any) -> Feature:
         """Return a feature that differs in the arguments given, as `Feature` takes them."""

@@ -8,12 +8,26 @@ from __future__ import annotations
 
 import io
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from shardio.arguments import need
+import numpy as np
+
+from shardio.arguments import integer, need
+from shardio.errors import SchemaError
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 # These hand the file to another program or library; data from a dataset must not choose a program to run.
 _NEVER = frozenset({"EPS", "WMF", "FITS", "BUFR", "GRIB", "HDF5"})
+
+# Modes of Pillow that each format holds as they are; others become RGB.
+_MODES = {
+    "jpeg": {"L", "RGB", "CMYK"},
+    "png": {"1", "L", "LA", "P", "RGB", "RGBA", "I;16"},
+    "webp": {"RGB", "RGBA"},
+    "tiff": {"1", "L", "LA", "P", "RGB", "RGBA", "CMYK", "I;16", "I", "F"},
+}
 
 
 def image_type(data: bytes) -> str | None:
@@ -57,6 +71,54 @@ def _opens(data: bytes) -> bool:
     except Exception:  # noqa: BLE001 - Pillow's plugins raise whatever broken bytes lead them to
         return False
     return True
+
+
+def encode_image(image: Any, format: str = "jpeg", *, quality: int = 95) -> bytes:  # noqa: A002 - Pillow's word
+    """Encode pixels as an image file.
+
+    Args:
+        image: uint8 [height, width], or [height, width, channels] of 1, 3 or 4 channels; or a Pillow image.
+        format: "jpeg", "png", "webp" or "tiff".
+        quality: 1 to 100, of JPEG and lossy WebP; the others lose nothing.
+
+    Returns:
+        The file's bytes, which `decode_image` reads.
+
+    Raises:
+        SchemaError: pixels of another dtype or shape, or with alpha in a JPEG.
+        ValueError: no such format or quality.
+        ImportError: Pillow is not installed: `pip install "shardio[image]"`.
+    """
+    if format not in _MODES:
+        message = f"format={format!r} must be one of {', '.join(_MODES)}"
+        raise ValueError(message)
+    if not 1 <= integer("quality", quality) <= 100:
+        message = f"quality={quality} must be 1 to 100"
+        raise ValueError(message)
+    picture = image if hasattr(image, "save") else _picture(np.asarray(image))
+    if picture.mode not in _MODES[format]:
+        alpha = "A" in picture.getbands() or "transparency" in picture.info
+        if format == "jpeg" and alpha:
+            advice = "leave the fourth channel out, image[:, :, :3], or take png"
+            raise SchemaError("a JPEG has no alpha channel", found=f"mode {picture.mode}", advice=advice)
+        picture = picture.convert("RGBA" if alpha else "RGB")
+    out = io.BytesIO()
+    picture.save(out, format.upper(), **({"quality": quality} if format in ("jpeg", "webp") else {}))
+    return out.getvalue()
+
+
+def _picture(pixels: npt.NDArray[Any]) -> Any:
+    if pixels.ndim == 3 and pixels.shape[2] == 1:
+        pixels = pixels[:, :, 0]
+    fits = pixels.ndim == 2 or (pixels.ndim == 3 and pixels.shape[2] in (3, 4))
+    if pixels.dtype != np.uint8 or not fits or not pixels.size:
+        raise SchemaError(
+            "an image is made of pixels",
+            expected="uint8 [height, width], [height, width, 1], [height, width, 3] or [height, width, 4]",
+            found=f"{pixels.dtype} {list(pixels.shape)}",
+            advice="values from 0 to 1 become pixels by (image * 255).round().astype('uint8')",
+        )
+    return pillow()[0].fromarray(np.ascontiguousarray(pixels))
 
 
 @cache

@@ -289,7 +289,7 @@ def test_a_default_is_kept_in_every_manifest_and_so_is_small():
         ("text[2]", ["a"], "1 items"),
         ("bytes", "x", "str of length 1"),
         ("bytes", np.zeros(3, np.uint8), r"uint8\[3\]"),
-        ("jpeg", np.zeros((2, 2, 3), np.uint8), "an array"),
+        ("jpeg", np.zeros((2, 2, 3), np.float32), r"float32 \[2, 2, 3\]"),
         ("json", {"a": object()}, "object"),
         ("json", float("nan"), "nan"),
         pytest.param("json", 10**5000, "int of 16610 binary digits", id="json of 5000 digits"),

@@ -1,0 +1,201 @@
+"""Arrays as TensorFlow serializes them: `tf.io.serialize_tensor` and `tf.io.parse_tensor` without TensorFlow.
+
+Fields and types: tensorflow/core/framework/tensor.proto and types.proto; see also tf_tensor.proto here.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from shardio.errors import CorruptRecordError, SchemaError
+
+if TYPE_CHECKING:
+    from shardio.v1 import tf_tensor_pb2
+
+_STRING = 7
+_BFLOAT16 = 14
+# Number of the type -> dtype of NumPy, and the typed field that may hold the elements.
+_TYPES: dict[int, tuple[np.dtype[Any], str]] = {
+    1: (np.dtype("<f4"), "float_val"),
+    2: (np.dtype("<f8"), "double_val"),
+    3: (np.dtype("<i4"), "int_val"),
+    4: (np.dtype("u1"), "int_val"),
+    5: (np.dtype("<i2"), "int_val"),
+    6: (np.dtype("i1"), "int_val"),
+    8: (np.dtype("<c8"), "scomplex_val"),
+    9: (np.dtype("<i8"), "int64_val"),
+    10: (np.dtype("?"), "bool_val"),
+    _BFLOAT16: (np.dtype("<u2"), "half_val"),
+    17: (np.dtype("<u2"), "int_val"),
+    18: (np.dtype("<c16"), "dcomplex_val"),
+    19: (np.dtype("<f2"), "half_val"),
+    22: (np.dtype("<u4"), "uint32_val"),
+    23: (np.dtype("<u8"), "uint64_val"),
+}
+_NUMBERS = {dtype: number for number, (dtype, _) in _TYPES.items() if number != _BFLOAT16}
+# Types that are known and have no dtype here.
+_NAMES = {
+    11: "qint8", 12: "quint8", 13: "qint32", 15: "qint16", 16: "quint16", 20: "resource", 21: "variant",
+    24: "float8_e5m2", 25: "float8_e4m3fn", 29: "int4", 30: "uint4",
+}  # fmt: skip
+_PARTS = {"scomplex_val": 2, "dcomplex_val": 2}  # numbers of the field for each element
+_BITS = {"half_val"}
+_MOST_DIMENSIONS = 32
+_MOST_BYTES = (1 << 32) - 1
+
+
+def serialize_tensor(array: object) -> bytes:
+    """Return an array as `tf.io.serialize_tensor` does, byte for byte.
+
+    Args:
+        array: anything that NumPy takes for an array of numbers or bools; `str` or `bytes`, alone or as an
+            array, are strings. An array of `ml_dtypes.bfloat16` is one of bfloat16.
+
+    Returns:
+        The bytes of a `TensorProto`, as `tf.io.parse_tensor` reads them.
+
+    Raises:
+        SchemaError: TensorFlow has no type for it.
+
+    Examples:
+        >>> import numpy as np
+        >>> parse_tensor(serialize_tensor(np.arange(6).reshape(2, 3)))
+        array([[0, 1, 2],
+               [3, 4, 5]])
+    """
+    from shardio.v1 import tf_tensor_pb2
+
+    try:
+        values = np.asarray(array)
+    except UnicodeDecodeError:  # text beside bytes
+        values = np.asarray(array, object)
+    if values.dtype.kind in "US" and not isinstance(array, np.ndarray):
+        values = np.asarray(array, object)  # NumPy's own strings would lose zeros at their ends
+    message = tf_tensor_pb2.TensorFlowTensor()
+    if values.dtype.kind in "USO":
+        message.dtype = _STRING
+        message.string_val.extend(_string_bytes(item) for item in values.reshape(-1).tolist())
+    else:
+        number = (
+            _BFLOAT16 if values.dtype.name == "bfloat16" else _NUMBERS.get(values.dtype.newbyteorder("<"))
+        )
+        if number is None:
+            raise SchemaError(
+                f"TensorFlow has no type for an array of {values.dtype}",
+                advice="cast it first, for example array.astype('float32')",
+            )
+        message.dtype = number
+        message.tensor_content = values.astype(values.dtype.newbyteorder("<"), copy=False).tobytes()
+    for size in values.shape:
+        message.tensor_shape.dim.add(size=size)
+    # An empty shape is there all the same: without it the rank would be unknown.
+    message.tensor_shape.SetInParent()
+    return message.SerializeToString(deterministic=True)
+
+
+def parse_tensor(data: bytes | memoryview) -> Any:
+    """Return the array of a serialized tensor, as `tf.io.parse_tensor` does.
+
+    Args:
+        data: the bytes of TensorFlow's `TensorProto`.
+
+    Returns:
+        An array of the tensor's dtype and shape; of bfloat16 the bits as uint16, or an array of
+        `ml_dtypes.bfloat16` where that package is installed; of strings an array of bytes objects.
+
+    Raises:
+        CorruptRecordError: the bytes are not a TensorProto, or its elements do not fit its shape.
+        SchemaError: the type has no dtype of NumPy: quantized numbers, resources, numbers of 4 and 8 bits.
+    """
+    from google.protobuf.message import DecodeError
+
+    from shardio.v1 import tf_tensor_pb2
+
+    message = tf_tensor_pb2.TensorFlowTensor()
+    try:
+        message.ParseFromString(bytes(data))
+    except DecodeError as error:
+        raise CorruptRecordError("the bytes are not a TensorProto of TensorFlow") from error
+    shape = tuple(dim.size for dim in message.tensor_shape.dim)
+    if message.tensor_shape.unknown_rank or len(shape) > _MOST_DIMENSIONS or any(size < 0 for size in shape):
+        raise CorruptRecordError("a tensor has no shape that an array can have", found=shape)
+    if message.dtype == _STRING:
+        return _strings(message, shape)
+    if message.dtype not in _TYPES:
+        name = _NAMES.get(message.dtype, f"number {message.dtype}")
+        if message.dtype == 0:
+            raise CorruptRecordError("the bytes are not a TensorProto of TensorFlow: they name no type")
+        raise SchemaError(f"a tensor of TensorFlow's type {name} has no array of NumPy")
+    dtype, field = _TYPES[message.dtype]
+    count = math.prod(shape)
+    if count * dtype.itemsize > _MOST_BYTES:
+        # A few bytes may claim any size, since one value stands for all that follow.
+        raise CorruptRecordError("a tensor is larger than a record can be", found=shape)
+    array = _elements(message, dtype, field, count).reshape(shape)
+    return _as_bfloat16(array) if message.dtype == _BFLOAT16 else array
+
+
+def _elements(
+    message: tf_tensor_pb2.TensorFlowTensor, dtype: np.dtype[Any], field: str, count: int
+) -> np.ndarray[Any, Any]:
+    if message.tensor_content:
+        if len(message.tensor_content) != count * dtype.itemsize:
+            raise CorruptRecordError(
+                "the content of a tensor does not fit its shape",
+                expected=f"{count * dtype.itemsize} bytes",
+                found=f"{len(message.tensor_content)} bytes",
+            )
+        # Any byte but 0 would be another true.
+        content = np.frombuffer(message.tensor_content, "u1" if dtype.kind == "b" else dtype)
+        return content != 0 if dtype.kind == "b" else content.copy()
+    given = np.array(getattr(message, field))
+    if field in _BITS:
+        given = given.astype(np.uint16).view(dtype)
+    elif field in _PARTS:
+        if given.size % 2:
+            raise CorruptRecordError("a complex number of a tensor lacks its imaginary part")
+        given = given[::2] + 1j * given[1::2]
+    given = given.astype(dtype)
+    if given.size > count:
+        raise CorruptRecordError(
+            "a tensor has more elements than its shape", expected=count, found=given.size
+        )
+    rest = np.zeros(1, dtype) if not given.size else given[-1:]
+    return np.concatenate([given, np.repeat(rest, count - given.size)])
+
+
+def _strings(message: tf_tensor_pb2.TensorFlowTensor, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
+    count = math.prod(shape)
+    items = list(message.string_val)
+    if message.tensor_content:
+        raise CorruptRecordError("a tensor of strings has them in its content, where TensorFlow writes none")
+    if len(items) > count or count > _MOST_BYTES // 8:
+        raise CorruptRecordError("a tensor has another number of strings", expected=count, found=len(items))
+    out = np.empty(count, object)
+    out[: len(items)] = items
+    out[len(items) :] = items[-1] if items else b""
+    return out.reshape(shape)
+
+
+def _as_bfloat16(bits: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    try:
+        from ml_dtypes import bfloat16
+    except ImportError:
+        return bits
+    return bits.view(bfloat16)
+
+
+def _string_bytes(item: object) -> bytes:
+    if isinstance(item, str):
+        try:
+            return item.encode()
+        except UnicodeEncodeError as error:
+            raise SchemaError("a string holds what UTF-8 cannot", found=repr(item)[:80]) from error
+    if isinstance(item, bytes):
+        return item
+    raise SchemaError(
+        f"an element of an array of objects is of the type {type(item).__name__}", expected="str or bytes"
+    )
