@@ -485,7 +485,6 @@ def dali(tmp: Path) -> None:
 @follows(
     "`shardio repair` makes the index again; that of an adopted shard, `shardio index URL --update`",
     "index it again with `shardio index URL --update`",
-    "look at the shard with `shardio verify`",
 )
 def indexes(tmp: Path) -> None:
     shard = lines_of(tmp / "x.tfrecord", tfrecord([b"%d" % n for n in range(5000)]))
@@ -1048,15 +1047,35 @@ def _with_damage(url: Path) -> Path:
     return shard
 
 
-@follows('on_error="skip" writes nothing', "look at it with `shardio verify`")
+@follows(
+    'on_error="skip" writes nothing',
+    "`shardio verify` lists all of it; `shardio repair` takes it from a copy, or salvages the rest",
+)
 def skipping(tmp: Path) -> None:
     _with_damage(tmp / "ds")
     Path(QUARANTINE_FILE).mkdir()
     ds = shardio.open(tmp / "ds", on_error="quarantine")
     (option,) = re.findall('on_error="(.*)"', raised(ShardioError, lambda: list(ds)))
     ds = shardio.open(tmp / "ds", on_error=option)
-    (command,) = re.findall("`(.*)`", raised(shardio.errors.FormatError, lambda: list(ds)))
+    verify, repair = re.findall("`(.*?)`", raised(shardio.errors.FormatError, lambda: list(ds)))
+    assert main([*verify.split()[1:], str(tmp / "ds")]) == 1
+    # Without a copy nothing is left of this one; the next keeps half of its shards.
+    assert main([*repair.split()[1:], str(tmp / "ds"), "--yes"]) == 1
+    with shardio.DatasetWriter(tmp / "half", shards=2) as out:
+        out.write_many([b"wren"] * 2000)
+    next((tmp / "half" / "data").glob("*.tfrecord")).unlink()
+    assert main([*repair.split()[1:], str(tmp / "half"), "--yes"]) == 0
+    assert main([*verify.split()[1:], str(tmp / "half")]) == 0
+
+
+@follows("`shardio verify --decode` lists all such records")
+def values_that_do_not_decode(tmp: Path) -> None:
+    with shardio.DatasetWriter(tmp / "ds", schema={"a": "text"}) as out:
+        for text in (b"a", b"\xff", b"b", b"\xfe"):
+            out.write_encoded(codecs.encode_example({"a": text}))
+    (command,) = re.findall("`(.*?)`", raised(ShardioError, lambda: list(shardio.open(tmp / "ds"))))
     assert main([*command.split()[1:], str(tmp / "ds")]) == 1
+    assert shardio.verify(tmp / "ds", decode=True).undecodable_records == 2
 
 
 @follows("if you trust it, raise `messages` or `items` of the limits")

@@ -340,7 +340,7 @@ def each(
     except (ValueError, RecursionError) as error:
         what = f"feature {name!r} is damaged ({type(error).__name__}: {error})"
         raise CorruptRecordError(
-            what, row=rows[len(values)], advice="look at the shard with `shardio verify`"
+            what, row=rows[len(values)], advice="`shardio verify --decode` lists all such records"
         ) from error
     return values
 

@@ -7,6 +7,7 @@ given; callers add the address with `ShardioError.located`.
 from __future__ import annotations
 
 from shardio.format._blocks import (
+    DAMAGE_ADVICE,
     DEFAULT_BLOCK_BYTES,
     FRAME_EXTRA,
     Block,
@@ -54,6 +55,7 @@ from shardio.format._tar import (
 )
 
 __all__ = [
+    "DAMAGE_ADVICE",
     "DEFAULT_BLOCK_BYTES",
     "DEFAULT_LIMITS",
     "FRAME_EXTRA",

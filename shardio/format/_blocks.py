@@ -27,6 +27,11 @@ if TYPE_CHECKING:
 DEFAULT_BLOCK_BYTES = 64 << 10
 FRAME_EXTRA = TFRECORD_HEAD + TFRECORD_TAIL
 
+DAMAGE_ADVICE = (
+    "`shardio repair` takes it from a copy (--mirror) or salvages its records; "
+    'readers with on_error="skip" leave the damage out'
+)
+
 
 class Block(NamedTuple):
     """One finished block.
@@ -120,8 +125,7 @@ def check_block(stored: Buffer, crc32c: int) -> None:
             "a block does not match its checksum",
             expected=f"CRC-32C {crc32c:#010x}",
             found=f"{found:#010x}",
-            advice="the object was damaged or replaced after it was written: fetch it again from its source, "
-            'or read the rest with on_error="skip"',
+            advice=f"it was damaged or replaced: {DAMAGE_ADVICE}",
         )
 
 

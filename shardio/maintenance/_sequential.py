@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from shardio.errors import CorruptBlockError, CorruptRecordError, FormatError
-from shardio.format import Framing, iterate_payloads
+from shardio.format import DAMAGE_ADVICE, Framing, iterate_payloads
 from shardio.maintenance._findings import UNREADABLE
 from shardio.maintenance._stored_bytes import FAILED, StoredBytes
 
@@ -14,11 +14,6 @@ if TYPE_CHECKING:
     from shardio.maintenance._findings import Survey
     from shardio.metadata import ShardEntry
     from shardio.storage import DataFile
-
-_REPAIR = (
-    "`shardio repair` takes it from a copy (--mirror) or salvages its records; "
-    'readers with on_error="skip" leave the damage out'
-)
 
 
 def check_records(
@@ -86,7 +81,7 @@ def size_error(expected: int, found: int) -> CorruptBlockError:
         "a shard has another size than when it was written or indexed",
         expected=f"{expected} bytes",
         found=f"{found} bytes",
-        advice=f"it was {verb}: {_REPAIR}",
+        advice=f"it was {verb}: {DAMAGE_ADVICE}",
     )
 
 
@@ -96,5 +91,5 @@ def checksum_error(expected: int, found: int) -> CorruptBlockError:
         "a shard does not match the checksum of the whole object",
         expected=f"CRC-32C {expected:#010x}",
         found=f"CRC-32C {found:#010x}",
-        advice=f"it was damaged or replaced: {_REPAIR}",
+        advice=f"it was damaged or replaced: {DAMAGE_ADVICE}",
     )

@@ -151,7 +151,8 @@ class Damage:
                 url=self._source.url,
                 expected=f"at most {self._most} records skipped",
                 found=skipped,
-                advice="look at it with `shardio verify`",
+                advice="`shardio verify` lists all of it; `shardio repair` takes it from a copy, or salvages "
+                "the rest",
             )
 
     def _write(self, entry: dict[str, Any], place: tuple[str, str], rows: list[int]) -> None:

@@ -277,7 +277,7 @@ def _parsed(line: bytes) -> Any:
         return parse_json(line)
     except (ValueError, RecursionError) as error:
         what = f"the line is no JSON ({error})"
-        raise CorruptRecordError(what, advice="look at the shard with `shardio verify`") from error
+        raise CorruptRecordError(what, advice="`shardio verify --decode` lists all such records") from error
 
 
 def _restored(value: Any) -> Any:
@@ -301,7 +301,7 @@ def _decode(name: str, feature: Feature, content: bytes) -> Any:
         raise
     except (ValueError, RecursionError) as error:
         what = f"{name!r} is damaged ({type(error).__name__}: {error})"
-        raise CorruptRecordError(what, advice="look at the shard with `shardio verify`") from error
+        raise CorruptRecordError(what, advice="`shardio verify --decode` lists all such records") from error
 
 
 def _number(name: str, feature: Feature, content: bytes) -> Any:

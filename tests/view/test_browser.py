@@ -295,7 +295,7 @@ def test_keys_move_from_page_to_page_and_from_record_to_record(tmp_path):
             await tab.press("/")
             await tab.shows("#/find")
 
-    with serving(Pages(tmp_path / "ds")) as browser:
+    with serving(Pages(tmp_path / "ds", split="test")) as browser:
         asyncio.run(type_them(browser.port))
 
 
