@@ -25,6 +25,7 @@ from shardio.cli._console import explain, in_flags
 from tests.cli.conftest import Run, shard_of
 
 ROOT = Path(shardio.__file__).parent.parent
+PAGES = Path(__file__).parents[2]  # beside the tests, also where shardio is installed from a wheel
 COMMANDS = all_commands()
 
 
@@ -64,7 +65,7 @@ FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 def test_commands_on_pages_parse() -> None:
     """What pages show to type has the names, options and choices that there are."""
     seen = 0
-    for page in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]:
+    for page in [PAGES / "README.md", *(PAGES / "docs").rglob("*.md")]:
         blocks = [text for kind, text in FENCE.findall(page.read_text(encoding="utf-8")) if kind != "python"]
         for line in re.sub(r"\\\n\s*", " ", "".join(blocks)).splitlines():
             words = shlex.split(line.removeprefix("$ "), comments=True) if "shardio " in line else [""]
