@@ -54,6 +54,7 @@ T = TypeVar("T")
 _TOGETHER = 8
 _TOGETHER_NEAR = 32
 _NEAR_SECONDS = 0.005
+_UNSENT_SECONDS = 1.0  # after which a call that has its permits is begun by the thread that waits for it
 # What a service says of one object, and not of itself.
 _OF_ONE_OBJECT = {ErrorKind.NOT_FOUND, ErrorKind.PAST_END}
 
@@ -470,8 +471,10 @@ class _Call:
         owner = self._owner
         most = owner.tuning.timeout(self._size)
         limit = most if self._limit is None else min(most, self._limit)
-        if self._settled or self._begun is None:
+        if self._settled:
             return limit
+        if self._begun is None:
+            return self._attend_unsent(now, limit)
         spent = now - self._begun
         if spent >= most:
             owner.failed(self)
@@ -484,6 +487,14 @@ class _Call:
         owner.requests.hedge.sent()
         self.send()
         return most - spent
+
+    def _attend_unsent(self, now: float, limit: float) -> float:
+        """Begin what has its permits and was not begun: who gave them may have been interrupted."""
+        granted = [attempt for attempt in self._attempts if attempt.has]
+        for attempt in granted:
+            if now - attempt.since >= _UNSENT_SECONDS:
+                self._begin(attempt)
+        return min(limit, _UNSENT_SECONDS) if granted else limit
 
     def _begin(self, attempt: Attempt) -> None:
         owner = self._owner

@@ -14,6 +14,7 @@ import collections
 import functools
 import os
 import threading
+import time
 import weakref
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
@@ -217,8 +218,9 @@ class Attempt:
         self.send = send
         self.count = count
         self.large = large
-        # Whether it waits for permits or has them; changed by `RequestLimiter` alone.
+        # Whether it waits for permits or has them, and since when; changed by `RequestLimiter` alone.
         self.waits = self.has = False
+        self.since = 0.0
 
 
 class RequestLimiter:
@@ -275,7 +277,7 @@ class RequestLimiter:
             self._free -= count
             self._free_large -= first.large
             self.sent += first.count
-            first.waits, first.has = False, True
+            first.waits, first.has, first.since = False, True, time.monotonic()
             ready.append(self._waiting.popleft())
         return ready
 

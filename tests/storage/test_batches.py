@@ -128,6 +128,28 @@ def test_calls_wait_for_permits_and_give_them_back() -> None:
     assert begin(made, engine, calls=2, ranges=4)() is not None
 
 
+def test_permits_that_an_interrupted_thread_gave_are_used() -> None:
+    """What gives permits back begins the next call, in its thread, which may be interrupted just there."""
+    made = requests(dataclasses.replace(TUNING, concurrency=1, stall=1.5))
+    first, second = Engine(0.1), Engine(0.0)
+    wait = begin(made, first)
+    batch = BatchRead(made, made._tuning, second.fetch_many, [("b/key", [0], [SIZE])])
+    limiter = made.limiter
+    submit = limiter.submit
+
+    def interrupted(attempt: Any) -> None:
+        begin_it = attempt.send
+        attempt.send = lambda _: setattr(attempt, "send", begin_it)
+        submit(attempt)
+
+    limiter.submit = interrupted
+    wait_second = batch.begin()
+    limiter.submit = submit
+    assert wait() is not None
+    assert wait_second() is not None
+    assert second.sent == 1
+
+
 def test_an_interrupt_cancels_what_is_under_way() -> None:
     made, engine = requests(dataclasses.replace(TUNING, hedge_quantile=1.0)), Engine(30.0)
     wait = begin(made, engine, calls=2)
