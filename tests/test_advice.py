@@ -156,7 +156,7 @@ ELSEWHERE = {
         "tests/promises/test_p23_repair.py::test_the_latest_manifest_is_gone",
     '{}; name a mirror, or choose: uncertain="take" (--uncertain take) adds what may have been in it':
         "tests/promises/test_p23_repair.py::test_all_manifests_are_gone",
-    "make it again from the shard: `shardio index URL --update`, URL being the shard's":
+    "make it again from the shard: `shardio adopt URL --update`, URL being the shard's":
         "tests/promises/test_p23_repair.py::test_adopted_shards_are_left_alone",
     "{}; {}":
         "tests/promises/test_p23_repair.py::test_a_damaged_manifest_without_a_copy",
@@ -172,11 +172,11 @@ ELSEWHERE = {
     "the mirror's manifest of this version is another one":
         "tests/promises/test_p23_repair.py::test_a_manifest_of_the_mirror_that_is_another",
     "others wrote this shard, so repair leaves it alone: get it from its source again, then `shardio"
-    ' index URL --update`; readers with on_error="skip" leave the damage out':
+    ' adopt URL --update`; readers with on_error="skip" leave the damage out':
         "tests/promises/test_p23_repair.py::test_adopted_shards_are_left_alone",
     "the mirror has not these bytes; name another copy of the dataset":
         "tests/promises/test_p23_repair.py::test_lists_without_a_copy_stay_lost_and_say_so",
-    "check the address; a single shard is salvaged with `shardio index --salvage`":
+    "check the address; a single shard is salvaged with `shardio adopt --salvage`":
         "tests/promises/test_p23_repair.py::test_a_single_shard_is_salvaged_by_adoption",
 }  # fmt: skip
 OUTSIDE = {
@@ -483,8 +483,8 @@ def dali(tmp: Path) -> None:
 
 
 @follows(
-    "`shardio repair` makes the index again; that of an adopted shard, `shardio index URL --update`",
-    "index it again with `shardio index URL --update`",
+    "`shardio repair` makes the index again; that of an adopted shard, `shardio adopt URL --update`",
+    "index it again with `shardio adopt URL --update`",
 )
 def indexes(tmp: Path) -> None:
     shard = lines_of(tmp / "x.tfrecord", tfrecord([b"%d" % n for n in range(5000)]))
@@ -519,7 +519,7 @@ def indexes(tmp: Path) -> None:
 
 
 @follows(
-    "`shardio repair` makes the index again; that of an adopted shard, `shardio index URL --update`",
+    "`shardio repair` makes the index again; that of an adopted shard, `shardio adopt URL --update`",
     "open the dataset again, which finds the latest version; a version that has a tag (`shardio tag`) does "
     "not expire",
 )
@@ -558,7 +558,7 @@ def indexes_that_are_gone(tmp: Path) -> None:
 
 @follows(
     "`shardio repair --mirror` restores it from a copy of the dataset",
-    "see that it is where it was, or take it out of the dataset with `shardio index URL --drop-missing`",
+    "see that it is where it was, or take it out of the dataset with `shardio adopt URL --drop-missing`",
 )
 def shards_that_are_gone(tmp: Path) -> None:
     for n, mode in enumerate(("create", "overwrite")):
@@ -577,29 +577,29 @@ def shards_that_are_gone(tmp: Path) -> None:
     assert index([str(tmp / "others")]) == 0
     (tmp / "others" / "x.tfrecord").unlink()
     theirs = raised(shardio.errors.NotFoundError, lambda: list(shardio.open(tmp / "others")))
-    assert theirs.endswith("with `shardio index URL --drop-missing`")
+    assert theirs.endswith("with `shardio adopt URL --drop-missing`")
     assert index([str(tmp / "others"), "--drop-missing"]) == 0
     assert list(shardio.open(tmp / "others")) == [b"y"]
 
 
 @follows(
-    "check the address; TFRecord files without a dataset around them are adopted with `shardio index`",
-    "open the folder of the dataset that holds it; where there is none, `shardio index {}` makes one, and "
+    "check the address; TFRecord files without a dataset around them are adopted with `shardio adopt`",
+    "open the folder of the dataset that holds it; where there is none, `shardio adopt {}` makes one, and "
     "`shardio head` reads a file by itself",
 )
 def no_dataset(tmp: Path) -> None:
     lines_of(tmp / "x.tfrecord", tfrecord([b"a"]))
-    assert "shardio index" in raised(shardio.errors.NotFoundError, lambda: shardio.open(tmp))
+    assert "shardio adopt" in raised(shardio.errors.NotFoundError, lambda: shardio.open(tmp))
     assert main(["info", str(tmp)]) == 3
     advice = raised(shardio.errors.NotFoundError, lambda: shardio.open(tmp / "x.tfrecord"))
-    assert f"`shardio index {tmp}`" in advice
+    assert f"`shardio adopt {tmp}`" in advice
     assert main(["head", str(tmp / "x.tfrecord")]) == 0
     assert main(["index", str(tmp)]) == 0
     assert list(shardio.open(tmp)) == [b"a"]
     assert main(["info", str(tmp)]) == 0
 
 
-@follows("`shardio index {}` makes a dataset of them")
+@follows("`shardio adopt {}` makes a dataset of them")
 def folder_of_shards(tmp: Path) -> None:
     lines_of(tmp / "x.tfrecord-00000-of-00001", tfrecord([b"a"]))
     advice = raised(shardio.errors.NotFoundError, lambda: shardio.open(tmp))
@@ -855,7 +855,7 @@ def another_numbering(tmp: Path) -> None:
     assert schema["label"].classes == ("cat", "dog", "eel")
 
 
-@follows("give adopted shards one with `shardio index URL --schema`, or rewrite the records")
+@follows("give adopted shards one with `shardio adopt URL --schema`, or rewrite the records")
 def no_schema_to_change(tmp: Path) -> None:
     (tmp / "a.tfrecord").write_bytes(tfrecord([codecs.encode_example({"a": 3})]))
     assert index([str(tmp), "--no-schema"]) == 0
@@ -1115,8 +1115,8 @@ def test_commands_and_flags_in_advice_are_there() -> None:
         [sys.executable, "-m", "shardio", "--help"], capture_output=True, text=True, check=True
     )
     names = set(re.findall(r"^  ([a-z]+) ", done.stdout, re.MULTILINE))
-    assert {"index", "verify"} <= names
-    flags = {flag for option in all_commands()["index"].params for flag in option.opts} | {"--json"}
+    assert {"adopt", "verify"} <= names
+    flags = {flag for option in all_commands()["adopt"].params for flag in option.opts} | {"--json"}
     said = inventory("shardio", "indexer")
     for text, path in {**said, **mistakes("shardio", "indexer")}.items():
         assert set(re.findall(r"`shardio ([a-z]+)", text)) <= names, (path, text)

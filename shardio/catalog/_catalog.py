@@ -541,7 +541,7 @@ class Catalog:
                 what,
                 url=url,
                 found=f"shards of another kind, such as {shards[0]!r}",
-                advice=f"`shardio index {url}` makes a dataset of them",
+                advice=f"`shardio adopt {url}` makes a dataset of them",
             )
         if names and not own:
             return NotFoundError(
@@ -554,7 +554,7 @@ class Catalog:
             what,
             url=url,
             advice="check the address; TFRecord files without a dataset around them are adopted with "
-            "`shardio index`",
+            "`shardio adopt`",
         )
 
     def _missing(self, number: int | None, latest: Version | None) -> NotFoundError:
@@ -572,7 +572,7 @@ class Catalog:
                     "there is no shardio dataset here: this names one file",
                     url=self.store.url,
                     advice="open the folder of the dataset that holds it; where there is none, "
-                    f"`shardio index {folder}` makes one, and `shardio head` reads a file by itself",
+                    f"`shardio adopt {folder}` makes one, and `shardio head` reads a file by itself",
                 )
             return self.nothing_here("there is no shardio dataset here")
         if number in latest.manifest.expiry.expired_versions:

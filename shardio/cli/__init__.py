@@ -32,5 +32,5 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def index() -> int:
-    """Run `shardio index`; the program `shardio-index`."""
-    return main(["index", *sys.argv[1:]])
+    """Run `shardio adopt`; the program `shardio-index`."""
+    return main(["adopt", *sys.argv[1:]])

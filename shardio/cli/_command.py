@@ -23,7 +23,7 @@ COMPLETION_VARIABLE = "_SHARDIO_COMPLETE"  # by which a shell asks click
 
 # Commands by what people come for, in the order of a day.
 GROUPS = {
-    "bring data in": ("index", "convert", "pack", "commit"),
+    "bring data in": ("adopt", "convert", "pack", "commit"),
     "look at data": ("info", "head", "get", "view"),
     "train": ("plan", "bench", "audit"),
     "find records": ("table", "keys"),
@@ -48,6 +48,7 @@ class Command:
         params: its arguments and options; `--json`, `--quiet` and `--debug` are there already.
         run: does the work and returns the exit code. Errors are raised; the program turns them into one line.
         examples: command lines with what they do, for its help text.
+        aliases: other names by which it can be typed.
     """
 
     name: str
@@ -55,6 +56,7 @@ class Command:
     params: Sequence[click.Parameter]
     run: Callable[[SimpleNamespace, Console], int]
     examples: dict[str, str] = field(default_factory=dict)
+    aliases: tuple[str, ...] = ()
 
 
 class Argument(click.Argument):

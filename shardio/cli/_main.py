@@ -100,6 +100,8 @@ def _print_version(ctx: click.Context, _param: click.Parameter, value: bool) -> 
 
 def _run(argv: list[str]) -> int:
     commands = all_commands()
+    names = {alias: command.name for command in commands.values() for alias in command.aliases}
+    argv = [names.get(word, word) for word in argv[:1]] + argv[1:]
     program = _Program(commands)
     if COMPLETION_VARIABLE in os.environ:
         from click.shell_completion import shell_complete

@@ -245,7 +245,7 @@ class _Repair:
             raise NotFoundError(
                 "there is no shardio dataset here, nor anything left of one",
                 url=store.url,
-                advice="check the address; a single shard is salvaged with `shardio index --salvage`",
+                advice="check the address; a single shard is salvaged with `shardio adopt --salvage`",
             )
         url = store.url_of(manifest_key(found.top or 1))
         self._add(uncertain=remains.uncertain, notes=remains.notes)

@@ -324,7 +324,7 @@ class _ShardRepair:
         """Get the index back; a shard that others wrote is never written or copied."""
         advice = (
             "others wrote this shard, so repair leaves it alone: get it from its source again, then "
-            '`shardio index URL --update`; readers with on_error="skip" leave the damage out'
+            '`shardio adopt URL --update`; readers with on_error="skip" leave the damage out'
         )
         self.out.unrepaired += [each.with_advice(advice) for each in shard]
         if index and not shard:
@@ -332,7 +332,7 @@ class _ShardRepair:
             if found is not None:
                 self._put_index(index, found)
             else:
-                advice = "make it again from the shard: `shardio index URL --update`, URL being the shard's"
+                advice = "make it again from the shard: `shardio adopt URL --update`, URL being the shard's"
                 self.out.unrepaired += [each.with_advice(advice) for each in index]
         elif index:
             self.out.unrepaired += index

@@ -142,7 +142,7 @@ def _changed(
     if not schemas:
         raise SchemaError(
             "the dataset has no schema: its records are bytes",
-            advice="give adopted shards one with `shardio index URL --schema`, or rewrite the records",
+            advice="give adopted shards one with `shardio adopt URL --schema`, or rewrite the records",
         )
     newest = schemas[-1].renamed(rename)
     return newest.changed(features).completed(newest).succeed(schemas)

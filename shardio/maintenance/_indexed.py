@@ -246,7 +246,7 @@ class _BlockWalk:
             expected=f"{self.head.decoded_bytes} bytes",
             found=found,
             advice="the shard or its index was replaced: restore it from a copy, or index the shard again "
-            "with `shardio index`",
+            "with `shardio adopt`",
         )
 
     def _open(self, block: int, stored: Buffer) -> tuple[Buffer | None, bool]:

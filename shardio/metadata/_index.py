@@ -44,7 +44,7 @@ COLUMN_DTYPES = dict.fromkeys(RECORD_COLUMNS, "u32") | {"block_stop": "u64", "bl
 INDEX_FEATURES = frozenset({"gaps", "record_crc32", RECORD_CHECKSUMS, "record_unchecked", "stream"})
 # What to do about an index that is damaged, gone or another's.
 INDEX_ADVICE = (
-    "`shardio repair` makes the index again; that of an adopted shard, `shardio index URL --update`"
+    "`shardio repair` makes the index again; that of an adopted shard, `shardio adopt URL --update`"
 )
 
 

@@ -147,7 +147,7 @@ def wrong_size(data: DataFile, head: IndexHead, key: str, found: str, *, adopted
             shard=key,
             expected=expected,
             found=found,
-            advice="index it again with `shardio index URL --update`",
+            advice="index it again with `shardio adopt URL --update`",
         )
     return CorruptBlockError(
         "the shard has another size than its index says",
@@ -164,7 +164,7 @@ def gone(error: NotFoundError, key: str, *, adopted: bool) -> NotFoundError:
     if adopted:
         advice = (
             "see that it is where it was, or take it out of the dataset with "
-            "`shardio index URL --drop-missing`"
+            "`shardio adopt URL --drop-missing`"
         )
     else:
         advice = "`shardio repair --mirror` restores it from a copy of the dataset"

@@ -270,7 +270,7 @@ class SequentialShard:
         raise TypeError(self._sequential_only("cannot be looked up by number"))
 
     def _sequential_only(self, what: str) -> str:
-        return f"{self.url} has no index, so it {what}: iterate over it, or adopt it with `shardio index`"
+        return f"{self.url} has no index, so it {what}: iterate over it, or adopt it with `shardio adopt`"
 
 
 @checked_options

@@ -38,7 +38,7 @@ _FRAMES_AT_ONCE = 64 << 10
 # So many times a reader that skips damage does without what a bucket does not have, and asks again.
 _ASK_AGAIN = 64
 _GONE_ADVICE = (
-    "`shardio repair` makes the index again; that of an adopted shard, `shardio index URL --update`"
+    "`shardio repair` makes the index again; that of an adopted shard, `shardio adopt URL --update`"
 )
 
 

@@ -30,7 +30,7 @@ CHANGES: dict[str, list[list[str]]] = {
 LINES = [[name, *words] for name, several in CHANGES.items() for words in several]
 # What makes a dataset, or adds to it, has no dry run: nothing of what is there goes or is read otherwise.
 # A cache does not count: it is not a dataset.
-ADDS = {"convert", "pack", "export", "index", "commit", "cache"}
+ADDS = {"convert", "pack", "export", "adopt", "commit", "cache"}
 READS = {"info", "head", "get", "view", "plan", "bench", "audit", "verify", "log", "diff", "completion"}
 # Nothing changes before this is said, and --dry-run need not be.
 TOLD = {"gc", "repair"}

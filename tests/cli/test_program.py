@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 import shardio
-from shardio import errors
+from shardio import errors, kernels
 from shardio.cli import _commands, main
 from shardio.cli._command import GROUPS, ProgramCommand
 from shardio.cli._commands import all_commands
@@ -108,7 +108,7 @@ def test_help_lists_the_kinds_that_there_are(run: Run, name: str, kinds: str) ->
         ("verify", 'shardio.open(url, version=3) or open(split="x")', None),
         ("verify", "shard_bytes=0 has no flag here", None),
         (
-            "index",
+            "adopt",
             "write larger shards (block_bytes=), or salvage=True",
             "write larger shards (--block-bytes), or --salvage",
         ),
@@ -519,3 +519,11 @@ def test_an_interrupt_while_the_program_is_imported(tmp_path: Path, start: list[
         check=False,
     )
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "interrupted\n")
+
+
+def test_adopt_has_its_old_name_too(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    frames, *_ = kernels.encode_frames([b"one"])
+    (tmp_path / "a" / "x.tfrecord").write_bytes(memoryview(frames))
+    assert run("index", str(tmp_path / "a")).code == 0
+    assert run("adopt", str(tmp_path / "a"), "--update").code == 0

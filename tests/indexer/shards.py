@@ -23,7 +23,7 @@ UUID = b"0123456789abcdef"
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run `shardio index`."""
+    """Run `shardio adopt`."""
     return program(["index", *arguments])
 
 

@@ -1,4 +1,4 @@
-"""`shardio index`, and its second name `shardio-index`: what is printed, and with which exit code it ends."""
+"""`shardio adopt`, and its second name `shardio-index`: what is printed, and with which exit code it ends."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 import shardio
 from shardio.cli import main as shardio_main
-from shardio.cli._commands._index import _ENCODINGS, _FORMATS
+from shardio.cli._commands._adopt import _ENCODINGS, _FORMATS
 from shardio_indexer._sniff import FORMATS
 from tests.indexer.shards import main, members, tar, tfrecord
 
@@ -127,7 +127,7 @@ def test_control_characters_in_names_do_not_reach_the_terminal(tmp_path, capsys)
 
 @pytest.mark.slow
 def test_shardio_index_is_a_command_with_a_second_name(folder, capfd) -> None:
-    """`shardio-index` is `shardio index`."""
+    """`shardio-index` is `shardio adopt`."""
     program = Path(sys.executable).parent / "shardio-index"
     assert program.exists(), "install the package: `pip install -e .`"
     for command in ([program], [sys.executable, "-m", "shardio", "index"]):

@@ -396,7 +396,7 @@ def test_bad_input(tmp_path):
     case = victim("none", "local", tmp_path)
     with pytest.raises(NotFoundError, match="there is no shardio dataset here") as caught:
         shardio.repair(tmp_path / "nothing")
-    assert "`shardio index --salvage`" in str(caught.value.advice)
+    assert "`shardio adopt --salvage`" in str(caught.value.advice)
     with pytest.raises(NotFoundError, match="the mirror has no manifest") as caught:
         shardio.repair(case.url, mirror=tmp_path / "nothing")
     assert caught.value.advice == "name a copy of the whole dataset as mirror"
@@ -821,7 +821,7 @@ def test_adopted_shards_are_left_alone(place, tmp_path):
     case.put(index, None)
     report = shardio.repair(url, dry_run=False, **options)
     assert not report.ok
-    assert "`shardio index URL --update`" in str(report.unrepaired[0].advice)
+    assert "`shardio adopt URL --update`" in str(report.unrepaired[0].advice)
     assert shardio.repair(url, dry_run=False, mirror=mirror, **options).ok
     assert list(shardio.open(url, decode=False, **options)) == records
     case.put(index, None)
@@ -993,7 +993,8 @@ def test_random_damage(data, tmp_path_factory):
     with contextlib.suppress(ShardioError):
         left = read(case.url)
         assert is_part(left, case.payloads)
-        if report.ok and report.repaired and report.repaired[0].how != "recovered":
+        # Of a manifest that was recovered, records of a session are uncertain, and left as asked.
+        if report.ok and report.repaired and all(each.how != "recovered" for each in report.repaired):
             assert len(left) == 100 - report.lost_records
         if mirror is not None and report.ok and all(each.how != "recovered" for each in report.repaired):
             assert left == case.payloads

@@ -79,7 +79,7 @@ def test_an_adopted_shard_that_changed_is_stale(elsewhere):
     ) as caught:
         list(shardio.open(url, allow_roots={root: {}}))
     assert caught.value.url == str(shard)
-    assert "shardio index" in str(caught.value.advice)
+    assert "shardio adopt" in str(caught.value.advice)
 
 
 @pytest.mark.parametrize(

@@ -62,7 +62,7 @@ def test_a_directory_that_is_no_dataset(tmp_path):
     with pytest.raises(NotFoundError, match="there is no shardio dataset here") as caught:
         shardio.open(tmp_path)
     assert caught.value.url == str(tmp_path)
-    assert "shardio index" in str(caught.value)
+    assert "shardio adopt" in str(caught.value)
 
 
 @EVERY_PLACE

@@ -1,4 +1,4 @@
-"""`shardio index`: adopt shards that others wrote, where they are; `shardio-index` is a second name for it.
+"""`shardio adopt`: adopt shards that others wrote, where they are; `shardio-index` is a second name for it.
 
 The last line printed is the line of Python that opens the result.
 """
@@ -47,7 +47,7 @@ def _adopt(arguments: SimpleNamespace, console: Console) -> int:
     from shardio_indexer import ScanOptions, adopt
 
     try:
-        with console.progress("index") as progress:
+        with console.progress("adopt") as progress:
             report = adopt(
                 arguments.urls,
                 into=arguments.into,
@@ -215,22 +215,23 @@ _PARAMS = (
 )  # fmt: skip
 
 COMMAND = Command(
-    name="index",
+    name="adopt",
+    aliases=("index",),
     summary="adopt shards in place, without changing a byte of them",
     params=_PARAMS,
     run=_run,
     examples={
-        "shardio index s3://bucket/birds": "every shard below a folder, indexes beside them",
-        "shardio index 's3://bucket/birds/*.tar' --split 'train=*train*' --split 'val=*val*'": (
+        "shardio adopt s3://bucket/birds": "every shard below a folder, indexes beside them",
+        "shardio adopt 's3://bucket/birds/*.tar' --split 'train=*train*' --split 'val=*val*'": (
             "two splits; quote patterns, or the shell expands them"
         ),
-        "shardio index 'gs://public/x-{0000..1023}.tfrecord' --anon --into ~/x": (
+        "shardio adopt 'gs://public/x-{0000..1023}.tfrecord' --anon --into ~/x": (
             "a bucket of others; the dataset is in ~/x"
         ),
-        "shardio index old/ --type caption=text --type debug=-": (
+        "shardio adopt old/ --type caption=text --type debug=-": (
             "two features are other than what is inferred: text, and left out"
         ),
-        "shardio index @urls.txt --into ~/web": "URLs of a web server, one a line",
-        "shardio index s3://bucket/birds --export dali": "write the indexes that DALI reads",
+        "shardio adopt @urls.txt --into ~/web": "URLs of a web server, one a line",
+        "shardio adopt s3://bucket/birds --export dali": "write the indexes that DALI reads",
     },
 )
