@@ -289,7 +289,7 @@ def test_what_becomes_of_indexes_of_keys(tmp_path) -> None:
 
 def test_records_without_a_schema(tmp_path) -> None:
     url = written(tmp_path / "ds", None, b"wren")
-    with pytest.raises(SchemaError, match=r"no schema.*index URL --schema"):
+    with pytest.raises(SchemaError, match=r"no schema.*adopt URL --schema"):
         shardio.set_schema(url, {"a": "int64"})
 
 
