@@ -100,7 +100,7 @@ def prepare_large(url: pathlib.Path, shards: int = 100) -> None:
         entries.append(replace(entry, key=key))
     rows = sum(each.rows for each in entries)
     receipt = Receipt(
-        session="large", task=0, attempt="0", complete=True, table=ShardTable.of(entries),
+        session="large", task=0, attempt="0", complete=True, table=ShardTable.from_entries(entries),
         splits={"train": SplitReceipt(rows, 0)}, mode="append", base_version=1,
     )  # fmt: skip
     commit_receipts(catalog, [receipt], mode="append", base_version=1)

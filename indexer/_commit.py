@@ -93,7 +93,7 @@ class _Builder:
 
     def __call__(self, base: Version | None) -> Manifest | Version:
         old = base.manifest if base is not None else None
-        table = self._catalog.table(base) if base is not None else ShardTable.of([])
+        table = self._catalog.table(base) if base is not None else ShardTable.from_entries([])
         roots = dict(old.roots) if old is not None else {}
         numbers = {"": 0, **{url: number for number, url in roots.items()}}
         for addition in self._change.additions:
@@ -119,9 +119,9 @@ class _Builder:
             kept = [changed.get(i, entry) for i, entry in enumerate(table) if i not in dropped]
             if replaced:
                 kept = [replace(entry, schema=schema) if entry.adopted else entry for entry in kept]
-            table = ShardTable.of(kept)
+            table = ShardTable.from_entries(kept)
             lists = self.lists.extend(self._catalog, (), table, merge=False)
-        added = ShardTable.of(fresh)
+        added = ShardTable.from_entries(fresh)
         whole = ShardTable.concatenate([table, added])
         named = set(whole.root.tolist())
         return Manifest(

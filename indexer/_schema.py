@@ -559,7 +559,7 @@ class _Shards:
                 given = self._options if "://" in root else None
                 self._stores[root] = connect(root, storage_options=given)
             entries.append(replace(entry, root=list(self._stores).index(root)))
-        return ShardTable.of(entries), dict(enumerate(self._stores.values()))
+        return ShardTable.from_entries(entries), dict(enumerate(self._stores.values()))
 
 
 def _codewithgpu(stores: Mapping[int, Store], table: ShardTable) -> tuple[dict[str, Any], list[str]]:

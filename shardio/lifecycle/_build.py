@@ -61,7 +61,7 @@ class ShardJob:
     def open(self) -> ShardSource:
         """Return the shard as a source of its own."""
         store = connect(self.url, storage_options=self.options.storage_options, engine=self.options.engine)
-        table = ShardTable.of([self.entry])
+        table = ShardTable.from_entries([self.entry])
         stores = root_stores(store, self.roots, table, self.options)
         return ShardSource(self.url, table, stores, self.options, self.schema)
 

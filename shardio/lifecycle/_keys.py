@@ -384,7 +384,11 @@ class _KeysBuild(SidecarBuild[KeysReport]):
                     deletion_key="", deletion_bytes=0, deletion_sha256=bytes(32),
                 )  # fmt: skip
                 source = ShardSource(
-                    self._store.url, ShardTable.of([entry]), stores, options, self._seen.manifest.schema
+                    self._store.url,
+                    ShardTable.from_entries([entry]),
+                    stores,
+                    options,
+                    self._seen.manifest.schema,
                 )
                 keys.append(RecordSequence(source)[row][self._column.name])
             if keys[0] == keys[1]:

@@ -252,14 +252,14 @@ def commit_remains(catalog: Catalog, remains: Remains, *, take: bool) -> Version
             schemas, number = _add_schema(schemas, session, catalog.store.url, bytes_alone)
             bytes_alone = bytes_alone or bool(session.receipts and not schemas)
             entries += [replace(entry, schema=number) for entry in session.entries]
-        table = ShardTable.of(entries)
+        table = ShardTable.from_entries(entries)
         if old is not None and now is not None:
             known = catalog.table(now)
             if take and remains.deletions:
                 changed = [
                     entry.with_deletions_of(remains.deletions.get(entry.key, entry)) for entry in known
                 ]
-                table = ShardTable.concatenate([ShardTable.of(changed), table])
+                table = ShardTable.concatenate([ShardTable.from_entries(changed), table])
                 refs = lists.extend(catalog, (), table, merge=False)
             else:
                 refs = lists.extend(catalog, old.lists, table, merge=False) if entries else old.lists
@@ -298,7 +298,7 @@ def _first(sessions: list[_Session]) -> Manifest:
 
 
 def _merged(session: _Session, version: int) -> MergedSession:
-    rows = {name: total.rows for name, total in ShardTable.of(session.entries).totals().items()}
+    rows = {name: total.rows for name, total in ShardTable.from_entries(session.entries).totals().items()}
     digest = session_digest((receipt.task, receipt.splits) for receipt in session.receipts)
     return MergedSession(session.name, digest, len(session.receipts), version, rows)
 

@@ -361,7 +361,7 @@ class _Repair:
                     following = _follow(entry, outcome, store.url)
                     if following is not None:
                         kept.append(following)
-                return table if kept == entries else ShardTable.of(kept)
+                return table if kept == entries else ShardTable.from_entries(kept)
 
             refs, table = lists.edit(self.catalog, base.manifest.lists, change)
             if refs == base.manifest.lists:

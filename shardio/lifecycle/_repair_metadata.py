@@ -312,9 +312,9 @@ class _Work:
         begin = sum(each.shards for each in refs[: refs.index(ref)])
         parent = self.out.versions.get(version.number - 1)
         try:
-            before = ShardTable.of([]) if parent is None else self.catalog.table(parent)
+            before = ShardTable.from_entries([]) if parent is None else self.catalog.table(parent)
         except ShardioError:
-            before = ShardTable.of([])
+            before = ShardTable.from_entries([])
         merged = {each.session for each in version.manifest.sessions if each.version == version.number}
         own = entries_of(
             self.store,
@@ -327,7 +327,10 @@ class _Work:
             ],
             len(version.manifest.schemas),
         )
-        for whole in (ShardTable.concatenate([before, ShardTable.of(own)]), ShardTable.of(own)):
+        for whole in (
+            ShardTable.concatenate([before, ShardTable.from_entries(own)]),
+            ShardTable.from_entries(own),
+        ):
             if begin + ref.shards > len(whole):
                 continue
             table = whole.take(range(begin, begin + ref.shards))

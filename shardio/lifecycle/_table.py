@@ -238,7 +238,7 @@ class _TableBuild(SidecarBuild[TableReport]):
                 )
             table = self._catalog.table(base)
             entries = [self._with_table(entry) for entry in table]
-            self._published = ShardTable.of(entries)
+            self._published = ShardTable.from_entries(entries)
             unchanged = manifest.table == self.described and all(
                 one.table_key == two.table_key for one, two in zip(entries, table, strict=True)
             )

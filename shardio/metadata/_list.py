@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from shardio.errors import FormatError, ShardioError
+from shardio.errors import FormatError
 from shardio.format import DEFAULT_LIMITS, Compression, Framing, Limits
 from shardio.metadata._names import check_foreign_key, check_key, check_split, table_address_of
-from shardio.metadata._sealed import SEAL_BYTES, seal_message, unseal
-from shardio.metadata._table import ShardTable
-from shardio.metadata._wire import FORMAT_VERSION, MANIFEST_FEATURES, check_version, parse
+from shardio.metadata._sealed import SEAL_BYTES, check_features, reading, seal_message, unseal_message
+from shardio.metadata._table import COLUMNS, ListColumn, ShardTable
+from shardio.metadata._wire import FORMAT_VERSION
 from shardio.v1.manifest_pb2 import ShardList
 
 if TYPE_CHECKING:
@@ -70,46 +70,27 @@ def parse_list(
     Raises:
         FormatError, UnsupportedVersionError, UnsafeNameError: the list is damaged, newer or hostile.
     """
-    payload, digest = unseal(data, what=_WHAT, url=url)
-    message = parse(ShardList, payload, what=_WHAT, url=url, limits=limits, items=limits.shards)
-    try:
+    message, digest = unseal_message(ShardList, data, what=_WHAT, url=url, limits=limits, items=limits.shards)
+    with reading(_WHAT, url):
         return table_from_message(message, limits=limits), digest
-    except ShardioError as error:
-        raise error.located(url=url) from error
 
 
 def table_to_message(table: ShardTable) -> ShardList:
     """Return a table as the message that lists and receipts hold."""
     names = sorted(set(table.split))
     numbers = {name: number for number, name in enumerate(names)}
-    message = ShardList(
-        format_version=FORMAT_VERSION,
-        split_names=names,
-        split=[numbers[name] for name in table.split],
-        key=table.key,
-        shard_uuid=table.uuid.tobytes(),
-        index_head_sha256=table.index_head_sha256.tobytes(),
-    )
-    for name in ("framing", "compression", "stored_bytes", "decoded_bytes", "rows", "blocks", "crc32c"):
-        getattr(message, name).extend(getattr(table, name).tolist())
-    message.index_head_bytes.extend(table.index_head_bytes.tolist())
-    message.schema.extend(table.schema.tolist())
-    if table.root.any():
-        message.root.extend(table.root.tolist())
-    if any(table.index_key):
-        message.index_key.extend(table.index_key)
-    if any(table.etag):
-        message.etag.extend(table.etag)
-    if any(table.deletion_key):
-        message.live_rows.extend(table.live_rows.tolist())
-        message.deletion_key.extend(table.deletion_key)
-        message.deletion_bytes.extend(table.deletion_bytes.tolist())
-        message.deletion_sha256 = table.deletion_sha256.tobytes()
-    if any(table.table_key):
-        message.table_key.extend(table.table_key)
-        message.table_bytes.extend(table.table_bytes.tolist())
-        message.table_sha256 = table.table_sha256.tobytes()
-    return message
+    stored: dict[str, Any] = {"split": [numbers[name] for name in table.split]}
+    for name, column in COLUMNS.items():
+        values = getattr(table, name)
+        if name != "split" and (not column.where or _holds_any(getattr(table, column.where))):
+            stored[column.field or name] = (
+                values.tobytes() if column.width else values if column.dtype is None else values.tolist()
+            )
+    return ShardList(format_version=FORMAT_VERSION, split_names=names, **stored)
+
+
+def _holds_any(values: list[str] | NDArray[Any]) -> bool:
+    return bool(values.any()) if isinstance(values, np.ndarray) else any(values)
 
 
 def table_from_message(message: ShardList, *, limits: Limits = DEFAULT_LIMITS) -> ShardTable:
@@ -118,7 +99,7 @@ def table_from_message(message: ShardList, *, limits: Limits = DEFAULT_LIMITS) -
     Raises:
         FormatError, UnsupportedVersionError, UnsafeNameError: see `parse_list`.
     """
-    check_version(message.format_version, (), MANIFEST_FEATURES, what=_WHAT, url=None)
+    check_features(message, _WHAT, None)  # a receipt's has a version of its own
     count = len(message.key)
     if count > limits.shards:
         raise FormatError(f"a {_WHAT} is over the limit", expected=f"{limits.shards} shards", found=count)
@@ -127,72 +108,51 @@ def table_from_message(message: ShardList, *, limits: Limits = DEFAULT_LIMITS) -
         raise FormatError(f"a {_WHAT} names a split twice", found=names)
     for name in names:
         check_split(name)
-    split = _column(message, "split", count)
+    columns = {
+        name: _column(message, name, column, count) for name, column in COLUMNS.items() if name != "split"
+    }
+    split = _items(message, "split", count)
     if any(number >= len(names) for number in split):
         raise FormatError(
             f"a {_WHAT} points past its split names", expected=f"< {len(names)}", found=max(split)
         )
-    rows = _integers(message, "rows", count)
-    table = ShardTable(
-        split=[names[number] for number in split],
-        key=list(message.key),
-        index_key=list(_column(message, "index_key", count, absent="")),
-        etag=list(_column(message, "etag", count, absent="")),
-        deletion_key=list(_column(message, "deletion_key", count, absent="")),
-        table_key=list(_column(message, "table_key", count, absent="")),
-        root=_integers(message, "root", count, np.uint32, absent=0),
-        framing=_integers(message, "framing", count, np.uint8),
-        compression=_integers(message, "compression", count, np.uint8),
-        stored_bytes=_integers(message, "stored_bytes", count),
-        decoded_bytes=_integers(message, "decoded_bytes", count),
-        rows=rows,
-        live_rows=_integers(message, "live_rows", count) if message.live_rows else rows,
-        blocks=_integers(message, "blocks", count),
-        crc32c=_integers(message, "crc32c", count, np.uint32),
-        index_head_bytes=_integers(message, "index_head_bytes", count),
-        schema=_integers(message, "schema", count, np.uint32),
-        deletion_bytes=_integers(message, "deletion_bytes", count, absent=0),
-        table_bytes=_integers(message, "table_bytes", count, absent=0),
-        uuid=_digests(message, "shard_uuid", count, 16),
-        index_head_sha256=_digests(message, "index_head_sha256", count, 32),
-        deletion_sha256=_digests(message, "deletion_sha256", count, 32, absent=True),
-        table_sha256=_digests(message, "table_sha256", count, 32, absent=True),
-    )
+    if not message.live_rows:
+        columns["live_rows"] = columns["rows"]
+    table = ShardTable(split=[names[number] for number in split], **columns)
     check_table(table, limits)
     return table
 
 
-def _column(message: ShardList, name: str, count: int, absent: Any = None) -> Any:
-    values = getattr(message, name)
-    if not len(values) and absent is not None:
-        return [absent] * count
+def _column(message: ShardList, name: str, column: ListColumn, count: int) -> Any:
+    """Return a column of a list, checked; zeros or empty texts where the list does not hold it."""
+    field = column.field or name
+    if column.where and not getattr(message, field):
+        shape = (count, column.width) if column.width else count
+        is_text = column.dtype is None and not column.width
+        return [""] * count if is_text else np.zeros(shape, column.dtype or np.uint8)
+    if column.width:
+        data = _items(message, field, count * column.width)
+        return np.frombuffer(data, np.uint8).reshape(count, column.width)
+    if column.dtype is None:
+        return list(_items(message, field, count))
+    values = np.array(_items(message, field, count), np.uint64)
+    if len(values) and int(values.max()) > np.iinfo(column.dtype).max:
+        raise FormatError(
+            f"column {field} of a {_WHAT} is out of range",
+            expected=np.dtype(column.dtype),
+            found=values.max(),
+        )
+    return values.astype(column.dtype)
+
+
+def _items(message: ShardList, field: str, count: int) -> Any:
+    """Return what a field holds: an item a shard, or the bytes of all digests."""
+    values = getattr(message, field)
     if len(values) != count:
-        raise FormatError(f"column {name} of a {_WHAT} has another length", expected=count, found=len(values))
+        raise FormatError(
+            f"column {field} of a {_WHAT} has another length", expected=count, found=len(values)
+        )
     return values
-
-
-def _integers(
-    message: ShardList, name: str, count: int, dtype: Any = np.int64, absent: int | None = None
-) -> NDArray[Any]:
-    values = np.array(_column(message, name, count, absent), np.uint64)
-    if len(values) and int(values.max()) > np.iinfo(dtype).max:
-        raise FormatError(
-            f"column {name} of a {_WHAT} is out of range", expected=np.dtype(dtype), found=values.max()
-        )
-    return values.astype(dtype)
-
-
-def _digests(
-    message: ShardList, name: str, count: int, size: int, *, absent: bool = False
-) -> NDArray[np.uint8]:
-    data = getattr(message, name)
-    if absent and not data:
-        data = bytes(size * count)
-    if len(data) != size * count:
-        raise FormatError(
-            f"column {name} of a {_WHAT} has another length", expected=size * count, found=len(data)
-        )
-    return np.frombuffer(data, np.uint8).reshape(count, size)
 
 
 def check_table(table: ShardTable, limits: Limits) -> None:

@@ -10,7 +10,7 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from shardio.errors import FormatError, UnsafeNameError
+from shardio.errors import FormatError
 from shardio.format import DEFAULT_LIMITS, Limits, check_json_keys
 from shardio.metadata._names import (
     check_foreign_key,
@@ -22,9 +22,9 @@ from shardio.metadata._names import (
     key_run_of,
 )
 from shardio.metadata._schema import Schema
-from shardio.metadata._sealed import seal_message, unseal
+from shardio.metadata._sealed import reading, seal_message, unseal_message
 from shardio.metadata._table import SplitTotals
-from shardio.metadata._wire import FORMAT_VERSION, MANIFEST_FEATURES, check_version, parse
+from shardio.metadata._wire import FORMAT_VERSION, MessageLayout, StoredField
 from shardio.v1 import manifest_pb2 as pb
 
 if TYPE_CHECKING:
@@ -154,6 +154,75 @@ class Manifest:
         return next((session for session in self.sessions if session.session == name), None)
 
 
+def _check_doomed(key: str) -> str:
+    if not is_own_key(check_foreign_key(key)):
+        raise FormatError(
+            "a manifest dooms a key that is not of shardio's making",
+            found=repr(key[:200]),
+            expected="a shard under shardio's own name, an index, deleted rows, a list, a receipt, a table "
+            "or a key index",
+        )
+    return key
+
+
+def _check_run(key: str) -> str:
+    if key_run_of(key) != key:
+        raise FormatError("a key index names a run by no name of a run", found=key[:200])
+    return key
+
+
+def _uuids(data: bytes) -> tuple[bytes, ...]:
+    return tuple(data[first : first + 16] for first in range(0, len(data), 16))
+
+
+# How each value is stored; an attribute that is not named here stands in the field of its name.
+_BYTES = StoredField("bytes")
+_UUIDS = StoredField("", _uuids, b"".join)
+_LIST = MessageLayout(ListRef, pb.ListRef, key=StoredField("", check_key), size=_BYTES)
+_SESSION = MessageLayout(
+    MergedSession, pb.MergedSession, session=StoredField("", check_session), rows=StoredField("", dict, dict)
+)
+_SPLIT = MessageLayout(SplitTotals, pb.SplitTotals, name=StoredField("", check_split))
+_EXPIRY = MessageLayout(
+    Expiry,
+    pb.Expiry,
+    expired_versions=StoredField("", tuple),
+    abandoned_sessions=StoredField("", lambda names: tuple(map(check_session, names))),
+    doomed_keys=StoredField("", lambda keys: tuple(map(_check_doomed, keys))),
+)
+_RUN = MessageLayout(KeyRunRef, pb.KeyRunRef, key=StoredField("", _check_run), size=_BYTES)
+# Read by `decode_metadata`, which keeps the caller's limits.
+METADATA = StoredField("metadata_json", None, lambda given: encode_metadata(given) if given else b"")
+_MANIFEST = MessageLayout(
+    Manifest,
+    pb.Manifest,
+    ("deletions",),
+    metadata=METADATA,
+    sessions=_SESSION.many(),
+    session_lists=_LIST.many(),
+    schemas=StoredField(
+        "", lambda given: tuple(map(Schema.from_message, given)), lambda given: map(Schema.to_message, given)
+    ),
+    roots=StoredField(
+        "",
+        lambda given: {i.number: i.url for i in given},
+        lambda given: [pb.DataRoot(number=number, url=url) for number, url in sorted(given.items())],
+    ),
+    lists=_LIST.many(),
+    splits=_SPLIT.many(),
+    expiry=StoredField("", _EXPIRY.read, lambda given: _EXPIRY.write(given) if given != Expiry() else None),
+    table=MessageLayout(TableColumn, pb.TableColumn).many(),
+    keys=MessageLayout(KeyIndex, pb.KeyIndex, runs=_RUN.many()).many(),
+    tags=StoredField(
+        "",
+        lambda given: {check_tag(i.name): i.version for i in given},
+        lambda given: [pb.Tag(name=name, version=version) for name, version in sorted(given.items())],
+    ),
+    rolled_back=StoredField("rolled_back_sessions", lambda names: tuple(map(check_session, names))),
+    rewrites=MessageLayout(Rewrite, pb.Rewrite, old=_UUIDS, new=_UUIDS).many(),
+)
+
+
 def seal_manifest(manifest: Manifest, *, limits: Limits = DEFAULT_LIMITS) -> tuple[bytes, bytes]:
     """Return the sealed bytes of a manifest, and their SHA-256 (32 bytes).
 
@@ -167,44 +236,7 @@ def seal_manifest(manifest: Manifest, *, limits: Limits = DEFAULT_LIMITS) -> tup
         "stored_names": any(schema.stores_other_names for schema in manifest.schemas),
     }
     features = [name for name, needed in used.items() if needed]
-    message = pb.Manifest(
-        format_version=FORMAT_VERSION,
-        critical_features=features,
-        dataset_uuid=manifest.dataset_uuid,
-        version=manifest.version,
-        parent_version=manifest.parent_version,
-        parent_sha256=manifest.parent_sha256,
-        write_id=manifest.write_id,
-        operation=manifest.operation,
-        created_ms=manifest.created_ms,
-        writer=manifest.writer,
-        schemas=[schema.to_message() for schema in manifest.schemas],
-        metadata_json=encode_metadata(manifest.metadata) if manifest.metadata else b"",
-        roots=[pb.DataRoot(number=number, url=url) for number, url in sorted(manifest.roots.items())],
-        lists=[_ref_message(ref) for ref in manifest.lists],
-        splits=[
-            pb.SplitTotals(
-                name=i.name,
-                rows=i.rows,
-                shards=i.shards,
-                stored_bytes=i.stored_bytes,
-                decoded_bytes=i.decoded_bytes,
-            )
-            for i in manifest.splits
-        ],
-        sessions=[_session_message(session) for session in manifest.sessions],
-        session_lists=[_ref_message(ref) for ref in manifest.session_lists],
-        table=[pb.TableColumn(**vars(column)) for column in manifest.table],
-        keys=[_index_message(index) for index in manifest.keys],
-        tags=[pb.Tag(name=name, version=version) for name, version in sorted(manifest.tags.items())],
-        rolled_back_sessions=manifest.rolled_back,
-        restored_version=manifest.restored_version,
-        rewrites=[pb.Rewrite(old=b"".join(i.old), new=b"".join(i.new)) for i in manifest.rewrites],
-    )
-    if manifest.expiry != Expiry():
-        message.expiry.expired_versions.extend(manifest.expiry.expired_versions)
-        message.expiry.abandoned_sessions.extend(manifest.expiry.abandoned_sessions)
-        message.expiry.doomed_keys.extend(manifest.expiry.doomed_keys)
+    message = _MANIFEST.write(manifest, format_version=FORMAT_VERSION, critical_features=features)
     _check(manifest, message, None, limits)
     advice = "write larger shards, less free metadata or fewer splits; or begin another dataset"
     return seal_message(message, what=_WHAT, limits=limits, advice=advice)
@@ -224,107 +256,17 @@ def parse_manifest(
     Raises:
         FormatError, UnsupportedVersionError, UnsafeNameError: damaged, newer or hostile.
     """
-    payload, digest = unseal(data, what=_WHAT, url=url)
-    message = parse(pb.Manifest, payload, what=_WHAT, url=url, limits=limits)
-    check_version(message.format_version, message.critical_features, MANIFEST_FEATURES, what=_WHAT, url=url)
+    message, digest = unseal_message(pb.Manifest, data, what=_WHAT, url=url, limits=limits)
     if message.version != version:
         raise FormatError(
             "a manifest is under another's name", url=url, expected=version, found=message.version
         )
-    try:
-        manifest = _from_message(message, limits)
-    except (FormatError, UnsafeNameError) as error:
-        raise error.located(url=url) from error
-    except ValueError as error:
-        raise FormatError(
-            "a manifest holds what the format does not know", url=url, found=str(error)
-        ) from error
+    with reading(_WHAT, url):
+        metadata = decode_metadata(message.metadata_json, limits=limits)
+        deletions = "deletions" in message.critical_features
+        manifest = _MANIFEST.read(message, metadata=metadata, deletions=deletions)
     _check(manifest, message, url, limits)
     return manifest, digest
-
-
-def _from_message(message: pb.Manifest, limits: Limits) -> Manifest:
-    return Manifest(
-        dataset_uuid=message.dataset_uuid,
-        version=message.version,
-        parent_version=message.parent_version,
-        parent_sha256=message.parent_sha256,
-        write_id=message.write_id,
-        operation=message.operation,
-        created_ms=message.created_ms,
-        writer=message.writer,
-        sessions=tuple(_session(session) for session in message.sessions),
-        session_lists=tuple(_ref(ref) for ref in message.session_lists),
-        schemas=tuple(Schema.from_message(schema) for schema in message.schemas),
-        metadata=decode_metadata(message.metadata_json, limits=limits),
-        roots={root.number: root.url for root in message.roots},
-        lists=tuple(_ref(ref) for ref in message.lists),
-        splits=tuple(
-            SplitTotals(check_split(i.name), i.rows, i.shards, i.stored_bytes, i.decoded_bytes)
-            for i in message.splits
-        ),
-        expiry=Expiry(
-            tuple(message.expiry.expired_versions),
-            tuple(check_session(session) for session in message.expiry.abandoned_sessions),
-            tuple(_check_doomed(key) for key in message.expiry.doomed_keys),
-        ),
-        deletions="deletions" in message.critical_features,
-        table=tuple(
-            TableColumn(i.name, i.feature, i.derived, i.type, i.optional, i.default_sha256)
-            for i in message.table
-        ),
-        keys=tuple(_index(index) for index in message.keys),
-        tags={check_tag(tag.name): tag.version for tag in message.tags},
-        rolled_back=tuple(check_session(session) for session in message.rolled_back_sessions),
-        restored_version=message.restored_version,
-        rewrites=tuple(Rewrite(_uuids(i.old), _uuids(i.new)) for i in message.rewrites),
-    )
-
-
-def _index(message: pb.KeyIndex) -> KeyIndex:
-    runs = tuple(_run_ref(run) for run in message.runs)
-    return KeyIndex(message.feature, message.type, runs)
-
-
-def _run_ref(run: pb.KeyRunRef) -> KeyRunRef:
-    if key_run_of(run.key) != run.key:
-        raise FormatError("a key index names a run by no name of a run", found=run.key[:200])
-    return KeyRunRef(run.key, run.bytes, run.sha256, run.shards, run.entries)
-
-
-def _index_message(index: KeyIndex) -> pb.KeyIndex:
-    runs = [
-        pb.KeyRunRef(key=i.key, bytes=i.size, sha256=i.sha256, shards=i.shards, entries=i.entries)
-        for i in index.runs
-    ]
-    return pb.KeyIndex(feature=index.feature, type=index.type, runs=runs)
-
-
-def _uuids(data: bytes) -> tuple[bytes, ...]:
-    return tuple(data[first : first + 16] for first in range(0, len(data), 16))
-
-
-def _ref(message: pb.ListRef) -> ListRef:
-    return ListRef(check_key(message.key), message.bytes, message.sha256, message.shards)
-
-
-def _ref_message(ref: ListRef) -> pb.ListRef:
-    return pb.ListRef(key=ref.key, bytes=ref.size, sha256=ref.sha256, shards=ref.shards)
-
-
-def _session(message: pb.MergedSession) -> MergedSession:
-    name = check_session(message.session)
-    return MergedSession(name, message.sha256, message.tasks, message.version, dict(message.rows))
-
-
-def _session_message(session: MergedSession) -> pb.MergedSession:
-    return pb.MergedSession(
-        session=session.session,
-        sha256=session.sha256,
-        tasks=session.tasks,
-        version=session.version,
-        rows=dict(session.rows),
-    )
 
 
 def seal_sessions(
@@ -336,7 +278,7 @@ def seal_sessions(
         FormatError: `parse_sessions` would refuse it.
     """
     _check_sessions(sessions, None)
-    messages = [_session_message(session) for session in sessions]
+    messages = map(_SESSION.write, sessions)
     message = pb.SessionList(format_version=FORMAT_VERSION, sessions=messages)
     return seal_message(message, what=_SESSIONS, limits=limits, advice="store several lists")
 
@@ -349,13 +291,9 @@ def parse_sessions(
     Raises:
         FormatError, UnsupportedVersionError, UnsafeNameError: damaged, newer or hostile.
     """
-    payload, digest = unseal(data, what=_SESSIONS, url=url)
-    message = parse(pb.SessionList, payload, what=_SESSIONS, url=url, limits=limits)
-    check_version(message.format_version, (), MANIFEST_FEATURES, what=_SESSIONS, url=url)
-    try:
-        sessions = [_session(session) for session in message.sessions]
-    except (FormatError, UnsafeNameError) as error:
-        raise error.located(url=url) from error
+    message, digest = unseal_message(pb.SessionList, data, what=_SESSIONS, url=url, limits=limits)
+    with reading(_SESSIONS, url):
+        sessions = [_SESSION.read(session) for session in message.sessions]
     _check_sessions(sessions, url)
     return {session.session: session for session in sessions}, digest
 
@@ -369,17 +307,6 @@ def _are_sessions(sessions: Sequence[MergedSession]) -> bool:
     """Tell whether each session is there once, with a SHA-256 of 32 bytes."""
     once = len({session.session for session in sessions}) == len(sessions)
     return once and all(len(session.sha256) == 32 for session in sessions)
-
-
-def _check_doomed(key: str) -> str:
-    if not is_own_key(check_foreign_key(key)):
-        raise FormatError(
-            "a manifest dooms a key that is not of shardio's making",
-            found=repr(key[:200]),
-            expected="a shard under shardio's own name, an index, deleted rows, a list, a receipt, a table "
-            "or a key index",
-        )
-    return key
 
 
 _Rule = tuple[str, bool, object]

@@ -11,14 +11,14 @@ import struct
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from shardio.errors import FormatError, UnsafeNameError
+from shardio.errors import FormatError
 from shardio.format import DEFAULT_LIMITS, Limits
 from shardio.metadata._list import check_table, table_from_message, table_to_message
-from shardio.metadata._manifest import decode_metadata, encode_metadata
+from shardio.metadata._manifest import METADATA, decode_metadata
 from shardio.metadata._names import check_session, check_split
 from shardio.metadata._schema import Schema
-from shardio.metadata._sealed import seal_message, unseal
-from shardio.metadata._wire import FORMAT_VERSION, MANIFEST_FEATURES, check_version, parse
+from shardio.metadata._sealed import reading, seal_message, unseal_message
+from shardio.metadata._wire import FORMAT_VERSION, MessageLayout, StoredField
 from shardio.v1 import manifest_pb2 as pb
 
 if TYPE_CHECKING:
@@ -67,31 +67,28 @@ class Receipt:
     previous: str = ""
 
 
+_RECEIPT = MessageLayout(
+    Receipt,
+    pb.Receipt,
+    session=StoredField("", check_session),
+    table=StoredField("shards", None, table_to_message),
+    splits=StoredField(
+        "",
+        lambda given: {check_split(i.name): SplitReceipt(i.rows, i.frames_crc32c) for i in given},
+        lambda given: [pb.SplitReceipt(name=name, **vars(part)) for name, part in sorted(given.items())],
+    ),
+    schema=StoredField("", None, lambda given: given.to_message() if given is not None else None),
+    metadata=METADATA,
+)
+
+
 def seal_receipt(receipt: Receipt, *, limits: Limits = DEFAULT_LIMITS) -> bytes:
     """Return the sealed bytes of a receipt.
 
     Raises:
         FormatError, UnsafeNameError: over a limit, or holds what no commit would take.
     """
-    message = pb.Receipt(
-        format_version=FORMAT_VERSION,
-        session=receipt.session,
-        task=receipt.task,
-        attempt=receipt.attempt,
-        complete=receipt.complete,
-        shards=table_to_message(receipt.table),
-        splits=[
-            pb.SplitReceipt(name=name, rows=part.rows, frames_crc32c=part.frames_crc32c)
-            for name, part in sorted(receipt.splits.items())
-        ],
-        metadata_json=encode_metadata(receipt.metadata) if receipt.metadata else b"",
-        mode=receipt.mode,
-        base_version=receipt.base_version,
-        sequence=receipt.sequence,
-        previous=receipt.previous,
-    )
-    if receipt.schema is not None:
-        message.schema.CopyFrom(receipt.schema.to_message())
+    message = _RECEIPT.write(receipt, format_version=FORMAT_VERSION)
     check_table(receipt.table, limits)
     advice = "write larger shards (shard_bytes=), or give the records to more tasks"
     return seal_message(message, what=_WHAT, limits=limits, items=limits.shards, advice=advice)[0]
@@ -103,33 +100,12 @@ def parse_receipt(data: bytes, *, url: str | None = None, limits: Limits = DEFAU
     Raises:
         FormatError, UnsupportedVersionError, UnsafeNameError: damaged, newer or hostile.
     """
-    payload, _ = unseal(data, what=_WHAT, url=url)
-    message = parse(pb.Receipt, payload, what=_WHAT, url=url, limits=limits, items=limits.shards)
-    check_version(message.format_version, (), MANIFEST_FEATURES, what=_WHAT, url=url)
-    try:
+    message, _ = unseal_message(pb.Receipt, data, what=_WHAT, url=url, limits=limits, items=limits.shards)
+    with reading(_WHAT, url):
         table = table_from_message(message.shards, limits=limits)
-        receipt = Receipt(
-            session=check_session(message.session),
-            task=message.task,
-            attempt=message.attempt,
-            complete=message.complete,
-            table=table,
-            splits={
-                check_split(part.name): SplitReceipt(part.rows, part.frames_crc32c) for part in message.splits
-            },
-            schema=Schema.from_message(message.schema) if message.HasField("schema") else None,
-            metadata=decode_metadata(message.metadata_json, limits=limits),
-            mode=message.mode,
-            base_version=message.base_version,
-            sequence=message.sequence,
-            previous=message.previous,
-        )
-    except (FormatError, UnsafeNameError) as error:
-        raise error.located(url=url) from error
-    except ValueError as error:
-        raise FormatError(
-            "a receipt holds what the format does not know", url=url, found=str(error)
-        ) from error
+        schema = Schema.from_message(message.schema) if message.HasField("schema") else None
+        metadata = decode_metadata(message.metadata_json, limits=limits)
+        receipt = _RECEIPT.read(message, table=table, schema=schema, metadata=metadata)
     rows: dict[str, int] = {}
     for split, count in zip(table.split, table.rows.tolist(), strict=True):
         rows[split] = rows.get(split, 0) + count

@@ -11,16 +11,22 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from typing import TYPE_CHECKING
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 from shardio import kernels
-from shardio.errors import FormatError
-from shardio.metadata._wire import check_counts
+from shardio.errors import FormatError, ShardioError
+from shardio.metadata._wire import M, check_counts, check_version, parse
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from google.protobuf.message import Message
 
     from shardio.format import Limits
+
+# Critical features of manifests that this version reads; other sealed objects have none.
+MANIFEST_FEATURES = frozenset({"deletions", "foreign_roots", "session_lists", "stored_names"})
 
 _MAGIC = b"SHRDMAN1"
 _END = b"SHRDEND1"
@@ -64,6 +70,39 @@ def seal_message(
         )
     check_counts(type(message), payload, what=what, limits=limits, items=items, advice=advice)
     return seal(payload)
+
+
+def unseal_message(
+    kind: type[M], data: bytes, *, what: str, url: str | None, limits: Limits, items: int | None = None
+) -> tuple[M, bytes]:
+    """Return the message and the digest of sealed bytes; see `unseal` and `parse`.
+
+    Raises:
+        FormatError, UnsupportedVersionError: damaged, over a limit or newer.
+    """
+    payload, digest = unseal(data, what=what, url=url)
+    message = parse(kind, payload, what=what, url=url, limits=limits, items=items)
+    check_features(message, what, url)
+    return message, digest
+
+
+def check_features(message: Any, what: str, url: str | None) -> None:
+    """Raise UnsupportedVersionError for a message that a newer format wrote."""
+    features = getattr(message, "critical_features", ())
+    check_version(message.format_version, features, MANIFEST_FEATURES, what=what, url=url)
+
+
+@contextmanager
+def reading(what: str, url: str | None) -> Iterator[None]:
+    """Say where what is wrong with the values of a message was found."""
+    try:
+        yield
+    except ShardioError as error:
+        raise error.located(url=url) from error
+    except ValueError as error:
+        raise FormatError(
+            f"a {what} holds what the format does not know", url=url, found=str(error)
+        ) from error
 
 
 def unseal(data: bytes, *, what: str, url: str | None = None) -> tuple[bytes, bytes]:

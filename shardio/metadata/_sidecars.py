@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shardio import kernels
-from shardio.errors import FormatError, ShardioError
+from shardio.errors import FormatError
 from shardio.format import DEFAULT_LIMITS, Limits
 from shardio.metadata._manifest import TableColumn
 from shardio.metadata._names import check_key, key_part_key
-from shardio.metadata._sealed import seal_message, unseal
-from shardio.metadata._wire import FORMAT_VERSION, MANIFEST_FEATURES, check_version, parse
+from shardio.metadata._sealed import reading, seal_message, unseal_message
+from shardio.metadata._wire import FORMAT_VERSION
 from shardio.v1 import manifest_pb2 as pb
 
 if TYPE_CHECKING:
@@ -159,9 +159,7 @@ def parse_key_run(
     Raises:
         FormatError, UnsupportedVersionError, UnsafeNameError: damaged, newer or hostile.
     """
-    payload, digest = unseal(data, what=_WHAT, url=url)
-    message = parse(pb.KeyRun, payload, what=_WHAT, url=url, limits=limits)
-    check_version(message.format_version, (), MANIFEST_FEATURES, what=_WHAT, url=url)
+    message, digest = unseal_message(pb.KeyRun, data, what=_WHAT, url=url, limits=limits)
     count = len(message.part_key)
     columns = (message.part_bytes, message.part_entries, message.part_head_bytes)
     heads = message.part_head_sha256
@@ -180,13 +178,11 @@ def parse_key_run(
     for rule, holds, found in rules:
         if not holds:
             raise FormatError(f"a {_WHAT} breaks a rule of the format: {rule}", url=url, found=found)
-    try:
+    with reading(_WHAT, url):
         parts = [
             _part(message, number, key_part_key(key, number), heads[32 * number : 32 * number + 32])
             for number in range(count)
         ]
-    except ShardioError as error:
-        raise error.located(url=url) from error
     array = np.frombuffer(shards, np.uint8).reshape(-1, 32)
     return KeyRun(message.feature, message.type, array, parts), digest
 

@@ -8,8 +8,9 @@ little-endian u32 without a head of its own: the list of shards, which is sealed
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import astuple, dataclass, replace
+from itertools import chain
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -37,13 +38,8 @@ class SplitTotals:
 
     def __add__(self, other: SplitTotals) -> SplitTotals:
         """Return the totals of both."""
-        return SplitTotals(
-            self.name,
-            self.rows + other.rows,
-            self.shards + other.shards,
-            self.stored_bytes + other.stored_bytes,
-            self.decoded_bytes + other.decoded_bytes,
-        )
+        sums = (one + two for one, two in zip(astuple(self)[1:], astuple(other)[1:], strict=True))
+        return SplitTotals(self.name, *sums)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,23 +136,47 @@ class ShardEntry:
         return bool(self.etag) or self.root != 0
 
 
-_INTEGERS: dict[str, Any] = {
-    "root": np.uint32,
-    "framing": np.uint8,
-    "compression": np.uint8,
-    "stored_bytes": np.int64,
-    "decoded_bytes": np.int64,
-    "rows": np.int64,
-    "live_rows": np.int64,
-    "blocks": np.int64,
-    "crc32c": np.uint32,
-    "index_head_bytes": np.int64,
-    "schema": np.uint32,
-    "deletion_bytes": np.int64,
-    "table_bytes": np.int64,
+class ListColumn(NamedTuple):
+    """A column of a table, and how lists of shards hold it.
+
+    Attributes:
+        dtype: of integers; None for text and for digests.
+        width: bytes of a digest; 0 for all else.
+        where: a list holds it where this column has something; "" for always.
+        field: its name in a list, where that is another one.
+    """
+
+    dtype: Any = None
+    width: int = 0
+    where: str = ""
+    field: str = ""
+
+
+COLUMNS = {
+    "split": ListColumn(),
+    "key": ListColumn(),
+    "index_key": ListColumn(where="index_key"),
+    "etag": ListColumn(where="etag"),
+    "deletion_key": ListColumn(where="deletion_key"),
+    "table_key": ListColumn(where="table_key"),
+    "root": ListColumn(np.uint32, where="root"),
+    "framing": ListColumn(np.uint8),
+    "compression": ListColumn(np.uint8),
+    "stored_bytes": ListColumn(np.int64),
+    "decoded_bytes": ListColumn(np.int64),
+    "rows": ListColumn(np.int64),
+    "live_rows": ListColumn(np.int64, where="deletion_key"),
+    "blocks": ListColumn(np.int64),
+    "crc32c": ListColumn(np.uint32),
+    "index_head_bytes": ListColumn(np.int64),
+    "schema": ListColumn(np.uint32),
+    "deletion_bytes": ListColumn(np.int64, where="deletion_key"),
+    "table_bytes": ListColumn(np.int64, where="table_key"),
+    "uuid": ListColumn(width=16, field="shard_uuid"),
+    "index_head_sha256": ListColumn(width=32),
+    "deletion_sha256": ListColumn(width=32, where="deletion_key"),
+    "table_sha256": ListColumn(width=32, where="table_key"),
 }
-_STRINGS = ("split", "key", "index_key", "etag", "deletion_key", "table_key")
-_DIGESTS = {"uuid": 16, "index_head_sha256": 32, "deletion_sha256": 32, "table_sha256": 32}
 
 
 @dataclass(frozen=True, eq=False)
@@ -194,15 +214,16 @@ class ShardTable:
     table_sha256: NDArray[np.uint8]
 
     @classmethod
-    def of(cls, entries: Iterable[ShardEntry]) -> ShardTable:
+    def from_entries(cls, entries: Iterable[ShardEntry]) -> ShardTable:
         """Return the table of some entries, in their order."""
         rows = list(entries)
-        columns: dict[str, Any] = {name: [getattr(row, name) for row in rows] for name in _STRINGS}
-        for name, dtype in _INTEGERS.items():
-            columns[name] = np.array([int(getattr(row, name)) for row in rows], dtype)
-        for name, size in _DIGESTS.items():
-            joined = b"".join(getattr(row, name) for row in rows)
-            columns[name] = np.frombuffer(joined, np.uint8).reshape(len(rows), size)
+        columns: dict[str, Any] = {}
+        for name, column in COLUMNS.items():
+            values = columns[name] = [getattr(row, name) for row in rows]
+            if column.width:
+                columns[name] = np.frombuffer(b"".join(values), np.uint8).reshape(len(rows), column.width)
+            elif column.dtype is not None:
+                columns[name] = np.array([int(value) for value in values], column.dtype)
         return cls(**columns)
 
     def __len__(self) -> int:
@@ -211,9 +232,10 @@ class ShardTable:
 
     def __getitem__(self, item: int) -> ShardEntry:
         """Return one shard."""
-        values: dict[str, Any] = {name: getattr(self, name)[item] for name in _STRINGS}
-        values |= {name: int(getattr(self, name)[item]) for name in _INTEGERS}
-        values |= {name: getattr(self, name)[item].tobytes() for name in _DIGESTS}
+        values: dict[str, Any] = {}
+        for name, column in COLUMNS.items():
+            value = getattr(self, name)[item]
+            values[name] = value.tobytes() if column.width else value if column.dtype is None else int(value)
         values["framing"] = Framing(values["framing"])
         values["compression"] = Compression(values["compression"])
         return ShardEntry(**values)
@@ -226,9 +248,9 @@ class ShardTable:
         """Return the shards with these numbers, in this order."""
         index = np.asarray(items, np.int64)
         columns: dict[str, Any] = {}
-        for entry in fields(self):
-            column = getattr(self, entry.name)
-            columns[entry.name] = [column[i] for i in index] if isinstance(column, list) else column[index]
+        for name in COLUMNS:
+            column = getattr(self, name)
+            columns[name] = [column[i] for i in index] if isinstance(column, list) else column[index]
         return ShardTable(**columns)
 
     def of_split(self, split: str) -> ShardTable:
@@ -242,19 +264,10 @@ class ShardTable:
         names = sorted(set(self.split))
         numbers = {name: number for number, name in enumerate(names)}
         number = np.array([numbers[name] for name in self.split], np.int64)
-        sums = [
-            np.bincount(number, weights=None, minlength=len(names)),
-            *(
-                _sums(number, column, len(names))
-                for column in (self.live_rows, self.stored_bytes, self.decoded_bytes)
-            ),
-        ]
-        return {
-            str(name): SplitTotals(
-                str(name), int(sums[1][i]), int(sums[0][i]), int(sums[2][i]), int(sums[3][i])
-            )
-            for i, name in enumerate(names)
-        }
+        shards = np.bincount(number, minlength=len(names))
+        columns = [self.live_rows, shards, self.stored_bytes, self.decoded_bytes]
+        sums = [each if each is shards else _sums(number, each, len(names)) for each in columns]
+        return {name: SplitTotals(name, *(int(each[i]) for each in sums)) for i, name in enumerate(names)}
 
     def with_schema(self, schema: int) -> ShardTable:
         """Return the same shards under another schema number."""
@@ -266,13 +279,9 @@ class ShardTable:
         if len(tables) == 1:
             return tables[0]
         columns: dict[str, Any] = {}
-        for entry in fields(ShardTable):
-            parts = [getattr(table, entry.name) for table in tables] or [getattr(_EMPTY, entry.name)]
-            columns[entry.name] = (
-                [item for part in parts for item in part]
-                if isinstance(parts[0], list)
-                else np.concatenate(parts)
-            )
+        for name in COLUMNS:
+            parts = [getattr(table, name) for table in tables or [_EMPTY]]
+            columns[name] = list(chain(*parts)) if isinstance(parts[0], list) else np.concatenate(parts)
         return ShardTable(**columns)
 
 
@@ -283,7 +292,7 @@ def _sums(number: NDArray[np.int64], column: NDArray[np.int64], groups: int) -> 
     return out
 
 
-_EMPTY = ShardTable.of([])
+_EMPTY = ShardTable.from_entries([])
 
 
 def check_sidecar(

@@ -1,15 +1,19 @@
-"""Protobuf messages: counted before they are parsed, and refused when a newer format wrote them.
+"""Protobuf messages: counted before they are parsed, refused when a newer format wrote them, and as values.
 
 A parser makes an object of some dozens of bytes of what takes two in a file, so an object of 60 MB can cost
 gigabytes.  `parse` walks the wire format once, builds nothing, and refuses what holds more messages or items
 than a file of shardio's may; only then the message is parsed.  What is too small to hold
 more than is allowed is not walked.
 https://protobuf.dev/programming-guides/encoding/
+
+A `MessageLayout` is the one table by which a value becomes a message and a message a value.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar, cast
+from dataclasses import fields
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast
 
 import numpy as np
 from google.protobuf.descriptor import FieldDescriptor
@@ -19,11 +23,12 @@ from shardio.errors import FormatError, UnsupportedVersionError
 from shardio.format import DEFAULT_LIMITS, Limits
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Collection, Iterable
 
     from google.protobuf.descriptor import Descriptor
 
 M = TypeVar("M", bound=Message)
+T = TypeVar("T")
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _SIZES = {_FIXED64: 8, _FIXED32: 4}
@@ -40,8 +45,6 @@ _MOST_FIELDS_PER_ITEM = 4
 _FEW_FIELDS = 4096
 
 FORMAT_VERSION = 1
-# Critical features of manifests, lists and receipts that this version reads.
-MANIFEST_FEATURES = frozenset({"deletions", "foreign_roots", "session_lists", "stored_names"})
 
 
 def parse(
@@ -230,4 +233,70 @@ def check_version(
             + (f" with {', '.join(sorted(known))} at most" if unknown else ""),
             found=found,
             advice="upgrade shardio to read it",
+        )
+
+
+class StoredField(NamedTuple):
+    """How an attribute is stored: the name of its field, and what makes one of the other; else a copy."""
+
+    field: str = ""
+    read: Callable[[Any], Any] | None = None
+    write: Callable[[Any], Any] | None = None
+
+
+_AS_IT_IS = StoredField()
+
+
+class MessageLayout(Generic[T]):
+    """How values of a dataclass are stored as a message: a row for each attribute, read and written by it.
+
+    An attribute without a row is stored as it is in the field of its name.
+
+    Args:
+        value: the dataclass.
+        message: the message.
+        apart: attributes without a field; `read` is given them.
+        rows: of the attributes that are not stored as they are.
+    """
+
+    def __init__(
+        self,
+        value: type[T],
+        message: Callable[..., Message],
+        apart: Collection[str] = (),
+        **rows: StoredField,
+    ) -> None:
+        self._value = value
+        self._message = message
+        self._names = [each.name for each in fields(cast("Any", value)) if each.name not in apart]
+        stored = [rows.get(name, _AS_IT_IS) for name in self._names]
+        self._fields = [row.field or name for name, row in zip(self._names, stored, strict=True)]
+        self._fetch = attrgetter(*self._fields)
+        self._give = attrgetter(*self._names)
+        self._reads = [(at, row.read) for at, row in enumerate(stored) if row.read is not None]
+        self._writes = [(at, row.write) for at, row in enumerate(stored) if row.write is not None]
+
+    def read(self, message: Message, **apart: Any) -> T:
+        """Return the value that a message holds, with attributes that the caller has read already.
+
+        Raises what the checks of its rows do.
+        """
+        values = list(self._fetch(message))
+        for at, read in self._reads:
+            values[at] = read(values[at])
+        if not apart:
+            return self._value(*values)
+        return self._value(**{**dict(zip(self._names, values, strict=True)), **apart})
+
+    def write(self, value: T, **others: Any) -> Any:
+        """Return the message of a value, with fields that it has not."""
+        values = list(self._give(value))
+        for at, write in self._writes:
+            values[at] = write(values[at])
+        return self._message(**dict(zip(self._fields, values, strict=True)), **others)
+
+    def many(self, field: str = "") -> StoredField:
+        """Return the row of an attribute that is a tuple of such values."""
+        return StoredField(
+            field, lambda stored: tuple(map(self.read, stored)), lambda given: map(self.write, given)
         )

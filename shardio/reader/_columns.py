@@ -240,7 +240,9 @@ def iterate_rows(
     options = replace(
         source.options, on_error="raise", decode=True, features=tuple(sources_of(columns)), cache=None
     )
-    alone = ShardSource(source.url, ShardTable.of([entry]), source.pool.stores, options, source.schema)
+    alone = ShardSource(
+        source.url, ShardTable.from_entries([entry]), source.pool.stores, options, source.schema
+    )
     records = reader(alone)
     step = _batch_rows(source, number)
     for low in range(0, len(records), step):

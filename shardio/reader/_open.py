@@ -212,7 +212,7 @@ class _SingleShard(ShardSource):
 
     def __init__(self, url: str, options: ReadOptions) -> None:
         store, name = connect_folder(url, storage_options=options.storage_options, engine=options.engine)
-        table = ShardTable.of([_entry(store, name, options.limits or DEFAULT_LIMITS)])
+        table = ShardTable.from_entries([_entry(store, name, options.limits or DEFAULT_LIMITS)])
         super().__init__(url, table, {0: store}, options, None)
 
     def __reduce__(self) -> tuple[Any, ...]:

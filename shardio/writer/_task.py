@@ -66,7 +66,7 @@ class Task:
             task=task,
             attempt=random_id(),
             complete=False,
-            table=ShardTable.of([]),
+            table=ShardTable.from_entries([]),
             splits={},
             schema=schema,
             metadata=metadata,
@@ -79,7 +79,7 @@ class Task:
         self._safe: list[ShardEntry] = []
         self._splits: dict[str, SplitReceipt] = {}
         self._safe_splits: dict[str, SplitReceipt] = {}
-        self._taken_over = ShardTable.of([])
+        self._taken_over = ShardTable.from_entries([])
         self._previous = ""
         self._named = not is_random_session(session)
 
@@ -174,7 +174,7 @@ class Task:
         if self._named and (sequence == len(self._safe) - 1 or self._previous):
             receipt = replace(
                 template,
-                table=ShardTable.of([entry]),
+                table=ShardTable.from_entries([entry]),
                 splits=splits,
                 sequence=sequence,
                 previous=self._previous,
@@ -186,7 +186,7 @@ class Task:
     def complete(self) -> Receipt:
         """Return the receipt of the whole task; stored too, where another process may commit or rerun it."""
         # Of all that were begun: by the time that this gets its name, they are safe.
-        table = ShardTable.concatenate([self._taken_over, ShardTable.of(self._begun)])
+        table = ShardTable.concatenate([self._taken_over, ShardTable.from_entries(self._begun)])
         receipt = replace(self._template, complete=True, table=table, splits=dict(self._splits))
         if self._named:
             key, data = self._sealed(receipt)

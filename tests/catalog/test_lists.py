@@ -19,7 +19,7 @@ from tests.promises.stores import Counting, FaultyStore, faulty
 
 def shards(count: int, session: str = "auto.0123456789abcdef") -> ShardTable:
     attempt = random_id()
-    return ShardTable.of(
+    return ShardTable.from_entries(
         ShardEntry(
             split="train", key=data_key(DataKey("train", session, 0, attempt, k)), uuid=bytes(16),
             stored_bytes=16, decoded_bytes=16, rows=1, blocks=1, crc32c=k, index_head_bytes=640,

@@ -293,7 +293,7 @@ def replace_entries(url, change):
     seen = catalog.load()
 
     def follow(base, lists):
-        table = ShardTable.of(change(list(catalog.table(base))))
+        table = ShardTable.from_entries(change(list(catalog.table(base))))
         return replace(
             base.manifest,
             lists=lists.extend(catalog, (), table, merge=False),

@@ -651,7 +651,9 @@ def test_a_table_of_another_shard_is_not_used(url):
         names = ("table_key", "table_bytes", "table_sha256")
         one, two = ({name: getattr(entry, name) for name in names} for entry in entries[:2])
         entries[:2] = [replace(entries[0], **two), replace(entries[1], **one)]
-        return replace(base.manifest, lists=lists.extend(catalog, (), ShardTable.of(entries), merge=False))
+        return replace(
+            base.manifest, lists=lists.extend(catalog, (), ShardTable.from_entries(entries), merge=False)
+        )
 
     commit_change(catalog, swap, operation="test", seen=seen)
     ds = shardio.open(url)

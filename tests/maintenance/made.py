@@ -83,7 +83,7 @@ def delete_rows(url: Path, rows: list[int]) -> Path:
             deletion_bytes=len(data),
             deletion_sha256=hashlib.sha256(data).digest(),
         )
-        return ShardTable.of([first, *list(table)[1:]])
+        return ShardTable.from_entries([first, *list(table)[1:]])
 
     republish(url, change)
     return url / key

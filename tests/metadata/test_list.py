@@ -73,7 +73,9 @@ def entries(draw) -> ShardEntry:
     )
 
 
-TABLES = st.lists(entries(), max_size=3, unique_by=lambda entry: (entry.root, entry.key)).map(ShardTable.of)
+TABLES = st.lists(entries(), max_size=3, unique_by=lambda entry: (entry.root, entry.key)).map(
+    ShardTable.from_entries
+)
 
 
 @given(TABLES)

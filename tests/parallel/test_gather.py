@@ -126,7 +126,7 @@ def test_an_overwrite_does_not_begin_again_on_what_came_in_between(tmp_path, mon
 
 def table_of(sizes: list[tuple[str, int]]) -> ShardTable:
     facts: dict[str, Any] = {"uuid": bytes(16), "rows": 1, "blocks": 1, "crc32c": 0, "index_head_bytes": 0}
-    return ShardTable.of(
+    return ShardTable.from_entries(
         ShardEntry(
             split=split,
             key=f"data/{number}.tfrecord",

@@ -199,7 +199,7 @@ def large(server: FaultServer, tmp_path: pathlib.Path) -> FaultServer:
         task=0,
         attempt="0",
         complete=True,
-        table=ShardTable.of(entries),
+        table=ShardTable.from_entries(entries),
         splits={"train": SplitReceipt(10_000 * entry.rows, 0)},
         mode="append",
         base_version=1,

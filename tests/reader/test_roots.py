@@ -24,7 +24,7 @@ def elsewhere(tmp_path) -> tuple[str, str]:
     store = connect(root)
     store.put_new(entry.usual_index_key, Path(source, entry.usual_index_key).read_bytes())
     Path(source, entry.usual_index_key).unlink()
-    table = ShardTable.of([ShardEntry(**{**vars(entry), "root": 1, "etag": "etag"})])
+    table = ShardTable.from_entries([ShardEntry(**{**vars(entry), "root": 1, "etag": "etag"})])
     data, sha256 = seal_list(table)
     store.put_new("_shardio/lists/a.list", data)
     manifest = Manifest(

@@ -105,7 +105,9 @@ def edited(ds, *, shards=None, deleted=None, empty=()):
         gone = replace(gone, rows=0, live_rows=0, blocks=0, stored_bytes=0, decoded_bytes=0)
         entries.insert(place, replace(gone, deletion_key="", deletion_bytes=0, deletion_sha256=bytes(32)))
     source = copy.copy(old)
-    ShardSource.__init__(source, old.url, ShardTable.of(entries), {0: root(ds)}, old.options, old.schema)
+    ShardSource.__init__(
+        source, old.url, ShardTable.from_entries(entries), {0: root(ds)}, old.options, old.schema
+    )
     return DatasetReader(source)
 
 

@@ -52,7 +52,7 @@ def large(records: int = 1_000_000) -> Iterator[tuple[str, dict[str, Any], Proxy
             task=0,
             attempt=attempt,
             complete=True,
-            table=ShardTable.of(replace(entry, key=key) for key in keys),
+            table=ShardTable.from_entries(replace(entry, key=key) for key in keys),
             splits={"train": SplitReceipt(SHARDS * records, 0)},
             schema=version.manifest.schema,
         )

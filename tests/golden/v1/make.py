@@ -153,7 +153,7 @@ def empty() -> None:
 def crafted(name: str, entries: list[ShardEntry], **fields: object) -> None:
     """Commit shards that no writer makes yet."""
     store = connect(HERE / name)
-    table = ShardTable.of(entries)
+    table = ShardTable.from_entries(entries)
     data, sha256 = seal_list(table)
     ref = ListRef(list_key(_hex()), len(data), sha256, len(table))
     store.put_new(ref.key, data)
