@@ -59,6 +59,10 @@ ELSEWHERE = {
         "tests/sources/test_tfds.py::test_a_description_that_is_cut_is_left_out_by_a_pattern",
     "take features.json away to have the schema inferred from the records":
         "tests/sources/test_tfds.py::test_other_folders_are_refused_by_name",
+    'write the shape of a tensor behind the type of its elements: "tensor:float32[?,3]"':
+        "tests/codecs/test_tensor_features.py::test_no_types",
+    'declare the feature as "tensor:bfloat16", or pip install ml_dtypes':
+        "tests/codecs/test_tensor_features.py::test_bfloat16_without_a_package_for_it",
     "give tensor.float(), which is exact":
         "tests/torch/test_values.py::test_tensors_of_bfloat16_are_refused_with_advice_that_works",
     "add it: features={}":

@@ -52,8 +52,7 @@ from shardio.codecs._parse import (
     parse_sequence_examples,
 )
 from shardio.codecs._tensors import Tensor, decode_tensors, encode_tensors, read_tensors
-from shardio.codecs._tf_tensor import parse_tensor, serialize_tensor
-from shardio.metadata import encode_image
+from shardio.metadata import encode_image, parse_tensor, serialize_tensor
 
 __all__ = [
     "MAX_PIXELS",

@@ -56,6 +56,8 @@ def arrow_array(column: Any, feature: Feature) -> Any:
     if feature.kind == "json":
         texts = [None if value is None and feature.optional else _json(value) for value in column]
         return pa.array(texts, kind)
+    if feature.kind == "tensor":
+        return pa.array([None if value is None else feature.fit(value, "")[0] for value in column], kind)
     if isinstance(column, np.ndarray):
         if feature.type == "bfloat16":
             column = _widened(column)

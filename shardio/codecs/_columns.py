@@ -271,13 +271,14 @@ def collate(name: str, feature: Feature, values: Sequence[Any]) -> ColumnValues:
     """Bring the values that records hold into the column that `decode_batch` gives.
 
     Numbers of fixed shape stack to one array [n, *shape]; of varying shape they become a `RaggedColumn`,
-    where a missing value is an empty row; all else is a list.
+    where a missing value is an empty row; tensors that are alike stack too; all else is a list.
 
     Raises:
         SchemaError: a value of fixed shape is None; an array has no place for that.
     """
     if feature.dtype is None:
-        return list(values)
+        alike = feature.kind == "tensor" and len(values) and values[0] is not None and are_alike(values)
+        return np.stack(values) if alike else list(values)
     if not feature.unknown_dimensions:
         lacking = next((row for row, value in enumerate(values) if value is None), None)
         if lacking is not None:
@@ -324,7 +325,8 @@ def each(
         missing: rows whose items are not values.
 
     Raises:
-        FormatError: an item is not what the schema says; names the feature and the row within the call.
+        FormatError, SchemaError: an item is not what the schema says; names the feature and the row within
+            the call.
     """
     values: list[Any] = []
     try:
@@ -334,7 +336,7 @@ def each(
             )
         else:
             values.extend(map(decode, items))
-    except FormatError as error:
+    except (FormatError, SchemaError) as error:
         error.what = f"feature {name!r}: {error.what}"
         raise error.located(row=rows[len(values)]) from error.__cause__
     except (ValueError, RecursionError) as error:
@@ -386,7 +388,7 @@ def _column(values: list[Any]) -> Any:
     return values
 
 
-def are_alike(values: list[Any]) -> bool:
+def are_alike(values: Sequence[Any]) -> bool:
     """Tell whether values are arrays of one shape and dtype."""
     shape, dtype = values[0].shape, values[0].dtype
     return all(

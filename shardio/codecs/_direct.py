@@ -52,7 +52,7 @@ def direct(feature: Feature) -> dict[type, Take]:
         else _same
     )
     kind = str if feature.kind == "text" else bytes
-    if feature.kind == "json":
+    if feature.kind in ("json", "tensor"):
         return {}
     if not feature.shape:
         return {kind: take}

@@ -16,7 +16,7 @@ import numpy as np
 from shardio.codecs._codec import RecordCodec, as_list, fitting_parts
 from shardio.codecs._columns import collate, each, item_decoder
 from shardio.errors import CorruptRecordError, FormatError, SchemaError
-from shardio.metadata import Feature, MisfitError, numbers_of
+from shardio.metadata import Feature, MisfitError, numbers_of, shape_fits
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -396,13 +396,13 @@ class TensorsCodec(RecordCodec):
         if feature.dtype is None and tensor.values.dtype == np.uint8:
             return self._items(name, feature, [tensor.values.tobytes()])
         values = tensor.shaped()
-        fits = isinstance(values, np.ndarray) and values.dtype == feature.dtype and _fits(feature, values)
-        if not fits or not isinstance(values, np.ndarray):
+        fits = isinstance(values, np.ndarray) and values.dtype == feature.dtype
+        if not fits or not shape_fits(feature.shape, np.shape(values)):
             found = f"{tensor.values.dtype.name}, sizes {list(tensor.dims)}"
             raise SchemaError(
                 f"feature {name!r} does not fit the schema", expected=feature.short, found=found
             )
-        return values if feature.shape else values[()]
+        return values if feature.shape else np.asarray(values)[()]
 
     def _items(self, name: str, feature: Feature, items: list[bytes]) -> Any:
         if feature.dtype is not None:
@@ -414,9 +414,3 @@ class TensorsCodec(RecordCodec):
         decode = item_decoder(feature)
         values = items if decode is None else each(name, decode, items, [0] * len(items))
         return values if feature.shape else values[0]
-
-
-def _fits(feature: Feature, values: np.ndarray[Any, Any]) -> bool:
-    return len(feature.shape) == values.ndim and all(
-        want in (None, have) for want, have in zip(feature.shape, values.shape, strict=True)
-    )

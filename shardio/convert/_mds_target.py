@@ -68,6 +68,8 @@ def _column_of(name: str, feature: Feature) -> _MdsTarget:
         return _MdsTarget("str", None, str.encode)
     if feature.type in ("bytes", "jpeg", "png"):
         return _MdsTarget(feature.type, None, bytes)
+    if feature.kind == "tensor":
+        return _MdsTarget("bytes", None, lambda value: b"".join(feature.fit(value, name)))
     return _MdsTarget("bytes", None, bytes, "bytes")
 
 

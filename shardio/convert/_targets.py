@@ -463,7 +463,7 @@ class WebDatasetWriter(NumberedFiles):
                     advice = "write keys without dots in their last part, and no names like __x__"
                     what = f"readers would cut or pass over the member {ending!r} of {_KEY!r} {key!r}"
                     raise SchemaError(what, advice=advice)
-                members.append((f"{key}.{ending}", _contents(item, feature)))
+                members.append((f"{key}.{ending}", _contents(item, name, feature)))
         if not members:
             names = ", ".join(repr(name) for name in self.schema if name != _KEY)
             raise SchemaError(f"a record without any member cannot be a sample: it has none of {names}")
@@ -509,7 +509,7 @@ def _ending_of(name: str, feature: Feature) -> str:
         return _ending(name, _MEMBER_ENDINGS["int64"] if _is_integer(feature) else ("npy",))
     if feature.shape:
         return _ending(name, ("json",))
-    if feature.type == "bytes":
+    if feature.type == "bytes" or feature.kind == "tensor":
         return name if "." in name or len(name) <= 5 else f"{name}.bin"
     return _ending(name, _MEMBER_ENDINGS[feature.type])
 
@@ -518,7 +518,7 @@ def _is_integer(feature: Feature) -> bool:
     return feature.type == "int64" and not feature.shape
 
 
-def _contents(value: Any, feature: Feature) -> bytes:
+def _contents(value: Any, name: str, feature: Feature) -> bytes:
     """Return the bytes of a member."""
     if feature.kind == "number":
         if _is_integer(feature):
@@ -528,8 +528,7 @@ def _contents(value: Any, feature: Feature) -> bytes:
         return buffer.getvalue()
     if feature.shape or feature.kind == "json":
         return json_text(value).encode()
-    data: bytes = value.encode() if feature.kind == "text" else value
-    return data
+    return b"".join(feature.fit(value, name))
 
 
 def _ending(name: str, endings: tuple[str, ...]) -> str:
@@ -614,7 +613,7 @@ def _feature(item: Any, name: str, feature: Feature) -> Any:
         return _plain(as_lists(item, name, feature), name)
     if feature.kind == "json":
         _check_document(item, name)
-    return _plain(item, name)
+    return _plain(feature.fit(item, name)[0] if feature.kind == "tensor" else item, name)
 
 
 def _check_document(value: Any, name: str) -> None:
@@ -710,7 +709,7 @@ def _cell(value: Any, name: str, feature: Feature) -> Any:
         return json_text(value)
     if feature.kind == "number" and (feature.type == "bfloat16" or np.ndim(value) > 1):
         return as_lists(value, name, feature)
-    return value
+    return feature.fit(value, name)[0] if feature.kind == "tensor" else value
 
 
 def _size(value: Any) -> int:

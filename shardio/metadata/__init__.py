@@ -112,7 +112,8 @@ from shardio.metadata._table import (
     parse_deletions,
     physical_to_live,
 )
-from shardio.metadata._types import MisfitError, numbers_of
+from shardio.metadata._tf_tensor import parse_tensor, serialize_tensor
+from shardio.metadata._types import MisfitError, numbers_of, shape_fits
 
 __all__ = [
     "DATA",
@@ -200,6 +201,7 @@ __all__ = [
     "parse_receipt_key",
     "parse_schema_json",
     "parse_sessions",
+    "parse_tensor",
     "part_head_bytes",
     "physical_to_live",
     "pillow",
@@ -218,7 +220,9 @@ __all__ = [
     "seal_manifest",
     "seal_receipt",
     "seal_sessions",
+    "serialize_tensor",
     "session_digest",
+    "shape_fits",
     "table_address",
     "table_address_of",
     "table_column",

@@ -21,6 +21,7 @@ from shardio.arguments import closest
 from shardio.errors import SchemaError
 from shardio.format import check_json_depth, check_json_keys, parse_json
 from shardio.metadata._images import encode_image, image_type, is_image
+from shardio.metadata._tf_tensor import fit_tensor, restore_tensor
 from shardio.metadata._types import (
     BFLOAT16,
     FeatureKind,
@@ -33,6 +34,7 @@ from shardio.metadata._types import (
     parse_short,
     print_short,
     short_form,
+    tensor_parts,
 )
 
 # What an encoding stores: an array of numbers, or the bytes of each item (one item where the shape is ()).
@@ -111,6 +113,9 @@ class Feature:
         set_slot(self, "kind", kind_of(name, advise=True))
         set_slot(self, "shape", bracketed if shape is None else _checked_sizes(shape))
         _check_shape(name, self.kind, self.shape)
+        if self.kind == "tensor":
+            element, sizes = tensor_parts(name)
+            _check_shape(element or name, "number" if element else self.kind, sizes or ())
         set_slot(self, "optional", bool(optional) or default is not None)
         set_slot(self, "classes", None if classes is None else _checked_classes(name, classes))
         numbers = {label: number for number, label in enumerate(self.classes or ())}
@@ -181,10 +186,11 @@ class Feature:
         """Return the value that was fitted.
 
         An array with dtype and shape as written, or a NumPy scalar where the shape is (); str for text, bytes
-        for bytes and images, parsed JSON for json; a list of these where there is a dimension.
+        for bytes and images, parsed JSON for json, an array for tensors; a list of these where there is a
+        dimension.
 
         Raises:
-            ValueError: text or JSON is damaged.
+            ValueError: text, JSON or a tensor is damaged.
         """
         if isinstance(stored, np.ndarray):
             return stored[()] if stored.ndim == 0 else stored.copy() if not stored.flags.writeable else stored
@@ -195,6 +201,8 @@ class Feature:
         """Return the value of one stored item of anything but numbers; raises what `restore` does."""
         if self.kind == "json":
             return parse_json(item)
+        if self.kind == "tensor":
+            return restore_tensor(item, self.type)
         return item.decode() if self.kind == "text" else item
 
     def check_stored(self, value: object, name: str) -> None:
@@ -283,6 +291,8 @@ class Feature:
     def _item_bytes(self, value: object) -> bytes:
         if self.kind == "json":
             return _json_bytes(value)
+        if self.kind == "tensor":
+            return fit_tensor(value, self.type)
         if self.kind == "text":
             if not isinstance(value, str):
                 raise MisfitError(
@@ -466,10 +476,12 @@ def _check_shape(name: str, kind: FeatureKind, shape: Shape) -> None:
     if len(shape) > _MAX_DIMENSIONS:
         message = f"{name} with {len(shape)} dimensions; at most {_MAX_DIMENSIONS} are possible"
         raise ValueError(message)
-    if kind != "number" and len(shape) > (0 if kind == "json" else 1):
+    if kind != "number" and len(shape) > (0 if kind in ("json", "tensor") else 1):
         advice = (
             "json holds lists by itself" if kind == "json" else "at most one dimension, a list, is possible"
         )
+        if kind == "tensor":
+            advice = 'write the shape of a tensor behind the type of its elements: "tensor:float32[?,3]"'
         message = f"{short!r}: {advice}"
         raise ValueError(message)
     item = dtype_of(name).itemsize if kind == "number" else 1

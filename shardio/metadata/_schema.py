@@ -23,7 +23,14 @@ from shardio.display import html_table, plural
 from shardio.errors import FormatError, SchemaError, UnsupportedVersionError
 from shardio.format import parse_json
 from shardio.metadata._feature import Feature, Stored, restored
-from shardio.metadata._types import IMAGE_TYPES, describe, kind_of, short_form
+from shardio.metadata._types import (
+    IMAGE_TYPES,
+    describe,
+    kind_of,
+    shape_fits,
+    short_form,
+    tensor_parts,
+)
 from shardio.v1 import manifest_pb2 as pb
 
 if TYPE_CHECKING:
@@ -782,19 +789,24 @@ def _reason_against(new: Feature, old: Feature | None) -> str | None:
         return None if new.optional else "it is new and required; give it a default, or optional=True"
     if old.optional and not new.optional:
         return "older records may lack it, and now it is required"
-    if new.type != old.type and (old.type, new.type) not in _WIDER:
+    if new.type != old.type and (old.type, new.type) not in _WIDER and not _reads_tensor(new, old):
         return f"its type changes from {old.short} to {new.short}"
     if (reason := _reason_against_classes(new.classes, old.classes)) is not None:
         return reason
     if new.shape == old.shape:
         return None
-    widened = len(new.shape) == len(old.shape) and all(
-        after in (None, before) for after, before in zip(new.shape, old.shape, strict=True)
-    )
+    widened = shape_fits(new.shape, old.shape)
     # With two or more `?` the shape is stored beside the numbers, which the older records do not have.
     if widened and (new.unknown_dimensions <= 1 or old.unknown_dimensions > 1):
         return None
     return f"its shape changes from {old.short} to {new.short}"
+
+
+def _reads_tensor(new: Feature, old: Feature) -> bool:
+    if old.kind != "tensor" or new.kind != "tensor":
+        return old.kind == "tensor" and new.type == "bytes"
+    (name, shape), (before, sizes) = tensor_parts(new.type), tensor_parts(old.type)
+    return name in (None, before) and (shape is None or (sizes is not None and shape_fits(shape, sizes)))
 
 
 def _reason_against_shapes(new: Feature, name: str, older: Mapping[str, Feature]) -> str | None:
@@ -881,10 +893,7 @@ def _stored_default(spec: pb.FeatureSpec, feature: Feature) -> Stored:
         # Python's integers do not overflow, and the product is compared with bytes that are there.
         right = len(items) == 1 and math.prod(sizes) * dtype.itemsize == len(items[0])
         stored = np.frombuffer(items[0], dtype).reshape(sizes) if right else items
-    fits = len(sizes) == len(feature.shape) and all(
-        want in (None, have) for want, have in zip(feature.shape, sizes, strict=True)
-    )
-    if not (right and fits):
+    if not (right and shape_fits(feature.shape, sizes)):
         message = f"its default does not fit {feature.short}"
         raise ValueError(message)
     feature.restore(stored)  # text must be UTF-8, and json JSON
@@ -982,7 +991,9 @@ def _json_default(feature: Feature, value: Any) -> Any:
 def _to_json(feature: Feature) -> Any:
     out: dict[str, Any] = {"type": feature.short}
     if feature.has_default:
-        out["default"] = _value_to_json(feature, feature.default)
+        stored = feature.stored_default if feature.kind == "tensor" else None
+        # A tensor's elements alone do not say of which type they are.
+        out["default"] = _value_to_json(feature, feature.default if stored is None else stored[0])
     elif feature.optional:
         out["optional"] = True
     if feature.classes is not None:

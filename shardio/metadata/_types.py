@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal, TypeGuard
 
 import numpy as np
@@ -20,7 +21,7 @@ from shardio.arguments import closest
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-FeatureKind = Literal["number", "bytes", "text", "image", "json"]
+FeatureKind = Literal["number", "bytes", "text", "image", "json", "tensor"]
 Shape = tuple[int | None, ...]
 
 BFLOAT16 = "bfloat16"
@@ -45,7 +46,9 @@ _KINDS: dict[str, FeatureKind] = {
     "bytes": "bytes",
     "text": "text",
     "json": "json",
+    "tensor": "tensor",
 }
+_TENSOR_OF = "tensor:"  # then the type of its elements, and its shape
 _SHORT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?:\[([^\[\]]*)\])?", re.ASCII)
 _DIMENSION = re.compile(r" *(\?|[1-9][0-9]{0,9}) *", re.ASCII)
 _LONGEST_SHORT = 300
@@ -87,6 +90,13 @@ def kind_of(type_name: str, *, advise: bool = False) -> FeatureKind:
     With `advise` it says which type may be meant: for what a caller wrote, not for what a file holds.
     """
     kind = _KINDS.get(type_name)
+    if kind is None and type_name.startswith(_TENSOR_OF):
+        name, shape = parse_short(type_name.removeprefix(_TENSOR_OF))
+        number = kind_of(name, advise=advise) == "number"
+        if number and type_name == _TENSOR_OF + print_short(name, shape):
+            return "tensor"
+        message = f'{type_name!r}: a tensor of a given type holds numbers; "tensor" alone takes strings too'
+        raise ValueError(message)
     if kind is None:
         near = closest(type_name, _KINDS) if advise else None
         hint = f"; did you mean {near}?" if near else ""
@@ -112,6 +122,9 @@ def parse_short(text: object) -> tuple[str, Shape]:
         text = "text" if text is str else "bytes" if text is bytes else np.dtype(text).name
     if not isinstance(text, str):
         raise TypeError(f'a type is a short string such as "int64", not {describe(text)}')
+    if text.startswith(_TENSOR_OF):
+        # The shape is that of the tensor, whose bytes are one value.
+        return _TENSOR_OF + print_short(*parse_short(text.removeprefix(_TENSOR_OF))), ()
     match = _SHORT.fullmatch(text) if len(text) <= _LONGEST_SHORT else None
     if match is None:
         message = (
@@ -132,6 +145,19 @@ def parse_short(text: object) -> tuple[str, Shape]:
     return name, tuple(sizes)
 
 
+@lru_cache
+def tensor_parts(type_name: str) -> tuple[str | None, Shape | None]:
+    """Return the number type and the shape that a type such as `"tensor:float32[?,3]"` asks for.
+
+    None is any: of `"tensor"` both, of `"tensor:float32"` the shape.
+    """
+    inner = type_name.partition(":")[2]
+    if not inner:
+        return None, None
+    name, shape = parse_short(inner)
+    return name, shape or None
+
+
 def print_short(type_name: str, shape: tuple[int | None, ...]) -> str:
     """Return the short string; the inverse of `parse_short`."""
     if not shape:
@@ -139,13 +165,15 @@ def print_short(type_name: str, shape: tuple[int | None, ...]) -> str:
     return f"{type_name}[{','.join('?' if size is None else str(size) for size in shape)}]"
 
 
-def fit_numbers(value: object, type_name: str, shape: Shape) -> npt.NDArray[Any]:
+def fit_numbers(value: object, type_name: str, shape: Shape | None) -> npt.NDArray[Any]:
     """Return `value` as a C-contiguous little-endian array of the type and a shape that fits `shape`.
+
+    A `shape` of None fits every array.
 
     Raises:
         MisfitError: the value has another kind or shape, or would lose its value.
     """
-    expected = print_short(type_name, shape)
+    expected = print_short(type_name, shape or ())
     array = numbers_of(value, type_name, expected)
     if type_name == "uint64" and array.dtype.kind == "f" and not isinstance(value, np.ndarray | np.generic):
         array = _exact_integers(value, array)
@@ -156,12 +184,18 @@ def fit_numbers(value: object, type_name: str, shape: Shape) -> npt.NDArray[Any]
     if empty_list and shape and shape[0] is None:
         # An empty list says nothing about the inner dimensions.
         fitted = fitted.reshape((0, *(size or 0 for size in shape[1:])))
-    if len(fitted.shape) != len(shape) or any(
-        want not in (None, have) for want, have in zip(shape, fitted.shape, strict=True)
-    ):
+    if not shape_fits(shape, fitted.shape):
         raise MisfitError(expected, _found(array))
     # ascontiguousarray would turn 0-d into 1-d.
     return np.asarray(fitted, order="C")
+
+
+def shape_fits(shape: Shape | None, found: Sequence[int | None]) -> bool:
+    """Tell whether sizes are those of a shape, in which None is any size; None is any shape."""
+    return shape is None or (
+        len(shape) == len(found)
+        and all(want in (None, have) for want, have in zip(shape, found, strict=True))
+    )
 
 
 def numbers_of(value: object, type_name: str | None, expected: str) -> npt.NDArray[Any]:
@@ -177,7 +211,7 @@ def numbers_of(value: object, type_name: str | None, expected: str) -> npt.NDArr
         MisfitError: they are something else than numbers, hold a mask, or an integer that NumPy's common
             dtype would round.
     """
-    if _holds_mask(value):
+    if holds_mask(value):
         raise MisfitError(expected, "a masked array", "fill it first; a record has no mask")
     if isinstance(value, str | bytes | bytearray | memoryview) or value is None:
         raise MisfitError(expected, describe(value))
@@ -204,7 +238,7 @@ def _is_nested(value: object) -> TypeGuard[Sequence[Any]]:
     return isinstance(value, Sequence) and not hasattr(value, "__array__")
 
 
-def _holds_mask(value: object) -> bool:
+def holds_mask(value: object) -> bool:
     """Tell whether NumPy would drop a mask: of a masked array, or of one in lists.
 
     A list that begins with a number is not searched: `np.ma.masked` becomes NaN there, and is looked for
@@ -216,7 +250,7 @@ def _holds_mask(value: object) -> bool:
         return True
     if not _is_nested(value) or isinstance(value, str | bytes) or not len(value):
         return False
-    return not isinstance(value[0], int | float | np.generic) and any(map(_holds_mask, value))
+    return not isinstance(value[0], int | float | np.generic) and any(map(holds_mask, value))
 
 
 def _check_integers(value: Sequence[Any], array: npt.NDArray[Any], expected: str, type_name: str) -> None:

@@ -148,7 +148,7 @@ def table_refusal(column: ChosenColumn) -> str | None:
     if feature.kind == "image":
         small = f"{column.name}{LENGTH} is one"
         return f"feature {column.name!r} is {feature.short}: a table holds small features; {small}"
-    if feature.shape:
+    if feature.shape or feature.kind == "tensor":
         more = f"; {column.name}{LENGTH} is one" if _has_length(feature) else ""
         return f"feature {column.name!r} is {feature.short}: a table holds single values{more}"
     return None

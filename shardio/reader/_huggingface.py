@@ -34,7 +34,8 @@ def hf_feature(feature: Feature) -> dict[str, Any]:
         found = {"_type": "Json"}
     else:
         named = {"bytes": "binary", "text": "string", "bfloat16": "float32"}
-        found = {"dtype": named.get(feature.type, feature.type), "_type": "Value"}
+        name = "binary" if feature.kind == "tensor" else named.get(feature.type, feature.type)
+        found = {"dtype": name, "_type": "Value"}
     sizes = feature.shape
     if found["_type"] == "Value" and 1 < len(sizes) <= _MOST_SIZES and None not in sizes[1:]:
         return {"shape": list(sizes), "dtype": found["dtype"], "_type": f"Array{len(sizes)}D"}

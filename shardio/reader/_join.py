@@ -242,11 +242,6 @@ class JoinedSource(DatasetSource):
         right = type(self.right)(_with_features(self.right.source, tuple(names)), self.right.selection)
         return left, right, names
 
-    @property
-    def right_images(self) -> bool:
-        """Whether the right side's images are decoded, so that the schema alone does not tell a batch."""
-        return self.right.source.options.images is not None
-
     def matches(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return which records of the right side belong to positions of the left side's source."""
         places = count_below(self.base, positions)

@@ -263,8 +263,8 @@ class BatchBuilder:
         # Where the schema alone does not say what a batch of no rows looks like.
         self._components = components
         self._joins = any(isinstance(each.source, JoinedSource) for each in components)
-        images = any(_decodes_images(each.source) for each in components)
-        self._patterned = columnar and (self._by_value or images)
+        varied = any(_stacks_by_value(each.source) for each in components)
+        self._patterned = columnar and (self._by_value or varied)
         self._pattern: Any = None
         self._memory = Memory(mapped=True, most=_BATCH_MEMORY)
         self._cancelled = False
@@ -622,8 +622,12 @@ class BatchBuilder:
         return None
 
 
-def _decodes_images(source: DatasetSource) -> bool:
-    return source.options.images is not None or (isinstance(source, JoinedSource) and source.right_images)
+def _stacks_by_value(source: DatasetSource) -> bool:
+    """Tell whether images or tensors of a batch become one array or a list, as their shapes are."""
+    schema = (source.codec and source.codec.schema) or {}
+    tensors = any(feature.kind == "tensor" for feature in schema.values())
+    joined = isinstance(source, JoinedSource) and _stacks_by_value(source.right.source)
+    return tensors or joined or source.options.images is not None
 
 
 def _address(planned: PlannedSteps, data: list[WindowData], row: int) -> tuple[DatasetSource, str, str, int]:

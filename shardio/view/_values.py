@@ -195,7 +195,7 @@ def _array_cell(
 ) -> dict[str, Any]:
     found: dict[str, Any] = {
         "kind": "array",
-        "dtype": value.dtype.name if feature is None else feature.type,
+        "dtype": feature.type if feature is not None and feature.kind == "number" else value.dtype.name,
         "shape": list(value.shape),
         "path": list(path),
     }

@@ -10,13 +10,14 @@ from hypothesis.extra import numpy as hnp
 
 from shardio.codecs import RaggedColumn
 from shardio.metadata import Feature
+from shardio.metadata._types import dtype_of, tensor_parts
 
 NUMBERS = [
     *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
     *("float16", "float32", "float64", "complex64", "complex128", "bfloat16"),
 ]
 TENSOR_NUMBERS = [name for name in NUMBERS if name not in ("uint32", "uint64", "complex64", "complex128")]
-OTHERS = ["bytes", "text", "json", "jpeg", "image"]
+TENSORS = ["tensor", "tensor:float32", "tensor:bfloat16[?,2]", "tensor:uint8[3]", "tensor:complex64[?]"]
 SHAPES = [(), (1,), (3,), (2, 3), (None,), (None, 2), (2, None), (None, None), (2, None, None)]
 
 
@@ -54,7 +55,7 @@ def features(numbers: list[str] = NUMBERS) -> st.SearchStrategy[Feature]:
         st.sampled_from(["bytes", "text", "jpeg", "image"]),
         st.sampled_from([(), (2,), (None,)]),
     )
-    return plain | items | st.just(Feature("json"))
+    return plain | items | st.just(Feature("json")) | st.sampled_from(TENSORS).map(Feature)
 
 
 _JSON = st.recursive(
@@ -73,6 +74,8 @@ def values(feature: Feature) -> st.SearchStrategy[Any]:
     if feature.dtype is not None:
         sizes = st.tuples(*[st.integers(0, 3) if size is None else st.just(size) for size in feature.shape])
         return sizes.flatmap(lambda shape: arrays(feature.dtype, shape))
+    if feature.kind == "tensor":
+        return _tensors(feature)
     files = st.binary(max_size=20).map(lambda tail: b"\xff\xd8\xff" + tail)
     item = {"text": _TEXT, "json": _JSON, "image": files}.get(feature.kind, st.binary(max_size=20))
     if not feature.shape:
@@ -81,8 +84,26 @@ def values(feature: Feature) -> st.SearchStrategy[Any]:
     return st.lists(item, min_size=low, max_size=high)
 
 
+def _tensors(feature: Feature) -> st.SearchStrategy[Any]:
+    name, shape = tensor_parts(feature.type)
+    numbers = st.sampled_from([each for each in NUMBERS if each != "bfloat16"] if name is None else [name])
+    sizes = (
+        hnp.array_shapes(min_dims=0, min_side=0, max_side=3)
+        if shape is None
+        else st.tuples(*[st.integers(0, 3) if size is None else st.just(size) for size in shape])
+    )
+    found = st.tuples(numbers, sizes).flatmap(lambda drawn: arrays(dtype_of(drawn[0]), drawn[1]))
+    texts = st.lists(st.binary(max_size=4), min_size=1, max_size=3).map(lambda items: np.array(items, object))
+    return found if name is not None else found | texts
+
+
 def same(feature: Feature, got: Any, given: Any) -> bool:
     """Whether a value came back: dtype, shape and every bit."""
+    if feature.kind == "tensor":
+        if given.dtype == object:
+            return got.dtype == object and got.tolist() == given.tolist()
+        little = given.astype(given.dtype.newbyteorder("<"))
+        return (got.dtype, got.shape, got.tobytes()) == (little.dtype, little.shape, little.tobytes())
     if feature.dtype is None:
         return type(got) is type(given) and got == given
     native = np.asarray(given)

@@ -76,6 +76,22 @@ def test_some_features(url, tmp_path, kind) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
+def test_tensors_keep_their_bytes(tmp_path, kind) -> None:
+    types = {"x": "tensor:float32[?]", "any": Feature("tensor", optional=kind != "mds")}
+    with shardio.DatasetWriter(tmp_path / "ds", schema=types) as out:
+        out.write({"x": [1, 2], "any": np.array(["a", "bc"])})
+        out.write({"x": [], "any": np.arange(6, dtype="i2").reshape(2, 3)})
+        if kind != "mds":
+            out.write({"x": [3]})
+    shardio.export_dataset(tmp_path / "ds", tmp_path / "out", kind=kind)
+    shardio.convert_dataset(tmp_path / "out", tmp_path / "back", schema=types)
+    found = list(shardio.open(tmp_path / "back"))
+    for value, wanted in zip(found, shardio.open(tmp_path / "ds"), strict=True):
+        assert value["x"].tolist() == wanted["x"].tolist()
+        assert repr(value["any"]) == repr(wanted["any"])
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_filtered_reader(url, tmp_path, kind) -> None:
     """Splits stay apart; how the reader decodes images makes no difference."""
     ds = shardio.open(url, "all", features=["id", "image"], decode="image")

@@ -62,6 +62,16 @@ def test_neighbours_with_one_trouble_are_one_finding(tmp_path) -> None:
         assert len(list(skipping)) == 20
 
 
+def test_tensors_that_do_not_decode(tmp_path) -> None:
+    """Where adoption did not look."""
+    values = [codecs.serialize_tensor(np.arange(n % 7)) for n in range(3000)]
+    values[1502], values[1504] = b"\xff", codecs.serialize_tensor(np.ones(3))
+    (tmp_path / "a.tfrecord").write_bytes(tfrecord([codecs.encode_example({"x": each}) for each in values]))
+    shardio_indexer.adopt(tmp_path, schema={"x": "tensor:int64"})
+    assert shardio.verify(tmp_path).ok
+    assert wrong(tmp_path) == [(1502, 1503), (1504, 1505)]
+
+
 def test_defaults_are_no_findings(tmp_path) -> None:
     schema = {"image": shardio.Feature("jpeg", default=b""), "label": "int64"}
     with shardio.DatasetWriter(tmp_path / "ds", schema) as out:

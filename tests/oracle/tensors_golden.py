@@ -1,6 +1,7 @@
 """Write `tests/golden/tensorflow/tensors.json` by TensorFlow itself: serialized tensors and their values.
 
-`python -m tests.oracle.tensors_golden`, where tensorflow is installed; what it wrote once is kept.
+And `tensor-features.tfrecord`: Examples with such tensors in features of bytes, as TensorFlow's own tutorial
+stores arrays. `python -m tests.oracle.tensors_golden`, where tensorflow is installed; what it wrote is kept.
 """
 
 from __future__ import annotations
@@ -67,6 +68,25 @@ def cases() -> list[dict[str, Any]]:
     return found
 
 
+def example(number: int) -> bytes:
+    tensors = {
+        "grid": tf.ones((number, 2), tf.float32) * number,
+        "half": tf.cast(tf.range(number), tf.bfloat16),
+        "scalar": tf.constant(number, tf.int64),
+        "words": tf.constant(["a", "b" * number]),
+    }
+    lists = {
+        name: tf.train.Feature(bytes_list=tf.train.BytesList(value=[tf.io.serialize_tensor(each).numpy()]))
+        for name, each in tensors.items()
+    }
+    message = tf.train.Example(features=tf.train.Features(feature=lists))
+    payload: bytes = message.SerializeToString(deterministic=True)
+    return payload
+
+
 if __name__ == "__main__":
+    with tf.io.TFRecordWriter(str(TARGET.with_name("tensor-features.tfrecord"))) as out:
+        for count in range(4):
+            out.write(example(count))
     content = {"tensorflow": tf.__version__, "cases": cases()}
     TARGET.write_text(json.dumps(content, indent=0) + "\n", encoding="utf-8")

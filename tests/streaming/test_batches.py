@@ -206,6 +206,17 @@ def test_images_of_an_empty_batch_keep_their_shape():
     assert [batch["image"].shape for batch in stream] == [(1, 4, 5, 3), (0, 4, 5, 3)]
 
 
+def test_tensors_of_a_batch_stack_whatever_was_decoded_with_them():
+    """Rows of two shapes that are decoded together; and a batch without rows, like any other."""
+    url = write(
+        memory_url(), [7], schema={"x": "tensor:float32"}, value=lambda n: {"x": np.ones(2 if n < 4 else 3)}
+    )
+    given = {"global_batch": 2, "remainder": "keep", "shuffle": False, "world_size": 2}
+    found = [list(shardio.stream(shardio.open(url), rank=rank, **given)) for rank in range(2)]
+    shapes = [[batch["x"].shape for batch in share] for share in found]
+    assert shapes == [[(1, 2), (1, 2), (1, 3), (0, 2)], [(1, 2), (1, 2), (1, 3), (1, 3)]]
+
+
 def test_drop_pad_and_keep(rich):
     ds = rich["example"]
     given = {"global_batch": 8, "plan": plan()}

@@ -11,8 +11,22 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shardio.errors import CorruptRecordError, SchemaError
+from shardio.metadata._types import (
+    BFLOAT16,
+    MisfitError,
+    describe,
+    dtype_of,
+    fit_numbers,
+    holds_mask,
+    numbers_of,
+    print_short,
+    shape_fits,
+    tensor_parts,
+)
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
+
     from shardio.v1 import tf_tensor_pb2
 
 _STRING = 7
@@ -66,30 +80,38 @@ def serialize_tensor(array: object) -> bytes:
         array([[0, 1, 2],
                [3, 4, 5]])
     """
-    from shardio.v1 import tf_tensor_pb2
-
+    if holds_mask(array):
+        raise SchemaError("a tensor has no mask; fill the array first", found="a masked array")
     try:
         values = np.asarray(array)
+        if values.dtype.kind == "f" and not hasattr(array, "dtype"):
+            numbers_of(array, "float64", "numbers of one type")  # NumPy rounds integers beside floats
     except UnicodeDecodeError:  # text beside bytes
         values = np.asarray(array, object)
+    except (ValueError, TypeError, OverflowError, RuntimeError) as error:
+        raise SchemaError(f"NumPy takes {describe(array)} for no array ({error})") from error
+    except MisfitError as error:
+        raise SchemaError("numbers would be rounded", found=error.found, advice=error.advice) from error
     if values.dtype.kind in "US" and not isinstance(array, np.ndarray):
         values = np.asarray(array, object)  # NumPy's own strings would lose zeros at their ends
-    message = tf_tensor_pb2.TensorFlowTensor()
     if values.dtype.kind in "USO":
-        message.dtype = _STRING
-        message.string_val.extend(_string_bytes(item) for item in values.reshape(-1).tolist())
-    else:
-        number = (
-            _BFLOAT16 if values.dtype.name == "bfloat16" else _NUMBERS.get(values.dtype.newbyteorder("<"))
+        strings = [_string_bytes(item) for item in values.reshape(-1).tolist()]
+        return _serialized(_STRING, values.shape, string_val=strings)
+    number = _BFLOAT16 if values.dtype.name == BFLOAT16 else _NUMBERS.get(values.dtype.newbyteorder("<"))
+    if number is None:
+        raise SchemaError(
+            f"TensorFlow has no type for an array of {values.dtype}",
+            advice="cast it first, for example array.astype('float32')",
         )
-        if number is None:
-            raise SchemaError(
-                f"TensorFlow has no type for an array of {values.dtype}",
-                advice="cast it first, for example array.astype('float32')",
-            )
-        message.dtype = number
-        message.tensor_content = values.astype(values.dtype.newbyteorder("<"), copy=False).tobytes()
-    for size in values.shape:
+    little = values.astype(values.dtype.newbyteorder("<"), copy=False)
+    return _serialized(number, values.shape, tensor_content=little.tobytes())
+
+
+def _serialized(number: int, shape: tuple[int, ...], **content: Any) -> bytes:
+    from shardio.v1 import tf_tensor_pb2
+
+    message = tf_tensor_pb2.TensorFlowTensor(dtype=number, **content)
+    for size in shape:
         message.tensor_shape.dim.add(size=size)
     # An empty shape is there all the same: without it the rank would be unknown.
     message.tensor_shape.SetInParent()
@@ -110,6 +132,58 @@ def parse_tensor(data: bytes | memoryview) -> Any:
         CorruptRecordError: the bytes are not a TensorProto, or its elements do not fit its shape.
         SchemaError: the type has no dtype of NumPy: quantized numbers, resources, numbers of 4 and 8 bits.
     """
+    kind, array = _parsed(data)
+    return _as_bfloat16(array) if kind == BFLOAT16 else array
+
+
+def fit_tensor(value: object, type_name: str) -> bytes:
+    """Return the bytes of a tensor feature: of an array, or of bytes that are a fitting tensor already.
+
+    Raises:
+        MisfitError: the value is of another type or shape than the feature's, or no array.
+    """
+    name, shape = tensor_parts(type_name)
+    try:
+        if isinstance(value, bytes | bytearray | memoryview):
+            restore_tensor(value, type_name)
+            return bytes(value)
+        if name is None:
+            return serialize_tensor(value)
+        array = fit_numbers(value, name, shape)
+    except (CorruptRecordError, SchemaError) as error:
+        found = error.what if error.found is None else str(error.found)
+        raise MisfitError(f"{type_name}, an array or a serialized tensor", found, error.advice) from error
+    except MisfitError as error:
+        raise MisfitError(type_name, error.found, error.advice) from error
+    return _serialized(
+        _BFLOAT16 if name == BFLOAT16 else _NUMBERS[dtype_of(name)],
+        array.shape,
+        tensor_content=array.tobytes(),
+    )
+
+
+def restore_tensor(data: bytes | bytearray | memoryview, type_name: str) -> npt.NDArray[Any]:
+    """Return the array of a tensor feature; of bfloat16 the bits as uint16 where the type names it.
+
+    Raises:
+        CorruptRecordError: the bytes are not a tensor.
+        SchemaError: it is of another type or shape than the feature's, or its type has no dtype of NumPy.
+    """
+    kind, array = _parsed(data)
+    name, shape = tensor_parts(type_name)
+    if (name is not None and name != kind) or not shape_fits(shape, array.shape):
+        found = "tensor:" + print_short(kind, array.shape)
+        raise SchemaError("the tensor does not fit its feature", expected=type_name, found=found)
+    if name is None and kind == BFLOAT16 and (array := _as_bfloat16(array)).dtype == np.uint16:
+        raise SchemaError(
+            "a tensor of bfloat16 has no array of NumPy",
+            advice='declare the feature as "tensor:bfloat16", or pip install ml_dtypes',
+        )
+    return array
+
+
+def _parsed(data: bytes | bytearray | memoryview) -> tuple[str, npt.NDArray[Any]]:
+    """Return the name of the elements' type, "bytes" for strings, and the array; of bfloat16 the bits."""
     from google.protobuf.message import DecodeError
 
     from shardio.v1 import tf_tensor_pb2
@@ -123,7 +197,7 @@ def parse_tensor(data: bytes | memoryview) -> Any:
     if message.tensor_shape.unknown_rank or len(shape) > _MOST_DIMENSIONS or any(size < 0 for size in shape):
         raise CorruptRecordError("a tensor has no shape that an array can have", found=shape)
     if message.dtype == _STRING:
-        return _strings(message, shape)
+        return "bytes", _strings(message, shape)
     if message.dtype not in _TYPES:
         name = _NAMES.get(message.dtype, f"number {message.dtype}")
         if message.dtype == 0:
@@ -134,8 +208,8 @@ def parse_tensor(data: bytes | memoryview) -> Any:
     if count * dtype.itemsize > _MOST_BYTES:
         # A few bytes may claim any size, since one value stands for all that follow.
         raise CorruptRecordError("a tensor is larger than a record can be", found=shape)
-    array = _elements(message, dtype, field, count).reshape(shape)
-    return _as_bfloat16(array) if message.dtype == _BFLOAT16 else array
+    name = BFLOAT16 if message.dtype == _BFLOAT16 else dtype.name
+    return name, _elements(message, dtype, field, count).reshape(shape)
 
 
 def _elements(
@@ -197,5 +271,6 @@ def _string_bytes(item: object) -> bytes:
     if isinstance(item, bytes):
         return item
     raise SchemaError(
-        f"an element of an array of objects is of the type {type(item).__name__}", expected="str or bytes"
+        f"an element of an array of objects is of the type {type(item).__name__}",
+        expected="str or bytes",
     )
