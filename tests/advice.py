@@ -92,7 +92,7 @@ def _advice(nodes: list[ast.AST]) -> Iterator[str]:
         elif isinstance(node, ast.Dict):
             keys = [key.value if isinstance(key, ast.Constant) else None for key in node.keys]
             values = [value for key, value in zip(keys, node.values, strict=True) if key == "advice"]
-        elif isinstance(node, ast.Call) and getattr(node.func, "id", "") == "MisfitError":
+        elif isinstance(node, ast.Call) and getattr(node.func, "id", "") == "ValueMismatchError":
             values = node.args[2:]
         for value in values:
             yield from _texts(value)

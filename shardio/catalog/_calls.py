@@ -79,7 +79,7 @@ def gc(
     Args:
         url: of the dataset.
         expire: versions that are no longer needed; never the latest.
-        keep: expire all but the latest so many.
+        keep: expire all but the latest ones, this many.
         abandon: sessions whose writers will not come back; see `GcReport.unclaimed`.
         dry_run: change nothing.
         progress: True for a bar on a terminal and lines in a log, or a function of how far it has come:

@@ -91,7 +91,7 @@ class GcReport(Report):
     unlisted: tuple[str, ...] = ()
 
     @property
-    def doomed_bytes(self) -> int:
+    def reclaimable_bytes(self) -> int:
         """Bytes that are (or would be) freed."""
         return sum(info.size for info in self.doomed)
 
@@ -128,7 +128,7 @@ def collect_garbage(
     Args:
         catalog: of the dataset.
         expire: versions to expire; never the latest.
-        keep: expire all but the latest so many versions.
+        keep: expire all but the latest versions, this many.
         abandon: sessions, not part of any version, whose writers will not come back.
         dry_run: only say what would be done.
         progress: shows how many objects were deleted.

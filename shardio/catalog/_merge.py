@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from shardio.catalog._commit import publish
 from shardio.catalog._lists import StoredLists
+from shardio.catalog._schemas import merge_onto
 from shardio.errors import CommitConflictError, SchemaError
 from shardio.metadata import (
     ListRef,
@@ -151,15 +152,15 @@ class _Merge:
         if kept is not None and not old and any(total.rows for total in kept.manifest.splits):
             raise SchemaError("the dataset has no schema and the new records have one", url=url)
         try:
-            schema = self._rebased(old[-1], kept) if old and kept is not None else self.schema
+            schema = self._merged_schema(old[-1], kept) if old and kept is not None else self.schema
             # The records are read through what the dataset has by then.
             schema.check_reads(self.schema)
-            schemas = schema.succeed(old)
+            schemas = schema.append_to(old)
         except SchemaError as error:
             raise error.located(url=url) from error
         return schemas, len(schemas)
 
-    def _rebased(self, newest: Schema, kept: Version) -> Schema:
+    def _merged_schema(self, newest: Schema, kept: Version) -> Schema:
         """Return the dataset's newest schema with what that of the records changed since writing began."""
         schema = self.schema
         assert schema is not None  # noqa: S101 - asked only where there is one
@@ -168,7 +169,7 @@ class _Merge:
             return schema
         versions = [*self.catalog.between(self.base_version, self.base_version)] if self.base_version else []
         try:
-            return schema.rebased(versions[0].manifest.schema if versions else None, newest)
+            return merge_onto(newest, versions[0].manifest.schema if versions else None, schema)
         except SchemaError:
             # Above all, a number that both gave to a class.
             schema.completed(newest)

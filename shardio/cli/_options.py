@@ -230,7 +230,7 @@ def read_json(name: str, what: str, *, beside: str, storage_options: Mapping[str
     try:
         return json.loads(data)
     except (ValueError, RecursionError) as error:
-        message = f"{name} is no JSON ({error}): expected {what}"
+        message = f"{name} is not JSON ({error}): expected {what}"
         raise ValueError(message) from None
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from shardio import kernels
 from shardio.errors import CorruptRecordError, SchemaError
-from shardio.metadata import Feature, MisfitError, numbers_of
+from shardio.metadata import Feature, ValueMismatchError, to_number_array
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -157,8 +157,8 @@ def _item(name: str, item: object) -> bytes:
 def _numbers(name: str, value: object) -> npt.NDArray[Any]:
     expected = "int, float, bool, str, bytes, or a list or array of one of them"
     try:
-        array = numbers_of(value, None, expected)
-    except MisfitError as error:
+        array = to_number_array(value, None, expected)
+    except ValueMismatchError as error:
         raise _misfit(name, expected, error.found, error.advice) from None
     if array.dtype.kind not in "biuf":
         raise _misfit(name, expected, f"{type(value).__name__} of {array.dtype}")

@@ -115,7 +115,7 @@ class Message(RecordCodec, Generic[_M]):
         """Return the message that JSON says, by protobuf's own mapping.
 
         Raises:
-            SchemaError: it is no JSON, or not of this message.
+            SchemaError: it is not JSON, or not of this message.
         """
         from google.protobuf import json_format
 

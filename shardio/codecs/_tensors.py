@@ -16,7 +16,7 @@ import numpy as np
 from shardio.codecs._codec import RecordCodec, as_list, fitting_parts
 from shardio.codecs._columns import collate, each, item_decoder
 from shardio.errors import CorruptRecordError, FormatError, SchemaError
-from shardio.metadata import Feature, MisfitError, numbers_of, shape_fits
+from shardio.metadata import Feature, ValueMismatchError, shape_fits, to_number_array
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -181,8 +181,8 @@ def _string(label: object, item: str | bytes) -> bytes:
 def _numbers(label: object, value: object) -> npt.NDArray[Any]:
     """Return the array of a tensor: an array as it is, Python's floats as float32 where they fit."""
     try:
-        array = numbers_of(value, None, _expected())
-    except MisfitError as error:
+        array = to_number_array(value, None, _expected())
+    except ValueMismatchError as error:
         raise _no_type(label, error.found, error.advice) from None
     if array.dtype == np.float64 and _is_plain(value):
         fitted = Feature("float32[?]").fit(array.ravel(), str(label))

@@ -575,7 +575,7 @@ class _ArrowRows(ForeignSource):
         The label -1 is none, where there are classes: so `datasets` writes a record without a label.
 
         Raises:
-            SchemaError: a document is no JSON, or a file is not there.
+            SchemaError: a document is not JSON, or a file is not there.
         """
         fitted = dict(value)
         for name, item in value.items():
@@ -1075,7 +1075,7 @@ def _document(name: str, text: str) -> Any:
         return parse_json(text.encode())
     except ValueError as error:
         advice = f"keep the column as it is with {keep_as(name, 'text')}"
-        raise SchemaError(f"column {name!r} is no JSON ({error})", found=text[:40], advice=advice) from error
+        raise SchemaError(f"column {name!r} is not JSON ({error})", found=text[:40], advice=advice) from error
 
 
 def _is_negative(least: Any) -> bool:

@@ -143,7 +143,7 @@ def _check_nothing_is_lost(found: Schema, dataset: Schema, given: Any) -> None:
     if isinstance(given, Schema):
         return
     plain, lists = _groups_said(found, given)
-    for group, name, feature in found.lacking(dataset):
+    for group, name, feature in found.missing_features(dataset):
         if name not in (lists if group == "feature_lists" else plain):
             raise SchemaError(
                 f"the source has no feature {name!r}, which all records of the dataset have",

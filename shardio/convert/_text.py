@@ -51,7 +51,7 @@ class JsonLines(FileSource):
 
     @staticmethod
     def of_payload(payload: bytes) -> dict[str, Any]:
-        """Return the record that a line is; ValueError where it is no JSON."""
+        """Return the record that a line is; ValueError where it is not JSON."""
         value = parse_json(payload, make=restored_object)
         return value if isinstance(value, dict) else {"value": value}
 
@@ -123,7 +123,7 @@ def _parsed(line: bytes, where: str) -> Sample | BadRecord:
     try:
         return Sample(where, JsonLines.of_payload(line))
     except ValueError as error:
-        return BadRecord(where, f"the line is no JSON: {error}")
+        return BadRecord(where, f"the line is not JSON: {error}")
 
 
 @dataclass(frozen=True)

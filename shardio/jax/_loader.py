@@ -91,7 +91,7 @@ class StreamingLoader(StreamLoader):
         stream = self.stream
         number = stream.begin()
         with contextlib.closing(stream.batches(finish=self._placed)) as batches:
-            for batch in stream.followed(batches):
+            for batch in stream.with_progress(batches):
                 stream.delivered(number, batch.step, batch.rows)
                 yield batch.columns
         stream.end(number)

@@ -44,7 +44,7 @@ class CompactReport(ChangeReport):
         bytes_before, bytes_after: of their stored bytes, likewise.
         requests_before, requests_after: of one pass over them in a bucket: one for the index of each shard,
             and one for every 8 MiB of each; an estimate.
-        left_alone: shards that others wrote, and records that are no TFRecord frames; they stay as they are.
+        skipped_shards: shards that others wrote or that hold no TFRecord frames; they stay as they are.
     """
 
     records: int = 0
@@ -55,7 +55,7 @@ class CompactReport(ChangeReport):
     bytes_after: int = 0
     requests_before: int = 0
     requests_after: int = 0
-    left_alone: int = 0
+    skipped_shards: int = 0
 
 
 @checked_options
@@ -173,7 +173,7 @@ def compact(  # noqa: PLR0913 - the options are the public contract
             bytes_after=sum(after),
             requests_before=_requests(before),
             requests_after=_requests(after),
-            left_alone=plan.left_alone,
+            skipped_shards=plan.skipped_shards,
         )
 
     return catalog.reading(attempt)
@@ -195,7 +195,7 @@ class _CompactPlan:
         sizes: stored bytes of all shards that were looked at.
         kept: of those that stay.
         dropped: deleted rows that are left out.
-        left_alone: shards that may not be rewritten.
+        skipped_shards: shards that may not be rewritten.
     """
 
     table: ShardTable
@@ -208,7 +208,7 @@ class _CompactPlan:
 
     def __post_init__(self) -> None:
         self.groups: list[Group] = []
-        self.left_alone = 0
+        self.skipped_shards = 0
         table = self.table
         members = {name: [i for i, each in enumerate(table.split) if each == name] for name in self.splits}
         for name, numbers in members.items():
@@ -243,7 +243,7 @@ class _CompactPlan:
         for i in numbers:
             entry = self.table[i]
             may = entry.framing is Framing.TFRECORD and (self.adopted or not entry.adopted)
-            self.left_alone += not may
+            self.skipped_shards += not may
             like = (entry.schema, self._compression(entry))
             if not may or not self._gains(entry) or (run and like != last):
                 if run:

@@ -38,14 +38,14 @@ class EraseReport(DeleteReport):
     Attributes:
         expired_versions: versions that hold the records, and are expired (or would be).
         dropped_tags: tags of these versions, with their numbers.
-        holding: objects that hold bytes of the records until `shardio gc`, with their sizes in bytes.
-        elsewhere: URLs of objects that others wrote and that hold bytes of the records; theirs to remove.
+        pending_gc: objects that hold bytes of the records until `shardio gc`, with their sizes in bytes.
+        external_copies: URLs of objects that others wrote and that hold bytes of the records.
     """
 
     expired_versions: tuple[int, ...] = ()
     dropped_tags: Mapping[str, int] = field(default_factory=dict)
-    holding: Mapping[str, int] = field(default_factory=dict)
-    elsewhere: tuple[str, ...] = ()
+    pending_gc: Mapping[str, int] = field(default_factory=dict)
+    external_copies: tuple[str, ...] = ()
 
 
 def erase(  # noqa: PLR0913 - those of `delete`
@@ -120,8 +120,8 @@ def erase(  # noqa: PLR0913 - those of `delete`
         shards={key: count for key, (_, count) in counts.items()},
         expired_versions=tuple(sorted(holders.expired)) if targets else (),
         dropped_tags=holders.tags if targets else {},
-        holding=holders.holding if targets else {},
-        elsewhere=tuple(sorted(holders.elsewhere)) if targets else (),
+        pending_gc=holders.pending_gc if targets else {},
+        external_copies=tuple(sorted(holders.external_copies)) if targets else (),
     )
 
 
@@ -210,8 +210,8 @@ class _Holders:
         here = {uuid.tobytes() for uuid in catalog.table(latest).uuid}
         held = self._closure(versions, here)
         self.expired: set[int] = set()
-        self.holding: dict[str, int] = {}
-        self.elsewhere: set[str] = set()
+        self.pending_gc: dict[str, int] = {}
+        self.external_copies: set[str] = set()
         for version in versions:
             roots = {0: catalog.store.url, **version.manifest.roots}
             for ref in version.manifest.lists:
@@ -223,11 +223,11 @@ class _Holders:
                         self.expired.add(version.number)
                     entry = table[i]
                     if entry.adopted:
-                        self.elsewhere.add(f"{roots[entry.root].rstrip('/')}/{entry.key}")
+                        self.external_copies.add(f"{roots[entry.root].rstrip('/')}/{entry.key}")
                     else:
-                        self.holding[entry.key] = entry.stored_bytes
+                        self.pending_gc[entry.key] = entry.stored_bytes
                     if entry.table_key:
-                        self.holding[entry.table_key] = entry.table_bytes
+                        self.pending_gc[entry.table_key] = entry.table_bytes
         self._add_attempts()
         tags = latest.manifest.tags
         self.tags = {name: number for name, number in tags.items() if number in self.expired}
@@ -246,8 +246,8 @@ class _Holders:
         if not store.can_list:
             return
         there = {info.key: info.size for prefix in (DATA, TABLES) for info in store.list(prefix)}
-        self.holding = {key: size for key, size in self.holding.items() if key in there}
-        tasks = {(n.session, n.task) for key in self.holding if (n := parse_data_key(key)) is not None}
+        self.pending_gc = {key: size for key, size in self.pending_gc.items() if key in there}
+        tasks = {(n.session, n.task) for key in self.pending_gc if (n := parse_data_key(key)) is not None}
         named = {key for table in self._tables.values() for key in table.key}
         for key, size in there.items():
             name = parse_data_key(key)
@@ -257,7 +257,7 @@ class _Holders:
                 and key not in named
                 and (name.session, name.task) in tasks
             ):
-                self.holding[key] = size
+                self.pending_gc[key] = size
 
     def _closure(self, versions: list[Version], here: set[bytes]) -> set[bytes]:
         """Return the shards that hold the records: those of the latest version, and those before and after

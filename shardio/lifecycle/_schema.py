@@ -145,4 +145,4 @@ def _changed(
             advice="give adopted shards one with `shardio adopt URL --schema`, or rewrite the records",
         )
     newest = schemas[-1].renamed(rename)
-    return newest.changed(features).completed(newest).succeed(schemas)
+    return newest.changed(features).completed(newest).append_to(schemas)

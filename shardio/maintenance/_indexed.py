@@ -438,7 +438,7 @@ def _damaged_rows(
 
 
 def _not_json(line: Buffer) -> str | None:
-    """Return why a line is no JSON document, as the reader will say."""
+    """Return why a line is not JSON document, as the reader will say."""
     try:
         parse_json(line)
     except ValueError as error:

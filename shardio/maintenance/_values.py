@@ -17,7 +17,7 @@ import numpy as np
 from shardio.codecs import decode_image
 from shardio.errors import CorruptRecordError, FormatError, SchemaError
 from shardio.format import Framing, payload_bounds
-from shardio.metadata import MisfitError, pillow
+from shardio.metadata import ValueMismatchError, pillow
 from shardio.reader import value_codec
 
 if TYPE_CHECKING:
@@ -178,7 +178,7 @@ def _decode_images(name: str, feature: Feature, value: Any) -> None:
     try:
         feature.check_images([value])
         decode_image(value)
-    except MisfitError as error:
+    except ValueMismatchError as error:
         what = f"feature {name!r} holds something else"
         raise CorruptRecordError(what, expected=error.expected, found=error.found) from None
     except FormatError as error:

@@ -83,7 +83,7 @@ from shardio.metadata._names import (
     usual_index_key,
 )
 from shardio.metadata._receipt import Receipt, SplitReceipt, parse_receipt, seal_receipt, session_digest
-from shardio.metadata._schema import Schema, check_name, parse_schema_json
+from shardio.metadata._schema import Schema, by_stored_name, check_name, parse_schema_json
 from shardio.metadata._sealed import SEAL_BYTES, seal, unseal
 from shardio.metadata._sidecars import (
     ENTRY,
@@ -113,7 +113,7 @@ from shardio.metadata._table import (
     physical_to_live,
 )
 from shardio.metadata._tf_tensor import parse_tensor, serialize_tensor
-from shardio.metadata._types import MisfitError, numbers_of, shape_fits
+from shardio.metadata._types import ValueMismatchError, shape_fits, to_number_array
 
 __all__ = [
     "DATA",
@@ -144,7 +144,6 @@ __all__ = [
     "ListRef",
     "Manifest",
     "MergedSession",
-    "MisfitError",
     "PartHead",
     "Receipt",
     "ReceiptKey",
@@ -155,6 +154,8 @@ __all__ = [
     "SplitReceipt",
     "SplitTotals",
     "TableColumn",
+    "ValueMismatchError",
+    "by_stored_name",
     "check_foreign_key",
     "check_frames_part",
     "check_index_end",
@@ -187,7 +188,6 @@ __all__ = [
     "look_alike",
     "manifest_key",
     "manifest_version",
-    "numbers_of",
     "pack_part_head",
     "parse_data_key",
     "parse_deletions",
@@ -227,6 +227,7 @@ __all__ = [
     "table_address_of",
     "table_column",
     "table_key",
+    "to_number_array",
     "unsafe_part",
     "unseal",
     "usable_keys",

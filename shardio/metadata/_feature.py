@@ -25,8 +25,8 @@ from shardio.metadata._tf_tensor import fit_tensor, restore_tensor
 from shardio.metadata._types import (
     BFLOAT16,
     FeatureKind,
-    MisfitError,
     Shape,
+    ValueMismatchError,
     describe,
     dtype_of,
     fit_numbers,
@@ -126,7 +126,7 @@ class Feature:
         if default is not None:
             try:
                 stored = self._fit(default, default=True)
-            except MisfitError as error:
+            except ValueMismatchError as error:
                 message = f"default does not fit: expected {error.expected}, found {error.found}"
                 raise ValueError(message) from error
             set_slot(self, "_default", _frozen(stored))
@@ -176,7 +176,7 @@ class Feature:
         """
         try:
             return self._fit(value)
-        except MisfitError as error:
+        except ValueMismatchError as error:
             what = f"value of feature {name!r} does not fit the schema"
             raise SchemaError(
                 what, expected=error.expected, found=error.found, advice=error.advice
@@ -213,18 +213,18 @@ class Feature:
             return
         try:
             self.check_labels(numbers)
-        except MisfitError as error:
+        except ValueMismatchError as error:
             what = f"value of feature {name!r} does not fit the schema"
             raise SchemaError(what, expected=error.expected, found=error.found) from None
 
     def check_labels(self, numbers: npt.NDArray[Any], *, negative: bool = False) -> None:
-        """Raise MisfitError where a number is none of a class; `negative` ones may stand for no class."""
+        """Raise ValueMismatchError where a number is none of a class; `negative` ones may be of none."""
         classes = self.classes
         if classes is None or not numbers.size:
             return
         low, high = int(numbers.min()), int(numbers.max())
         if high >= len(classes) or (low < 0 and not negative):
-            raise MisfitError(
+            raise ValueMismatchError(
                 f"the number of a class, 0 to {len(classes) - 1}, or its name",
                 f"the value {high if high >= len(classes) else low}",
                 "add the class at the end of classes=[...], or leave a missing label out of the record",
@@ -246,14 +246,14 @@ class Feature:
     def _items(self, value: object) -> list[bytes]:
         is_one = isinstance(value, str | bytes | bytearray | memoryview)
         if is_one or not isinstance(value, Sequence | np.ndarray) or getattr(value, "ndim", 1) != 1:
-            raise MisfitError(f"{self.short}, a list", describe(value))
+            raise ValueMismatchError(f"{self.short}, a list", describe(value))
         items: list[Any] = list(value)
         if self.shape[0] not in (None, len(items)):
-            raise MisfitError(self.short, f"{len(items)} items")
+            raise ValueMismatchError(self.short, f"{len(items)} items")
         return [self._item_bytes(item) for item in items]
 
     def check_images(self, stored: list[bytes]) -> None:
-        """Raise MisfitError where an item does not begin as an image of this type; the default may."""
+        """Raise ValueMismatchError where an item does not begin as an image of this type; the default may."""
         wrong = next((item for item in stored if not is_image(item, self.type)), None)
         if wrong is None or stored == self._default:
             return
@@ -261,7 +261,7 @@ class Feature:
         if other is None and self.type != "image" and is_image(wrong, "image"):
             other = "image"
         format_ = "any format that Pillow reads" if self.type == "image" else "this format"
-        raise MisfitError(
+        raise ValueMismatchError(
             f"{self.type}, a file in {format_}",
             f"{len(wrong)} bytes" + (f" that begin with {wrong[:8].hex(' ')}" if wrong else ""),
             'declare the feature as "bytes" to store anything, or leave a missing image out'
@@ -281,7 +281,7 @@ class Feature:
         if number is None:
             near = closest(value, self._numbers)
             meant = f"did you mean {near!r}? Else " if near else ""
-            raise MisfitError(
+            raise ValueMismatchError(
                 f"one of {len(self._numbers)} classes ({short_form(', '.join(self._numbers))})",
                 f"the name {short_form(value)!r}",
                 f"{meant}add the class at the end of classes=[...]",
@@ -295,29 +295,31 @@ class Feature:
             return fit_tensor(value, self.type)
         if self.kind == "text":
             if not isinstance(value, str):
-                raise MisfitError(
+                raise ValueMismatchError(
                     "text, a str", describe(value), "decode bytes first, or declare the feature as bytes"
                 )
             try:
                 return value.encode()
             except UnicodeEncodeError as error:
-                raise MisfitError("text that UTF-8 can hold", f"a lone surrogate at {error.start}") from error
+                raise ValueMismatchError(
+                    "text that UTF-8 can hold", f"a lone surrogate at {error.start}"
+                ) from error
         if isinstance(value, bytes):
             return value
         if isinstance(value, bytearray | memoryview):
             return bytes(value)
         if self.kind != "image":
-            raise MisfitError(f"{self.type}, bytes", describe(value))
+            raise ValueMismatchError(f"{self.type}, bytes", describe(value))
         if isinstance(value, np.ndarray) or hasattr(value, "getbands"):  # an image of Pillow
             try:
                 # "image" is any format: pixels take one that loses nothing.
                 return encode_image(value, "png" if self.type == "image" else self.type)
             except SchemaError as error:
                 expected = f"{self.type}, a file's bytes, an image of Pillow, or {error.expected or 'RGB'}"
-                raise MisfitError(expected, str(error.found), error.advice) from error
+                raise ValueMismatchError(expected, str(error.found), error.advice) from error
         is_path = isinstance(value, str | os.PathLike)
         advice = "give the file's bytes: pathlib.Path(path).read_bytes()" if is_path else None
-        raise MisfitError(f"{self.type}, a file's bytes or pixels", describe(value), advice)
+        raise ValueMismatchError(f"{self.type}, a file's bytes or pixels", describe(value), advice)
 
     def replace(self, **changes: Any) -> Feature:
         """Return a feature that differs in the arguments given, as `Feature` takes them."""
@@ -386,7 +388,7 @@ def restored(
         if isinstance(stored, np.ndarray):
             try:
                 feature.check_labels(stored, negative=True)
-            except MisfitError as error:
+            except ValueMismatchError as error:
                 message = f"its default is {error.found}, not {error.expected}"
                 raise ValueError(message) from error
         object.__setattr__(feature, "_default", _frozen(stored))
@@ -510,7 +512,7 @@ def _json_bytes(value: object) -> bytes:
         stored = _dumped(value)
         check_json_depth(stored)  # what is written must be read
     except (TypeError, ValueError, RecursionError) as error:
-        raise MisfitError("a value that JSON can hold", f"{describe(value)} ({error})") from error
+        raise ValueMismatchError("a value that JSON can hold", f"{describe(value)} ({error})") from error
     return stored
 
 

@@ -455,7 +455,7 @@ def decode_metadata(data: bytes, *, limits: Limits = DEFAULT_LIMITS) -> dict[str
     try:
         metadata = json.loads(data) if data else {}
     except (ValueError, RecursionError) as error:
-        raise FormatError("the free metadata is no JSON", found=str(error)) from error
+        raise FormatError("the free metadata is not JSON", found=str(error)) from error
     if not isinstance(metadata, dict):
-        raise FormatError("the free metadata is no JSON object", found=type(metadata).__name__)
+        raise FormatError("the free metadata is not a JSON object", found=type(metadata).__name__)
     return metadata

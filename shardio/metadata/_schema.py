@@ -142,6 +142,18 @@ class Schema(Mapping[str, Feature]):
         """The feature lists of a "sequence_example", a step each; empty for other encodings."""
         return self._sequence
 
+    @property
+    def groups(self) -> tuple[Mapping[str, Feature], Mapping[str, Feature]]:
+        """The features, and the feature lists of a "sequence_example"; empty for other encodings."""
+        return self._features, self._sequence
+
+    def with_groups(self, groups: Iterable[Mapping[str, Feature]]) -> Schema:
+        """Return a schema of other `groups`, or this one where they are the same."""
+        features, sequence = groups
+        if features == self._features and sequence == self._sequence:
+            return self
+        return Schema(features, encoding=self.encoding, sequence_features=sequence)
+
     def to_mapping(self) -> dict[str, Any]:
         """Return the mapping that `parse` takes: short strings where they say all, else `Feature`s."""
         context = _mapping_of(self._features)
@@ -166,8 +178,8 @@ class Schema(Mapping[str, Feature]):
         """
         if self.encoding != older.encoding:
             return f"the encoding changes from {older.encoding!r} to {self.encoding!r}"
-        for ours, theirs in ((self._features, older._features), (self._sequence, older._sequence)):
-            stored = _by_stored_name(theirs)
+        for ours, theirs in zip(self.groups, older.groups, strict=True):
+            stored = by_stored_name(theirs)
             for name, feature in ours.items():
                 _, old = stored.get(feature.stored_name or name, (name, None))
                 reason = _reason_against(feature, old) or _reason_against_shapes(feature, name, theirs)
@@ -187,7 +199,7 @@ class Schema(Mapping[str, Feature]):
             )
             raise SchemaError(what, advice=advice)
 
-    def lacking(self, newest: Schema) -> list[tuple[str, str, Feature]]:
+    def missing_features(self, newest: Schema) -> list[tuple[str, str, Feature]]:
         """Return the required features of a dataset's newest schema that records of this one do not have.
 
         Of each the group, "context" or "feature_lists" in sequence examples and else "", the name and itself.
@@ -199,7 +211,7 @@ class Schema(Mapping[str, Feature]):
         )
         out = []
         for group, ours, theirs in groups:
-            stored = _by_stored_name(ours)
+            stored = by_stored_name(ours)
             for name, feature in theirs.items():
                 if not (feature.optional or name in ours or (feature.stored_name or name) in stored):
                     out.append((group, name, feature))
@@ -210,7 +222,7 @@ class Schema(Mapping[str, Feature]):
 
         The schema of the last append is that of the dataset, so readers would not see it in older records.
         """
-        for group, name, feature in self.lacking(newest) if self.encoding == newest.encoding else ():
+        for group, name, feature in self.missing_features(newest) if self.encoding == newest.encoding else ():
             change = f'{{"{name}": shardio.Feature("{feature.short}", optional=True)}}'
             change = f'{{"{group}": {change}}}' if group else change
             raise SchemaError(
@@ -220,30 +232,6 @@ class Schema(Mapping[str, Feature]):
                 advice="leave out schema=, and write the feature; or let records lack it: "
                 f"shardio.set_schema(URL, {change})",
             )
-
-    def rebased(self, began: Schema | None, newest: Schema) -> Schema:
-        """Return what becomes of a dataset's newest schema by the changes that this one made to an older one.
-
-        Of each feature, and of each thing that is said of it, what one side changed counts; two lists of
-        classes, one of which begins with the other, are the longer one.
-
-        Args:
-            began: the older schema, which both come from; None where there was none.
-            newest: the dataset's by now.
-
-        Raises:
-            SchemaError: both changed the same in different ways; names the feature.
-        """
-        if self.encoding != newest.encoding:
-            raise _changed_twice(f"the encoding {self.encoding!r}, and by the other {newest.encoding!r}")
-        was = (began, began.sequence_features) if began is not None else ({}, {})
-        features = _rebased(self, was[0], newest)
-        sequence = _rebased(self.sequence_features, was[1], newest.sequence_features)
-        try:
-            return Schema(features, encoding=self.encoding, sequence_features=sequence)
-        except ValueError as error:
-            # As where a shape is stored under the name of another new feature.
-            raise _changed_twice(str(error)) from error
 
     def completed(self, newest: Schema) -> Schema:
         """Return this schema as an append to a dataset means it.
@@ -256,13 +244,10 @@ class Schema(Mapping[str, Feature]):
         """
         if self.encoding != newest.encoding:
             return self
-        groups = ((self._features, newest._features), (self._sequence, newest._sequence))
-        features, sequence = (
+        return self.with_groups(
             {name: _completed(name, feature, theirs) for name, feature in ours.items()}
-            for ours, theirs in groups
+            for ours, theirs in zip(self.groups, newest.groups, strict=True)
         )
-        same = features == self._features and sequence == self._sequence
-        return self if same else Schema(features, encoding=self.encoding, sequence_features=sequence)
 
     def keeping_optional(self, newest: Schema) -> Schema:
         """Return this schema with what its records may lack and readers of the dataset find all the same.
@@ -271,10 +256,7 @@ class Schema(Mapping[str, Feature]):
         """
         if self.encoding != newest.encoding:
             return self
-        groups = ((self._features, newest._features), (self._sequence, newest._sequence))
-        features, sequence = (_keeping_optional(ours, theirs) for ours, theirs in groups)
-        same = features == self._features and sequence == self._sequence
-        return self if same else Schema(features, encoding=self.encoding, sequence_features=sequence)
+        return self.with_groups(map(_keeping_optional, self.groups, newest.groups))
 
     def renamed(self, names: Mapping[str, str]) -> Schema:
         """Return a schema in which features have other names for readers; records keep theirs.
@@ -290,15 +272,11 @@ class Schema(Mapping[str, Feature]):
         for name, new in names.items():
             group, old = self._group_of(name)
             chosen[group][old] = new
-        features, sequence = (
-            _renamed(group, part)
-            for group, part in zip((self._features, self._sequence), chosen, strict=True)
-        )
-        return Schema(features, encoding=self.encoding, sequence_features=sequence)
+        return self.with_groups(map(_renamed, self.groups, chosen))
 
     def _group_of(self, name: str) -> tuple[int, str]:
         """Return 0 and the name for a feature, or 1 for a feature list, that a caller names."""
-        found = [k for k, group in enumerate((self._features, self._sequence)) if name in group]
+        found = [k for k, group in enumerate(self.groups) if name in group]
         if len(found) == 2:
             message = (
                 f"the context and the feature lists both have {name!r}: "
@@ -308,7 +286,7 @@ class Schema(Mapping[str, Feature]):
         if found:
             return found[0], name
         part, _, rest = name.partition("/")
-        if self._sequence and part in _GROUPS and rest in (self._features, self._sequence)[part != "context"]:
+        if self._sequence and part in _GROUPS and rest in self.groups[part != "context"]:
             return int(part != "context"), rest
         known = sorted({*self._features, *self._sequence})
         message = f"there is no feature {name!r} to rename; there are {', '.join(known) or 'none'}"
@@ -332,17 +310,13 @@ class Schema(Mapping[str, Feature]):
                 message = f"features of sequence examples are {wanted}, found {extra}"
                 raise ValueError(message)
             given, lists = features.get("context", {}), features.get("feature_lists", {})
-        return Schema(
-            _changed(self._features, given),
-            encoding=self.encoding,
-            sequence_features=_changed(self._sequence, lists),
-        )
+        return self.with_groups(map(_changed, self.groups, (given, lists)))
 
     def changes_since(self, older: Schema) -> list[str]:
         """Return what readers see differently than through an older schema, a line each."""
         lines = [] if self.encoding == older.encoding else [f"encoding {older.encoding} -> {self.encoding}"]
-        for ours, theirs in ((self._features, older._features), (self._sequence, older._sequence)):
-            stored = _by_stored_name(theirs)
+        for ours, theirs in zip(self.groups, older.groups, strict=True):
+            stored = by_stored_name(theirs)
             for name, feature in ours.items():
                 before, old = stored.pop(feature.stored_name or name, (name, None))
                 if old is None:
@@ -363,7 +337,7 @@ class Schema(Mapping[str, Feature]):
             lines += [f"{name}: no longer read" for name, _ in stored.values()]
         return lines
 
-    def succeed(self, schemas: tuple[Schema, ...]) -> tuple[Schema, ...]:
+    def append_to(self, schemas: tuple[Schema, ...]) -> tuple[Schema, ...]:
         """Return the schemas of a dataset, oldest first, that had `schemas` and continues with this one.
 
         Raises:
@@ -385,29 +359,22 @@ class Schema(Mapping[str, Feature]):
     @property
     def stores_other_names(self) -> bool:
         """Whether a feature is stored under another name than readers know it by."""
-        return any(
-            feature.stored_name is not None
-            for group in (self._features, self._sequence)
-            for feature in group.values()
-        )
+        return any(feature.stored_name is not None for group in self.groups for feature in group.values())
 
     @property
     def names_in_records(self) -> frozenset[str]:
         """Under which names records hold what this schema reads."""
         return frozenset(
             name
-            for group in (self._features, self._sequence)
-            for stored, (_, feature) in _by_stored_name(group).items()
+            for group in self.groups
+            for stored, (_, feature) in by_stored_name(group).items()
             for name in [stored, *([f"{stored}/shape"] if feature.unknown_dimensions > 1 else [])]
         )
 
     def to_message(self) -> pb.Schema:
         """Return the message that manifests and receipts store."""
         message = pb.Schema(encoding=self.encoding)
-        for target, features in (
-            (message.features, self._features),
-            (message.sequence_features, self._sequence),
-        ):
+        for target, features in zip((message.features, message.sequence_features), self.groups, strict=True):
             for name, feature in features.items():
                 _fill_spec(target.add(), name, feature)
         return message
@@ -459,10 +426,9 @@ class Schema(Mapping[str, Feature]):
         return f"Schema.parse({self.to_mapping()!r}{suffix})"
 
     def _repr_html_(self) -> str:
-        both = [("", self._features), ("[] ", self._sequence)]
         rows = [
             (f"{prefix}{name}", feature.short, _more(feature))
-            for prefix, part in both
+            for prefix, part in zip(("", "[] "), self.groups, strict=True)
             for name, feature in part.items()
         ]
         return html_table(rows, head=("feature", "type", ""))
@@ -511,82 +477,6 @@ def _mapping_of(features: Mapping[str, Feature]) -> dict[str, Any]:
     }
 
 
-def _changed_twice(what: str) -> SchemaError:
-    return SchemaError(
-        "another commit changed the dataset's schema while records were written with another change",
-        found=what,
-        advice="write them again: a writer begins with the schema that the dataset has then",
-    )
-
-
-def _rebased(
-    ours: Mapping[str, Feature], was: Mapping[str, Feature], now: Mapping[str, Feature]
-) -> dict[str, Feature]:
-    """Return the features of `now` with what changed from `was` to `ours`, by stored name."""
-    here, before, there = _by_stored_name(ours), _by_stored_name(was), _by_stored_name(now)
-    out: dict[str, Feature] = {}
-    for stored in dict.fromkeys([*there, *here]):
-        one, old, other = here.get(stored), before.get(stored), there.get(stored)
-        merged = other if one == old else one if other == old else _merged_feature(stored, one, old, other)
-        if merged is None:
-            continue
-        name, feature = merged
-        if name in out:
-            raise _changed_twice(f"two features called {name!r}")
-        out[name] = feature
-    return out
-
-
-_Named = tuple[str, Feature] | None
-
-
-def _merged_feature(stored: str, one: _Named, old: _Named, other: _Named) -> _Named:
-    """Return what becomes of a feature that both have changed.
-
-    Raises:
-        SchemaError: they changed the same.
-    """
-    if one is None or other is None:
-        name, feature = one or other or ("", None)
-        raise _changed_twice(f"feature {name!r}, {feature!r}, taken away by the other")
-    ours, was, now = (None if each is None else _said(*each) for each in (one, old, other))
-    assert ours is not None and now is not None  # noqa: S101, PT018 - as was asked above
-    merged = dict(now)
-    for what, given in ours.items():
-        before, there = None if was is None else was[what], now[what]
-        if given == there or (was is not None and given == before):
-            continue
-        twice = was is None or there != before
-        if twice and what == "classes" and given is not None and there is not None:
-            shorter, longer = sorted((given, there), key=len)
-            if longer[: len(shorter)] == shorter:
-                merged[what] = longer
-                continue
-        if twice:
-            raise _changed_twice(
-                f"feature {one[0]!r}, {one[1]!r}, and by the other {other[0]!r}, {other[1]!r}"
-            )
-        merged[what] = given
-    name = merged["name"]
-    try:
-        return name, merged["values"].replace(
-            classes=merged["classes"], description=merged["description"],
-            stored_name=None if name == stored else stored,
-        )  # fmt: skip
-    except ValueError as error:
-        raise _changed_twice(f"feature {name!r}: {error}") from error
-
-
-def _said(name: str, feature: Feature) -> dict[str, Any]:
-    """Return what a schema says of a feature, each of which may change by itself."""
-    return {
-        "name": name,
-        "classes": feature.classes,
-        "description": feature.description,
-        "values": feature.replace(classes=None, description="", stored_name=None),
-    }
-
-
 def _keeping_optional(features: Mapping[str, Feature], dataset: Mapping[str, Feature]) -> dict[str, Feature]:
     out = {}
     for name, feature in features.items():
@@ -600,7 +490,7 @@ def _keeping_optional(features: Mapping[str, Feature], dataset: Mapping[str, Fea
             stored_default = known.stored_default
             default = None if stored_default is None else lenient.restore(stored_default)
             out[name] = lenient.replace(default=default)
-    stored = _by_stored_name(out)
+    stored = by_stored_name(out)
     for name, known in dataset.items():
         if known.optional and name not in out and (known.stored_name or name) not in stored:
             out[name] = known
@@ -645,18 +535,17 @@ def _plainly_named(features: Mapping[str, Feature]) -> dict[str, Feature]:
     }
 
 
-def _by_stored_name(features: Mapping[str, Feature]) -> dict[str, tuple[str, Feature]]:
+def by_stored_name(features: Mapping[str, Feature]) -> dict[str, tuple[str, Feature]]:
     """Return (name, feature) by the names under which records hold them."""
     return {feature.stored_name or name: (name, feature) for name, feature in features.items()}
 
 
 def _without_annotations(schema: Schema) -> Schema:
     """Return a schema without what changes no record: names of classes and descriptions."""
-    features, sequence = (
+    return schema.with_groups(
         {name: feature.replace(classes=None, description="") for name, feature in group.items()}
-        for group in (schema, schema.sequence_features)
+        for group in schema.groups
     )
-    return Schema(features, encoding=schema.encoding, sequence_features=sequence)
 
 
 def _completed(name: str, feature: Feature, dataset: Mapping[str, Feature]) -> Feature:
@@ -667,8 +556,8 @@ def _completed(name: str, feature: Feature, dataset: Mapping[str, Feature]) -> F
     elif feature.stored_name is not None:
         # It is renamed.
         stored = feature.stored_name
-        _, known = _by_stored_name(dataset).get(stored, (stored, None))
-    elif name in (called := {key: other for key, (other, _) in _by_stored_name(dataset).items()}):
+        _, known = by_stored_name(dataset).get(stored, (stored, None))
+    elif name in (called := {key: other for key, (other, _) in by_stored_name(dataset).items()}):
         raise SchemaError(
             f"feature {name!r} is called {called[name]!r} in this dataset; records alone hold it as {name!r}",
             advice=f"write it as {called[name]!r}",
@@ -717,7 +606,7 @@ def _check_schema(schema: Schema) -> None:
         if feature.has_default:
             message = f"feature {name!r}: a feature list has no default; optional=True reads as no steps"
             raise ValueError(message)
-    for group in (schema, schema.sequence_features):
+    for group in schema.groups:
         stored: dict[str, str] = {}
         for name, feature in group.items():
             check_name(name)

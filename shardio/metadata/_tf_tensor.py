@@ -13,15 +13,15 @@ import numpy as np
 from shardio.errors import CorruptRecordError, SchemaError
 from shardio.metadata._types import (
     BFLOAT16,
-    MisfitError,
+    ValueMismatchError,
     describe,
     dtype_of,
     fit_numbers,
     holds_mask,
-    numbers_of,
     print_short,
     shape_fits,
     tensor_parts,
+    to_number_array,
 )
 
 if TYPE_CHECKING:
@@ -85,12 +85,12 @@ def serialize_tensor(array: object) -> bytes:
     try:
         values = np.asarray(array)
         if values.dtype.kind == "f" and not hasattr(array, "dtype"):
-            numbers_of(array, "float64", "numbers of one type")  # NumPy rounds integers beside floats
+            to_number_array(array, "float64", "numbers of one type")  # NumPy rounds integers beside floats
     except UnicodeDecodeError:  # text beside bytes
         values = np.asarray(array, object)
     except (ValueError, TypeError, OverflowError, RuntimeError) as error:
         raise SchemaError(f"NumPy takes {describe(array)} for no array ({error})") from error
-    except MisfitError as error:
+    except ValueMismatchError as error:
         raise SchemaError("numbers would be rounded", found=error.found, advice=error.advice) from error
     if values.dtype.kind in "US" and not isinstance(array, np.ndarray):
         values = np.asarray(array, object)  # NumPy's own strings would lose zeros at their ends
@@ -140,7 +140,7 @@ def fit_tensor(value: object, type_name: str) -> bytes:
     """Return the bytes of a tensor feature: of an array, or of bytes that are a fitting tensor already.
 
     Raises:
-        MisfitError: the value is of another type or shape than the feature's, or no array.
+        ValueMismatchError: the value is of another type or shape than the feature's, or no array.
     """
     name, shape = tensor_parts(type_name)
     try:
@@ -152,9 +152,11 @@ def fit_tensor(value: object, type_name: str) -> bytes:
         array = fit_numbers(value, name, shape)
     except (CorruptRecordError, SchemaError) as error:
         found = error.what if error.found is None else str(error.found)
-        raise MisfitError(f"{type_name}, an array or a serialized tensor", found, error.advice) from error
-    except MisfitError as error:
-        raise MisfitError(type_name, error.found, error.advice) from error
+        raise ValueMismatchError(
+            f"{type_name}, an array or a serialized tensor", found, error.advice
+        ) from error
+    except ValueMismatchError as error:
+        raise ValueMismatchError(type_name, error.found, error.advice) from error
     return _serialized(
         _BFLOAT16 if name == BFLOAT16 else _NUMBERS[dtype_of(name)],
         array.shape,

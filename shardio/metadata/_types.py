@@ -69,7 +69,7 @@ _ALIASES = {
 _TYPES = (bool, int, float, complex, str, bytes, np.generic)
 
 
-class MisfitError(Exception):
+class ValueMismatchError(Exception):
     """A value does not fit a type; `Feature.fit` turns it into a `SchemaError` that names the feature."""
 
     def __init__(self, expected: str, found: str, advice: str | None = None) -> None:
@@ -171,10 +171,10 @@ def fit_numbers(value: object, type_name: str, shape: Shape | None) -> npt.NDArr
     A `shape` of None fits every array.
 
     Raises:
-        MisfitError: the value has another kind or shape, or would lose its value.
+        ValueMismatchError: the value has another kind or shape, or would lose its value.
     """
     expected = print_short(type_name, shape or ())
-    array = numbers_of(value, type_name, expected)
+    array = to_number_array(value, type_name, expected)
     if type_name == "uint64" and array.dtype.kind == "f" and not isinstance(value, np.ndarray | np.generic):
         array = _exact_integers(value, array)
     fitted = (
@@ -185,7 +185,7 @@ def fit_numbers(value: object, type_name: str, shape: Shape | None) -> npt.NDArr
         # An empty list says nothing about the inner dimensions.
         fitted = fitted.reshape((0, *(size or 0 for size in shape[1:])))
     if not shape_fits(shape, fitted.shape):
-        raise MisfitError(expected, _found(array))
+        raise ValueMismatchError(expected, _found(array))
     # ascontiguousarray would turn 0-d into 1-d.
     return np.asarray(fitted, order="C")
 
@@ -198,7 +198,7 @@ def shape_fits(shape: Shape | None, found: Sequence[int | None]) -> bool:
     )
 
 
-def numbers_of(value: object, type_name: str | None, expected: str) -> npt.NDArray[Any]:
+def to_number_array(value: object, type_name: str | None, expected: str) -> npt.NDArray[Any]:
     """Return numbers given in any form as an array of the dtype that NumPy takes for them.
 
     Args:
@@ -208,13 +208,13 @@ def numbers_of(value: object, type_name: str | None, expected: str) -> npt.NDArr
         expected: what errors say that was expected.
 
     Raises:
-        MisfitError: they are something else than numbers, hold a mask, or an integer that NumPy's common
+        ValueMismatchError: something else than numbers, a mask, or an integer that NumPy's common
             dtype would round.
     """
     if holds_mask(value):
-        raise MisfitError(expected, "a masked array", "fill it first; a record has no mask")
+        raise ValueMismatchError(expected, "a masked array", "fill it first; a record has no mask")
     if isinstance(value, str | bytes | bytearray | memoryview) or value is None:
-        raise MisfitError(expected, describe(value))
+        raise ValueMismatchError(expected, describe(value))
     try:
         array = np.asarray(value)
     except (ValueError, TypeError, OverflowError, RuntimeError) as error:
@@ -222,13 +222,15 @@ def numbers_of(value: object, type_name: str | None, expected: str) -> npt.NDArr
         # A tensor of torch's, which alone has such values where NumPy has no dtype for them.
         tensor = str(getattr(value, "dtype", "")).endswith(BFLOAT16)
         advice = "give tensor.float(), which is exact" if tensor else None
-        raise MisfitError(expected, found, advice) from error
+        raise ValueMismatchError(expected, found, advice) from error
     if array.dtype.kind not in "biufc" and array.dtype.name != BFLOAT16:
-        raise MisfitError(expected, describe(value))
+        raise ValueMismatchError(expected, describe(value))
     if array.dtype.kind in "fc" and _is_nested(value):
         whole = type_name is None and all(isinstance(item, int | np.integer) for item in _items(value))
         if whole and array.size:
-            raise MisfitError(expected, "integers below 0 and from 2**63 on, for which there is no type")
+            raise ValueMismatchError(
+                expected, "integers below 0 and from 2**63 on, for which there is no type"
+            )
         if (type_name or "float32") in _EXACT_DIGITS:
             _check_integers(value, array, expected, type_name or "float32")
     return array
@@ -261,9 +263,11 @@ def _check_integers(value: Sequence[Any], array: npt.NDArray[Any], expected: str
             return
     for item in _items(value):
         if isinstance(item, np.ma.MaskedArray):
-            raise MisfitError(expected, "a masked item", "fill it first; a record has no mask")
+            raise ValueMismatchError(expected, "a masked item", "fill it first; a record has no mask")
         if isinstance(item, int | np.integer) and _significant_digits(abs(int(item))) > digits:
-            raise MisfitError(expected, f"the value {int(item)}, which {type_name} cannot hold exactly")
+            raise ValueMismatchError(
+                expected, f"the value {int(item)}, which {type_name} cannot hold exactly"
+            )
 
 
 def _items(value: object) -> Iterator[object]:
@@ -294,7 +298,9 @@ def _fit_dtype(array: npt.NDArray[Any], type_name: str, expected: str) -> npt.ND
     if array.dtype == target:
         return array
     if array.dtype.name == BFLOAT16:
-        raise MisfitError(expected, "bfloat16", "declare the feature as bfloat16, or convert the array")
+        raise ValueMismatchError(
+            expected, "bfloat16", "declare the feature as bfloat16, or convert the array"
+        )
     if array.size == 0:
         return np.empty(array.shape, target)  # whatever the dtype of nothing is, without NumPy's warnings
     if np.can_cast(array.dtype, target, "safe") and not _int_to_float(array.dtype, target):
@@ -303,17 +309,17 @@ def _fit_dtype(array: npt.NDArray[Any], type_name: str, expected: str) -> npt.ND
         low, high = int(array.min()), int(array.max())
         bounds = np.iinfo(target)
         if low < bounds.min or high > bounds.max:
-            raise MisfitError(expected, f"the value {low if low < bounds.min else high}")
+            raise ValueMismatchError(expected, f"the value {low if low < bounds.min else high}")
         return array.astype(target)
     if target.kind in "fc" and array.dtype.kind in "biu":
         with np.errstate(over="ignore"):
             cast = array.astype(target)
         if not _holds_exactly(cast, array):
-            raise MisfitError(expected, f"{array.dtype} values that {type_name} cannot hold exactly")
+            raise ValueMismatchError(expected, f"{array.dtype} values that {type_name} cannot hold exactly")
         return cast
     if target.kind == array.dtype.kind or (target.kind == "c" and array.dtype.kind == "f"):
         return _round(array, target, expected)
-    raise MisfitError(expected, _found(array))
+    raise ValueMismatchError(expected, _found(array))
 
 
 def _found(array: npt.NDArray[Any]) -> str:
@@ -340,7 +346,9 @@ def _round(array: npt.NDArray[Any], target: np.dtype[Any], expected: str) -> npt
         cast = array.astype(target)
     overflow = np.isinf(cast) & np.isfinite(array)
     if bool(overflow.any()):
-        raise MisfitError(expected, f"the value {array[overflow].flat[0]}, which would become infinity")
+        raise ValueMismatchError(
+            expected, f"the value {array[overflow].flat[0]}, which would become infinity"
+        )
     return cast
 
 
@@ -353,7 +361,7 @@ def _fit_bfloat16(array: npt.NDArray[Any], expected: str) -> npt.NDArray[Any]:
     if array.size == 0:
         return np.empty(array.shape, "<u2")
     if array.dtype.kind != "f":
-        raise MisfitError(expected, _found(array), "give floats, or the bits as uint16")
+        raise ValueMismatchError(expected, _found(array), "give floats, or the bits as uint16")
     bits = np.asarray(_round(array, np.dtype("<f4"), expected), order="C").view("<u4").astype(np.uint64)
     # Round to nearest, ties to even, on the 16 bits that go; a NaN keeps its sign and becomes quiet.
     rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
@@ -362,7 +370,9 @@ def _fit_bfloat16(array: npt.NDArray[Any], expected: str) -> npt.NDArray[Any]:
     result = np.where(is_nan, quiet, rounded).astype("<u2")
     overflow = ((result & 0x7FFF) == _INFINITY) & np.isfinite(array)
     if bool(overflow.any()):
-        raise MisfitError(expected, f"the value {array[overflow].flat[0]}, which would become infinity")
+        raise ValueMismatchError(
+            expected, f"the value {array[overflow].flat[0]}, which would become infinity"
+        )
     return result
 
 

@@ -42,7 +42,7 @@ from shardio.order._report import (
 from shardio.order._schedule import Change, Lanes, Schedule, StepGroup, StepShare, rank_slice
 from shardio.order._sizes import ShardSizes
 from shardio.order._state import Identity, seal_state
-from shardio.order._windows import Pieces, RowLocations, Rows, Window, Windows, rows_to_come, some_rows
+from shardio.order._windows import Pieces, RowLocations, Rows, Window, Windows, remaining_rows, select_rows
 
 __all__ = [
     "NEAR",
@@ -85,9 +85,9 @@ __all__ = [
     "reading_of",
     "reads_alone",
     "record_generator",
+    "remaining_rows",
     "report",
-    "rows_to_come",
     "seal_state",
-    "some_rows",
+    "select_rows",
     "windowed_plans",
 ]

@@ -16,7 +16,7 @@ import numpy as np
 
 from shardio.order._plan import ROW_BYTES, default_plans, least_first_batch, nearest_multiples
 from shardio.order._schedule import Schedule, rank_slice
-from shardio.order._windows import rows_to_come, some_rows
+from shardio.order._windows import remaining_rows, select_rows
 from shardio.reports import Report
 
 if TYPE_CHECKING:
@@ -347,8 +347,8 @@ def reading_of(
             pieces, counts = lanes.many_pieces(chosen)
             order = lanes.row_order(chosen) if begun else None
             if order is not None:
-                keep = rows_to_come(order, counts, some, window, row)
-                pieces, _ = some_rows(pieces, keep, exact=exact)
+                keep = remaining_rows(order, counts, some, window, row)
+                pieces, _ = select_rows(pieces, keep, exact=exact)
             # Rows of one window that are apart in a mapped file are read by one call with those of others.
             runs = len(chosen) if mapped else len(pieces.shards)
             wanted = float((pieces.stops - pieces.starts).sum())

@@ -116,7 +116,7 @@ class Pieces(NamedTuple):
     stops: Array
 
 
-def rows_to_come(
+def remaining_rows(
     order: Array, counts: Array, some: Array, window: Array, row: Array
 ) -> npt.NDArray[np.bool_]:
     """Return which rows of some windows are delivered with, or after, the earliest of given ones.
@@ -138,7 +138,7 @@ def rows_to_come(
     return order >= np.repeat(first, counts)
 
 
-def some_rows(pieces: Pieces, keep: npt.NDArray[np.bool_], *, exact: bool) -> tuple[Pieces, Array]:
+def select_rows(pieces: Pieces, keep: npt.NDArray[np.bool_], *, exact: bool) -> tuple[Pieces, Array]:
     """Return what holds some rows of pieces, and for each row of `pieces` its number in that, else -1.
 
     Args:

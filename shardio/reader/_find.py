@@ -29,7 +29,7 @@ from shardio.metadata import (
 )
 from shardio.reader._columns import choose_columns, iterate_rows, with_features
 from shardio.reader._source import DatasetSource
-from shardio.reader._subset import numbers_of
+from shardio.reader._subset import to_number_array
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -510,7 +510,7 @@ def _in_reader(records: Any, shards: NDArray[np.int64], rows: NDArray[np.int64])
         inside = (live >= 0) & (here >= 0) & (here < int(source.table.rows[number]))
         before = int(source.stops[number - 1]) if number else 0
         positions[own] = np.where(inside, before + live, -1)
-    return numbers_of(records.selection, positions)
+    return to_number_array(records.selection, positions)
 
 
 def positions_of(records: Any, shards: Sequence[str], rows: Any, *, default: int | None) -> NDArray[np.int64]:

@@ -276,7 +276,7 @@ def _parsed(line: bytes) -> Any:
     try:
         return parse_json(line)
     except (ValueError, RecursionError) as error:
-        what = f"the line is no JSON ({error})"
+        what = f"the line is not JSON ({error})"
         raise CorruptRecordError(what, advice="`shardio verify --decode` lists all such records") from error
 
 

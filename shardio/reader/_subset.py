@@ -189,7 +189,7 @@ def selection_digest(selection: Selection) -> str:
     return digest.hexdigest()
 
 
-def numbers_of(selection: Selection, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+def to_number_array(selection: Selection, positions: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return at which place of a selection each of some positions is first, -1 where it does not; int64.
 
     Args:
@@ -200,7 +200,7 @@ def numbers_of(selection: Selection, positions: NDArray[np.int64]) -> NDArray[np
         return np.full(len(positions), -1, np.int64)
     order = None
     if isinstance(selection, range) and selection.step < 0:
-        mirrored = numbers_of(selection[::-1], positions)
+        mirrored = to_number_array(selection[::-1], positions)
         return np.where(mirrored < 0, -1, len(selection) - 1 - mirrored)
     if not is_ascending(selection):
         held, order = np.unique(np.asarray(selection, np.int64), return_index=True)

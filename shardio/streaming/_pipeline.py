@@ -30,8 +30,8 @@ from shardio.order import (
     process_memory,
     reading_of,
     reads_alone,
-    rows_to_come,
-    some_rows,
+    remaining_rows,
+    select_rows,
 )
 from shardio.reader import JoinedSource
 from shardio.streaming._batches import PlannedSteps, RowIdentities
@@ -805,7 +805,7 @@ class _HeldWindows:
                 part = self._to_come(windows.take(some), some, window, row) if entered else None
                 base[some] = np.cumsum(counts) - counts
                 if part is not None:
-                    pieces, number = some_rows(pieces, part, exact=self._exact[source])
+                    pieces, number = select_rows(pieces, part, exact=self._exact[source])
                     fetch[some] = own_number = self._number([submit(self._load, source, pieces)])
                     self._codes[own_number] = np.where(number < 0, -1, number * _PARTS).astype(np.int32)
                 elif self._in_parts and self._in_parts[source]:
@@ -900,7 +900,7 @@ class _HeldWindows:
         order = self._lanes.row_order(windows)
         if order is None:
             return None
-        part = rows_to_come(order, windows.rows, some, window, row)
+        part = remaining_rows(order, windows.rows, some, window, row)
         return None if part.all() else part
 
     def _lacking(

@@ -193,7 +193,7 @@ class Stream:
         """
         number = self.begin()
         with contextlib.closing(self.batches()) as batches:
-            for batch in self.followed(batches):
+            for batch in self.with_progress(batches):
                 self.delivered(number, batch.step, batch.rows)
                 yield batch.columns
         self.end(number)
@@ -304,7 +304,7 @@ class Stream:
             self._step = min(step + 1, self._schedule.stop)
             self.stats.delivered(rows, self._step)
 
-    def followed(self, batches: Iterator[Any]) -> Iterator[Any]:
+    def with_progress(self, batches: Iterator[Any]) -> Iterator[Any]:
         """Yield batches on their way to the consumer: the time it waits is counted, progress is shown."""
         with displayed(self.options.progress, f"epoch {self.epoch}") as show:
             for batch in self._noting_failure(self.stats.waiting(batches)):

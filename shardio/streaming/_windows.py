@@ -22,7 +22,7 @@ from shardio import kernels
 from shardio.errors import NotFoundError
 from shardio.format import TFRECORD_HEAD, TFRECORD_TAIL
 from shardio.metadata import live_to_physical
-from shardio.order import some_rows
+from shardio.order import select_rows
 from shardio.reader import (
     RowRun,
     SkipCorrupt,
@@ -578,7 +578,7 @@ def _read_by_map(
             component, pieces = windows[number].component, windows[number].pieces
             wanted = np.zeros(len(windows[number].table), bool)
             wanted[rows[own]] = True
-            pieces, order = some_rows(pieces, wanted, exact=True)
+            pieces, order = select_rows(pieces, wanted, exact=True)
             for shard, found in _by_shard(component, pieces) if wrong else ():
                 component.source.pool.get(shard).compare_again(found)
             loading = _loaded(component, pieces, damage)

@@ -141,7 +141,7 @@ class StreamingDataLoader(StreamLoader):
         processes = self.num_workers and stream.remaining
         source = self._from_processes(stream) if processes else self._from_threads(stream)
         with contextlib.closing(source):
-            for step, batch, rows in stream.followed(source):
+            for step, batch, rows in stream.with_progress(source):
                 stream.delivered(number, step, rows)
                 yield batch if self._mover is None else self._mover.finish(batch)
         stream.end(number)

@@ -281,9 +281,9 @@ def _body(data: bytes) -> dict[str, Any]:
     try:
         found = json.loads(data or b"{}")
     except (ValueError, RecursionError):
-        raise ValueError("the body of the request is no JSON") from None
+        raise ValueError("the body of the request is not JSON") from None
     if not isinstance(found, dict):
-        raise ValueError("the body of the request is no JSON object")  # noqa: TRY004 - what was sent is wrong
+        raise ValueError("the body of the request is not a JSON object")  # noqa: TRY004 - what was sent is wrong
     return found
 
 

@@ -134,8 +134,8 @@ def test_audit_lists_the_records_of_a_step(run: Run, numbers: Path, tmp_path: Pa
     [
         (None, 3, "there is no such file"),
         ("", 3, "Is a directory"),
-        ("{", 2, "is no JSON"),
-        ("[" * 100_000, 2, "is no JSON"),
+        ("{", 2, "is not JSON"),
+        ("[" * 100_000, 2, "is not JSON"),
         ("[1]", 2, "holds no"),
     ],
     ids=["none", "folder", "cut", "deep", "list"],
@@ -214,7 +214,7 @@ def test_audit_reads_a_pipe(run: Run, numbers: Path, monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize(
     ("text", "step", "code", "says"),
     [
-        ("{", 0, 2, "is no JSON"),
+        ("{", 0, 2, "is not JSON"),
         ("[]", 0, 2, "expected what state_dict() returned, as JSON, found list"),
         ("{}", 0, 3, "no field 'order'"),
         (None, 17, 2, "step must be in"),

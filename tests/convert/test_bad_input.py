@@ -140,12 +140,12 @@ def test_a_list_that_is_no_text(convert, tmp_path) -> None:
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
-        (b'{"a": 1', "no JSON"),
+        (b'{"a": 1', "not JSON"),
         (b'{"a": 1, "a": 2}', "comes twice"),
         (b'{"a": "\xff"}', "not UTF-8"),
         (b'{"a": "one"}', "does not fit"),
         (b'{"b": 1}', "lacks feature|has a feature"),
-        (b"[" * 100_000, "no JSON"),
+        (b"[" * 100_000, "not JSON"),
         (b'{"a": 1e999}', "larger than float64"),
     ],
 )

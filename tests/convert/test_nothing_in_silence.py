@@ -1092,7 +1092,7 @@ ADVICE = {
                           "--type 'x y=-'", 0),
     "a number too large": ({"a.jsonl": b'{"x": 1}\n' * 1200 + b'{"x": 1.5}\n'}, "--type x=float64", 0),
     "a new key": ({"a.jsonl": b'{"x": 1}\n' * 1200 + b'{"x": 1, "y": 2}\n'}, "--type y=-", None),
-    "no JSON": ({"a.jsonl": b'{"x": 1}\noops\n'}, "--skip", 1),
+    "not JSON": ({"a.jsonl": b'{"x": 1}\noops\n'}, "--skip", 1),
     "an integer that is none": ({"a.tar": [("a.cls", b"7"), *((f"{n}.cls", b"7") for n in range(1100)),
                                            ("z.cls", b"07")]}, "--type cls=bytes", 0),
     "no image": ({"p/c/1.jpg": picture(1), "p/c/2.jpg": b"404"}, "--skip", 1),

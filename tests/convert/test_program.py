@@ -21,7 +21,7 @@ def lines(tmp_path: Path) -> Path:
 def test_convert_and_export(lines, tmp_path, capsys) -> None:
     url = str(tmp_path / "dataset")
     assert main(["convert", str(lines), url]) == 1
-    assert "the line is no JSON" in capsys.readouterr().err
+    assert "the line is not JSON" in capsys.readouterr().err
     arguments = ["--skip", "--type", "n=int32", "--compression", "zstd", "--shares", "train=0.5,test=0.5"]
     assert main(["convert", str(lines), url, *arguments]) == 1
     said = capsys.readouterr().out

@@ -78,7 +78,7 @@ def test_after_erase_and_gc_nothing_holds_the_bytes(place, compression, tmp_path
     assert len(holding(url)) == 1
     report = shardio.delete(url, where=None, positions=[16], erase=True)
     assert (report.deleted, report.version, report.expired_versions) == (1, 4, (1, 2, 3))
-    assert {*report.holding} == holding(url), "it says what holds the bytes until gc"
+    assert {*report.pending_gc} == holding(url), "it says what holds the bytes until gc"
     wanted = [*(r for k, r in enumerate(before) if k not in (3, 17, 30)), b"more"]
     assert list(shardio.open(url)) == wanted
     for number in (1, 2, 3):
@@ -108,7 +108,7 @@ def test_older_and_other_copies_that_compaction_made(place, tmp_path):
     assert len(holding(url)) == 3
     report = shardio.delete(url, [17], erase=True)
     assert report.expired_versions == (1, 2, 3, 4, 5, 6, 7)
-    assert {*report.holding} == holding(url)
+    assert {*report.pending_gc} == holding(url)
     shardio.gc(url, dry_run=False)
     assert holding(url) == set()
     assert list(shardio.open(url)) == before[:17] + before[18:]
@@ -127,7 +127,7 @@ def test_tables_and_indexes_of_keys_go_too(tmp_path):
     with pytest.raises(ValueError, match="n, of_whom"):
         shardio.delete(url, keys=[17], erase=True)
     report = shardio.delete(url, keys=[17], feature="n", erase=True)
-    assert {*report.holding} == holding(url)
+    assert {*report.pending_gc} == holding(url)
     shardio.gc(url, dry_run=False)
     assert holding(url) == set()
     assert [row["n"] for row in shardio.open(url)] == [*range(17), *range(18, 60)]
@@ -214,12 +214,14 @@ def test_adopted_shards_are_refused_and_the_advice_works(tmp_path):
         assert "shardio compact URL --adopted" in caught.value.advice
         shardio.compact(url, adopted=True, workers=1, allow_roots=roots)
         report = shardio.delete(url, [position], erase=True)
-        assert len(report.elsewhere) == 1
-        assert len(report.holding) == 1
+        assert len(report.external_copies) == 1
+        assert len(report.pending_gc) == 1
         shardio.gc(url, dry_run=False)
         assert {path: path.read_bytes() for path in (tmp_path / "files").glob("*.tfrecord")} == before
         assert PLANTED not in list(shardio.open(url))
-        assert holding(str(url)) == ({Path(report.elsewhere[0]).name} if folder == "in place" else set())
+        assert holding(str(url)) == (
+            {Path(report.external_copies[0]).name} if folder == "in place" else set()
+        )
 
 
 def test_erasing_own_records_beside_adopted_ones(tmp_path):
@@ -292,7 +294,7 @@ def test_a_dry_run_and_options_that_make_no_sense(tmp_path):
     url = made(str(tmp_path / "ds"))
     report = shardio.delete(url, [17], erase=True, dry_run=True)
     assert (report.version, report.deleted, report.expired_versions) == (None, 1, (1,))
-    assert {*report.holding} == holding(url)
+    assert {*report.pending_gc} == holding(url)
     assert report.to_dict()["expired_versions"] == [1]
     for options in ({"drop_tags": True}, {"cache": CacheOptions(tmp_path, 1)}):
         with pytest.raises(ValueError, match="are for erase=True"):

@@ -138,7 +138,7 @@ def test_a_class_stays(classes, why) -> None:
     old, new = Schema.parse({"label": CAT}), Schema.parse({"label": CAT.replace(classes=classes)})
     assert new.incompatibility(old) == f"feature 'label': {why}" or why in str(new.incompatibility(old))
     with pytest.raises(SchemaError, match=why):
-        new.succeed((old,))
+        new.append_to((old,))
     renamed = Schema.parse({"kind": CAT.replace(classes=classes, stored_name="label")})
     assert why in str(renamed.incompatibility(old))
 
@@ -151,9 +151,9 @@ def test_words_alone_make_no_new_schema() -> None:
     named = Schema.parse({"label": CAT})
     longer = Schema.parse({"label": CAT.replace(classes=["cat", "dog", "eel"], description="x")})
     default = Schema.parse({"label": CAT.replace(default=0)})
-    assert named.succeed((plain,)) == (named,)
-    assert longer.succeed((plain, named)) == (plain, longer)
-    assert default.succeed((named,)) == (named, default)
+    assert named.append_to((plain,)) == (named,)
+    assert longer.append_to((plain, named)) == (plain, longer)
+    assert default.append_to((named,)) == (named, default)
 
 
 @given(st.lists(st.sampled_from("abcdefgh"), unique=True, min_size=1), st.data())

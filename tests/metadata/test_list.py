@@ -347,8 +347,8 @@ def receipt_message(**fields) -> pb.Receipt:
         ({"splits": []}, "counts other rows", FormatError),
         ({"splits": [pb.SplitReceipt(name="train", rows=19)]}, "counts other rows", FormatError),
         ({"splits": [pb.SplitReceipt(name="..", rows=20)]}, "split", UnsafeNameError),
-        ({"metadata_json": b"[1]"}, "no JSON object", FormatError),
-        ({"metadata_json": b"[" * 300_000}, "no JSON", FormatError),
+        ({"metadata_json": b"[1]"}, "not a JSON object", FormatError),
+        ({"metadata_json": b"[" * 300_000}, "not JSON", FormatError),
         ({"shards": list_message(rows=[1])}, "another length", FormatError),
     ],
 )

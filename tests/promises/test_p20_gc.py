@@ -67,7 +67,7 @@ def test_what_expired_goes_and_nothing_else(place, tmp_path):
 
     report = shardio.gc(url, expire=[1, 2], dry_run=False)
     assert (report.version, report.deleted, report.expired_versions) == (5, len(only_old), (1, 2))
-    assert report.doomed_bytes == sum(info.size for info in dry.doomed) > 0
+    assert report.reclaimable_bytes == sum(info.size for info in dry.doomed) > 0
     assert keys(url) == kept
     for number in (3, 4):
         assert seen_at(url, number) == wanted[number]

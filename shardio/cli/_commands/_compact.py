@@ -59,8 +59,8 @@ def _print(console: Console, report: CompactReport) -> None:
         head=("", "before", "after (estimate)" if report.dry_run else "after"),
         right=(1, 2),
     )
-    if report.left_alone:
-        console.line(f"left alone: {plural(report.left_alone, 'shard')} that others wrote (see --adopted)")
+    if report.skipped_shards:
+        console.line(f"skipped: {plural(report.skipped_shards, 'shard')} that others wrote (see --adopted)")
     if report.dry_run:
         more = DRY_RUN if report.records else "there is nothing to gain"
         console.line(f"to rewrite: {plural(report.records, 'record')}; {more}")

@@ -88,9 +88,9 @@ def _print_erased(console: Console, report: EraseReport) -> None:
         console.line(f"expired versions, which hold them: {', '.join(map(str, report.expired_versions))}")
     if report.dropped_tags:
         console.line(f"dropped tags: {', '.join(report.dropped_tags)}")
-    for key, stored in report.holding.items():
+    for key, stored in report.pending_gc.items():
         console.line(f"holds the bytes until `shardio gc {report.url} --yes`: {key}  ({size(stored)})")
-    for url in report.elsewhere:
+    for url in report.external_copies:
         console.line(f"holds the bytes, and is not the dataset's to remove: {url}")
 
 

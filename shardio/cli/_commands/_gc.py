@@ -74,7 +74,7 @@ def _print_left(
 
 
 def _print_end(console: Console, report: GcReport) -> None:
-    doomed = f"{plural(len(report.doomed), 'object')}, {size(report.doomed_bytes)}"
+    doomed = f"{plural(len(report.doomed), 'object')}, {size(report.reclaimable_bytes)}"
     if report.dry_run:
         more = "; nothing was changed, --yes does it" if report.doomed else ""
         console.line(f"to delete: {doomed}{more}")

@@ -540,7 +540,7 @@ const pages = {
     const look = async (event) => {
       event.preventDefault();
       try {
-        try { JSON.parse(state.value); } catch { throw new Refused({ kind: "ValueError", error: "the state is no JSON", advice: "save it with json.dump(stream.state_dict(), file)" }); }
+        try { JSON.parse(state.value); } catch { throw new Refused({ kind: "ValueError", error: "the state is not JSON", advice: "save it with json.dump(stream.state_dict(), file)" }); }
         // As text: numbers of JavaScript are not exact above 2^53, and a seed may be larger.
         const found = await post("audit", { state: state.value, step: step.value, rank: rank.value, world_size: ranks.value });
         const there = { version: found.version, split: found.split };
