@@ -48,7 +48,7 @@ from shardio.order import (
     report,
     windowed_plans,
 )
-from shardio.order._report import enough_memory, smaller_chunks
+from shardio.order._mixing import enough_memory, smaller_chunks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -10,9 +10,11 @@ a step and `Schedule.group` those of several; `Order.state` and `Order.resume` l
 
 from __future__ import annotations
 
+from shardio.order._advice import advice, check_memory, mixing_warning
 from shardio.order._epoch import Epoch
 from shardio.order._interleave import InterleavedEpoch
 from shardio.order._keys import record_generator
+from shardio.order._mixing import Mixing
 from shardio.order._mixture import MixedEpoch, Mixture
 from shardio.order._order import Order, Source, audit, make_order
 from shardio.order._permutation import Permutation
@@ -27,13 +29,9 @@ from shardio.order._plan import (
 )
 from shardio.order._report import (
     NEAR,
-    PRICE_LIST,
-    Mixing,
+    PRICES,
     PlanReport,
     SourceReading,
-    advice,
-    check_memory,
-    mixing_warning,
     process_memory,
     reading_of,
     reads_alone,
@@ -46,7 +44,7 @@ from shardio.order._windows import Pieces, RowLocations, Rows, Window, Windows, 
 
 __all__ = [
     "NEAR",
-    "PRICE_LIST",
+    "PRICES",
     "SHUFFLE_BYTES",
     "Budget",
     "Change",

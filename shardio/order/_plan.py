@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from shardio.arguments import integer
 
@@ -192,14 +192,12 @@ class Budget:
 
 def _chunk(sizes: ShardSizes) -> float:
     """Return the stored bytes that a chunk should have in a bucket."""
-    row_bytes = max(1.0, sizes.total_stored_bytes / max(1, sizes.total_rows))
-    return min(max(_ONE_CHUNK / row_bytes, _LEAST_CHUNK), _MOST_CHUNK)
+    return min(max(_ONE_CHUNK / max(1.0, sizes.row_stored_bytes), _LEAST_CHUNK), _MOST_CHUNK)
 
 
 def _decoded_chunk(sizes: ShardSizes) -> float:
     """Return the stored bytes that a chunk of compressed local files should have."""
-    block = sizes.total_stored_bytes / max(1, sizes.total_blocks)
-    return min(max(_DECODED_BLOCKS * block, _LOCAL_CHUNK), _chunk(sizes))
+    return min(max(_DECODED_BLOCKS * sizes.block_stored_bytes, _LOCAL_CHUNK), _chunk(sizes))
 
 
 def decoded_memory(sources: Sequence[ShardSizes]) -> int:
@@ -273,19 +271,53 @@ def default_plans(
     Raises:
         ValueError: the given plans contradict each other, or the batch.
     """
-    check_batch(global_batch, 1)
-    fixed = list(given or [Plan()] * len(sources))
-    kinds = {plan.interleaved for plan in fixed if plan.interleaved or plan.windowed}
+    asked = _Asked.of_call(sources, global_batch, shares, given, budget)
+    kinds = {plan.interleaved for plan in asked.fixed if plan.interleaved or plan.windowed}
     if len(kinds) > 1:
         raise ValueError("the plans of a mixture must be of one kind: windowed, or interleaved")
-    counts, budget = list(shares or [1] * len(sources)), budget or Budget()
+    budget = asked.budget
     # What is small is read whole before the first batch, and shuffled as a whole.
     small = sum(sizes.total_decoded_bytes for sizes in sources) <= min(_SMALL, budget.window_bytes)
     if budget.first_batch_bytes is not None:
         small &= sum(sizes.total_stored_bytes for sizes in sources) <= budget.first_batch_bytes
     if True in kinds or (shuffle and not kinds and not small):
-        return _interleaved_plans(sources, global_batch, counts, fixed, budget)
-    return windowed_plans(sources, global_batch=global_batch, shuffle=shuffle, shares=counts, given=fixed)
+        return _interleaved_plans(asked)
+    return windowed_plans(sources, global_batch=global_batch, shuffle=shuffle, shares=shares, given=given)
+
+
+class _Asked(NamedTuple):
+    """What plans are made for: of each source the sizes, the places in a period, and the numbers given."""
+
+    sources: Sequence[ShardSizes]
+    global_batch: int
+    counts: Sequence[int]
+    fixed: Sequence[Plan]
+    budget: Budget
+
+    @classmethod
+    def of_call(
+        cls,
+        sources: Sequence[ShardSizes],
+        global_batch: int,
+        shares: Sequence[int] | None,
+        given: Sequence[Plan] | None,
+        budget: Budget | None = None,
+    ) -> _Asked:
+        """Return what a call asks for, with what it leaves out."""
+        check_batch(global_batch, 1)
+        count = len(sources)
+        return cls(
+            sources, global_batch, shares or [1] * count, given or [Plan()] * count, budget or Budget()
+        )
+
+    def fixed_number(self, name: str) -> int | None:
+        """Return a number that all sources share, None where no plan gives it."""
+        found = {getattr(plan, name) for plan in self.fixed} - {None}
+        if len(found) > 1:
+            shown = " and ".join(str(value) for value in sorted(found))
+            msg = f"the plans of a mixture must share ranks and workers; found {name}={shown}"
+            raise ValueError(msg)
+        return found.pop() if found else None
 
 
 def windowed_plans(
@@ -301,22 +333,19 @@ def windowed_plans(
 
     `shuffle_bytes` are the decoded bytes of all windows of the whole job; without a shuffle at most 16 MiB.
     """
-    check_batch(global_batch, 1)
+    asked = _Asked.of_call(sources, global_batch, shares, given)
     if shuffle_bytes < 1:
         msg = f"shuffle_bytes must be at least 1, found {shuffle_bytes}"
         raise ValueError(msg)
     if not shuffle:
         shuffle_bytes = min(shuffle_bytes, _STORAGE_ORDER_BYTES)
-    fixed = list(given or [Plan()] * len(sources))
-    ranks, workers = _fixed_lanes(fixed, global_batch)
-    counts = list(shares or [1] * len(sources))
+    counts, most = asked.counts, 1
     if shuffle:
         chunks = (min(sizes.total_blocks, sizes.total_stored_bytes // _CHUNK_BYTES) for sizes in sources)
         most = min(chunks, default=1) // _CHUNKS_PER_LANE
-        ranks, workers = _lanes(sources, global_batch, counts, ranks, workers, most=most, classes=_CLASSES)
-    ranks, workers = ranks or 1, workers or 1
+    ranks, workers = _lanes(asked, most=most, classes=_CLASSES, shuffle=shuffle)
     plans = []
-    for sizes, count, plan in zip(sources, counts, fixed, strict=True):
+    for sizes, count, plan in zip(sources, counts, asked.fixed, strict=True):
         rows = max(1, sizes.total_rows)
         budget = shuffle_bytes * count // sum(counts)
         window = budget * rows // (ranks * workers * max(1, sizes.total_decoded_bytes))
@@ -332,21 +361,12 @@ def windowed_plans(
     return plans
 
 
-def _interleaved_plans(
-    sources: Sequence[ShardSizes],
-    global_batch: int,
-    counts: Sequence[int],
-    fixed: Sequence[Plan],
-    budget: Budget,
-) -> list[Plan]:
+def _interleaved_plans(asked: _Asked) -> list[Plan]:
     """Return the first plans whose first batch is within its bound; where none is, those without one."""
-    best = _shaped(sources, global_batch, counts, fixed, budget)
-    if budget.first_batch_bytes is None:
+    best, bound = _shaped(asked), asked.budget.first_batch_bytes
+    if bound is None:
         return best
-    for bytes_, plans in _reading_less(best, sources, global_batch, counts, fixed, budget):
-        if bytes_ <= budget.first_batch_bytes:
-            return plans
-    return best
+    return next((plans for bytes_, plans in _reading_less(best, asked) if bytes_ <= bound), best)
 
 
 def least_first_batch(
@@ -358,37 +378,23 @@ def least_first_batch(
     budget: Budget,
 ) -> int:
     """Return the smallest `first_batch_bytes` that interleaved plans can be made for."""
-    counts, fixed = list(shares or [1] * len(sources)), list(given or [Plan()] * len(sources))
-    best = _shaped(sources, global_batch, counts, fixed, budget)
-    found = _reading_less(best, sources, global_batch, counts, fixed, budget)
-    return math.ceil(min(bytes_ for bytes_, _ in found))
+    asked = _Asked.of_call(sources, global_batch, shares, given, budget)
+    return math.ceil(min(bytes_ for bytes_, _ in _reading_less(_shaped(asked), asked)))
 
 
-def _reading_less(
-    best: list[Plan],
-    sources: Sequence[ShardSizes],
-    global_batch: int,
-    counts: Sequence[int],
-    fixed: Sequence[Plan],
-    budget: Budget,
-) -> Iterator[tuple[float, list[Plan]]]:
+def _reading_less(best: list[Plan], asked: _Asked) -> Iterator[tuple[float, list[Plan]]]:
     """Yield plans of smaller chunks, then of fewer, with what the first batch reads; first the best ones."""
     # Were there fewer chunks than a batch has records, batches would have fewer labels, too.
-    enough = min(global_batch, _open(best))
+    enough = min(asked.global_batch, _open(best))
     for fewer in range(_HALVINGS):
         plans: list[Plan] | None = None
         for smaller in range(_HALVINGS):
             before = plans
-            plans = _shaped(sources, global_batch, counts, fixed, budget, fewer=fewer, smaller=smaller)
+            plans = _shaped(asked, fewer=fewer, smaller=smaller)
             if plans == before:
                 break
             if _open(plans) >= enough:
-                yield (
-                    first_batch_bytes(
-                        plans, sources, global_batch=global_batch, shares=counts, budget=budget
-                    ),
-                    plans,
-                )
+                yield _first_batch_bytes(plans, asked), plans
 
 
 def _open(plans: Sequence[Plan]) -> int:
@@ -396,24 +402,17 @@ def _open(plans: Sequence[Plan]) -> int:
     return sum(plan.lanes * plan.interleave for plan in plans)
 
 
-def first_batch_bytes(
-    plans: Sequence[Plan],
-    sources: Sequence[ShardSizes],
-    *,
-    global_batch: int,
-    shares: Sequence[int],
-    budget: Budget,
-) -> float:
+def _first_batch_bytes(plans: Sequence[Plan], asked: _Asked) -> float:
     """Return about how many stored bytes one process reads for the first batch of interleaved plans.
 
     A lane opens its strands with pieces that grow from a row to a whole chunk; what is rounded, and which
     strand comes first in a lane, is left out.
     """
-    windows, alone = 0.0, 0.0
-    for plan, sizes, share in zip(plans, sources, shares, strict=True):
-        total, own = max(1, sizes.total_rows), -(-global_batch * share // sum(shares))
-        stored = sizes.total_stored_bytes / total
-        block = max(stored, sizes.total_stored_bytes / max(1, sizes.total_blocks) * budget.by_block)
+    windows, alone, budget = 0.0, 0.0, asked.budget
+    for plan, sizes, share in zip(plans, asked.sources, asked.counts, strict=True):
+        total, own = max(1, sizes.total_rows), -(-asked.global_batch * share // sum(asked.counts))
+        stored = sizes.row_stored_bytes
+        block = max(stored, sizes.block_stored_bytes * budget.by_block)
         c, m, j = plan.ranks, plan.chunk_rows, plan.interleave
         each = -(-own // c)
         n = min(each, j)
@@ -423,34 +422,17 @@ def first_batch_bytes(
     return windows if budget.local or all(plan.chunk_rows == 1 for plan in plans) else min(windows, alone)
 
 
-def _shaped(
-    sources: Sequence[ShardSizes],
-    global_batch: int,
-    counts: Sequence[int],
-    fixed: Sequence[Plan],
-    budget: Budget,
-    *,
-    fewer: int = 0,
-    smaller: int = 0,
-) -> list[Plan]:
+def _shaped(asked: _Asked, *, fewer: int = 0, smaller: int = 0) -> list[Plan]:
     """Return plans, with memory for windows halved `fewer` times and chunks halved `smaller` times."""
-    ranks, workers = _fixed_lanes(fixed, global_batch)
+    counts, budget = asked.counts, asked.budget
     memory = [(budget.window_bytes * count // sum(counts)) >> fewer for count in counts]
     shapes = [
-        _chunks(sizes, global_batch, bytes_, budget, plan, smaller)
-        for sizes, bytes_, plan in zip(sources, memory, fixed, strict=True)
+        _chunks(sizes, asked.global_batch, bytes_, budget, plan, smaller)
+        for sizes, bytes_, plan in zip(asked.sources, memory, asked.fixed, strict=True)
     ]
-    ranks, workers = _lanes(
-        sources,
-        global_batch,
-        counts,
-        ranks,
-        workers or 1,
-        most=min(strands for _, strands in shapes),
-        classes=1,
-    )
+    ranks, workers = _lanes(asked, most=min(strands for _, strands in shapes), classes=1)
     plans = []
-    for (rows, strands), plan in zip(shapes, fixed, strict=True):
+    for (rows, strands), plan in zip(shapes, asked.fixed, strict=True):
         most = min(_LIMITS["interleave"], _MAX_STRANDS // (ranks * workers))
         interleave = 1 if rows == 1 else max(1, min(strands // (ranks * workers), most))
         plans.append(
@@ -470,8 +452,8 @@ def _chunks(
 ) -> tuple[int, int]:
     """Return the rows of a chunk, and how many chunks may be read side by side."""
     rows = max(1, sizes.total_rows)
-    stored = max(1.0, sizes.total_stored_bytes / rows)
-    held = sizes.total_decoded_bytes / rows + ROW_BYTES
+    stored = max(1.0, sizes.row_stored_bytes)
+    held = sizes.row_decoded_bytes + ROW_BYTES
     wanted = max(1, round(budget.chunk_bytes(sizes) / stored))
     least = max(1, wanted // 4)  # requests cost, too
     # As many chunks as a batch has records, so that no two of a batch come from one chunk, where memory
@@ -480,9 +462,7 @@ def _chunks(
     most = min(rows, max(1, int(window_bytes / held)), _LIMITS["chunk_rows"])
     wanted = min(max(least, min(wanted, fitting)), most)
     # Nothing less than a block is fetched from a bucket.
-    block = (
-        1 if budget.local else max(1, round(sizes.total_stored_bytes / max(1, sizes.total_blocks) / stored))
-    )
+    block = 1 if budget.local else max(1, round(sizes.block_stored_bytes / stored))
     wanted = max(min(wanted, block), wanted >> smaller)
     many = given.chunk_rows or wanted
     if many == 1:
@@ -491,38 +471,19 @@ def _chunks(
     return many, max(1, min(int(window_bytes / (many * held)), strands, _MAX_STRANDS))
 
 
-def _fixed_lanes(fixed: Sequence[Plan], global_batch: int) -> tuple[int | None, int | None]:
-    """Return the ranks and the workers that the given plans fix."""
-    ranks, workers = (_shared(fixed, name) for name in ("ranks", "workers"))
-    if ranks is not None:
-        check_batch(global_batch, ranks)
-    return ranks, workers
-
-
-def _shared(plans: Sequence[Plan], name: str) -> int | None:
-    """Return a number that all sources share, None where no plan gives it."""
-    found = {getattr(plan, name) for plan in plans} - {None}
-    if len(found) > 1:
-        shown = " and ".join(str(value) for value in sorted(found))
-        msg = f"the plans of a mixture must share ranks and workers; found {name}={shown}"
-        raise ValueError(msg)
-    return found.pop() if found else None
-
-
-def _lanes(
-    sources: Sequence[ShardSizes],
-    global_batch: int,
-    counts: Sequence[int],
-    ranks: int | None,
-    workers: int | None,
-    *,
-    most: int,
-    classes: int,
-) -> tuple[int, int]:
+def _lanes(asked: _Asked, *, most: int, classes: int, shuffle: bool = True) -> tuple[int, int]:
     """Choose C and T for the smallest source: at most `most` lanes, classes of enough steps.
 
     What is given stays; what is left open is chosen so that the product keeps within the same bounds.
     """
+    ranks, workers = asked.fixed_number("ranks"), asked.fixed_number("workers")
+    if ranks is not None:
+        check_batch(asked.global_batch, ranks)
+    if not shuffle:
+        return ranks or 1, workers or 1
+    if classes == 1:
+        workers = workers or 1
+    sources, global_batch, counts = asked.sources, asked.global_batch, asked.counts
     # A lane of a mixture is made of whole periods; with few of them in a lane, many rows would be left out.
     periods = min(
         sizes.total_rows // (count * _CHUNKS_PER_LANE) for sizes, count in zip(sources, counts, strict=True)

@@ -8,13 +8,14 @@ is measured: some batches are worked out and compared with what chance would giv
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from shardio.order._plan import ROW_BYTES, default_plans, least_first_batch, nearest_multiples
+from shardio.order._mixing import Mixing, measured_mixing
+from shardio.order._plan import ROW_BYTES
 from shardio.order._schedule import Schedule, rank_slice
 from shardio.order._windows import remaining_rows, select_rows
 from shardio.reports import Report
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
     from shardio.order._keys import Array
     from shardio.order._order import Order
-    from shardio.order._plan import Budget, Plan
+    from shardio.order._plan import Plan
     from shardio.order._schedule import Lanes
     from shardio.order._sizes import ShardSizes
     from shardio.order._windows import Pieces
@@ -38,29 +39,22 @@ NEAR = 4096
 _UNREAD_ROW_BYTES = 32
 
 
-PRICE_LIST = "Amazon S3 Standard, us-east-1, as listed in January 2025"
-_DOLLARS_PER_REQUEST = 0.0004 / 1000
-_DOLLARS_PER_BYTE = 0.09 / 1e9  # out to the internet; within the region it is free
-_LABELS = 1000
-_LAGS = 64
-_MIXED_STEPS = 64
-_MIXED_ROWS = 1 << 20  # of all steps that are looked at
-
-
-@dataclass(frozen=True)
-class Mixing(Report):
-    """Say how batches compare with random ones, were records sorted by 1,000 labels, the worst case.
+class PriceList(NamedTuple):
+    """What a store asks for, in dollars.
 
     Attributes:
-        distinct: different labels in a batch, of those in a random one: 1 is random.
-        recurrence: pairs of one label in a batch and one of the next `lags`, of those in random ones: 1 is
-            random, 2 twice too often. 1 where there are none.
-        lags: over how many batches.
+        store: which one.
+        listed: when its list said so.
+        request, byte: of reading an object; of a byte that leaves the region, within which it is free.
     """
 
-    distinct: float
-    recurrence: float
-    lags: int
+    store: str
+    listed: str
+    request: float
+    byte: float
+
+
+PRICES = PriceList("Amazon S3 Standard, us-east-1", "January 2025", 0.0004 / 1000, 0.09 / 1e9)
 
 
 @dataclass(frozen=True)
@@ -91,8 +85,8 @@ class PlanReport(Report):
         resume_bytes: what it reads by then and afterwards of the windows that are open there, on average: of
             mapped files what was not delivered yet, from elsewhere also what is between.
         step_bytes: stored bytes that all ranks read for a step, on average.
-        request_dollars: what all requests of an epoch cost, those to indexes too, at the list price
-            `PRICE_LIST`.
+        request_dollars: what all requests of an epoch cost, those to indexes too, at the prices
+            `PRICES`.
         transfer_dollars: what the bytes of an epoch cost where they leave the cloud, at the same list.
         mixing: how batches compare with random ones, in the whole job.
         rank_mixing: the same for the batches of rank 0.
@@ -152,7 +146,6 @@ class _Load:
     seams: float
     stored: float
     decoded: float
-    window_decoded: float
     window_rows: int
     row_stored: float
     edge_stored: float
@@ -181,7 +174,6 @@ def _loads(
         # Of n rows in a block, n - 1 ends are not the block's: a seam there has the block fetched twice.
         inside = (pieces - int(np.count_nonzero(sizes.rows))) * max(0.0, 1 - blocks / rows) * by_block
         twice = _read_again(inside / blocks) * blocks if mapped else inside
-        row = sizes.total_stored_bytes / rows
         loads.append(
             _Load(
                 passes=passes,
@@ -191,10 +183,9 @@ def _loads(
                 seams=max(0.0, twice) * sizes.total_stored_bytes / blocks * passes,
                 stored=passes * sizes.total_stored_bytes,
                 decoded=passes * sizes.total_decoded_bytes,
-                window_decoded=window_rows * sizes.total_decoded_bytes / rows,
                 window_rows=window_rows,
-                row_stored=row,
-                edge_stored=max(0.0, sizes.total_stored_bytes / blocks - row) * by_block,
+                row_stored=sizes.row_stored_bytes,
+                edge_stored=max(0.0, sizes.block_stored_bytes - sizes.row_stored_bytes) * by_block,
             )
         )
     return loads
@@ -234,46 +225,6 @@ def _sample(order: Order, schedule: Schedule) -> tuple[float, float]:
     return chunks / max(1, len(steps)), shards / max(1, len(steps))
 
 
-def _mixing(order: Order, schedule: Schedule, world_size: int) -> tuple[Mixing, Mixing]:
-    """Return how global batches, and those of rank 0, compare with random ones, amid the epoch."""
-    batch = schedule.global_batch
-    count = min(_MIXED_STEPS + _LAGS, schedule.tail_start, max(2, _MIXED_ROWS // batch))
-    first = max(0, (schedule.tail_start - count) // 2)
-    before = np.concatenate([[0], np.cumsum([source.sizes.total_rows for source in order.sources])])
-    total = int(before[-1])
-    labels = min(_LABELS, total)
-    found = []
-    for step in range(first, first + count):
-        made = schedule.batch(step)
-        found.append((before[made.sources] + made.positions) * labels // total)
-    own = rank_slice(batch, 0, world_size)[1]
-    return _compared(found, batch, labels, total), _compared(found, max(1, own), labels, total)
-
-
-def _compared(found: Sequence[Array], rows: int, labels: int, total: int) -> Mixing:
-    if not found:
-        return Mixing(1.0, 1.0, 0)
-    seen = np.zeros((len(found), labels), np.float32)
-    for step, own in enumerate(found):
-        seen[step] = np.bincount(own[:rows], minlength=labels)
-    each = total / labels
-    # A label is missing from a random batch if all its records are among those that are not drawn.
-    missing = (
-        math.exp(_log_choose(total - each, rows) - _log_choose(total, rows)) if total - each >= rows else 0.0
-    )
-    distinct = float((seen > 0).sum(axis=1).mean()) / (labels * (1 - missing))
-    lags = max(0, min(_LAGS, len(found) // 2))
-    expected = rows * rows * max(0.0, each - 1) / max(1, total - 1)
-    if not lags or not expected:
-        return Mixing(distinct, 1.0, lags)
-    pairs = sum(float((seen[lag:] * seen[:-lag]).sum()) / (len(found) - lag) for lag in range(1, lags + 1))
-    return Mixing(distinct, pairs / lags / expected, lags)
-
-
-def _log_choose(of: float, many: int) -> float:
-    return math.lgamma(of + 1) - math.lgamma(of - many + 1)
-
-
 class BatchReading(NamedTuple):
     """Say what one process reads for a batch if it holds nothing yet.
 
@@ -306,9 +257,7 @@ class SourceReading(NamedTuple):
     @property
     def held_row_bytes(self) -> float:
         """Bytes that a window holds of a row, on average."""
-        if self.unread:
-            return _UNREAD_ROW_BYTES
-        return self.sizes.total_decoded_bytes / max(1, self.sizes.total_rows)
+        return _UNREAD_ROW_BYTES if self.unread else self.sizes.row_decoded_bytes
 
 
 def reading_of(
@@ -334,9 +283,7 @@ def reading_of(
     windows, window, row = lanes.locate(parts)
     bytes_, requests, records, blocks = 0.0, 0, 0, 0.0
     for source, (sizes, exact, breaks, _) in enumerate(sources):
-        total = max(1, sizes.total_rows)
-        stored = sizes.total_stored_bytes / total
-        block = sizes.total_stored_bytes / max(1, sizes.total_blocks)
+        stored, block = sizes.row_stored_bytes, sizes.block_stored_bytes
         own = np.flatnonzero(windows.source == source)
         rows = int(np.count_nonzero(windows.source[window] == source))
         records += rows
@@ -374,7 +321,7 @@ def reads_alone(plans: Sequence[Plan]) -> bool:
     return all(plan.interleaved for plan in plans) and any(plan.chunk_rows > 1 for plan in plans)
 
 
-def _before_a_batch(
+def before_a_batch(
     order: Order,
     schedule: Schedule,
     step: int,
@@ -510,7 +457,7 @@ def report(
         msg = f"world_size {world_size} is larger than global_batch {global_batch}: a rank would get no row"
         raise ValueError(msg)
     loads = _loads(order, schedule, read, mapped=mapped, by_block=by_block)
-    before = partial(_before_a_batch, mapped=mapped, by_block=by_block, read=read)
+    before = partial(before_a_batch, mapped=mapped, by_block=by_block, read=read)
     makers = max(1, workers)
     worker_copies = makers // math.gcd(order.workers, makers)
     memory = process_memory(
@@ -523,7 +470,7 @@ def report(
     begin = before(order, schedule, 0, world_size)
     middle = schedule.tail_start // 2
     again = before(order, schedule, middle, world_size)
-    mixing, rank_mixing = _mixing(order, schedule, world_size)
+    mixing, rank_mixing = measured_mixing(order, schedule, world_size)
     requests = sum(load.pieces for load in loads)
     fetched = stored + sum(load.seams for load in loads)
     # What is read of records alone comes again with their windows.
@@ -553,15 +500,15 @@ def report(
         epoch_bytes=round(stored),
         rank_bytes=round(fetched * widest / order.ranks * worker_copies),
         bytes_twice=round(fetched * copies - stored) + alone * begin.bytes,
-        memory_bytes=_with_ahead(order, sizes, memory, step_bytes),
+        memory_bytes=with_ahead(order, sizes, memory, step_bytes),
         first_batch_bytes=begin.bytes,
         first_batch_requests=begin.requests,
         resume_batch_bytes=again.bytes,
         resume_batch_requests=again.requests,
         resume_bytes=round(max(resume, again.bytes)),
         step_bytes=fetched * copies / max(1, schedule.stop),
-        request_dollars=0.0 if local else 2 * requests * copies * _DOLLARS_PER_REQUEST,
-        transfer_dollars=0.0 if local else fetched * copies * _DOLLARS_PER_BYTE,
+        request_dollars=0.0 if local else 2 * requests * copies * PRICES.request,
+        transfer_dollars=0.0 if local else fetched * copies * PRICES.byte,
         mixing=mixing,
         rank_mixing=rank_mixing,
         window_rows=memory.window_rows,
@@ -579,7 +526,7 @@ def report(
     )
 
 
-def _with_ahead(order: Order, sizes: Sequence[ShardSizes], memory: ProcessMemory, step_bytes: float) -> int:
+def with_ahead(order: Order, sizes: Sequence[ShardSizes], memory: ProcessMemory, step_bytes: float) -> int:
     # Windows end at different steps in different lanes, so what is ahead is a few windows, not all the next
     # ones; checked by simulation in benchmarks/order_plans.py.
     bytes_ = math.ceil(memory.held_bytes + (_AHEAD + 2) * max(memory.largest_bytes, step_bytes))
@@ -587,324 +534,3 @@ def _with_ahead(order: Order, sizes: Sequence[ShardSizes], memory: ProcessMemory
         return bytes_
     # Nothing is held twice, so windows that are the whole dataset leave nothing to fetch ahead.
     return min(bytes_, max(memory.held_bytes, sizes[0].total_decoded_bytes))
-
-
-def check_memory(
-    order: Order,
-    *,
-    global_batch: int,
-    world_size: int = 1,
-    memory_bytes: int | None = None,
-    read: Sequence[SourceReading] | None = None,
-) -> None:
-    """Raise ValueError with both numbers if a process would hold more than `memory_bytes`, if given.
-
-    Of an interleaved plan the windows count, of a windowed one also what is fetched ahead; of records that
-    stay in their files, by `read`, where they are.
-    """
-    if memory_bytes is None:
-        return
-    memory = process_memory(order, global_batch=global_batch, world_size=world_size, read=read)
-    needed, what = memory.held_bytes, ""
-    if not order.asked and memory.open_windows == memory.window_rows == 1:
-        return  # no plan is smaller: a warning says what it takes
-    if not all(plan.interleaved for plan in order.plans):
-        rows = max(1, sum(source.sizes.total_rows for source in order.sources))
-        row = sum(source.sizes.total_decoded_bytes for source in order.sources) / rows
-        step_bytes = row * min(rows, global_batch) / world_size
-        sizes = [source.sizes for source in order.sources]
-        needed, what = _with_ahead(order, sizes, memory, step_bytes), ", and what is fetched ahead"
-    if needed > memory_bytes:
-        msg = (
-            f"the plan needs {needed} bytes in one process ({memory.open_windows} windows of "
-            f"{memory.window_rows:.0f} rows{what}), but memory_bytes is {memory_bytes}; use a plan with a "
-            "smaller window, more ranks, or a larger memory_bytes"
-        )
-        raise ValueError(msg)
-
-
-def _near_divisors(value: int, of: int) -> str:
-    below = max(d for d in range(1, min(value, of) + 1) if of % d == 0)
-    above = [d for d in range(value + 1, of + 1) if of % d == 0][:1]
-    return " or ".join(str(d) for d in [below, *above])
-
-
-# Stored bytes below which it costs too little to speak of that chunks are fetched more than once.
-_LITTLE = 64 << 20
-
-
-# How much more often than by chance labels may come again before that is worth a warning.
-_TOO_OFTEN = 1.5
-
-
-def _recurrence(plan: Plan, sizes: ShardSizes, parts: int = 1) -> float:
-    """Return how many times as often as by chance labels of sorted records come again, in the next batches.
-
-    Args:
-        plan, sizes: of the dataset.
-        parts: of so many equal parts of every batch, in one.
-    """
-    rows = max(1, sizes.total_rows)
-    chunk, open_rows = _chunk_rows(plan, sizes), plan.lanes * plan.window
-    if plan.interleave:
-        open_rows = round(plan.lanes * plan.interleave * chunk)
-    chunks, held = rows / chunk, max(1.0, min(rows, open_rows / parts) / chunk)
-    labels = min(_LABELS, rows)
-    return 1 + labels * max(0.0, 1 / held - 1 / chunks) * _same_label(chunk, rows)
-
-
-def _chunk_rows(plan: Plan, sizes: ShardSizes) -> float:
-    rows = max(1, sizes.total_rows)
-    return plan.chunk_rows or max(1.0, plan.chunk_bytes * rows / max(1, sizes.total_stored_bytes))
-
-
-def _same_label(chunk: float, rows: int) -> float:
-    """Return with what chance two records of a chunk have one label."""
-    # Two records of chunks that are read side by side are of one chunk with a chance of 1 / their number.
-    return (1 - 1 / chunk) * min(1.0, rows / min(_LABELS, rows) / chunk)
-
-
-def enough_memory(plan: Plan, sizes: ShardSizes, parts: int = 1) -> tuple[int, bool]:
-    """Return the `memory_bytes` with which labels of sorted records come again a tenth too often at most.
-
-    Over a few batches that is as often as on average; over 64 a little more often, which is why the mean is
-    taken to be 7 %.
-
-    Args:
-        plan, sizes: of the dataset.
-        parts: of so many equal parts of every batch, in one.
-
-    Returns:
-        Bytes, and whether all chunks must be read side by side for it and so have to be smaller, too.
-    """
-    rows, chunk = max(1, sizes.total_rows), _chunk_rows(plan, sizes)
-    same = max(1e-9, _same_label(chunk, rows))
-    wanted = parts / (0.07 / (min(_LABELS, rows) * same) + chunk / rows) * chunk
-    # Side by side are at most half the chunks, if not all.
-    whole = wanted > rows / 2
-    bytes_ = (rows if whole else wanted) * (sizes.total_decoded_bytes / rows + ROW_BYTES) / 0.7
-    return (math.ceil(bytes_ / 2**20) + 1) << 20, whole
-
-
-def _weak_sources(order: Order, shuffled: Sequence[bool], parts: int = 1) -> list[int]:
-    """Return the sources whose windows are too small to mix sorted records; see `Mixing.recurrence`."""
-    said = shuffled or [False] * len(order.sources)
-    return [
-        number
-        for number, (source, plan) in enumerate(zip(order.sources, order.plans, strict=True))
-        if order.shuffle
-        and not said[number]
-        and source.sizes.total_stored_bytes >= _LITTLE
-        and _recurrence(plan, source.sizes, parts) >= _TOO_OFTEN
-    ]
-
-
-def mixing_warning(
-    order: Order, urls: Sequence[str], *, shuffled: Sequence[bool], budget: Budget | None
-) -> str | None:
-    """Return what a run should know if the records of some of its sources are sorted; None where all is well.
-
-    Args:
-        order: of the run.
-        urls: of its sources.
-        shuffled: of each, whether it was written in random order.
-        budget: what a default plan may cost.
-    """
-    weak = _weak_sources(order, shuffled)
-    if not weak:
-        return None
-    named = " and ".join(urls[number] for number in weak[:2])
-    more = f" and {len(weak) - 2} more" if len(weak) > 2 else ""
-    plans = [(order.plans[number], order.sources[number].sizes) for number in weak]
-    if any(smaller_chunks(plan, sizes, budget) is not None for plan, sizes in plans):
-        way = 'mixing="best" mixes more, for more requests'
-    else:
-        way = f"memory_bytes={max(enough_memory(*each)[0] for each in plans)} mixes as random order does"
-    return (
-        f"if the records of {named}{more} are sorted, by class for example, this plan mixes them too little, "
-        f'which costs accuracy: {way}; metadata={{"shuffled": True}} in the dataset says that they are not '
-        'sorted; see "Sorted data" in docs/shuffling.md'
-    )
-
-
-def _weak_mixing(
-    order: Order, budget: Budget | None, global_batch: int, parts: int, shuffled: Sequence[bool]
-) -> list[str]:
-    """Return how little a plan mixes sorted records, and each way out with what it takes."""
-    lines = []
-    unbound = _without_first_batch(order, budget, global_batch)
-    # A part of every batch is never mixed better than the whole.
-    for number in _weak_sources(order, shuffled, parts):
-        plan, sizes = order.plans[number], order.sources[number].sizes
-        often, ranks = _recurrence(plan, sizes), _recurrence(plan, sizes, parts)
-        weak = often >= _TOO_OFTEN
-        which = f"source {number} of the mixture" if len(order.sources) > 1 else "the dataset"
-        open_ = plan.lanes * (plan.interleave or 1)
-        said, more = [], []
-        if weak:
-            said.append(
-                f"batches are less mixed than random ones: {open_:,} chunks are read side by side, so labels "
-                f"come again {often:.1f} times as often as by chance in the batches that follow"
-            )
-            more += _ways_out(plan, sizes, budget)
-            if unbound is not None and (better := _recurrence(unbound[number], sizes)) < 0.9 * often:
-                more.append(f"without first_batch_bytes= it is {better:.1f} times")
-        if parts > 1 and ranks >= _TOO_OFTEN:
-            often_ = (
-                f"{ranks:.1f} times" if weak else f"labels come again {ranks:.1f} times as often as by chance"
-            )
-            said.append(f"{often_} in the batches of one of {parts} ranks alone")
-            memory, whole = enough_memory(plan, sizes, parts)
-            if not whole:
-                more.append(f"memory_bytes={memory}, of which each rank holds its part, mixes theirs, too")
-        if smaller_chunks(plan, sizes, budget) is not None:
-            more.insert(0, 'mixing="best" mixes more for more requests')
-        lines.append(
-            f"if the records of {which} are sorted, {'; '.join(said)}; {', '.join(more)}, and a dataset that "
-            'was written in random order, with "shuffled": true in its metadata, needs none of it'
-        )
-    return lines
-
-
-def _ways_out(plan: Plan, sizes: ShardSizes, budget: Budget | None) -> list[str]:
-    """Return what memory mixes as random order does, with chunks as they are and with smaller ones."""
-    memory, whole = enough_memory(plan, sizes)
-    smaller = smaller_chunks(plan, sizes, budget)
-    less, all_ = (memory, whole) if smaller is None else enough_memory(smaller, sizes)
-    mixes = "mixes as random order does"
-    if smaller is None or all_:
-        best = ' with mixing="best"' if whole else ""
-        return [f"memory_bytes={memory}{best} {mixes}"]
-    lines = [] if whole else [f"memory_bytes={memory} {mixes}"]
-    requests = f"for {plan.chunk_rows / smaller.chunk_rows:.0f} times the requests"
-    if budget is not None and less <= budget.memory_bytes:
-        return [*lines, f'mixing="best" alone {mixes}, {requests}']
-    return [*lines, f'memory_bytes={less} with mixing="best" {mixes}, {requests}']
-
-
-def smaller_chunks(plan: Plan, sizes: ShardSizes, budget: Budget | None) -> Plan | None:
-    """Return a plan with the chunks of mixing="best"; None where those are not smaller."""
-    if budget is None or not plan.interleaved:
-        return None
-    stored = max(1.0, sizes.total_stored_bytes / max(1, sizes.total_rows))
-    rows = max(1, round(replace(budget, mixing="best").chunk_bytes(sizes) / stored))
-    return None if rows >= plan.chunk_rows else replace(plan, chunk_rows=rows, window=rows)
-
-
-def _without_first_batch(order: Order, budget: Budget | None, global_batch: int) -> list[Plan] | None:
-    """Return the plans as they would be without a bound of the first batch; None where there is none."""
-    if budget is None or budget.first_batch_bytes is None:
-        return None
-    return default_plans(
-        [source.sizes for source in order.sources],
-        global_batch=global_batch,
-        shuffle=order.shuffle,
-        shares=None if order.mixture is None else order.mixture.counts,
-        given=order.asked,
-        budget=replace(budget, first_batch_bytes=None),
-    )
-
-
-def _large_first_batch(order: Order, budget: Budget | None, global_batch: int) -> list[str]:
-    """Return a line where the first batch reads more than it may."""
-    if budget is None or budget.first_batch_bytes is None:
-        return []
-    try:
-        schedule = order.schedule(0, global_batch)
-    except ValueError:
-        return []  # a resumed epoch continues with a batch with which none could begin
-    found = _before_a_batch(order, schedule, 0, 1, mapped=budget.local, by_block=budget.by_block).bytes
-    if found <= 1.1 * budget.first_batch_bytes:
-        return []
-    least = least_first_batch(
-        [source.sizes for source in order.sources],
-        global_batch=global_batch,
-        shares=None if order.mixture is None else order.mixture.counts,
-        given=order.asked if all(plan.interleaved for plan in order.asked) else None,
-        budget=budget,
-    )
-    blocks = ", since blocks are read whole" if budget.by_block else ""
-    line = (
-        f"the first batch reads {found} bytes in a process that delivers whole global batches, more than "
-        f"first_batch_bytes={budget.first_batch_bytes}; about {least} is the least that a plan with as many "
-        f"chunks side by side reads{blocks}; a smaller global_batch= reads less, and so does each of several "
-        "ranks"
-    )
-    return [line]
-
-
-def _little_memory(order: Order, budget: Budget | None, global_batch: int, world_size: int) -> list[str]:
-    """Return a line where memory is too little for a record, or for chunks that are worth a request."""
-    if budget is None or order.asked:
-        return []
-    given = f"memory_bytes={budget.memory_bytes}"
-    memory = process_memory(order, global_batch=global_batch, world_size=world_size)
-    if memory.open_windows == memory.window_rows == 1 and memory.held_bytes > budget.memory_bytes:
-        line = (
-            f"one record takes {memory.held_bytes} bytes, more than {given}: a process holds one at a time, "
-            f"and what a batch takes; memory_bytes={math.ceil(memory.held_bytes / 0.7)} is the least that "
-            "is kept to"
-        )
-        return [line]
-    lines = []
-    for source, plan in zip(order.sources, order.plans, strict=True):
-        sizes, rows = source.sizes, max(1, source.sizes.total_rows)
-        stored, block = sizes.total_stored_bytes / rows, sizes.total_stored_bytes / max(1, sizes.total_blocks)
-        if budget.local or not plan.interleaved or 2 * plan.chunk_rows * stored >= block:
-            continue
-        least = max(1, round(budget.chunk_bytes(sizes) / stored) // 4)
-        enough = math.ceil(least * (sizes.total_decoded_bytes / rows + ROW_BYTES) * len(order.sources) / 0.7)
-        lines.append(
-            f"{given} leaves chunks of {plan.chunk_rows} records, each read with its block: an epoch reads "
-            f"{1 + (block - stored) / (plan.chunk_rows * stored):.0f} times its size in about "
-            f"{rows // plan.chunk_rows:,} requests; memory_bytes={enough} is enough for chunks of {least}"
-        )
-    return lines
-
-
-def advice(
-    order: Order,
-    *,
-    global_batch: int,
-    world_size: int = 1,
-    workers: int = 0,
-    budget: Budget | None = None,
-    shuffled: Sequence[bool] | None = None,
-) -> list[str]:
-    """Return what is worth a warning about ranks, workers, mixing and the first batch, one line each.
-
-    None if all is well. Ranks and workers do not change the batches.
-
-    Args:
-        order, global_batch, world_size, workers: as for `report`.
-        budget: what a default plan may cost.
-        shuffled: of each source, whether it was written in random order; None leaves mixing out.
-    """
-    lines = []
-    if global_batch % world_size:
-        low, high = global_batch // world_size, -(-global_batch // world_size)
-        both = math.lcm(order.ranks, world_size)
-        unit = both if both <= 2 * global_batch else world_size
-        near = " or ".join(str(m) for m in nearest_multiples(global_batch, unit))
-        lines.append(
-            f"global_batch={global_batch} gives {world_size} ranks slices of {low} and {high} rows: "
-            f"weigh the mean loss of a rank by rows * {world_size} / {global_batch}, or use a batch of {near}"
-        )
-    apart = []
-    if order.ranks % world_size:
-        apart.append(f"{_near_divisors(world_size, order.ranks)} ranks instead of {world_size}")
-    if workers > 1 and order.workers % workers:
-        apart.append(f"{_near_divisors(workers, order.workers)} workers instead of {workers}")
-    stored = sum(source.sizes.total_stored_bytes for source in order.sources)
-    more = workers > 1 and order.workers % workers
-    if apart and stored >= _LITTLE:
-        lines.append(
-            f"some chunks are fetched more than once: the plan is made for divisors of "
-            f"{order.ranks} ranks and of {order.workers} workers, "
-            f"so {' and '.join(apart)} would fetch each once"
-            + (f"; a run that begins with plan=Plan(workers={workers}) does, too" if more else "")
-        )
-    if shuffled is not None:
-        lines += _weak_mixing(order, budget, global_batch, world_size, shuffled)
-    lines += _little_memory(order, budget, global_batch, world_size)
-    return lines + _large_first_batch(order, budget, global_batch)

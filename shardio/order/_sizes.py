@@ -111,6 +111,21 @@ class ShardSizes:
         """Blocks of the shards that have live rows."""
         return int(self._blocks[self._rows > 0].sum())
 
+    @property
+    def row_stored_bytes(self) -> float:
+        """Stored bytes of a row, the mean."""
+        return self.total_stored_bytes / max(1, self.total_rows)
+
+    @property
+    def row_decoded_bytes(self) -> float:
+        """Decoded bytes of a row, the mean."""
+        return self.total_decoded_bytes / max(1, self.total_rows)
+
+    @property
+    def block_stored_bytes(self) -> float:
+        """Stored bytes of a block, the mean."""
+        return self.total_stored_bytes / max(1, self.total_blocks)
+
 
 def chunk_counts(sizes: ShardSizes, chunk_bytes: int) -> Array:
     """Return how many chunks each shard is cut into, int64 [shards]; their sum is at most 2**21.

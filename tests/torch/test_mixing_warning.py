@@ -10,7 +10,7 @@ import pytest
 from torch.utils.data import DataLoader
 
 import shardio
-from shardio.order import Plan, _report
+from shardio.order import Plan, _mixing
 from shardio.streaming import _stream
 from shardio.torch import StreamingDataLoader, StreamingDataset
 
@@ -21,7 +21,7 @@ SAYS = "this plan mixes them too little"
 @pytest.fixture(autouse=True)
 def _afresh(monkeypatch):
     """Little data is worth a warning, and this process was told nothing."""
-    monkeypatch.setattr(_report, "_LITTLE", 0)
+    monkeypatch.setattr(_mixing, "LITTLE_BYTES", 0)
     monkeypatch.setattr(_stream, "_TOLD_OF_MIXING", set())
 
 

@@ -98,7 +98,7 @@ def _plan(arguments: SimpleNamespace) -> Plan | None:
 
 
 def _lines(figures: PlanReport, arguments: SimpleNamespace) -> list[tuple[str, str]]:
-    from shardio.order import PRICE_LIST
+    from shardio.order import PRICES
 
     how = plural(arguments.workers, "worker") if arguments.workers else "threads"
     who = f"{plural(arguments.ranks, 'rank')} x {how}"
@@ -120,7 +120,7 @@ def _lines(figures: PlanReport, arguments: SimpleNamespace) -> list[tuple[str, s
         rows |= {
             "cost": f"{_dollars(figures.request_dollars)} for requests of an epoch, and "
             f"{_dollars(figures.transfer_dollars)} if its bytes leave the cloud",
-            "prices": PRICE_LIST,
+            "prices": f"{PRICES.store}, as listed in {PRICES.listed}",
         }
     rows |= {
         "mixing": _mixing(figures.mixing),
