@@ -35,7 +35,7 @@ NPM_PACKAGES := azurite@3.37.0 protobufjs@8.8.1 protobufjs-cli@2.7.1
 # When one of these changes, the package is installed again, and with it the extension is compiled again.
 SOURCES := pyproject.toml setup.py constraints.txt $(wildcard shardio/storage/_pread.py shardio/storage/_pread.pxd shardio/kernels/_compiled/*.py shardio/kernels/_compiled/*.pxd shardio/kernels/_compiled/*.h)
 
-.PHONY: bench help demo messages test test-slow long lint types imports unit oracle torchvision fuzz env tools browser docs wheel test-wheel protos constraints clean distclean
+.PHONY: bench help demo messages test test-slow test-engines long lint types imports unit oracle torchvision fuzz env tools browser docs wheel test-wheel protos constraints clean distclean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -56,12 +56,12 @@ test:  ## install what the tests need, then run lint, types, import contract and
 	    format "$(VENV)/bin/ruff format --check ." \
 	    types "$(VENV)/bin/mypy shardio tests $(BUILD)/typing/shardio_indexer" \
 	    imports "$(VENV)/bin/lint-imports" \
-	    tests "$(PY) -m pytest -n $(WORKERS) --dist worksteal -m 'not oracle and not torchvision and not slow' $(PYTEST_ARGS)"
+	    tests "$(PY) -m pytest -n $(WORKERS) --dist worksteal -m 'not oracle and not torchvision and not engines and not slow' $(PYTEST_ARGS)"
 
 # The cases of tests marked `sampled` or `drawn` that `make test` leaves out, and tests marked `slow`: trainers, arrays of
 # processes, drivers that are killed, bombs of gigabytes, examples as a whole.
 test-slow: env tools browser  ## the cases and the long tests that `make test` leaves out
-	$(PY) -m pytest -n $(WORKERS) --dist worksteal -m "not oracle and not torchvision and slow" $(PYTEST_ARGS)
+	$(PY) -m pytest -n $(WORKERS) --dist worksteal -m "not oracle and not torchvision and not engines and slow" $(PYTEST_ARGS)
 
 lint: env  ## ruff, linter and formatter
 	$(VENV)/bin/ruff check .
@@ -83,6 +83,12 @@ long: env tools browser  ## the tests with their long variants: all combinations
 
 torchvision: env $(BUILD)/torchvision/.stamp  ## hold `seeded` against torchvision, which lies in a folder of its own
 	PYTHONPATH=$(BUILD)/torchvision $(PY) -m pytest tests/torch/test_torchvision.py -m torchvision $(PYTEST_ARGS)
+
+# Ray and Spark run each test in processes of their own, on both processors: one test at a time.
+test-engines: $(BUILD)/engines/.stamp $(BUILD)/beam/.stamp  ## read and write with Ray, Spark and Beam, kills too
+	PYSPARK_PYTHON=$(CURDIR)/$(BUILD)/engines/bin/python $(BUILD)/engines/bin/python -m pytest tests/engines -m engines \
+	    --ignore tests/engines/test_beam.py --show-capture=no $(PYTEST_ARGS)
+	$(BUILD)/beam/bin/python -m pytest tests/engines/test_beam.py -m engines --show-capture=no $(PYTEST_ARGS)
 
 oracle: $(BUILD)/oracle/.stamp  ## compare with TensorFlow, in an environment of its own
 	$(BUILD)/oracle/bin/python -m pytest tests/oracle -m oracle -W ignore::DeprecationWarning -W ignore::FutureWarning $(PYTEST_ARGS)
@@ -118,6 +124,18 @@ $(STAMPS)/demo: $(SOURCES)
 $(BUILD)/oracle/.stamp: $(SOURCES)
 	@echo "installing TensorFlow into $(BUILD)/oracle"
 	@.ci/install $(BUILD)/oracle tensorflow-cpu==2.21.0 hypothesis pytest pytest-timeout -e .
+	@touch $@
+
+# Spark needs Java 17, and names it where it is missing.
+$(BUILD)/engines/.stamp: $(SOURCES)
+	@echo "installing Ray and Spark into $(BUILD)/engines"
+	@.ci/install $(BUILD)/engines -c constraints.txt -e '.[ray,spark,dask,table]' hypothesis psutil pytest pytest-timeout
+	@touch $@
+
+# Beam chooses an older protobuf, and other versions than the pins.
+$(BUILD)/beam/.stamp: $(SOURCES)
+	@echo "installing Beam into $(BUILD)/beam"
+	@.ci/install $(BUILD)/beam -e '.[beam,table]' hypothesis pytest pytest-timeout
 	@touch $@
 
 # Beside the environment and not in it: that of PyPI is built for CUDA, and beside the CPU build of torch its compiled

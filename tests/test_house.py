@@ -162,7 +162,10 @@ def test_private_files_are_marked() -> None:
 
     def unmarked(path: Path) -> list[str]:
         behind = path.relative_to(ROOT).parts[2 if room_of(path) != "indexer" else 1 :]
-        return [part for part in behind if not part.startswith("_")]
+        # Users name the module of their engine; what these share is behind them.
+        engines = {"beam.py", "dask.py", "polars.py", "ray.py", "spark.py", "torchdata.py"}
+        spared = engines if room_of(path) == "engines" else set()
+        return [part for part in behind if not part.startswith("_") and part not in spared]
 
     assert broken(unmarked) == {}
 
@@ -369,7 +372,8 @@ def test_everything_that_tests_install_is_pinned() -> None:
     named = {_name_of(line) for lines in (project["dependencies"], *extras) for line in lines}
     lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
     pinned = {_name_of(line) for line in lines if "==" in line}
-    assert named - pinned - {"shardio"} == set(), "run `make constraints`"
+    # Beam needs an older protobuf than all else, and an environment of its own.
+    assert named - pinned - {"shardio", "apache-beam"} == set(), "run `make constraints`"
 
 
 def _name_of(requirement: str) -> str:

@@ -26,7 +26,7 @@ from shardio.metadata import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from shardio.catalog._catalog import Catalog, Version
 
@@ -87,7 +87,14 @@ def forget_session(catalog: Catalog, session: str, *, shards: bool) -> None:
                 catalog.store.delete(info.key)
 
 
-def commit_session(catalog: Catalog, session: str, tasks: int, *, mode: str | None = None) -> Version:
+def commit_session(
+    catalog: Catalog,
+    session: str,
+    tasks: int,
+    *,
+    mode: str | None = None,
+    attempts: Mapping[int, str] | None = None,
+) -> Version:
     """Commit the tasks `0 .. tasks - 1` of a session as one new version.
 
     Args:
@@ -95,6 +102,7 @@ def commit_session(catalog: Catalog, session: str, tasks: int, *, mode: str | No
         session: the id that the tasks were written under.
         tasks: how many there are; each must have ended at least once.
         mode: "create", "append" or "overwrite"; None for what the tasks were opened with.
+        attempts: by task, the one that counts, where the caller knows; None for the one with most rows.
 
     Returns:
         The new version, or the latest one where the session was merged before with the same content.
@@ -106,7 +114,11 @@ def commit_session(catalog: Catalog, session: str, tasks: int, *, mode: str | No
     if mode is not None and mode not in MODES:
         message = f"mode={mode!r} must be one of {', '.join(MODES)}"
         raise ValueError(message)
-    receipts = _receipts(catalog, session, tasks)
+    if attempts is None:
+        receipts = _receipts(catalog, session, tasks)
+    else:
+        keys = [ReceiptKey(session, task, attempt, None) for task, attempt in sorted(attempts.items())]
+        receipts = [_read(catalog, key) for key in keys]
     modes = {receipt.mode for receipt in receipts}
     if mode is None and len(modes) > 1:
         message = (

@@ -70,6 +70,8 @@ def arrow_array(column: Any, feature: Feature) -> Any:
         offsets = (column.offsets - column.offsets[0]).astype(np.int32)
         inside = values[int(column.offsets[0]) : int(column.offsets[-1])]
         return pa.ListArray.from_arrays(pa.array(offsets), pa.array(inside)).cast(kind)
+    if not feature.shape and feature.type != "bfloat16":
+        return pa.array(column, kind)
     return pa.array([_plain(value, feature) for value in column], kind)
 
 

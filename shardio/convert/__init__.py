@@ -8,7 +8,7 @@ are first needed.
 
 from __future__ import annotations
 
-from shardio.convert._convert import ConvertReport, convert_dataset
+from shardio.convert._convert import ArrowEncoder, ConvertReport, convert_dataset
 from shardio.convert._export import TARGET_KINDS, ExportReport, export_dataset
 from shardio.convert._kinds import SOURCE_KINDS
 from shardio.convert._memory import from_arrow, from_generator, from_pandas, from_polars
@@ -19,6 +19,7 @@ from shardio.errors import BadRecord
 __all__ = [
     "SOURCE_KINDS",
     "TARGET_KINDS",
+    "ArrowEncoder",
     "BadRecord",
     "ConvertReport",
     "ExportReport",

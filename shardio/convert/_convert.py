@@ -310,6 +310,47 @@ class ConvertReport(Report):
         return None if self.schema is None else self.schema.encoding
 
 
+@dataclass(frozen=True)
+class ArrowEncoder:
+    """Makes records of the rows of Arrow tables that come one after another, all of one schema.
+
+    Attributes:
+        schema: of the records.
+    """
+
+    schema: Schema
+    _dropped: frozenset[str] | None
+    _names: frozenset[str] | None
+
+    @classmethod
+    def from_schema(cls, arrow: Any, schema: Any = None, dataset: Schema | None = None) -> ArrowEncoder:
+        """Return the encoder of tables of an Arrow schema.
+
+        Args:
+            arrow: the `pyarrow.Schema`; fields that may be null become optional features.
+            schema: types of features, as for `convert_dataset`; None for those that follow from Arrow's.
+            dataset: schema of the dataset that is added to, or None.
+
+        Raises:
+            SchemaError: a column cannot become a feature, or not one that the dataset has.
+        """
+        source = ArrowTable(arrow, SourceOptions())
+        found = resolve_schema(source, source.pieces(), schema, None, lenient=False, dataset=dataset)
+        assert found.schema is not None  # noqa: S101 - a table has columns
+        return cls(found.schema, _dropped(schema), found.names)
+
+    def payloads(self, table: Any) -> Iterator[Encoded]:
+        """Yield the payload of each row of a `pyarrow.Table` or `RecordBatch`.
+
+        Raises:
+            SchemaError: a value does not fit.
+        """
+        source = ArrowTable(table, SourceOptions())
+        worker = _ConvertWorker(source, self.schema, _Splitter(), "raise", self._dropped, self._names)
+        for piece in source.pieces():
+            yield from (made for _, made in worker(piece) if isinstance(made, Encoded))
+
+
 def convert_dataset(  # noqa: PLR0913 - the options are the public contract
     source: Any,
     url: str | Path,

@@ -790,7 +790,7 @@ class ArrowTable(_ArrowRows):
     """A `pyarrow.Table` or `RecordBatch`, or a DataFrame of pandas or polars, which becomes one.
 
     Args:
-        place: the table.
+        place: the table; or the `pyarrow.Schema` of tables that are to come.
         options: what the caller says about it.
     """
 
@@ -809,6 +809,8 @@ class ArrowTable(_ArrowRows):
         import pyarrow as pa
 
         place = self.place
+        if isinstance(place, pa.Schema):
+            return place.empty_table()
         if isinstance(place, pa.RecordBatch):
             return pa.Table.from_batches([place])
         if isinstance(place, pa.Table):
@@ -825,6 +827,8 @@ class ArrowTable(_ArrowRows):
         columns = dict(zip(table.column_names, table.columns, strict=True))
         names = {name for name, _ in _flattened(table.schema)}
         nulls = {name for name in names if name not in columns or columns[name].null_count}
+        if isinstance(self.place, type(table.schema)):
+            nulls = {name for name in names if name not in columns or table.schema.field(name).nullable}
         file = File("arrow", "table", int(table.nbytes), "table")
         return [_Head(file, table.schema, [table.num_rows], nulls, names, set())]
 

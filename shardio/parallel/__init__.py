@@ -10,7 +10,7 @@ from shardio.parallel._driver import Progress
 from shardio.parallel._jobs import InlineExecutor, JobRunner, LostJob, check_workers
 from shardio.parallel._parent_watch import end_with_parent, worker_folder
 from shardio.parallel._ray import RayExecutor
-from shardio.parallel._session import WriteReport
+from shardio.parallel._session import WriteReport, merged_before
 from shardio.parallel._task import Encoded, Note
 from shardio.parallel._write import check_shuffle, write_dataset
 
@@ -26,6 +26,7 @@ __all__ = [
     "check_shuffle",
     "check_workers",
     "end_with_parent",
+    "merged_before",
     "worker_folder",
     "write_dataset",
 ]

@@ -192,31 +192,43 @@ def read_column_batch(records: Any, positions: Any, columns: Sequence[ChosenColu
         positions: integers, as in `read`.
         columns: that are wanted.
     """
-    bare = [
-        column.feature.optional and not column.feature.has_default and column.feature.kind == "number"
-        for column in columns
-    ]
-    ragged = [column.feature.optional and bool(column.feature.shape) for column in columns]
-    if not any(bare) and not any(ragged):
+    if not _by_value(columns):
         found: dict[str, Any] = records.read_batch(positions)
         return found
-    # A missing number has no place in an array, nor a missing list among ragged ones.
     values = records.read(positions)
     return {name: [value.get(name) for value in values] for name in sources_of(columns)}
 
 
+def _by_value(columns: Sequence[ChosenColumn]) -> bool:
+    """Tell whether a missing number has no place in an array, or a missing list none among ragged ones."""
+    features = [column.feature for column in columns if column.feature.optional]
+    return any(bool(f.shape) or (f.kind == "number" and not f.has_default) for f in features)
+
+
 def arrow_batch(records: Any, positions: Any, columns: Sequence[ChosenColumn]) -> Any:
     """Return columns of some records as a pyarrow Table; see `read_column_batch`."""
+    return _as_table(read_column_batch(records, positions, columns), columns)
+
+
+def arrow_batches(records: Any, columns: Sequence[ChosenColumn], size: int) -> Iterator[Any]:
+    """Yield columns of all records as pyarrow Tables of `size` rows, reading ahead; see `arrow_batch`."""
+    if _by_value(columns):
+        for low in range(0, len(records), size):
+            yield arrow_batch(records, range(low, min(low + size, len(records))), columns)
+        return
+    for found in records.iter_batches(size):
+        yield _as_table(found, columns)
+
+
+def _as_table(found: dict[str, Any], columns: Sequence[ChosenColumn]) -> Any:
     import pyarrow as pa
 
-    found = read_column_batch(records, positions, columns)
-    return pa.table(
-        {column.name: column.array(found[column.source]) for column in columns},
-        schema=_schema_of(columns),
-    )
+    arrays = [column.array(found[column.source]) for column in columns]
+    return pa.Table.from_arrays(arrays, schema=columns_schema(columns))
 
 
-def _schema_of(columns: Sequence[ChosenColumn]) -> Any:
+def columns_schema(columns: Sequence[ChosenColumn]) -> Any:
+    """Return the Arrow schema of some columns."""
     import pyarrow as pa
 
     return pa.schema([pa.field(column.name, column.type) for column in columns])
@@ -244,12 +256,12 @@ def iterate_rows(
         source.url, ShardTable.from_entries([entry]), source.pool.stores, options, source.schema
     )
     records = reader(alone)
-    step = _batch_rows(source, number)
+    step = batch_rows(source, number)
     for low in range(0, len(records), step):
         yield read_column_batch(records, range(low, min(low + step, len(records))), columns)
 
 
-def _batch_rows(source: ShardSource, number: int) -> int:
+def batch_rows(source: ShardSource, number: int) -> int:
     """Return how many records of a shard are read at a time: few where they are large."""
     rows, size = int(source.table.rows[number]), int(source.table.decoded_bytes[number])
     return max(1, min(_BATCH, _BATCH_BYTES * rows // max(size, 1)))
@@ -358,7 +370,7 @@ def _parse_table(
         table = file.read(columns=["row", *names], use_threads=False)
         if not np.array_equal(table["row"].to_numpy(), np.arange(rows)):
             raise FormatError("the rows of a table do not ascend from 0", **places)
-        return table.select(names).cast(_schema_of(columns))
+        return table.select(names).cast(columns_schema(columns))
     except (pa.ArrowException, ValueError, KeyError, OSError) as error:
         raise FormatError("a table does not parse", found=f"{error!s:.300}", **places) from error
 
@@ -416,16 +428,13 @@ def read_columns(records: Any, columns: Sequence[ChosenColumn], *, positions: bo
         if low == stop:
             return []
         if lacking[number]:
-            step = _batch_rows(source, number)
-            return [
-                arrow_batch(reader, range(at, min(at + step, stop)), columns) for at in range(low, stop, step)
-            ]
+            return list(arrow_batches(reader[low:stop], columns, batch_rows(source, number)))
         before = int(source.stops[number - 1]) if number else 0
         rows = take(selection, low, stop) - before
         live = live_rows(source, number)
         return [load_table(source, number, columns).take(rows if live is None else live[rows])]
 
-    empty = _schema_of(columns).empty_table()
+    empty = columns_schema(columns).empty_table()
     with ThreadPoolExecutor(min(8, os.cpu_count() or 1), "shardio-columns") as pool:
         parts = [each for found in pool.map(part, range(len(lacking))) for each in found]
     whole = pa.concat_tables([empty, *parts])

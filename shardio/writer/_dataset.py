@@ -214,6 +214,11 @@ class DatasetWriter(AtomicWriter):
         return self._task.written
 
     @property
+    def attempt(self) -> str:
+        """Id of this attempt at the task: which one counts is for the process that commits to say."""
+        return self._task.attempt
+
+    @property
     def stored_bytes(self) -> int:
         """Stored bytes of the shards that are safely stored."""
         return self._task.stored_bytes

@@ -89,6 +89,11 @@ class Task:
         return self._template.task
 
     @property
+    def attempt(self) -> str:
+        """Id of this attempt."""
+        return self._template.attempt
+
+    @property
     def written(self) -> Counter[str]:
         """Records of each split that are safely stored."""
         return Counter({name: part.rows for name, part in self._safe_splits.items()})

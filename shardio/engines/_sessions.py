@@ -1,0 +1,150 @@
+"""A write whose tasks an engine runs, and runs again: its driver says which attempt of each counts.
+
+Two-phase, as engines have it: a task stores its shards and a receipt under a session and returns which
+attempt it was; the driver commits the attempts that the engine accepted, whatever others have stored.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from shardio.catalog import commit_session, forget_session
+from shardio.convert import ArrowEncoder
+from shardio.errors import StorageError
+from shardio.metadata import check_split, random_id
+from shardio.parallel import WriteReport, merged_before
+from shardio.storage import url_text
+from shardio.writer import DatasetWriter, WriterOptions, catalog_to_write, check_mode, check_writer_options
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from shardio.catalog import Catalog
+
+
+class Written(NamedTuple):
+    """What one attempt at a task has stored."""
+
+    task: int
+    attempt: str
+    rows: int
+
+
+@dataclass(frozen=True)
+class SessionSink:
+    """Where the tasks of an engine write; travels to the workers.
+
+    Attributes:
+        url: of the dataset.
+        session: the caller's id of the write, or one of our own.
+        named: it is the caller's.
+        split: of all records.
+        mode: "create", "append" or "overwrite".
+        schema: what the caller says of features, or None.
+        writer: further options of `DatasetWriter`.
+        encoder: of Arrow tables; None until `for_schema`.
+    """
+
+    url: str
+    session: str
+    named: bool
+    split: str
+    mode: str
+    schema: Any
+    writer: WriterOptions
+    storage_options: Any
+    encoder: ArrowEncoder | None = None
+
+    @classmethod
+    def begin(
+        cls, url: str | Path, split: str, mode: str, schema: Any, session: str | None, options: dict[str, Any]
+    ) -> SessionSink:
+        """Return where to write, after what the commit would refuse was refused.
+
+        Raises:
+            CommitConflictError: mode "create", and there is a dataset.
+            TypeError, ValueError: an option that makes no sense.
+        """
+        storage_options = options.pop("storage_options", None)
+        check_writer_options(options, "write")
+        check_split(split)
+        name = session if session is not None else f"write.{random_id()}"
+        writer: Any = options
+        sink = cls(url_text(url), name, session is not None, split, mode, schema, writer, storage_options)
+        catalog = sink._catalog
+        check_mode(catalog, catalog.latest(), mode, name, storage_options)
+        return sink
+
+    def for_schema(self, arrow: Any) -> SessionSink:
+        """Return the same for tables of an Arrow schema.
+
+        Raises:
+            SchemaError: a column cannot become a feature, or not one that the dataset has.
+        """
+        base = self._catalog.latest() if self.mode == "append" else None
+        dataset = base.manifest.schema if base is not None else None
+        encoder = ArrowEncoder.from_schema(arrow, self.schema, dataset)
+        return replace(self, schema=encoder.schema, encoder=encoder)
+
+    @property
+    def before(self) -> WriteReport | None:
+        """The report of the session where an earlier run has committed it."""
+        options = {**self.writer, "storage_options": self.storage_options}
+        return merged_before(self.url, self.session if self.named else None, options)
+
+    def write_tables(self, task: int, tables: Iterable[Any]) -> Written:
+        """Store the rows of Arrow tables as one task."""
+        assert self.encoder is not None  # noqa: S101 - see `for_schema`
+        encode = self.encoder.payloads
+        with self._writer(task) as out:
+            for table in tables:
+                for payload in encode(table):
+                    out.write_encoded(payload, self.split)
+        return Written(task, out.attempt, sum(out.written.values()))
+
+    def write_values(self, task: int, values: Iterable[Any]) -> Written:
+        """Store values by the schema as one task."""
+        with self._writer(task) as out:
+            out.write_many(values, self.split)
+        return Written(task, out.attempt, sum(out.written.values()))
+
+    def commit(self, written: Iterable[Written]) -> WriteReport:
+        """Publish one attempt of each task as one new version.
+
+        Raises:
+            CommitConflictError, CommitOutcomeUnknownError, StorageError: as `shardio.commit`.
+        """
+        accepted = sorted(written) or [self.write_values(0, ())]
+        attempts = {each.task: each.attempt for each in accepted}
+        version = commit_session(
+            self._catalog, self.session, len(attempts), mode=self.mode, attempts=attempts
+        )
+        if not self.named:
+            self._forget(shards=False)
+        rows = sum(each.rows for each in accepted)
+        records = {self.split: rows} if rows else {}
+        return WriteReport(version.number, version.digest, self.session, len(attempts), 0, records, [])
+
+    def abort(self) -> None:
+        """Remove what was stored, unless the session is the caller's; what stays is left to `shardio gc`."""
+        if not self.named:
+            self._forget(shards=True)
+
+    def _forget(self, *, shards: bool) -> None:
+        with contextlib.suppress(StorageError):  # what stays is left to `shardio gc`
+            forget_session(self._catalog, self.session, shards=shards)
+
+    def _writer(self, task: int) -> DatasetWriter:
+        return DatasetWriter(
+            self.url, self.schema, mode=self.mode, session=self.session, task=task, commit=False,
+            storage_options=self.storage_options, **self.writer,
+        )  # fmt: skip
+
+    @property
+    def _catalog(self) -> Catalog:
+        return catalog_to_write(
+            self.url, self.storage_options, single_writer=self.writer.get("single_writer", False)
+        )
