@@ -19,6 +19,9 @@ pytestmark = [pytest.mark.engines, pytest.mark.filterwarnings("ignore"), pytest.
 def _session(master: str, **settings: str):
     from pyspark.sql import SparkSession
 
+    active = SparkSession.getActiveSession()
+    if active is not None:  # of another test, with other settings
+        active.stop()
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYTHONPATH"] = os.pathsep.join([path or "." for path in sys.path])
     fixed = {
@@ -149,11 +152,6 @@ def _kill_executor_once(flag: str):
 
 
 def test_an_executor_that_dies_and_speculation_cost_nothing(numbers, tmp_path) -> None:
-    from pyspark.sql import SparkSession
-
-    active = SparkSession.getActiveSession()
-    if active is not None:
-        active.stop()
     spark = _session(
         "local-cluster[2,1,1024]",
         **{"spark.speculation": "true", "spark.speculation.quantile": "0.1",
